@@ -1,0 +1,207 @@
+// The capture file, byte for byte. The one place that says what a capture holds.
+//
+// A capture is the engine's own memory: a file mapped into the recorded process. It is valid after every single store, so a
+// process that is killed leaves a readable capture, and another process may read one that is still being written.
+//
+//   file    = header, schema text (JSON), then extents of kExtentBytes each
+//   extent  = a run of records of one table; the extent directory says of which, and its place in that table
+//   table   = append-only records of fixed size; `table_count[id]` is stored after the record is complete
+//
+// The schema text names every table and field with offset and type, so a reader builds its record types from the file itself.
+// Versions: a reader refuses a `version` it does not know; within a version, tables and fields are only ever added.
+//
+// Words
+//   block       one live allocation           node    a call path: parent node + code + line; node 0 is "nothing"
+//   ledger      the account of one (node, kind)       kind    what sort of memory; only the first four count as allocated
+//   slice       a stretch of time with its own peak   mark    the moment the open slice's live bytes were highest so far
+//
+// What a ledger held at the open slice's mark is saved lazily, at the ledger's next change:
+//   at_mark(ledger) = ledger.generation == header.generation ? ledger.saved_* : ledger.live_*
+// What it held at the peak of the whole recording:
+//   header.mark_bytes > epoch.best_bytes ? at_mark(ledger) : cold.peak_*          (epoch = header.epoch[header.epoch_index])
+// Always: sum over counted kinds of at_mark == header.mark_bytes, and of live == header.live_bytes (one event in flight apart).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hiwater::capture {
+
+inline constexpr char kMagic[8] = {'\x89', 'H', 'I', 'W', '\r', '\n', '\x1a', '\n'};
+inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint64_t kExtentBytes = 128 * 1024;
+inline constexpr std::uint64_t kHeaderBytes = 4096;
+inline constexpr std::uint64_t kSchemaBytes = 12 * 1024;
+inline constexpr std::uint32_t kMaxExtents = 28 * 1024;  // 3.5 GiB of records
+inline constexpr std::uint64_t kDirectoryOffset = kHeaderBytes + kSchemaBytes;
+inline constexpr std::uint64_t kFirstExtentOffset = 256 * 1024;
+static_assert(kDirectoryOffset + kMaxExtents * sizeof(std::uint32_t) <= kFirstExtentOffset);
+
+// Kinds of memory. The first four are "allocated" and make up live and peak; the others are listed beside them.
+enum class Kind : std::uint32_t {
+    python = 0,    // objects and buffers from CPython's object and mem allocators, requested bytes
+    native = 1,    // malloc and its family, requested bytes
+    mapping = 2,   // anonymous private mappings that can be used
+    device = 3,    // memory of an accelerator
+    file = 4,      // file-backed mappings
+    shared = 5,    // shared memory: shm, memfd, MAP_SHARED | MAP_ANONYMOUS
+    reserved = 6,  // address space only: PROT_NONE
+    slack = 7,     // pymalloc's arenas, which hold the python kind
+};
+inline constexpr std::uint32_t kKinds = 8;
+inline constexpr std::uint32_t kCountedKinds = 4;
+
+enum class Table : std::uint32_t {
+    string_bytes,
+    strings,
+    codes,
+    nodes,
+    ledgers,
+    ledger_cold,
+    slices,
+    slice_entries,
+    timeline,
+    facts,
+    marks,
+    count_
+};
+inline constexpr std::uint32_t kTables = static_cast<std::uint32_t>(Table::count_);
+
+struct StringRecord {
+    std::uint64_t offset;  // into string_bytes
+    std::uint32_t length;  // bytes of UTF-8
+    std::uint32_t reserved;
+};
+
+enum class CodeKind : std::uint32_t {
+    python = 0,         // a Python code object
+    thread = 1,         // root of a thread's stacks; `function` is the thread's name
+    native_thread = 2,  // the [thread] frame that native threads' blocks hang under
+    label = 3,          // a note below the stack, such as the file of a mapping
+};
+
+struct CodeRecord {
+    std::uint32_t function;  // string: qualified name
+    std::uint32_t file;      // string
+    std::uint32_t first_line;
+    std::uint32_t kind;      // CodeKind
+};
+
+struct NodeRecord {
+    std::uint32_t parent;  // node; 0 for the root of a thread
+    std::uint32_t code;
+    std::uint32_t line;
+    std::uint32_t reserved;
+};
+
+struct alignas(64) LedgerRecord {
+    std::int64_t live_bytes;
+    std::int64_t live_blocks;
+    std::int64_t saved_bytes;   // at the mark of `generation`
+    std::int64_t saved_blocks;
+    std::uint64_t generation;
+    std::uint64_t total_bytes;  // allocated over the whole recording
+    std::uint64_t total_blocks;
+    std::uint32_t node;
+    std::uint32_t kind;         // Kind
+};
+static_assert(sizeof(LedgerRecord) == 64);
+
+struct LedgerColdRecord {        // same index as its ledger
+    std::int64_t peak_bytes;     // at the peak of all closed slices
+    std::int64_t peak_blocks;
+    std::int64_t entered_bytes;  // last value written to slice_entries
+    std::uint64_t temporaries;   // blocks freed before their thread's next allocation
+};
+static_assert(sizeof(LedgerColdRecord) == 32);
+
+struct SliceRecord {
+    std::uint64_t start_ns, end_ns;  // since header.started_ns
+    std::uint64_t mark_ns;
+    std::int64_t mark_bytes, mark_blocks;
+    std::uint64_t first_entry, entry_count;  // into slice_entries
+    std::int64_t unlisted_bytes;             // most by which any one ledger's figure may be out of date in this slice
+};
+
+// The value of one ledger at a slice's mark. Only ledgers that changed since the last slice are listed: replay from slice 0.
+struct SliceEntryRecord {
+    std::uint32_t ledger;
+    std::uint32_t blocks;
+    std::int64_t bytes;
+};
+
+struct TimelineRecord {
+    std::uint64_t at_ns;  // since header.started_ns
+    std::int64_t resident_bytes;
+    std::int64_t live_bytes[kKinds];  // by kind
+};
+
+struct FactRecord {
+    std::uint32_t key, value;  // strings
+};
+
+enum class MarkKind : std::uint32_t { fork = 1, out_of_memory = 2, exec = 3 };
+
+struct MarkRecord {
+    std::uint64_t at_ns;
+    std::uint64_t value;  // fork: the child's pid; out_of_memory: bytes asked for
+    std::uint32_t kind;   // MarkKind
+    std::uint32_t node;
+};
+
+struct EpochRecord {  // about all closed slices; two copies, so that a new one is put in place by one store
+    std::int64_t best_bytes, best_blocks;
+    std::uint64_t best_ns;
+    std::uint64_t slice_start_ns;  // of the open slice
+};
+
+enum class State : std::uint32_t {
+    recording = 1,
+    ended = 2,    // stopped, or the program ended in a way we saw
+    failed = 3,   // our own fault: recording stopped early, see stop_reason
+};
+
+struct Header {
+    char magic[8];
+    std::uint32_t version;
+    std::uint32_t header_bytes;
+    std::uint64_t extent_bytes;
+    std::uint64_t schema_offset, schema_bytes;
+    std::uint64_t directory_offset, first_extent_offset;
+    std::uint32_t max_extents;
+    std::uint32_t extents_used;
+    // about the process
+    std::uint32_t state;  // State
+    std::uint32_t pid;
+    std::uint64_t process_start_ticks;  // field 22 of /proc/pid/stat: tells a reused pid from this one
+    char boot_id[40];
+    std::uint64_t started_unix_ns, started_ns;  // wall clock; CLOCK_MONOTONIC
+    std::uint64_t heartbeat_ns;                 // since started_ns; last sign of life
+    std::uint64_t ended_ns;                     // since started_ns; 0 while recording
+    std::int32_t exit_code;                     // -1 while unknown
+    std::uint32_t counted_kinds;
+    std::uint64_t sample_bytes;  // 0: every block
+    std::uint64_t lost_events;
+    std::uint32_t stop_reason;  // string
+    std::uint32_t table_total;
+    // resident memory of the process
+    std::int64_t resident_start_bytes, resident_last_bytes, resident_peak_bytes;
+    std::int64_t resident_error_bytes;  // most by which the kernel's mark may be off
+    std::uint32_t resident_exact;       // 1: the kernel's mark, reset at the start; 0: highest sample
+    std::uint32_t epoch_index;
+    EpochRecord epoch[2];
+    std::uint64_t own_bytes;  // resident pages of the recorder itself (tables outside the capture), already in resident_*
+    std::uint64_t table_count[16];
+    std::uint64_t inherited_bytes;  // live before a fork made this process; part of live from the first moment
+    // changes with every event
+    alignas(64) std::int64_t live_bytes;  // counted kinds
+    std::int64_t live_blocks;
+    std::int64_t mark_bytes;
+    std::int64_t mark_blocks;
+    std::uint64_t generation;
+    std::uint64_t mark_ns;  // to the timeline's tick
+    std::int64_t kind_live_bytes[kKinds];
+};
+static_assert(sizeof(Header) <= kHeaderBytes);
+
+}  // namespace hiwater::capture

@@ -1,0 +1,46 @@
+"""The native engine's door. Everything here is thin; meanings live in `hiwater.engine`."""
+
+from collections.abc import Mapping, Sequence
+
+class EngineFault(RuntimeError):
+    """The engine cannot start or has stopped by itself; the message says why and what to do."""
+
+def start(
+    path: str,
+    *,
+    facts: Mapping[str, str],
+    internal_prefix: str,
+    library_prefixes: Sequence[str],
+    sample_bytes: int = 0,
+) -> None:
+    """Record every allocation of this process into a new capture at `path`.
+
+    `internal_prefix` is the folder whose frames are hiwater's own: they never appear in a stack, and what they allocate is
+    not recorded. A frame of the function named `_hiwater_launch_` there is a root: frames below it are left out.
+    `library_prefixes` are the folders `summary()` takes as not the user's own code.
+    Raises EngineFault when recording already, OSError (with errno) when the capture cannot be made.
+    """
+
+def stop(exit_code: int | None = None) -> None:
+    """Stop recording, put every patched slot back, close the capture. Does nothing when not recording."""
+
+def is_recording() -> bool: ...
+def snapshot(path: str) -> None:
+    """Write a complete, consistent copy of the capture as of now to `path`."""
+
+def summary() -> dict[str, object]:
+    """Of the recording in progress or the last one: `path`, `peak_bytes`, `peak_blocks`, `live_bytes`, `resident_peak_bytes`,
+    `resident_exact`, `resident_error_bytes`, `lost_events`, `stop_reason` (str or None), and `top_line`: None or
+    (file, line, function, bytes): the line of the user's own code whose stacks held most at the peak."""
+
+def counters() -> dict[str, int]:
+    """Live and total figures now: live_bytes, live_blocks, peak_bytes, total_bytes, total_blocks, lost_events, nodes, ledgers …"""
+
+def self_check() -> None:
+    """Walk every structure of the core and raise EngineFault at the first inconsistency. O(everything): for tests."""
+
+def name_thread(name: str) -> None:
+    """Give the stacks of the calling thread this name from now on."""
+
+def doctor() -> dict[str, str]:
+    """What works on this machine: keys are checks, values are 'ok' or a reason."""
