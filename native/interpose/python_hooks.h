@@ -1,0 +1,14 @@
+// Python's own allocators and what else we ask of the interpreter. All of it needs the GIL.
+#pragma once
+
+#include <string>
+
+namespace hiwater::interpose {
+
+void install_python_hooks();
+// Takes our allocators out where they are still on top; where somebody put theirs over ours they stay, and only pass on.
+void remove_python_hooks() noexcept;
+// Which allocator the object domain had before ours: "pymalloc", "malloc", "debug" or "other".
+std::string object_allocator_name();
+
+}  // namespace hiwater::interpose
