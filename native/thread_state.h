@@ -51,7 +51,6 @@ struct ThreadLocal {
     std::uint32_t covered;    // inside an allocator whose block its caller records
     std::uint32_t exit_node;  // base of a thread whose state has been given back; its last blocks hang here
     bool exiting;
-    char next_thread_name[64];  // of the Python thread this one is about to start
 };
 
 extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));

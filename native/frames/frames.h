@@ -57,6 +57,10 @@ const void* hw_slot_code(const hw_slot* slot);
  * still being built, which like CPython we leave out. */
 int hw_frame_describe(const hw_slot* slot, hw_code_info* info);
 
+/* The first local variable of the calling thread's current frame, borrowed, where that frame runs the function of this qualified
+ * name; else NULL. Needs the GIL. */
+const void* hw_top_frame_self(const char* qualname);
+
 /* Copy a Python str as UTF-8 into buffer, cut at a character border with "…" where it is longer. Returns the bytes written. */
 uint32_t hw_str_utf8(const void* str, char* buffer, uint32_t size);
 

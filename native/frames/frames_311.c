@@ -28,4 +28,6 @@ static inline const void* frame_instr(const hw_frame* f) { return f->prev_instr;
 
 static inline PyCodeObject* frame_code(const hw_frame* f) { return f->f_code; }
 
+static inline const void* frame_first_local(const hw_frame* f) { return f->localsplus[0]; }
+
 #include "walk.h"

@@ -27,4 +27,6 @@ static inline PyCodeObject* frame_code(const hw_frame* f) {
     return f->owner == FRAME_OWNED_BY_CSTACK ? NULL : (PyCodeObject*)f->f_executable;
 }
 
+static inline const void* frame_first_local(const hw_frame* f) { return f->localsplus[0]; }
+
 #include "walk.h"

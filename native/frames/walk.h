@@ -3,6 +3,7 @@
  *   top_frame()       the calling thread's current frame, or NULL
  *   frame_instr(f)    the instruction pointer
  *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
+ *   frame_first_local(f)  its first local variable, borrowed
  *
  * Budget: a stack that has not changed costs two compares a frame. The links are compared from the top down, so a frame is read
  * only after the frame above it has been seen to link to it: memory that is no longer a frame is never touched.
@@ -113,6 +114,13 @@ int hw_frame_describe(const hw_slot* slot, hw_code_info* info) {
     const int line = PyCode_Addr2Line(code, (int)offset);
     info->line = line > 0 ? line : code->co_firstlineno;
     return 1;
+}
+
+const void* hw_top_frame_self(const char* qualname) {
+    const hw_frame* f = top_frame();
+    PyCodeObject* code = f == NULL ? NULL : frame_code(f);
+    if (code == NULL || code->co_nlocalsplus < 1 || PyUnicode_CompareWithASCIIString(code->co_qualname, qualname) != 0) return NULL;
+    return frame_first_local(f);
 }
 
 static inline uint32_t utf8_put(char* out, uint32_t c) {

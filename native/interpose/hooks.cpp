@@ -19,6 +19,7 @@
 
 #include "../recorder.h"
 #include "../sampler.h"
+#include "python_hooks.h"
 #include "slots.h"
 
 namespace hiwater::interpose {
@@ -311,7 +312,9 @@ int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, voi
     packed->session = recorder().session();
     // A Python thread has frames of its own from the first; a native one hangs under the stack that made it.
     if (in_interpreter(reinterpret_cast<const void*>(routine))) {
-        ::memcpy(packed->name, tls.next_thread_name, sizeof packed->name);
+        ++tls.busy;
+        read_started_thread_name(packed->name, sizeof packed->name);
+        --tls.busy;
     } else {
         packed->node = recorder().thread_start_node();
     }

@@ -2,6 +2,8 @@
 
 #include "python_hooks.h"
 
+#include <dlfcn.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -157,33 +159,6 @@ void remove_code_watch() noexcept {
     if (PyCode_Type.tp_dealloc == code_dealloc) PyCode_Type.tp_dealloc = g_code_dealloc;
 }
 
-// --- names of threads -------------------------------------------------------------------------------------------------------------------
-
-// The starting thread announces the function of the new one: threading.Thread's own method, whose object knows the name.
-int on_audit(const char* event, PyObject* arguments, void*) {
-    if (!recording() || std::strncmp(event, "_thread.start_", 14) != 0) return 0;
-    tls.next_thread_name[0] = '\0';
-    if (!PyTuple_Check(arguments) || PyTuple_GET_SIZE(arguments) < 1) return 0;
-    PyObject* function = PyTuple_GET_ITEM(arguments, 0);
-    if (!PyMethod_Check(function)) return 0;
-    BusyGuard busy;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyObject* name = PyObject_GetAttrString(PyMethod_GET_SELF(function), "_name");
-    const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
-    if (text != nullptr) std::snprintf(tls.next_thread_name, sizeof tls.next_thread_name, "%s", text);
-    Py_XDECREF(name);
-    PyErr_Restore(type, value, traceback);
-    return 0;
-}
-
-void watch_thread_names() {
-    static bool once = false;
-    if (once) return;
-    once = true;
-    PySys_AddAuditHook(on_audit, nullptr);  // cannot be taken out again; outside a recording it returns at once
-}
-
 }  // namespace
 
 void install_python_hooks() {
@@ -191,7 +166,6 @@ void install_python_hooks() {
     install(g_memory);
     install_arenas();
     install_code_watch();
-    watch_thread_names();
 }
 
 void remove_python_hooks() noexcept {
@@ -201,12 +175,25 @@ void remove_python_hooks() noexcept {
     remove_code_watch();
 }
 
+void read_started_thread_name(char* out, std::size_t size) noexcept {
+    out[0] = '\0';
+    if (PyGILState_Check() == 0) return;
+    PyObject* thread = static_cast<PyObject*>(const_cast<void*>(hw_top_frame_self("Thread.start")));
+    if (thread == nullptr) return;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject* name = PyObject_GetAttrString(thread, "_name");
+    const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
+    if (text != nullptr) std::snprintf(out, size, "%s", text);
+    Py_XDECREF(name);
+    PyErr_Restore(type, value, traceback);
+}
+
 std::string object_allocator_name() {
-    PyMemAllocatorEx now;
-    PyMem_GetAllocator(PYMEM_DOMAIN_OBJ, &now);
-    if (now.ctx == &g_object) now = g_object.below;
-    const char* name = _PyMem_GetCurrentAllocatorName();
-    return name != nullptr ? name : "other";
+    // CPython keeps this function but has moved its declaration from header to header.
+    auto* ask = reinterpret_cast<const char* (*)()>(::dlsym(RTLD_DEFAULT, "_PyMem_GetCurrentAllocatorName"));
+    const char* name = ask == nullptr ? nullptr : ask();
+    return name == nullptr ? "other" : name;
 }
 
 }  // namespace hiwater::interpose
