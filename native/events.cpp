@@ -13,11 +13,9 @@ namespace {
 
 std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
-bool is_on() noexcept { return g_mode.load(std::memory_order_relaxed) == Mode::on; }
-
 }  // namespace
 
-// Recording ends here by our own fault; the program goes on, later events are counted as lost.
+// Under the lock or not. Recording ends here by our own fault; the program goes on, later events are counted as lost.
 void Recorder::fail(const char* reason) noexcept {
     if (!is_on()) return;
     ::strncpy(fail_reason_, reason, sizeof fail_reason_ - 1);
@@ -25,37 +23,43 @@ void Recorder::fail(const char* reason) noexcept {
     lose_event();
 }
 
+// Under the lock: what lay at an address was freed behind our back.
+void Recorder::forget_stale(std::uintptr_t address) noexcept {
+    const Block stale = live_.remove(address);
+    if (stale.ledger != 0) accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes));
+}
+
 // Under the lock.
-void Recorder::put(const Thread* t, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) {
-    if (!is_on() || (t != nullptr && t->session != session_)) return;
-    if (ledger == 0) {  // hiwater's own: only what lay there before matters
-        if (live_.holds(address)) {
-            const Block stale = live_.remove(address);
-            if (stale.ledger != 0) accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes));
-        }
-        return;
-    }
-    const Block stale = live_.insert(address, bytes, ledger);
+inline void Recorder::put(std::uint32_t* word, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) {
+    const Block stale = live_.insert(word, address, bytes, ledger);
     if (stale.ledger != 0) [[unlikely]] accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes));
     accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
+}
+
+// A thread at its end, whose state has been given back: its blocks hang under its base, without frames.
+void Recorder::on_late_alloc(std::uintptr_t address, std::size_t bytes, Kind kind) {
+    Hold hold(lock_);
+    if (!is_on() || tls.exit_node == 0 || tls.exit_session != session_) return;
+    put(live_.word_of(address), address, bytes, accounts_.ledger(tls.exit_node, kind));
 }
 
 void Recorder::on_alloc(const void* block, std::size_t bytes, Kind kind) noexcept {
     if (tls.busy != 0) return;
     BusyGuard busy;
-    if (!is_on()) return lose_event();
+    const std::uintptr_t address = address_of(block);
     try {
-        live_.prefetch(address_of(block));
+        std::uint32_t* word = live_.word_of(address);
+        __builtin_prefetch(word, 1);
         Thread* t = mine();
-        if (t != nullptr) [[likely]] {
-            const std::uint32_t ledger = current_ledger(*t, kind);
-            Hold hold(lock_);
-            put(t, address_of(block), bytes, ledger);
-            t->last_block = address_of(block);
-        } else {
-            Hold hold(lock_);
-            if (is_on()) put(nullptr, address_of(block), bytes, tls.exit_node == 0 ? 0 : accounts_.ledger(tls.exit_node, kind));
-        }
+        if (t == nullptr) [[unlikely]] return on_late_alloc(address, bytes, kind);
+        find_top(*t);
+        std::uint32_t ledger = t->top->ledger[static_cast<std::uint32_t>(kind)];
+        if (ledger == 0 && !is_internal(*t)) [[unlikely]] ledger = open_ledger(*t, kind);
+        Hold hold(lock_, &t->ticket);
+        if (!is_on() || t->session != session_) [[unlikely]] return lose_event();
+        if (ledger == 0) [[unlikely]] return forget_stale(address);
+        put(word, address, bytes, ledger);
+        t->last_block = address;
     } catch (const std::bad_alloc&) {
         fail("no memory for the recorder's tables");
     } catch (const capture::NoRoom&) {
@@ -63,29 +67,34 @@ void Recorder::on_alloc(const void* block, std::size_t bytes, Kind kind) noexcep
     }
 }
 
-Block Recorder::remove(const void* block, bool freed) noexcept {
-    if (block == nullptr || !live_.holds(address_of(block))) return {};
+template <bool kFreed>
+[[gnu::always_inline]] inline Block Recorder::remove(const void* block) noexcept {
+    const std::uintptr_t address = address_of(block);
+    std::uint32_t* word = live_.find(address);
+    // Safe without the lock: nobody but the owner of a block, who is here, may change its word.
+    if (word == nullptr || *word == 0) return {};
     BusyGuard busy;
     Thread* t = tls.thread;
-    Hold hold(lock_);
+    Hold hold(lock_, t == nullptr ? nullptr : &t->ticket);
     if (!is_on()) return {};
-    const Block taken = live_.remove(address_of(block));
+    const Block taken = live_.remove(word);
     if (taken.ledger == 0) return {};
     accounts_.debit(taken.ledger, static_cast<std::int64_t>(taken.bytes));
-    if (freed && t != nullptr && t->last_block == address_of(block)) accounts_.count_temporary(taken.ledger);
+    if (kFreed && t != nullptr && t->last_block == address) accounts_.count_temporary(taken.ledger);
     return taken;
 }
 
-void Recorder::on_free(const void* block) noexcept { remove(block, true); }
+void Recorder::on_free(const void* block) noexcept { remove<true>(block); }
 
-Block Recorder::take(const void* block) noexcept { return remove(block, false); }
+Block Recorder::take(const void* block) noexcept { return remove<false>(block); }
 
 void Recorder::put_back(const void* block, Block taken) noexcept {
     if (taken.ledger == 0) return;
     BusyGuard busy;
     Hold hold(lock_);
     if (!is_on()) return;
-    live_.insert(address_of(block), taken.bytes, taken.ledger);  // its word is there: cannot throw
+    const std::uintptr_t address = address_of(block);
+    live_.insert(live_.find(address), address, taken.bytes, taken.ledger);
     accounts_.restore(taken.ledger, static_cast<std::int64_t>(taken.bytes));
 }
 
@@ -103,7 +112,7 @@ void Recorder::on_mark(capture::MarkKind kind, std::uint64_t value) noexcept {
         if (t != nullptr) find_top(*t);
         Hold hold(lock_);
         if (!is_on()) return;
-        marks_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t == nullptr ? 0 : t->top_node});
+        marks_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t == nullptr ? 0 : t->top->node});
     } catch (const std::bad_alloc&) {
         fail("no memory for the recorder's tables");
     } catch (const capture::NoRoom&) {
@@ -134,8 +143,8 @@ void Recorder::on_map(std::uintptr_t start, std::size_t bytes, Kind kind, std::u
         if (!is_on() || t->session != session_) return;
         // What was mapped there is gone now, whoever mapped it.
         mappings_.take(start, end, [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
-        if ((t->top_flags & Thread::kInternal) != 0) return;
-        const std::uint32_t ledger = accounts_.ledger(label_node(t->top_node, label), kind);
+        if (is_internal(*t)) return;
+        const std::uint32_t ledger = accounts_.ledger(label_node(t->top->node, label), kind);
         mappings_.add(start, end, ledger, protection);
         accounts_.credit(ledger, static_cast<std::int64_t>(end - start));
     } catch (const std::bad_alloc&) {
@@ -230,7 +239,7 @@ void Recorder::change_range(std::uintptr_t start, std::uintptr_t end, std::uint3
         const bool opens = kind == Kind::reserved && protection != 0;
         const bool closes = kind == Kind::mapping && protection == 0;
         std::uint32_t ledger = part.piece.ledger;
-        if (opens && t != nullptr) ledger = accounts_.ledger(t->top_node, Kind::mapping);
+        if (opens && t != nullptr) ledger = accounts_.ledger(t->top->node, Kind::mapping);
         if (closes) ledger = accounts_.ledger(accounts_.record(ledger).node, Kind::reserved);
         const auto bytes = static_cast<std::int64_t>(part.end - part.start);
         mappings_.add(part.start, part.end, ledger, protection);
@@ -251,7 +260,7 @@ void Recorder::on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t
         if (t == nullptr) return;
         find_top(*t);
         Hold hold(lock_);
-        if (!is_on() || t->session != session_ || (t->top_flags & Thread::kInternal) != 0) return;
+        if (!is_on() || t->session != session_ || is_internal(*t)) return;
         change_range(start, start + bytes, protection);
     } catch (const std::bad_alloc&) {
         fail("no memory for the recorder's tables");

@@ -32,6 +32,7 @@ void Recorder::write_facts(const StartOptions& options) {
 
 int Recorder::start(const StartOptions& options) {
     BusyGuard busy;
+    lock_.allow_leaning();
     Hold hold(lock_);
     if (int error = file_.create(options.path.c_str())) return error;
     if (!live_.init()) {

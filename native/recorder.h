@@ -117,23 +117,35 @@ private:
     Recorder() = default;
     static Recorder* g_recorder_;
 
-    Thread* mine() noexcept;
+    Thread* mine() noexcept {
+        Thread* t = tls.thread;
+        return t != nullptr ? t : make_thread();
+    }
     Thread* make_thread() noexcept;
     static void give_thread_back(void* thread) noexcept;
     void sync(Thread& t);
     void set_base(Thread& t);
     std::uint32_t root_node(const char* name);
-    std::uint32_t current_ledger(Thread& t, capture::Kind kind);
     void find_top(Thread& t);
-    void intern(Thread& t, std::uint32_t from);
-    void intern_slot(Thread& t, const hw_slot& slot, std::uint32_t parent, std::uint32_t parent_flags, Thread::Edge* edge);
+    void catch_up(Thread& t);
+    void move_top(Thread& t, std::uint32_t changed);
+    static int grow_memo(hw_memo* memo, std::uint32_t capacity);
+    void intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge);
     std::uint32_t code_of(const hw_code_info& info);
     std::uint32_t open_ledger(Thread& t, capture::Kind kind);
-    Block remove(const void* block, bool freed) noexcept;
+    static bool is_internal(const Thread& t) noexcept { return (t.top->flags & Thread::kInternal) != 0; }
+    template <bool kFreed>
+    Block remove(const void* block) noexcept;
     void note_resident_peak(std::int64_t peak_bytes) noexcept;
-    void put(const Thread* t, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
+    void put(std::uint32_t* word, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
+    void on_late_alloc(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
+    void forget_stale(std::uintptr_t address) noexcept;
+    static bool is_on() noexcept { return g_mode.load(std::memory_order_relaxed) == Mode::on; }
     void fail(const char* reason) noexcept;
-    void lose_event() noexcept { lost_.fetch_add(1, std::memory_order_relaxed); }
+    // Counts only what our own fault lost: an event that meets the end of a recording is not part of it.
+    void lose_event() noexcept {
+        if (g_mode.load(std::memory_order_relaxed) == Mode::counting_losses) lost_.fetch_add(1, std::memory_order_relaxed);
+    }
     void write_facts(const StartOptions& options);
     TopLine top_line();
     std::uint32_t label_node(std::uint32_t node, const char* label);
@@ -166,9 +178,30 @@ private:
     std::vector<std::string> library_prefixes_;
     Summary last_;
 
-    Lock pool_lock_;
+    FutexMutex pool_lock_;
     Thread* pool_ = nullptr;
     std::uint32_t roots_ = 0;
 };
+
+// Leaves the stack of this moment in t.top.
+[[gnu::always_inline]] inline void Recorder::find_top(Thread& t) {
+    if (t.epoch != epoch_.load(std::memory_order_relaxed)) [[unlikely]] catch_up(t);
+    const std::uint32_t changed = hw_frames_refresh(&t.memo, grow_memo);
+    const std::uint32_t depth = t.memo.depth;
+    if (changed == depth && changed == t.top_depth) return;
+    if (changed + 1 == depth && depth >= 2) [[likely]] {  // only the top frame stands elsewhere than at the last event
+        hw_slot* slot = t.memo.slots + changed;
+        const std::uint64_t key = t.key_under(slot[-1].node, slot[-1].flags);
+        Thread::Edge* edge = t.edge_of(slot->instr, key);
+        if (edge->instr == slot->instr && edge->key == key) [[likely]] {
+            slot->node = edge->node;
+            slot->flags = edge->flags;
+            t.top = edge;
+            t.top_depth = depth;
+            return;
+        }
+    }
+    move_top(t, changed);
+}
 
 }  // namespace hiwater

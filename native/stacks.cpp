@@ -22,7 +22,9 @@ namespace {
 
 constexpr std::uint32_t kFirstCapacity = 128, kMostThreadRoots = 1000;
 
-int grow_memo(hw_memo* memo, std::uint32_t capacity) {
+}  // namespace
+
+int Recorder::grow_memo(hw_memo* memo, std::uint32_t capacity) {
     std::uint32_t wanted = memo->capacity == 0 ? kFirstCapacity : memo->capacity;
     while (wanted < capacity) wanted *= 2;
     auto* slots = static_cast<hw_slot*>(map_pages(round_up(wanted * sizeof(hw_slot), kPage)));
@@ -36,6 +38,8 @@ int grow_memo(hw_memo* memo, std::uint32_t capacity) {
     return 1;
 }
 
+namespace {
+
 bool is_dying(const void* code) noexcept {
     for (const DyingCode* d = tls.dying; d != nullptr; d = d->outer)
         if (d->code == code) return true;
@@ -46,18 +50,14 @@ bool is_dying(const void* code) noexcept {
 
 // --- threads -------------------------------------------------------------------------------------------------------------
 
-Thread* Recorder::mine() noexcept {
-    Thread* t = tls.thread;
-    return t != nullptr ? t : make_thread();
-}
-
 void Recorder::give_thread_back(void* thread) noexcept {
     auto* t = static_cast<Thread*>(thread);
     Recorder& self = instance();
     tls.exit_node = t->base;
+    tls.exit_session = t->session;
     tls.exiting = true;
     tls.thread = nullptr;
-    Hold hold(self.pool_lock_);
+    MutexHold hold(self.pool_lock_);
     t->next = self.pool_;
     self.pool_ = t;
 }
@@ -66,7 +66,7 @@ Thread* Recorder::make_thread() noexcept {
     if (tls.exiting) return nullptr;
     Thread* t = nullptr;
     {
-        Hold hold(pool_lock_);
+        MutexHold hold(pool_lock_);
         t = pool_;
         if (t != nullptr) pool_ = t->next;
     }
@@ -80,6 +80,7 @@ Thread* Recorder::make_thread() noexcept {
     }
     t->memo = memo;
     t->memo.depth = 0;
+    t->memo.thread = 0;
     static pthread_key_t key = [] {
         pthread_key_t made{};
         ::pthread_key_create(&made, &Recorder::give_thread_back);
@@ -120,13 +121,14 @@ void Recorder::set_base(Thread& t) {
 void Recorder::sync(Thread& t) {
     t.epoch = epoch_.load(std::memory_order_relaxed);
     t.memo.depth = 0;
-    t.top_depth = 0;
-    t.top_node = 0;
+    t.top_depth = Thread::kNoDepth;
+    t.top = &t.no_frames;
     if (t.session == session_) return;
     t.session = session_;
     t.last_block = 0;
     ::memset(t.edges, 0, sizeof t.edges);
     set_base(t);
+    t.no_frames = {nullptr, 0, t.base, 0, {0, 0}};
 }
 
 void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, const char* name) noexcept {
@@ -139,10 +141,10 @@ void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, const cha
         t->named_by_program = true;
     }
     Hold hold(lock_);
-    if (g_mode.load(std::memory_order_relaxed) != Mode::on || session != session_) return;
+    if (!is_on() || session != session_) return;
     try {
         sync(*t);
-        if (node != 0) t->base = node;
+        if (node != 0) t->base = t->no_frames.node = node;
     } catch (const std::exception&) {
         fail("no memory for a thread's state");
     } catch (const capture::NoRoom&) {
@@ -175,8 +177,8 @@ std::uint32_t Recorder::thread_start_node() noexcept {
     try {
         find_top(*t);
         Hold hold(lock_);
-        if (g_mode.load(std::memory_order_relaxed) != Mode::on || t->session != session_) return 0;
-        return tree_.child(t->top_node, tree_.code("[thread]", "", 0, CodeKind::native_thread), 0);
+        if (!is_on() || t->session != session_) return 0;
+        return tree_.child(t->top->node, tree_.code("[thread]", "", 0, CodeKind::native_thread), 0);
     } catch (const std::exception&) {
         fail("no memory for the call tree");
     } catch (const capture::NoRoom&) {
@@ -218,13 +220,14 @@ std::uint32_t Recorder::code_of(const hw_code_info& info) {
 }
 
 // A (parent, instruction) pair this thread has not met lately.
-void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint32_t parent, std::uint32_t parent_flags, Thread::Edge* edge) {
-    *edge = {slot.instr, parent, parent, parent_flags, t.epoch};
+void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge) {
+    const std::uint32_t parent = key & ~(1u << 31), parent_flags = key >> 31 & 1;
+    *edge = {slot.instr, key, parent, parent_flags, {0, 0}};
     hw_code_info info;
     if (is_dying(hw_slot_code(&slot)) || !hw_frame_describe(&slot, &info)) return;
-    Hold hold(lock_);
-    if (g_mode.load(std::memory_order_relaxed) != Mode::on || t.session != session_) {
-        edge->epoch = 0;
+    Hold hold(lock_, &t.ticket);
+    if (!is_on() || t.session != session_) {
+        edge->instr = nullptr;
         return;
     }
     const std::uint32_t code = code_of(info);
@@ -238,66 +241,49 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint32_t parent,
     edge->flags = 0;
 }
 
-// Gives nodes to slots [from, depth).
-void Recorder::intern(Thread& t, std::uint32_t from) {
-    hw_memo& memo = t.memo;
-    std::uint32_t parent = from == 0 ? t.base : memo.slots[from - 1].node;
-    std::uint32_t flags = from == 0 ? 0 : memo.slots[from - 1].flags;
-    for (std::uint32_t i = from; i < memo.depth; ++i) {
-        hw_slot& slot = memo.slots[i];
-        const auto place = (reinterpret_cast<std::uintptr_t>(slot.instr) >> 1) ^ (parent * 0x9e3779b1u) ^ flags;
-        Thread::Edge& edge = t.edges[(place ^ place >> 11) % Thread::kEdges];
-        if (edge.instr != slot.instr || edge.parent != parent || edge.epoch != t.epoch) [[unlikely]]
-            intern_slot(t, slot, parent, flags, &edge);
-        slot.node = parent = edge.node;
-        slot.flags = flags = edge.flags;
+// The recording moved on since this thread's last event: a new one, or a code object died.
+void Recorder::catch_up(Thread& t) {
+    {
+        Hold hold(lock_);
+        if (!is_on()) return;
+        sync(t);
     }
+    sampler::resume_if_due();
 }
 
-// Leaves the stack of this moment in t.top_node and t.top_flags.
-void Recorder::find_top(Thread& t) {
-    if (t.epoch != epoch_.load(std::memory_order_relaxed)) [[unlikely]] {
-        {
-            Hold hold(lock_);
-            if (g_mode.load(std::memory_order_relaxed) != Mode::on) {
-                t.top_flags = Thread::kInternal;
-                return;
-            }
-            sync(t);
-        }
-        sampler::resume_if_due();
-    }
-    const std::uint32_t changed = hw_frames_refresh(&t.memo, grow_memo);
+// The top of the stack is another than at the last event: gives nodes to the slots from `changed` up.
+void Recorder::move_top(Thread& t, std::uint32_t changed) {
     const std::uint32_t depth = t.memo.depth;
-    if (changed == depth && depth == t.top_depth && t.top_node != 0) [[likely]] return;
-    if (changed < depth) intern(t, changed);
-    const std::uint32_t node = depth == 0 ? t.base : t.memo.slots[depth - 1].node;
-    t.top_flags = depth == 0 ? 0 : t.memo.slots[depth - 1].flags;
+    if (depth == 0) {
+        t.top = &t.no_frames;
+        t.top_depth = 0;
+        return;
+    }
+    // Frames may only have gone: then the highest that is left tells its edge again.
+    std::uint32_t i = changed < depth ? changed : depth - 1;
+    hw_slot* slots = t.memo.slots;
+    std::uint64_t key = i == 0 ? t.key_under(t.base, 0) : t.key_under(slots[i - 1].node, slots[i - 1].flags);
+    Thread::Edge* edge = nullptr;
+    for (; i < depth; ++i) {
+        hw_slot& slot = slots[i];
+        edge = t.edge_of(slot.instr, key);
+        if (edge->instr != slot.instr || edge->key != key) [[unlikely]] intern_slot(t, slot, key, edge);
+        slot.node = edge->node;
+        slot.flags = edge->flags;
+        key = t.key_under(slot.node, slot.flags);
+    }
+    t.top = edge;
     t.top_depth = depth;
-    if (node == t.top_node) return;
-    t.top_node = node;
-    ::memset(t.top_ledger, 0, sizeof t.top_ledger);
 }
 
 std::uint32_t Recorder::open_ledger(Thread& t, Kind kind) {
     const auto k = static_cast<std::uint32_t>(kind);
-    Thread::OpenLedger& known = t.ledgers[(t.top_node ^ k << 5) % Thread::kLedgers];
-    if (known.node != t.top_node || known.kind != k || known.session != t.session) {
-        Hold hold(lock_);
-        if (g_mode.load(std::memory_order_relaxed) != Mode::on || t.session != session_) return 0;
-        const std::uint32_t ledger = accounts_.ledger(t.top_node, kind);
-        if (ledger > LiveTable::kMaxLedger) throw capture::NoRoom{0};
-        known = {t.top_node, k, ledger, t.session};
-    }
-    return t.top_ledger[k] = known.ledger;
-}
-
-// The ledger an allocation of this thread belongs to now; 0 for what hiwater's own Python code allocates.
-std::uint32_t Recorder::current_ledger(Thread& t, Kind kind) {
-    find_top(t);
-    if ((t.top_flags & Thread::kInternal) != 0) [[unlikely]] return 0;
-    const std::uint32_t ledger = t.top_ledger[static_cast<std::uint32_t>(kind)];
-    return ledger != 0 ? ledger : open_ledger(t, kind);
+    Hold hold(lock_, &t.ticket);
+    if (!is_on() || t.session != session_) return 0;
+    const std::uint32_t ledger = accounts_.ledger(t.top->node, kind);
+    if (ledger > LiveTable::kMaxLedger) throw capture::NoRoom{0};
+    t.top->ledger[k] = ledger;
+    return ledger;
 }
 
 }  // namespace hiwater

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/lock.h"
 #include "capture/format.h"
 #include "frames/frames.h"
 
@@ -17,30 +18,39 @@ struct DyingCode {
 struct Thread {
     static constexpr std::uint32_t kInternal = 1;  // slot flag: hiwater's own frame
 
-    struct Edge {  // (parent node, instruction) -> node
+    // (parent, instruction) -> node, and the ledgers of the two kinds that come from every line. What an event needs of a stack
+    // whose top moved is in these 32 bytes.
+    struct Edge {
         const void* instr;
-        std::uint32_t parent, node, flags, epoch;
+        std::uint64_t key;         // epoch of the thread, and parent node with its slot flag in the low half's top bit
+        std::uint32_t node, flags;
+        std::uint32_t ledger[2];   // python, native; 0: not opened yet
     };
-    struct OpenLedger {  // (node, kind) -> ledger
-        std::uint32_t node, kind, ledger, session;
-    };
-    static constexpr std::uint32_t kEdges = 1024, kLedgers = 512;
+    static constexpr std::uint32_t kEdges = 1024;
 
+    std::uint64_t key_under(std::uint32_t node, std::uint32_t flags) const noexcept {
+        return static_cast<std::uint64_t>(epoch) << 32 | flags << 31 | node;
+    }
+    Edge* edge_of(const void* instr, std::uint64_t key) noexcept {
+        const std::uint64_t place = (reinterpret_cast<std::uintptr_t>(instr) >> 1) ^ (key * 0x9e3779b97f4a7c15ULL >> 40);
+        return &edges[(place ^ place >> 10) % kEdges];
+    }
+    static constexpr std::uint32_t kNoDepth = ~0u;
+
+    LockTicket ticket;
     hw_memo memo;
     std::uint32_t epoch;        // of the caches; see Recorder::epoch_
     std::uint32_t session;      // recording the node numbers belong to
     std::uint32_t base;         // node that the outermost frame hangs under
     std::uint32_t root;         // node of the thread itself
-    std::uint32_t top_depth;    // depth and node the ledgers below belong to
-    std::uint32_t top_node;
-    std::uint32_t top_flags;
-    std::uint32_t top_ledger[capture::kKinds];
+    std::uint32_t top_depth;    // depth that `top` belongs to; kNoDepth: look again
+    Edge* top;                  // the stack of the last event: one of `edges`, or `no_frames`
+    Edge no_frames;             // the thread outside any Python frame
     std::uintptr_t last_block;  // of this thread's last allocation
     char name[64];
     bool named_by_program;
     Thread* next;
     Edge edges[kEdges];
-    OpenLedger ledgers[kLedgers];
 };
 
 // One small block of static TLS: a dlopened library may use little of it.
@@ -50,6 +60,7 @@ struct ThreadLocal {
     std::uint32_t busy;       // inside the recorder: our own memory, not the program's
     std::uint32_t covered;    // inside an allocator whose block its caller records
     std::uint32_t exit_node;  // base of a thread whose state has been given back; its last blocks hang here
+    std::uint32_t exit_session;
     bool exiting;
 };
 

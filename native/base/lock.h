@@ -1,7 +1,20 @@
-// A small futex lock. Holders run a few dozen instructions, never foreign code, and take no other lock.
+// The recorder's lock. Holders run a few dozen instructions, never foreign code, and take no other lock.
+//
+// Most programs allocate from one thread at a time, and an atomic instruction on every event would be the largest single cost of
+// recording. So the lock can lean to one thread (its "owner"), which then takes it with plain stores:
+//
+//   owner:    active = 1;  compiler barrier;  leans_to == me ?  it is ours  :  active = 0, go the slow way
+//   others:   hold the mutex;  leans_to = nobody;  membarrier();  wait until the former owner's active == 0
+//
+// membarrier(2) makes every running thread pass a full barrier between the two stores of the others, so either the owner sees that
+// the lock leans no more, or the others see that it is inside: Dekker's exclusion with the price moved to the rare side (the
+// asymmetric barrier of D. Dice, H. Huang, M. Yang, "Asymmetric Dekker Synchronization", 2001). Where the kernel has no
+// membarrier the lock never leans.
 #pragma once
 
 #include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,7 +23,7 @@
 
 namespace hiwater {
 
-class Lock {
+class FutexMutex {
 public:
     void lock() noexcept {
         std::uint32_t expected = kFree;
@@ -21,7 +34,6 @@ public:
     void unlock() noexcept {
         if (word_.exchange(kFree, std::memory_order_release) == kWaited) [[unlikely]] wake_one();
     }
-    // For the child of a fork, where the holder's thread may not exist.
     void reset() noexcept { word_.store(kFree, std::memory_order_relaxed); }
 
 private:
@@ -46,15 +58,101 @@ private:
     std::atomic<std::uint32_t> word_{kFree};
 };
 
+// A thread's ticket for a leaning lock. Its memory must stay mapped for the life of the process.
+struct LockTicket {
+    std::atomic<std::uint32_t> active{0};
+    std::uint32_t streak = 0;  // takings in a row by this thread, while the lock leans to nobody
+};
+
+class Lock {
+public:
+    // Returns whether it was taken the short way; unlock() must be told. `me` may be null.
+    bool lock(LockTicket* me) noexcept {
+        if (me != nullptr && leans_to_.load(std::memory_order_relaxed) == me) [[likely]] {
+            me->active.store(1, std::memory_order_relaxed);
+            std::atomic_signal_fence(std::memory_order_seq_cst);
+            if (leans_to_.load(std::memory_order_acquire) == me) [[likely]] return true;
+            me->active.store(0, std::memory_order_release);
+        }
+        lock_slowly(me);
+        return false;
+    }
+    void unlock(LockTicket* me, bool short_way) noexcept {
+        if (short_way) [[likely]] {
+            me->active.store(0, std::memory_order_release);
+        } else {
+            mutex_.unlock();
+        }
+    }
+
+    // Once a process; without it the lock works and never leans.
+    void allow_leaning() noexcept {
+        may_lean_ = ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+    }
+
+    // For the child of a fork, where the holder's thread may not exist.
+    void reset() noexcept {
+        mutex_.reset();
+        leans_to_.store(nullptr, std::memory_order_relaxed);
+        last_ = nullptr;
+        may_lean_ = false;
+    }
+
+private:
+    static constexpr std::uint32_t kStreakToLean = 64;
+
+    [[gnu::noinline]] void lock_slowly(LockTicket* me) noexcept {
+        mutex_.lock();
+        if (LockTicket* owner = leans_to_.load(std::memory_order_relaxed)) stand_upright(owner);
+        if (me == nullptr || !may_lean_) return;
+        if (last_ != me) {
+            last_ = me;
+            me->streak = 0;
+        } else if (++me->streak >= kStreakToLean) {
+            // From the next time on. Whoever holds the mutex decides, so there is one decision at a time.
+            me->streak = 0;
+            leans_to_.store(me, std::memory_order_release);
+        }
+    }
+
+    [[gnu::noinline]] void stand_upright(LockTicket* owner) noexcept {
+        leans_to_.store(nullptr, std::memory_order_seq_cst);
+        ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+        last_ = nullptr;
+        // The owner is inside for a few dozen instructions, unless it lost its processor there.
+        for (int spin = 0; owner->active.load(std::memory_order_acquire) != 0; ++spin) {
+            if (spin > 100) ::sched_yield();
+        }
+    }
+
+    alignas(64) std::atomic<LockTicket*> leans_to_{nullptr};
+    FutexMutex mutex_;
+    LockTicket* last_ = nullptr;  // under mutex_
+    bool may_lean_ = false;
+};
+
 class Hold {
 public:
-    explicit Hold(Lock& lock) noexcept : lock_(lock) { lock_.lock(); }
-    ~Hold() { lock_.unlock(); }
+    explicit Hold(Lock& lock, LockTicket* me = nullptr) noexcept : lock_(lock), me_(me), short_way_(lock.lock(me)) {}
+    ~Hold() { lock_.unlock(me_, short_way_); }
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
 
 private:
     Lock& lock_;
+    LockTicket* me_;
+    bool short_way_;
+};
+
+class MutexHold {
+public:
+    explicit MutexHold(FutexMutex& mutex) noexcept : mutex_(mutex) { mutex_.lock(); }
+    ~MutexHold() { mutex_.unlock(); }
+    MutexHold(const MutexHold&) = delete;
+    MutexHold& operator=(const MutexHold&) = delete;
+
+private:
+    FutexMutex& mutex_;
 };
 
 }  // namespace hiwater

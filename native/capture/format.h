@@ -4,7 +4,8 @@
 // process that is killed leaves a readable capture, and another process may read one that is still being written.
 //
 //   file    = header, schema text (JSON), then extents of kExtentBytes each
-//   extent  = a run of records of one table; the extent directory says of which, and its place in that table
+//   extent  = a run of records of one table; the extent directory says of which, and its place in that table. A record never lies
+//             across two extents: what is left over at an extent's end is empty.
 //   table   = append-only records of fixed size; `table_count[id]` is stored after the record is complete
 //
 // The schema text names every table and field with offset and type, so a reader builds its record types from the file itself.

@@ -65,6 +65,10 @@ private:
 
 void header_fields(SchemaText& schema) {
     HIWATER_FIELD(Header, version);
+    HIWATER_FIELD(Header, extent_bytes);
+    HIWATER_FIELD(Header, directory_offset);
+    HIWATER_FIELD(Header, first_extent_offset);
+    HIWATER_FIELD(Header, max_extents);
     HIWATER_FIELD(Header, extents_used);
     HIWATER_FIELD(Header, state);
     HIWATER_FIELD(Header, pid);

@@ -28,6 +28,7 @@ typedef struct {
     hw_slot* slots;
     uint32_t depth;
     uint32_t capacity;
+    unsigned long thread; /* pthread_self() of its thread, once a walk has asked */
 } hw_memo;
 
 /* Deeper below the top than this, frames that were linked as before are trusted without a look. */

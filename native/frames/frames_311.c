@@ -1,5 +1,7 @@
 /* Frames of CPython 3.11. */
 #define Py_BUILD_CORE 1
+#include "frames.h"
+
 #include <Python.h>
 #include <internal/pycore_code.h>
 #include <internal/pycore_frame.h>
@@ -13,14 +15,15 @@
 typedef struct _PyInterpreterFrame hw_frame;
 
 /* The state of the thread that calls. `tstate_current` is whoever holds the GIL, so it is asked whether that is us. */
-static inline PyThreadState* own_thread_state(void) {
+static inline PyThreadState* own_thread_state(hw_memo* memo) {
+    if (memo->thread == 0) memo->thread = (unsigned long)pthread_self();
     PyThreadState* state = (PyThreadState*)_Py_atomic_load_relaxed(&_PyRuntime.gilstate.tstate_current);
-    if (state != NULL && state->thread_id == (unsigned long)pthread_self()) return state;
+    if (state != NULL && state->thread_id == memo->thread) return state;
     return PyGILState_GetThisThreadState();
 }
 
-static inline const hw_frame* top_frame(void) {
-    PyThreadState* state = own_thread_state();
+static inline const hw_frame* top_frame(hw_memo* memo) {
+    PyThreadState* state = own_thread_state(memo);
     return state == NULL || state->cframe == NULL ? NULL : state->cframe->current_frame;
 }
 

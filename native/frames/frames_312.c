@@ -1,5 +1,7 @@
 /* Frames of CPython 3.12. */
 #define Py_BUILD_CORE 1
+#include "frames.h"
+
 #include <Python.h>
 #include <internal/pycore_code.h>
 #include <internal/pycore_frame.h>
@@ -16,7 +18,8 @@ static inline PyThreadState* own_thread_state(void) {
     return state != NULL ? state : PyGILState_GetThisThreadState();
 }
 
-static inline const hw_frame* top_frame(void) {
+static inline const hw_frame* top_frame(hw_memo* memo) {
+    (void)memo;
     PyThreadState* state = own_thread_state();
     return state == NULL || state->cframe == NULL ? NULL : state->cframe->current_frame;
 }

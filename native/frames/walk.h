@@ -1,6 +1,6 @@
 /* The walk, the same for every version. The including file defines, before it includes this:
  *   hw_frame          the interpreter's frame struct
- *   top_frame()       the calling thread's current frame, or NULL
+ *   top_frame(memo)   the calling thread's current frame, or NULL
  *   frame_instr(f)    the instruction pointer
  *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
  *   frame_first_local(f)  its first local variable, borrowed
@@ -40,21 +40,25 @@ static uint32_t walk_everything(hw_memo* memo, const hw_frame* f, hw_grow grow) 
 }
 
 /* Slots [0, count) were linked together at the last walk and slot count-1 holds a live frame. Compare them with the frames of
- * today. Returns the lowest changed index (count: none), or -1 when the links themselves differ. */
+ * today. Returns the lowest changed index (count: none), or -1 when the links themselves differ. A slot's frame is the previous of
+ * the slot above it, so after the first only two words of each slot are read. */
 static inline int64_t compare_down(hw_memo* memo, uint32_t count) {
-    int64_t lowest = count;
     const uint32_t floor = count > HW_TRUSTED_DEPTH ? count - HW_TRUSTED_DEPTH : 0;
-    hw_slot* slot = memo->slots + count;
+    hw_slot* slot = memo->slots + count - 1;
     hw_slot* const last = memo->slots + floor;
-    while (slot-- > last) {
-        const hw_frame* f = (const hw_frame*)slot->frame;
-        if (__builtin_expect(f->previous != slot->previous, 0)) return -1;
+    hw_slot* lowest = slot + 1;
+    const hw_frame* f = (const hw_frame*)slot->frame;
+#pragma GCC unroll 4
+    do {
+        const hw_frame* previous = (const hw_frame*)slot->previous;
+        if (__builtin_expect(f->previous != previous, 0)) return -1;
         if (__builtin_expect(frame_instr(f) != slot->instr, 0)) {
             slot->instr = frame_instr(f);
-            lowest = slot - memo->slots;
+            lowest = slot;
         }
-    }
-    return lowest;
+        f = previous;
+    } while (slot-- != last);
+    return lowest - memo->slots;
 }
 
 /* The top frame is not the one remembered: find where the new frames join the old stack, and put them on top of it. */
@@ -86,7 +90,7 @@ static uint32_t walk_to_the_join(hw_memo* memo, const hw_frame* top, hw_grow gro
 }
 
 uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
-    const hw_frame* top = top_frame();
+    const hw_frame* top = top_frame(memo);
     if (top == NULL) {
         memo->depth = 0;
         return 0;
@@ -117,7 +121,8 @@ int hw_frame_describe(const hw_slot* slot, hw_code_info* info) {
 }
 
 const void* hw_top_frame_self(const char* qualname) {
-    const hw_frame* f = top_frame();
+    hw_memo any = {0};
+    const hw_frame* f = top_frame(&any);
     PyCodeObject* code = f == NULL ? NULL : frame_code(f);
     if (code == NULL || code->co_nlocalsplus < 1 || PyUnicode_CompareWithASCIIString(code->co_qualname, qualname) != 0) return NULL;
     return frame_first_local(f);

@@ -424,12 +424,12 @@ bool g_installed = false;
 void before_fork() {
     if (!recording()) return;
     sampler::pause_for_fork();
-    recorder().lock().lock();
+    recorder().lock().lock(nullptr);
 }
 
 void after_fork_in_parent() {
     if (!recording()) return;
-    recorder().lock().unlock();
+    recorder().lock().unlock(nullptr, false);
     recorder().request_attention();
 }
 

@@ -50,7 +50,7 @@ public:
         return id;
     }
 
-    void credit(std::uint32_t id, std::int64_t bytes) noexcept {
+    [[gnu::always_inline]] void credit(std::uint32_t id, std::int64_t bytes) noexcept {
         capture::LedgerRecord& ledger = hot_[id];
         save(ledger);
         store_pair(&ledger.live_bytes, ledger.live_bytes + bytes, ledger.live_blocks + 1);
@@ -60,7 +60,7 @@ public:
     }
 
     // Takes bytes back; `blocks` is 0 where only part of a mapping went, and negative where it was cut in two.
-    void debit(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
+    [[gnu::always_inline]] void debit(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
         capture::LedgerRecord& ledger = hot_[id];
         save(ledger);
         store_pair(&ledger.live_bytes, ledger.live_bytes - bytes, ledger.live_blocks - blocks);
@@ -171,13 +171,14 @@ private:
     void change_total(std::uint32_t kind, std::int64_t bytes, std::int64_t blocks) noexcept {
         capture::Header& h = *header_;
         h.kind_live_bytes[kind] += bytes;
-        if (!counted(kind)) return;
-        h.live_bytes += bytes;
+        if (!counted(kind)) [[unlikely]] return;
+        const std::int64_t live = h.live_bytes + bytes;
+        h.live_bytes = live;
         h.live_blocks += blocks;
-        if (h.live_bytes > h.mark_bytes) {
+        if (bytes > 0 && live > h.mark_bytes) {
             order();
             // A reader takes the ledgers' figures, so the mark itself may lag one event behind them.
-            h.mark_bytes = h.live_bytes;
+            h.mark_bytes = live;
             h.mark_blocks = h.live_blocks;
             h.mark_ns = h.heartbeat_ns;
             order();

@@ -30,44 +30,45 @@ public:
     LiveTable(const LiveTable&) = delete;
     LiveTable& operator=(const LiveTable&) = delete;
     ~LiveTable() {
-        if (regions_ == nullptr) return;
-        for (std::size_t i = 0; i < used_.size(); ++i) unmap_pages(regions_[used_[i]], kRegionMapBytes);
-        unmap_pages(regions_, kRegions * sizeof(std::uint32_t*));
+        each_region([](std::size_t, std::uint32_t* words) { unmap_pages(words, kRegionMapBytes); });
+        unmap_pages(regions_, kDirectoryBytes);
     }
 
-    // Reserves the directory: 16 MiB of address space, touched where used.
+    // Reserves the directory: 24 MiB of address space, touched where used.
     bool init() noexcept {
-        if (regions_ == nullptr) regions_ = static_cast<std::uint32_t**>(map_pages(kRegions * sizeof(std::uint32_t*)));
+        if (regions_ != nullptr) return true;
+        regions_ = static_cast<std::uint32_t**>(map_pages(kDirectoryBytes));
+        used_ = reinterpret_cast<std::uint32_t*>(regions_ + kRegions);
         return regions_ != nullptr;
     }
 
     // Forgets every block and gives the pages back. The address space stays mapped: another thread may be about to look.
     void empty() noexcept {
-        for (std::size_t i = 0; i < used_.size(); ++i) ::madvise(regions_[used_[i]], kRegionMapBytes, MADV_DONTNEED);
+        each_region([](std::size_t, std::uint32_t* words) { ::madvise(words, kRegionMapBytes, MADV_DONTNEED); });
     }
 
-    // Safe without the lock for the thread that owns the block: nobody else may change its words.
-    bool holds(std::uintptr_t address) const noexcept {
-        const std::uint32_t* word = find(address);
-        return word != nullptr && *word != 0;
+    // The word of an address, or null where nothing was ever put near it. A word stays where it is for the life of the process.
+    std::uint32_t* find(std::uintptr_t address) const noexcept {
+        const std::uintptr_t region = address >> kRegionShift;
+        if (region >= kRegions) [[unlikely]] return nullptr;
+        std::uint32_t* words = __atomic_load_n(&regions_[region], __ATOMIC_ACQUIRE);
+        if (words == nullptr) [[unlikely]] return nullptr;
+        return words + ((address >> kGranuleShift) & (kGranules - 1));
     }
 
-    void prefetch(std::uintptr_t address) const noexcept {
-        if (const std::uint32_t* word = find(address)) __builtin_prefetch(word, 1);
+    // The same, made where there is none. Throws bad_alloc. Safe without any lock.
+    std::uint32_t* word_of(std::uintptr_t address) {
+        std::uint32_t* word = find(address);
+        return word != nullptr ? word : make(address);
     }
 
     // Puts a block in. Where one is already there it was freed behind our back: it is taken out and returned.
-    // Throws bad_alloc when the table cannot grow.
-    Block insert(std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) {
-        std::uint32_t* word = find(address);
-        if (word == nullptr) [[unlikely]] word = make(address);
+    Block insert(std::uint32_t* word, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) noexcept {
         Block stale;
         if (*word != 0) [[unlikely]] stale = evict(word, address);
         if (bytes <= kSmall) {
             *word = (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
-            return stale;
-        }
-        if (bytes <= kSizeMask) [[likely]] {
+        } else if (bytes <= kSizeMask) [[likely]] {
             word[0] = (kOneWord << kCodeShift) | ledger;
             word[1] = kContinued | static_cast<std::uint32_t>(bytes);
         } else {
@@ -79,12 +80,15 @@ public:
     }
 
     // Takes a block out; ledger 0 when none starts there.
-    Block remove(std::uintptr_t address) noexcept {
-        std::uint32_t* word = find(address);
-        if (word == nullptr || *word == 0 || (*word & kContinued) != 0) return {};
+    Block remove(std::uint32_t* word) noexcept {
+        if (*word == 0 || (*word & kContinued) != 0) [[unlikely]] return {};
         const Block block = read(word);
         clear(word);
         return block;
+    }
+    Block remove(std::uintptr_t address) noexcept {
+        std::uint32_t* word = find(address);
+        return word == nullptr ? Block{} : remove(word);
     }
 
     Block look(std::uintptr_t address) const noexcept {
@@ -96,23 +100,22 @@ public:
     // Calls visit(address, block) for every block. O(mapped table): tests and self-checks only.
     template <typename Visit>
     void each(Visit visit) const {
-        for (std::size_t i = 0; i < used_.size(); ++i) {
-            const std::uint32_t* region = regions_[used_[i]];
+        each_region([&](std::size_t number, const std::uint32_t* words) {
             for (std::size_t granule = 0; granule < kGranules; ++granule) {
-                if (region[granule] == 0 || (region[granule] & kContinued) != 0) continue;
-                visit((static_cast<std::uintptr_t>(used_[i]) << kRegionShift) + (granule << kGranuleShift), read(region + granule));
+                if (words[granule] == 0 || (words[granule] & kContinued) != 0) continue;
+                visit((static_cast<std::uintptr_t>(number) << kRegionShift) + (granule << kGranuleShift), read(words + granule));
             }
-        }
+        });
     }
 
     // Resident bytes of the table itself, asked of the kernel.
     std::uint64_t resident_bytes() const noexcept {
         std::uint64_t pages = 0;
-        static unsigned char in_core[kRegionMapBytes / kPage];
-        for (std::size_t i = 0; i < used_.size(); ++i) {
-            if (::mincore(regions_[used_[i]], kRegionMapBytes, in_core) != 0) continue;
-            for (unsigned char c : in_core) pages += c & 1;
-        }
+        each_region([&pages](std::size_t, std::uint32_t* words) {
+            unsigned char in_core[kRegionMapBytes / kPage];
+            if (::mincore(words, kRegionMapBytes, in_core) != 0) return;
+            for (const unsigned char c : in_core) pages += c & 1;
+        });
         return pages * kPage;
     }
 
@@ -122,6 +125,7 @@ private:
     static constexpr unsigned kAddressBits = 47;
     static constexpr std::size_t kRegions = std::size_t{1} << (kAddressBits - kRegionShift);
     static constexpr std::size_t kGranules = std::size_t{1} << (kRegionShift - kGranuleShift);
+    static constexpr std::size_t kDirectoryBytes = kRegions * (sizeof(std::uint32_t*) + sizeof(std::uint32_t));
     // A block in a region's last granule keeps its size words in the page behind it.
     static constexpr std::size_t kRegionMapBytes = kGranules * sizeof(std::uint32_t) + kPage;
     static constexpr std::uint32_t kContinued = 1u << 31;
@@ -131,25 +135,31 @@ private:
     static constexpr std::uint64_t kSmall = 16;
     static constexpr std::uint32_t kOneWord = 17, kTwoWords = 18;
 
-    std::uint32_t* find(std::uintptr_t address) const noexcept {
-        const std::uintptr_t region = address >> kRegionShift;
-        if (region >= kRegions) [[unlikely]] return nullptr;
-        std::uint32_t* words = __atomic_load_n(&regions_[region], __ATOMIC_ACQUIRE);
-        if (words == nullptr) [[unlikely]] return nullptr;
-        return words + ((address >> kGranuleShift) & (kGranules - 1));
-    }
-
     [[gnu::noinline]] std::uint32_t* make(std::uintptr_t address) {
         const std::uintptr_t region = address >> kRegionShift;
         if (region >= kRegions) throw std::bad_alloc();
-        used_.push_back(static_cast<std::uint32_t>(region));
         void* words = map_pages(kRegionMapBytes);
-        if (words == nullptr) {
-            used_.resize(used_.size() - 1);
-            throw std::bad_alloc();
+        if (words == nullptr) throw std::bad_alloc();
+        std::uint32_t* none = nullptr;
+        if (__atomic_compare_exchange_n(&regions_[region], &none, static_cast<std::uint32_t*>(words), false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE)) {
+            note_region(region);
+        } else {
+            unmap_pages(words, kRegionMapBytes);  // another thread was first
         }
-        __atomic_store_n(&regions_[region], static_cast<std::uint32_t*>(words), __ATOMIC_RELEASE);
         return find(address);
+    }
+
+    void note_region(std::size_t region) noexcept {
+        const std::uint32_t at = used_count_.fetch_add(1, std::memory_order_relaxed);
+        __atomic_store_n(&used_[at], static_cast<std::uint32_t>(region) + 1, __ATOMIC_RELEASE);
+    }
+
+    template <typename Visit>  // visit(number of the region, its words)
+    void each_region(Visit visit) const {
+        const std::uint32_t count = used_count_.load(std::memory_order_acquire);
+        for (std::uint32_t i = 0; i < count; ++i)
+            if (const std::uint32_t region = __atomic_load_n(&used_[i], __ATOMIC_ACQUIRE)) visit(region - 1, regions_[region - 1]);
     }
 
     static Block read(const std::uint32_t* word) noexcept {
@@ -184,7 +194,8 @@ private:
     }
 
     std::uint32_t** regions_ = nullptr;
-    PageVector<std::uint32_t> used_;
+    std::uint32_t* used_ = nullptr;  // numbers of the regions in use, plus one; behind the directory
+    std::atomic<std::uint32_t> used_count_{0};
 };
 
 }  // namespace hiwater
