@@ -106,7 +106,9 @@ def write_program(
 
 
 def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONMALLOC", "HIWATER_"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHONMALLOC", "HIWATER_"))
+    }
     environment["HIWATER_TEST_LIBRARIES"] = str(compiled.libraries())
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     return environment | dict(extra or {})

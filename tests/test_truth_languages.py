@@ -84,5 +84,7 @@ def test_numpy_arrays_and_their_residency(tmp_path: Path) -> None:
     assert recorded.held("copy") == 8 * (1_000_003 - 20)
     # np.ones is a Python function: its block lies in a frame of numpy below the line that called it.
     line = recorded.line("ones")
-    through = [s for s in recorded.capture.stacks("peak") if s.kind == "native" and any(f.line == line for f in s.frames)]
+    through = [
+        s for s in recorded.capture.stacks("peak") if s.kind == "native" and any(f.line == line for f in s.frames)
+    ]
     assert sum(s.bytes for s in through if s.bytes > 1_000_000) == 8 * 1_000_003

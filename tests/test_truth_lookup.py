@@ -71,8 +71,14 @@ def test_a_constructor_at_dlopen(tmp_path: Path) -> None:
         libraries=["constructor"],
     )
     assert recorded.held("after", at="end") == 1_000_003
-    blocks = [s.bytes for s in recorded.capture.stacks("end") if s.kind == "native" and s.passes("main") and s.bytes >= 2_000_003]
-    assert len(blocks) == 1 and blocks[0] < 2_100_000, "the first load's block was freed at its unload, the second's is there"
+    blocks = [
+        s.bytes
+        for s in recorded.capture.stacks("end")
+        if s.kind == "native" and s.passes("main") and s.bytes >= 2_000_003
+    ]
+    assert len(blocks) == 1 and blocks[0] < 2_100_000, (
+        "the first load's block was freed at its unload, the second's is there"
+    )
 
 
 def test_loading_and_unloading_many_times(tmp_path: Path) -> None:

@@ -186,7 +186,14 @@ def test_a_thread_alive_before_the_recording_has_its_full_stack(tmp_path: Path) 
     (stack,) = recorded.stacks("block", "native", "end")
     assert stack.bytes == 1_000_003
     functions = [frame.function for frame in stack.frames if frame.kind == "python"]
-    assert functions[-6:] == ["Thread._bootstrap", "Thread._bootstrap_inner", "Thread.run", "outermost", "middle", "innermost"]
+    assert functions[-6:] == [
+        "Thread._bootstrap",
+        "Thread._bootstrap_inner",
+        "Thread.run",
+        "outermost",
+        "middle",
+        "innermost",
+    ]
     assert stack.frames[-2].line == recorded.line("call")
 
 
@@ -236,4 +243,7 @@ def test_many_threads_in_python_and_in_c_at_once(tmp_path: Path) -> None:
     assert recorded.blocks("native", at="end") == 4 * 300 * 100
     assert recorded.held("native", at="end") == 4 * 300 * 100 * 48
     assert recorded.held("gone", at="end") == 0
-    assert sum(s.bytes for s in recorded.capture.stacks("end") if s.passes("python") and s.kind == "python") >= 4 * 2_000 * 633
+    assert (
+        sum(s.bytes for s in recorded.capture.stacks("end") if s.passes("python") and s.kind == "python")
+        >= 4 * 2_000 * 633
+    )
