@@ -60,14 +60,18 @@ class NaiveCapture:
 
     def load(self) -> None:
         assert self.data[:8] == MAGIC, self.data[:8]
-        version, _header_bytes, extent_bytes, schema_offset, schema_bytes = struct.unpack_from("<IIQQQ", self.data, 8)
+        version, _header_bytes, extent_bytes, schema_offset, schema_bytes, directory_offset, first_extent_offset = (
+            struct.unpack_from("<IIQQQQQ", self.data, 8)
+        )
         assert version == 1, version
         schema = json.loads(self.data[schema_offset : schema_offset + schema_bytes].rstrip(b"\0 "))
         for name, dtype, offset, *count in schema["header"]:
             self.header[name] = unpack(self.data, offset, dtype, *count)
-        counts = self.header["table_count"]
+        directory = struct.unpack_from(f"<{self.header['extents_used']}I", self.data, directory_offset)
+        extents = [first_extent_offset + number * extent_bytes for number in range(len(directory))]
         for index, table in enumerate(schema["tables"]):
-            raw = self._table_bytes(index, counts[index] * table["record_bytes"], extent_bytes)
+            starts = {entry & 0xFFFFFF: at for entry, at in zip(directory, extents, strict=True) if entry >> 24 == index}
+            raw = self._table_bytes(self.header["table_count"][index], table["record_bytes"], starts, extent_bytes)
             if table["name"] == "string_bytes":
                 self.text = raw
             else:
@@ -76,18 +80,16 @@ class NaiveCapture:
                     for base in range(0, len(raw), table["record_bytes"])
                 ]
 
-    def _table_bytes(self, index: int, wanted: int, extent_bytes: int) -> bytes:
-        """The table's chunks in their order, joined: a record may lie across two of them."""
-        used = self.header["extents_used"]
-        directory = struct.unpack_from(f"<{used}I", self.data, self.header["directory_offset"])
-        chunks = {}
-        for extent, entry in enumerate(directory):
-            if entry >> 24 == index:
-                start = self.header["first_extent_offset"] + extent * extent_bytes
-                chunks[entry & 0xFFFFFF] = self.data[start : start + extent_bytes]
-        joined = b"".join(chunks[chunk] for chunk in range((wanted + extent_bytes - 1) // extent_bytes))
-        assert len(joined) >= wanted, f"table {index} is cut: {len(joined)} of {wanted} bytes"
-        return joined[:wanted]
+    def _table_bytes(self, count: int, record_bytes: int, starts: dict[int, int], extent_bytes: int) -> bytes:
+        """The table's records, joined. No record lies across two extents: what does not fit at the end of one is left empty."""
+        per_extent = extent_bytes // record_bytes
+        pieces = []
+        for chunk in range((count + per_extent - 1) // per_extent):
+            records = min(per_extent, count - chunk * per_extent)
+            pieces.append(self.data[starts[chunk] : starts[chunk] + records * record_bytes])
+        joined = b"".join(pieces)
+        assert len(joined) == count * record_bytes, f"a table is cut: {len(joined)} of {count * record_bytes} bytes"
+        return joined
 
     # -- what it says -----------------------------------------------------------------------------------------------------
 
