@@ -12,7 +12,7 @@ C = ["cc", "-O1", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-pth
 CXX = ["c++", "-std=c++20", "-O1", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-pthread", "-fno-builtin"]
 FORTRAN = ["gfortran", "-O1", "-g", "-fPIC", "-shared"]
 
-# The ways a library can call malloc: where its call slot lies, whether it is filled already, and whether it can be written.
+# The ways a library can call malloc: where its call slot lies, whether it is filled already, whether it can be written.
 LINKINGS = {
     "heap_lazy": ["-Wl,-z,lazy"],
     "heap_now": ["-Wl,-z,now", "-Wl,-z,relro"],

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 MAGIC = b"\x89HIW\r\n\x1a\n"
 KINDS = ("python", "native", "mapping", "device", "file", "shared", "reserved", "slack")
@@ -41,7 +42,7 @@ class Stack:
         return any(frame.function == function for frame in self.frames)
 
 
-def unpack(data: bytes, base: int, dtype: str, count: int = 1) -> object:
+def unpack(data: bytes, base: int, dtype: str, count: int = 1) -> Any:
     kind = dtype.lstrip("<>|=")
     if kind.startswith("S"):
         return data[base : base + int(kind[1:])].split(b"\0", 1)[0]
@@ -52,11 +53,11 @@ def unpack(data: bytes, base: int, dtype: str, count: int = 1) -> object:
 @dataclass
 class NaiveCapture:
     data: bytes
-    header: dict[str, object] = field(default_factory=dict)
-    tables: dict[str, list[dict[str, object]]] = field(default_factory=dict)
+    header: dict[str, Any] = field(default_factory=dict)
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     text: bytes = b""
 
-    # -- reading the file -------------------------------------------------------------------------------------------------
+    # Reading the file
 
     def load(self) -> None:
         assert self.data[:8] == MAGIC, self.data[:8]
@@ -70,7 +71,9 @@ class NaiveCapture:
         directory = struct.unpack_from(f"<{self.header['extents_used']}I", self.data, directory_offset)
         extents = [first_extent_offset + number * extent_bytes for number in range(len(directory))]
         for index, table in enumerate(schema["tables"]):
-            starts = {entry & 0xFFFFFF: at for entry, at in zip(directory, extents, strict=True) if entry >> 24 == index}
+            starts = {
+                entry & 0xFFFFFF: at for entry, at in zip(directory, extents, strict=True) if entry >> 24 == index
+            }
             raw = self._table_bytes(self.header["table_count"][index], table["record_bytes"], starts, extent_bytes)
             if table["name"] == "string_bytes":
                 self.text = raw
@@ -81,7 +84,7 @@ class NaiveCapture:
                 ]
 
     def _table_bytes(self, count: int, record_bytes: int, starts: dict[int, int], extent_bytes: int) -> bytes:
-        """The table's records, joined. No record lies across two extents: what does not fit at the end of one is left empty."""
+        """The table's records, joined. None lies across two extents: what does not fit at the end of one is left empty."""
         per_extent = extent_bytes // record_bytes
         pieces = []
         for chunk in range((count + per_extent - 1) // per_extent):
@@ -91,7 +94,7 @@ class NaiveCapture:
         assert len(joined) == count * record_bytes, f"a table is cut: {len(joined)} of {count * record_bytes} bytes"
         return joined
 
-    # -- what it says -----------------------------------------------------------------------------------------------------
+    # What it says
 
     def string(self, index: int) -> str:
         record = self.tables["strings"][index]
@@ -131,7 +134,7 @@ class NaiveCapture:
             node = record["parent"]
         return thread, tuple(reversed(found))
 
-    def ledgers(self, at: str) -> Iterator[tuple[dict[str, object], int, int]]:
+    def ledgers(self, at: str) -> Iterator[tuple[dict[str, Any], int, int]]:
         """Every ledger with the bytes and blocks it held at the "peak" or at the "end"."""
         for index, ledger in enumerate(self.tables["ledgers"]):
             if index == 0:
@@ -154,7 +157,7 @@ class NaiveCapture:
                 found.append(Stack(KINDS[ledger["kind"]], thread, frames, held, blocks))
         return sorted(found, key=lambda stack: -stack.bytes)
 
-    # -- whether it is right ----------------------------------------------------------------------------------------------
+    # Whether it is right
 
     def check(self, in_flight_bytes: int = 0) -> None:
         """The equations of format.h. `in_flight_bytes`: how far one unfinished event may set the sums apart."""

@@ -1,7 +1,7 @@
 """Records a program in a fresh interpreter and reads back what the capture says about its lines.
 
-A program is the text of a module with a function `main()`, which is recorded; `before()` and `after()`, where it has them,
-run outside the recording. A line is named by a comment at its end: `block = take(10)  # @first` is the line "first".
+A program is the text of a module with a function `main()`, which is recorded; `before()` and `after()`, where it has
+them, run outside the recording. A line is named by a comment at its end: `block = take(10)  # @first` is "first".
 """
 
 import importlib.util
@@ -123,7 +123,7 @@ def record(
     sample_bytes: int = 0,
     timeout: float = 120,
 ) -> Recorded:
-    """Runs the program recorded, in a fresh interpreter; fails the test where it does not end well or the books do not add up."""
+    """Runs the program recorded, in a fresh interpreter; fails the test where it ends badly or the books do not add up."""
     for name in libraries:
         compiled.library(name)
     path = folder / "capture.hiw"

@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import compiled
-import hiwater
 import naive_reader
 import pytest
 from recording import child_environment, needs_engine, write_program
+
+import hiwater
 
 pytestmark = needs_engine
 

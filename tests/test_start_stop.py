@@ -1,10 +1,10 @@
 """Starting and stopping, over and over and at odd moments, leaves the process as it was found."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 from recording import child_environment, needs_engine
-import subprocess
-import sys
 
 pytestmark = needs_engine
 

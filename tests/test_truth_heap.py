@@ -1,4 +1,4 @@
-"""Every way to ask the heap for memory: each block is found with exactly its bytes, under the line that asked for it."""
+"""Every way to ask the heap for memory: each block is found with exactly its bytes, under the line that asked."""
 
 from pathlib import Path
 

@@ -82,7 +82,7 @@ def test_a_constructor_at_dlopen(tmp_path: Path) -> None:
 
 
 def test_loading_and_unloading_many_times(tmp_path: Path) -> None:
-    """A library that comes and goes lies at changing addresses; each time its slots are found, and none are left behind."""
+    """A library that comes and goes lies at changing addresses; each time its slots are found."""
     recorded = record(
         tmp_path,
         """

@@ -99,7 +99,7 @@ def test_one_munmap_over_several_mappings(tmp_path: Path) -> None:
         mappings.unmap(base + MB // 2, 10 * MB)
         """,
     )
-    # Left are the first half megabyte (an island's) and the last one and a half: half an island at 10, then reserved space.
+    # Left are half an island at the beginning, half an island at 10 MB, and behind it a megabyte of reserved space.
     assert kinds(recorded) == {"mapping": MB, "reserved": MB}
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from naive_reader import Stack
@@ -59,7 +60,7 @@ PROGRAMS = {
         import json
         def main():
             global kept
-            document = [{"a": number, "b": str(number), "c": [number] * 5, "d": {"x": number / 3}} for number in range(8_000)]
+            document = [{"a": n, "b": str(n), "c": [n] * 5, "d": {"x": n / 3}} for n in range(8_000)]
             text = json.dumps(document)
             again = json.loads(text)
             parts = text.split(",")
@@ -97,14 +98,15 @@ print(json.dumps({{"peak": peak, "lines": lines}}))
 """
 
 
-def under_tracemalloc(folder: Path, program: str) -> dict[str, object]:
+def under_tracemalloc(folder: Path, program: str) -> dict[str, Any]:
     folder.mkdir()
     (folder / "program.py").write_text(textwrap.dedent(program))
     (folder / "driver.py").write_text(UNDER_TRACEMALLOC.format(folder=str(folder)))
     done = subprocess.run(
         [sys.executable, folder / "driver.py"], capture_output=True, text=True, check=True, env=child_environment()
     )
-    return json.loads(done.stdout.replace(str(folder), "@"))
+    found: dict[str, Any] = json.loads(done.stdout.replace(str(folder), "@"))
+    return found
 
 
 def by_line(recorded: Recorded, stacks: list[Stack]) -> dict[str, int]:

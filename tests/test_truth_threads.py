@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from recording import needs_engine, record
 
 pytestmark = needs_engine

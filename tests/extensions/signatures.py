@@ -1,6 +1,6 @@
 """Loads the compiled test libraries inside a recorded child.
 
-Every argument is a machine word: a size, an address, a descriptor. Every result is a word too, save those of RETURNS_INT.
+Every argument is a machine word: a size, an address, a descriptor. Every result is a word too, save RETURNS_INT's.
 """
 
 import ctypes
@@ -14,7 +14,8 @@ WORDS = {
     1: """take_malloc take_valloc take_pvalloc refused_posix_memalign give_back give_back_unseen
           take_strdup page_rounded give_back_chain take_stored take_stored_constant take_table give_back_table
           take_dlsym_default take_dlsym_next take_dlsym_handle take_dlvsym take_kept take_after_load
-          map_anonymous map_anonymous64 map_reserved map_shared_anonymous map_refused detach_segment make_memfd grow_break
+          map_anonymous map_anonymous64 map_reserved map_shared_anonymous map_refused detach_segment make_memfd
+          grow_break
           call_in_thread allocate_in_destructor allocate_in_fork
           take_new take_new_array take_new_nothrow take_new_aligned take_vector take_shared
           give_back_new give_back_new_array give_back_new_aligned give_back_vector allocate_in_thread_local_destructor
@@ -26,12 +27,10 @@ WORDS = {
     3: "take_reallocarray give_back_aligned_sized remap remap_in_place allocate_in_threads",
     4: "remap_onto",
 }
-RETURNS_INT = set(
-    """has_free_sized has_free_aligned_sized use_one_arena refused_new refused_posix_memalign detach_segment make_memfd
-       call_in_thread allocate_in_destructor allocate_in_fork unmap open_reserved close_again make_readonly checkerboard
-       allocate_in_named_thread allocate_in_grandchild churn_in_two_threads allocate_here_free_there
-       allocate_in_threads""".split()
-)
+RETURNS_INT = """has_free_sized has_free_aligned_sized use_one_arena refused_new refused_posix_memalign detach_segment make_memfd
+    call_in_thread allocate_in_destructor allocate_in_fork unmap open_reserved close_again make_readonly checkerboard
+    allocate_in_named_thread allocate_in_grandchild churn_in_two_threads allocate_here_free_there
+    allocate_in_threads"""
 MAP_FAILED = 2**64 - 1
 
 
@@ -42,5 +41,5 @@ def load(name: str) -> ctypes.CDLL:
             function = getattr(library, function_name, None)
             if function is not None:
                 function.argtypes = [ctypes.c_size_t] * words
-                function.restype = ctypes.c_int if function_name in RETURNS_INT else ctypes.c_size_t
+                function.restype = ctypes.c_int if function_name in RETURNS_INT.split() else ctypes.c_size_t
     return library
