@@ -1,8 +1,8 @@
 """Runs one command: `python -I -S measure.py LOG COMMAND…` prints its status, wall nanoseconds and peak RSS in bytes.
 
-A process of its own, and a bare one, because the kernel hands a parent's peak RSS on to the child that it starts: only a
-parent smaller than any Python program leaves the child's figure alone. So nothing is imported here that the interpreter has
-not loaded already.
+A process of its own, and a bare one, because the kernel hands a parent's peak RSS on to the child that it starts: only
+a parent smaller than any Python program leaves the child's figure alone. So nothing is imported here that the
+interpreter has not loaded already.
 """
 
 import os

@@ -2,8 +2,9 @@
 
     python benchmarks/run.py [--rounds 5] [--programs calls imports] [--tools hiwater memray] [--json FILE]
 
-A round runs a program once under everything, so that a slow minute of the machine hits all alike; quoted is the median over
-the rounds of the ratio to the plain run of the same round, and behind it half the distance between lowest and highest.
+A round runs a program once under everything, so that a slow minute of the machine hits all alike; quoted is the median
+over the rounds of the ratio to the plain run of the same round, and behind it half the distance between lowest and
+highest.
 Wall time and peak RSS are taken by `measure.py`. Run it with the interpreter that has the tools installed.
 """
 

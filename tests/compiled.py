@@ -43,13 +43,11 @@ def library(name: str) -> Path:
 def _command(name: str) -> list[str | Path]:
     if name in LINKINGS:
         return [*C, SOURCES / "heap.c", *LINKINGS[name]]
-    if name == "lookup":
-        return [*C, "-Wno-pedantic", SOURCES / "lookup.c", "-ldl"]
-    for suffix, compiler in ((".c", C), (".cpp", CXX), (".f90", FORTRAN)):
-        source = SOURCES / f"{name}{suffix}"
-        if source.exists():
-            return [*compiler, source, *(["-J", libraries()] if suffix == ".f90" else [])]
-    raise LookupError(f"no test library is called {name}")
+    if name == "arrays":
+        return [*FORTRAN, SOURCES / "arrays.f90", "-J", libraries()]
+    if name == "objects":
+        return [*CXX, SOURCES / "objects.cpp"]
+    return [*C, SOURCES / f"{name}.c", "-ldl"]
 
 
 def has_fortran() -> bool:

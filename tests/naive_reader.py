@@ -84,7 +84,7 @@ class NaiveCapture:
                 ]
 
     def _table_bytes(self, count: int, record_bytes: int, starts: dict[int, int], extent_bytes: int) -> bytes:
-        """The table's records, joined. None lies across two extents: what does not fit at the end of one is left empty."""
+        """The table's records, joined. None lies across two extents; the rest of an extent is left empty."""
         per_extent = extent_bytes // record_bytes
         pieces = []
         for chunk in range((count + per_extent - 1) // per_extent):
@@ -106,17 +106,17 @@ class NaiveCapture:
 
     @property
     def peak_bytes(self) -> int:
-        return max(self.header["mark_bytes"], self._epoch("best_bytes"))
+        return max(int(self.header["mark_bytes"]), self._epoch("best_bytes"))
 
     @property
     def peak_blocks(self) -> int:
-        return self._epoch("best_blocks") if self._peak_is_past() else self.header["mark_blocks"]
+        return self._epoch("best_blocks") if self._peak_is_past() else int(self.header["mark_blocks"])
 
     def _epoch(self, name: str) -> int:
-        return self.header[f"epoch{self.header['epoch_index']}_{name}"]
+        return int(self.header[f"epoch{self.header['epoch_index']}_{name}"])
 
     def _peak_is_past(self) -> bool:
-        return not self.header["mark_bytes"] > self._epoch("best_bytes")
+        return int(self.header["mark_bytes"]) <= self._epoch("best_bytes")
 
     def frames(self, node: int) -> tuple[str, tuple[Frame, ...]]:
         """The thread's name and the frames of a node, root first."""

@@ -123,7 +123,7 @@ def record(
     sample_bytes: int = 0,
     timeout: float = 120,
 ) -> Recorded:
-    """Runs the program recorded, in a fresh interpreter; fails the test where it ends badly or the books do not add up."""
+    """Runs the program recorded, in a fresh interpreter; fails the test where the books do not add up."""
     for name in libraries:
         compiled.library(name)
     path = folder / "capture.hiw"

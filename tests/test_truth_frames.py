@@ -227,9 +227,8 @@ def test_lambdas_class_bodies_comprehensions_and_exec(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {name: recorded.held(name, at="end") for name in sizes} == sizes
     leaf = {name: recorded.stacks(name, "native", "end")[0].frames[-1].function for name in sizes}
-    # A class body's qualified name is that of the class.
     assert leaf["lambda"] == "main.<locals>.<lambda>"
-    assert leaf["body"] == "main.<locals>.Body" or leaf["body"] == "Body"
+    assert (leaf["body"], leaf["inner"]) == ("main.<locals>.Body", "main.<locals>.Body.Inner")
     assert leaf["method"] == "main.<locals>.Body.method"
     assert leaf["property"] == "main.<locals>.Body.attribute"
     made = {(f.function, f.file, f.line): s.bytes for s in recorded.capture.stacks("end") if s.kind == "native"

@@ -27,7 +27,8 @@ WORDS = {
     3: "take_reallocarray give_back_aligned_sized remap remap_in_place allocate_in_threads",
     4: "remap_onto",
 }
-RETURNS_INT = """has_free_sized has_free_aligned_sized use_one_arena refused_new refused_posix_memalign detach_segment make_memfd
+RETURNS_INT = """
+    has_free_sized has_free_aligned_sized use_one_arena refused_new refused_posix_memalign detach_segment make_memfd
     call_in_thread allocate_in_destructor allocate_in_fork unmap open_reserved close_again make_readonly checkerboard
     allocate_in_named_thread allocate_in_grandchild churn_in_two_threads allocate_here_free_there
     allocate_in_threads"""
