@@ -162,11 +162,11 @@ class NaiveCapture:
     def check(self, in_flight_bytes: int = 0) -> None:
         """The equations of format.h. `in_flight_bytes`: how far one unfinished event may set the sums apart."""
         for at, total in (("peak", self.peak_bytes), ("end", self.header["live_bytes"])):
-            held = sum(bytes for ledger, bytes, _ in self.ledgers(at) if KINDS[ledger["kind"]] in COUNTED)
+            held = sum(size for ledger, size, _ in self.ledgers(at) if KINDS[ledger["kind"]] in COUNTED)
             assert abs(held - total) <= in_flight_bytes, f"{at}: stacks hold {held}, the header says {total}"
         kinds = [0] * len(KINDS)
-        for ledger, bytes, _ in self.ledgers("end"):
-            kinds[ledger["kind"]] += bytes
+        for ledger, size, _ in self.ledgers("end"):
+            kinds[ledger["kind"]] += size
         for name, held, total in zip(KINDS, kinds, self.header["kind_live_bytes"], strict=True):
             assert abs(held - total) <= in_flight_bytes, f"{name}: stacks hold {held}, the header says {total}"
         assert self.header["live_bytes"] <= self.peak_bytes + in_flight_bytes
