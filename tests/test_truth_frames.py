@@ -336,8 +336,8 @@ def test_a_sub_interpreter(tmp_path: Path) -> None:
             interpreters.destroy(other)
         """,
     )
-    filled = [s for s in recorded.capture.stacks("peak") if s.kind == "python" and s.passes("fill")]
-    assert [s.bytes for s in filled if s.bytes > 5_000_000] == [5_000_012]
+    buffer_and_object = 5_000_012 + bytearray().__sizeof__()
+    assert recorded.through("fill", "python") in range(buffer_and_object, buffer_and_object + 500)
     assert not any(s.passes("fill") and s.bytes > 1_000 for s in recorded.capture.stacks("end"))
     for name, size in (("before", 1_000_004), ("after", 2_000_004)):
         assert size <= recorded.held(name, "python") < size + 1_000

@@ -238,12 +238,12 @@ def test_blocks_freed_behind_our_back_and_reused_do_not_inflate(tmp_path: Path, 
         import signatures
         heap = signatures.load("heap")
         def main():
-            heap.{taker}(10_000, 1_000)  # @reuse
+            heap.{taker}(10_000, 2_000)  # @reuse
         """,
         libraries=["heap"],
     )
     for at in ("peak", "end"):
-        assert (recorded.held("reuse", at=at), recorded.blocks("reuse", at=at)) == (1_000, 1), at
+        assert (recorded.held("reuse", at=at), recorded.blocks("reuse", at=at)) == (2_000, 1), at
 
 
 def test_a_reused_address_belongs_to_its_new_owner(tmp_path: Path) -> None:

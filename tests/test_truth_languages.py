@@ -80,11 +80,12 @@ def test_numpy_arrays_and_their_residency(tmp_path: Path) -> None:
         """,
     )
     assert int(recorded.stdout) < 20_000_000
-    assert recorded.held("zeros") == 300_000_000
-    assert recorded.held("copy") == 8 * (1_000_003 - 20)
+    # Beside the data numpy takes two words for the shape, unless it has some left over.
+    assert recorded.held("zeros") in (300_000_000, 300_000_016)
+    assert recorded.held("copy") in (8 * (1_000_003 - 20), 8 * (1_000_003 - 20) + 16)
     # np.ones is a Python function: its block lies in a frame of numpy below the line that called it.
     line = recorded.line("ones")
     through = [
         s for s in recorded.capture.stacks("peak") if s.kind == "native" and any(f.line == line for f in s.frames)
     ]
-    assert sum(s.bytes for s in through if s.bytes > 1_000_000) == 8 * 1_000_003
+    assert sum(s.bytes for s in through if s.bytes > 1_000_000) in (8 * 1_000_003, 8 * 1_000_003 + 16)

@@ -27,7 +27,26 @@ def test_a_hundred_native_threads(tmp_path: Path) -> None:
         assert [frame.function for frame in stack.frames[-3:-1]] == ["main", "launch"]
 
 
-def test_native_threads_carry_their_name_and_their_grandparent(tmp_path: Path) -> None:
+def test_a_thread_that_a_native_thread_started(tmp_path: Path) -> None:
+    """It still hangs under the Python stack that began it all."""
+    recorded = record(
+        tmp_path,
+        """
+        import signatures
+        threads = signatures.load("threads")
+        def main():
+            assert threads.allocate_in_grandchild(20, 1_000) == 0  # @grandchild
+        """,
+        libraries=["threads"],
+    )
+    inside = [s for s in recorded.stacks("grandchild", "native", "end") if s.frames[-1].kind == "native_thread"]
+    assert sum(stack.bytes for stack in inside) == 20_000
+    assert {tuple(frame.function for frame in stack.frames if frame.kind == "python") for stack in inside} == {
+        ("<module>", "_record", "main")
+    }
+
+
+def test_a_native_thread_keeps_the_name_it_gave_itself(tmp_path: Path) -> None:
     recorded = record(
         tmp_path,
         """
@@ -35,15 +54,13 @@ def test_native_threads_carry_their_name_and_their_grandparent(tmp_path: Path) -
         threads = signatures.load("threads")
         def main():
             assert threads.allocate_in_named_thread(10, 1_000) == 0  # @named
-            assert threads.allocate_in_grandchild(20, 1_000) == 0  # @grandchild
         """,
         libraries=["threads"],
     )
-    inside = {name: [s for s in recorded.stacks(name, "native", "end") if s.frames[-1].kind == "native_thread"]
-              for name in ("named", "grandchild")}  # fmt: skip
-    assert sum(s.bytes for s in inside["named"]) == 10_000
-    assert sum(s.bytes for s in inside["grandchild"]) == 20_000
-    assert any("named-in-c" in s.thread or any("named-in-c" in f.function for f in s.frames) for s in inside["named"])
+    inside = [s for s in recorded.stacks("named", "native", "end") if s.frames[-1].kind == "native_thread"]
+    assert sum(stack.bytes for stack in inside) == 10_000
+    for stack in inside:
+        assert "named-in-c" in stack.thread + stack.frames[-1].function
 
 
 def test_a_native_thread_calls_back_into_python(tmp_path: Path) -> None:
