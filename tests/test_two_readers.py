@@ -18,7 +18,8 @@ PROGRAMS = {
             return [build(depth - 1) for _ in range(4)] if depth else {str(n): [n] for n in range(300)}
         def main():
             global kept
-            kept = json.loads(json.dumps(build(4)))
+            document = build(4)
+            kept = document, json.loads(json.dumps(document)), {number: str(number) for number in range(1_000)}
         """,
     "everything at once": """
         import mmap, signatures, threading
@@ -66,7 +67,7 @@ def test_the_same_stacks(recorded: Recorded, at: str) -> None:
         for stack in recorded.capture.stacks(at)
         if stack.kind in naive_reader.COUNTED
     )
-    assert len(theirs) > 5
+    assert len(theirs) >= 5
     assert ours == theirs
 
 
