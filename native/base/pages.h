@@ -1,0 +1,146 @@
+// Memory of the recorder itself: whole pages straight from the kernel, never from a heap that is being watched.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <utility>
+
+namespace hiwater {
+
+inline constexpr std::size_t kPage = 4096;
+
+constexpr std::size_t round_up(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
+
+// Zeroed pages, touched only when used. Null when the kernel refuses.
+inline void* map_pages(std::size_t bytes) noexcept {
+    void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return nullptr;
+    // A huge page behind a sparse table would cost 2 MiB for a few bytes.
+    ::madvise(p, bytes, MADV_NOHUGEPAGE);
+    return p;
+}
+
+inline void unmap_pages(void* p, std::size_t bytes) noexcept {
+    if (p != nullptr) ::munmap(p, bytes);
+}
+
+// An array that lives in its own pages and doubles; elements are plain bytes. Not for many threads.
+template <typename T>
+class PageVector {
+public:
+    PageVector() = default;
+    PageVector(const PageVector&) = delete;
+    PageVector& operator=(const PageVector&) = delete;
+    ~PageVector() { reset(); }
+
+    std::size_t size() const { return size_; }
+    T& operator[](std::size_t i) { return data_[i]; }
+    const T& operator[](std::size_t i) const { return data_[i]; }
+    T* data() { return data_; }
+
+    // Grows to at least `n` elements, new ones zero. Throws bad_alloc, the array then is as before.
+    void resize(std::size_t n) {
+        if (n > capacity_) reserve(n < 2 * capacity_ ? 2 * capacity_ : n);
+        size_ = n;
+    }
+    void push_back(const T& value) {
+        resize(size_ + 1);
+        data_[size_ - 1] = value;
+    }
+    void swap(PageVector& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(size_, other.size_);
+        std::swap(capacity_, other.capacity_);
+    }
+    void reset() noexcept {
+        unmap_pages(data_, capacity_bytes());
+        data_ = nullptr;
+        size_ = capacity_ = 0;
+    }
+    std::size_t capacity_bytes() const { return round_up(capacity_ * sizeof(T), kPage); }
+
+private:
+    void reserve(std::size_t n) {
+        const std::size_t bytes = round_up(n * sizeof(T), kPage);
+        void* grown = data_ == nullptr ? map_pages(bytes) : ::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE);
+        if (grown == nullptr || grown == MAP_FAILED) throw std::bad_alloc();
+        data_ = static_cast<T*>(grown);
+        capacity_ = bytes / sizeof(T);
+    }
+    T* data_ = nullptr;
+    std::size_t size_ = 0;
+    std::size_t capacity_ = 0;
+};
+
+// Fixed-size pieces for the standard containers the core uses; freed pieces are used again, pages are given back by reset().
+class PiecePool {
+public:
+    explicit PiecePool(std::size_t piece_bytes) : piece_bytes_(round_up(piece_bytes, 16)) {}
+    PiecePool(const PiecePool&) = delete;
+    PiecePool& operator=(const PiecePool&) = delete;
+    ~PiecePool() { reset(); }
+
+    void* take() {
+        if (free_ == nullptr) refill();
+        Piece* piece = free_;
+        free_ = piece->next;
+        return piece;
+    }
+    void give(void* p) noexcept {
+        auto* piece = static_cast<Piece*>(p);
+        piece->next = free_;
+        free_ = piece;
+    }
+    void reset() noexcept {
+        while (chunks_ != nullptr) {
+            Piece* chunk = chunks_;
+            chunks_ = chunk->next;
+            unmap_pages(chunk, kChunkBytes);
+        }
+        free_ = nullptr;
+    }
+
+private:
+    struct Piece {
+        Piece* next;
+    };
+    static constexpr std::size_t kChunkBytes = 16 * kPage;
+
+    void refill() {
+        auto* chunk = static_cast<char*>(map_pages(kChunkBytes));
+        if (chunk == nullptr) throw std::bad_alloc();
+        reinterpret_cast<Piece*>(chunk)->next = chunks_;
+        chunks_ = reinterpret_cast<Piece*>(chunk);
+        for (std::size_t at = piece_bytes_; at + piece_bytes_ <= kChunkBytes; at += piece_bytes_) give(chunk + at);
+    }
+    std::size_t piece_bytes_;
+    Piece* free_ = nullptr;
+    Piece* chunks_ = nullptr;
+};
+
+// A standard allocator over one pool; for node-based containers whose nodes fit a piece.
+template <typename T>
+struct PieceAllocator {
+    using value_type = T;
+    PiecePool* pool;
+    explicit PieceAllocator(PiecePool* p) : pool(p) {}
+    template <typename U>
+    PieceAllocator(const PieceAllocator<U>& other) : pool(other.pool) {}  // NOLINT(google-explicit-constructor): rebind
+    T* allocate(std::size_t n) {
+        static_assert(sizeof(T) <= kLargestPiece);
+        if (n != 1) throw std::bad_alloc();
+        return static_cast<T*>(pool->take());
+    }
+    void deallocate(T* p, std::size_t) noexcept { pool->give(p); }
+    template <typename U>
+    bool operator==(const PieceAllocator<U>& other) const {
+        return pool == other.pool;
+    }
+    static constexpr std::size_t kLargestPiece = 128;
+};
+
+}  // namespace hiwater

@@ -1,0 +1,191 @@
+#include "capture_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace hiwater::capture {
+
+namespace {
+
+// Programs count on low descriptor numbers (a daemon closes them, a shell redirects them), so ours goes out of the way.
+int move_high(int fd) noexcept {
+    for (int lowest : {700, 200, 60}) {
+        const int high = ::fcntl(fd, F_DUPFD_CLOEXEC, lowest);
+        if (high >= 0) {
+            ::close(fd);
+            return high;
+        }
+    }
+    return fd;
+}
+
+std::byte* map_file(int fd, std::uint64_t offset, std::uint64_t bytes) noexcept {
+    void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+    return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
+}
+
+std::uint64_t resident_in(const void* at, std::uint64_t bytes) noexcept {
+    unsigned char in_core[1024];
+    std::uint64_t pages = 0;
+    for (std::uint64_t done = 0; done < bytes; done += sizeof in_core * kPage) {
+        const std::uint64_t part = bytes - done < sizeof in_core * kPage ? bytes - done : sizeof in_core * kPage;
+        if (::mincore(const_cast<char*>(static_cast<const char*>(at)) + done, part, in_core) != 0) return pages * kPage;
+        for (std::uint64_t i = 0; i < (part + kPage - 1) / kPage; ++i) pages += in_core[i] & 1;
+    }
+    return pages * kPage;
+}
+
+int write_all(int fd, const void* data, std::uint64_t bytes) noexcept {
+    const char* at = static_cast<const char*>(data);
+    while (bytes > 0) {
+        const ssize_t n = ::write(fd, at, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return n < 0 ? errno : EIO;
+        at += n;
+        bytes -= static_cast<std::uint64_t>(n);
+    }
+    return 0;
+}
+
+}  // namespace
+
+int CaptureFile::create(const char* path) noexcept {
+    fd_ = ::open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+    if (fd_ < 0) return errno;
+    fd_ = move_high(fd_);
+    try {
+        path_.resize(::strlen(path) + 1);
+    } catch (const std::bad_alloc&) {
+        abandon();
+        return ENOMEM;
+    }
+    ::memcpy(path_.data(), path, path_.size());
+    struct stat about {};
+    int error = ::fstat(fd_, &about) != 0 ? errno : ::posix_fallocate(fd_, 0, kFirstExtentOffset);
+    std::byte* base = error == 0 ? map_file(fd_, 0, kFirstExtentOffset) : nullptr;
+    if (error == 0 && base == nullptr) error = errno;
+    if (error != 0) {
+        ::unlink(path);
+        abandon();
+        return error;
+    }
+    device_ = about.st_dev;
+    inode_ = about.st_ino;
+    file_bytes_ = kFirstExtentOffset;
+    header_ = reinterpret_cast<Header*>(base);
+    directory_ = reinterpret_cast<std::uint32_t*>(base + kDirectoryOffset);
+    Header& h = *header_;
+    h.version = kVersion;
+    h.header_bytes = kHeaderBytes;
+    h.extent_bytes = kExtentBytes;
+    h.schema_offset = kHeaderBytes;
+    h.schema_bytes = kSchemaBytes;
+    h.directory_offset = kDirectoryOffset;
+    h.first_extent_offset = kFirstExtentOffset;
+    h.max_extents = kMaxExtents;
+    h.counted_kinds = kCountedKinds;
+    h.table_total = kTables;
+    h.exit_code = -1;
+    write_schema(reinterpret_cast<char*>(base) + kHeaderBytes);
+    return 0;
+}
+
+// The program may have closed our descriptor, or given its number to another file.
+int CaptureFile::reopen_if_lost() noexcept {
+    struct stat about {};
+    if (fd_ >= 0 && ::fstat(fd_, &about) == 0 && about.st_dev == device_ && about.st_ino == inode_) return 0;
+    fd_ = ::open(path_.data(), O_RDWR | O_CLOEXEC | O_NOCTTY);
+    if (fd_ < 0) return errno;
+    fd_ = move_high(fd_);
+    if (::fstat(fd_, &about) == 0 && about.st_dev == device_ && about.st_ino == inode_) return 0;
+    ::close(fd_);
+    fd_ = -1;
+    return ESTALE;
+}
+
+int CaptureFile::add_segment() noexcept {
+    std::uint64_t bytes = kSmallestSegment;
+    while (bytes < kLargestSegment && bytes * 4 < file_bytes_) bytes *= 2;
+    if (int error = reopen_if_lost()) return error;
+    if (int error = ::posix_fallocate(fd_, static_cast<off_t>(file_bytes_), static_cast<off_t>(bytes))) return error;
+    std::byte* at = map_file(fd_, file_bytes_, bytes);
+    if (at == nullptr) return errno;
+    try {
+        segments_.push_back({at, bytes});
+    } catch (const std::bad_alloc&) {
+        ::munmap(at, bytes);
+        return ENOMEM;
+    }
+    file_bytes_ += bytes;
+    return 0;
+}
+
+std::byte* CaptureFile::add_extent(Table table, std::uint32_t chunk) {
+    const std::uint32_t number = header_->extents_used;
+    if (number >= kMaxExtents || chunk >= 1u << 24) throw NoRoom{EFBIG};
+    const std::uint64_t offset = kFirstExtentOffset + number * kExtentBytes;
+    if (offset + kExtentBytes > file_bytes_) {
+        if (int error = add_segment()) throw NoRoom{error};
+    }
+    const Segment& last = segments_[segments_.size() - 1];
+    directory_[number] = static_cast<std::uint32_t>(table) << 24 | chunk;
+    __atomic_store_n(&header_->extents_used, number + 1, __ATOMIC_RELEASE);
+    return last.at + (offset - (file_bytes_ - last.bytes));
+}
+
+void CaptureFile::unmap() noexcept {
+    if (header_ != nullptr) ::munmap(header_, kFirstExtentOffset);
+    for (std::size_t i = 0; i < segments_.size(); ++i) ::munmap(segments_[i].at, segments_[i].bytes);
+    segments_.reset();
+    path_.reset();
+    header_ = nullptr;
+    directory_ = nullptr;
+    file_bytes_ = 0;
+}
+
+void CaptureFile::finish(State state) noexcept {
+    if (header_ == nullptr) return;
+    const std::uint64_t used = used_bytes();
+    if (reopen_if_lost() == 0 && ::ftruncate(fd_, static_cast<off_t>(used)) != 0) {
+        // A longer file reads the same; only the unused tail stays on the disk.
+    }
+    __atomic_store_n(&header_->state, static_cast<std::uint32_t>(state), __ATOMIC_RELEASE);
+    abandon();
+}
+
+void CaptureFile::abandon() noexcept {
+    unmap();
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+}
+
+int CaptureFile::copy_to(const char* path) const noexcept {
+    const int out = ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+    if (out < 0) return errno;
+    int error = write_all(out, header_, kFirstExtentOffset);
+    std::uint64_t left = header_->extents_used * kExtentBytes;
+    for (std::size_t i = 0; i < segments_.size() && left > 0 && error == 0; ++i) {
+        const std::uint64_t part = left < segments_[i].bytes ? left : segments_[i].bytes;
+        error = write_all(out, segments_[i].at, part);
+        left -= part;
+    }
+    if (::close(out) != 0 && error == 0) error = errno;
+    if (error != 0) ::unlink(path);
+    return error;
+}
+
+std::uint64_t CaptureFile::mapped_bytes() const noexcept { return file_bytes_; }
+
+std::uint64_t CaptureFile::resident_bytes() const noexcept {
+    if (header_ == nullptr) return 0;
+    // mincore tells the page cache for a file; pages of ours in the cache are pages we wrote and have mapped.
+    std::uint64_t bytes = resident_in(header_, kFirstExtentOffset);
+    for (std::size_t i = 0; i < segments_.size(); ++i) bytes += resident_in(segments_[i].at, segments_[i].bytes);
+    return bytes;
+}
+
+}  // namespace hiwater::capture

@@ -1,0 +1,113 @@
+// The capture as the recorder holds it: a mapped file that grows by segments, cut into extents that are handed to tables.
+// Space is allocated on the disk before it is mapped, so that no store can meet a hole in a full file system (SIGBUS).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "../base/pages.h"
+#include "format.h"
+
+namespace hiwater::capture {
+
+class CaptureFile {
+public:
+    CaptureFile() = default;
+    CaptureFile(const CaptureFile&) = delete;
+    CaptureFile& operator=(const CaptureFile&) = delete;
+    ~CaptureFile() { abandon(); }
+
+    // Makes the file with a header and an empty directory. Returns 0 or an errno value; on error no file of ours is left.
+    int create(const char* path) noexcept;
+    bool is_open() const { return header_ != nullptr; }
+    Header& header() const { return *header_; }
+
+    // A fresh extent for a table's next chunk. Throws NoRoom when the disk or the format has no more.
+    std::byte* add_extent(Table table, std::uint32_t chunk);
+
+    // Cuts the file to what is used and lets go of it; `state` is the last thing stored.
+    void finish(State state) noexcept;
+    // Lets go without a word: for the child of a fork, whose parent goes on writing.
+    void abandon() noexcept;
+    // Copies the used part to another file; the caller keeps everybody else out. Returns 0 or an errno value.
+    int copy_to(const char* path) const noexcept;
+
+    std::uint64_t mapped_bytes() const noexcept;
+    std::uint64_t resident_bytes() const noexcept;
+
+private:
+    struct Segment {
+        std::byte* at;
+        std::uint64_t bytes;
+    };
+    static constexpr std::uint64_t kSmallestSegment = 8 * kExtentBytes, kLargestSegment = 128 * kExtentBytes;
+
+    int add_segment() noexcept;
+    std::uint64_t used_bytes() const noexcept { return kFirstExtentOffset + header_->extents_used * kExtentBytes; }
+    int reopen_if_lost() noexcept;
+    void unmap() noexcept;
+
+    Header* header_ = nullptr;
+    std::uint32_t* directory_ = nullptr;
+    int fd_ = -1;
+    std::uint64_t device_ = 0, inode_ = 0;
+    PageVector<char> path_;
+    PageVector<Segment> segments_;
+    std::uint64_t file_bytes_ = 0;
+};
+
+// What the disk or the format could not give.
+struct NoRoom {
+    int error;
+};
+
+// An append-only table of records in the capture. Records never move. Power-of-two sizes keep look-ups to a shift and a mask.
+template <typename Record>
+class FileTable {
+public:
+    static constexpr std::size_t kPerExtent = kExtentBytes / sizeof(Record);
+
+    void attach(CaptureFile& file, Table table) {
+        file_ = &file;
+        table_ = table;
+        chunks_.reset();
+    }
+    Record& operator[](std::uint64_t id) const { return chunks_[id / kPerExtent][id % kPerExtent]; }
+    std::uint64_t size() const { return file_->header().table_count[static_cast<std::uint32_t>(table_)]; }
+
+    // The next record, not yet counted: fill it, then publish(). Throws NoRoom.
+    Record& next() {
+        const std::uint64_t id = size();
+        if (id / kPerExtent >= chunks_.size()) {
+            const auto chunk = static_cast<std::uint32_t>(chunks_.size());
+            chunks_.push_back(nullptr);
+            try {
+                chunks_[chunk] = reinterpret_cast<Record*>(file_->add_extent(table_, chunk));
+            } catch (...) {
+                chunks_.resize(chunk);
+                throw;
+            }
+        }
+        return (*this)[id];
+    }
+    std::uint64_t publish() noexcept {
+        auto& count = file_->header().table_count[static_cast<std::uint32_t>(table_)];
+        __atomic_store_n(&count, count + 1, __ATOMIC_RELEASE);
+        return count - 1;
+    }
+    std::uint64_t append(const Record& record) {
+        next() = record;
+        return publish();
+    }
+
+private:
+    CaptureFile* file_ = nullptr;
+    Table table_{};
+    mutable PageVector<Record*> chunks_;
+};
+
+// The schema text of this version, padded with spaces to kSchemaBytes.
+void write_schema(char* out) noexcept;
+
+}  // namespace hiwater::capture

@@ -1,0 +1,188 @@
+// The schema text: what format.h declares, said to readers that do not share our compiler.
+#include <stdio.h>
+#include <string.h>
+
+#include <type_traits>
+
+#include "capture_file.h"
+
+namespace hiwater::capture {
+
+namespace {
+
+class SchemaText {
+public:
+    explicit SchemaText(char* out) : out_(out) {}
+
+    void text(const char* piece) {
+        const std::size_t n = ::strlen(piece);
+        if (used_ + n > kSchemaBytes) __builtin_trap();  // kSchemaBytes is too small for the format: a fault of the build
+        ::memcpy(out_ + used_, piece, n);
+        used_ += n;
+    }
+    template <typename T>
+    void field(const char* name, std::size_t offset) {
+        using Element = std::remove_all_extents_t<T>;
+        char piece[160];
+        if constexpr (std::is_same_v<Element, char>) {
+            ::snprintf(piece, sizeof piece, "%s[\"%s\",\"S%zu\",%zu]", comma(), name, sizeof(T), offset);
+        } else {
+            constexpr char sign = std::is_signed_v<Element> ? 'i' : 'u';
+            if constexpr (std::is_array_v<T>) {
+                ::snprintf(piece, sizeof piece, "%s[\"%s\",\"<%c%zu\",%zu,%zu]", comma(), name, sign, sizeof(Element), offset,
+                           std::extent_v<T>);
+            } else {
+                ::snprintf(piece, sizeof piece, "%s[\"%s\",\"<%c%zu\",%zu]", comma(), name, sign, sizeof(Element), offset);
+            }
+        }
+        text(piece);
+    }
+    void table(const char* name, std::size_t record_bytes) {
+        char piece[160];
+        ::snprintf(piece, sizeof piece, "%s{\"name\":\"%s\",\"record_bytes\":%zu,\"fields\":[", first_table_ ? "" : "]},", name,
+                   record_bytes);
+        first_table_ = false;
+        first_ = true;
+        text(piece);
+    }
+    void pad() { ::memset(out_ + used_, ' ', kSchemaBytes - used_); }
+    void fields_begin() { first_ = true; }
+
+private:
+    const char* comma() {
+        const char* c = first_ ? "" : ",";
+        first_ = false;
+        return c;
+    }
+    char* out_;
+    std::size_t used_ = 0;
+    bool first_ = true, first_table_ = true;
+};
+
+#define HIWATER_FIELD(Record, name) schema.field<decltype(Record::name)>(#name, offsetof(Record, name))
+#define HIWATER_EPOCH(index, name) \
+    schema.field<decltype(EpochRecord::name)>("epoch" #index "_" #name, offsetof(Header, epoch) + (index) * sizeof(EpochRecord) + offsetof(EpochRecord, name))
+
+void header_fields(SchemaText& schema) {
+    HIWATER_FIELD(Header, version);
+    HIWATER_FIELD(Header, extents_used);
+    HIWATER_FIELD(Header, state);
+    HIWATER_FIELD(Header, pid);
+    HIWATER_FIELD(Header, process_start_ticks);
+    HIWATER_FIELD(Header, boot_id);
+    HIWATER_FIELD(Header, started_unix_ns);
+    HIWATER_FIELD(Header, started_ns);
+    HIWATER_FIELD(Header, heartbeat_ns);
+    HIWATER_FIELD(Header, ended_ns);
+    HIWATER_FIELD(Header, exit_code);
+    HIWATER_FIELD(Header, counted_kinds);
+    HIWATER_FIELD(Header, sample_bytes);
+    HIWATER_FIELD(Header, lost_events);
+    HIWATER_FIELD(Header, stop_reason);
+    HIWATER_FIELD(Header, table_total);
+    HIWATER_FIELD(Header, resident_start_bytes);
+    HIWATER_FIELD(Header, resident_last_bytes);
+    HIWATER_FIELD(Header, resident_peak_bytes);
+    HIWATER_FIELD(Header, resident_error_bytes);
+    HIWATER_FIELD(Header, resident_exact);
+    HIWATER_FIELD(Header, epoch_index);
+    HIWATER_EPOCH(0, best_bytes);
+    HIWATER_EPOCH(0, best_blocks);
+    HIWATER_EPOCH(0, best_ns);
+    HIWATER_EPOCH(0, slice_start_ns);
+    HIWATER_EPOCH(1, best_bytes);
+    HIWATER_EPOCH(1, best_blocks);
+    HIWATER_EPOCH(1, best_ns);
+    HIWATER_EPOCH(1, slice_start_ns);
+    HIWATER_FIELD(Header, own_bytes);
+    HIWATER_FIELD(Header, table_count);
+    HIWATER_FIELD(Header, inherited_bytes);
+    HIWATER_FIELD(Header, live_bytes);
+    HIWATER_FIELD(Header, live_blocks);
+    HIWATER_FIELD(Header, mark_bytes);
+    HIWATER_FIELD(Header, mark_blocks);
+    HIWATER_FIELD(Header, generation);
+    HIWATER_FIELD(Header, mark_ns);
+    HIWATER_FIELD(Header, kind_live_bytes);
+}
+
+void name_tables(SchemaText& schema) {
+    schema.table("string_bytes", 1);
+    schema.table("strings", sizeof(StringRecord));
+    HIWATER_FIELD(StringRecord, offset);
+    HIWATER_FIELD(StringRecord, length);
+    HIWATER_FIELD(StringRecord, reserved);
+    schema.table("codes", sizeof(CodeRecord));
+    HIWATER_FIELD(CodeRecord, function);
+    HIWATER_FIELD(CodeRecord, file);
+    HIWATER_FIELD(CodeRecord, first_line);
+    HIWATER_FIELD(CodeRecord, kind);
+    schema.table("nodes", sizeof(NodeRecord));
+    HIWATER_FIELD(NodeRecord, parent);
+    HIWATER_FIELD(NodeRecord, code);
+    HIWATER_FIELD(NodeRecord, line);
+    HIWATER_FIELD(NodeRecord, reserved);
+}
+
+void account_tables(SchemaText& schema) {
+    schema.table("ledgers", sizeof(LedgerRecord));
+    HIWATER_FIELD(LedgerRecord, live_bytes);
+    HIWATER_FIELD(LedgerRecord, live_blocks);
+    HIWATER_FIELD(LedgerRecord, saved_bytes);
+    HIWATER_FIELD(LedgerRecord, saved_blocks);
+    HIWATER_FIELD(LedgerRecord, generation);
+    HIWATER_FIELD(LedgerRecord, total_bytes);
+    HIWATER_FIELD(LedgerRecord, total_blocks);
+    HIWATER_FIELD(LedgerRecord, node);
+    HIWATER_FIELD(LedgerRecord, kind);
+    schema.table("ledger_cold", sizeof(LedgerColdRecord));
+    HIWATER_FIELD(LedgerColdRecord, peak_bytes);
+    HIWATER_FIELD(LedgerColdRecord, peak_blocks);
+    HIWATER_FIELD(LedgerColdRecord, entered_bytes);
+    HIWATER_FIELD(LedgerColdRecord, temporaries);
+}
+
+void time_tables(SchemaText& schema) {
+    schema.table("slices", sizeof(SliceRecord));
+    HIWATER_FIELD(SliceRecord, start_ns);
+    HIWATER_FIELD(SliceRecord, end_ns);
+    HIWATER_FIELD(SliceRecord, mark_ns);
+    HIWATER_FIELD(SliceRecord, mark_bytes);
+    HIWATER_FIELD(SliceRecord, mark_blocks);
+    HIWATER_FIELD(SliceRecord, first_entry);
+    HIWATER_FIELD(SliceRecord, entry_count);
+    HIWATER_FIELD(SliceRecord, unlisted_bytes);
+    schema.table("slice_entries", sizeof(SliceEntryRecord));
+    HIWATER_FIELD(SliceEntryRecord, ledger);
+    HIWATER_FIELD(SliceEntryRecord, blocks);
+    HIWATER_FIELD(SliceEntryRecord, bytes);
+    schema.table("timeline", sizeof(TimelineRecord));
+    HIWATER_FIELD(TimelineRecord, at_ns);
+    HIWATER_FIELD(TimelineRecord, resident_bytes);
+    HIWATER_FIELD(TimelineRecord, live_bytes);
+    schema.table("facts", sizeof(FactRecord));
+    HIWATER_FIELD(FactRecord, key);
+    HIWATER_FIELD(FactRecord, value);
+    schema.table("marks", sizeof(MarkRecord));
+    HIWATER_FIELD(MarkRecord, at_ns);
+    HIWATER_FIELD(MarkRecord, value);
+    HIWATER_FIELD(MarkRecord, kind);
+    HIWATER_FIELD(MarkRecord, node);
+}
+
+}  // namespace
+
+void write_schema(char* out) noexcept {
+    SchemaText schema(out);
+    schema.text("{\"format\":\"hiwater.capture\",\"version\":1,\"header\":[");
+    schema.fields_begin();
+    header_fields(schema);
+    schema.text("],\"tables\":[");
+    name_tables(schema);
+    account_tables(schema);
+    time_tables(schema);
+    schema.text("]}]}");
+    schema.pad();
+}
+
+}  // namespace hiwater::capture

@@ -1,0 +1,263 @@
+// What the hooks report. Each event: find the stack, then one short stretch under the lock. No foreign code, no heap.
+#include <string.h>
+
+#include "recorder.h"
+
+namespace hiwater {
+
+using capture::Kind;
+
+std::atomic<Mode> g_mode{Mode::off};
+
+namespace {
+
+std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+
+bool is_on() noexcept { return g_mode.load(std::memory_order_relaxed) == Mode::on; }
+
+}  // namespace
+
+// Recording ends here by our own fault; the program goes on, later events are counted as lost.
+void Recorder::fail(const char* reason) noexcept {
+    if (!is_on()) return;
+    ::strncpy(fail_reason_, reason, sizeof fail_reason_ - 1);
+    g_mode.store(Mode::counting_losses, std::memory_order_relaxed);
+    lose_event();
+}
+
+// Under the lock.
+void Recorder::put(const Thread* t, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) {
+    if (!is_on() || (t != nullptr && t->session != session_)) return;
+    if (ledger == 0) {  // hiwater's own: only what lay there before matters
+        if (live_.holds(address)) {
+            const Block stale = live_.remove(address);
+            if (stale.ledger != 0) accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes));
+        }
+        return;
+    }
+    const Block stale = live_.insert(address, bytes, ledger);
+    if (stale.ledger != 0) [[unlikely]] accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes));
+    accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
+}
+
+void Recorder::on_alloc(const void* block, std::size_t bytes, Kind kind) noexcept {
+    if (tls.busy != 0) return;
+    BusyGuard busy;
+    if (!is_on()) return lose_event();
+    try {
+        live_.prefetch(address_of(block));
+        Thread* t = mine();
+        if (t != nullptr) [[likely]] {
+            const std::uint32_t ledger = current_ledger(*t, kind);
+            Hold hold(lock_);
+            put(t, address_of(block), bytes, ledger);
+            t->last_block = address_of(block);
+        } else {
+            Hold hold(lock_);
+            if (is_on()) put(nullptr, address_of(block), bytes, tls.exit_node == 0 ? 0 : accounts_.ledger(tls.exit_node, kind));
+        }
+    } catch (const std::bad_alloc&) {
+        fail("no memory for the recorder's tables");
+    } catch (const capture::NoRoom&) {
+        fail("the capture cannot grow: the disk is full or the file is gone");
+    }
+}
+
+Block Recorder::remove(const void* block, bool freed) noexcept {
+    if (block == nullptr || !live_.holds(address_of(block))) return {};
+    BusyGuard busy;
+    Thread* t = tls.thread;
+    Hold hold(lock_);
+    if (!is_on()) return {};
+    const Block taken = live_.remove(address_of(block));
+    if (taken.ledger == 0) return {};
+    accounts_.debit(taken.ledger, static_cast<std::int64_t>(taken.bytes));
+    if (freed && t != nullptr && t->last_block == address_of(block)) accounts_.count_temporary(taken.ledger);
+    return taken;
+}
+
+void Recorder::on_free(const void* block) noexcept { remove(block, true); }
+
+Block Recorder::take(const void* block) noexcept { return remove(block, false); }
+
+void Recorder::put_back(const void* block, Block taken) noexcept {
+    if (taken.ledger == 0) return;
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (!is_on()) return;
+    live_.insert(address_of(block), taken.bytes, taken.ledger);  // its word is there: cannot throw
+    accounts_.restore(taken.ledger, static_cast<std::int64_t>(taken.bytes));
+}
+
+void Recorder::on_code_death(const void* code) noexcept {
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (tree_.forget_code(code)) epoch_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Recorder::on_mark(capture::MarkKind kind, std::uint64_t value) noexcept {
+    if (tls.busy != 0) return;
+    BusyGuard busy;
+    try {
+        Thread* t = mine();
+        if (t != nullptr) find_top(*t);
+        Hold hold(lock_);
+        if (!is_on()) return;
+        marks_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t == nullptr ? 0 : t->top_node});
+    } catch (const std::bad_alloc&) {
+        fail("no memory for the recorder's tables");
+    } catch (const capture::NoRoom&) {
+        fail("the capture cannot grow: the disk is full or the file is gone");
+    }
+}
+
+// --- mappings --------------------------------------------------------------------------------------------------------------
+
+std::uint32_t Recorder::label_node(std::uint32_t node, const char* label) {
+    return label == nullptr ? node : tree_.child(node, tree_.code("[mapping]", label, 0, capture::CodeKind::label), 0);
+}
+
+void Recorder::debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& piece, int pieces_left) {
+    accounts_.debit(piece.ledger, static_cast<std::int64_t>(to - from), 1 - pieces_left);
+}
+
+void Recorder::on_map(std::uintptr_t start, std::size_t bytes, Kind kind, std::uint32_t protection, const char* label) noexcept {
+    if (tls.busy != 0 || bytes == 0) return;
+    BusyGuard busy;
+    if (!is_on()) return lose_event();
+    const std::uintptr_t end = start + bytes;
+    try {
+        Thread* t = mine();
+        if (t == nullptr) return;
+        find_top(*t);
+        Hold hold(lock_);
+        if (!is_on() || t->session != session_) return;
+        // What was mapped there is gone now, whoever mapped it.
+        mappings_.take(start, end, [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
+        if ((t->top_flags & Thread::kInternal) != 0) return;
+        const std::uint32_t ledger = accounts_.ledger(label_node(t->top_node, label), kind);
+        mappings_.add(start, end, ledger, protection);
+        accounts_.credit(ledger, static_cast<std::int64_t>(end - start));
+    } catch (const std::bad_alloc&) {
+        fail("no memory for the recorder's tables");
+    } catch (const capture::NoRoom&) {
+        fail("the capture cannot grow: the disk is full or the file is gone");
+    }
+}
+
+void Recorder::take_range(std::uintptr_t start, std::size_t bytes, TakenRange* undo) noexcept {
+    undo->count = 0;
+    if (tls.busy != 0 || bytes == 0) return;
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (!is_on()) return;
+    try {
+        mappings_.take(start, start + bytes, [&](auto from, auto to, const Piece& piece, int left) {
+            debit_piece(from, to, piece, left);
+            if (undo->count < TakenRange::kMost) undo->part[undo->count++] = {from, to, piece};
+        });
+    } catch (const std::bad_alloc&) {
+        fail("no memory for the recorder's tables");
+    }
+}
+
+void Recorder::put_back_range(const TakenRange& undo) noexcept {
+    if (undo.count == 0) return;
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (!is_on()) return;
+    try {
+        for (int i = 0; i < undo.count; ++i) {
+            const auto& part = undo.part[i];
+            mappings_.add(part.start, part.end, part.piece.ledger, part.piece.protection);
+            accounts_.restore(part.piece.ledger, static_cast<std::int64_t>(part.end - part.start));
+        }
+    } catch (const std::bad_alloc&) {
+        fail("no memory for the recorder's tables");
+    }
+}
+
+void Recorder::on_arena(std::uintptr_t start, std::size_t bytes) noexcept {
+    if (tls.busy != 0) return;
+    BusyGuard busy;
+    try {
+        Thread* t = mine();
+        if (t == nullptr) return;
+        find_top(*t);
+        Hold hold(lock_);
+        if (!is_on() || t->session != session_) return;
+        const std::uint32_t ledger = accounts_.ledger(t->root, Kind::slack);
+        mappings_.take(start, start + bytes, [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
+        mappings_.add(start, start + bytes, ledger, 1);
+        accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
+    } catch (const std::bad_alloc&) {
+        fail("no memory for the recorder's tables");
+    } catch (const capture::NoRoom&) {
+        fail("the capture cannot grow: the disk is full or the file is gone");
+    }
+}
+
+std::uintptr_t Recorder::range_end(std::uintptr_t start) noexcept {
+    BusyGuard busy;
+    Hold hold(lock_);
+    return is_on() ? mappings_.end_of(start) : 0;
+}
+
+// mremap: the range keeps its kind; it belongs from now on to the stack that resized it, as realloc does.
+void Recorder::on_moved(const TakenRange& taken, std::uintptr_t start, std::size_t bytes) noexcept {
+    if (taken.count == 0) return;
+    Kind kind = Kind::mapping;
+    {
+        BusyGuard busy;
+        Hold hold(lock_);
+        if (!is_on()) return;
+        kind = static_cast<Kind>(accounts_.record(taken.part[0].piece.ledger).kind);
+    }
+    on_map(start, bytes, kind, taken.part[0].piece.protection, nullptr);
+}
+
+// Under the lock: moves the pieces of a range between "reserved" and "mapping" as their protection opens and closes.
+void Recorder::change_range(std::uintptr_t start, std::uintptr_t end, std::uint32_t protection) {
+    parts_.resize(0);
+    mappings_.take(start, end, [&](auto from, auto to, const Piece& piece, int left) {
+        debit_piece(from, to, piece, left);
+        parts_.push_back({from, to, piece});
+    });
+    const Thread* t = tls.thread;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+        const TakenRange::Part& part = parts_[i];
+        const auto kind = static_cast<Kind>(accounts_.record(part.piece.ledger).kind);
+        const bool opens = kind == Kind::reserved && protection != 0;
+        const bool closes = kind == Kind::mapping && protection == 0;
+        std::uint32_t ledger = part.piece.ledger;
+        if (opens && t != nullptr) ledger = accounts_.ledger(t->top_node, Kind::mapping);
+        if (closes) ledger = accounts_.ledger(accounts_.record(ledger).node, Kind::reserved);
+        const auto bytes = static_cast<std::int64_t>(part.end - part.start);
+        mappings_.add(part.start, part.end, ledger, protection);
+        if (opens || closes) {
+            accounts_.credit(ledger, bytes);
+        } else {
+            accounts_.restore(ledger, bytes);
+        }
+    }
+}
+
+void Recorder::on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t protection) noexcept {
+    if (tls.busy != 0 || bytes == 0) return;
+    BusyGuard busy;
+    if (!is_on()) return;
+    try {
+        Thread* t = mine();
+        if (t == nullptr) return;
+        find_top(*t);
+        Hold hold(lock_);
+        if (!is_on() || t->session != session_ || (t->top_flags & Thread::kInternal) != 0) return;
+        change_range(start, start + bytes, protection);
+    } catch (const std::bad_alloc&) {
+        fail("no memory for the recorder's tables");
+    } catch (const capture::NoRoom&) {
+        fail("the capture cannot grow: the disk is full or the file is gone");
+    }
+}
+
+}  // namespace hiwater

@@ -1,0 +1,70 @@
+/* Reading the interpreter's own frames, from the thread that runs them, with or without the GIL.
+ *
+ * A thread's frames are stable while that thread is inside an allocation: nobody else runs it. Nothing here calls back into
+ * Python, takes a lock, touches a reference count or allocates.
+ *
+ * One C file for each CPython version family implements this header (frames_311.c …); the walk itself is in walk.h.
+ */
+#ifndef HIWATER_FRAMES_H
+#define HIWATER_FRAMES_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One remembered frame. `node` and `flags` belong to the caller; the walk says which slots must be filled anew. */
+typedef struct {
+    const void* frame;    /* the interpreter's frame; only compared, or read once known to be live */
+    const void* previous; /* its link to the frame below, as last seen */
+    const void* instr;    /* where it stands: names the code object and the position at once */
+    uint32_t node;
+    uint32_t flags;
+} hw_slot;
+
+/* The last walk of one thread, root first. */
+typedef struct {
+    hw_slot* slots;
+    uint32_t depth;
+    uint32_t capacity;
+} hw_memo;
+
+/* Deeper below the top than this, frames that were linked as before are trusted without a look. */
+enum { HW_TRUSTED_DEPTH = 128 };
+
+/* Make room for at least `capacity` slots, keeping those there; 0 when it can't be had. Given by the caller of the walk. */
+typedef int (*hw_grow)(hw_memo* memo, uint32_t capacity);
+
+/* Bring the memo up to date with the calling thread's frames.
+ * Returns the index of the lowest slot that is new or changed (== memo->depth: nothing changed). Where no room can be had for a
+ * very deep stack the memo is left empty. */
+uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow);
+
+/* What a slot's frame runs. Strings are borrowed pointers into the interpreter, valid only during the call that uses them. */
+typedef struct {
+    const void* code;       /* the code object: an identity, not to be kept past its death */
+    const void* qualname;   /* Python str */
+    const void* filename;   /* Python str */
+    int32_t first_line;
+    int32_t line;
+} hw_code_info;
+
+/* The code object of a slot's frame, to be compared only; NULL for an interpreter's helper frame. */
+const void* hw_slot_code(const hw_slot* slot);
+
+/* 1 and *info for a frame that counts as a line of the stack; 0 for one that does not: an interpreter's helper frame, or a frame
+ * still being built, which like CPython we leave out. */
+int hw_frame_describe(const hw_slot* slot, hw_code_info* info);
+
+/* The first local variable of the calling thread's current frame, borrowed, where that frame runs the function of this qualified
+ * name; else NULL. Needs the GIL. */
+const void* hw_top_frame_self(const char* qualname);
+
+/* Copy a Python str as UTF-8 into buffer, cut at a character border with "…" where it is longer. Returns the bytes written. */
+uint32_t hw_str_utf8(const void* str, char* buffer, uint32_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,33 @@
+/* Frames of CPython 3.11. */
+#define Py_BUILD_CORE 1
+#include <Python.h>
+#include <internal/pycore_code.h>
+#include <internal/pycore_frame.h>
+#include <internal/pycore_runtime.h>
+#include <pthread.h>
+
+#if PY_VERSION_HEX < 0x030b0000 || PY_VERSION_HEX >= 0x030c0000
+#error "this file reads the frames of CPython 3.11"
+#endif
+
+typedef struct _PyInterpreterFrame hw_frame;
+
+/* The state of the thread that calls. `tstate_current` is whoever holds the GIL, so it is asked whether that is us. */
+static inline PyThreadState* own_thread_state(void) {
+    PyThreadState* state = (PyThreadState*)_Py_atomic_load_relaxed(&_PyRuntime.gilstate.tstate_current);
+    if (state != NULL && state->thread_id == (unsigned long)pthread_self()) return state;
+    return PyGILState_GetThisThreadState();
+}
+
+static inline const hw_frame* top_frame(void) {
+    PyThreadState* state = own_thread_state();
+    return state == NULL || state->cframe == NULL ? NULL : state->cframe->current_frame;
+}
+
+static inline const void* frame_instr(const hw_frame* f) { return f->prev_instr; }
+
+static inline PyCodeObject* frame_code(const hw_frame* f) { return f->f_code; }
+
+static inline const void* frame_first_local(const hw_frame* f) { return f->localsplus[0]; }
+
+#include "walk.h"

@@ -1,0 +1,32 @@
+/* Frames of CPython 3.13. */
+#define Py_BUILD_CORE 1
+#include <Python.h>
+#include <internal/pycore_code.h>
+#include <internal/pycore_frame.h>
+
+#if PY_VERSION_HEX < 0x030d0000 || PY_VERSION_HEX >= 0x030e0000
+#error "this file reads the frames of CPython 3.13"
+#endif
+
+typedef struct _PyInterpreterFrame hw_frame;
+
+/* The state of the thread that calls: the attached one, and while the GIL is let go the one this thread came from. */
+static inline PyThreadState* own_thread_state(void) {
+    PyThreadState* state = PyThreadState_GetUnchecked();
+    return state != NULL ? state : PyGILState_GetThisThreadState();
+}
+
+static inline const hw_frame* top_frame(void) {
+    PyThreadState* state = own_thread_state();
+    return state == NULL ? NULL : state->current_frame;
+}
+
+static inline const void* frame_instr(const hw_frame* f) { return f->instr_ptr; }
+
+static inline PyCodeObject* frame_code(const hw_frame* f) {
+    return f->owner == FRAME_OWNED_BY_CSTACK ? NULL : (PyCodeObject*)f->f_executable;
+}
+
+static inline const void* frame_first_local(const hw_frame* f) { return f->localsplus[0]; }
+
+#include "walk.h"

@@ -1,0 +1,152 @@
+/* The walk, the same for every version. The including file defines, before it includes this:
+ *   hw_frame          the interpreter's frame struct
+ *   top_frame()       the calling thread's current frame, or NULL
+ *   frame_instr(f)    the instruction pointer
+ *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
+ *   frame_first_local(f)  its first local variable, borrowed
+ *
+ * Budget: a stack that has not changed costs two compares a frame. The links are compared from the top down, so a frame is read
+ * only after the frame above it has been seen to link to it: memory that is no longer a frame is never touched.
+ */
+#ifndef HIWATER_WALK_H
+#define HIWATER_WALK_H
+
+#include <string.h>
+
+#include "frames.h"
+
+static inline void slot_fill(hw_slot* slot, const hw_frame* f) {
+    slot->frame = f;
+    slot->previous = f->previous;
+    slot->instr = frame_instr(f);
+}
+
+/* Index of the slot that holds `f`, searching down from `depth`; -1 when it is not there. */
+static int64_t slot_of(const hw_memo* memo, const hw_frame* f) {
+    for (uint32_t i = memo->depth; i-- > 0;)
+        if (memo->slots[i].frame == f) return i;
+    return -1;
+}
+
+/* The frames from `f` up to the root, written over the memo. */
+static uint32_t walk_everything(hw_memo* memo, const hw_frame* f, hw_grow grow) {
+    uint32_t depth = 0;
+    for (const hw_frame* g = f; g != NULL; g = g->previous) ++depth;
+    memo->depth = 0;
+    if (depth > memo->capacity && !grow(memo, depth)) return 0;
+    memo->depth = depth;
+    for (const hw_frame* g = f; g != NULL; g = g->previous) slot_fill(&memo->slots[--depth], g);
+    return 0;
+}
+
+/* Slots [0, count) were linked together at the last walk and slot count-1 holds a live frame. Compare them with the frames of
+ * today. Returns the lowest changed index (count: none), or -1 when the links themselves differ. */
+static inline int64_t compare_down(hw_memo* memo, uint32_t count) {
+    int64_t lowest = count;
+    const uint32_t floor = count > HW_TRUSTED_DEPTH ? count - HW_TRUSTED_DEPTH : 0;
+    hw_slot* slot = memo->slots + count;
+    hw_slot* const last = memo->slots + floor;
+    while (slot-- > last) {
+        const hw_frame* f = (const hw_frame*)slot->frame;
+        if (__builtin_expect(f->previous != slot->previous, 0)) return -1;
+        if (__builtin_expect(frame_instr(f) != slot->instr, 0)) {
+            slot->instr = frame_instr(f);
+            lowest = slot - memo->slots;
+        }
+    }
+    return lowest;
+}
+
+/* The top frame is not the one remembered: find where the new frames join the old stack, and put them on top of it. */
+static uint32_t walk_to_the_join(hw_memo* memo, const hw_frame* top, hw_grow grow) {
+    enum { kFreshMost = 64 };
+    const hw_frame* fresh[kFreshMost];
+    uint32_t fresh_count = 0;
+    int64_t join = -1;
+    for (const hw_frame* f = top; f != NULL; f = f->previous) {
+        /* A search costs the whole depth, so later misses search ever less often; walking a little too far is harmless. */
+        if ((fresh_count & (fresh_count - 1)) == 0 || fresh_count < 8) {
+            join = slot_of(memo, f);
+            if (join >= 0) break;
+        }
+        if (fresh_count == kFreshMost) return walk_everything(memo, top, grow);
+        fresh[fresh_count++] = f;
+    }
+    if (join < 0) return walk_everything(memo, top, grow);
+    const int64_t lowest = compare_down(memo, (uint32_t)join + 1);
+    if (lowest < 0) return walk_everything(memo, top, grow);
+    const uint32_t depth = (uint32_t)join + 1 + fresh_count;
+    if (depth > memo->capacity && !grow(memo, depth)) {
+        memo->depth = 0;
+        return 0;
+    }
+    memo->depth = depth;
+    for (uint32_t i = 0; i < fresh_count; ++i) slot_fill(&memo->slots[depth - 1 - i], fresh[i]);
+    return (uint32_t)lowest;
+}
+
+uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
+    const hw_frame* top = top_frame();
+    if (top == NULL) {
+        memo->depth = 0;
+        return 0;
+    }
+    const uint32_t depth = memo->depth;
+    if (depth == 0) return walk_everything(memo, top, grow);
+    if (memo->slots[depth - 1].frame != (const void*)top) return walk_to_the_join(memo, top, grow);
+    const int64_t lowest = compare_down(memo, depth);
+    if (lowest < 0) return walk_everything(memo, top, grow);
+    return (uint32_t)lowest;
+}
+
+const void* hw_slot_code(const hw_slot* slot) { return frame_code((const hw_frame*)slot->frame); }
+
+int hw_frame_describe(const hw_slot* slot, hw_code_info* info) {
+    PyCodeObject* code = frame_code((const hw_frame*)slot->frame);
+    if (code == NULL) return 0;
+    const char* start = (const char*)_PyCode_CODE(code);
+    const int64_t offset = (const char*)slot->instr - start;
+    if (offset < (int64_t)code->_co_firsttraceable * (int64_t)sizeof(_Py_CODEUNIT)) return 0;
+    info->code = code;
+    info->qualname = code->co_qualname;
+    info->filename = code->co_filename;
+    info->first_line = code->co_firstlineno;
+    const int line = PyCode_Addr2Line(code, (int)offset);
+    info->line = line > 0 ? line : code->co_firstlineno;
+    return 1;
+}
+
+const void* hw_top_frame_self(const char* qualname) {
+    const hw_frame* f = top_frame();
+    PyCodeObject* code = f == NULL ? NULL : frame_code(f);
+    if (code == NULL || code->co_nlocalsplus < 1 || PyUnicode_CompareWithASCIIString(code->co_qualname, qualname) != 0) return NULL;
+    return frame_first_local(f);
+}
+
+static inline uint32_t utf8_put(char* out, uint32_t c) {
+    if (c < 0x80) return out[0] = (char)c, 1;
+    if (c < 0x800) return out[0] = (char)(0xc0 | c >> 6), out[1] = (char)(0x80 | (c & 63)), 2;
+    if (c < 0x10000) {
+        if (c >= 0xd800 && c < 0xe000) c = 0xfffd; /* a lone surrogate has no UTF-8 */
+        return out[0] = (char)(0xe0 | c >> 12), out[1] = (char)(0x80 | (c >> 6 & 63)), out[2] = (char)(0x80 | (c & 63)), 3;
+    }
+    out[0] = (char)(0xf0 | c >> 18), out[1] = (char)(0x80 | (c >> 12 & 63));
+    out[2] = (char)(0x80 | (c >> 6 & 63)), out[3] = (char)(0x80 | (c & 63));
+    return 4;
+}
+
+uint32_t hw_str_utf8(const void* str, char* buffer, uint32_t size) {
+    PyObject* s = (PyObject*)str;
+    if (s == NULL || !PyUnicode_Check(s)) return 0;
+    const Py_ssize_t length = PyUnicode_GET_LENGTH(s);
+    const int width = PyUnicode_KIND(s);
+    const void* data = PyUnicode_DATA(s);
+    uint32_t used = 0;
+    for (Py_ssize_t i = 0; i < length; ++i) {
+        if (used + 8 > size) return used + utf8_put(buffer + used, 0x2026);
+        used += utf8_put(buffer + used, PyUnicode_READ(width, data, i));
+    }
+    return used;
+}
+
+#endif

@@ -1,0 +1,461 @@
+// One hook a function, each in three parts: take out of the books what the call will free, make the call, book what it gave.
+#include "hooks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+#include "../recorder.h"
+#include "../sampler.h"
+#include "python_hooks.h"
+#include "slots.h"
+
+namespace hiwater::interpose {
+
+namespace {
+
+using capture::Kind;
+
+struct Real {
+    void* (*malloc)(std::size_t);
+    void* (*calloc)(std::size_t, std::size_t);
+    void* (*realloc)(void*, std::size_t);
+    void* (*reallocarray)(void*, std::size_t, std::size_t);
+    void (*free)(void*);
+    void (*free_sized)(void*, std::size_t);
+    void (*free_aligned_sized)(void*, std::size_t, std::size_t);
+    int (*posix_memalign)(void**, std::size_t, std::size_t);
+    void* (*aligned_alloc)(std::size_t, std::size_t);
+    void* (*memalign)(std::size_t, std::size_t);
+    void* (*valloc)(std::size_t);
+    void* (*pvalloc)(std::size_t);
+    void* (*mmap)(void*, std::size_t, int, int, int, off_t);
+    void* (*mmap64)(void*, std::size_t, int, int, int, off64_t);
+    int (*munmap)(void*, std::size_t);
+    void* (*mremap)(void*, std::size_t, std::size_t, int, ...);
+    int (*mprotect)(void*, std::size_t, int);
+    void* (*shmat)(int, const void*, int);
+    int (*shmdt)(const void*);
+    int (*brk)(void*);
+    void* (*sbrk)(intptr_t);
+    int (*pthread_create)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+    int (*prctl)(int, ...);
+    pid_t (*fork)();
+    void (*exit_now)(int);
+    void (*exit_now_c)(int);
+    int (*execv)(const char*, char* const*);
+    int (*execve)(const char*, char* const*, char* const*);
+    int (*execvp)(const char*, char* const*);
+    int (*execvpe)(const char*, char* const*, char* const*);
+    int (*fexecve)(int, char* const*, char* const*);
+};
+Real real;
+
+Recorder& recorder() { return Recorder::instance(); }
+
+// Whether the block of this call is ours to book: not when the object allocator above books it.
+bool watching() noexcept { return recording() && tls.covered == 0; }
+
+void* booked(void* block, std::size_t bytes) noexcept {
+    if (block != nullptr) recorder().on_alloc(block, bytes, Kind::native);
+    return block;
+}
+
+// --- malloc and its family -----------------------------------------------------------------------------------------------------
+
+void* hook_malloc(std::size_t bytes) {
+    void* block = real.malloc(bytes);
+    return watching() ? booked(block, bytes) : block;
+}
+
+void* hook_calloc(std::size_t count, std::size_t each) {
+    void* block = real.calloc(count, each);
+    return watching() ? booked(block, count * each) : block;
+}
+
+void* hook_realloc(void* old, std::size_t bytes) {
+    if (!watching()) return real.realloc(old, bytes);
+    const Block taken = recorder().take(old);
+    void* block = real.realloc(old, bytes);
+    if (block != nullptr) return booked(block, bytes);
+    // realloc(p, 0) frees and gives null; any other null left the old block as it was.
+    if (bytes != 0 && old != nullptr) recorder().put_back(old, taken);
+    return nullptr;
+}
+
+void* hook_reallocarray(void* old, std::size_t count, std::size_t each) {
+    if (!watching()) return real.reallocarray(old, count, each);
+    const Block taken = recorder().take(old);
+    ++tls.covered;  // the C library's own calls realloc through its slot
+    void* block = real.reallocarray(old, count, each);
+    --tls.covered;
+    std::size_t bytes = 0;
+    if (block != nullptr) return booked(block, count * each);
+    const bool freed = !__builtin_mul_overflow(count, each, &bytes) && bytes == 0;
+    if (!freed && old != nullptr) recorder().put_back(old, taken);
+    return nullptr;
+}
+
+void hook_free(void* block) {
+    if (recording() && block != nullptr) recorder().on_free(block);
+    real.free(block);
+}
+
+void hook_free_sized(void* block, std::size_t bytes) {
+    if (recording() && block != nullptr) recorder().on_free(block);
+    real.free_sized(block, bytes);
+}
+
+void hook_free_aligned_sized(void* block, std::size_t alignment, std::size_t bytes) {
+    if (recording() && block != nullptr) recorder().on_free(block);
+    real.free_aligned_sized(block, alignment, bytes);
+}
+
+int hook_posix_memalign(void** out, std::size_t alignment, std::size_t bytes) {
+    const int error = real.posix_memalign(out, alignment, bytes);
+    if (error == 0 && watching()) booked(*out, bytes);
+    return error;
+}
+
+void* hook_aligned_alloc(std::size_t alignment, std::size_t bytes) {
+    void* block = real.aligned_alloc(alignment, bytes);
+    return watching() ? booked(block, bytes) : block;
+}
+
+void* hook_memalign(std::size_t alignment, std::size_t bytes) {
+    void* block = real.memalign(alignment, bytes);
+    return watching() ? booked(block, bytes) : block;
+}
+
+void* hook_valloc(std::size_t bytes) {
+    void* block = real.valloc(bytes);
+    return watching() ? booked(block, bytes) : block;
+}
+
+void* hook_pvalloc(std::size_t bytes) {
+    void* block = real.pvalloc(bytes);
+    return watching() ? booked(block, bytes) : block;
+}
+
+// --- mappings --------------------------------------------------------------------------------------------------------------------
+
+constexpr long kTmpfs = 0x01021994, kHugetlbfs = 0x958458f6;
+
+// What sort of memory a mapping is; for one with a file, the file's name in `label`.
+Kind classify(int protection, int flags, int fd, char* label, std::size_t label_size) noexcept {
+    label[0] = '\0';
+    const bool shared = (flags & MAP_TYPE) != MAP_PRIVATE;
+    if ((flags & MAP_ANONYMOUS) != 0) {
+        if (shared) return Kind::shared;
+        return protection == PROT_NONE ? Kind::reserved : Kind::mapping;
+    }
+    const int saved_errno = errno;
+    char link[64];
+    ::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t n = ::readlink(link, label, label_size - 1);
+    label[n > 0 ? n : 0] = '\0';
+    struct stat about {};
+    struct statfs system {};
+    Kind kind = Kind::file;
+    if (::fstat(fd, &about) == 0 && S_ISCHR(about.st_mode) && about.st_rdev == ((1 << 8) | 5)) {  // /dev/zero
+        kind = shared ? Kind::shared : protection == PROT_NONE ? Kind::reserved : Kind::mapping;
+    } else if (shared && ::fstatfs(fd, &system) == 0 && (system.f_type == kTmpfs || system.f_type == kHugetlbfs)) {
+        kind = Kind::shared;
+    }
+    errno = saved_errno;
+    return kind;
+}
+
+void book_mapping(void* at, std::size_t bytes, int protection, int flags, int fd) noexcept {
+    char label[512];
+    const Kind kind = classify(protection, flags, fd, label, sizeof label);
+    recorder().on_map(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), kind, static_cast<std::uint32_t>(protection),
+                      label[0] == '\0' ? nullptr : label);
+}
+
+void* hook_mmap(void* hint, std::size_t bytes, int protection, int flags, int fd, off_t offset) {
+    void* at = real.mmap(hint, bytes, protection, flags, fd, offset);
+    if (at != MAP_FAILED && watching()) book_mapping(at, bytes, protection, flags, fd);
+    return at;
+}
+
+void* hook_mmap64(void* hint, std::size_t bytes, int protection, int flags, int fd, off64_t offset) {
+    void* at = real.mmap64(hint, bytes, protection, flags, fd, offset);
+    if (at != MAP_FAILED && watching()) book_mapping(at, bytes, protection, flags, fd);
+    return at;
+}
+
+int hook_munmap(void* at, std::size_t bytes) {
+    if (!recording()) return real.munmap(at, bytes);
+    Recorder::TakenRange taken;
+    recorder().take_range(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), &taken);
+    const int result = real.munmap(at, bytes);
+    if (result != 0) {
+        const int saved_errno = errno;
+        recorder().put_back_range(taken);
+        errno = saved_errno;
+    }
+    return result;
+}
+
+void* hook_mremap(void* old, std::size_t old_bytes, std::size_t bytes, int flags, ...) {
+    va_list arguments;
+    va_start(arguments, flags);
+    void* fixed = va_arg(arguments, void*);
+    va_end(arguments);
+    if (!watching()) return real.mremap(old, old_bytes, bytes, flags, fixed);
+    Recorder::TakenRange taken;
+    recorder().take_range(reinterpret_cast<std::uintptr_t>(old), round_up(old_bytes, kPage), &taken);
+    void* at = real.mremap(old, old_bytes, bytes, flags, fixed);
+    const int saved_errno = errno;
+    if (at == MAP_FAILED) {
+        recorder().put_back_range(taken);
+    } else {
+        recorder().on_moved(taken, reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage));
+#if defined(MREMAP_DONTUNMAP)
+        // The old range stays mapped, with nothing in it.
+        if ((flags & MREMAP_DONTUNMAP) != 0) recorder().put_back_range(taken);
+#endif
+    }
+    errno = saved_errno;
+    return at;
+}
+
+int hook_mprotect(void* at, std::size_t bytes, int protection) {
+    const int result = real.mprotect(at, bytes, protection);
+    if (result == 0 && watching())
+        recorder().on_protect(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), static_cast<std::uint32_t>(protection));
+    return result;
+}
+
+void* hook_shmat(int id, const void* hint, int flags) {
+    void* at = real.shmat(id, hint, flags);
+    if (at == reinterpret_cast<void*>(-1) || !watching()) return at;
+    const int saved_errno = errno;
+    shmid_ds about{};
+    char label[48];
+    ::snprintf(label, sizeof label, "System V segment %d", id);
+    if (::shmctl(id, IPC_STAT, &about) == 0)
+        recorder().on_map(reinterpret_cast<std::uintptr_t>(at), round_up(about.shm_segsz, kPage), Kind::shared, PROT_READ, label);
+    errno = saved_errno;
+    return at;
+}
+
+int hook_shmdt(const void* at) {
+    if (!recording()) return real.shmdt(at);
+    const auto start = reinterpret_cast<std::uintptr_t>(at);
+    const std::uintptr_t end = recorder().range_end(start);
+    Recorder::TakenRange taken;
+    if (end != 0) recorder().take_range(start, end - start, &taken);
+    const int result = real.shmdt(at);
+    if (result != 0) recorder().put_back_range(taken);
+    return result;
+}
+
+// What the program itself moves the break by; the C library's own moves are malloc's business and not seen here.
+void book_break(std::uintptr_t before, std::uintptr_t after) noexcept {
+    if (after > before) return recorder().on_map(before, after - before, Kind::mapping, PROT_READ | PROT_WRITE, "program break");
+    Recorder::TakenRange gone;
+    if (after < before) recorder().take_range(after, before - after, &gone);
+}
+
+void* hook_sbrk(intptr_t bytes) {
+    void* before = real.sbrk(bytes);
+    if (bytes != 0 && before != reinterpret_cast<void*>(-1) && watching()) {
+        const auto at = reinterpret_cast<std::uintptr_t>(before);
+        book_break(at, at + static_cast<std::uintptr_t>(bytes));
+    }
+    return before;
+}
+
+int hook_brk(void* to) {
+    const auto before = reinterpret_cast<std::uintptr_t>(real.sbrk(0));
+    const int result = real.brk(to);
+    if (result == 0 && watching()) book_break(before, reinterpret_cast<std::uintptr_t>(to));
+    return result;
+}
+
+// --- threads and processes ---------------------------------------------------------------------------------------------------------
+
+struct ThreadStart {
+    void* (*routine)(void*);
+    void* argument;
+    std::uint32_t node, session;
+    char name[64];
+};
+
+void* run_thread(void* packed) {
+    ThreadStart start = *static_cast<ThreadStart*>(packed);
+    unmap_pages(packed, kPage);
+    recorder().adopt_thread(start.node, start.session, start.name);
+    return start.routine(start.argument);
+}
+
+int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*), void* argument) {
+    if (!watching() || tls.busy != 0) return real.pthread_create(thread, attributes, routine, argument);
+    auto* packed = static_cast<ThreadStart*>(map_pages(kPage));
+    if (packed == nullptr) return real.pthread_create(thread, attributes, routine, argument);
+    packed->routine = routine;
+    packed->argument = argument;
+    packed->session = recorder().session();
+    // A Python thread has frames of its own from the first; a native one hangs under the stack that made it.
+    if (in_interpreter(reinterpret_cast<const void*>(routine))) {
+        ++tls.busy;
+        read_started_thread_name(packed->name, sizeof packed->name);
+        --tls.busy;
+    } else {
+        packed->node = recorder().thread_start_node();
+    }
+    ++tls.busy;  // the thread's control block is the C library's
+    const int error = real.pthread_create(thread, attributes, run_thread, packed);
+    --tls.busy;
+    if (error != 0) unmap_pages(packed, kPage);
+    return error;
+}
+
+int hook_prctl(int option, ...) {
+    va_list arguments;
+    va_start(arguments, option);
+    const unsigned long a = va_arg(arguments, unsigned long), b = va_arg(arguments, unsigned long);
+    const unsigned long c = va_arg(arguments, unsigned long), d = va_arg(arguments, unsigned long);
+    va_end(arguments);
+    const int result = real.prctl(option, a, b, c, d);
+    if (option == PR_SET_NAME && result == 0 && recording() && tls.busy == 0) recorder().note_thread_name(reinterpret_cast<const char*>(a));
+    return result;
+}
+
+pid_t hook_fork() {
+    const pid_t child = real.fork();
+    if (child > 0 && recording()) recorder().on_mark(capture::MarkKind::fork, static_cast<std::uint64_t>(child));
+    return child;
+}
+
+[[noreturn]] void hook_exit_now(int code) {
+    if (recording()) recorder().mark_exited(code & 0xff);
+    real.exit_now(code);
+    __builtin_unreachable();
+}
+
+[[noreturn]] void hook_exit_now_c(int code) {
+    if (recording()) recorder().mark_exited(code & 0xff);
+    real.exit_now_c(code);
+    __builtin_unreachable();
+}
+
+// An exec that succeeds never comes back: the capture must be closed before it. In the child of a vfork, which shares our memory,
+// nothing is touched (mark_exited knows our own process id).
+template <typename Call>
+int around_exec(Call call) noexcept {
+    const bool marked = recording() && recorder().mark_exited(-1);
+    const int result = call();
+    const int saved_errno = errno;
+    if (marked) recorder().unmark_exited();
+    errno = saved_errno;
+    return result;
+}
+
+int hook_execv(const char* path, char* const* argv) {
+    return around_exec([&] { return real.execv(path, argv); });
+}
+int hook_execve(const char* path, char* const* argv, char* const* environment) {
+    return around_exec([&] { return real.execve(path, argv, environment); });
+}
+int hook_execvp(const char* file, char* const* argv) {
+    return around_exec([&] { return real.execvp(file, argv); });
+}
+int hook_execvpe(const char* file, char* const* argv, char* const* environment) {
+    return around_exec([&] { return real.execvpe(file, argv, environment); });
+}
+int hook_fexecve(int fd, char* const* argv, char* const* environment) {
+    return around_exec([&] { return real.fexecve(fd, argv, environment); });
+}
+
+#define HIWATER_HOOK(name) \
+    Hook { #name, reinterpret_cast<void*>(&hook_##name), reinterpret_cast<void**>(&real.name) }
+
+Hook g_hooks[] = {
+    HIWATER_HOOK(malloc),
+    HIWATER_HOOK(calloc),
+    HIWATER_HOOK(realloc),
+    HIWATER_HOOK(reallocarray),
+    HIWATER_HOOK(free),
+    HIWATER_HOOK(free_sized),
+    HIWATER_HOOK(free_aligned_sized),
+    HIWATER_HOOK(posix_memalign),
+    HIWATER_HOOK(aligned_alloc),
+    HIWATER_HOOK(memalign),
+    HIWATER_HOOK(valloc),
+    HIWATER_HOOK(pvalloc),
+    HIWATER_HOOK(mmap),
+    HIWATER_HOOK(mmap64),
+    HIWATER_HOOK(munmap),
+    HIWATER_HOOK(mremap),
+    HIWATER_HOOK(mprotect),
+    HIWATER_HOOK(shmat),
+    HIWATER_HOOK(shmdt),
+    HIWATER_HOOK(brk),
+    HIWATER_HOOK(sbrk),
+    HIWATER_HOOK(pthread_create),
+    HIWATER_HOOK(prctl),
+    HIWATER_HOOK(fork),
+    Hook{"_exit", reinterpret_cast<void*>(&hook_exit_now), reinterpret_cast<void**>(&real.exit_now)},
+    Hook{"_Exit", reinterpret_cast<void*>(&hook_exit_now_c), reinterpret_cast<void**>(&real.exit_now_c)},
+    HIWATER_HOOK(execv),
+    HIWATER_HOOK(execve),
+    HIWATER_HOOK(execvp),
+    HIWATER_HOOK(execvpe),
+    HIWATER_HOOK(fexecve),
+};
+constexpr std::size_t kHooks = sizeof g_hooks / sizeof g_hooks[0];
+bool g_installed = false;
+
+void before_fork() {
+    if (!recording()) return;
+    sampler::pause_for_fork();
+    recorder().lock().lock();
+}
+
+void after_fork_in_parent() {
+    if (!recording()) return;
+    recorder().lock().unlock();
+    recorder().request_attention();
+}
+
+void after_fork_in_child() {
+    if (!recording()) return;
+    sampler::forget_in_child();
+    recorder().become_unrecorded_child();
+}
+
+}  // namespace
+
+std::string install_hooks() {
+    if (g_installed) return {};
+    find_real_functions(g_hooks, kHooks);
+    g_installed = true;
+    return install(g_hooks, kHooks);
+}
+
+void remove_hooks() noexcept {
+    if (g_installed) restore(g_hooks, kHooks);
+    g_installed = false;
+}
+
+void watch_forks() noexcept {
+    static const int once = ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    (void)once;
+}
+
+}  // namespace hiwater::interpose

@@ -1,0 +1,199 @@
+#include <Python.h>
+
+#include "python_hooks.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "../recorder.h"
+
+namespace hiwater::interpose {
+
+namespace {
+
+using capture::Kind;
+
+Recorder& recorder() { return Recorder::instance(); }
+
+// While the allocator below works, what it takes from malloc is part of the block we book ourselves.
+class Covered {
+public:
+    Covered() noexcept { ++tls.covered; }
+    ~Covered() { --tls.covered; }
+    Covered(const Covered&) = delete;
+    Covered& operator=(const Covered&) = delete;
+};
+
+struct Domain {
+    PyMemAllocatorDomain name;
+    PyMemAllocatorEx below;
+    bool installed;
+};
+Domain g_object{PYMEM_DOMAIN_OBJ, {}, false};
+Domain g_memory{PYMEM_DOMAIN_MEM, {}, false};
+
+PyMemAllocatorEx& below(void* domain) { return static_cast<Domain*>(domain)->below; }
+
+void* python_malloc(void* domain, std::size_t bytes) {
+    PyMemAllocatorEx& next = below(domain);
+    if (!recording()) return next.malloc(next.ctx, bytes);
+    void* block;
+    {
+        Covered covered;
+        block = next.malloc(next.ctx, bytes);
+    }
+    if (block != nullptr && tls.covered == 0) recorder().on_alloc(block, bytes, Kind::python);
+    return block;
+}
+
+void* python_calloc(void* domain, std::size_t count, std::size_t each) {
+    PyMemAllocatorEx& next = below(domain);
+    if (!recording()) return next.calloc(next.ctx, count, each);
+    void* block;
+    {
+        Covered covered;
+        block = next.calloc(next.ctx, count, each);
+    }
+    if (block != nullptr && tls.covered == 0) recorder().on_alloc(block, count * each, Kind::python);
+    return block;
+}
+
+void* python_realloc(void* domain, void* old, std::size_t bytes) {
+    PyMemAllocatorEx& next = below(domain);
+    if (!recording() || tls.covered != 0) return next.realloc(next.ctx, old, bytes);
+    const Block taken = recorder().take(old);
+    void* block;
+    {
+        Covered covered;
+        block = next.realloc(next.ctx, old, bytes);
+    }
+    if (block != nullptr) {
+        recorder().on_alloc(block, bytes, Kind::python);
+    } else if (old != nullptr) {
+        recorder().put_back(old, taken);  // CPython's realloc to 0 gives a block, so null is a failure
+    }
+    return block;
+}
+
+void python_free(void* domain, void* block) {
+    if (recording() && block != nullptr) recorder().on_free(block);
+    PyMemAllocatorEx& next = below(domain);
+    next.free(next.ctx, block);
+}
+
+void install(Domain& domain) {
+    if (domain.installed) return;
+    PyMem_GetAllocator(domain.name, &domain.below);
+    PyMemAllocatorEx ours{&domain, python_malloc, python_calloc, python_realloc, python_free};
+    PyMem_SetAllocator(domain.name, &ours);
+    domain.installed = true;
+}
+
+void remove(Domain& domain) noexcept {
+    PyMemAllocatorEx now;
+    PyMem_GetAllocator(domain.name, &now);
+    if (!domain.installed || now.ctx != &domain) return;
+    PyMem_SetAllocator(domain.name, &domain.below);
+    domain.installed = false;
+}
+
+// --- arenas ------------------------------------------------------------------------------------------------------------------------
+
+PyObjectArenaAllocator g_arena_below;
+bool g_arena_installed = false;
+
+void* arena_alloc(void*, std::size_t bytes) {
+    void* at;
+    {
+        Covered covered;
+        at = g_arena_below.alloc(g_arena_below.ctx, bytes);
+    }
+    if (at != nullptr && recording()) recorder().on_arena(reinterpret_cast<std::uintptr_t>(at), bytes);
+    return at;
+}
+
+void arena_free(void*, void* at, std::size_t bytes) {
+    Recorder::TakenRange gone;
+    if (recording()) recorder().take_range(reinterpret_cast<std::uintptr_t>(at), bytes, &gone);
+    g_arena_below.free(g_arena_below.ctx, at, bytes);
+}
+
+void install_arenas() {
+    if (g_arena_installed) return;
+    PyObject_GetArenaAllocator(&g_arena_below);
+    PyObjectArenaAllocator ours{&g_arena_below, arena_alloc, arena_free};
+    PyObject_SetArenaAllocator(&ours);
+    g_arena_installed = true;
+}
+
+void remove_arenas() noexcept {
+    PyObjectArenaAllocator now;
+    PyObject_GetArenaAllocator(&now);
+    if (!g_arena_installed || now.ctx != &g_arena_below) return;
+    PyObject_SetArenaAllocator(&g_arena_below);
+    g_arena_installed = false;
+}
+
+// --- code objects --------------------------------------------------------------------------------------------------------------------
+
+destructor g_code_dealloc = nullptr;
+
+// Stacks are recognised by addresses inside code objects, so their death must be known.
+void code_dealloc(PyObject* code) {
+    DyingCode dying{code, tls.dying};
+    tls.dying = &dying;
+    if (recording()) recorder().on_code_death(code);
+    g_code_dealloc(code);
+    tls.dying = dying.outer;
+}
+
+void install_code_watch() {
+    if (PyCode_Type.tp_dealloc == code_dealloc) return;
+    g_code_dealloc = PyCode_Type.tp_dealloc;
+    PyCode_Type.tp_dealloc = code_dealloc;
+}
+
+void remove_code_watch() noexcept {
+    if (PyCode_Type.tp_dealloc == code_dealloc) PyCode_Type.tp_dealloc = g_code_dealloc;
+}
+
+}  // namespace
+
+void install_python_hooks() {
+    install(g_object);
+    install(g_memory);
+    install_arenas();
+    install_code_watch();
+}
+
+void remove_python_hooks() noexcept {
+    remove(g_object);
+    remove(g_memory);
+    remove_arenas();
+    remove_code_watch();
+}
+
+void read_started_thread_name(char* out, std::size_t size) noexcept {
+    out[0] = '\0';
+    if (PyGILState_Check() == 0) return;
+    PyObject* thread = static_cast<PyObject*>(const_cast<void*>(hw_top_frame_self("Thread.start")));
+    if (thread == nullptr) return;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject* name = PyObject_GetAttrString(thread, "_name");
+    const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
+    if (text != nullptr) std::snprintf(out, size, "%s", text);
+    Py_XDECREF(name);
+    PyErr_Restore(type, value, traceback);
+}
+
+std::string object_allocator_name() {
+    // CPython keeps this function but has moved its declaration from header to header.
+    auto* ask = reinterpret_cast<const char* (*)()>(::dlsym(RTLD_DEFAULT, "_PyMem_GetCurrentAllocatorName"));
+    const char* name = ask == nullptr ? nullptr : ask();
+    return name == nullptr ? "other" : name;
+}
+
+}  // namespace hiwater::interpose

@@ -1,0 +1,262 @@
+#include "slots.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <link.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cstdint>
+
+#include "../base/pages.h"
+
+namespace hiwater::interpose {
+
+namespace {
+
+#if defined(__x86_64__)
+constexpr std::uint32_t kJumpSlot = R_X86_64_JUMP_SLOT, kGlobDat = R_X86_64_GLOB_DAT, kAbsolute = R_X86_64_64;
+#elif defined(__aarch64__)
+constexpr std::uint32_t kJumpSlot = R_AARCH64_JUMP_SLOT, kGlobDat = R_AARCH64_GLOB_DAT, kAbsolute = R_AARCH64_ABS64;
+#else
+#error "relocation types of this processor are not known here"
+#endif
+
+// What of a loaded module's dynamic section we read.
+struct Module {
+    ElfW(Addr) base = 0;
+    const ElfW(Phdr)* headers = nullptr;
+    std::size_t header_count = 0;
+    const char* strings = nullptr;
+    ElfW(Sym)* symbols = nullptr;
+    const ElfW(Rela)* tables[2] = {};
+    std::size_t table_bytes[2] = {};
+    const std::uint32_t* gnu_hash = nullptr;
+
+    // The protection the module's file asks for at an address; what RELRO made read-only after loading is told apart.
+    int protection_at(std::uintptr_t address) const noexcept {
+        int protection = PROT_READ;
+        for (std::size_t i = 0; i < header_count; ++i) {
+            const ElfW(Phdr)& p = headers[i];
+            if (address < base + p.p_vaddr || address >= base + p.p_vaddr + p.p_memsz) continue;
+            if (p.p_type == PT_GNU_RELRO) return PROT_READ;
+            if (p.p_type == PT_LOAD)
+                protection = (p.p_flags & PF_R ? PROT_READ : 0) | (p.p_flags & PF_W ? PROT_WRITE : 0) | (p.p_flags & PF_X ? PROT_EXEC : 0);
+        }
+        // A RELRO segment listed after its PT_LOAD:
+        for (std::size_t i = 0; i < header_count; ++i) {
+            const ElfW(Phdr)& p = headers[i];
+            if (p.p_type == PT_GNU_RELRO && address >= base + p.p_vaddr && address < base + p.p_vaddr + p.p_memsz) return PROT_READ;
+        }
+        return protection;
+    }
+};
+
+template <typename T>
+T at(ElfW(Addr) base, ElfW(Addr) value) noexcept {
+    // glibc has added the load address already, except where the section is read-only (the vDSO).
+    return reinterpret_cast<T>(value < base ? base + value : value);
+}
+
+bool read_module(const dl_phdr_info* info, Module* module) noexcept {
+    module->base = info->dlpi_addr;
+    module->headers = info->dlpi_phdr;
+    module->header_count = info->dlpi_phnum;
+    const ElfW(Dyn)* dynamic = nullptr;
+    for (std::size_t i = 0; i < info->dlpi_phnum; ++i)
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) dynamic = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    if (dynamic == nullptr) return false;
+    bool plt_is_rela = true;
+    for (const ElfW(Dyn)* d = dynamic; d->d_tag != DT_NULL; ++d) {
+        switch (d->d_tag) {
+            case DT_STRTAB: module->strings = at<const char*>(module->base, d->d_un.d_ptr); break;
+            case DT_SYMTAB: module->symbols = at<ElfW(Sym)*>(module->base, d->d_un.d_ptr); break;
+            case DT_JMPREL: module->tables[0] = at<const ElfW(Rela)*>(module->base, d->d_un.d_ptr); break;
+            case DT_PLTRELSZ: module->table_bytes[0] = d->d_un.d_val; break;
+            case DT_PLTREL: plt_is_rela = d->d_un.d_val == DT_RELA; break;
+            case DT_RELA: module->tables[1] = at<const ElfW(Rela)*>(module->base, d->d_un.d_ptr); break;
+            case DT_RELASZ: module->table_bytes[1] = d->d_un.d_val; break;
+            case DT_GNU_HASH: module->gnu_hash = at<const std::uint32_t*>(module->base, d->d_un.d_ptr); break;
+            default: break;
+        }
+    }
+    if (!plt_is_rela) module->tables[0] = nullptr;
+    return module->strings != nullptr && module->symbols != nullptr;
+}
+
+// Stores a pointer where the page may be read-only, and leaves the page as it was.
+bool store_pointer(const Module& module, void** where, void* value) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(where);
+    const int protection = module.protection_at(address);
+    if ((protection & PROT_WRITE) != 0) {
+        __atomic_store_n(where, value, __ATOMIC_RELEASE);
+        return true;
+    }
+    void* page = reinterpret_cast<void*>(address & ~(kPage - 1));
+    if (::mprotect(page, kPage, protection | PROT_WRITE) != 0) return false;
+    __atomic_store_n(where, value, __ATOMIC_RELEASE);
+    return ::mprotect(page, kPage, protection) == 0;
+}
+
+// A quick no to the many symbols that are not hooked.
+class NameFilter {
+public:
+    NameFilter(const Hook* hooks, std::size_t count) : hooks_(hooks), count_(count) {
+        for (std::size_t i = 0; i < count; ++i) bits_ |= bit(hooks[i].name);
+    }
+    const Hook* find(const char* name) const noexcept {
+        if ((bits_ & bit(name)) == 0) return nullptr;
+        for (std::size_t i = 0; i < count_; ++i)
+            if (hooks_[i].real != nullptr && *hooks_[i].real != nullptr && ::strcmp(hooks_[i].name, name) == 0) return &hooks_[i];
+        return nullptr;
+    }
+
+private:
+    static std::uint64_t bit(const char* name) noexcept {
+        const auto a = static_cast<unsigned char>(name[0]);
+        const auto b = a != 0 ? static_cast<unsigned char>(name[1]) : 0;
+        return std::uint64_t{1} << ((a * 7 + b * 13) & 63);
+    }
+    const Hook* hooks_;
+    std::size_t count_;
+    std::uint64_t bits_ = 0;
+};
+
+template <typename Visit>  // visit(slot, symbol name)
+void each_slot(const Module& module, Visit visit) noexcept {
+    for (int t = 0; t < 2; ++t) {
+        const ElfW(Rela)* rela = module.tables[t];
+        if (rela == nullptr) continue;
+        const std::size_t count = module.table_bytes[t] / sizeof(*rela);
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::uint32_t type = ELF64_R_TYPE(rela[i].r_info);
+            if (type != kJumpSlot && type != kGlobDat && !(type == kAbsolute && rela[i].r_addend == 0)) continue;
+            const std::uint32_t symbol = ELF64_R_SYM(rela[i].r_info);
+            if (symbol == 0) continue;
+            visit(reinterpret_cast<void**>(module.base + rela[i].r_offset), module.strings + module.symbols[symbol].st_name);
+        }
+    }
+}
+
+struct Pass {
+    const Hook* hooks;
+    std::size_t count;
+    const NameFilter* filter;
+    std::uintptr_t own_base;
+    bool put_in;
+};
+
+std::uintptr_t own_base() noexcept {
+    Dl_info info{};
+    return ::dladdr(reinterpret_cast<void*>(&own_base), &info) != 0 ? reinterpret_cast<std::uintptr_t>(info.dli_fbase) : 0;
+}
+
+// The dynamic linker's own slots are its business; ours must reach the real functions.
+bool left_alone(const dl_phdr_info* info, std::uintptr_t own) noexcept {
+    if (info->dlpi_addr == own) return true;
+    const char* name = info->dlpi_name == nullptr ? "" : info->dlpi_name;
+    const char* slash = ::strrchr(name, '/');
+    const char* file = slash == nullptr ? name : slash + 1;
+    return ::strncmp(file, "ld-linux", 8) == 0 || ::strncmp(file, "ld-musl", 7) == 0 || ::strncmp(file, "linux-vdso", 10) == 0;
+}
+
+int patch_module(dl_phdr_info* info, std::size_t, void* data) noexcept {
+    const Pass& pass = *static_cast<const Pass*>(data);
+    Module module;
+    if (left_alone(info, pass.own_base) || !read_module(info, &module)) return 0;
+    each_slot(module, [&](void** slot, const char* name) {
+        const Hook* hook = pass.filter->find(name);
+        if (hook == nullptr) return;
+        if (pass.put_in) {
+            if (*slot != hook->ours) store_pointer(module, slot, hook->ours);
+        } else if (*slot == hook->ours) {
+            store_pointer(module, slot, *hook->real);
+        }
+    });
+    return 0;
+}
+
+void patch_all_modules(const Hook* hooks, std::size_t count, bool put_in) noexcept {
+    const NameFilter filter(hooks, count);
+    Pass pass{hooks, count, &filter, own_base(), put_in};
+    ::dl_iterate_phdr(patch_module, &pass);
+}
+
+std::size_t symbol_count(const Module& module) noexcept {
+    if (module.gnu_hash == nullptr) return 0;
+    const std::uint32_t buckets = module.gnu_hash[0], first = module.gnu_hash[1], bloom = module.gnu_hash[2];
+    const auto* bucket = reinterpret_cast<const std::uint32_t*>(reinterpret_cast<const ElfW(Addr)*>(module.gnu_hash + 4) + bloom);
+    const std::uint32_t* chain = bucket + buckets;
+    std::uint32_t last = 0;
+    for (std::uint32_t i = 0; i < buckets; ++i) last = bucket[i] > last ? bucket[i] : last;
+    if (last < first) return first;
+    while ((chain[last - first] & 1) == 0) ++last;
+    return last + 1;
+}
+
+struct Definer {
+    const NameFilter* filter;
+    bool put_in;
+    int error;
+};
+
+// Points the dynamic symbols that define a hooked function at ours. A name may have several versions; all with the same code move.
+int redirect_symbols(dl_phdr_info* info, std::size_t, void* data) noexcept {
+    Definer& definer = *static_cast<Definer*>(data);
+    Module module;
+    if (info->dlpi_addr == own_base() || !read_module(info, &module)) return 0;
+    const std::size_t count = symbol_count(module);
+    for (std::size_t i = 1; i < count; ++i) {
+        ElfW(Sym)& symbol = module.symbols[i];
+        if (symbol.st_shndx == SHN_UNDEF || symbol.st_value == 0 || ELF64_ST_TYPE(symbol.st_info) != STT_FUNC) continue;
+        const Hook* hook = definer.filter->find(module.strings + symbol.st_name);
+        if (hook == nullptr) continue;
+        const auto real = reinterpret_cast<std::uintptr_t>(*hook->real) - module.base;
+        const auto ours = reinterpret_cast<std::uintptr_t>(hook->ours) - module.base;  // wraps; the loader adds the base back
+        const std::uintptr_t from = definer.put_in ? real : ours;
+        if (symbol.st_value != from) continue;
+        auto** value = reinterpret_cast<void**>(&symbol.st_value);
+        if (!store_pointer(module, value, reinterpret_cast<void*>(definer.put_in ? ours : real))) definer.error = errno;
+    }
+    return 0;
+}
+
+int redirect_all(const Hook* hooks, std::size_t count, bool put_in) noexcept {
+    const NameFilter filter(hooks, count);
+    Definer definer{&filter, put_in, 0};
+    ::dl_iterate_phdr(redirect_symbols, &definer);
+    return definer.error;
+}
+
+}  // namespace
+
+void find_real_functions(Hook* hooks, std::size_t count) noexcept {
+    for (std::size_t i = 0; i < count; ++i)
+        if (*hooks[i].real == nullptr) *hooks[i].real = ::dlsym(RTLD_DEFAULT, hooks[i].name);
+}
+
+std::string install(const Hook* hooks, std::size_t count) {
+    patch_all_modules(hooks, count, true);
+    const int error = redirect_all(hooks, count, true);
+    if (error == 0) return {};
+    return std::string("the C library's symbol table cannot be changed (") + ::strerror(error) +
+           "), so modules loaded from now on are not recorded";
+}
+
+void restore(const Hook* hooks, std::size_t count) noexcept {
+    redirect_all(hooks, count, false);
+    patch_all_modules(hooks, count, false);
+}
+
+bool in_interpreter(const void* address) noexcept {
+    static void* const home = [] {
+        Dl_info info{};
+        void* python = ::dlsym(RTLD_DEFAULT, "PyObject_Malloc");
+        return python != nullptr && ::dladdr(python, &info) != 0 ? info.dli_fbase : nullptr;
+    }();
+    Dl_info info{};
+    return home != nullptr && ::dladdr(address, &info) != 0 && info.dli_fbase == home;
+}
+
+}  // namespace hiwater::interpose

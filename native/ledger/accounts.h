@@ -1,0 +1,227 @@
+// Who holds how much: one ledger for each (call path, kind), the running total, its highest mark, and the slices of time.
+// The rules of the marks stand at the head of capture/format.h. Callers hold the recorder's lock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "../capture/capture_file.h"
+#include "../base/pages.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace hiwater {
+
+class Accounts {
+public:
+    struct Figures {
+        std::int64_t bytes = 0, blocks = 0;
+    };
+
+    void attach(capture::CaptureFile& file) {
+        header_ = &file.header();
+        hot_.attach(file, capture::Table::ledgers);
+        cold_.attach(file, capture::Table::ledger_cold);
+        slices_.attach(file, capture::Table::slices);
+        entries_.attach(file, capture::Table::slice_entries);
+        first_of_node_.reset();
+        next_of_ledger_.reset();
+        cold_.append({});
+        hot_.append({});
+        next_of_ledger_.push_back(0);
+        header_->generation = 1;
+    }
+
+    // The ledger of a call path and kind, opened when it is the first such block. Throws NoRoom, bad_alloc.
+    std::uint32_t ledger(std::uint32_t node, capture::Kind kind) {
+        const auto k = static_cast<std::uint32_t>(kind);
+        if (node >= first_of_node_.size()) first_of_node_.resize(node + 1);
+        for (std::uint32_t id = first_of_node_[node]; id != 0; id = next_of_ledger_[id])
+            if (hot_[id].kind == k) return id;
+        capture::LedgerRecord record{};
+        record.node = node;
+        record.kind = k;
+        cold_.append({});
+        const auto id = static_cast<std::uint32_t>(hot_.append(record));
+        next_of_ledger_.push_back(first_of_node_[node]);
+        first_of_node_[node] = id;
+        return id;
+    }
+
+    void credit(std::uint32_t id, std::int64_t bytes) noexcept {
+        capture::LedgerRecord& ledger = hot_[id];
+        save(ledger);
+        store_pair(&ledger.live_bytes, ledger.live_bytes + bytes, ledger.live_blocks + 1);
+        ledger.total_bytes += static_cast<std::uint64_t>(bytes);
+        ++ledger.total_blocks;
+        change_total(ledger.kind, bytes, 1);
+    }
+
+    // Takes bytes back; `blocks` is 0 where only part of a mapping went, and negative where it was cut in two.
+    void debit(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
+        capture::LedgerRecord& ledger = hot_[id];
+        save(ledger);
+        store_pair(&ledger.live_bytes, ledger.live_bytes - bytes, ledger.live_blocks - blocks);
+        change_total(ledger.kind, -bytes, -blocks);
+    }
+
+    // Puts back what a debit took for a call that then failed: it was never gone, so it is not counted as allocated again.
+    void restore(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept { debit(id, -bytes, -blocks); }
+
+    void count_temporary(std::uint32_t id) noexcept { ++cold_[id].temporaries; }
+
+    // Ends the open slice and begins the next. O(ledgers).
+    void close_slice(std::uint64_t now_ns) {
+        capture::Header& h = *header_;
+        const capture::EpochRecord& epoch = h.epoch[h.epoch_index];
+        const bool best = h.mark_bytes > epoch.best_bytes;
+        if (best) keep_as_peak();
+        list_changes(epoch.slice_start_ns, now_ns);
+        capture::EpochRecord& next = h.epoch[1 - h.epoch_index];
+        next = epoch;
+        next.slice_start_ns = now_ns;
+        if (best) next = {h.mark_bytes, h.mark_blocks, h.mark_ns, now_ns};
+        __atomic_store_n(&h.epoch_index, 1 - h.epoch_index, __ATOMIC_RELEASE);
+        h.mark_blocks = h.live_blocks;
+        h.mark_ns = now_ns;
+        h.mark_bytes = h.live_bytes;
+        order();
+        ++h.generation;
+    }
+
+    Figures at_mark(std::uint32_t id) const {
+        const capture::LedgerRecord& l = hot_[id];
+        if (l.generation == header_->generation) return {l.saved_bytes, l.saved_blocks};
+        return {l.live_bytes, l.live_blocks};
+    }
+    Figures at_peak(std::uint32_t id) const {
+        if (header_->mark_bytes > header_->epoch[header_->epoch_index].best_bytes) return at_mark(id);
+        return {cold_[id].peak_bytes, cold_[id].peak_blocks};
+    }
+    std::int64_t peak_bytes() const {
+        const std::int64_t best = header_->epoch[header_->epoch_index].best_bytes;
+        return header_->mark_bytes > best ? header_->mark_bytes : best;
+    }
+    std::int64_t peak_blocks() const {
+        const capture::EpochRecord& epoch = header_->epoch[header_->epoch_index];
+        return header_->mark_bytes > epoch.best_bytes ? header_->mark_blocks : epoch.best_blocks;
+    }
+    const capture::LedgerRecord& record(std::uint32_t id) const { return hot_[id]; }
+    std::uint32_t size() const { return static_cast<std::uint32_t>(hot_.size()); }
+    static bool counted(std::uint32_t kind) { return kind < capture::kCountedKinds; }
+
+    // Forgets the live and past figures but keeps paths and ledgers: for the child of a fork, whose history begins now.
+    void begin_again_as_child() noexcept {
+        for (std::uint32_t id = 1; id < size(); ++id) {
+            hot_[id].total_bytes = hot_[id].total_blocks = 0;
+            cold_[id] = {};
+        }
+    }
+
+    void forget_everything() noexcept {
+        first_of_node_.reset();
+        next_of_ledger_.reset();
+    }
+    std::size_t own_bytes() const { return first_of_node_.capacity_bytes() + next_of_ledger_.capacity_bytes(); }
+
+    // O(ledgers). Live, mark and peak are the sums of the ledgers', and nothing is below zero.
+    bool is_consistent() const {
+        Figures live, mark, peak;
+        std::int64_t by_kind[capture::kKinds] = {};
+        for (std::uint32_t id = 1; id < size(); ++id) {
+            const capture::LedgerRecord& l = hot_[id];
+            if (l.kind >= capture::kKinds || l.live_bytes < 0 || l.live_blocks < 0) return false;
+            if (l.live_blocks == 0 && l.live_bytes != 0) return false;
+            by_kind[l.kind] += l.live_bytes;
+            if (!counted(l.kind)) continue;
+            live.bytes += l.live_bytes;
+            live.blocks += l.live_blocks;
+            mark.bytes += at_mark(id).bytes;
+            mark.blocks += at_mark(id).blocks;
+            peak.bytes += at_peak(id).bytes;
+        }
+        for (std::uint32_t k = 0; k < capture::kKinds; ++k)
+            if (by_kind[k] != header_->kind_live_bytes[k]) return false;
+        return live.bytes == header_->live_bytes && live.blocks == header_->live_blocks && mark.bytes == header_->mark_bytes &&
+               mark.blocks == header_->mark_blocks && peak.bytes == peak_bytes() && header_->mark_bytes >= header_->live_bytes;
+    }
+
+private:
+    // A kill can fall between any two stores but not inside one: what belongs together is stored at once, the rest in order.
+    static void order() noexcept { std::atomic_signal_fence(std::memory_order_seq_cst); }
+    static void store_pair(std::int64_t* at, std::int64_t first, std::int64_t second) noexcept {
+#if defined(__SSE2__)
+        _mm_store_si128(reinterpret_cast<__m128i*>(at), _mm_set_epi64x(second, first));
+#else
+        at[0] = first;
+        at[1] = second;
+#endif
+    }
+
+    void save(capture::LedgerRecord& ledger) noexcept {
+        if (ledger.generation == header_->generation) return;
+        store_pair(&ledger.saved_bytes, ledger.live_bytes, ledger.live_blocks);
+        order();
+        ledger.generation = header_->generation;
+        order();
+    }
+
+    void change_total(std::uint32_t kind, std::int64_t bytes, std::int64_t blocks) noexcept {
+        capture::Header& h = *header_;
+        h.kind_live_bytes[kind] += bytes;
+        if (!counted(kind)) return;
+        h.live_bytes += bytes;
+        h.live_blocks += blocks;
+        if (h.live_bytes > h.mark_bytes) {
+            order();
+            // A reader takes the ledgers' figures, so the mark itself may lag one event behind them.
+            h.mark_bytes = h.live_bytes;
+            h.mark_blocks = h.live_blocks;
+            h.mark_ns = h.heartbeat_ns;
+            order();
+            ++h.generation;
+        }
+    }
+
+    void keep_as_peak() noexcept {
+        for (std::uint32_t id = 1; id < size(); ++id) {
+            const Figures f = at_mark(id);
+            cold_[id].peak_bytes = f.bytes;
+            cold_[id].peak_blocks = f.blocks;
+        }
+    }
+
+    void list_changes(std::uint64_t start_ns, std::uint64_t now_ns) {
+        const capture::Header& h = *header_;
+        const std::uint64_t first = entries_.size();
+        // Slices of a program with very many stacks would fill the disk: past a bound, changes too small to see are left out.
+        const std::int64_t tolerance = first > kPlentyOfEntries ? h.mark_bytes / 4096 : 0;
+        std::int64_t unlisted = 0;
+        for (std::uint32_t id = 1; id < size(); ++id) {
+            const Figures f = at_mark(id);
+            const std::int64_t change = f.bytes > cold_[id].entered_bytes ? f.bytes - cold_[id].entered_bytes
+                                                                          : cold_[id].entered_bytes - f.bytes;
+            if (change == 0) continue;
+            if (change <= tolerance) {
+                unlisted = unlisted < change ? change : unlisted;
+                continue;
+            }
+            entries_.append({id, static_cast<std::uint32_t>(f.blocks), f.bytes});
+            cold_[id].entered_bytes = f.bytes;
+        }
+        slices_.append({start_ns, now_ns, h.mark_ns, h.mark_bytes, h.mark_blocks, first, entries_.size() - first, unlisted});
+    }
+
+    static constexpr std::uint64_t kPlentyOfEntries = 2'000'000;
+
+    capture::Header* header_ = nullptr;
+    capture::FileTable<capture::LedgerRecord> hot_;
+    capture::FileTable<capture::LedgerColdRecord> cold_;
+    capture::FileTable<capture::SliceRecord> slices_;
+    capture::FileTable<capture::SliceEntryRecord> entries_;
+    PageVector<std::uint32_t> first_of_node_, next_of_ledger_;
+};
+
+}  // namespace hiwater

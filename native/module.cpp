@@ -1,0 +1,110 @@
+// The Python door. What each function promises stands in src/hiwater/_core.pyi.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cerrno>
+#include <optional>
+
+#include "interpose/hooks.h"
+#include "interpose/python_hooks.h"
+#include "process.h"
+#include "recorder.h"
+#include "sampler.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using hiwater::Recorder;
+
+namespace {
+
+struct EngineFault : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+std::string g_partly;  // what of the last start does not work
+
+[[noreturn]] void raise_os_error(int error, const std::string& path) {
+    errno = error;
+    PyErr_SetFromErrnoWithFilename(PyExc_OSError, path.c_str());
+    throw nb::python_error();
+}
+
+void start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
+           const std::vector<std::string>& library_prefixes, std::uint64_t sample_bytes) {
+    if (hiwater::recording()) throw EngineFault("a recording is in progress already: stop it before another is started");
+    if (sample_bytes != 0) throw EngineFault("this version records every block: leave sample_bytes at 0");
+    hiwater::StartOptions options{path, facts, internal_prefix, library_prefixes};
+    hiwater::interpose::watch_forks();
+    if (int error = Recorder::instance().start(options)) raise_os_error(error, path);
+    g_partly = hiwater::interpose::install_hooks();
+    hiwater::interpose::install_python_hooks();
+    hiwater::sampler::start();
+}
+
+void stop(std::optional<int> exit_code) {
+    if (!hiwater::recording()) return;
+    hiwater::sampler::stop();
+    hiwater::interpose::remove_python_hooks();
+    hiwater::interpose::remove_hooks();
+    Recorder::instance().stop(exit_code.value_or(-1));
+}
+
+void snapshot(const std::string& path) {
+    if (!hiwater::recording()) throw EngineFault("nothing is being recorded: start a recording first");
+    if (int error = Recorder::instance().snapshot(path.c_str())) raise_os_error(error, path);
+}
+
+nb::dict summary() {
+    const hiwater::Summary s = Recorder::instance().summary();
+    nb::dict out;
+    out["path"] = s.path;
+    out["peak_bytes"] = s.peak_bytes;
+    out["peak_blocks"] = s.peak_blocks;
+    out["live_bytes"] = s.live_bytes;
+    out["resident_peak_bytes"] = s.resident_peak_bytes;
+    out["resident_exact"] = s.resident_exact;
+    out["resident_error_bytes"] = s.resident_error_bytes;
+    out["lost_events"] = s.lost_events;
+    out["stop_reason"] = s.stop_reason.empty() ? nb::none() : nb::object(nb::str(s.stop_reason.c_str()));
+    out["top_line"] = s.top.bytes == 0 ? nb::none() : nb::object(nb::make_tuple(s.top.file, s.top.line, s.top.function, s.top.bytes));
+    return out;
+}
+
+void self_check() {
+    const std::string wrong = Recorder::instance().self_check();
+    if (!wrong.empty()) throw EngineFault(wrong);
+}
+
+std::map<std::string, std::string> doctor() {
+    std::map<std::string, std::string> out;
+    out["kernel peak mark"] = hiwater::process::reset_peak()
+                                  ? "ok"
+                                  : "/proc/self/clear_refs cannot be written, so resident peaks are the highest sample";
+    out["object allocator"] = hiwater::interpose::object_allocator_name();
+    out["interposition"] = g_partly.empty() ? "ok" : g_partly;
+    return out;
+}
+
+// A program may leave through the C library's exit() without the interpreter's consent.
+[[gnu::destructor]] void at_library_exit() {
+    if (hiwater::recording()) Recorder::instance().mark_exited(-1);
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+    Recorder::make_instance();
+    nb::exception<EngineFault>(m, "EngineFault", PyExc_RuntimeError);
+    m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0);
+    m.def("stop", &stop, "exit_code"_a = nb::none());
+    m.def("is_recording", [] { return hiwater::recording(); });
+    m.def("snapshot", &snapshot, "path"_a);
+    m.def("summary", &summary);
+    m.def("counters", [] { return Recorder::instance().counters(); });
+    m.def("self_check", &self_check);
+    m.def("name_thread", [](const std::string& name) { Recorder::instance().name_thread(name.c_str()); }, "name"_a);
+    m.def("doctor", &doctor);
+}

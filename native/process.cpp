@@ -1,0 +1,86 @@
+#include "process.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace hiwater::process {
+
+namespace {
+
+// Reads a small file whole; the bytes read, or -1. The text ends with NUL.
+ssize_t read_file(const char* path, char* out, std::size_t size) noexcept {
+    const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    const ssize_t n = ::read(fd, out, size - 1);
+    ::close(fd);
+    if (n >= 0) out[n] = '\0';
+    return n;
+}
+
+std::int64_t kib_after(const char* text, const char* key) noexcept {
+    const char* at = ::strstr(text, key);
+    return at == nullptr ? -1 : ::strtoll(at + ::strlen(key), nullptr, 10) * 1024;
+}
+
+std::uint64_t clock_ns(clockid_t clock) noexcept {
+    timespec t{};
+    ::clock_gettime(clock, &t);
+    return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000ULL + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+}  // namespace
+
+bool read_status(Resident* out) noexcept {
+    char text[4096];
+    if (read_file("/proc/self/status", text, sizeof text) <= 0) return false;
+    out->now_bytes = kib_after(text, "VmRSS:");
+    out->peak_bytes = kib_after(text, "VmHWM:");
+    return out->now_bytes >= 0 && out->peak_bytes >= 0;
+}
+
+std::int64_t read_statm(int fd) noexcept {
+    char text[128];
+    const ssize_t n = ::pread(fd, text, sizeof text - 1, 0);
+    if (n <= 0) return -1;
+    text[n] = '\0';
+    const char* space = ::strchr(text, ' ');
+    return space == nullptr ? -1 : ::strtoll(space + 1, nullptr, 10) * ::sysconf(_SC_PAGESIZE);
+}
+
+bool reset_peak() noexcept {
+    const int fd = ::open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    const bool done = ::write(fd, "5", 1) == 1;
+    ::close(fd);
+    return done;
+}
+
+std::int64_t peak_error_bytes() noexcept {
+    const std::int64_t cpus = ::sysconf(_SC_NPROCESSORS_ONLN);
+    const std::int64_t batch = 2 * cpus > 32 ? 2 * cpus : 32;
+    return cpus * batch * ::sysconf(_SC_PAGESIZE);
+}
+
+std::uint64_t start_ticks() noexcept {
+    char text[1024];
+    if (read_file("/proc/self/stat", text, sizeof text) <= 0) return 0;
+    const char* at = ::strrchr(text, ')');  // the name may hold spaces and brackets
+    if (at == nullptr) return 0;
+    for (int field = 2; field < 22 && at != nullptr; ++field) at = ::strchr(at + 1, ' ');
+    return at == nullptr ? 0 : ::strtoull(at + 1, nullptr, 10);
+}
+
+void read_boot_id(char out[40]) noexcept {
+    ::memset(out, 0, 40);
+    char text[64];
+    if (read_file("/proc/sys/kernel/random/boot_id", text, sizeof text) < 36) return;
+    ::memcpy(out, text, 36);
+}
+
+std::uint64_t monotonic_ns() noexcept { return clock_ns(CLOCK_MONOTONIC); }
+std::uint64_t wall_ns() noexcept { return clock_ns(CLOCK_REALTIME); }
+
+}  // namespace hiwater::process

@@ -1,0 +1,25 @@
+// Facts about this process from the kernel. Plain descriptors, opened and closed within the call.
+#pragma once
+
+#include <cstdint>
+
+namespace hiwater::process {
+
+struct Resident {
+    std::int64_t now_bytes = 0;
+    std::int64_t peak_bytes = 0;  // the kernel's mark, VmHWM
+};
+
+bool read_status(Resident* out) noexcept;
+// Resident bytes from an open /proc/self/statm, or -1.
+std::int64_t read_statm(int fd) noexcept;
+// Sets the kernel's mark back to what is resident now; false where the kernel or the sandbox does not allow it.
+bool reset_peak() noexcept;
+// The most by which the mark may be off: since Linux 6.2 each CPU keeps back up to max(32, 2 * CPUs) pages of each counter.
+std::int64_t peak_error_bytes() noexcept;
+std::uint64_t start_ticks() noexcept;  // field 22 of /proc/self/stat
+void read_boot_id(char out[40]) noexcept;
+std::uint64_t monotonic_ns() noexcept;
+std::uint64_t wall_ns() noexcept;
+
+}  // namespace hiwater::process

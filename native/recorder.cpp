@@ -1,0 +1,310 @@
+// Starting, ending and asking about a recording.
+#include "recorder.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "process.h"
+
+namespace hiwater {
+
+using capture::State;
+
+Recorder* Recorder::g_recorder_ = nullptr;
+
+void Recorder::make_instance() noexcept {
+    // Never destroyed: hooks may be called until the last instruction of the process.
+    alignas(Recorder) static unsigned char room[sizeof(Recorder)];
+    if (g_recorder_ == nullptr) g_recorder_ = new (room) Recorder();
+}
+
+std::uint64_t Recorder::now_ns() const noexcept { return process::monotonic_ns() - started_ns_; }
+
+void Recorder::write_facts(const StartOptions& options) {
+    facts_.attach(file_, capture::Table::facts);
+    marks_.attach(file_, capture::Table::marks);
+    timeline_.attach(file_, capture::Table::timeline);
+    for (const auto& [key, value] : options.facts) facts_.append({tree_.string(key.substr(0, 1000)), tree_.string(value.substr(0, 60000))});
+}
+
+int Recorder::start(const StartOptions& options) {
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (int error = file_.create(options.path.c_str())) return error;
+    if (!live_.init()) {
+        file_.abandon();
+        return ENOMEM;
+    }
+    capture::Header& h = file_.header();
+    try {
+        code_class_.reset();
+        internal_prefix_ = options.internal_prefix;
+        library_prefixes_ = options.library_prefixes;
+        path_ = options.path;
+        tree_.attach(file_);
+        accounts_.attach(file_);
+        write_facts(options);
+    } catch (const capture::NoRoom& room) {
+        file_.abandon();
+        return room.error;
+    }
+    roots_ = 0;
+    lost_ = 0;
+    fail_reason_[0] = '\0';
+    last_ = {};
+    last_point_ns_ = last_own_ns_ = 0;
+    h.pid = static_cast<std::uint32_t>(::getpid());
+    h.process_start_ticks = process::start_ticks();
+    process::read_boot_id(h.boot_id);
+    h.started_unix_ns = process::wall_ns();
+    h.started_ns = started_ns_ = process::monotonic_ns();
+    process::Resident resident;
+    h.resident_exact = process::reset_peak() ? 1 : 0;
+    if (process::read_status(&resident)) h.resident_start_bytes = h.resident_last_bytes = h.resident_peak_bytes = resident.now_bytes;
+    h.resident_error_bytes = process::peak_error_bytes();
+    h.state = static_cast<std::uint32_t>(State::recording);
+    ::memcpy(h.magic, capture::kMagic, sizeof h.magic);
+    ++session_;
+    epoch_.fetch_add(1, std::memory_order_relaxed);
+    g_mode.store(Mode::on, std::memory_order_release);
+    return 0;
+}
+
+// Under the lock.
+void Recorder::note_resident_peak(std::int64_t peak_bytes) noexcept {
+    capture::Header& h = file_.header();
+    if (peak_bytes > h.resident_peak_bytes) h.resident_peak_bytes = peak_bytes;
+}
+
+void Recorder::take_resident_peak(std::int64_t kernel_mark_bytes) noexcept {
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (file_.is_open() && file_.header().resident_exact != 0) note_resident_peak(kernel_mark_bytes);
+}
+
+void Recorder::stop(int exit_code) {
+    BusyGuard busy;
+    process::Resident resident;
+    const bool known = process::read_status(&resident);
+    Hold hold(lock_);
+    if (!file_.is_open()) return;
+    const bool failed = g_mode.load(std::memory_order_relaxed) != Mode::on;
+    g_mode.store(Mode::off, std::memory_order_relaxed);
+    capture::Header& h = file_.header();
+    h.lost_events = lost_.load(std::memory_order_relaxed);
+    if (known) {
+        h.resident_last_bytes = resident.now_bytes;
+        const std::int64_t peak = h.resident_exact != 0 ? std::max(resident.peak_bytes, resident.now_bytes) : resident.now_bytes;
+        note_resident_peak(peak);
+    }
+    h.heartbeat_ns = h.ended_ns = now_ns();
+    h.exit_code = exit_code;
+    h.own_bytes = live_.resident_bytes() + file_.resident_bytes();
+    try {
+        if (fail_reason_[0] != '\0') h.stop_reason = tree_.string(fail_reason_);
+        if (!failed) accounts_.close_slice(h.ended_ns);
+    } catch (const std::exception&) {
+        h.lost_events += 1;  // the open slice still holds its figures; only its entry in the list of slices is missing
+    } catch (const capture::NoRoom&) {
+        h.lost_events += 1;
+    }
+    last_ = {};
+    last_.path = path_;
+    last_.stop_reason = fail_reason_;
+    last_.peak_bytes = accounts_.peak_bytes();
+    last_.peak_blocks = accounts_.peak_blocks();
+    last_.live_bytes = h.live_bytes;
+    last_.resident_peak_bytes = h.resident_peak_bytes;
+    last_.resident_error_bytes = h.resident_error_bytes;
+    last_.resident_exact = h.resident_exact != 0;
+    last_.lost_events = h.lost_events;
+    last_.top = top_line();
+    file_.finish(failed ? State::failed : State::ended);
+    live_.empty();
+    mappings_.reset();
+    tree_.forget_everything();
+    accounts_.forget_everything();
+    code_class_.reset();
+}
+
+// The line of the program's own code whose stacks held most at the peak. A stack belongs to its innermost line that is not a
+// library's; a stack that has none, to its innermost line.
+TopLine Recorder::top_line() {
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t> bytes_of_line;  // (code, line)
+    const std::uint64_t nodes = tree_.node_count();
+    std::vector<std::uint32_t> owner(nodes, 0);  // innermost own node at or above
+    for (std::uint32_t id = 1; id < nodes; ++id) {
+        const capture::NodeRecord& n = tree_.node(id);
+        const auto kind = static_cast<capture::CodeKind>(tree_.code_record(n.code).kind);
+        const bool own = kind == capture::CodeKind::python && (class_of(n.code) & (kCodeLibrary | kCodeInternal)) == 0;
+        owner[id] = own ? id : owner[n.parent];
+    }
+    TopLine top;
+    for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
+        const capture::LedgerRecord& ledger = accounts_.record(id);
+        const std::int64_t bytes = accounts_.at_peak(id).bytes;
+        if (bytes <= 0 || !Accounts::counted(ledger.kind)) continue;
+        const std::uint32_t node = owner[ledger.node] != 0 ? owner[ledger.node] : ledger.node;
+        const std::int64_t sum = bytes_of_line[{tree_.node(node).code, tree_.node(node).line}] += bytes;
+        if (sum <= top.bytes) continue;
+        const capture::CodeRecord& code = tree_.code_record(tree_.node(node).code);
+        top = {std::string(tree_.text_of(code.file)), std::string(tree_.text_of(code.function)), tree_.node(node).line, sum};
+    }
+    return top;
+}
+
+Summary Recorder::summary() {
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (!file_.is_open()) return last_;
+    const capture::Header& h = file_.header();
+    Summary s;
+    s.path = path_;
+    s.stop_reason = fail_reason_;
+    s.peak_bytes = accounts_.peak_bytes();
+    s.peak_blocks = accounts_.peak_blocks();
+    s.live_bytes = h.live_bytes;
+    s.resident_peak_bytes = h.resident_peak_bytes;
+    s.resident_error_bytes = h.resident_error_bytes;
+    s.resident_exact = h.resident_exact != 0;
+    s.lost_events = lost_.load(std::memory_order_relaxed);
+    s.top = top_line();
+    return s;
+}
+
+int Recorder::snapshot(const char* path) {
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (!file_.is_open()) return ENOENT;
+    file_.header().heartbeat_ns = now_ns();
+    return file_.copy_to(path);
+}
+
+std::map<std::string, std::int64_t> Recorder::counters() {
+    BusyGuard busy;
+    Hold hold(lock_);
+    std::map<std::string, std::int64_t> out{{"recording", recording() ? 1 : 0}};
+    if (!file_.is_open()) return out;
+    const capture::Header& h = file_.header();
+    std::int64_t total_bytes = 0, total_blocks = 0;
+    for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
+        if (!Accounts::counted(accounts_.record(id).kind)) continue;
+        total_bytes += static_cast<std::int64_t>(accounts_.record(id).total_bytes);
+        total_blocks += static_cast<std::int64_t>(accounts_.record(id).total_blocks);
+    }
+    out["live_bytes"] = h.live_bytes;
+    out["live_blocks"] = h.live_blocks;
+    out["peak_bytes"] = accounts_.peak_bytes();
+    out["total_bytes"] = total_bytes;
+    out["total_blocks"] = total_blocks;
+    out["python_live_bytes"] = h.kind_live_bytes[0];
+    out["native_live_bytes"] = h.kind_live_bytes[1];
+    out["mapping_live_bytes"] = h.kind_live_bytes[2];
+    out["lost_events"] = static_cast<std::int64_t>(lost_.load(std::memory_order_relaxed));
+    out["nodes"] = static_cast<std::int64_t>(tree_.node_count());
+    out["codes"] = static_cast<std::int64_t>(tree_.code_count());
+    out["ledgers"] = accounts_.size();
+    out["mappings"] = static_cast<std::int64_t>(mappings_.size());
+    out["own_table_bytes"] = static_cast<std::int64_t>(live_.resident_bytes() + tree_.own_bytes() + accounts_.own_bytes());
+    out["capture_bytes"] = static_cast<std::int64_t>(file_.mapped_bytes());
+    return out;
+}
+
+std::string Recorder::self_check() {
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (!file_.is_open()) return {};
+    if (!tree_.is_consistent()) return "the call tree is not consistent";
+    if (!mappings_.is_consistent()) return "the mappings overlap";
+    std::map<std::uint32_t, std::pair<std::int64_t, std::int64_t>> sums;
+    const auto add = [&sums](std::uint32_t ledger, std::uint64_t bytes) {
+        sums[ledger].first += static_cast<std::int64_t>(bytes);
+        ++sums[ledger].second;
+    };
+    live_.each([&](std::uintptr_t, const Block& block) { add(block.ledger, block.bytes); });
+    mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) { add(piece.ledger, end - start); });
+    for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
+        const capture::LedgerRecord& l = accounts_.record(id);
+        const auto kind = static_cast<capture::Kind>(l.kind);
+        if (kind == capture::Kind::device) continue;  // not blocks of this process's tables
+        if (sums[id].first != l.live_bytes || sums[id].second != l.live_blocks)
+            return "ledger " + std::to_string(id) + " says " + std::to_string(l.live_bytes) + " bytes in " + std::to_string(l.live_blocks) +
+                   " blocks, the live blocks " + std::to_string(sums[id].first) + " in " + std::to_string(sums[id].second);
+    }
+    if (!accounts_.is_consistent()) return "the ledgers do not add up to the totals";
+    return {};
+}
+
+// --- the clockwork -----------------------------------------------------------------------------------------------------------
+
+// A point of the timeline, and from time to time the end of a slice. Both are spaced by the age of the recording, so that their
+// number grows with its logarithm: 1/2048 of the age for points, 1/64 for slices.
+void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes) noexcept {
+    constexpr std::uint64_t kShortestPoint = 1'000'000, kShortestSlice = 20'000'000;
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (!file_.is_open()) return;
+    capture::Header& h = file_.header();
+    h.heartbeat_ns = now;
+    h.lost_events = lost_.load(std::memory_order_relaxed);
+    if (resident_bytes >= 0) {
+        h.resident_last_bytes = resident_bytes;
+        note_resident_peak(resident_bytes);
+    }
+    if (g_mode.load(std::memory_order_relaxed) != Mode::on) return;
+    try {
+        if (now - last_point_ns_ >= std::max(kShortestPoint, now / 2048) || timeline_.size() == 0) {
+            capture::TimelineRecord point{now, resident_bytes, {}};
+            ::memcpy(point.live_bytes, h.kind_live_bytes, sizeof point.live_bytes);
+            timeline_.append(point);
+            last_point_ns_ = now;
+        }
+        if (now - h.epoch[h.epoch_index].slice_start_ns >= std::max(kShortestSlice, now / 64)) accounts_.close_slice(now);
+    } catch (const std::exception&) {
+        fail("no memory for the recorder's tables");
+    } catch (const capture::NoRoom&) {
+        fail("the capture cannot grow: the disk is full or the file is gone");
+    }
+}
+
+bool Recorder::mark_exited(int exit_code) noexcept {
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (!file_.is_open() || file_.header().pid != static_cast<std::uint32_t>(::getpid())) return false;
+    process::Resident resident;
+    capture::Header& h = file_.header();
+    if (h.resident_exact != 0 && process::read_status(&resident)) note_resident_peak(std::max(resident.peak_bytes, resident.now_bytes));
+    h.lost_events = lost_.load(std::memory_order_relaxed);
+    h.exit_code = exit_code;
+    h.heartbeat_ns = h.ended_ns = now_ns();
+    h.state = static_cast<std::uint32_t>(g_mode.load(std::memory_order_relaxed) == Mode::on ? State::ended : State::failed);
+    return true;
+}
+
+void Recorder::unmark_exited() noexcept {
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (!file_.is_open()) return;
+    capture::Header& h = file_.header();
+    h.exit_code = -1;
+    h.ended_ns = 0;
+    h.state = static_cast<std::uint32_t>(State::recording);
+}
+
+// The child of a fork: the capture is the parent's.
+void Recorder::become_unrecorded_child() noexcept {
+    lock_.reset();
+    pool_lock_.reset();
+    g_mode.store(Mode::off, std::memory_order_relaxed);
+    file_.abandon();
+    live_.empty();
+    mappings_.reset();
+    tree_.forget_everything();
+    accounts_.forget_everything();
+    code_class_.reset();
+}
+
+}  // namespace hiwater

@@ -1,0 +1,174 @@
+// The recorder: takes events from the hooks, finds the stack each belongs to, and keeps the capture.
+//
+// block: one live allocation, [address, address + bytes).   stack: a node of the call tree.   ledger: a stack's account of a kind.
+// A block is taken out of the books before it is really freed: once released, another thread may be handed the same address.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/lock.h"
+#include "capture/capture_file.h"
+#include "ledger/accounts.h"
+#include "ledger/call_tree.h"
+#include "ledger/live_table.h"
+#include "ledger/mappings.h"
+#include "thread_state.h"
+
+namespace hiwater {
+
+enum class Mode : std::uint32_t { off = 0, on = 1, counting_losses = 2 };
+
+// The one word every hook reads first.
+extern std::atomic<Mode> g_mode;
+inline bool recording() noexcept { return g_mode.load(std::memory_order_relaxed) != Mode::off; }
+
+struct StartOptions {
+    std::string path;
+    std::map<std::string, std::string> facts;
+    std::string internal_prefix;
+    std::vector<std::string> library_prefixes;
+};
+
+struct TopLine {
+    std::string file, function;
+    std::uint32_t line = 0;
+    std::int64_t bytes = 0;
+};
+
+struct Summary {
+    std::string path, stop_reason;
+    std::int64_t peak_bytes = 0, peak_blocks = 0, live_bytes = 0;
+    std::int64_t resident_peak_bytes = 0, resident_error_bytes = 0;
+    bool resident_exact = false;
+    std::uint64_t lost_events = 0;
+    TopLine top;
+};
+
+class Recorder {
+public:
+    static Recorder& instance() noexcept { return *g_recorder_; }
+    static void make_instance() noexcept;
+
+    // --- control; the caller holds the GIL -------------------------------------------------------------------------------
+    // Returns 0 or an errno value.
+    int start(const StartOptions& options);
+    // Ends the recording; the hooks are out already. `exit_code` -1: unknown.
+    void stop(int exit_code);
+    int snapshot(const char* path);
+    Summary summary();
+    std::map<std::string, std::int64_t> counters();
+    // Empty, or what is wrong.
+    std::string self_check();
+
+    // --- events; any thread, any time -------------------------------------------------------------------------------------
+    void on_alloc(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
+    void on_free(const void* block) noexcept;
+    // A reallocation is take, the real call, then on_alloc of the result, or put_back when it failed.
+    Block take(const void* block) noexcept;
+    void put_back(const void* block, Block taken) noexcept;
+
+    void on_map(std::uintptr_t start, std::size_t bytes, capture::Kind kind, std::uint32_t protection, const char* label) noexcept;
+    // Takes a range out and remembers it in `undo`; put_back_range() restores it when the real call failed.
+    struct TakenRange {
+        static constexpr int kMost = 64;
+        struct Part {
+            std::uintptr_t start, end;
+            Piece piece;
+        } part[kMost];
+        int count = 0;
+    };
+    void take_range(std::uintptr_t start, std::size_t bytes, TakenRange* undo) noexcept;
+    void put_back_range(const TakenRange& undo) noexcept;
+    void on_moved(const TakenRange& taken, std::uintptr_t start, std::size_t bytes) noexcept;
+    // An arena of the object allocator: slack, of no stack in particular.
+    void on_arena(std::uintptr_t start, std::size_t bytes) noexcept;
+    // The end of the piece that starts here, or 0.
+    std::uintptr_t range_end(std::uintptr_t start) noexcept;
+    void on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t protection) noexcept;
+    void on_mark(capture::MarkKind kind, std::uint64_t value) noexcept;
+    void on_code_death(const void* code) noexcept;
+
+    // The node native threads started from here hang under; 0 when not recording.
+    std::uint32_t thread_start_node() noexcept;
+    void adopt_thread(std::uint32_t node, std::uint32_t session, const char* name) noexcept;
+    void name_thread(const char* name) noexcept;
+    // The operating system's name for the calling thread: used where Python gave none.
+    void note_thread_name(const char* name) noexcept;
+    std::uint32_t session() const noexcept { return session_; }
+
+    // --- the clockwork -----------------------------------------------------------------------------------------------------
+    void tick(std::uint64_t now_ns, std::int64_t resident_bytes) noexcept;
+    void take_resident_peak(std::int64_t kernel_mark_bytes) noexcept;
+    std::uint64_t now_ns() const noexcept;
+    bool mark_exited(int exit_code) noexcept;  // _exit and exec: the last stores before the process image is gone
+    void unmark_exited() noexcept;
+
+    Lock& lock() noexcept { return lock_; }
+    void become_unrecorded_child() noexcept;
+    // Asks every thread to come by slow_sync() at its next event.
+    void request_attention() noexcept { epoch_.fetch_add(1, std::memory_order_relaxed); }
+
+private:
+    Recorder() = default;
+    static Recorder* g_recorder_;
+
+    Thread* mine() noexcept;
+    Thread* make_thread() noexcept;
+    static void give_thread_back(void* thread) noexcept;
+    void sync(Thread& t);
+    void set_base(Thread& t);
+    std::uint32_t root_node(const char* name);
+    std::uint32_t current_ledger(Thread& t, capture::Kind kind);
+    void find_top(Thread& t);
+    void intern(Thread& t, std::uint32_t from);
+    void intern_slot(Thread& t, const hw_slot& slot, std::uint32_t parent, std::uint32_t parent_flags, Thread::Edge* edge);
+    std::uint32_t code_of(const hw_code_info& info);
+    std::uint32_t open_ledger(Thread& t, capture::Kind kind);
+    Block remove(const void* block, bool freed) noexcept;
+    void note_resident_peak(std::int64_t peak_bytes) noexcept;
+    void put(const Thread* t, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
+    void fail(const char* reason) noexcept;
+    void lose_event() noexcept { lost_.fetch_add(1, std::memory_order_relaxed); }
+    void write_facts(const StartOptions& options);
+    TopLine top_line();
+    std::uint32_t label_node(std::uint32_t node, const char* label);
+    void debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& piece, int pieces_left);
+    void change_range(std::uintptr_t start, std::uintptr_t end, std::uint32_t protection);
+
+    static constexpr std::uint8_t kCodeInternal = 1, kCodeLauncher = 2, kCodeLibrary = 4;
+    std::uint8_t classify(std::string_view function, std::string_view file) const noexcept;
+    std::uint8_t class_of(std::uint32_t code);
+
+    Lock lock_;
+    capture::CaptureFile file_;
+    CallTree tree_;
+    Accounts accounts_;
+    LiveTable live_;
+    Mappings mappings_;
+    PageVector<TakenRange::Part> parts_;  // of the range being changed
+    capture::FileTable<capture::TimelineRecord> timeline_;
+    capture::FileTable<capture::FactRecord> facts_;
+    capture::FileTable<capture::MarkRecord> marks_;
+    PageVector<std::uint8_t> code_class_;  // by code; 0x80: known
+
+    std::atomic<std::uint32_t> epoch_{1};  // moves when a code object dies or a recording starts: caches keyed by address are void
+    std::uint32_t session_ = 0;
+    std::atomic<std::uint64_t> lost_{0};
+    std::uint64_t started_ns_ = 0;
+    std::uint64_t last_point_ns_ = 0, last_own_ns_ = 0;
+    char fail_reason_[128] = {};
+    std::string path_, internal_prefix_;
+    std::vector<std::string> library_prefixes_;
+    Summary last_;
+
+    Lock pool_lock_;
+    Thread* pool_ = nullptr;
+    std::uint32_t roots_ = 0;
+};
+
+}  // namespace hiwater

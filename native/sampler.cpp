@@ -1,0 +1,137 @@
+#include "sampler.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "process.h"
+#include "recorder.h"
+
+namespace hiwater::sampler {
+
+namespace {
+
+constexpr std::uint64_t kMillisecond = 1'000'000;
+constexpr std::uint64_t kQuietAfterFork = 10 * kMillisecond;
+
+pthread_t g_thread;
+bool g_running = false;
+std::atomic<std::uint32_t> g_stop{0};
+std::atomic<std::int32_t> g_thread_id{0};
+std::atomic<std::uint64_t> g_paused_at{0};  // 0: not paused
+
+bool has_own_descriptors() noexcept {
+#if defined(SYS_close_range)
+    if (::unshare(CLONE_FILES) != 0) return false;
+    // The copies must go at once, or the other end of a pipe would wait for ours to close.
+    ::syscall(SYS_close_range, 0U, ~0U, 0U);
+    return true;
+#else
+    return false;
+#endif
+}
+
+void sleep_until_stopped(std::uint64_t ns) noexcept {
+    timespec left{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    ::syscall(SYS_futex, &g_stop, FUTEX_WAIT_PRIVATE, 0, &left, nullptr, 0);
+}
+
+void* run(void*) {
+    ++tls.busy;  // for good: nothing this thread does is the program's
+    g_thread_id.store(static_cast<std::int32_t>(::syscall(SYS_gettid)), std::memory_order_release);
+    ::prctl(PR_SET_NAME, "hiwater");
+    const bool own_descriptors = has_own_descriptors();
+    const int kept = own_descriptors ? ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC) : -1;
+    Recorder& recorder = Recorder::instance();
+    std::uint64_t last_peak_ns = 0;
+    while (g_stop.load(std::memory_order_acquire) == 0) {
+        const std::uint64_t now = recorder.now_ns();
+        const int fd = kept >= 0 ? kept : ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+        recorder.tick(now, fd >= 0 ? process::read_statm(fd) : -1);
+        if (fd >= 0 && kept < 0) ::close(fd);
+        // The kernel's mark costs ten times a plain reading; it only has to be fresh should the process be killed.
+        process::Resident resident;
+        if (now - last_peak_ns >= 50 * kMillisecond && process::read_status(&resident)) {
+            last_peak_ns = now;
+            recorder.take_resident_peak(resident.peak_bytes);
+        }
+        sleep_until_stopped(std::clamp(now / 512, kMillisecond, 10 * kMillisecond));
+    }
+    if (kept >= 0) ::close(kept);
+    return nullptr;
+}
+
+bool create_thread() noexcept {
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_t attributes;
+    ::pthread_attr_init(&attributes);
+    ::pthread_attr_setstacksize(&attributes, 128 * 1024);
+    g_stop.store(0, std::memory_order_relaxed);
+    BusyGuard busy;
+    g_running = ::pthread_create(&g_thread, &attributes, run, nullptr) == 0;
+    ::pthread_attr_destroy(&attributes);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return g_running;
+}
+
+// A joined thread is out of its user code, but the kernel may still count it for a moment.
+void wait_until_uncounted() noexcept {
+    const std::int32_t id = g_thread_id.load(std::memory_order_acquire);
+    for (int i = 0; i < 2000 && id != 0 && ::syscall(SYS_tgkill, ::getpid(), id, 0) == 0; ++i) ::sched_yield();
+}
+
+void end_thread() noexcept {
+    if (!g_running) return;
+    g_stop.store(1, std::memory_order_release);
+    ::syscall(SYS_futex, &g_stop, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    BusyGuard busy;
+    ::pthread_join(g_thread, nullptr);
+    g_running = false;
+}
+
+}  // namespace
+
+bool start() noexcept {
+    g_paused_at.store(0, std::memory_order_relaxed);
+    return g_running || create_thread();
+}
+
+void stop() noexcept {
+    g_paused_at.store(0, std::memory_order_relaxed);
+    end_thread();
+}
+
+void pause_for_fork() noexcept {
+    if (!g_running) return;
+    end_thread();
+    wait_until_uncounted();
+    g_paused_at.store(process::monotonic_ns(), std::memory_order_release);
+}
+
+void resume_if_due() noexcept {
+    std::uint64_t paused = g_paused_at.load(std::memory_order_acquire);
+    if (paused == 0) return;
+    if (process::monotonic_ns() - paused < kQuietAfterFork) {
+        Recorder::instance().request_attention();
+        return;
+    }
+    if (g_paused_at.compare_exchange_strong(paused, 0)) create_thread();
+}
+
+void forget_in_child() noexcept {
+    g_running = false;
+    g_paused_at.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace hiwater::sampler

@@ -1,0 +1,14 @@
+// The thread that looks at the clock and at resident memory. It needs no GIL, takes no signal, and keeps its descriptors in a table
+// of its own, so the program sees none of them.
+#pragma once
+
+namespace hiwater::sampler {
+
+bool start() noexcept;
+void stop() noexcept;
+// A fork must find no second thread (CPython warns of one): the sampler ends before it, and comes back some time after.
+void pause_for_fork() noexcept;
+void resume_if_due() noexcept;
+void forget_in_child() noexcept;
+
+}  // namespace hiwater::sampler
