@@ -130,7 +130,7 @@ def record(
     program, driver = write_program(folder, text, capture=path, sample_bytes=sample_bytes)
     done = subprocess.run(
         [sys.executable, driver],
-        capture_output=True, text=True, timeout=timeout, check=False, env=child_environment(environment),
+        cwd=folder, capture_output=True, text=True, timeout=timeout, check=False, env=child_environment(environment),
     )  # fmt: skip
     assert done.returncode == 0, f"the program ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     capture = naive_reader.read(path)
