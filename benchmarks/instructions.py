@@ -2,7 +2,7 @@
 
     python benchmarks/instructions.py [--events object malloc] [--count 20000] [--json FILE]
 
-Each loop runs with COUNT and with 3 × COUNT events, plain and recorded; the differences are free of start-up, and the
+Each loop runs with COUNT and with 3 COUNT events, plain and recorded; the differences are free of start-up, and the
 difference of the two differences is the recorder's share of one event.
 """
 

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 import compiled
 import naive_reader
-import pytest
 from naive_reader import NaiveCapture, Stack
 
 HERE = Path(__file__).parent

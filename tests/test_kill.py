@@ -9,12 +9,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import compiled
-import naive_reader
 import pytest
-from recording import child_environment, needs_engine, write_program
 
+import compiled
 import hiwater
+import naive_reader
+from recording import child_environment, needs_engine, write_program
 
 pytestmark = needs_engine
 
@@ -77,6 +77,9 @@ def test_a_killed_program_leaves_a_sound_capture(tmp_path: Path) -> None:
         assert naive.header["state"] == 1, "nobody can have told it that it ended"
         assert naive.header["live_bytes"] > 0
         assert any(stack.passes("native") for stack in naive.stacks("end"))
+        capture = hiwater.open(path)
+        assert capture.process.ended == "killed"
+        assert capture.problems() == []
 
 
 def test_the_product_reads_what_a_killed_program_left(tmp_path: Path) -> None:
@@ -97,7 +100,8 @@ def test_a_capture_can_be_read_while_it_is_written(tmp_path: Path) -> None:
     _, driver = write_program(tmp_path, PROGRAM, capture=capture)
     with subprocess.Popen([sys.executable, driver], stdout=subprocess.PIPE, env=child_environment()) as child:
         try:
-            assert child.stdout is not None and child.stdout.read(1) == b"!"
+            assert child.stdout is not None
+            assert child.stdout.read(1) == b"!"
             for _ in range(10):
                 # Stopped, so that the file holds still while the naive reader copies it: any instant will do.
                 os.kill(child.pid, signal.SIGSTOP)

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-import compiled
 import pytest
+
+import compiled
 from recording import needs_engine, record
 
 pytestmark = needs_engine

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from recording import Recorded, needs_engine, record
 
 pytestmark = needs_engine

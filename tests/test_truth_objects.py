@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from naive_reader import Stack
 from recording import Recorded, child_environment, needs_engine, record
 

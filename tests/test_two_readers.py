@@ -1,13 +1,12 @@
 """The product's reader and the naive one, over the same captures: every stack of one is a stack of the other."""
 
 from collections import Counter
-from pathlib import Path
 
-import naive_reader
 import pytest
-from recording import Recorded, needs_engine, record
 
 import hiwater
+import naive_reader
+from recording import Recorded, needs_engine, record
 
 pytestmark = needs_engine
 
