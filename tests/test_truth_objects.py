@@ -163,10 +163,8 @@ def test_every_python_allocator(tmp_path: Path, allocator: str) -> None:
     assert objects <= recorded.held("small", "python", "end") <= objects + 8 * 10_000 * 9 // 8 + 10_000
     assert 2_000_013 <= recorded.held("resized", "python", "end") <= 2_400_000
     assert recorded.held("gone", "python", "end") < 1_000
-    assert (
-        recorded.held("gone", "python", "peak") in range(3_000_018, 3_002_000)
-        or recorded.held("gone", "python", "peak") >= 6_000_036
-    )
+    # Each new one is made before the name lets go of the last.
+    assert recorded.held("gone", "python", "peak") in range(2 * 3_000_018, 2 * 3_000_018 + 2_000)
     for name in ("large", "small", "resized", "gone"):
         assert recorded.held(name, "native", "end") < 1_000, "an object's memory is counted as native too"
 
