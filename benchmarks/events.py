@@ -1,0 +1,86 @@
+"""The loops whose instructions `instructions.py` counts: `python events.py EVENT COUNT [CAPTURE]` does COUNT events.
+
+With CAPTURE the loop is recorded, through the engine's own door: the launcher is another matter.
+"""
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from itertools import repeat
+
+Loop = Callable[[int], object]
+DEPTHS = (10, 50, 128)
+
+
+def objects(count: int) -> None:
+    for _ in repeat(None, count):
+        object()
+
+
+def two_lines(count: int) -> None:
+    for _ in repeat(None, count // 2):
+        object()
+        object()
+
+
+def make() -> object:
+    return object()
+
+
+def two_callers(count: int) -> None:
+    for _ in repeat(None, count // 2):
+        make()
+        make()
+
+
+def large_objects(count: int) -> None:
+    for _ in repeat(None, count):
+        bytes(1000)
+
+
+def at_depth(depth: int, count: int) -> None:
+    if depth:
+        at_depth(depth - 1, count)
+    else:
+        objects(count)
+
+
+def native(name: str) -> Loop:
+    def loop(count: int) -> object:
+        function = getattr(ctypes.CDLL(os.environ["HIWATER_CHURN"]), name)
+        function.argtypes = [ctypes.c_size_t]
+        return function(count)
+
+    return loop
+
+
+def deep(depth: int) -> Loop:
+    return lambda count: at_depth(depth, count)
+
+
+EVENTS: dict[str, tuple[str, Loop]] = {
+    "object": ("a Python object is made and freed", objects),
+    "two-lines": ("the same, on two lines in turn", two_lines),
+    "two-callers": ("the same, in a function called from two lines in turn", two_callers),
+    "large-object": ("an object of 1,000 bytes is made and freed", large_objects),
+    "malloc": ("malloc and free", native("malloc_free")),
+    "realloc": ("realloc(NULL), realloc, free", native("realloc_free")),
+    **{f"depth-{depth}": (f"an object under {depth} frames", deep(depth)) for depth in DEPTHS},
+}
+
+
+def main(event: str, count: str, capture: str = "") -> None:
+    loop = EVENTS[event][1]
+    if capture:
+        from hiwater import _core  # here, so that the plain loop runs where hiwater is not installed
+
+        _core.start(capture, facts={}, internal_prefix=os.path.dirname(_core.__file__ or ""), library_prefixes=[])
+        loop(int(count))
+        _core.stop(0)
+    else:
+        loop(int(count))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

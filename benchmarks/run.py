@@ -1,0 +1,209 @@
+"""Runs every program plain and under each tool, in turn, and prints how much slower and larger each tool makes it.
+
+    python benchmarks/run.py [--rounds 5] [--programs calls imports] [--tools hiwater memray] [--json FILE]
+
+A round runs a program once under everything, so that a slow minute of the machine hits all alike; quoted is the median
+over the rounds of the ratio to the plain run of the same round, and behind it half the distance between lowest and
+highest. The means are geometric.
+Wall time and peak RSS are taken by `measure.py`. Run it with the interpreter that has the tools installed.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools import TOOLS, Tool, missing
+
+PROGRAMS = Path(__file__).with_name("programs")
+MEASURE = Path(__file__).with_name("measure.py")
+# What overhead is quoted for. deep_stack, nothing but allocations under a deep stack, is the worst case and stands by itself;
+# the others are ours to look at sides that these leave out.
+STANDARD = (
+    "list_objects", "calls", "numpy_small", "malloc_blocks", "pandas_etl", "json_roundtrip", "imports", "threads_native",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Measured:
+    wall_seconds: float
+    peak_rss_bytes: int
+
+
+@dataclass
+class Comparison:
+    """One program under one tool, against its plain runs."""
+
+    plain: list[Measured] = field(default_factory=list)
+    under: list[Measured] = field(default_factory=list)
+    failure: str = ""
+
+    def wall_ratios(self) -> list[float]:
+        return [u.wall_seconds / p.wall_seconds for u, p in zip(self.under, self.plain, strict=True)]
+
+    def rss_ratios(self) -> list[float]:
+        return [u.peak_rss_bytes / p.peak_rss_bytes for u, p in zip(self.under, self.plain, strict=True)]
+
+
+def measure(command: list[str], folder: Path) -> Measured:
+    """Runs a command to its end with its output thrown away. Raises ChildProcessError when it fails."""
+    log = folder / "stderr.txt"
+    helper = [sys.executable, "-I", "-S", str(MEASURE), str(log), *command]
+    answer = subprocess.run(helper, stdout=subprocess.PIPE, text=True, check=True).stdout
+    status, wall_ns, peak_rss_bytes = map(int, answer.split())
+    if status:
+        last = log.read_text(errors="replace").strip().splitlines()[-1:]
+        raise ChildProcessError(f"ended with {status}: {' '.join(last)}")
+    return Measured(wall_ns / 1e9, peak_rss_bytes)
+
+
+def compare(program: list[str], tools: list[Tool], rounds: int) -> dict[str, Comparison]:
+    """All tools over one program. A tool that fails once is not run again."""
+    found = {tool.name: Comparison() for tool in tools}
+    with tempfile.TemporaryDirectory(prefix="hiwater-benchmark-") as name:
+        measure([sys.executable, *program], Path(name))  # files into the cache, byte code written
+    for _ in range(rounds):
+        plain: Measured | None = None
+        for tool in tools:
+            comparison = found[tool.name]
+            if comparison.failure:
+                continue
+            with tempfile.TemporaryDirectory(prefix="hiwater-benchmark-") as name:
+                folder = Path(name)
+                plain = plain or measure([sys.executable, *program], folder)
+                try:
+                    under = measure(tool.command(folder, program), folder)
+                except ChildProcessError as error:
+                    comparison.failure = str(error)
+                    continue
+            comparison.plain.append(plain)
+            comparison.under.append(under)
+    return found
+
+
+def program_command(name: str) -> list[str]:
+    """The script of a program and its argument: "deep_stack:800" is deep_stack.py with 800."""
+    stem, _, argument = name.partition(":")
+    return [str(PROGRAMS / f"{stem}.py"), *([argument] if argument else [])]
+
+
+def median(ratios: list[float]) -> str:
+    """The median and, where there are several, half the distance between the lowest and the highest."""
+    spread = f" ±{(max(ratios) - min(ratios)) / 2:.2f}" if len(ratios) > 1 else ""
+    return f"{statistics.median(ratios):.2f}{spread}"
+
+
+def geometric_mean(ratios: list[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def print_table(title: str, results: dict[str, dict[str, Comparison]], tools: list[Tool], which: str) -> None:
+    print(f"\n{title}")
+    width = max(13, *(len(tool.name) + 2 for tool in tools))
+    print(f"{'program':<16}{'plain':>11}" + "".join(f"{tool.name:>{width}}" for tool in tools))
+    means: dict[str, dict[str, float]] = {tool.name: {} for tool in tools}
+    for program, by_tool in results.items():
+        row = f"{program:<16}{plain_figure(by_tool, which):>11}"
+        for tool in tools:
+            comparison = by_tool[tool.name]
+            ratios: list[float] = getattr(comparison, f"{which}_ratios")()
+            row += f"{'failed' if comparison.failure else median(ratios):>{width}}"
+            if ratios and not comparison.failure:
+                means[tool.name][program] = statistics.median(ratios)
+        print(row)
+    for label, wanted in (("mean of standard", set(STANDARD)), ("mean of all", set(results))):
+        figures = [[ratio for name, ratio in means[tool.name].items() if name in wanted] for tool in tools]
+        print(f"{label:<27}" + "".join(f"{mean_figure(ratios):>{width}}" for ratios in figures))
+
+
+def plain_figure(by_tool: dict[str, Comparison], which: str) -> str:
+    runs = [run for comparison in by_tool.values() for run in comparison.plain]
+    if not runs:
+        return "-"
+    if which == "wall":
+        return f"{statistics.median(run.wall_seconds for run in runs):.2f} s"
+    return f"{statistics.median(run.peak_rss_bytes for run in runs) / 2**20:.0f} MiB"
+
+
+def mean_figure(ratios: list[float]) -> str:
+    return f"{geometric_mean(ratios):.2f} of {len(ratios)}" if ratios else "-"
+
+
+def as_json(results: dict[str, dict[str, Comparison]], rounds: int) -> dict[str, object]:
+    """Every single measurement, for machines."""
+    programs: dict[str, object] = {}
+    for program, by_tool in results.items():
+        programs[program] = {
+            name: {
+                "failure": comparison.failure,
+                "wall_ratios": comparison.wall_ratios(),
+                "rss_ratios": comparison.rss_ratios(),
+                "plain": [[run.wall_seconds, run.peak_rss_bytes] for run in comparison.plain],
+                "under": [[run.wall_seconds, run.peak_rss_bytes] for run in comparison.under],
+            }
+            for name, comparison in by_tool.items()
+        }
+    return {"schema": "hiwater.benchmark/1", "python": sys.version.split()[0], "rounds": rounds, "programs": programs}
+
+
+def arguments() -> argparse.Namespace:
+    known = sorted(path.stem for path in PROGRAMS.glob("*.py"))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each pair (default: 5)")
+    programs_help = f"of {', '.join(known)}; a colon adds an argument: deep_stack:800"
+    parser.add_argument("--programs", nargs="+", default=known, metavar="NAME", help=programs_help)
+    tools_help = f"of {', '.join(TOOLS)}"
+    parser.add_argument("--tools", nargs="+", default=list(TOOLS), choices=list(TOOLS), metavar="NAME", help=tools_help)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every measurement")
+    chosen = parser.parse_args()
+    for name in chosen.programs:
+        if name.partition(":")[0] not in known:
+            parser.error(f"there is no program {name!r}: choose from {', '.join(known)}")
+    if chosen.rounds < 1:
+        parser.error("--rounds takes a number from 1")
+    return chosen
+
+
+def installed(names: list[str]) -> list[Tool]:
+    """The tools that are here; a line on stderr for each that is not."""
+    tools = []
+    for name in names:
+        if reason := missing(TOOLS[name]):
+            print(f"{name}: left out, {reason}", file=sys.stderr)
+        else:
+            tools.append(TOOLS[name])
+    return tools
+
+
+def main() -> int:
+    chosen = arguments()
+    tools = installed(chosen.tools)
+    if not tools:
+        print("none of the tools is installed here", file=sys.stderr)
+        return 1
+    results: dict[str, dict[str, Comparison]] = {}
+    for name in chosen.programs:
+        print(f"{name} …", file=sys.stderr)
+        try:
+            results[name] = compare(program_command(name), tools, chosen.rounds)
+        except ChildProcessError as error:
+            print(f"{name}: left out, the plain program {error}", file=sys.stderr)
+    if not results:
+        return 1
+    print_table("wall time, as a multiple of the plain run", results, tools, "wall")
+    print_table("peak RSS, as a multiple of the plain run", results, tools, "rss")
+    failures = [(p, n, c.failure) for p, by_tool in results.items() for n, c in by_tool.items() if c.failure]
+    for program_name, tool_name, failure in failures:
+        print(f"{tool_name} on {program_name} {failure}", file=sys.stderr)
+    if chosen.json:
+        chosen.json.write_text(json.dumps(as_json(results, chosen.rounds), indent=1) + "\n")
+    return 1 if any(name.startswith("hiwater") for _, name, _ in failures) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

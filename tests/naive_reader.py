@@ -1,0 +1,181 @@
+"""A second reader of captures, written from `native/capture/format.h` alone and with nothing but the standard library.
+
+It is slow and simple on purpose: the product's reader and this one check each other.
+"""
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MAGIC = b"\x89HIW\r\n\x1a\n"
+KINDS = ("python", "native", "mapping", "device", "file", "shared", "reserved", "slack")
+COUNTED = KINDS[:4]
+CODE_KINDS = ("python", "thread", "native_thread", "label")
+CODES = {"u1": "B", "i1": "b", "u2": "H", "i2": "h", "u4": "I", "i4": "i", "u8": "Q", "i8": "q", "f8": "d"}
+
+
+@dataclass(frozen=True)
+class Frame:
+    function: str
+    file: str
+    line: int
+    kind: str = "python"
+
+
+@dataclass(frozen=True)
+class Stack:
+    kind: str
+    thread: str
+    frames: tuple[Frame, ...]  # root first
+    bytes: int
+    blocks: int
+
+    @property
+    def leaf(self) -> Frame | None:
+        """The innermost Python frame."""
+        return next((frame for frame in reversed(self.frames) if frame.kind == "python"), None)
+
+    def passes(self, function: str) -> bool:
+        return any(frame.function == function for frame in self.frames)
+
+
+def unpack(data: bytes, base: int, dtype: str, count: int = 1) -> Any:
+    kind = dtype.lstrip("<>|=")
+    if kind.startswith("S"):
+        return data[base : base + int(kind[1:])].split(b"\0", 1)[0]
+    values = struct.unpack_from(f"<{count}{CODES[kind]}", data, base)
+    return values[0] if count == 1 else list(values)
+
+
+@dataclass
+class NaiveCapture:
+    data: bytes
+    header: dict[str, Any] = field(default_factory=dict)
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    text: bytes = b""
+
+    # Reading the file
+
+    def load(self) -> None:
+        assert self.data[:8] == MAGIC, self.data[:8]
+        version, _header_bytes, extent_bytes, schema_offset, schema_bytes, directory_offset, first_extent_offset = (
+            struct.unpack_from("<IIQQQQQ", self.data, 8)
+        )
+        assert version == 1, version
+        schema = json.loads(self.data[schema_offset : schema_offset + schema_bytes].rstrip(b"\0 "))
+        for name, dtype, offset, *count in schema["header"]:
+            self.header[name] = unpack(self.data, offset, dtype, *count)
+        directory = struct.unpack_from(f"<{self.header['extents_used']}I", self.data, directory_offset)
+        extents = [first_extent_offset + number * extent_bytes for number in range(len(directory))]
+        for index, table in enumerate(schema["tables"]):
+            starts = {
+                entry & 0xFFFFFF: at for entry, at in zip(directory, extents, strict=True) if entry >> 24 == index
+            }
+            raw = self._table_bytes(self.header["table_count"][index], table["record_bytes"], starts, extent_bytes)
+            if table["name"] == "string_bytes":
+                self.text = raw
+            else:
+                self.tables[table["name"]] = [
+                    {name: unpack(raw, base + offset, dtype, *count) for name, dtype, offset, *count in table["fields"]}
+                    for base in range(0, len(raw), table["record_bytes"])
+                ]
+
+    def _table_bytes(self, count: int, record_bytes: int, starts: dict[int, int], extent_bytes: int) -> bytes:
+        """The table's records, joined. None lies across two extents; the rest of an extent is left empty."""
+        per_extent = extent_bytes // record_bytes
+        pieces = []
+        for chunk in range((count + per_extent - 1) // per_extent):
+            records = min(per_extent, count - chunk * per_extent)
+            pieces.append(self.data[starts[chunk] : starts[chunk] + records * record_bytes])
+        joined = b"".join(pieces)
+        assert len(joined) == count * record_bytes, f"a table is cut: {len(joined)} of {count * record_bytes} bytes"
+        return joined
+
+    # What it says
+
+    def string(self, index: int) -> str:
+        record = self.tables["strings"][index]
+        return self.text[record["offset"] : record["offset"] + record["length"]].decode()
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {self.string(fact["key"]): self.string(fact["value"]) for fact in self.tables["facts"]}
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(int(self.header["mark_bytes"]), self._epoch("best_bytes"))
+
+    @property
+    def peak_blocks(self) -> int:
+        return self._epoch("best_blocks") if self._peak_is_past() else int(self.header["mark_blocks"])
+
+    def _epoch(self, name: str) -> int:
+        return int(self.header[f"epoch{self.header['epoch_index']}_{name}"])
+
+    def _peak_is_past(self) -> bool:
+        return int(self.header["mark_bytes"]) <= self._epoch("best_bytes")
+
+    def frames(self, node: int) -> tuple[str, tuple[Frame, ...]]:
+        """The thread's name and the frames of a node, root first."""
+        found: list[Frame] = []
+        thread = ""
+        while node:
+            record = self.tables["nodes"][node]
+            assert record["parent"] < node, "a node is older than its parent"
+            code = self.tables["codes"][record["code"]]
+            kind = CODE_KINDS[code["kind"]]
+            if kind == "thread":
+                thread = self.string(code["function"])
+            else:
+                found.append(Frame(self.string(code["function"]), self.string(code["file"]), record["line"], kind))
+            node = record["parent"]
+        return thread, tuple(reversed(found))
+
+    def ledgers(self, at: str) -> Iterator[tuple[dict[str, Any], int, int]]:
+        """Every ledger with the bytes and blocks it held at the "peak" or at the "end"."""
+        for index, ledger in enumerate(self.tables["ledgers"]):
+            if index == 0:
+                continue
+            if at == "end":
+                yield ledger, ledger["live_bytes"], ledger["live_blocks"]
+            elif self._peak_is_past():
+                cold = self.tables["ledger_cold"][index]
+                yield ledger, cold["peak_bytes"], cold["peak_blocks"]
+            else:
+                source = "saved" if ledger["generation"] == self.header["generation"] else "live"
+                yield ledger, ledger[f"{source}_bytes"], ledger[f"{source}_blocks"]
+
+    def stacks(self, at: str) -> list[Stack]:
+        """What was held, largest first; stacks that held nothing are left out."""
+        found = []
+        for ledger, held, blocks in self.ledgers(at):
+            if held or blocks:
+                thread, frames = self.frames(ledger["node"])
+                found.append(Stack(KINDS[ledger["kind"]], thread, frames, held, blocks))
+        return sorted(found, key=lambda stack: -stack.bytes)
+
+    # Whether it is right
+
+    def check(self, in_flight_bytes: int = 0) -> None:
+        """The equations of format.h. `in_flight_bytes`: how far one unfinished event may set the sums apart."""
+        for at, total in (("peak", self.peak_bytes), ("end", self.header["live_bytes"])):
+            held = sum(size for ledger, size, _ in self.ledgers(at) if KINDS[ledger["kind"]] in COUNTED)
+            assert abs(held - total) <= in_flight_bytes, f"{at}: stacks hold {held}, the header says {total}"
+        kinds = [0] * len(KINDS)
+        for ledger, size, _ in self.ledgers("end"):
+            kinds[ledger["kind"]] += size
+        for name, held, total in zip(KINDS, kinds, self.header["kind_live_bytes"], strict=True):
+            assert abs(held - total) <= in_flight_bytes, f"{name}: stacks hold {held}, the header says {total}"
+        assert self.header["live_bytes"] <= self.peak_bytes + in_flight_bytes
+        for at in ("peak", "end"):
+            for stack in self.stacks(at):
+                assert (stack.bytes >= 0 and stack.blocks >= 0) or -stack.bytes <= in_flight_bytes, stack
+
+
+def read(path: str | Path) -> NaiveCapture:
+    capture = NaiveCapture(Path(path).read_bytes())
+    capture.load()
+    return capture

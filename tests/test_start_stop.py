@@ -1,0 +1,183 @@
+"""Starting and stopping, over and over and at odd moments, leaves the process as it was found."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from recording import child_environment, needs_engine
+
+pytestmark = needs_engine
+
+TEN_THOUSAND = """
+import os, sys
+import hiwater._core as core
+path, rounds = sys.argv[1], int(sys.argv[2])
+package = os.path.dirname(core.__file__)
+
+def once():
+    core.start(path, facts={"argv": "x"}, internal_prefix=package, library_prefixes=[])
+    kept = [bytes(700), {"a": 1}, str(rounds)]
+    core.stop(0)
+
+def state():
+    # The file itself is page cache; what is ours is anonymous memory, descriptors, mappings and threads.
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return {
+        "anonymous": int(status["RssAnon"].split()[0]) * 1024,
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "mappings": sum(1 for _ in open("/proc/self/maps")),
+        "threads": len(os.listdir("/proc/self/task")),
+    }
+
+for _ in range(200): once()
+before = state()
+for _ in range(rounds): once()
+after = state()
+print(before, after, sep="\\n")
+assert after["descriptors"] == before["descriptors"]
+assert after["threads"] == before["threads"]
+assert after["mappings"] <= before["mappings"] + 4
+assert after["anonymous"] < before["anonymous"] + (1 << 20)
+"""
+
+
+def run(folder: Path, text: str, *arguments: str) -> str:
+    script = folder / "script.py"
+    script.write_text(text)
+    done = subprocess.run(
+        [sys.executable, script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=child_environment(),
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_ten_thousand_recordings_do_not_grow(tmp_path: Path) -> None:
+    run(tmp_path, TEN_THOUSAND, str(tmp_path / "again.hiw"), "10000")
+
+
+def test_slots_and_allocators_are_as_before(tmp_path: Path) -> None:
+    """After stop every relocated slot of every module holds the bytes it held before start."""
+    run(
+        tmp_path,
+        """
+import ctypes, os, re, sys
+import hiwater._core as core
+
+def slots():
+    found = {}
+    pattern = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\\S+) (\\S+) \\S+ \\S+ +(/\\S+\\.so\\S*|\\S*/python\\S*)$")
+    for line in open("/proc/self/maps"):
+        match = pattern.match(line.rstrip())
+        # Data that the loader has made read-only again: tables of addresses, which nothing else changes.
+        if match and match[3] == "r--p":
+            start, end = int(match[1], 16), int(match[2], 16)
+            found[match[5], match[4]] = ctypes.string_at(start, end - start)
+    return found
+
+package = os.path.dirname(core.__file__)
+def once():
+    core.start(sys.argv[1], facts={}, internal_prefix=package, library_prefixes=[])
+    kept = bytes(1000)
+    core.stop(0)
+once()
+before = slots()
+once()
+after = slots()
+assert len(before) > 5
+assert before.keys() <= after.keys(), set(before) ^ set(after)
+changed = [name for name in before if before[name] != after[name]]
+assert not changed, changed
+""",
+        str(tmp_path / "slots.hiw"),
+    )
+
+
+def test_what_cannot_be_started_says_so(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+import os, sys
+import hiwater._core as core
+package = os.path.dirname(core.__file__)
+def start(path):
+    core.start(path, facts={}, internal_prefix=package, library_prefixes=[])
+try:
+    start("/no/such/folder/capture.hiw")
+except OSError as error:
+    assert error.errno == 2, error
+else:
+    raise SystemExit("a capture was made in a folder that is not there")
+assert not core.is_recording()
+core.stop()
+start(sys.argv[1])
+assert core.is_recording()
+try:
+    start(sys.argv[1] + ".second")
+except core.EngineFault as error:
+    assert str(error)
+else:
+    raise SystemExit("two recordings at once")
+assert core.is_recording()
+core.stop(3)
+core.stop(4)
+assert not core.is_recording()
+""",
+        str(tmp_path / "first.hiw"),
+    )
+
+
+def test_start_and_stop_while_threads_allocate(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+import os, sys, threading, zlib
+import hiwater._core as core
+package = os.path.dirname(core.__file__)
+over = False
+def busy():
+    data = os.urandom(10_000)
+    while not over:
+        zlib.decompress(zlib.compress(data, 1))
+        [str(n) for n in range(100)]
+workers = [threading.Thread(target=busy) for _ in range(3)]
+for worker in workers: worker.start()
+for _ in range(200):
+    core.start(sys.argv[1], facts={}, internal_prefix=package, library_prefixes=[])
+    [bytes(n) for n in range(0, 5_000, 50)]
+    core.self_check()
+    core.stop(0)
+over = True
+for worker in workers: worker.join()
+""",
+        str(tmp_path / "busy.hiw"),
+    )
+
+
+def test_a_snapshot_is_a_whole_capture(tmp_path: Path) -> None:
+    import naive_reader
+
+    run(
+        tmp_path,
+        """
+import os, sys
+import hiwater._core as core
+core.start(sys.argv[1], facts={"who": "me"}, internal_prefix=os.path.dirname(core.__file__), library_prefixes=[])
+first = bytearray(1_000_003)
+core.snapshot(sys.argv[2])
+second = bytearray(50_000_021)
+core.stop(0)
+""",
+        str(tmp_path / "whole.hiw"),
+        str(tmp_path / "snapshot.hiw"),
+    )
+    snapshot, whole = naive_reader.read(tmp_path / "snapshot.hiw"), naive_reader.read(tmp_path / "whole.hiw")
+    for capture in (snapshot, whole):
+        capture.check()
+        assert capture.facts["who"] == "me"
+    assert 1_000_004 <= snapshot.peak_bytes < 5_000_000
+    assert whole.peak_bytes >= 51_000_000

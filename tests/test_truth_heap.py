@@ -1,0 +1,329 @@
+"""Every way to ask the heap for memory: each block is found with exactly its bytes, under the line that asked."""
+
+from pathlib import Path
+
+import pytest
+
+import compiled
+from recording import Recorded, needs_engine, record
+
+pytestmark = needs_engine
+
+EVERY_DOOR = """
+import signatures
+{early}
+def main():
+    {late}
+    global kept
+    kept = [
+        heap.take_malloc(1_000_003),  # @malloc
+        heap.take_calloc(1_009, 1_013),  # @calloc
+        heap.take_realloc(0, 1_000_033),  # @realloc
+        heap.take_reallocarray(0, 1_019, 1_021),  # @reallocarray
+        heap.take_posix_memalign(64, 1_000_037),  # @posix_memalign
+        heap.take_aligned_alloc(64, 64 * 15_629),  # @aligned_alloc
+        heap.take_memalign(32, 1_000_039),  # @memalign
+        heap.take_valloc(1_000_081),  # @valloc
+        heap.take_pvalloc(1_000_099),  # @pvalloc
+        heap.take_malloc(0),  # @nothing
+        heap.take_malloc(1),  # @one
+    ]
+    for _ in range(1_000):
+        heap.take_malloc(100)  # @loop
+    chain = heap.take_chain(5_000, 24)  # @chain
+    heap.give_back(heap.take_malloc(777_777))  # @gone
+"""
+EXPECTED = {
+    "malloc": (1_000_003, 1),
+    "calloc": (1_009 * 1_013, 1),
+    "realloc": (1_000_033, 1),
+    "reallocarray": (1_019 * 1_021, 1),
+    "posix_memalign": (1_000_037, 1),
+    "aligned_alloc": (64 * 15_629, 1),
+    "memalign": (1_000_039, 1),
+    "valloc": (1_000_081, 1),
+    "nothing": (0, 1),
+    "one": (1, 1),
+    "loop": (100_000, 1_000),
+    "chain": (120_000, 5_000),
+}
+
+
+@pytest.mark.parametrize("moment", ["loaded before", "loaded while recording"])
+@pytest.mark.parametrize("linking", list(compiled.LINKINGS))
+def test_every_door_of_the_heap(tmp_path: Path, linking: str, moment: str) -> None:
+    load = f'heap = signatures.load("{linking}")'
+    early, late = (load, "pass") if moment == "loaded before" else ("", f"global heap; {load}")
+    recorded = record(tmp_path, EVERY_DOOR.format(early=early, late=late), libraries=[linking])
+    for name, (size, blocks) in EXPECTED.items():
+        for at in ("peak", "end"):
+            assert (recorded.held(name, at=at), recorded.blocks(name, at=at)) == (size, blocks), (name, at)
+            assert recorded.held(name, kind="mapping", at=at) == 0, "a block that malloc mapped is counted twice"
+    # pvalloc rounds up to whole pages; whether the request or what was given is counted is libc's affair.
+    assert recorded.held("pvalloc") in (1_000_099, 1_003_520)
+    assert (recorded.held("gone", at="end"), recorded.blocks("gone", at="end")) == (0, 0)
+
+
+def test_the_whole_stack_is_named(tmp_path: Path) -> None:
+    recorded = record(
+        tmp_path,
+        """
+        import signatures
+        heap = signatures.load("heap")
+        def inner(size):
+            return heap.take_malloc(size)  # @inner
+        class Worker:
+            def outer(self, size):
+                return inner(size)  # @outer
+        def main():
+            Worker().outer(1_000_003)  # @first
+            Worker().outer(2_000_003)  # @second
+        """,
+        libraries=["heap"],
+    )
+    stacks = recorded.stacks("inner", "native")
+    assert [stack.bytes for stack in stacks] == [2_000_003, 1_000_003]
+    for stack, caller in zip(stacks, ("second", "first"), strict=True):
+        program = str(recorded.program)
+        assert [(f.function, f.file, f.line) for f in stack.frames if f.kind == "python"][-3:] == [
+            ("main", program, recorded.line(caller)),
+            ("Worker.outer", program, recorded.line("outer")),
+            ("inner", program, recorded.line("inner")),
+        ]
+        assert [frame.function for frame in stack.frames][:2] == ["<module>", "_record"]
+
+
+REALLOC = """
+import signatures
+heap = signatures.load("heap")
+def main():
+    grown = heap.take_malloc(1_000_003)  # @before_growth
+    grown = heap.take_realloc(grown, 3_000_017)  # @growth
+    shrunk = heap.take_malloc(2_000_003)  # @before_shrink
+    shrunk = heap.take_realloc(shrunk, 500_009)  # @shrink
+    emptied = heap.take_malloc(4_000_037)  # @before_empty
+    assert heap.take_realloc(emptied, 0) == 0  # @empty
+    refused = heap.take_malloc(700_001)  # @before_refusal
+    assert heap.take_realloc(refused, 2**63 - 1) == 0  # @refusal
+    assert heap.take_reallocarray(refused, 2**62, 8) == 0  # @overflow
+    assert heap.take_malloc(2**63 - 1) == 0  # @malloc_refused
+    assert heap.take_calloc(2**62, 8) == 0  # @calloc_refused
+    assert heap.refused_posix_memalign(100) == 22  # @memalign_refused
+    array = heap.take_reallocarray(0, 1_000, 100)  # @array_before
+    array = heap.take_reallocarray(array, 1_000, 300)  # @array
+    same = heap.take_malloc(10_007)  # @same_before
+    same = heap.take_realloc(same, 10_007)  # @same
+"""
+
+
+@pytest.fixture(scope="module")
+def realloc_run(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    if needs_engine.args[0]:
+        pytest.skip("no engine")
+    return record(tmp_path_factory.mktemp("realloc"), REALLOC, libraries=["heap"])
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "blocks"),
+    [
+        ("before_growth", 0, 0),
+        ("growth", 3_000_017, 1),
+        ("before_shrink", 0, 0),
+        ("shrink", 500_009, 1),
+        ("before_empty", 0, 0),
+        ("empty", 0, 0),
+        ("before_refusal", 700_001, 1),
+        ("refusal", 0, 0),
+        ("overflow", 0, 0),
+        ("malloc_refused", 0, 0),
+        ("calloc_refused", 0, 0),
+        ("memalign_refused", 0, 0),
+        ("array_before", 0, 0),
+        ("array", 300_000, 1),
+        ("same_before", 0, 0),
+        ("same", 10_007, 1),
+    ],
+)
+def test_realloc_grows_shrinks_frees_and_fails(realloc_run: Recorded, name: str, size: int, blocks: int) -> None:
+    assert (realloc_run.held(name, at="end"), realloc_run.blocks(name, at="end")) == (size, blocks)
+
+
+def test_realloc_to_nothing_frees_at_once(tmp_path: Path) -> None:
+    """Ten blocks of 3 MB, one after the other, each ended by realloc(p, 0): the peak is one of them, not ten."""
+    recorded = record(
+        tmp_path,
+        """
+        import signatures
+        heap = signatures.load("heap")
+        def main():
+            for _ in range(10):
+                block = heap.take_malloc(3_000_001)  # @block
+                heap.take_realloc(block, 0)
+        """,
+        libraries=["heap"],
+    )
+    assert (recorded.held("block"), recorded.blocks("block")) == (3_000_001, 1)
+    assert recorded.held("block", at="end") == 0
+    assert 3_000_001 <= recorded.capture.peak_bytes < 4_000_000
+
+
+def test_the_peak_is_the_highest_moment_and_the_end_is_the_end(tmp_path: Path) -> None:
+    recorded = record(
+        tmp_path,
+        """
+        import signatures
+        heap = signatures.load("heap")
+        def main():
+            low = heap.take_malloc(5_000_011)  # @low
+            high = heap.take_malloc(40_000_003)  # @high
+            half = heap.take_malloc(3_000_017)  # @half
+            heap.give_back(high)
+            later = heap.take_malloc(20_000_003)  # @later
+            heap.give_back(half)
+        """,
+        libraries=["heap"],
+    )
+    peak = {name: recorded.held(name, at="peak") for name in ("low", "high", "half", "later")}
+    end = {name: recorded.held(name, at="end") for name in ("low", "high", "half", "later")}
+    assert peak == {"low": 5_000_011, "high": 40_000_003, "half": 3_000_017, "later": 0}
+    assert end == {"low": 5_000_011, "high": 0, "half": 0, "later": 20_000_003}
+
+
+def test_equal_peaks_in_turn_hold_one_of_them(tmp_path: Path) -> None:
+    """Sawtooth: whichever tooth was the highest is shown whole, with nothing of its neighbours."""
+    recorded = record(
+        tmp_path,
+        """
+        import signatures
+        heap = signatures.load("heap")
+        def even(size):
+            return heap.take_malloc(size)  # @even
+        def odd(size):
+            return heap.take_malloc(size)  # @odd
+        def main():
+            for tooth in range(100):
+                block = (odd if tooth % 2 else even)(1_000_000 + (10_000 if tooth == 61 else 0))
+                heap.give_back(block)
+        """,
+        libraries=["heap"],
+    )
+    assert (recorded.held("even"), recorded.held("odd")) == (0, 1_010_000)
+
+
+def test_blocks_older_than_the_recording_do_not_count(tmp_path: Path) -> None:
+    recorded = record(
+        tmp_path,
+        """
+        import signatures
+        heap = signatures.load("heap")
+        def before():
+            global freed, grown
+            freed, grown = heap.take_malloc(30_000_001), heap.take_malloc(1_000_003)
+        def main():
+            heap.give_back(freed)
+            resized = heap.take_realloc(grown, 2_000_003)  # @resized
+            own = heap.take_malloc(1_000_033)  # @own
+        """,
+        libraries=["heap"],
+    )
+    assert recorded.held("own") == 1_000_033
+    assert recorded.held("resized") == 2_000_003
+    assert recorded.capture.header["live_bytes"] < 4_000_000
+
+
+@pytest.mark.parametrize("taker", ["reuse_unseen", "reuse_unseen_by_calloc"])
+def test_blocks_freed_behind_our_back_and_reused_do_not_inflate(tmp_path: Path, taker: str) -> None:
+    recorded = record(
+        tmp_path,
+        f"""
+        import signatures
+        heap = signatures.load("heap")
+        def main():
+            heap.{taker}(10_000, 2_000)  # @reuse
+        """,
+        libraries=["heap"],
+    )
+    for at in ("peak", "end"):
+        assert (recorded.held("reuse", at=at), recorded.blocks("reuse", at=at)) == (2_000, 1), at
+
+
+def test_a_reused_address_belongs_to_its_new_owner(tmp_path: Path) -> None:
+    recorded = record(
+        tmp_path,
+        """
+        import signatures
+        heap = signatures.load("heap")
+        def main():
+            first = heap.take_malloc(888)  # @first
+            heap.give_back_unseen(first)
+            second = heap.take_malloc(888)  # @second
+            print(first == second)
+        """,
+        libraries=["heap"],
+    )
+    assert recorded.stdout == "True\n", "libc did not hand out the address again: the test shows nothing"
+    assert (recorded.held("first", at="end"), recorded.held("second", at="end")) == (0, 888)
+
+
+def test_what_libc_allocates_by_itself_counts(tmp_path: Path) -> None:
+    recorded = record(
+        tmp_path,
+        """
+        import ctypes, signatures
+        heap = signatures.load("heap")
+        text = ctypes.create_string_buffer(b"x" * 1_000_002)
+        def main():
+            copy = heap.take_strdup(ctypes.addressof(text))  # @strdup
+            other = heap.take_strdup(ctypes.addressof(text))  # @other
+            heap.give_back(other)
+        """,
+        libraries=["heap"],
+    )
+    assert recorded.held("strdup", at="end") == 1_000_003
+    assert recorded.held("other", at="end") == 0
+
+
+def test_sized_frees(tmp_path: Path) -> None:
+    """Where libc has them they free; where it has none the name stays without an address, recorder or not."""
+    recorded = record(
+        tmp_path,
+        """
+        import signatures
+        heap = signatures.load("heap")
+        early = heap.has_free_sized(), heap.has_free_aligned_sized()
+        def main():
+            late = signatures.load("heap_noplt")
+            assert early == (late.has_free_sized(), late.has_free_aligned_sized())
+            sized = heap.take_malloc(1_000_003)  # @sized
+            aligned = heap.take_aligned_alloc(64, 640_000)  # @aligned
+            heap.give_back_sized(sized, 1_000_003) if early[0] else heap.give_back(sized)
+            heap.give_back_aligned_sized(aligned, 64, 640_000) if early[1] else heap.give_back(aligned)
+        """,
+        libraries=["heap", "heap_noplt"],
+    )
+    assert (recorded.held("sized", at="end"), recorded.held("aligned", at="end")) == (0, 0)
+
+
+def test_all_doors_work_after_the_recording(tmp_path: Path) -> None:
+    """Slots are put back; blocks of the recorded time can be freed and grown by the plain functions."""
+    recorded = record(
+        tmp_path,
+        """
+        import signatures
+        heap, lookup = signatures.load("heap"), signatures.load("lookup")
+        def main():
+            global block, grown, late
+            lookup.keep_dlsym()
+            block, grown = heap.take_malloc(1_000_003), heap.take_malloc(1_000_033)  # @both
+            late = signatures.load("heap_noplt")
+        def after():
+            heap.give_back(block)
+            heap.give_back(late.take_realloc(grown, 5_000_000))
+            heap.give_back(lookup.take_kept(1_000_000))
+            late.give_back(late.take_malloc(1_000_000))
+            print("well")
+        """,
+        libraries=["heap", "heap_noplt", "lookup"],
+    )
+    assert recorded.stdout == "well\n"
+    assert recorded.held("both", at="end") == 1_000_003 + 1_000_033

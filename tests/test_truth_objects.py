@@ -1,0 +1,206 @@
+"""Python objects, held against tracemalloc: the same program twice, in two processes, once under each."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from naive_reader import Stack
+from recording import Recorded, child_environment, needs_engine, record
+
+pytestmark = needs_engine
+
+PROGRAMS = {
+    "records": """
+        def make(number):
+            return {"id": number, "name": "user%d" % number, "tags": [number, number + 1]}
+        def main():
+            global kept
+            kept = []
+            for number in range(60_000):
+                kept.append(make(number))
+        """,
+    "classes": """
+        class Point:
+            __slots__ = ("x", "y")
+            def __init__(self, x, y):
+                self.x = float(x)
+                self.y = float(y)
+        class Node:
+            def __init__(self, value, parent):
+                self.value = value
+                self.parent = parent
+                self.points = [Point(value, value + index) for index in range(3)]
+                self.label = f"node {value}"
+        def main():
+            global kept
+            kept, parent = [], None
+            for value in range(20_000):
+                parent = Node(value + 1_000, parent)
+                kept.append(parent)
+        """,
+    "containers": """
+        def words():
+            for number in range(40_000):
+                yield "word-" + str(number * 7919)
+        def main():
+            global kept
+            counts, index, letters = {}, {}, set()
+            for word in words():
+                counts[word] = counts.get(word, 0) + 1
+                index.setdefault(word[-2:], []).append(word)
+                letters.add(word[::-1])
+            pairs = [(word, count + 1_000_000) for word, count in counts.items()]
+            kept = counts, index, letters, pairs, frozenset(letters), b"".join(word.encode() for word in counts)
+        """,
+    "text": """
+        import json
+        def main():
+            global kept
+            document = [{"a": n, "b": str(n), "c": [n] * 5, "d": {"x": n / 3}} for n in range(8_000)]
+            text = json.dumps(document)
+            again = json.loads(text)
+            parts = text.split(",")
+            joined = "".join(part.strip() for part in parts)
+            kept = document, text, again, parts, joined
+        """,
+    "sawtooth": """
+        def grow(size):
+            return [str(number) * 3 for number in range(size)]
+        def main():
+            global kept
+            kept = grow(20_000)
+            for _ in range(3):
+                passing = grow(100_000)
+                del passing
+            kept = [kept, grow(5_000)]
+        """,
+}
+
+# A full collection empties the interpreter's lists of free objects. When it comes depends on what was imported before, and so
+# on who is watching: without it both processes make and free exactly the same blocks.
+NO_COLLECTION = "import gc\ngc.disable()\n"
+
+UNDER_TRACEMALLOC = """\
+import json, os, sys, tracemalloc
+sys.path.insert(0, {folder!r})
+import program
+tracemalloc.start(1)
+before = tracemalloc.get_traced_memory()[0]
+program.main()
+peak = tracemalloc.get_traced_memory()[1] - before
+snapshot = tracemalloc.take_snapshot()
+tracemalloc.stop()
+lines = {{}}
+for statistic in snapshot.statistics("lineno"):
+    frame = statistic.traceback[0]
+    lines[f"{{frame.filename}}:{{frame.lineno}}"] = statistic.size
+print(json.dumps({{"peak": peak, "lines": lines}}))
+"""
+
+
+def under_tracemalloc(folder: Path, program: str) -> dict[str, Any]:
+    folder.mkdir()
+    (folder / "program.py").write_text(program)
+    (folder / "driver.py").write_text(UNDER_TRACEMALLOC.format(folder=str(folder)))
+    done = subprocess.run(
+        [sys.executable, folder / "driver.py"], capture_output=True, text=True, check=True, env=child_environment()
+    )
+    found: dict[str, Any] = json.loads(done.stdout.replace(str(folder), "@"))
+    return found
+
+
+def by_line(recorded: Recorded, stacks: list[Stack]) -> dict[str, int]:
+    """Bytes by innermost line. tracemalloc sees the raw domain too, which for the recorder is malloc."""
+    sums: dict[str, int] = {}
+    for stack in stacks:
+        if stack.kind in ("python", "native") and stack.leaf:
+            place = f"{stack.leaf.file}:{stack.leaf.line}".replace(str(recorded.program.parent), "@")
+            sums[place] = sums.get(place, 0) + stack.bytes
+    return sums
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_objects_agree_with_tracemalloc(tmp_path: Path, name: str) -> None:
+    program = NO_COLLECTION + textwrap.dedent(PROGRAMS[name])
+    theirs = under_tracemalloc(tmp_path / "theirs", program)
+    (tmp_path / "ours").mkdir()
+    recorded = record(tmp_path / "ours", program)
+    ours_peak = sum(s.bytes for s in recorded.capture.stacks("peak") if s.kind in ("python", "native"))
+    assert ours_peak == pytest.approx(theirs["peak"], rel=0.002)
+    ours = by_line(recorded, recorded.capture.stacks("end"))
+    largest = sorted(theirs["lines"].items(), key=lambda item: -item[1])[:10]
+    for place, size in largest:
+        if size >= 10_000:  # below that a handful of interpreter internals is more than a hundredth
+            assert ours.get(place, 0) == pytest.approx(size, rel=0.01, abs=1_000), place
+
+
+@pytest.mark.parametrize("allocator", ["pymalloc", "malloc", "debug", "pymalloc_debug", "malloc_debug"])
+def test_every_python_allocator(tmp_path: Path, allocator: str) -> None:
+    """What is asked for is the same whichever allocator answers, and none of it is counted a second time as native."""
+    recorded = record(
+        tmp_path,
+        """
+        def main():
+            global kept
+            large = [bytearray(1_000_003) for _ in range(5)]  # @large
+            small = [bytes(100) for _ in range(10_000)]  # @small
+            resized = bytearray(10)  # @resized_before
+            resized.extend(bytes(2_000_003))  # @resized
+            for _ in range(100):
+                gone = bytearray(3_000_017)  # @gone
+            del gone
+            kept = large, small, resized
+        """,
+        environment={"PYTHONMALLOC": allocator},
+    )
+    assert 5 * 1_000_004 <= recorded.held("large", "python", "end") <= 5 * 1_000_004 + 2_000
+    objects = 10_000 * (bytes(100).__sizeof__())
+    assert objects <= recorded.held("small", "python", "end") <= objects + 8 * 10_000 * 9 // 8 + 10_000
+    assert 2_000_013 <= recorded.held("resized", "python", "end") <= 2_400_000
+    assert recorded.held("gone", "python", "end") < 1_000
+    # Each new one is made before the name lets go of the last.
+    assert recorded.held("gone", "python", "peak") in range(2 * 3_000_018, 2 * 3_000_018 + 2_000)
+    for name in ("large", "small", "resized", "gone"):
+        assert recorded.held(name, "native", "end") < 1_000, "an object's memory is counted as native too"
+
+
+def test_objects_older_than_the_recording_can_die_in_it(tmp_path: Path) -> None:
+    recorded = record(
+        tmp_path,
+        """
+        def before():
+            global older
+            older = [[number, str(number)] for number in range(100_000)]
+        def main():
+            global older, newer
+            older.extend([1.5] * 50_000)  # @grown
+            del older
+            newer = [str(number) for number in range(50_000)]  # @newer
+        """,
+    )
+    assert recorded.capture.header["live_blocks"] > 50_000
+    assert all(s.bytes >= 0 and s.blocks >= 0 for s in recorded.capture.stacks("end"))
+    assert recorded.held("newer", "python", "end") >= 50_000 * 50
+
+
+def test_objects_of_the_recording_can_outlive_it(tmp_path: Path) -> None:
+    """The allocator is put back while a million of its blocks are alive: they are freed and resized by the old one."""
+    recorded = record(
+        tmp_path,
+        """
+        def main():
+            global kept
+            kept = [[number] for number in range(200_000)]
+        def after():
+            for entry in kept:
+                entry.extend(range(10))
+            kept.clear()
+            print("well")
+        """,
+    )
+    assert recorded.stdout == "well\n"
