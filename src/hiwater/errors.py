@@ -1,13 +1,27 @@
-"""Everything hiwater raises for its users: one tree, each class with a slug that leads to its entry in docs/errors.md.
+"""Everything hiwater raises on purpose: one tree, each error with a slug that leads to its entry in docs/errors.md."""
 
-A message says what is wrong and, after it, what to do about it.
-"""
+from __future__ import annotations
+
+TYPE_CHECKING = False  # this module is imported in programs being recorded: nothing but the language itself here
+if TYPE_CHECKING:
+    from typing import ClassVar
 
 
 class HiwaterError(Exception):
-    """The root of all errors hiwater raises on purpose."""
+    """Root of hiwater's errors.
 
-    slug = "error"
+    `slug` names the entry in the manual; `exit_code` is what a command that fails with this error exits with:
+    2 for input that was asked for wrongly or cannot be used, 125 for a failure of hiwater's own.
+    The message is one line: what is wrong, then what to do about it.
+    """
+
+    slug: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 125
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}; {remedy}")
+        self.problem = problem
+        self.remedy = remedy
 
 
 class EngineUnavailable(HiwaterError):
@@ -17,7 +31,7 @@ class EngineUnavailable(HiwaterError):
 
 
 class EngineFailed(HiwaterError):
-    """The native engine is there but could not start, or stopped by itself."""
+    """The native engine is there but could not start."""
 
     slug = "engine-failed"
 
@@ -44,21 +58,25 @@ class NotFound(HiwaterError):
     """The program to run does not exist."""
 
     slug = "not-found"
+    exit_code = 127
 
 
 class NotRunnable(HiwaterError):
     """The program to run exists, but is not something Python can run."""
 
     slug = "not-runnable"
+    exit_code = 126
 
 
 class BadSize(HiwaterError):
     """A size is not written as a number and a unit."""
 
     slug = "bad-size"
+    exit_code = 2
 
 
 class UsageError(HiwaterError):
     """A command line, an environment variable or a setting asks for something hiwater does not know."""
 
     slug = "usage"
+    exit_code = 2

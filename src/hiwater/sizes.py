@@ -20,16 +20,16 @@ def parse_size(text: str) -> int:
     unit = stripped[len(number) :].strip().upper()
     factor = _FACTORS.get(unit)
     if factor is None:
-        raise BadSize(f"{text!r} is not a size, {unit!r} is no unit: {_REMEDY}")
+        raise BadSize(f"{text!r} is not a size, {unit!r} is no unit", _REMEDY)
     try:
         count = int(number) * factor
     except ValueError:
         try:
             count = int(float(number) * factor)
         except (ValueError, OverflowError):
-            raise BadSize(f"{text!r} is not a size: {_REMEDY}") from None
+            raise BadSize(f"{text!r} is not a size", _REMEDY) from None
     if count < 0:
-        raise BadSize(f"{text!r} is below zero: {_REMEDY}")
+        raise BadSize(f"{text!r} is below zero", _REMEDY)
     return count
 
 

@@ -49,7 +49,7 @@ def _main_with_argparse(arguments: list[str]) -> int:
         status: int = parsed.run(parsed)
     except HiwaterError as error:
         say(str(error))
-        return exit_code_of(error)
+        return error.exit_code
     except BrokenPipeError:
         return _end_of_pipe()
     return status
@@ -78,12 +78,6 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
         else:
             subparsers.add_parser(name, help=description)
     return parser
-
-
-def exit_code_of(error: Exception) -> int:
-    """Return the exit code for one of hiwater's own errors: 2 usage, 126 not runnable, 127 not found, 125 anything else."""
-    slug = getattr(error, "slug", "")
-    return {"usage": 2, "bad-size": 2, "not-runnable": 126, "not-found": 127}.get(slug, 125)
 
 
 def _end_of_pipe() -> int:

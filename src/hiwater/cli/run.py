@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 
-from hiwater.cli import exit_code_of, run_arguments, settings
+from hiwater.cli import run_arguments, settings
 from hiwater.cli.talk import say
 from hiwater.engine import destination, launcher, native, target
 from hiwater.engine.recorder import Recorder
@@ -30,7 +30,7 @@ def main(words: Sequence[str]) -> int:
         recording = _Recording(arguments, program)
     except HiwaterError as error:
         say(str(error))
-        return exit_code_of(error)
+        return error.exit_code
     except SyntaxError as error:
         wrong = error
         wrong.__traceback__ = None
@@ -54,16 +54,15 @@ def _run(program: target.Target, recording: _Recording, own_arguments: int) -> i
     except HiwaterError as error:
         recording.abandon()
         say(str(error))
-        return exit_code_of(error)
-    error = launcher.launch(program, main)
-    del main
-    refusal = _refusal(program, error)
+        return error.exit_code
+    ending = launcher.launch(program, main)
+    refusal = _refusal(program, ending)
     if refusal is not None:
         recording.discard()
         say(str(refusal))
-        return exit_code_of(refusal)
-    recording.exit_code = launcher.exit_status(error)
-    return launcher.conclude(error)
+        return refusal.exit_code
+    recording.exit_code = launcher.exit_status(ending)
+    return launcher.conclude(ending)
 
 
 def _refusal(program: target.Target, error: BaseException | None) -> HiwaterError | None:
@@ -73,8 +72,8 @@ def _refusal(program: target.Target, error: BaseException | None) -> HiwaterErro
         return None
     reason = str(cause)
     if reason.startswith("No module named"):
-        return NotFound(f"{reason}: check the name and the folder, or install what holds it")
-    return NotRunnable(f"{program.name!r} cannot be run: {reason}")
+        return NotFound(reason, "check the name and the folder, or install what holds it")
+    return NotRunnable(f"{program.name!r} cannot be run ({reason})", "give it a __main__, or name another program")
 
 
 class _Recording:

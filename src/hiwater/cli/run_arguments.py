@@ -97,7 +97,7 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
         if result.help:
             return result
     if not result.program and result.kind != "command":
-        raise UsageError(f"there is no program to run: name a script, -m MOD or -c CODE ({USAGE})")
+        raise UsageError("there is no program to run", "name a script, -m MOD or -c CODE, as in `hiwater run script.py`")
     _check_format(result)
     return result
 
@@ -105,7 +105,7 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
 def _take_program(result: RunArguments, kind: str, words: list[str]) -> None:
     if not words:
         option = {"module": "-m", "command": "-c"}.get(kind, "--")
-        raise UsageError(f"{option} needs something after it ({USAGE})")
+        raise UsageError(f"{option} needs something after it", "see `hiwater run --help`")
     result.kind = kind
     result.program, *result.arguments = words
 
@@ -114,22 +114,22 @@ def _take_option(result: RunArguments, word: str, rest: list[str]) -> None:
     name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
     if name in _WITH_VALUE:
         if not equals and not rest:
-            raise UsageError(f"{name} needs a value: see `hiwater run --help`")
+            raise UsageError(f"{name} needs a value", "see `hiwater run --help`")
         setattr(result, _WITH_VALUE[name], value if equals else rest.pop(0))
     elif name in _FLAGS and not equals:
         setattr(result, *_FLAGS[name])
     else:
         raise UsageError(
-            f"unknown option {word!r}: see `hiwater run --help`; the program's own options go after its name, "
-            "the interpreter's (-I, -X …) before `-m hiwater`"
+            f"unknown option {word!r}",
+            "see `hiwater run --help`: the program's own options go after its name, python's before `-m hiwater`",
         )
 
 
 def _check_format(result: RunArguments) -> None:
     known = (*SHOWN_FORMATS, *FILE_SUFFIXES)
     if result.format is not None and result.format not in known:
-        raise UsageError(f"unknown format {result.format!r}: choose one of {', '.join(known)}")
+        raise UsageError(f"unknown format {result.format!r}", f"choose one of {', '.join(known)}")
     if result.open and result.format is None:
         result.format = "svg"
     if result.open and result.format in SHOWN_FORMATS:
-        raise UsageError(f"--open needs a report that is a file, and {result.format} is not: leave out one of the two")
+        raise UsageError(f"--open needs a report that is a file, and {result.format} is not", "leave out one of the two")

@@ -27,7 +27,7 @@ class Settings:
         if value is None:
             return default
         if not isinstance(value, str):
-            raise UsageError(f"{name} in {self._file!r} is {value!r}: write it as text, in quotes")
+            raise UsageError(f"{name} in {self._file!r} is {value!r}", "write it as text, in quotes")
         return value
 
     def flag(self, name: str, default: bool) -> bool:
@@ -39,7 +39,7 @@ class Settings:
             return value
         word = str(value).lower()
         if word not in _TRUE | _FALSE:
-            raise UsageError(f"the setting {name} is {value!r}: write 1 or 0 in the environment, true or false in the file")
+            raise UsageError(f"the setting {name} is {value!r}", "write 1 or 0 in the environment, true or false in the file")
         return word in _TRUE
 
     def _find(self, name: str) -> object:
@@ -76,5 +76,5 @@ def _parse_project(file: str, content: bytes) -> dict[str, object]:
     try:
         table: dict[str, object] = tomllib.loads(content.decode())["tool"]["hiwater"]
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"[tool.hiwater] in {file!r} cannot be read ({error}): correct the file") from error
+        raise UsageError(f"[tool.hiwater] in {file!r} cannot be read ({error})", "correct the file") from error
     return table

@@ -42,7 +42,7 @@ def expand(pattern: str) -> str:
         elif code == "%":
             pieces.append("%")
         else:
-            raise CaptureUnwritable(f"%{code} means nothing in {pattern!r}: use %p (pid), %h (host), %r (rank) or %%")
+            raise CaptureUnwritable(f"%{code} means nothing in {pattern!r}", "use %p (pid), %h (host), %r (rank) or %%")
     return "".join(pieces)
 
 
@@ -51,7 +51,7 @@ def absolute(path: str) -> str:
     try:
         return os.path.abspath(path)
     except OSError as error:
-        raise CaptureUnwritable(f"{path!r}: the current folder is gone: give -o a path that starts at /") from error
+        raise CaptureUnwritable(f"{path!r}: the current folder is gone", "give -o a path that starts at /") from error
 
 
 def check(path: str) -> None:
@@ -61,19 +61,19 @@ def check(path: str) -> None:
     """
     folder = os.path.dirname(path) or os.curdir
     if not os.path.isdir(folder):
-        raise CaptureUnwritable(f"{path!r}: there is no folder {folder!r}: make it, or choose another file with -o")
+        raise CaptureUnwritable(f"{path!r}: there is no folder {folder!r}", "make it, or choose another file with -o")
     if not os.path.lexists(path):
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise CaptureUnwritable(f"{path!r}: the folder {folder!r} is not writable: choose another file with -o")
+            raise CaptureUnwritable(f"{path!r}: the folder {folder!r} is not writable", "choose another file with -o")
         return
     if not os.path.isfile(path):
-        raise CaptureUnwritable(f"{path!r} is not a file: choose another one with -o")
+        raise CaptureUnwritable(f"{path!r} is not a file", "choose another one with -o")
     if not os.access(path, os.R_OK | os.W_OK):
-        raise CaptureUnwritable(f"{path!r} is there and not writable: choose another file with -o")
+        raise CaptureUnwritable(f"{path!r} is there and not writable", "choose another file with -o")
     with open(path, "rb") as file:
         head = file.read(len(MAGIC))
     if head and head != MAGIC:
-        raise CaptureUnwritable(f"{path!r} is there and is no capture: move it away, or choose another file with -o")
+        raise CaptureUnwritable(f"{path!r} is there and is no capture", "move it away, or choose another file with -o")
 
 
 def explain(path: str, error: OSError) -> CaptureUnwritable:
@@ -83,7 +83,7 @@ def explain(path: str, error: OSError) -> CaptureUnwritable:
         remedy = "make room there, or choose a file on another disk with -o"
     else:
         remedy = "choose another file with -o"
-    return CaptureUnwritable(f"{path!r} cannot be written ({reason}): {remedy}")
+    return CaptureUnwritable(f"{path!r} cannot be written ({reason})", remedy)
 
 
 def _rank() -> str:

@@ -23,6 +23,10 @@ def process_facts(argv: Sequence[str] | None) -> dict[str, str]:
         "platform": f"{system.sysname} {system.release} {system.machine}",
         "host": system.nodename,
     }
+    try:
+        facts["cwd"] = os.getcwd()
+    except OSError:
+        facts["cwd"] = ""  # it was removed
     if argv is not None:
         facts["argv"] = _json_list(argv)
     return facts

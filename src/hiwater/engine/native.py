@@ -17,16 +17,16 @@ def load() -> ModuleType:
     try:
         from hiwater import _core
     except ImportError as error:
-        raise EngineUnavailable(_explain(error)) from error
+        raise EngineUnavailable(*_explain(error)) from error
     return _core
 
 
-def _explain(error: ImportError) -> str:
+def _explain(error: ImportError) -> tuple[str, str]:
     # `from package import missing` is a plain ImportError; only a file that exists and fails to load carries a path of its own.
     missing = isinstance(error, ModuleNotFoundError) or "cannot import name" in str(error)
     if missing:
         return (
-            "this hiwater was built without its engine, so it cannot record: "
-            "install it on Linux x86-64 with glibc, where the engine is built"
+            "this hiwater was built without its engine, so it cannot record",
+            "install it on Linux x86-64 with glibc, where the engine is built",
         )
-    return f"the engine cannot be loaded ({error}): reinstall hiwater for this interpreter, then see `hiwater doctor`"
+    return f"the engine cannot be loaded ({error})", "reinstall hiwater for this interpreter"

@@ -68,7 +68,7 @@ class Recorder:
         core = native.load()
         if core.is_recording():
             raise AlreadyRecording(
-                f"this process is being recorded into {core.summary()['path']!r} already: stop that recording first"
+                f"this process is being recorded into {core.summary()['path']!r} already", "stop that recording first"
             )
         destination.check(self._path)
 
@@ -93,7 +93,7 @@ class Recorder:
             raise destination.explain(self._path, error) from error
         except core.EngineFault as error:
             self._owner = 0
-            raise EngineFailed(f"{error}: `hiwater doctor` says what works here") from error
+            raise EngineFailed(str(error), "`hiwater doctor` says what works here") from error
 
     def stop(self, exit_code: int | None = None) -> None:
         """Stop recording and close the capture; does nothing when not recording.
@@ -111,7 +111,7 @@ class Recorder:
         Raises NotRecording before the start and after the stop, CaptureUnwritable when the file cannot be made.
         """
         if not self.recording:
-            raise NotRecording("there is nothing to take a snapshot of: call start(), or use `with hiwater.record(...)`")
+            raise NotRecording("there is nothing to take a snapshot of", "call start(), or use `with hiwater.record(...)`")
         target = self._next_snapshot() if path is None else destination.absolute(destination.expand(os.fspath(path)))
         destination.check(target)
         try:
@@ -127,7 +127,7 @@ class Recorder:
         """
         summary: Summary = native.load().summary()
         if summary.get("path") != self._path:
-            raise NotRecording(f"nothing is known of a recording into {self._path!r}: ask before the next one starts")
+            raise NotRecording(f"nothing is known of a recording into {self._path!r}", "ask before the next one starts")
         return summary
 
     def __enter__(self) -> Self:

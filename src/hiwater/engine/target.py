@@ -50,7 +50,7 @@ def script(path: str, arguments: Sequence[str]) -> Target:
     if path == "-":
         return standard_input(arguments)
     if not os.path.lexists(path):
-        raise NotFound(f"there is no file {path!r}: check the name, or use -m for a module")
+        raise NotFound(f"there is no file {path!r}", "check the name, or use -m for a module")
     absolute = path if os.path.isabs(path) else os.path.join(_current_folder() or "", path)
     if _is_importable_from(absolute):
         return _container(path, absolute, arguments)
@@ -120,7 +120,7 @@ def standard_input(arguments: Sequence[str]) -> Target:
     Raises NotRunnable on a terminal, where the interpreter would start a session; SyntaxError as compiling the program does.
     """
     if sys.stdin is None or sys.stdin.isatty():
-        raise NotRunnable("standard input is a terminal, not a program: pipe one in, or name a script")
+        raise NotRunnable("standard input is a terminal, not a program", "pipe one in, or name a script")
     code = _compile("<stdin>", sys.stdin.buffer.read())
 
     def entry(main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
@@ -175,18 +175,18 @@ def _read(path: str) -> bytes:
         with open_code(os.path.abspath(path)) as file:
             return file.read()
     except OSError as error:
-        raise NotRunnable(f"{path!r} cannot be read ({error.strerror}): check its permissions") from error
+        raise NotRunnable(f"{path!r} cannot be read ({error.strerror})", "check its permissions") from error
 
 
 def _compile(path: str, source: bytes) -> CodeType:
     if b"\0" in source:
-        raise NotRunnable(f"{path!r} is not Python source, it has null bytes: hiwater runs Python programs only")
+        raise NotRunnable(f"{path!r} is not Python source, it has null bytes", "hiwater runs Python programs only")
     try:
         return compile(source, path, "exec", dont_inherit=True)
     except SyntaxError as error:
         # The interpreter reads a file line by line and words this its own way; to us it is a file that is not source.
         if "'utf-8' codec can't decode" in str(error.msg):
-            raise NotRunnable(f"{path!r} is not Python source in UTF-8: declare its encoding in the first line") from None
+            raise NotRunnable(f"{path!r} is not Python source in UTF-8", "declare its encoding in the first line") from None
         raise
 
 
@@ -202,13 +202,13 @@ def _unmarshal(path: str, data: bytes) -> CodeType:
 
     header = 16  # magic, flags, and the source's time and size or its hash
     if data[: len(MAGIC_NUMBER)] != MAGIC_NUMBER:
-        raise NotRunnable(f"{path!r} was compiled by another version of Python: run the source, or compile it again")
+        raise NotRunnable(f"{path!r} was compiled by another version of Python", "run the source, or compile it again")
     try:
         code = marshal.loads(data[header:])
     except (EOFError, TypeError, ValueError) as error:
-        raise NotRunnable(f"{path!r} is not complete ({error}): compile it again") from error
+        raise NotRunnable(f"{path!r} is not complete ({error})", "compile it again") from error
     if not hasattr(code, "co_code"):
-        raise NotRunnable(f"{path!r} holds no code: compile it again")
+        raise NotRunnable(f"{path!r} holds no code", "compile it again")
     compiled: CodeType = code
     return compiled
 
