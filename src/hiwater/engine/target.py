@@ -59,7 +59,8 @@ def script(path: str, arguments: Sequence[str]) -> Target:
     code = _unmarshal(path, source) if compiled else _compile(absolute, source)
 
     def entry(main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
-        from importlib.machinery import SourceFileLoader, SourcelessFileLoader
+        # From where importlib.machinery has them: a program finds no module loaded that python had not.
+        from _frozen_importlib_external import SourceFileLoader, SourcelessFileLoader
 
         loader = SourcelessFileLoader if compiled else SourceFileLoader
         main.__dict__.update(__file__=absolute, __cached__=None, __loader__=loader("__main__", absolute))
@@ -191,14 +192,14 @@ def _compile(path: str, source: bytes) -> CodeType:
 
 
 def _is_bytecode(path: str, head: bytes) -> bool:
-    from importlib.util import MAGIC_NUMBER
+    from _frozen_importlib_external import MAGIC_NUMBER
 
     return path.endswith(".pyc") or head[: len(MAGIC_NUMBER)] == MAGIC_NUMBER
 
 
 def _unmarshal(path: str, data: bytes) -> CodeType:
     import marshal
-    from importlib.util import MAGIC_NUMBER
+    from _frozen_importlib_external import MAGIC_NUMBER
 
     header = 16  # magic, flags, and the source's time and size or its hash
     if data[: len(MAGIC_NUMBER)] != MAGIC_NUMBER:
