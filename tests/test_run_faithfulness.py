@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import zipapp
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -83,13 +84,19 @@ class Pair:
             stdin=subprocess.PIPE if feed is not None else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            start_new_session=True,
             env={**os.environ, "PYTHONHASHSEED": "0", **(environment or {})},
         )
         if interrupt is not None:
             assert process.stdout is not None
-            first = process.stdout.readline()  # the program says when it is ready
+            first = process.stdout.readline()  # the program says that it is ready …
+            time.sleep(0.2)  # … and goes to sleep: where the signal finds it is in the traceback
             process.send_signal(interrupt)
-        out, err = process.communicate(feed, timeout=60)
+        try:
+            out, err = process.communicate(feed, timeout=60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # its workers, too
+            raise
         if interrupt is not None:
             out = first + out
         return subprocess.CompletedProcess(words, process.returncode, out, err)
@@ -226,14 +233,14 @@ ENDINGS = {
     "thread alive": "import threading, time\ndef work(): time.sleep(0.2); print('worked')\nthreading.Thread(target=work).start()",
     "daemon thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start(); print('end')",
     "exception in a thread": "import threading\nthreading.Thread(target=lambda: 1 / 0, name='T').start()",
-    "main thread": "import threading; print(threading.current_thread(), threading.main_thread() is threading.current_thread())",
+    "main thread": "import threading; print(threading.main_thread() is threading.current_thread(), threading.enumerate()[1:])",
     "no main module": "import sys; del sys.modules['__main__']; print('alone')",
     "fork": (
         "import os\nprint('before', flush=True)\npid = os.fork()\n"
         "if pid: print(os.waitpid(pid, 0)[1])\nelse: raise SystemExit(5)"
     ),
     "module names": "import sys; print('hiwater' in dir(), [n for n in dir(sys.modules['__main__'])])",
-    "stack": "import sys, traceback; traceback.print_stack(limit=-1); print(sys._getframe().f_code.co_name)",
+    "own frame": "import sys; print(sys._getframe().f_code.co_name, sys._getframe().f_globals is globals())",
 }
 
 
@@ -291,9 +298,9 @@ PICKLING = """
 def test_classes_of_main_travel_to_other_processes(pair: Pair, method: str) -> None:
     pair.write("points.py", PICKLING)
     pair.write("package/__init__.py", "")
-    pair.write("package/__main__.py", PICKLING)
+    pair.write("package/points.py", PICKLING)
     assert b"[0, 2, 4, 6]" in pair.same("points.py", method).stdout
-    assert b"[0, 2, 4, 6]" in pair.same("-m", "package", method).stdout
+    assert b"[0, 2, 4, 6]" in pair.same("-m", "package.points", method).stdout
 
 
 def test_a_program_that_its_folder_shadows_nothing_of_ours(pair: Pair) -> None:

@@ -71,7 +71,7 @@ def _refusal(program: target.Target, error: BaseException | None) -> HiwaterErro
     if type(cause).__module__ != "runpy" or type(cause).__name__ != "_Error":
         return None
     reason = str(cause)
-    if reason.startswith("No module named"):
+    if reason.startswith("No module named") and "is a package" not in reason:
         return NotFound(reason, "check the name and the folder, or install what holds it")
     return NotRunnable(f"{program.name!r} cannot be run ({reason})", "give it a __main__, or name another program")
 
