@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType

@@ -96,7 +96,9 @@ def test_the_environment_is_never_stored(tmp_path: Path) -> None:
 def test_an_engine_that_cannot_work_leaves_the_program_alone(tmp_path: Path) -> None:
     done = hiwater(tmp_path, "run", "-o", "a.hiw", "-c", "print('ran'); raise SystemExit(4)", mode="fault")
     assert (done.returncode, done.stdout) == (4, "ran\n")
-    assert done.stderr.startswith("hiwater: warning: the program runs without being recorded: this loader is not glibc's")
+    assert done.stderr.startswith(
+        "hiwater: warning: the program runs without being recorded: this loader is not glibc's"
+    )
     assert done.stderr.count("\n") == 1
 
 
@@ -196,10 +198,14 @@ def test_help_goes_to_stdout_with_examples(tmp_path: Path) -> None:
 
 def test_colour_only_where_it_is_wanted(tmp_path: Path) -> None:
     assert "\x1b[" in hiwater(tmp_path, "run", "-c", "pass", environment={"FORCE_COLOR": "1"}).stderr
-    assert "\x1b[" not in hiwater(tmp_path, "run", "-c", "pass", environment={"FORCE_COLOR": "1", "NO_COLOR": "1"}).stderr
+    assert (
+        "\x1b[" not in hiwater(tmp_path, "run", "-c", "pass", environment={"FORCE_COLOR": "1", "NO_COLOR": "1"}).stderr
+    )
 
 
-def parse(*words: str, environment: dict[str, str] | None = None, folder: str | None = None) -> run_arguments.RunArguments:
+def parse(
+    *words: str, environment: dict[str, str] | None = None, folder: str | None = None
+) -> run_arguments.RunArguments:
     return run_arguments.parse(words, Settings(environment or {}, folder))
 
 
@@ -223,11 +229,13 @@ def test_the_command_line_comes_before_the_environment_and_the_file(tmp_path: Pa
     assert parse("a.py", folder=folder).argv is False
     assert parse("a.py", folder=folder, environment={"HIWATER_OUTPUT": "env.hiw"}).output == "env.hiw"
     assert parse("a.py", folder=folder, environment={"HIWATER_ARGV": "1"}).argv is True
-    assert parse("-o", "line.hiw", "a.py", folder=folder, environment={"HIWATER_OUTPUT": "env.hiw"}).output == "line.hiw"
+    assert (
+        parse("-o", "line.hiw", "a.py", folder=folder, environment={"HIWATER_OUTPUT": "env.hiw"}).output == "line.hiw"
+    )
 
 
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="HIWATER_QUIET|quiet"):
+    with pytest.raises(UsageError, match="quiet"):
         parse("a.py", environment={"HIWATER_QUIET": "perhaps"})
     (tmp_path / "pyproject.toml").write_text("[tool.hiwater]\noutput = 3\n")
     with pytest.raises(UsageError, match="output"):

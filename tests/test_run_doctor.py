@@ -33,7 +33,9 @@ def test_without_the_engine_one_line_says_so() -> None:
     done = doctor()
     assert done.returncode == 1
     assert done.stdout.startswith("no engine")
-    run = subprocess.run([sys.executable, "-m", "hiwater", "run", "-c", "print(1)"], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-m", "hiwater", "run", "-c", "print(1)"], capture_output=True, text=True, check=False
+    )
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (125, "", 1)
 
 

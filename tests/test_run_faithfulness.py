@@ -34,7 +34,9 @@ def through_hiwater(words: Words) -> list[str]:
 
 
 @pytest.fixture(params=["launcher", "hiwater"])
-def wrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> object:
+def wrap(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> object:
     if request.param == "launcher":
         return through_the_launcher
     pytest.importorskip("hiwater._core", reason="built without the engine")
@@ -250,7 +252,9 @@ def test_a_script_ends_as_under_python(pair: Pair, name: str) -> None:
     pair.same("program.py")
 
 
-@pytest.mark.parametrize("name", ["exit 3", "exit text", "exception", "KeyboardInterrupt", "recursion", "syntax error", "fork"])
+@pytest.mark.parametrize(
+    "name", ["exit 3", "exit text", "exception", "KeyboardInterrupt", "recursion", "syntax error", "fork"]
+)
 @pytest.mark.parametrize("form", ["module", "command"])
 def test_a_module_and_a_command_end_as_under_python(pair: Pair, name: str, form: str) -> None:
     pair.write("program.py", ENDINGS[name] + "\n")

@@ -23,13 +23,23 @@ def engine() -> None:
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("64KiB", 65536), ("1MB", 10**6), ("500_000", 500_000), ("1.5 GiB", 3 * 2**29), ("0", 0), ("2tib", 2**41), (" 7 b ", 7)],
+    [
+        ("64KiB", 65536),
+        ("1MB", 10**6),
+        ("500_000", 500_000),
+        ("1.5 GiB", 3 * 2**29),
+        ("0", 0),
+        ("2tib", 2**41),
+        (" 7 b ", 7),
+    ],
 )
 def test_sizes_are_read_as_people_write_them(text: str, count: int) -> None:
     assert parse_size(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "KiB", "12 parsecs", "1..5MB", "-1", "nan", "inf KB", "1e999", "64 K i B", "0x10"])
+@pytest.mark.parametrize(
+    "text", ["", "KiB", "12 parsecs", "1..5MB", "-1", "nan", "inf KB", "1e999", "64 K i B", "0x10"]
+)
 def test_what_is_no_size_is_refused_with_a_remedy(text: str) -> None:
     with pytest.raises(BadSize, match="64KiB"):
         parse_size(text)
@@ -42,7 +52,14 @@ def test_a_size_reads_back_within_its_digits(count: int) -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (65536, "64.0 KiB"), (-2048, "-2.00 KiB"), (2**20 - 1, "1.00 MiB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (65536, "64.0 KiB"),
+        (-2048, "-2.00 KiB"),
+        (2**20 - 1, "1.00 MiB"),
+    ],
 )
 def test_sizes_are_written_in_three_digits(count: int, text: str) -> None:
     assert format_size(count) == text

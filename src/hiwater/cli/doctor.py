@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from hiwater.errors import EngineUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
 _SELF_TEST_SECONDS = 30
@@ -82,7 +82,9 @@ def _self_test() -> Finding:
             return Finding("recording", False, f"the self-test did not end: {error}")
         said = done.stderr.decode(errors="replace").strip().replace("\n", "; ")
         if done.returncode != 0 or said:
-            return Finding("recording", False, f"the self-test ended with {done.returncode}: {said or 'it said nothing'}")
+            return Finding(
+                "recording", False, f"the self-test ended with {done.returncode}: {said or 'it said nothing'}"
+            )
         size = os.path.getsize(capture)
     return Finding("recording", True, f"the self-test started, recorded, stopped and wrote {size:,} bytes")
 

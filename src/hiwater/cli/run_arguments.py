@@ -62,7 +62,7 @@ _FLAGS = {
 class RunArguments:
     """What to run and how. `kind` is "script", "module" or "command"; `program` is its path, name or code."""
 
-    __slots__ = ("argv", "arguments", "format", "help", "kind", "open", "output", "program", "quiet", "verbose")
+    __slots__ = ("arguments", "argv", "format", "help", "kind", "open", "output", "program", "quiet", "verbose")
 
     def __init__(self, settings: Settings) -> None:
         self.kind = "script"
@@ -97,7 +97,9 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
         if result.help:
             return result
     if not result.program and result.kind != "command":
-        raise UsageError("there is no program to run", "name a script, -m MOD or -c CODE, as in `hiwater run script.py`")
+        raise UsageError(
+            "there is no program to run", "name a script, -m MOD or -c CODE, as in `hiwater run script.py`"
+        )
     _check_format(result)
     return result
 
@@ -132,4 +134,6 @@ def _check_format(result: RunArguments) -> None:
     if result.open and result.format is None:
         result.format = "svg"
     if result.open and result.format in SHOWN_FORMATS:
-        raise UsageError(f"--open needs a report that is a file, and {result.format} is not", "leave out one of the two")
+        raise UsageError(
+            f"--open needs a report that is a file, and {result.format} is not", "leave out one of the two"
+        )

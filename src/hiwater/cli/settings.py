@@ -39,12 +39,14 @@ class Settings:
             return value
         word = str(value).lower()
         if word not in _TRUE | _FALSE:
-            raise UsageError(f"the setting {name} is {value!r}", "write 1 or 0 in the environment, true or false in the file")
+            raise UsageError(
+                f"the setting {name} is {value!r}", "write 1 or 0 in the environment, true or false in the file"
+            )
         return word in _TRUE
 
     def _find(self, name: str) -> object:
         from_environment = self._environment.get(_ENVIRONMENT_PREFIX + name.upper())
-        return from_environment if from_environment else self._table.get(name)
+        return from_environment or self._table.get(name)
 
 
 def here() -> Settings:

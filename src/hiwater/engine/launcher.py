@@ -97,7 +97,9 @@ def _interpreter_arguments(own_arguments: int) -> list[str]:
 
 
 def _new_main() -> ModuleType:
-    from _frozen_importlib import BuiltinImporter  # importlib.machinery has it, too, and would be one more import to see
+    from _frozen_importlib import (
+        BuiltinImporter,
+    )  # importlib.machinery has it, too, and would be one more import to see
 
     main = type(sys)("__main__")
     names = main.__dict__

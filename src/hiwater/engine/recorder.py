@@ -86,7 +86,11 @@ class Recorder:
             # Last, so that nothing of what it took to get here is in the recording.
             self._owner = os.getpid()
             core.start(
-                self._path, facts=known, internal_prefix=prefix, library_prefixes=libraries, sample_bytes=self._sample_bytes
+                self._path,
+                facts=known,
+                internal_prefix=prefix,
+                library_prefixes=libraries,
+                sample_bytes=self._sample_bytes,
             )
         except OSError as error:
             self._owner = 0
@@ -111,7 +115,9 @@ class Recorder:
         Raises NotRecording before the start and after the stop, CaptureUnwritable when the file cannot be made.
         """
         if not self.recording:
-            raise NotRecording("there is nothing to take a snapshot of", "call start(), or use `with hiwater.record(...)`")
+            raise NotRecording(
+                "there is nothing to take a snapshot of", "call start(), or use `with hiwater.record(...)`"
+            )
         target = self._next_snapshot() if path is None else destination.absolute(destination.expand(os.fspath(path)))
         destination.check(target)
         try:

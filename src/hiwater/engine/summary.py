@@ -13,12 +13,8 @@ if TYPE_CHECKING:
 
 def summary_lines(summary: Summary, shown_path: str) -> list[str]:
     """Return the lines: the two peaks, the line that held most at the peak, the capture; more only if something went wrong."""
-    resident = "exact" if summary["resident_exact"] else f"± {format_size(summary['resident_error_bytes'])}"
-    # A recording that dropped events knows its peak no better than that.
-    allocated = "at least" if summary["lost_events"] else "exact"
     lines = [
-        f"peak {format_size(summary['peak_bytes'])} allocated ({allocated}, {summary['peak_blocks']:,} blocks), "
-        f"{format_size(summary['resident_peak_bytes'])} resident ({resident})",
+        _peaks(summary),
         _top_line(summary),
         f"capture {shown_path}: read it with `hiwater report {shown_path}`",
     ]
@@ -27,6 +23,16 @@ def summary_lines(summary: Summary, shown_path: str) -> list[str]:
     if summary["lost_events"]:
         lines.append(f"{summary['lost_events']:,} events were lost: figures are too low by what they held")
     return lines
+
+
+def _peaks(summary: Summary) -> str:
+    resident = "exact" if summary["resident_exact"] else f"± {format_size(summary['resident_error_bytes'])}"
+    # A recording that dropped events knows its peak no better than that.
+    allocated = "at least" if summary["lost_events"] else "exact"
+    return (
+        f"peak {format_size(summary['peak_bytes'])} allocated ({allocated}, {summary['peak_blocks']:,} blocks), "
+        f"{format_size(summary['resident_peak_bytes'])} resident ({resident})"
+    )
 
 
 def shown_path(path: str) -> str:

@@ -80,7 +80,7 @@ def module(name: str, arguments: Sequence[str]) -> Target:
     """Return the target for `python -m name arguments…`. The module is looked for when it runs, as the interpreter does."""
     import runpy  # the interpreter's own way for -m: its frames are in the traceback there, too
 
-    def entry(main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
+    def entry(_main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
         return runpy._run_module_as_main, (name,)  # type: ignore[attr-defined]  # private, and what `python -m` calls
 
     return Target(
@@ -141,7 +141,7 @@ def standard_input(arguments: Sequence[str]) -> Target:
 def _container(path: str, absolute: str, arguments: Sequence[str]) -> Target:
     import runpy
 
-    def entry(main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
+    def entry(_main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
         return runpy._run_module_as_main, ("__main__", False)  # type: ignore[attr-defined]  # as for -m, above
 
     return Target(
@@ -187,7 +187,9 @@ def _compile(path: str, source: bytes) -> CodeType:
     except SyntaxError as error:
         # The interpreter reads a file line by line and words this its own way; to us it is a file that is not source.
         if "'utf-8' codec can't decode" in str(error.msg):
-            raise NotRunnable(f"{path!r} is not Python source in UTF-8", "declare its encoding in the first line") from None
+            raise NotRunnable(
+                f"{path!r} is not Python source in UTF-8", "declare its encoding in the first line"
+            ) from None
         raise
 
 
@@ -205,7 +207,7 @@ def _unmarshal(path: str, data: bytes) -> CodeType:
     if data[: len(MAGIC_NUMBER)] != MAGIC_NUMBER:
         raise NotRunnable(f"{path!r} was compiled by another version of Python", "run the source, or compile it again")
     try:
-        code = marshal.loads(data[header:])
+        code = marshal.loads(data[header:])  # noqa: S302 - a program that is to be run is trusted as far as that goes
     except (EOFError, TypeError, ValueError) as error:
         raise NotRunnable(f"{path!r} is not complete ({error})", "compile it again") from error
     if not hasattr(code, "co_code"):
