@@ -245,6 +245,11 @@ def test_settings_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         parse("a.py", folder=str(tmp_path))
 
 
+def test_a_project_that_only_mentions_the_table_has_no_settings(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n# [tool.hiwater] is for later\n")
+    assert parse("a.py", folder=str(tmp_path)).output is None
+
+
 def test_patterns_of_capture_names(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in destination._RANK_VARIABLES:
         monkeypatch.delenv(variable, raising=False)

@@ -76,7 +76,9 @@ def _parse_project(file: str, content: bytes) -> dict[str, object]:
     import tomllib
 
     try:
-        table: dict[str, object] = tomllib.loads(content.decode())["tool"]["hiwater"]
-    except (ValueError, KeyError, TypeError) as error:
+        table = tomllib.loads(content.decode()).get("tool", {}).get("hiwater", {})
+    except ValueError as error:
         raise UsageError(f"[tool.hiwater] in {file!r} cannot be read ({error})", "correct the file") from error
+    if not isinstance(table, dict):
+        raise UsageError(f"tool.hiwater in {file!r} is no table", "write [tool.hiwater] and a line for each setting")
     return table

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from hiwater.engine.target import Target
 
+_COUNTS_CALLS_OF_EXEC = sys.version_info < (3, 12)  # beside frames, against the recursion limit
 _STATUS_OF_AN_INTERRUPT = 130  # 128 + SIGINT
 
 
@@ -42,8 +43,7 @@ def launch(target: Target, main: ModuleType) -> BaseException | None:
     del main  # the interpreter keeps none: the module must die when the program takes it out of sys.modules
     sys.audit(*target.audit)
     # Room for our own frames: a program that just fits the limit must fit it here, too.
-    ours = _depth() + (entry is exec and sys.version_info < (3, 12))  # 3.11 counts a call from C as well
-    sys.setrecursionlimit(sys.getrecursionlimit() + ours)
+    sys.setrecursionlimit(sys.getrecursionlimit() + _depth() + (entry is exec and _COUNTS_CALLS_OF_EXEC))
     try:
         _hiwater_launch_(entry, arguments)
     except BaseException as error:  # noqa: BLE001 - whatever ends the program is for `conclude` to deal with
@@ -65,7 +65,8 @@ def exit_status(error: BaseException | None) -> int:
         if error.code is None:
             return 0
         return error.code & 0xFF if isinstance(error.code, int) else 1
-    return _STATUS_OF_AN_INTERRUPT if type(error) is KeyboardInterrupt else 1
+    return _COUNTS_CALLS_OF_EXEC = sys.version_info < (3, 12)  # beside frames, against the recursion limit
+_STATUS_OF_AN_INTERRUPT if type(error) is KeyboardInterrupt else 1
 
 
 def conclude(error: BaseException | None) -> int:
@@ -116,6 +117,8 @@ def _depth() -> int:
     depth = 0
     while frame is not None:
         depth += 1
+        entered_by_exec = frame.f_code.co_name == "<module>" and frame.f_back is not None  # as runpy enters `-m hiwater`
+        depth += entered_by_exec and _COUNTS_CALLS_OF_EXEC
         frame = frame.f_back
     return depth
 
