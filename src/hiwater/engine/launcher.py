@@ -65,8 +65,7 @@ def exit_status(error: BaseException | None) -> int:
         if error.code is None:
             return 0
         return error.code & 0xFF if isinstance(error.code, int) else 1
-    return _COUNTS_CALLS_OF_EXEC = sys.version_info < (3, 12)  # beside frames, against the recursion limit
-_STATUS_OF_AN_INTERRUPT if type(error) is KeyboardInterrupt else 1
+    return _STATUS_OF_AN_INTERRUPT if type(error) is KeyboardInterrupt else 1
 
 
 def conclude(error: BaseException | None) -> int:
