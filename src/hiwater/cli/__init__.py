@@ -81,8 +81,8 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
 
 
 def _end_of_pipe() -> int:
-    # The reader has gone (`hiwater report … | head`): that is no fault. Keep the interpreter's last flush from failing, too.
+    """Whoever read our output has read enough (`… | head`): keep the interpreter's last flush from failing, too."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+    return 128 + 13  # as if by SIGPIPE, which Python ignores
