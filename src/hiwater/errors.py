@@ -80,3 +80,60 @@ class UsageError(HiwaterError):
 
     slug = "usage"
     exit_code = 2
+
+
+class CaptureError(HiwaterError):
+    """A capture that cannot be read."""
+
+    slug = "capture"
+    exit_code = 2
+
+
+class MissingCapture(CaptureError):
+    """There is no such file, or it may not be read."""
+
+    slug = "missing-capture"
+
+
+class ForeignFile(CaptureError):
+    """The file is something else, not a capture of hiwater's."""
+
+    slug = "foreign-file"
+
+
+class NewerCapture(CaptureError):
+    """The capture was written by a newer hiwater than this one."""
+
+    slug = "newer-capture"
+
+
+class CutCapture(CaptureError):
+    """The file ends before the records its header tells of."""
+
+    slug = "cut-capture"
+
+
+class CorruptCapture(CaptureError):
+    """The capture contradicts itself."""
+
+    slug = "corrupt-capture"
+
+
+class MomentOutOfRange(HiwaterError):
+    """A moment or a window that the recording does not hold."""
+
+    slug = "moment-out-of-range"
+    exit_code = 2
+
+
+class BadRequest(HiwaterError):
+    """Options that cannot be used together."""
+
+    slug = "bad-request"
+    exit_code = 2
+
+
+class OutputFailed(HiwaterError):
+    """What was asked for could not be written."""
+
+    slug = "output-failed"

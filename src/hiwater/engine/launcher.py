@@ -116,7 +116,9 @@ def _depth() -> int:
     depth = 0
     while frame is not None:
         depth += 1
-        entered_by_exec = frame.f_code.co_name == "<module>" and frame.f_back is not None  # as runpy enters `-m hiwater`
+        entered_by_exec = (
+            frame.f_code.co_name == "<module>" and frame.f_back is not None
+        )  # as runpy enters `-m hiwater`
         depth += entered_by_exec and _COUNTS_CALLS_OF_EXEC
         frame = frame.f_back
     return depth
