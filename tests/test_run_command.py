@@ -203,6 +203,54 @@ def test_colour_only_where_it_is_wanted(tmp_path: Path) -> None:
     )
 
 
+@pytest.fixture
+def engine() -> None:
+    pytest.importorskip("hiwater._core", reason="built without the engine")
+
+
+def really(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run with the engine that is installed."""
+    command = [sys.executable, "-m", "hiwater", "run", "-o", "a.hiw", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_report_can_be_had_at_once(engine: None, tmp_path: Path) -> None:
+    done = really(tmp_path, "--format", "text", "-c", "held = bytearray(50_000_000); print('out')")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("out\n")
+    assert "47.7 MiB" in done.stdout
+    for name in ("json", "collapsed", "svg"):
+        done = really(tmp_path, "--format", name, "-c", "held = bytearray(50_000_000); raise SystemExit(3)")
+        assert (done.returncode, done.stdout) == (3, "")
+        assert (tmp_path / f"a.{name}").stat().st_size > 100
+
+
+def test_a_report_at_once_does_not_meet_what_the_program_left(engine: None, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    for name in ("json", "numpy"):
+        (tmp_path / "here" / f"{name}.py").write_text("raise RuntimeError('imported by hiwater')")
+    program = "import sys, io; sys.stdout = io.StringIO(); held = bytearray(50_000_000)"
+    (tmp_path / "here" / "program.py").write_text(program)
+    done = really(tmp_path, "--format", "text", "here/program.py")
+    assert "warning" not in done.stderr
+    assert "47.7 MiB" in done.stdout
+
+
+def test_what_a_recording_finds_is_the_programs_own(engine: None, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("def hold():\n    return bytearray(50_000_000)\nheld = hold()\n")
+    lines = really(tmp_path, "program.py").stderr.splitlines()
+    assert lines[0].startswith(("hiwater: peak 47.", "hiwater: peak 48."))
+    assert lines[1] == f"hiwater: most at the peak: 47.7 MiB at {tmp_path / 'program.py'}:2 in hold"
+
+
+def test_a_recording_does_not_touch_what_the_program_did_not(engine: None, tmp_path: Path) -> None:
+    source = "import mmap; held = mmap.mmap(-1, 300 * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)"
+    first = really(tmp_path, "-c", source).stderr.splitlines()[0]
+    resident = float(first.rpartition("blocks), ")[2].split()[0])
+    assert "300 MiB allocated" in first
+    assert resident < 60, first
+
+
 def parse(
     *words: str, environment: dict[str, str] | None = None, folder: str | None = None
 ) -> run_arguments.RunArguments:

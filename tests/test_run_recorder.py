@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -74,7 +75,10 @@ def test_the_version_is_the_projects() -> None:
 
 def test_importing_is_cheap_and_loads_nothing_else() -> None:
     program = "import sys; before = set(sys.modules); import hiwater; print(sorted(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    # Without site: an editable installation has an import hook of its own, which loads much.
+    environment = {**os.environ, "PYTHONPATH": str(Path(hiwater.__file__).parents[1])}
+    words = [sys.executable, "-S", "-c", program]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     assert set(done.stdout.strip("[]\n").replace("'", "").split(", ")) <= {"hiwater", "__future__"}
 
 

@@ -83,6 +83,7 @@ class _Recording:
         self.exit_code: int | None = None
         self._arguments = arguments
         self._argv = program.argv if arguments.argv else None
+        self._path_head = program.path_head
         self._recorder = Recorder(arguments.output or destination.default_pattern(program.name))
         self._recorder.check()
         self._begun = False
@@ -129,7 +130,14 @@ class _Recording:
             for line in summary_lines(self._recorder.summary(), shown):
                 say(line)
         if self._arguments.format is not None:
+            self._leave_the_program()
             self._report(self._arguments.format, shown)
+
+    def _leave_the_program(self) -> None:
+        """Put the streams and the search path back as they were: the program's own would get into a report's way."""
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+        if self._path_head in sys.path:
+            sys.path.remove(self._path_head)
 
     def _report(self, chosen: str, capture: str) -> None:
         """Make the report asked for with --format, here and now."""
