@@ -8,7 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hiwater.capture import open  # noqa: A004 - the verb for a capture; always used as hiwater.open
+    from hiwater.capture import open
     from hiwater.engine.recorder import Recorder, record
     from hiwater.errors import HiwaterError
 
