@@ -1,3 +1,38 @@
-"""How much memory did this really use: when, where and why."""
+"""How much memory did this really use: when, where and why.
+
+The names below are the whole public interface. Each is looked up at first use, so that `import hiwater` stays cheap enough
+for a program that may never record anything.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hiwater.capture import open
+    from hiwater.engine.recorder import Recorder, record
+    from hiwater.errors import HiwaterError
 
 __version__ = "0.1.0"
+__all__ = ["HiwaterError", "Recorder", "__version__", "open", "record"]
+
+_HOMES = {
+    "HiwaterError": "hiwater.errors",
+    "Recorder": "hiwater.engine.recorder",
+    "open": "hiwater.capture",
+    "record": "hiwater.engine.recorder",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value: object = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,49 @@
+# Two commands to start with: `make demo` shows what hiwater does, `make test` builds and tests everything.
+# PYTHON chooses the interpreter, VENV where its environment goes.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+OUT := examples/out
+BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ninja),,ninja)
+SOURCES := src tests examples benchmarks
+
+.PHONY: help demo test lint format bench clean
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
+
+# The environment, made anew when what it is made from changes. Editable: a change to Python code needs no new install.
+$(VENV)/installed: pyproject.toml CMakeLists.txt $(shell find native -type f)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS)
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,lint]'
+	@touch $@
+
+demo: $(VENV)/installed ## run an example and show what held its memory
+	@mkdir -p $(OUT)
+	$(BIN)/hiwater run -o $(OUT)/etl.hiw examples/etl.py
+	$(BIN)/hiwater report $(OUT)/etl.hiw --format text
+	$(BIN)/hiwater report $(OUT)/etl.hiw --format svg -o $(OUT)/etl.svg
+	@echo 'the flame graph is in $(OUT)/etl.svg: open it in a browser'
+
+test: $(VENV)/installed ## build and run all tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/installed ## check style, types and formatting
+	$(BIN)/ruff check $(wildcard $(SOURCES))
+	$(BIN)/ruff format --check $(wildcard $(SOURCES))
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $$(find native tests -name '*.h' -o -name '*.c' -o -name '*.cpp')
+
+format: $(VENV)/installed ## format all code
+	$(BIN)/ruff check --fix-only --quiet $(wildcard $(SOURCES))
+	$(BIN)/ruff format $(wildcard $(SOURCES))
+	$(BIN)/clang-format -i $$(find native tests -name '*.h' -o -name '*.c' -o -name '*.cpp')
+
+bench: $(VENV)/installed ## measure what recording costs, beside the peers that are installed
+	$(BIN)/python benchmarks/run.py
+
+clean: ## remove what was built
+	rm -rf build dist $(VENV) $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,88 @@
+"""The command line: finds the verb and loads that one alone."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+VERBS = {
+    "run": "run a program and record its memory",
+    "report": "show what a capture holds: who held memory at the peak",
+    "doctor": "say what works here, and why the rest does not",
+}
+_EPILOG = """\
+examples:
+  hiwater run train.py --epochs 3        run a script as python would, and record it
+  hiwater run -m pytest tests            the same for a module
+  hiwater report hiwater-train.4711.hiw  who held memory at the peak
+  hiwater doctor                         what works on this machine
+
+`hiwater VERB --help` has each verb's options.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (without the program's name) and return the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["run"]:
+        # This verb alone starts in the program that is to be recorded: no argparse, which is half of a start-up.
+        from hiwater.cli import run
+
+        return run.main(arguments[1:])
+    return _main_with_argparse(arguments)
+
+
+def _main_with_argparse(arguments: list[str]) -> int:
+    from hiwater.cli.talk import say
+    from hiwater.errors import HiwaterError
+
+    parser = build_parser(next((word for word in arguments if word in VERBS), None))
+    parsed = parser.parse_args(arguments)
+    if parsed.verb is None:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        status: int = parsed.run(parsed)
+    except HiwaterError as error:
+        say(str(error))
+        return error.exit_code
+    except BrokenPipeError:
+        return _end_of_pipe()
+    return status
+
+
+def build_parser(verb: str | None) -> argparse.ArgumentParser:
+    """Return the parser with `verb` in full and the others by name, so that one module is imported and not all."""
+    import argparse
+    import importlib
+
+    from hiwater import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="hiwater",
+        description="How much memory did this really use: when, where and why.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"hiwater {__version__}")
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    for name, description in VERBS.items():
+        if name == verb:
+            module = importlib.import_module(f"hiwater.cli.{name}")
+            module.add_parser(subparsers)
+            subparsers.choices[name].set_defaults(run=module.run)
+        else:
+            subparsers.add_parser(name, help=description)
+    return parser
+
+
+def _end_of_pipe() -> int:
+    """Whoever read our output has read enough (`… | head`): keep the interpreter's last flush from failing, too."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + 13  # as if by SIGPIPE, which Python ignores

@@ -1,0 +1,160 @@
+"""`hiwater doctor`: what works on this machine, and why the rest does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+
+from hiwater import __version__
+from hiwater.engine import native
+from hiwater.errors import EngineUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+_SELF_TEST_SECONDS = 30
+_CLEAR_RESIDENT_MARK = "5"  # proc(5), /proc/pid/clear_refs
+
+
+class Finding:
+    """One thing looked at: `works` is None for what is merely so."""
+
+    __slots__ = ("name", "text", "works")
+
+    def __init__(self, name: str, works: bool | None, text: str) -> None:
+        self.name = name
+        self.works = works
+        self.text = text
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this verb's parser."""
+    parser = subparsers.add_parser(
+        "doctor",
+        help="say what works here, and why the rest does not",
+        description="Says what works on this machine, and why the rest does not.",
+        epilog="exit codes: 0 when this machine can record, 1 when it cannot",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="show only what does not work")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the folders in use, too")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings on stdout; return 0 when this machine can record and 1 when it cannot."""
+    findings = [*_about_the_engine(), *_about_the_kernel(), *_about_the_interpreter(), *_versions()]
+    if args.verbose:
+        findings += [Finding("hiwater folder", None, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))]
+        findings += [Finding("python", None, sys.executable)]
+    for finding in findings:
+        if args.quiet and finding.works is not False:
+            continue
+        mark = {True: "ok", False: "no", None: "  "}[finding.works]
+        sys.stdout.write(f"{mark} {finding.name:<20} {finding.text}\n")
+    can_record = all(finding.works for finding in findings if finding.name in {"engine", "recording"})
+    return 0 if can_record else 1
+
+
+def _about_the_engine() -> Iterator[Finding]:
+    try:
+        core = native.load()
+    except EngineUnavailable as error:
+        yield Finding("engine", False, str(error))
+        return
+    yield Finding("engine", True, "present")
+    for name, answer in core.doctor().items():
+        yield Finding(name, answer == "ok", answer)
+    yield _self_test()
+
+
+def _self_test() -> Finding:
+    """Record a program of one statement in a process of its own: even a crash there is only a finding here."""
+    with tempfile.TemporaryDirectory(prefix="hiwater-doctor-") as folder:
+        capture = os.path.join(folder, "self-test.hiw")
+        words = [sys.executable, "-m", "hiwater", "run", "-q", "-o", capture, "-c", "held = bytearray(1000000)"]
+        try:
+            done = subprocess.run(words, capture_output=True, timeout=_SELF_TEST_SECONDS, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return Finding("recording", False, f"the self-test did not end: {error}")
+        said = done.stderr.decode(errors="replace").strip().replace("\n", "; ")
+        if done.returncode != 0 or said:
+            return Finding(
+                "recording", False, f"the self-test ended with {done.returncode}: {said or 'it said nothing'}"
+            )
+        size = os.path.getsize(capture)
+    return Finding("recording", True, f"the self-test started, recorded, stopped and wrote {size:,} bytes")
+
+
+def _about_the_kernel() -> Iterator[Finding]:
+    yield _resident_mark()
+    yield _cgroup()
+
+
+def _resident_mark() -> Finding:
+    """Whether the kernel keeps and resets the mark of resident memory, which makes resident peaks exact."""
+    name = "resident peak"
+    try:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write(_CLEAR_RESIDENT_MARK)
+    except OSError as error:
+        return Finding(name, False, f"sampled, not exact: the kernel's mark cannot be reset ({error.strerror})")
+    try:
+        with open("/proc/self/status") as file:
+            marks = [line.split()[1] for line in file if line.startswith("VmHWM:")]
+    except OSError as error:
+        return Finding(name, False, f"sampled, not exact: /proc/self/status cannot be read ({error.strerror})")
+    if not marks:
+        return Finding(name, False, "sampled, not exact: the kernel keeps no mark (no VmHWM in /proc/self/status)")
+    return Finding(name, True, "exact, from the kernel's own mark (VmHWM, reset through clear_refs)")
+
+
+def _cgroup() -> Finding:
+    for version, file in (
+        ("v2", "/sys/fs/cgroup/memory.max"),
+        ("v2", _own_cgroup_file()),
+        ("v1", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+    ):
+        try:
+            with open(file) as stream:
+                limit = stream.read().strip()
+        except OSError:
+            continue
+        return Finding("cgroup", True, f"{version}, limit {limit}, from {file}")
+    return Finding("cgroup", None, "no memory controller to read here (neither v1 nor v2): limits are the machine's")
+
+
+def _own_cgroup_file() -> str:
+    try:
+        with open("/proc/self/cgroup") as file:
+            paths = [line.strip().removeprefix("0::") for line in file if line.startswith("0::")]
+    except OSError:
+        paths = []
+    return f"/sys/fs/cgroup{paths[0] if paths else ''}/memory.max"
+
+
+def _about_the_interpreter() -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    traits = ["debug build" if hasattr(sys, "gettotalrefcount") else "release build"]
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        traits.append("free-threaded")
+    yield Finding("interpreter", None, f"{sys.implementation.name} {version} ({', '.join(traits)})")
+    chosen = os.environ.get("PYTHONMALLOC") if not sys.flags.ignore_environment else None
+    usual = "debug hooks (-X dev)" if sys.flags.dev_mode else "the build's default"
+    yield Finding("object allocator", None, f"{chosen} (PYTHONMALLOC)" if chosen else usual)
+    system = os.uname()
+    yield Finding("system", None, f"{system.sysname} {system.release} {system.machine}")
+
+
+def _versions() -> Iterator[Finding]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    yield Finding("hiwater", None, __version__)
+    for package, purpose in (("numpy", "reads captures"), ("rich", "draws reports"), ("psutil", "watches processes")):
+        try:
+            yield Finding(package, True, version(package))
+        except PackageNotFoundError:
+            yield Finding(package, False, f"is not installed, and {purpose}: pip install {package}")

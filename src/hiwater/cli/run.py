@@ -1,0 +1,158 @@
+"""`hiwater run`: the program exactly as python would run it, recorded."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+
+from hiwater.cli import run_arguments, settings
+from hiwater.cli.talk import say
+from hiwater.engine import destination, launcher, native, target
+from hiwater.engine.recorder import Recorder
+from hiwater.engine.summary import shown_path, summary_lines
+from hiwater.errors import EngineFailed, HiwaterError, NotFound, NotRunnable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(words: Sequence[str]) -> int:
+    """Run and record what `words` ask for; return the exit code, or raise what makes the interpreter end as the program did."""
+    try:
+        arguments = run_arguments.parse(words, settings.here())
+        if arguments.help:
+            sys.stdout.write(run_arguments.HELP)
+            return 0
+        native.load()
+        program = _find(arguments)
+        recording = _Recording(arguments, program)
+    except HiwaterError as error:
+        say(str(error))
+        return error.exit_code
+    except SyntaxError as error:
+        wrong = error
+        wrong.__traceback__ = None
+    else:
+        return _run(program, recording, len(words) + 1)
+    # The program's own fault, shown as the interpreter shows it; nothing has run, so there is nothing to record.
+    return launcher.conclude(wrong)
+
+
+def _find(arguments: run_arguments.RunArguments) -> target.Target:
+    find = {"script": target.script, "module": target.module, "command": target.command}[arguments.kind]
+    return find(arguments.program, arguments.arguments)
+
+
+def _run(program: target.Target, recording: _Recording, own_arguments: int) -> int:
+    main = launcher.prepare(program, own_arguments)
+    # Registered before anything of the program's: exit callbacks run last first, so this one sees all of its end.
+    atexit.register(recording.finish)
+    try:
+        recording.start()
+    except HiwaterError as error:
+        recording.abandon()
+        say(str(error))
+        return error.exit_code
+    ending = launcher.launch(program, main)
+    refusal = _refusal(program, ending)
+    if refusal is not None:
+        recording.discard()
+        say(str(refusal))
+        return refusal.exit_code
+    recording.exit_code = launcher.exit_status(ending)
+    return launcher.conclude(ending)
+
+
+def _refusal(program: target.Target, error: BaseException | None) -> HiwaterError | None:
+    """Return our error for a module that the interpreter could not find or run; None when the program ran."""
+    cause = error.__context__ if isinstance(error, SystemExit) else None
+    if type(cause).__module__ != "runpy" or type(cause).__name__ != "_Error":
+        return None
+    reason = str(cause)
+    if reason.startswith("No module named") and "is a package" not in reason:
+        return NotFound(reason, "check the name and the folder, or install what holds it")
+    return NotRunnable(f"{program.name!r} cannot be run ({reason})", "give it a __main__, or name another program")
+
+
+class _Recording:
+    """The recording of a program run from the command line: begun just before it, finished after its last exit callback."""
+
+    def __init__(self, arguments: run_arguments.RunArguments, program: target.Target) -> None:
+        self.exit_code: int | None = None
+        self._arguments = arguments
+        self._argv = program.argv if arguments.argv else None
+        self._path_head = program.path_head
+        self._recorder = Recorder(arguments.output or destination.default_pattern(program.name))
+        self._recorder.check()
+        self._begun = False
+
+    def start(self) -> None:
+        """Record from now on. Where the engine cannot work the program runs all the same, and a line says so.
+
+        Raises CaptureUnwritable: a recording that goes nowhere is better known before a long run than after it.
+        """
+        if self._arguments.verbose:
+            say(f"recording into {self._recorder.path}")
+        try:
+            self._recorder.start(self._argv)
+        except EngineFailed as error:
+            self.abandon()
+            say(f"warning: the program runs without being recorded: {error}")
+        else:
+            self._begun = True
+
+    def abandon(self) -> None:
+        """Forget the recording: at the end there is nothing to finish."""
+        atexit.unregister(self.finish)
+
+    def discard(self) -> None:
+        """Stop, and remove the capture: the program never ran."""
+        self.abandon()
+        if self._begun:
+            self._recorder.stop()
+            os.unlink(self._recorder.path)
+
+    def finish(self) -> None:
+        """Stop, and say what it came to. From here on the program has ended, and no fault of ours may change how."""
+        if not self._recorder.owned_here:
+            return  # a forked child that ran to the interpreter's end: this recording is its parent's
+        try:
+            self._recorder.stop(self.exit_code)
+            self._tell()
+        except Exception as error:  # noqa: BLE001 - the exit code must stay the program's, whatever went wrong here
+            say(f"warning: the program is done, the recording is not complete: {type(error).__name__}: {error}")
+
+    def _tell(self) -> None:
+        shown = shown_path(self._recorder.path)
+        if not self._arguments.quiet:
+            for line in summary_lines(self._recorder.summary(), shown):
+                say(line)
+        if self._arguments.format is not None:
+            self._leave_the_program()
+            self._report(self._arguments.format, shown)
+
+    def _leave_the_program(self) -> None:
+        """Put the streams and the search path back as they were: the program's own would get into a report's way."""
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+        if self._path_head in sys.path:
+            sys.path.remove(self._path_head)
+
+    def _report(self, chosen: str, capture: str) -> None:
+        """Make the report asked for with --format, here and now."""
+        from hiwater import cli
+
+        words = ["report", capture, "--format", chosen]
+        suffix = run_arguments.FILE_SUFFIXES.get(chosen)
+        if suffix is None:
+            cli.main(words)
+            return
+        made = os.path.splitext(capture)[0] + suffix
+        if cli.main([*words, "-o", made]) != 0:
+            return  # it has said why
+        say(f"report {made}")
+        if self._arguments.open:
+            import webbrowser
+
+            webbrowser.open("file://" + os.path.abspath(made))

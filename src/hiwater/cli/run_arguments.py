@@ -1,0 +1,139 @@
+"""The arguments of `hiwater run`.
+
+Read by hand, for two reasons. Everything after the script, `-m MOD` or `-c CODE` is the program's own, options of ours among
+them, which argparse cannot promise. And argparse is not there at the start of a program that is to run as if alone.
+"""
+
+from __future__ import annotations
+
+from hiwater.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hiwater.cli.settings import Settings
+
+# The formats `hiwater report` knows: shown at once on stdout, or written beside the capture under this suffix.
+SHOWN_FORMATS = ("text", "tree", "table")
+FILE_SUFFIXES = {"json": ".json", "collapsed": ".collapsed", "svg": ".svg"}
+
+USAGE = "usage: hiwater run [options] (script.py | folder | archive.pyz | - | -m MOD | -c CODE) [arguments …]"
+HELP = f"""\
+{USAGE}
+
+Runs a program exactly as python would and records every allocation it makes. Ends with the peaks, the line that held
+most at the peak, and the path of the capture, on stderr. The exit code is the program's own.
+
+options:
+  -o, --output FILE   the capture; %p is the process id, %h the host, %r the rank (default: hiwater-<program>.%p.hiw)
+  --no-argv           leave the program's arguments out of the capture
+  --format FORMAT     make a report at once: {", ".join(SHOWN_FORMATS)} on stdout;
+                      {", ".join(FILE_SUFFIXES)} into a file beside the capture
+  --open              open the report; without --format, the flame graph (svg)
+  -q, --quiet         say nothing but warnings
+  -v, --verbose       say what is being done
+  -h, --help          show this
+
+settings: HIWATER_OUTPUT, HIWATER_ARGV=0, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
+output, argv, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
+
+exit codes: the program's own; 2 usage, 125 hiwater could not start, 126 not something Python can run, 127 not found.
+
+examples:
+  hiwater run train.py --epochs 3
+  hiwater run -o run.%r.hiw -m package.tool --fast
+  hiwater run --format tree -c 'import json; json.dumps(list(range(10**6)))'
+"""
+
+_WITH_VALUE = {"-o": "output", "--output": "output", "--format": "format"}
+_FLAGS = {
+    "--no-argv": ("argv", False),
+    "--open": ("open", True),
+    "-q": ("quiet", True),
+    "--quiet": ("quiet", True),
+    "-v": ("verbose", True),
+    "--verbose": ("verbose", True),
+    "-h": ("help", True),
+    "--help": ("help", True),
+}
+
+
+class RunArguments:
+    """What to run and how. `kind` is "script", "module" or "command"; `program` is its path, name or code."""
+
+    __slots__ = ("arguments", "argv", "format", "help", "kind", "open", "output", "program", "quiet", "verbose")
+
+    def __init__(self, settings: Settings) -> None:
+        self.kind = "script"
+        self.program = ""
+        self.arguments: list[str] = []
+        self.output = settings.text("output")
+        self.format = settings.text("format")
+        self.argv = settings.flag("argv", True)
+        self.open = settings.flag("open", False)
+        self.quiet = settings.flag("quiet", False)
+        self.verbose = settings.flag("verbose", False)
+        self.help = False
+
+
+def parse(words: Sequence[str], settings: Settings) -> RunArguments:
+    """Return what the command line `words` asks for. Raises UsageError with a remedy."""
+    result = RunArguments(settings)
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            _take_program(result, "script", rest)
+            break
+        if word == "-" or not word.startswith("-"):
+            _take_program(result, "script", [word, *rest])
+            break
+        if word[:2] in {"-m", "-c"}:
+            attached = [word[2:]] if len(word) > 2 else []
+            _take_program(result, "module" if word[1] == "m" else "command", [*attached, *rest])
+            break
+        _take_option(result, word, rest)
+        if result.help:
+            return result
+    if not result.program and result.kind != "command":
+        raise UsageError(
+            "there is no program to run", "name a script, -m MOD or -c CODE, as in `hiwater run script.py`"
+        )
+    _check_format(result)
+    return result
+
+
+def _take_program(result: RunArguments, kind: str, words: list[str]) -> None:
+    if not words:
+        option = {"module": "-m", "command": "-c"}.get(kind, "--")
+        raise UsageError(f"{option} needs something after it", "see `hiwater run --help`")
+    result.kind = kind
+    result.program, *result.arguments = words
+
+
+def _take_option(result: RunArguments, word: str, rest: list[str]) -> None:
+    name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
+    if name in _WITH_VALUE:
+        if not equals and not rest:
+            raise UsageError(f"{name} needs a value", "see `hiwater run --help`")
+        setattr(result, _WITH_VALUE[name], value if equals else rest.pop(0))
+    elif name in _FLAGS and not equals:
+        setattr(result, *_FLAGS[name])
+    else:
+        raise UsageError(
+            f"unknown option {word!r}",
+            "see `hiwater run --help`: the program's own options go after its name, python's before `-m hiwater`",
+        )
+
+
+def _check_format(result: RunArguments) -> None:
+    known = (*SHOWN_FORMATS, *FILE_SUFFIXES)
+    if result.format is not None and result.format not in known:
+        raise UsageError(f"unknown format {result.format!r}", f"choose one of {', '.join(known)}")
+    if result.open and result.format is None:
+        result.format = "svg"
+    if result.open and result.format in SHOWN_FORMATS:
+        raise UsageError(
+            f"--open needs a report that is a file, and {result.format} is not", "leave out one of the two"
+        )

@@ -1,0 +1,84 @@
+"""What the user set outside the command line: `HIWATER_*`, then `[tool.hiwater]` of the nearest pyproject.toml."""
+
+from __future__ import annotations
+
+import os
+
+from hiwater.errors import UsageError
+
+_ENVIRONMENT_PREFIX = "HIWATER_"
+_PROJECT_FILE = "pyproject.toml"
+_TABLE = b"[tool.hiwater]"
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off"}
+
+
+class Settings:
+    """Looks settings up in the order of precedence. The project's file is read once, and parsed only if it has our table."""
+
+    def __init__(self, environment: dict[str, str] | os._Environ[str], folder: str | None) -> None:
+        """Use `environment`, and the nearest pyproject.toml from `folder` upwards (None: no file)."""
+        self._environment = environment
+        self._file, self._table = _read_project(folder)
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """Return the setting `name`, or `default`. Raises UsageError when it is set to something other than text."""
+        value = self._find(name)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise UsageError(f"{name} in {self._file!r} is {value!r}", "write it as text, in quotes")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return the setting `name`, or `default`. Raises UsageError when it is neither yes nor no."""
+        value = self._find(name)
+        if value is None:
+            return default
+        if isinstance(value, bool):
+            return value
+        word = str(value).lower()
+        if word not in _TRUE | _FALSE:
+            raise UsageError(
+                f"the setting {name} is {value!r}", "write 1 or 0 in the environment, true or false in the file"
+            )
+        return word in _TRUE
+
+    def _find(self, name: str) -> object:
+        from_environment = self._environment.get(_ENVIRONMENT_PREFIX + name.upper())
+        return from_environment or self._table.get(name)
+
+
+def here() -> Settings:
+    """Return the settings for this process in its current folder."""
+    try:
+        folder = os.getcwd()
+    except OSError:
+        return Settings(os.environ, None)
+    return Settings(os.environ, folder)
+
+
+def _read_project(folder: str | None) -> tuple[str, dict[str, object]]:
+    while folder is not None:
+        file = os.path.join(folder, _PROJECT_FILE)
+        try:
+            with open(file, "rb") as stream:
+                return file, _parse_project(file, stream.read())
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            parent = os.path.dirname(folder)
+            folder = parent if parent != folder else None
+    return "", {}
+
+
+def _parse_project(file: str, content: bytes) -> dict[str, object]:
+    if _TABLE not in content:
+        return {}
+    import tomllib
+
+    try:
+        table = tomllib.loads(content.decode()).get("tool", {}).get("hiwater", {})
+    except ValueError as error:
+        raise UsageError(f"[tool.hiwater] in {file!r} cannot be read ({error})", "correct the file") from error
+    if not isinstance(table, dict):
+        raise UsageError(f"tool.hiwater in {file!r} is no table", "write [tool.hiwater] and a line for each setting")
+    return table

@@ -1,0 +1,94 @@
+"""Where a capture goes: the name's pattern filled in, and checked before anything is started."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from hiwater.errors import CaptureUnwritable
+
+DEFAULT_PATTERN = "hiwater-{program}.%p.hiw"
+MAGIC = b"\x89HIW\r\n\x1a\n"  # native/capture/format.h, kMagic
+
+# The first that is set names this process among its peers: torchrun, Open MPI, MPICH and PMIx launchers, Slurm.
+_RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+_LONGEST_NAME = 80
+
+
+def default_pattern(program: str) -> str:
+    """Return the pattern for a capture of `program` that nobody named: in the current folder, unique by process id."""
+    kept = "".join(character if character.isalnum() or character in "._-" else "_" for character in program)
+    return DEFAULT_PATTERN.format(program=kept[:_LONGEST_NAME] or "program")
+
+
+def expand(pattern: str) -> str:
+    """Return `pattern` with `%p` (process id), `%h` (host), `%r` (rank, 0 outside a job) and `%%` filled in.
+
+    Raises CaptureUnwritable for any other `%`.
+    """
+    pieces: list[str] = []
+    letters = iter(pattern)
+    for letter in letters:
+        if letter != "%":
+            pieces.append(letter)
+            continue
+        code = next(letters, "")
+        if code == "p":
+            pieces.append(str(os.getpid()))
+        elif code == "h":
+            pieces.append(os.uname().nodename)
+        elif code == "r":
+            pieces.append(_rank())
+        elif code == "%":
+            pieces.append("%")
+        else:
+            raise CaptureUnwritable(f"%{code} means nothing in {pattern!r}", "use %p (pid), %h (host), %r (rank) or %%")
+    return "".join(pieces)
+
+
+def absolute(path: str) -> str:
+    """Return `path` from the root. Raises CaptureUnwritable when it starts at a current folder that was removed."""
+    try:
+        return os.path.abspath(path)
+    except OSError as error:
+        raise CaptureUnwritable(f"{path!r}: the current folder is gone", "give -o a path that starts at /") from error
+
+
+def check(path: str) -> None:
+    """Make sure that a capture can be made at `path` and takes nobody's data with it.
+
+    Raises CaptureUnwritable, with what to do, when it cannot. An older capture and an empty file may be overwritten.
+    """
+    folder = os.path.dirname(path) or os.curdir
+    if not os.path.isdir(folder):
+        raise CaptureUnwritable(f"{path!r}: there is no folder {folder!r}", "make it, or choose another file with -o")
+    if not os.path.lexists(path):
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise CaptureUnwritable(f"{path!r}: the folder {folder!r} is not writable", "choose another file with -o")
+        return
+    if not os.path.isfile(path):
+        raise CaptureUnwritable(f"{path!r} is not a file", "choose another one with -o")
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise CaptureUnwritable(f"{path!r} is there and not writable", "choose another file with -o")
+    with open(path, "rb") as file:
+        head = file.read(len(MAGIC))
+    if head and head != MAGIC:
+        raise CaptureUnwritable(f"{path!r} is there and is no capture", "move it away, or choose another file with -o")
+
+
+def explain(path: str, error: OSError) -> CaptureUnwritable:
+    """Return the error to raise when the system refused to make the capture at `path`."""
+    reason = error.strerror or str(error)
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        remedy = "make room there, or choose a file on another disk with -o"
+    else:
+        remedy = "choose another file with -o"
+    return CaptureUnwritable(f"{path!r} cannot be written ({reason})", remedy)
+
+
+def _rank() -> str:
+    for variable in _RANK_VARIABLES:
+        rank = os.environ.get(variable, "")
+        if rank.isdigit():
+            return rank
+    return "0"

@@ -1,0 +1,55 @@
+"""What a capture says about its process. Never the environment: it holds secrets."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from hiwater import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def process_facts(argv: Sequence[str] | None) -> dict[str, str]:
+    """Return the facts for a capture; `argv` is the program's own, or None to leave it out."""
+    system = os.uname()
+    facts = {
+        "hiwater": __version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "implementation": sys.implementation.name,
+        "executable": sys.executable or "",
+        "platform": f"{system.sysname} {system.release} {system.machine}",
+        "host": system.nodename,
+    }
+    try:
+        facts["cwd"] = os.getcwd()
+    except OSError:
+        facts["cwd"] = ""  # it was removed
+    if argv is not None:
+        facts["argv"] = _json_list(argv)
+    return facts
+
+
+def library_prefixes() -> list[str]:
+    """Return the folders whose code is not the user's own: the standard library, its frozen part, installed packages."""
+    standard = os.path.dirname(os.__file__)
+    prefixes = ["<frozen ", standard + os.sep]
+    for entry in sys.path:
+        folder = entry.rstrip(os.sep)
+        if os.path.basename(folder) in {"site-packages", "dist-packages", "lib-dynload"}:
+            prefixes.append(folder + os.sep)
+    return list(dict.fromkeys(prefixes))
+
+
+def internal_prefix() -> str:
+    """Return the folder of hiwater's own code, whose frames are in no stack."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _json_list(texts: Sequence[str]) -> str:
+    # The C half of the json module alone: importing json itself would load `re` into the program's start.
+    from _json import encode_basestring_ascii
+
+    return "[" + ", ".join(encode_basestring_ascii(text) for text in texts) + "]"

@@ -1,0 +1,187 @@
+"""Running a program in this process as the interpreter itself would, to its end and with its ending.
+
+Three steps, so that a recording can be put between them: `prepare` puts the interpreter into the state a program finds,
+`launch` runs it, and `conclude` does what the interpreter does with the exception that ended it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, ModuleType, TracebackType
+    from typing import NoReturn
+
+    from hiwater.engine.target import Target
+
+_COUNTS_CALLS_OF_EXEC = sys.version_info < (3, 12)  # beside frames, against the recursion limit
+_STATUS_OF_AN_INTERRUPT = 130  # 128 + SIGINT
+
+
+def prepare(target: Target, own_arguments: int) -> ModuleType:
+    """Give `target` the interpreter it would find under `python`, and return its `__main__`.
+
+    `own_arguments` is how many arguments at the end of `sys.orig_argv` belong to hiwater's command line.
+    """
+    sys.argv = target.argv
+    sys.orig_argv = [*_interpreter_arguments(own_arguments), *target.original]
+    if not sys.flags.safe_path and sys.path:
+        del sys.path[0]  # hiwater's: the folder of its script, or the current one with -m
+    if target.path_head is not None and (target.container or not sys.flags.safe_path):
+        sys.path.insert(0, target.path_head)
+    main = _new_main()
+    sys.modules["__main__"] = main
+    return main
+
+
+def launch(target: Target, main: ModuleType) -> BaseException | None:
+    """Run `target` in `main` and return the exception that ended it, its traceback free of hiwater's frames."""
+    entry, arguments = target.entry(main)
+    del main  # the interpreter keeps none: the module must die when the program takes it out of sys.modules
+    sys.audit(*target.audit)
+    # Room for our own frames: a program that just fits the limit must fit it here, too.
+    sys.setrecursionlimit(sys.getrecursionlimit() + _depth() + (entry is exec and _COUNTS_CALLS_OF_EXEC))
+    try:
+        _hiwater_launch_(entry, arguments)
+    except BaseException as error:  # noqa: BLE001 - whatever ends the program is for `conclude` to deal with
+        _forget_our_frames(error)
+        return error
+    return None
+
+
+def _hiwater_launch_(entry: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    # The engine knows this frame by its name: what stands below it is in no stack.
+    entry(*arguments)
+
+
+def exit_status(error: BaseException | None) -> int:
+    """Return the exit status that the interpreter would end with after `error`."""
+    if error is None:
+        return 0
+    if isinstance(error, SystemExit):
+        if error.code is None:
+            return 0
+        return error.code & 0xFF if isinstance(error.code, int) else 1
+    return _STATUS_OF_AN_INTERRUPT if type(error) is KeyboardInterrupt else 1
+
+
+def conclude(error: BaseException | None) -> int:
+    """Report `error` as the interpreter does; return the status to exit with, or raise what makes it end as it should.
+
+    SystemExit is raised again for the interpreter to read. KeyboardInterrupt too, with nothing more to print: after its
+    finalization the interpreter then dies by SIGINT, as shells expect.
+    """
+    if error is None:
+        return 0
+    if isinstance(error, SystemExit):
+        raise error
+    _print_uncaught(error)
+    if type(error) is KeyboardInterrupt:
+        _interrupt_silently()
+    return 1
+
+
+def _interpreter_arguments(own_arguments: int) -> list[str]:
+    """Return the interpreter and its options from sys.orig_argv, without hiwater's script or `-m hiwater`."""
+    original = sys.orig_argv
+    head = original[: len(original) - own_arguments]
+    last = head.pop() if head else ""
+    if last == "hiwater" and head and head[-1].endswith("m") and head[-1].startswith("-"):
+        flags = head.pop()[1:-1]  # `-m`, or options run together as in `-Im`
+        if flags:
+            head.append("-" + flags)
+    return head
+
+
+def _new_main() -> ModuleType:
+    from _frozen_importlib import (
+        BuiltinImporter,
+    )  # importlib.machinery has it, too, and would be one more import to see
+
+    main = type(sys)("__main__")
+    names = main.__dict__
+    names["__loader__"] = BuiltinImporter
+    if sys.version_info < (3, 14):  # made on demand from there on
+        names["__annotations__"] = {}
+    names["__builtins__"] = builtins
+    return main
+
+
+def _depth() -> int:
+    """How many of hiwater's frames stand below the program's own, and count against its recursion limit."""
+    frame: FrameType | None = sys._getframe()
+    depth = 0
+    while frame is not None:
+        depth += 1
+        entered_by_exec = (
+            frame.f_code.co_name == "<module>" and frame.f_back is not None
+        )  # as runpy enters `-m hiwater`
+        depth += entered_by_exec and _COUNTS_CALLS_OF_EXEC
+        frame = frame.f_back
+    return depth
+
+
+def _forget_our_frames(error: BaseException) -> None:
+    traceback = error.__traceback__
+    while traceback is not None:
+        ours = traceback.tb_frame.f_code is _hiwater_launch_.__code__
+        traceback = traceback.tb_next
+        if ours:
+            break
+    error.__traceback__ = traceback
+
+
+def _print_uncaught(error: BaseException) -> None:
+    """Do with `error` what PyErr_Print does: remember it, and have the hook show it."""
+    traceback = error.__traceback__
+    _remember(type(error), error, traceback)
+    hook = getattr(sys, "excepthook", None)
+    sys.audit("sys.excepthook", hook, type(error), error, traceback)
+    if hook is None:
+        _say("sys.excepthook is missing\n")
+        sys.__excepthook__(type(error), error, traceback)
+        return
+    try:
+        hook(type(error), error, traceback)
+    except SystemExit:
+        raise
+    except BaseException as failure:  # noqa: BLE001 - the interpreter shows whatever a hook raises
+        failed: BaseException = failure
+    else:
+        return
+    _drop_own_frame(failed)
+    _say("Error in sys.excepthook:\n")
+    sys.__excepthook__(type(failed), failed, failed.__traceback__)
+    _say("\nOriginal exception was:\n")
+    sys.__excepthook__(type(error), error, traceback)
+
+
+def _drop_own_frame(error: BaseException) -> None:
+    error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
+
+
+def _remember(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
+    sys.last_type, sys.last_value, sys.last_traceback = kind, error, traceback
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text)
+
+
+def _interrupt_silently() -> NoReturn:
+    """Raise KeyboardInterrupt out of everything without a second traceback, and without a trace in `sys`."""
+    names = ("excepthook", "last_exc", "last_type", "last_value", "last_traceback")
+    before = {name: getattr(sys, name) for name in names if hasattr(sys, name)}
+
+    def restore(*_: object) -> None:
+        for name, value in before.items():
+            setattr(sys, name, value)
+
+    sys.excepthook = restore
+    raise KeyboardInterrupt

@@ -1,0 +1,32 @@
+"""The way to the native module: loads it, or says in one line why that is impossible here."""
+
+from __future__ import annotations
+
+from hiwater.errors import EngineUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def load() -> ModuleType:
+    """Return `hiwater._core`.
+
+    Raises EngineUnavailable when hiwater was built without it or the loader refuses it.
+    """
+    try:
+        from hiwater import _core
+    except ImportError as error:
+        raise EngineUnavailable(*_explain(error)) from error
+    return _core
+
+
+def _explain(error: ImportError) -> tuple[str, str]:
+    # `from package import missing` is a plain ImportError; only a file that exists and fails to load carries a path of its own.
+    missing = isinstance(error, ModuleNotFoundError) or "cannot import name" in str(error)
+    if missing:
+        return (
+            "this hiwater was built without its engine, so it cannot record",
+            "install it on Linux x86-64 with glibc, where the engine is built",
+        )
+    return f"the engine cannot be loaded ({error})", "reinstall hiwater for this interpreter"

@@ -1,0 +1,167 @@
+"""Recording a stretch of this process: `with hiwater.record("run.hiw") as recorder: ...`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from hiwater.engine import destination, facts, native
+from hiwater.errors import AlreadyRecording, EngineFailed, NotRecording
+from hiwater.sizes import parse_size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import Self, TypedDict
+
+    class Summary(TypedDict):
+        """What a recording came to. `top_line` is (file, line, function, bytes) of the user's own code, if any."""
+
+        path: str
+        peak_bytes: int
+        peak_blocks: int
+        live_bytes: int
+        resident_peak_bytes: int
+        resident_exact: bool
+        resident_error_bytes: int
+        lost_events: int
+        stop_reason: str | None
+        top_line: tuple[str, int, str, int] | None
+
+
+class Recorder:
+    """One recording of this process, from `start()` to `stop()`; a context manager that does both."""
+
+    def __init__(self, path: str | os.PathLike[str], *, sample: int | str | None = None) -> None:
+        """Describe a recording; nothing happens before `start()`.
+
+        `path` may hold `%p`, `%h` and `%r`. `sample` is the size (65536, "64KiB") below which blocks are drawn at random;
+        None records every block. Raises CaptureUnwritable for an unknown `%`, BadSize for a size that is none.
+        """
+        # Absolute from the start: the program may change its folder before it stops.
+        self._path = destination.absolute(destination.expand(os.fspath(path)))
+        self._sample_bytes = parse_size(str(sample)) if sample is not None else 0
+        self._owner = 0
+        self._snapshots = 0
+
+    @property
+    def path(self) -> str:
+        """The capture, as an absolute path."""
+        return self._path
+
+    @property
+    def owned_here(self) -> bool:
+        """Whether this process started the recording and has not stopped it: false in a forked child."""
+        return self._owner == os.getpid()
+
+    @property
+    def recording(self) -> bool:
+        """Whether this recorder is recording this process now. The engine may have stopped by itself, on a fault."""
+        return self.owned_here and bool(native.load().is_recording())
+
+    def check(self) -> None:
+        """Make sure that `start()` has what it needs.
+
+        Raises EngineUnavailable, CaptureUnwritable or AlreadyRecording.
+        """
+        core = native.load()
+        if core.is_recording():
+            raise AlreadyRecording(
+                f"this process is being recorded into {core.summary()['path']!r} already", "stop that recording first"
+            )
+        destination.check(self._path)
+
+    def start(self, argv: Sequence[str] | None = None) -> None:
+        """Record from now on; `argv` goes into the capture, None leaves it out.
+
+        Raises EngineUnavailable, CaptureUnwritable, AlreadyRecording, or EngineFailed when the engine cannot work here.
+        """
+        self.check()
+        core = native.load()
+        known = facts.process_facts(argv)
+        prefix = facts.internal_prefix()
+        libraries = facts.library_prefixes()
+        try:
+            # Last, so that nothing of what it took to get here is in the recording.
+            self._owner = os.getpid()
+            core.start(
+                self._path,
+                facts=known,
+                internal_prefix=prefix,
+                library_prefixes=libraries,
+                sample_bytes=self._sample_bytes,
+            )
+        except OSError as error:
+            self._owner = 0
+            raise destination.explain(self._path, error) from error
+        except core.EngineFault as error:
+            self._owner = 0
+            raise EngineFailed(str(error), "`hiwater doctor` says what works here") from error
+
+    def stop(self, exit_code: int | None = None) -> None:
+        """Stop recording and close the capture; does nothing when not recording.
+
+        A forked child inherits the recorder but not the recording, so stopping there leaves the parent's alone.
+        """
+        if self.recording:
+            native.load().stop(exit_code)
+        self._owner = 0
+
+    def snapshot(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Write the capture as of now to `path` and return its absolute path; recording goes on.
+
+        Without `path` it goes beside the capture: `run.hiw` has `run.1.hiw`, `run.2.hiw` …
+        Raises NotRecording before the start and after the stop, CaptureUnwritable when the file cannot be made.
+        """
+        if not self.recording:
+            raise NotRecording(
+                "there is nothing to take a snapshot of", "call start(), or use `with hiwater.record(...)`"
+            )
+        target = self._next_snapshot() if path is None else destination.absolute(destination.expand(os.fspath(path)))
+        destination.check(target)
+        try:
+            native.load().snapshot(target)
+        except OSError as error:
+            raise destination.explain(target, error) from error
+        return target
+
+    def summary(self) -> Summary:
+        """Return what the recording has come to: so far, or in all once it is stopped.
+
+        Raises NotRecording when another recording of this process has begun since, or none was started.
+        """
+        summary: Summary = native.load().summary()
+        if summary.get("path") != self._path:
+            raise NotRecording(f"nothing is known of a recording into {self._path!r}", "ask before the next one starts")
+        return summary
+
+    def __enter__(self) -> Self:
+        self.start(sys.argv)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<hiwater.Recorder {self._path!r} {'recording' if self._owner else 'not recording'}>"
+
+    def _next_snapshot(self) -> str:
+        stem, suffix = os.path.splitext(self._path)
+        self._snapshots += 1
+        return f"{stem}.{self._snapshots}{suffix}"
+
+
+def record(path: str | os.PathLike[str], *, sample: int | str | None = None) -> Recorder:
+    """Return a context manager that records every allocation inside its block into a capture at `path`.
+
+        with hiwater.record("load.hiw") as recorder:
+            table = load()
+            recorder.snapshot()
+        print(recorder.summary()["peak_bytes"])
+
+    Raises what `Recorder` and `Recorder.start` raise.
+    """
+    return Recorder(path, sample=sample)

@@ -1,0 +1,82 @@
+"""Runs hiwater's command line with an engine that fails to order, where the real one cannot be made to.
+
+    python engine_double.py MODE run …        MODE: works, fault, no-space, lost, stop-fails
+
+It stands for the native module alone; everything in front of it is the product.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import NoReturn
+
+
+class EngineFault(RuntimeError):
+    """As the native module's."""
+
+
+def build(mode: str) -> ModuleType:
+    """Return a module with the functions that recording a program calls, working or failing as `mode` says."""
+    core = type(sys)("hiwater._core")
+    state: dict[str, object] = {"recording": False, "path": ""}
+
+    def start(path: str, **details: object) -> None:
+        if mode == "fault":
+            raise EngineFault("this loader is not glibc's")
+        if mode == "no-space":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        assert isinstance(details["facts"], dict)
+        with open(path, "wb") as file:
+            file.write(b"\x89HIW\r\n\x1a\n" + repr(details["facts"]).encode())
+        state.update(recording=True, path=path)
+
+    def stop(exit_code: int | None = None) -> None:
+        if mode == "stop-fails":
+            raise EngineFault("the capture's file was cut short")
+        with open(str(state["path"]), "ab") as file:
+            file.write(f"exit_code={exit_code}".encode())
+        state["recording"] = False
+
+    def summary() -> dict[str, object]:
+        return {
+            "path": state["path"],
+            "peak_bytes": 1_300_000_000,
+            "peak_blocks": 12345,
+            "live_bytes": 0,
+            "resident_peak_bytes": 1_500_000_000,
+            "resident_exact": mode != "lost",
+            "resident_error_bytes": 4096,
+            "lost_events": 7 if mode == "lost" else 0,
+            "stop_reason": None,
+            "top_line": ("/project/etl.py", 42, "load", 800_000_000),
+        }
+
+    def snapshot(path: str) -> None:
+        with open(path, "wb") as file:
+            file.write(b"\x89HIW\r\n\x1a\n")
+
+    core.__dict__.update(EngineFault=EngineFault, start=start, stop=stop, summary=summary, snapshot=snapshot)
+    core.__dict__.update(is_recording=lambda: state["recording"])
+    return core
+
+
+def main() -> NoReturn:
+    """Put the double in place, then go on as `python -m hiwater` would."""
+    import hiwater
+
+    core = build(sys.argv.pop(1))
+    sys.modules["hiwater._core"] = core
+    hiwater.__dict__["_core"] = core
+    from hiwater.cli import main as hiwater_main
+
+    sys.exit(hiwater_main())
+
+
+if __name__ == "__main__":
+    main()
