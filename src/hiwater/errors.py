@@ -1,0 +1,79 @@
+"""Everything hiwater raises on purpose: one tree, each error with a slug and a remedy in its message."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HiwaterError(Exception):
+    """Root of hiwater's errors.
+
+    `slug` names the entry in the manual; `exit_code` is what a command that fails with this error exits with:
+    2 for input that was asked for wrongly or cannot be used, 125 for a failure of hiwater's own.
+    The message is one line: what is wrong, then what to do about it.
+    """
+
+    slug: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 125
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}; {remedy}")
+        self.problem = problem
+        self.remedy = remedy
+
+
+class CaptureError(HiwaterError):
+    """A capture that cannot be read."""
+
+    slug = "capture"
+    exit_code = 2
+
+
+class MissingCapture(CaptureError):
+    """There is no such file, or it may not be read."""
+
+    slug = "missing-capture"
+
+
+class ForeignFile(CaptureError):
+    """The file is something else, not a capture of hiwater's."""
+
+    slug = "foreign-file"
+
+
+class NewerCapture(CaptureError):
+    """The capture was written by a newer hiwater than this one."""
+
+    slug = "newer-capture"
+
+
+class CutCapture(CaptureError):
+    """The file ends before the records its header tells of."""
+
+    slug = "cut-capture"
+
+
+class CorruptCapture(CaptureError):
+    """The capture contradicts itself."""
+
+    slug = "corrupt-capture"
+
+
+class MomentOutOfRange(HiwaterError):
+    """A moment or a window that the recording does not hold."""
+
+    slug = "moment-out-of-range"
+    exit_code = 2
+
+
+class BadRequest(HiwaterError):
+    """Options that cannot be used together."""
+
+    slug = "bad-request"
+    exit_code = 2
+
+
+class OutputFailed(HiwaterError):
+    """What was asked for could not be written."""
+
+    slug = "output-failed"
