@@ -1,7 +1,6 @@
 """The report for machines: `interface.md`'s JSON, described by `report.schema.json` beside this file.
 
-A capture may hold a million stacks, so the list of stacks is written in chunks and never built: the text of a frame is made
-once for each distinct frame, the text of a call path once for each caller (kept within a budget).
+A capture may hold a million stacks, so the list of stacks is written in chunks and never built (see `paths.py`).
 """
 
 from __future__ import annotations
@@ -11,14 +10,17 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
-from hiwater.analysis.forest import Grouping, plant
+import numpy as np
+
+from hiwater.analysis.forest import Grouping, follow, plant
 from hiwater.analysis.ranking import by
 from hiwater.analysis.reconcile import standard_error_bytes
-from hiwater.capture.layout import CODE_THREAD, COUNTED_KINDS, KINDS
+from hiwater.capture import Frame
+from hiwater.capture.layout import COUNTED_KINDS, KINDS
+from hiwater.views.paths import PathTexts, chunks, joined, write_bytes
 from hiwater.views.report import Report
 
-_STACKS_IN_CHUNK = 8192
-_PATH_BUDGET_CHARACTERS = 128 << 20
+_KINDS = [kind.encode("ascii") for kind in KINDS]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -49,8 +51,7 @@ def _write_report(report: Report, children: Sequence[Report], stream: TextIO) ->
     head = json.dumps(summary(report), indent=1)
     stream.write(head[:-2])  # without the newline and brace that close it: two more members follow
     stream.write(',\n "stacks": [')
-    for chunk in _stacks(report):
-        stream.write(chunk)
+    write_bytes(stream, _stacks(report))
     stream.write('],\n "children": ')
     _write_list(children, stream)
     stream.write("\n}")
@@ -157,82 +158,38 @@ def _groups(report: Report) -> list[dict[str, Any]]:
     ]
 
 
-def _stacks(report: Report) -> Iterator[str]:
+def _stacks(report: Report) -> Iterator[bytes]:
     """The members of "stacks" as text, a chunk at a time."""
-    paths = _Paths(report)
-    held = report.holdings
-    lead = "\n"
-    for first in range(0, len(held.node), _STACKS_IN_CHUNK):
-        part = slice(first, first + _STACKS_IN_CHUNK)
+    forest, held = plant(report.capture), report.holdings
+    texts = PathTexts(forest, _frame, b",")
+    threads = _threads(report)
+    for part in chunks(len(held.node)):
         rows = zip(
-            held.node[part].tolist(), held.kind[part].tolist(), held.bytes[part].tolist(), held.blocks[part].tolist(),
-            strict=True,
-        )  # fmt: skip
-        texts = [
-            f'{{"bytes":{count},"blocks":{blocks},"kind":"{KINDS[kind]}",{paths.of(node)}]}}'
-            for node, kind, count, blocks in rows
+            held.bytes[part].tolist(), held.blocks[part].tolist(), held.kind[part].tolist(), threads[part], strict=True
+        )
+        heads = [
+            b'\n{"bytes":%d,"blocks":%d,"kind":"%s","thread":%s,"frames":[' % (count, blocks, _KINDS[kind], thread)
+            for count, blocks, kind, thread in rows
         ]
-        yield lead + ",\n".join(texts)
-        lead = ",\n"
+        # Every stack but the very first begins with the comma after the one before it.
+        heads = [heads[0], *(b"," + head for head in heads[1:])] if part.start == 0 else [b"," + head for head in heads]
+        yield joined(heads, *texts.pieces_of(forest.place[held.node[part]]), [b"]}"] * len(heads))
 
 
-class _Paths:
-    """The text of `"thread":…,"frames":[…` (not closed) of any node."""
+def _frame(frame: Frame) -> bytes:
+    function, file = json.dumps(frame.function), json.dumps(frame.file)
+    return f'{{"function":{function},"file":{file},"line":{frame.line}}}'.encode("ascii")
 
-    def __init__(self, report: Report) -> None:
-        capture = report.capture
-        forest = plant(capture)
-        nodes, codes = capture.tables["nodes"], capture.tables["codes"]
-        self._parent: list[int] = nodes["parent"].tolist()
-        self._key: list[int] = forest.key.tolist()
-        self._frames = forest.frames
-        self._is_thread: list[bool] = capture.is_thread_root.tolist()
-        self._thread_name = {
-            int(code): json.dumps(capture.string(int(codes["function"][code])))
-            for code in (codes["kind"] == CODE_THREAD).nonzero()[0]
-        }
-        self._code: list[int] = nodes["code"].tolist()
-        self._frame_texts: dict[int, str] = {}
-        self._caller_texts: dict[int, str] = {}
-        self._kept_characters = 0
 
-    def of(self, node: int) -> str:
-        if node == 0 or self._is_thread[node]:
-            return self._root(node)
-        caller = self._caller(self._parent[node])
-        separator = "" if caller.endswith("[") else ","
-        return caller + separator + self._frame(node)
-
-    def _root(self, node: int) -> str:
-        return f'"thread":{self._thread_name[self._code[node]] if node else chr(34) * 2},"frames":['
-
-    def _caller(self, node: int) -> str:
-        """The text of a node that calls others: kept, since its other callees will ask for it too."""
-        known = self._caller_texts.get(node)
-        if known is not None:
-            return known
-        texts = []
-        above = node
-        while (start := self._caller_texts.get(above)) is None:
-            if above == 0 or self._is_thread[above]:
-                start = self._root(above)
-                break
-            texts.append(self._frame(above))
-            above = self._parent[above]
-        separator = "," if texts and not start.endswith("[") else ""
-        text = start + separator + ",".join(reversed(texts))
-        self._kept_characters += len(text)
-        if self._kept_characters > _PATH_BUDGET_CHARACTERS:
-            self._caller_texts.clear()
-            self._kept_characters = len(text)
-        self._caller_texts[node] = text
-        return text
-
-    def _frame(self, node: int) -> str:
-        key = self._key[node]
-        text = self._frame_texts.get(key)
-        if text is None:
-            frame = self._frames[key]
-            text = f'{{"function":{json.dumps(frame.function)},"file":{json.dumps(frame.file)},"line":{frame.line}}}'
-            self._frame_texts[key] = text
-        return text
+def _threads(report: Report) -> list[bytes]:
+    """The name of the thread of each holding, as JSON; "" for paths that begin in none."""
+    capture = report.capture
+    nodes, codes = capture.tables["nodes"], capture.tables["codes"]
+    number = np.arange(len(nodes))
+    root = follow(np.where(nodes["parent"] == 0, number, nodes["parent"].astype(np.int64)))[report.holdings.node]
+    distinct, back = np.unique(np.where(capture.is_thread_root[root], root, 0), return_inverse=True)
+    names = [
+        json.dumps(capture.string(int(codes["function"][nodes["code"][node]])) if node else "").encode("ascii")
+        for node in distinct.tolist()
+    ]
+    return [names[index] for index in back.tolist()]
