@@ -90,7 +90,8 @@ EVENTS_OFFSET = -(-ctypes.sizeof(HeaderBeforeEvents) // 64) * 64
 def header_fields() -> list[list[Any]]:
     """The schema's description of the header: [name, dtype, offset] or [name, dtype, offset, count]."""
     fields = []
-    for part, base in ((HeaderBeforeEvents, 0), (HeaderOfEvents, EVENTS_OFFSET)):
+    parts: tuple[tuple[Any, int], ...] = ((HeaderBeforeEvents, 0), (HeaderOfEvents, EVENTS_OFFSET))
+    for part, base in parts:
         for name, kind in part._fields_:
             offset = base + getattr(part, name).offset
             if issubclass(kind, ctypes.Array) and kind._type_ is ctypes.c_char:
@@ -107,13 +108,16 @@ def schema() -> dict[str, Any]:
     for name, record in DTYPES.items():
         fields = []
         for field_name in record.names or ():
-            kind, offset = (record.fields or {})[field_name][:2]
+            fields_of: Any = record.fields
+            kind, offset = fields_of[field_name][:2]
             fields.append([field_name, kind.base.str, offset, *kind.shape])
         tables.append({"name": name, "record_bytes": record.itemsize, "fields": fields})
     return {"format": "hiwater.capture", "version": 1, "header": header_fields(), "tables": tables}
 
 
-def assemble(header: Mapping[str, Any], tables: Mapping[str, np.ndarray[Any, Any]], *, shuffle: int | None = None) -> bytes:
+def assemble(
+    header: Mapping[str, Any], tables: Mapping[str, np.ndarray[Any, Any]], *, shuffle: int | None = None
+) -> bytes:
     """The bytes of a capture. `shuffle` seeds a mixing of the extents, as when tables grow side by side."""
     extents: list[tuple[int, int, bytes]] = []
     counts = [0] * 16
@@ -124,7 +128,7 @@ def assemble(header: Mapping[str, Any], tables: Mapping[str, np.ndarray[Any, Any
         for chunk, first in enumerate(range(0, len(records), in_extent)):
             extents.append((number, chunk, records[first : first + in_extent].tobytes()))
     if shuffle is not None:
-        np.random.default_rng(shuffle).shuffle(extents)  # type: ignore[arg-type]  # a list of tuples shuffles as well
+        np.random.default_rng(shuffle).shuffle(extents)
     directory = struct.pack(f"<{len(extents)}I", *(number << 24 | chunk for number, chunk, _ in extents))
     text = json.dumps(schema()).encode().ljust(SCHEMA_BYTES, b"\0")
     fixed = {
@@ -141,7 +145,7 @@ def assemble(header: Mapping[str, Any], tables: Mapping[str, np.ndarray[Any, Any
 def _pack_header(values: Mapping[str, Any]) -> bytes:
     before, events = HeaderBeforeEvents(), HeaderOfEvents()
     for name, value in values.items():
-        target = events if any(name == known for known, _ in HeaderOfEvents._fields_) else before
+        target: Any = events if any(name == known for known, _ in HeaderOfEvents._fields_) else before
         kind = dict(target._fields_)[name]
         setattr(target, name, kind(*value) if isinstance(value, (list, tuple)) else value)
     return (bytes(before).ljust(EVENTS_OFFSET, b"\0") + bytes(events)).ljust(HEADER_BYTES, b"\0")
@@ -268,14 +272,27 @@ class Recording:
                 ledger.peak = [size, blocks]
         start = header.get(prefix + "slice_start_ns", 0)
         self.slices.append(
-            (start, self.now_ns, header["mark_ns"], header["mark_bytes"], header["mark_blocks"], first, len(self.entries) - first, 0)
+            (
+                start,
+                self.now_ns,
+                header["mark_ns"],
+                header["mark_bytes"],
+                header["mark_blocks"],
+                first,
+                len(self.entries) - first,
+                0,
+            )
         )
         for name, mark in (("best_bytes", "mark_bytes"), ("best_blocks", "mark_blocks"), ("best_ns", "mark_ns")):
             header[other + name] = header[mark] if is_best else header.get(prefix + name, 0)
         header[other + "slice_start_ns"] = self.now_ns
         header["epoch_index"] = 1 - header["epoch_index"]
         self._on_store()
-        header["mark_bytes"], header["mark_blocks"], header["mark_ns"] = header["live_bytes"], header["live_blocks"], self.now_ns
+        header["mark_bytes"], header["mark_blocks"], header["mark_ns"] = (
+            header["live_bytes"],
+            header["live_blocks"],
+            self.now_ns,
+        )
         header["generation"] += 1
         self._on_store()
 

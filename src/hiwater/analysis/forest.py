@@ -1,9 +1,9 @@
 """The call paths of a capture, with frames told apart as finely as asked: by line, function, file, module or thread.
 
-    node    a call path of the capture; node 0 is nothing, and every parent has a smaller number than its children
-    key     what a frame is at the chosen fineness: equal keys are one thing to the reader
-    place   the node that stands for a node: thread roots stand under nothing, and at the coarse finenesses (file, module,
-            thread) a frame whose caller has the same key is one with it
+node    a call path of the capture; node 0 is nothing, and every parent has a smaller number than its children
+key     what a frame is at the chosen fineness: equal keys are one thing to the reader
+place   the node that stands for a node: thread roots stand under nothing, and at the coarse finenesses (file, module,
+        thread) a frame whose caller has the same key is one with it
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -120,6 +121,12 @@ class FrameNames(Sequence[Frame]):
     def __len__(self) -> int:
         return len(self._pair)
 
-    def __getitem__(self, key):  # type: ignore[no-untyped-def, override]  # slices are never taken of keys
+    @overload
+    def __getitem__(self, key: int) -> Frame: ...
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[Frame]: ...
+    def __getitem__(self, key: int | slice) -> Frame | Sequence[Frame]:
+        if isinstance(key, slice):
+            return [self[number] for number in range(len(self))[key]]
         function, file = divmod(int(self._pair[key]), max(1, len(self._files)))
         return Frame(self._functions[function], self._files[file], int(self._line[key]))

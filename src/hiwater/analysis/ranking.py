@@ -38,15 +38,22 @@ def rank(forest: Forest, holdings: Holdings) -> list[Row]:
     key_of_stand = np.where(stands, key, nothing + 1)
     outer = sums.outermost(sums.walk(forest.parent), key_of_stand)
     outer = outer[stands[outer]]
-    own_of, blocks_of = _sum_at(nothing + 2, key, np.where(stands, own, 0)), _sum_at(nothing + 2, key, np.where(stands, blocks, 0))
+    own_of, blocks_of = (
+        _sum_at(nothing + 2, key, np.where(stands, own, 0)),
+        _sum_at(nothing + 2, key, np.where(stands, blocks, 0)),
+    )
     total_of = _sum_at(nothing + 2, key[outer], total[outer])
     total_of[nothing] = own[0] if length else 0
     shown = np.flatnonzero((own_of != 0) | (blocks_of != 0) | (total_of != 0))
     rows = [
-        Row(forest.frames[key] if key < nothing else NO_FRAME, int(own_of[key]), int(blocks_of[key]), int(total_of[key]))
+        Row(
+            forest.frames[key] if key < nothing else NO_FRAME, int(own_of[key]), int(blocks_of[key]), int(total_of[key])
+        )
         for key in shown.tolist()
     ]
-    return sorted(rows, key=lambda row: (-row.own_bytes, -row.total_bytes, row.frame.function, row.frame.file, row.frame.line))
+    return sorted(
+        rows, key=lambda row: (-row.own_bytes, -row.total_bytes, row.frame.function, row.frame.file, row.frame.line)
+    )
 
 
 NO_FRAME = Frame("[no Python frame]", "", 0)
@@ -79,7 +86,9 @@ def own_lines(capture: Capture, holdings: Holdings, at_most: int) -> list[Line]:
     # One line may come from several code objects (a comprehension, a module compiled twice): join a few more than shown.
     for index in np.argsort(-sum_bytes, kind="stable")[: 8 * at_most].tolist():
         record = codes[int(place[index]) >> 32]
-        frame = Frame(capture.string(int(record["function"])), capture.string(int(record["file"])), int(place[index]) & 0xFFFFFFFF)
+        frame = Frame(
+            capture.string(int(record["function"])), capture.string(int(record["file"])), int(place[index]) & 0xFFFFFFFF
+        )
         before = lines.get(frame, (0, 0))
         lines[frame] = (before[0] + int(sum_bytes[index]), before[1] + int(sum_blocks[index]))
     ordered = sorted(lines.items(), key=lambda item: -item[1][0])[:at_most]

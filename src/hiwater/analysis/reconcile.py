@@ -41,4 +41,3 @@ def standard_error_bytes(moment: Moment) -> int:
     """
     sample_bytes = moment.capture.process.sample_bytes
     return math.ceil(math.sqrt(sample_bytes * max(0, moment.allocated_bytes)))
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,7 +58,7 @@ def _slice_problems(capture: Capture) -> list[str]:
     closed = capture.slices[:-1]
     found = [
         f"slice {later.index} begins before slice {earlier.index} ended"
-        for earlier, later in zip(closed, closed[1:], strict=False)
+        for earlier, later in pairwise(closed)
         if later.start_ns < earlier.end_ns
     ]
     highest = max((piece.mark_bytes for piece in closed), default=0)

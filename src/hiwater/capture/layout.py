@@ -107,7 +107,8 @@ def read_start(first_bytes: bytes) -> HeaderStart:
     _, version, header_bytes, _, schema_offset, schema_bytes = _START.unpack_from(first_bytes)
     if version > VERSION:
         raise NewerCapture(
-            f"the capture has format version {version}, this hiwater reads up to {VERSION}", "read it with a newer hiwater"
+            f"the capture has format version {version}, this hiwater reads up to {VERSION}",
+            "read it with a newer hiwater",
         )
     if version == 0:
         raise corrupt("its format version is 0")
@@ -129,7 +130,11 @@ def parse_schema(text: bytes, header_bytes: int) -> Schema:
         said = json.loads(text.rstrip(b"\0 \n").decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise corrupt("its schema is not JSON") from error
-    if not isinstance(said, dict) or said.get("format") != "hiwater.capture" or not isinstance(said.get("tables"), list):
+    if (
+        not isinstance(said, dict)
+        or said.get("format") != "hiwater.capture"
+        or not isinstance(said.get("tables"), list)
+    ):
         raise corrupt("its schema does not describe a capture")
     header = _record_type("header", said.get("header"), header_bytes)
     _need("header", header, NEEDED_HEADER)
@@ -168,7 +173,12 @@ def _record_type(name: str, fields: Any, record_bytes: int) -> np.dtype[Any]:
         if not isinstance(base, str) or not _DTYPE.match(base) or type(offset) is not int or type(count) is not int:
             raise corrupt(f"its schema has a field of {name!r} of unknown type")
         one = np.dtype(base)
-        if not 1 <= count <= record_bytes or offset < 0 or offset + one.itemsize * count > record_bytes or field[0] in names:
+        if (
+            not 1 <= count <= record_bytes
+            or offset < 0
+            or offset + one.itemsize * count > record_bytes
+            or field[0] in names
+        ):
             raise corrupt(f"its schema has a field outside the record of {name!r}")
         names.append(field[0])
         formats.append(one if len(field) == 3 else np.dtype((one, (count,))))
@@ -178,12 +188,16 @@ def _record_type(name: str, fields: Any, record_bytes: int) -> np.dtype[Any]:
 
 def _need(name: str, record: np.dtype[Any], fields: tuple[str, ...]) -> None:
     """Whole numbers under these names, signed as they should be, or raise."""
-    have = record.fields or {}
+    have: Any = record.fields or {}
     for field in fields:
         if field not in have:
             raise corrupt(f"its schema lacks the field {field!r} of {name!r}")
         kind = have[field][0]
-        is_array = (name, field) in (("header", "table_count"), ("header", "kind_live_bytes"), ("timeline", "live_bytes"))
+        is_array = (name, field) in (
+            ("header", "table_count"),
+            ("header", "kind_live_bytes"),
+            ("timeline", "live_bytes"),
+        )
         is_signed = field in SIGNED_FIELDS or (name, field) == ("slice_entries", "bytes")
         wanted = "S" if field == "boot_id" else "i" if is_signed else "u"
         if kind.base.kind != wanted or (kind.shape != ()) != is_array:

@@ -253,7 +253,13 @@ class Capture:
             return self._open_mark("peak")
         cold = self.tables["ledger_cold"][: len(self.ledger_node)]
         return self._moment(
-            "peak", best["best_ns"], 0, self.process.duration_ns, cold["peak_bytes"], cold["peak_blocks"], best["best_bytes"]
+            "peak",
+            best["best_ns"],
+            0,
+            self.process.duration_ns,
+            cold["peak_bytes"],
+            cold["peak_blocks"],
+            best["best_bytes"],
         )
 
     @cached_property
@@ -306,7 +312,15 @@ class Capture:
             values[listed["ledger"]] = listed["bytes"]
             blocks[listed["ledger"]] = listed["blocks"]
         return Moment(
-            self, "slice", piece.mark_ns, piece.start_ns, piece.end_ns, values, blocks, piece.mark_bytes, piece.unlisted_bytes
+            self,
+            "slice",
+            piece.mark_ns,
+            piece.start_ns,
+            piece.end_ns,
+            values,
+            blocks,
+            piece.mark_bytes,
+            piece.unlisted_bytes,
         )
 
     def _best(self) -> dict[str, int]:
@@ -365,7 +379,9 @@ class Capture:
         """Raise CorruptCapture with the first of `problems()`, if there is one."""
         found = self.problems()
         if found:
-            raise CorruptCapture(f"the capture contradicts itself: {found[0]}", "do not trust its figures; record again")
+            raise CorruptCapture(
+                f"the capture contradicts itself: {found[0]}", "do not trust its figures; record again"
+            )
 
 
 def _argv(text: str) -> tuple[str, ...]:

@@ -67,7 +67,9 @@ def _open(path: Path) -> int:
         raise MissingCapture(f"there is no capture {str(path)!r}", "check the path (`hiwater run` prints it)") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise MissingCapture(f"the capture {str(path)!r} cannot be opened ({reason})", "check the path and its rights") from error
+        raise MissingCapture(
+            f"the capture {str(path)!r} cannot be opened ({reason})", "check the path and its rights"
+        ) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise ForeignFile(f"{str(path)!r} is not a file", "give a file that `hiwater run` wrote (*.hiw)")
@@ -172,7 +174,7 @@ def _read_table(descriptor: int, table: Table, header: dict[str, Any], extents: 
         parts.append((header["first_extent_offset"] + extent * header["extent_bytes"], begin, end))
         _stay_inside(descriptor, end - begin, parts[-1][0])
     joined = np.empty(count * size, np.uint8)
-    window = memoryview(joined)
+    window = memoryview(joined.data)
     for offset, begin, end in parts:
         _pread_into(descriptor, window[begin:end], offset)
     joined.flags.writeable = False

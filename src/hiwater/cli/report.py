@@ -61,15 +61,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this verb."""
     parser.add_argument("captures", metavar="CAPTURE", nargs="+", help="a capture (*.hiw); several are shown in turn")
     parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="what to write (default: text)")
-    parser.add_argument("-o", "--output", metavar="OUT", help="write to this file; replaced only when the report is complete")
+    parser.add_argument(
+        "-o", "--output", metavar="OUT", help="write to this file; replaced only when the report is complete"
+    )
     parser.add_argument(
         "--at", type=_moment, default="peak", metavar="peak|end|SECONDS|T1:T2",
         help="which moment (default: peak); for seconds, the highest moment of the time slice they lie in",
     )  # fmt: skip
     parser.add_argument("--inverted", action="store_true", help="from what asked for memory to its callers")
     parser.add_argument("--kind", choices=_KINDS, default="all", help="only this kind of memory")
-    parser.add_argument("--by", choices=_GROUPINGS, default=None, help="tell apart by stack, function, line, file, module or thread")
-    parser.add_argument("--top", type=_count, default=10, metavar="N", help="how many lines and stacks text and tables show (default: 10)")
+    parser.add_argument(
+        "--by", choices=_GROUPINGS, default=None, help="tell apart by stack, function, line, file, module or thread"
+    )
+    parser.add_argument(
+        "--top",
+        type=_count,
+        default=10,
+        metavar="N",
+        help="how many lines and stacks text and tables show (default: 10)",
+    )
 
 
 def _moment(text: str) -> str:

@@ -14,7 +14,8 @@
       x: Number(group.getAttribute("data-x")),
       bytes: Number(group.getAttribute("data-w")),
       row: Number(group.getAttribute("data-row")),
-      name: group.getAttribute("data-name"),
+      label: group.getAttribute("data-label"),
+      name: group.querySelector("title").textContent.split("\n")[0].toLowerCase(),
     };
   });
 
@@ -31,7 +32,7 @@
       frame.group.appendChild(text);
     }
     text.setAttribute("x", x + 4);
-    text.textContent = frame.name.length <= room ? frame.name : frame.name.slice(0, room - 1) + "\u2026";
+    text.textContent = frame.label.length <= room ? frame.label : frame.label.slice(0, room - 1) + "\u2026";
   }
 
   // Give the whole width to one frame: its callers are stretched and faded, what lies beside it goes.
@@ -58,7 +59,7 @@
     var wanted = words.toLowerCase();
     var ordered = frames.slice().sort(function (a, b) { return a.row - b.row; });
     ordered.forEach(function (frame) {
-      var matches = wanted !== "" && frame.row > 0 && frame.name.toLowerCase().indexOf(wanted) >= 0;
+      var matches = wanted !== "" && frame.row > 0 && frame.name.indexOf(wanted) >= 0;
       frame.group.classList.toggle("found", matches);
       if (!matches) return;
       var counted = until.some(function (span) { return span[0] <= frame.x && frame.x + frame.bytes <= span[1]; });

@@ -57,5 +57,3 @@ class Report:
         if moment.name == "slice":
             return f"the highest moment between {moment.start_ns / 1e9:.2f} s and {moment.end_ns / 1e9:.2f} s, at {at}"
         return f"the peak, at {at}" if moment.name == "peak" else f"the end, at {at}"
-
-

@@ -21,7 +21,7 @@ from hiwater.analysis.tree import Branch, grow
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.views.report import Report
 from hiwater.views.text import KIND_WORDS
-from hiwater.views.words import frame_text, printable, seconds, share, size
+from hiwater.views.words import frame_text, printable, seconds, share, short_frame_text, size
 
 WIDTH = 1200
 MARGIN = 12
@@ -82,7 +82,7 @@ def write(report: Report, stream: TextIO) -> None:
     stream.write('<g id="frames">\n')
     stream.writelines(_drawn(box, whole, report) for box in boxes)
     stream.write("</g>\n")
-    stream.writelines(_foot(height))
+    stream.writelines(_foot(height, inverted=report.inverted))
     stream.write(f"<script><![CDATA[\n{_script()}]]></script>\n</svg>\n")
 
 
@@ -127,27 +127,29 @@ def _head(report: Report) -> Iterator[str]:
         label = f"{KIND_WORDS[kind]} {size(kinds[kind])}"
         yield f'<rect x="{x}" y="66" width="12" height="12" rx="2" fill="hsl({_HUES[kind]} 70% 68%)"/>\n'
         yield f'<text class="words" x="{x + 18}" y="77">{_xml(label)}</text>\n'
-        x += 40 + round(6.6 * len(label))
+        x += 40 + round(7.2 * len(label))
     yield f'<text class="words" x="{x}" y="77">paler: not your own code</text>\n'
     yield f'<text class="words button" id="reset" x="{WIDTH - 150}" y="97">show all</text>\n'
     yield f'<text class="words button" id="search" x="{WIDTH - 70}" y="97">search…</text>\n'
     yield f'<text class="words" id="found" x="{MARGIN}" y="97"></text>\n'
 
 
-def _foot(height: int) -> Iterator[str]:
-    words = "Width is bytes; a frame holds what it asked for and what it called. Click a frame to zoom; point at one for its figures."
+def _foot(height: int, *, inverted: bool) -> Iterator[str]:
+    below = "below what asked for memory are its callers" if inverted else "below a frame is what it called"
+    words = f"Width is bytes; {below}. Point at a frame for its figures; click to zoom, Esc for all."
     yield f'<text class="words" id="said" x="{MARGIN}" y="{height - 11}">{words}</text>\n'
 
 
 def _drawn(box: Box, whole: int, report: Report) -> str:
     branch, scale = box.branch, (WIDTH - 2 * MARGIN) / max(1, whole)
     name = frame_text(branch.frame) if branch.frame else f"all of {size(branch.bytes)}"
+    short = short_frame_text(branch.frame, 200) if branch.frame else name
     x, width = MARGIN + box.x_bytes * scale, branch.bytes * scale
     y = HEAD_HEIGHT + box.row * ROW_HEIGHT
-    label = _label(name, width)
+    label = _label(short, width)
     text = f'<text x="{x + 4:.2f}" y="{y + 13}">{_xml(label)}</text>' if label else ""
     return (
-        f'<g class="f" data-x="{box.x_bytes}" data-w="{branch.bytes}" data-row="{box.row}" data-name={_attribute(name)}>'
+        f'<g class="f" data-x="{box.x_bytes}" data-w="{branch.bytes}" data-row="{box.row}" data-label={_attribute(short)}>'
         f"<title>{_xml(_tooltip(name, branch, whole))}</title>"
         f'<rect x="{x:.2f}" y="{y}" width="{max(width, 0.2):.2f}" height="{ROW_HEIGHT - 1}" fill="{_colour(branch)}"/>{text}</g>\n'
     )
@@ -163,7 +165,9 @@ def _label(name: str, width: float) -> str:
 
 def _tooltip(name: str, branch: Branch, whole: int) -> str:
     kinds = ", ".join(
-        f"{kind} {share(count, branch.bytes)}" for kind, count in zip(COUNTED_KINDS, branch.kind_bytes, strict=True) if count
+        f"{kind} {share(count, branch.bytes)}"
+        for kind, count in zip(COUNTED_KINDS, branch.kind_bytes, strict=True)
+        if count
     )
     return (
         f"{printable(name, 400)}\n{size(branch.bytes)} ({branch.bytes:,} bytes), {share(branch.bytes, whole)} of what is shown\n"

@@ -57,7 +57,9 @@ def _fill_with_stacks(report: Report, table: Table) -> None:
     for stack in Stacks(report.capture, held)[: report.top]:
         frames = "\n".join(frame_text(frame, 200) for frame in stack.frames[:-9:-1]) or "[no Python frame]"
         more = f"\n… {len(stack.frames) - 8} more" if len(stack.frames) > 8 else ""
-        table.add_row(size(stack.bytes), share(stack.bytes, whole), f"{stack.blocks:,}", stack.kind, Text(frames + more))
+        table.add_row(
+            size(stack.bytes), share(stack.bytes, whole), f"{stack.blocks:,}", stack.kind, Text(frames + more)
+        )
     rest = len(held.node) - report.top
     if rest > 0:
         own, blocks = int(held.bytes[report.top :].sum()), int(held.blocks[report.top :].sum())

@@ -40,7 +40,11 @@ def write(report: Report, stream: TextIO) -> None:
     sources = Sources(report.capture.facts.get("cwd", ""), report.capture.process.started_unix_ns)
     for line in (*_head(report), *_peaks(report), *_made_of(report), *_from_allocated_to_resident(report)):
         console.print(line, soft_wrap=True)
-    body = _rows(report) if report.by not in (None, Grouping.stack) else (*_lines(report, sources), *_stacks(report, sources))
+    body = (
+        _rows(report)
+        if report.by not in (None, Grouping.stack)
+        else (*_lines(report, sources), *_stacks(report, sources))
+    )
     for line in (*body, *_notes(report, sources)):
         console.print(line, soft_wrap=True)
 
@@ -92,7 +96,9 @@ def _made_of(report: Report) -> Iterator[Text]:
     for kind in COUNTED_KINDS:
         if kinds[kind] or kind in ("python", "native", "mapping"):
             yield Text.assemble(
-                f"  {size(kinds[kind]):>11} {share(kinds[kind], whole):>8}  ", (_bar(kinds[kind], whole), "cyan"), f"  {KIND_WORDS[kind]}"
+                f"  {size(kinds[kind]):>11} {share(kinds[kind], whole):>8}  ",
+                (_bar(kinds[kind], whole), "cyan"),
+                f"  {KIND_WORDS[kind]}",
             )
     beside = [(kind, kinds[kind]) for kind in BESIDE_WORDS if kinds[kind]]
     for kind, count in beside:
@@ -111,9 +117,13 @@ def _from_allocated_to_resident(report: Report) -> Iterator[Text]:
     yield Text(f"  {size(way.allocated_bytes):>11}  allocated at its peak")
     yield Text(f"+ {size(way.resident_start_bytes):>11}  resident before the recording began")
     if way.rest_bytes >= 0:
-        yield Text(f"+ {size(way.rest_bytes):>11}  not counted: libraries loaded since, room that allocators keep, file pages")
+        yield Text(
+            f"+ {size(way.rest_bytes):>11}  not counted: libraries loaded since, room that allocators keep, file pages"
+        )
     else:
-        yield Text(f"− {size(-way.rest_bytes):>11}  or more was allocated and never touched, or not in RAM at that moment")
+        yield Text(
+            f"− {size(-way.rest_bytes):>11}  or more was allocated and never touched, or not in RAM at that moment"
+        )
     yield Text(f"= {size(way.resident_peak_bytes):>11}  resident at its peak")
     own = report.capture.resident.own_bytes
     if own:
@@ -144,7 +154,8 @@ def _rows(report: Report) -> Iterator[Text]:
     yield _title(f"By {report.grouping}", f"own, then with all that it called · {_shown(report)}")
     for row in rows[: report.top]:
         yield Text.assemble(
-            f"  {size(row.own_bytes):>11} {share(row.own_bytes, whole):>8}  {size(row.total_bytes):>11}  ", (frame_text(row.frame, 90), "bold")
+            f"  {size(row.own_bytes):>11} {share(row.own_bytes, whole):>8}  {size(row.total_bytes):>11}  ",
+            (frame_text(row.frame, 90), "bold"),
         )
     yield from _others(sum(row.own_bytes for row in rows[report.top :]), "in other rows")
 
@@ -154,7 +165,9 @@ def _stacks(report: Report, sources: Sources) -> Iterator[Text]:
     order = "innermost frame first" if not report.inverted else "outermost frame first"
     yield _title("Stacks that held most", order)
     for stack in Stacks(capture, held)[: report.top]:
-        yield _figures(stack.bytes, held.total_bytes, stack.blocks, f"{stack.kind} · {printable(stack.thread, 40) or 'no thread'}")
+        yield _figures(
+            stack.bytes, held.total_bytes, stack.blocks, f"{stack.kind} · {printable(stack.thread, 40) or 'no thread'}"
+        )
         yield from _frames(stack.frames if report.inverted else stack.frames[::-1], sources)
     rest = int(held.bytes[report.top :].sum())
     yield from _others(rest, f"in {max(0, len(held.node) - report.top):,} other stacks")
@@ -180,7 +193,9 @@ def _source(text: str, indent: str) -> Text:
 
 def _figures(count: int, whole: int, blocks: int, name: str) -> Text:
     return Text.assemble(
-        f"  {size(count):>11} {share(count, whole):>8}  ", (name, "bold"), (f"  {blocks:,} block{'' if blocks == 1 else 's'}", "dim")
+        f"  {size(count):>11} {share(count, whole):>8}  ",
+        (name, "bold"),
+        (f"  {blocks:,} block{'' if blocks == 1 else 's'}", "dim"),
     )
 
 
@@ -198,7 +213,9 @@ def _notes(report: Report, sources: Sources) -> Iterator[Text]:
     if capture.lost_events:
         notes.append(f"{capture.lost_events:,} events were lost: figures may be off by what they were about")
     if capture.process.ended == "recording":
-        notes.append("the program still runs: figures are as of a moment ago and may be apart by what happened while reading")
+        notes.append(
+            "the program still runs: figures are as of a moment ago and may be apart by what happened while reading"
+        )
     notes += [f"the capture contradicts itself: {printable(problem, 300)}" for problem in report.problems]
     refused = sum(mark.kind == "out of memory" for mark in capture.marks)
     if refused:

@@ -22,10 +22,16 @@ def write(report: Report, stream: TextIO) -> None:
     console = terminal.console(stream)
     whole = report.holdings.total_bytes
     smallest = max(1, whole // _SMALLEST_SHARE)
-    root = grow(plant(report.capture, report.grouping), report.holdings, minimum_bytes=smallest, inverted=report.inverted)
+    root = grow(
+        plant(report.capture, report.grouping), report.holdings, minimum_bytes=smallest, inverted=report.inverted
+    )
     direction = "callers below what they called" if report.inverted else "what is called below its caller"
     console.print(
-        Text.assemble((f"{size(whole):>11}  ", "bold"), (f"{printable(report.title, 80)}", "bold"), (f"  {report.moment_words} · {direction}", "dim")),
+        Text.assemble(
+            (f"{size(whole):>11}  ", "bold"),
+            (f"{printable(report.title, 80)}", "bold"),
+            (f"  {report.moment_words} · {direction}", "dim"),
+        ),
         soft_wrap=True,
     )
     for line in _below(root, whole):
@@ -47,7 +53,10 @@ def _below(root: Branch, whole: int) -> Iterator[Text]:
             what = "held with no frame" if branch.frame is None else "by itself"
             yield Text(f"{size(branch.own_bytes):>11} {share(branch.own_bytes, whole):>8}  {further}· {what}", "dim")
         if branch.hidden_bytes:
-            yield Text(f"{size(branch.hidden_bytes):>11} {share(branch.hidden_bytes, whole):>8}  {further}· smaller ones", "dim")
+            yield Text(
+                f"{size(branch.hidden_bytes):>11} {share(branch.hidden_bytes, whole):>8}  {further}· smaller ones",
+                "dim",
+            )
         waiting.extend((child, further, "" if is_chain else "• ") for child in reversed(branch.children))
 
 
