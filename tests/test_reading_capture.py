@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capture_builder import FAILED, KINDS, LABEL, RECORDING, Recording, assemble
+from capture_builder import FAILED, KINDS, LABEL, RECORDING, Recording, assemble, header_fields
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -192,11 +192,7 @@ def by_name(moment: captures.Moment) -> dict[tuple[int, str], int]:
 
 def in_memory(recording: Recording) -> Capture:
     """The capture without the way through a file: what a kill at this instant leaves behind."""
-    header = {
-        "heartbeat_ns": recording.now_ns, "ended_ns": 0, "stop_reason": 0, "lost_events": 0, "sample_bytes": 0, "own_bytes": 0,
-        **{f"epoch{n}_{name}": 0 for n in (0, 1) for name in ("best_bytes", "best_blocks", "best_ns", "slice_start_ns")},
-        **recording.header,
-    }  # fmt: skip
+    header = {name: 0 for name, *_ in header_fields()} | {"heartbeat_ns": recording.now_ns} | recording.header
     tables = recording.tables()
     check_references(header, tables)
     return Capture(Contents(Path("memory"), header, tables))

@@ -38,13 +38,18 @@ class Sources:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, ValueError):
             return []
-        with os.fdopen(descriptor, "rb") as stream:
+        try:
             state = os.fstat(descriptor)
             if not stat.S_ISREG(state.st_mode) or state.st_size > _LARGEST_FILE_BYTES:
                 return []
-            if state.st_mtime_ns > self._started_unix_ns:
-                self.changed.add(file)
-            return _decode(stream.read(_LARGEST_FILE_BYTES)).splitlines()
+            content = os.read(descriptor, _LARGEST_FILE_BYTES)
+        except OSError:  # such as a file system gone since: a report without this source text is still right
+            return []
+        finally:
+            os.close(descriptor)
+        if state.st_mtime_ns > self._started_unix_ns:
+            self.changed.add(file)
+        return _decode(content).splitlines()
 
 
 def _decode(content: bytes) -> str:
