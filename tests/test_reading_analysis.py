@@ -20,10 +20,15 @@ from hiwater.capture import Capture, Stack
 from test_reading_capture import in_memory, open_bytes, small
 
 FRAME = st.tuples(
-    st.sampled_from(("f", "g", "<module>")), st.sampled_from(("/app/a.py", "/app/b.py", "/x/site-packages/p/q.py")), st.integers(1, 3)
+    st.sampled_from(("f", "g", "<module>")),
+    st.sampled_from(("/app/a.py", "/app/b.py", "/x/site-packages/p/q.py")),
+    st.integers(1, 3),
 )
 STACK = st.tuples(
-    st.lists(FRAME, max_size=6), st.sampled_from(("MainThread", "worker")), st.sampled_from(KINDS[:4]), st.integers(1, 10_000)
+    st.lists(FRAME, max_size=6),
+    st.sampled_from(("MainThread", "worker")),
+    st.sampled_from(KINDS[:4]),
+    st.integers(1, 10_000),
 )
 STACKS = st.lists(STACK, max_size=25)
 
@@ -112,7 +117,9 @@ def test_a_tree_holds_the_paths(stacks: list[Stack], inverted: bool) -> None:
         for length in range(1, len(path) + 1):
             expected[path[:length]] += stack.bytes
     found: dict[tuple[object, ...], int] = {}
-    waiting: list[tuple[tuple[object, ...], Branch]] = [((), grow(plant(capture), capture.peak.holdings(), inverted=inverted))]
+    waiting: list[tuple[tuple[object, ...], Branch]] = [
+        ((), grow(plant(capture), capture.peak.holdings(), inverted=inverted))
+    ]
     while waiting:
         path, branch = waiting.pop()
         for child in branch.children:
@@ -171,7 +178,9 @@ def test_the_standard_error_is_none_when_all_is_recorded_and_bounded_when_not(tm
     recording = small()
     assert standard_error_bytes(open_bytes(recording.to_bytes(), tmp_path).peak) == 0
     recording.header["sample_bytes"] = 65536
-    assert standard_error_bytes(open_bytes(recording.to_bytes(), tmp_path).peak) == 19151  # sqrt(5596 × 65536), rounded up
+    assert (
+        standard_error_bytes(open_bytes(recording.to_bytes(), tmp_path).peak) == 19151
+    )  # sqrt(5596 × 65536), rounded up
 
 
 @pytest.mark.parametrize(

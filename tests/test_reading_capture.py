@@ -91,8 +91,12 @@ def test_a_label_is_a_frame_and_a_lonely_thread_is_none(tmp_path: Path) -> None:
 # How it ended
 
 
-@pytest.mark.parametrize(("change", "ended"), [({}, "recording"), ({"process_start_ticks": 1}, "killed"), ({"boot_id": b"x"}, "killed")])
-def test_a_recording_is_alive_only_with_number_start_and_boot(tmp_path: Path, change: dict[str, object], ended: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "ended"), [({}, "recording"), ({"process_start_ticks": 1}, "killed"), ({"boot_id": b"x"}, "killed")]
+)
+def test_a_recording_is_alive_only_with_number_start_and_boot(
+    tmp_path: Path, change: dict[str, object], ended: str
+) -> None:
     recording = small()
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip().encode()
@@ -247,7 +251,9 @@ def test_less_than_nothing_is_told(tmp_path: Path) -> None:
 def test_a_name_that_is_not_utf8_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
     recording = Recording()
     recording.strings[b"caf\xe9"] = len(recording.strings)
-    node = recording.node(recording.thread(), recording.codes.setdefault((recording.strings[b"caf\xe9"], 0, 0, 0), len(recording.codes)))
+    node = recording.node(
+        recording.thread(), recording.codes.setdefault((recording.strings[b"caf\xe9"], 0, 0, 0), len(recording.codes))
+    )
     recording.allocate(node, 5)
     assert open_bytes(recording.to_bytes(), tmp_path).peak.stacks[0].frames[0].function == "caf\ufffd"
 

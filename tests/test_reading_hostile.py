@@ -11,7 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capture_builder import DIRECTORY_OFFSET, EXTENT_BYTES, FIRST_EXTENT_OFFSET, HEADER_BYTES, Recording, assemble, schema
+from capture_builder import (
+    DIRECTORY_OFFSET,
+    EXTENT_BYTES,
+    FIRST_EXTENT_OFFSET,
+    HEADER_BYTES,
+    Recording,
+    assemble,
+    schema,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +48,15 @@ def look_at_everything(path: Path) -> None:
     """Open a capture and use all there is to use."""
     capture = captures.open(path)
     capture.problems()
-    _ = (capture.process, capture.facts, capture.resident, capture.totals, capture.timeline, capture.marks, repr(capture))
+    _ = (
+        capture.process,
+        capture.facts,
+        capture.resident,
+        capture.totals,
+        capture.timeline,
+        capture.marks,
+        repr(capture),
+    )
     for moment in (capture.peak, capture.end, *(capture.of_slice(piece) for piece in capture.slices)):
         _ = (list(moment.stacks[:50]), moment.kind_bytes(), moment.allocated_blocks)
 
@@ -58,7 +74,9 @@ def test_not_ours_to_read(path: Path) -> None:
         captures.open(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"GIF89a" * 100, b"\x7fELF" + b"\0" * 9000, b"\x89HIX\r\n\x1a\n" + b"\0" * 9000, b"\x89PNG"])
+@pytest.mark.parametrize(
+    "content", [b"", b"GIF89a" * 100, b"\x7fELF" + b"\0" * 9000, b"\x89HIX\r\n\x1a\n" + b"\0" * 9000, b"\x89PNG"]
+)
 def test_foreign(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(ForeignFile):
@@ -83,7 +101,19 @@ def test_newer(path: Path) -> None:
 def test_every_cut_is_told_as_one(path: Path) -> None:
     path.write_bytes(WHOLE)
     used = FIRST_EXTENT_OFFSET + 5 * EXTENT_BYTES
-    for length in (1, 7, 8, 39, 40, 4095, HEADER_BYTES, HEADER_BYTES + 5000, DIRECTORY_OFFSET, FIRST_EXTENT_OFFSET, used):
+    for length in (
+        1,
+        7,
+        8,
+        39,
+        40,
+        4095,
+        HEADER_BYTES,
+        HEADER_BYTES + 5000,
+        DIRECTORY_OFFSET,
+        FIRST_EXTENT_OFFSET,
+        used,
+    ):
         os.truncate(path, length) if length < path.stat().st_size else path.write_bytes(WHOLE[:length])
         path.write_bytes(WHOLE[:length])
         with pytest.raises(CutCapture):
@@ -102,7 +132,9 @@ def test_flipped_bytes_are_an_error_or_an_answer(tmp_path_factory: pytest.TempPa
         start, length = data.draw(st.sampled_from(places))
         width = data.draw(st.sampled_from((1, 4, 8)))
         at = start + data.draw(st.integers(0, length - width)) // width * width
-        content[at : at + width] = data.draw(st.sampled_from((b"\0" * width, b"\xff" * width, b"\x7f" * width, os.urandom(width))))
+        content[at : at + width] = data.draw(
+            st.sampled_from((b"\0" * width, b"\xff" * width, b"\x7f" * width, os.urandom(width)))
+        )
     path = tmp_path_factory.mktemp("flip") / "run.hiw"
     path.write_bytes(content)
     begun = time.monotonic()
@@ -123,7 +155,10 @@ HEADER_NUMBERS = (
 
 
 @settings(max_examples=200, deadline=None)
-@given(changes=st.dictionaries(st.sampled_from(HEADER_NUMBERS), NUMBER, min_size=1, max_size=3), counts=st.lists(NUMBER, max_size=12))
+@given(
+    changes=st.dictionaries(st.sampled_from(HEADER_NUMBERS), NUMBER, min_size=1, max_size=3),
+    counts=st.lists(NUMBER, max_size=12),
+)
 def test_a_hostile_header(tmp_path_factory: pytest.TempPathFactory, changes: dict[str, int], counts: list[int]) -> None:
     recording = small()
     tables = recording.tables()
@@ -159,7 +194,9 @@ def test_a_hostile_schema(data: st.DataObject) -> None:
         assert "damaged" in str(error)
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"null", b"{", b"\xff\xfe", b"[" * 100_000, b'{"format":"hiwater.capture","tables":[1]}'])
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"null", b"{", b"\xff\xfe", b"[" * 100_000, b'{"format":"hiwater.capture","tables":[1]}']
+)
 def test_a_schema_that_is_none(text: bytes) -> None:
     with pytest.raises(CorruptCapture):
         parse_schema(text, HEADER_BYTES)

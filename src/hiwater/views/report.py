@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hiwater.analysis.forest import Grouping
+from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.capture import Capture, Moment
 from hiwater.capture.moment import Holdings
 from hiwater.errors import CorruptCapture
+from hiwater.views.words import size
 
 SHOWN_KINDS = ("all", "python", "native", "mapping", "device")
 
@@ -41,6 +43,17 @@ class Report:
     @property
     def grouping(self) -> Grouping:
         return self.by or Grouping.stack
+
+    def exactness(self, moment: Moment) -> str:
+        """How far the sum of a moment can be trusted, in a few words."""
+        if self.capture.lost_events:
+            return "not exact: events were lost"
+        if self.problems:
+            return "in doubt: the capture contradicts itself"
+        error_bytes = standard_error_bytes(moment)
+        if error_bytes:
+            return f"estimate, standard error ≤ {size(error_bytes)}"
+        return "exact" if self.capture.process.stop_reason is None else "exact until recording stopped"
 
     @property
     def title(self) -> str:

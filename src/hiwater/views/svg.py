@@ -16,7 +16,6 @@ from xml.sax.saxutils import escape, quoteattr
 
 from hiwater.analysis.forest import plant
 from hiwater.analysis.naming import is_library
-from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.analysis.tree import Branch, grow
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.views.report import Report
@@ -111,11 +110,10 @@ def _title(report: Report) -> str:
 
 def _head(report: Report) -> Iterator[str]:
     """Title, how exact it is, the other truth, and the legend with each kind's share."""
-    resident, error = report.capture.resident, standard_error_bytes(report.moment)
-    exactness = f"estimate, standard error ≤ {size(error)}" if error else "exact"
+    resident = report.capture.resident
     mark = f"{'' if resident.exact else 'at least '}{size(resident.peak_bytes)}"
     words = (
-        f"{exactness}, requested bytes at {report.moment_words} of {seconds(report.capture.process.duration_ns)} · "
+        f"{report.exactness(report.moment)}, requested bytes at {report.moment_words} of {seconds(report.capture.process.duration_ns)} · "
         f"{report.holdings.total_blocks:,} blocks · resident peak {mark} ({resident.source})"
     )
     yield f'<text class="title" x="{MARGIN}" y="30">{_xml(_title(report))}</text>\n'

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from hiwater.analysis.forest import Grouping
 from hiwater.analysis.ranking import by, own_lines
-from hiwater.analysis.reconcile import reconcile, standard_error_bytes
+from hiwater.analysis.reconcile import reconcile
 from hiwater.capture import Frame
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.capture.moment import Stacks
@@ -66,11 +66,10 @@ def _head(report: Report) -> Iterator[Text]:
 def _peaks(report: Report) -> Iterator[Text]:
     """The two truths side by side, each with how exact it is."""
     capture, peak, resident = report.capture, report.capture.peak, report.capture.resident
-    error = standard_error_bytes(peak)
-    exactness = f"estimate, standard error ≤ {size(error)}" if error else "exact"
+    exactness = report.exactness(peak)
     yield _title("Peak")
     yield Text.assemble(
-        f"  allocated  {size(peak.allocated_bytes):>11}  ", (f"{exactness} · requested bytes", "green"),
+        f"  allocated  {size(peak.allocated_bytes):>11}  ", (f"{exactness} · requested bytes", "green" if exactness == "exact" else "yellow"),
         f" · {peak.allocated_blocks:,} blocks · at {seconds(peak.at_ns)}",
     )  # fmt: skip
     if resident.exact:
