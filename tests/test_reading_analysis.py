@@ -10,6 +10,7 @@ import pytest
 from capture_builder import KINDS, Recording
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_reading_capture import in_memory, open_bytes, small
 
 from hiwater.analysis import ranking, sums
 from hiwater.analysis.forest import COARSE, Grouping, plant
@@ -17,7 +18,6 @@ from hiwater.analysis.naming import is_library, module_of
 from hiwater.analysis.reconcile import reconcile, standard_error_bytes
 from hiwater.analysis.tree import Branch, grow
 from hiwater.capture import Capture, Stack
-from test_reading_capture import in_memory, open_bytes, small
 
 FRAME = st.tuples(
     st.sampled_from(("f", "g", "<module>")),
@@ -113,9 +113,9 @@ def test_a_tree_holds_the_paths(stacks: list[Stack], inverted: bool) -> None:
     capture = recorded(stacks)  # type: ignore[arg-type]  # hypothesis cannot say what its tuples are
     expected: dict[tuple[object, ...], int] = defaultdict(int)
     for stack in capture.peak.stacks:
-        path = stack.frames[::-1] if inverted else stack.frames
-        for length in range(1, len(path) + 1):
-            expected[path[:length]] += stack.bytes
+        frames = stack.frames[::-1] if inverted else stack.frames
+        for length in range(1, len(frames) + 1):
+            expected[frames[:length]] += stack.bytes
     found: dict[tuple[object, ...], int] = {}
     waiting: list[tuple[tuple[object, ...], Branch]] = [
         ((), grow(plant(capture), capture.peak.holdings(), inverted=inverted))

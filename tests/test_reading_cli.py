@@ -14,10 +14,10 @@ import pytest
 from capture_builder import DIRECTORY_OFFSET, EXTENT_BYTES, FIRST_EXTENT_OFFSET, HEADER_BYTES, Recording
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_reading_capture import small
 
 import hiwater.errors
 from hiwater.cli import report
-from test_reading_capture import small
 
 FORMATS = tuple(report.FORMATS)
 PROGRAM = "import argparse, sys; from hiwater.cli import report; p = argparse.ArgumentParser(); report.add_arguments(p); sys.exit(report.run(p.parse_args()))"
@@ -173,16 +173,9 @@ def test_what_was_there_stays_when_writing_fails(capture: Path, monkeypatch: pyt
     assert sorted(path.name for path in capture.parent.iterdir()) == ["out", "run.hiw"]
 
 
-def run_program(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[bytes]:
-    source = Path(hiwater.errors.__file__).parent.parent
-    environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONIOENCODING": "ascii:strict", "NO_COLOR": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
-        env=environment,
-        capture_output=True,
-        check=False,
-        **options,
-    )  # type: ignore[call-overload, no-any-return]  # options are run's own
+def environment(**more: str) -> dict[str, str]:
+    """For a process of its own that is to find the hiwater under test."""
+    return {**os.environ, "PYTHONPATH": str(Path(hiwater.errors.__file__).parent.parent), **more}
 
 
 def test_a_reader_that_stops_is_no_fault(capture: Path) -> None:
@@ -193,13 +186,8 @@ def test_a_reader_that_stops_is_no_fault(capture: Path) -> None:
     capture.write_bytes(recording.to_bytes())
     for output_format in ("json", "collapsed", "tree"):
         command = f'"{sys.executable}" -c "{PROGRAM}" "{capture}" --format {output_format} | head -c 10'
-        source = str(Path(hiwater.errors.__file__).parent.parent)
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command],
-            env={**os.environ, "PYTHONPATH": source},
-            capture_output=True,
-            check=False,
-        )
+        shell = ["bash", "-o", "pipefail", "-c", command]
+        done = subprocess.run(shell, env=environment(), capture_output=True, check=False)
         assert done.stderr == b"" and done.returncode in (0, 141)
 
 
@@ -209,15 +197,16 @@ def test_a_terminal_that_knows_ascii_only(capture: Path, output_format: str) -> 
     recording.allocate(recording.path(("naïve 😀", "/é.py", 2)), 9)
     recording.fact("program", "naïve.py")
     capture.write_bytes(recording.to_bytes())
-    done = run_program(capture, "--format", output_format)
+    command = [sys.executable, "-c", PROGRAM, str(capture), "--format", output_format]
+    plain = environment(PYTHONIOENCODING="ascii:strict", NO_COLOR="1")
+    done = subprocess.run(command, env=plain, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.isascii() or output_format in ("collapsed", "svg")
 
 
 def test_help_loads_neither_numpy_nor_rich() -> None:
     code = "import sys; from hiwater.cli import report; assert not {'numpy', 'rich'} & set(sys.modules)"
-    source = Path(hiwater.errors.__file__).parent.parent
-    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(source)}, check=True)
+    subprocess.run([sys.executable, "-c", code], env=environment(), check=True)
 
 
 WHOLE = small().to_bytes(shuffle=2)
@@ -237,7 +226,7 @@ def test_a_damaged_capture_is_reported_or_refused(
     junk = data.draw(st.sampled_from((b"\0" * 8, b"\xff" * 8, b"\x7f" * 8, b"\x01\0\0\0", b"\xff" * 4)))
     path = tmp_path_factory.mktemp("damage") / "run.hiw"
     path.write_bytes(WHOLE[:at] + junk + WHOLE[at + len(junk) :])
-    arguments = [
+    arguments: list[str | Path] = [
         path, "--format", data.draw(st.sampled_from(FORMATS)), "--at", data.draw(st.sampled_from(("peak", "end", "0:9"))),
         "--by", data.draw(st.sampled_from(("stack", "function", "line", "file", "module", "thread"))), "-o", path.parent / "out",
     ]  # fmt: skip

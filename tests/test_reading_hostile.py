@@ -22,6 +22,7 @@ from capture_builder import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_reading_capture import small
 
 from hiwater import capture as captures
 from hiwater.capture.layout import parse_schema
@@ -34,7 +35,6 @@ from hiwater.errors import (
     MissingCapture,
     NewerCapture,
 )
-from test_reading_capture import small
 
 WHOLE = small().to_bytes(shuffle=2)
 
