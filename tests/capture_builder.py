@@ -87,12 +87,21 @@ class HeaderOfEvents(ctypes.Structure):
 EVENTS_OFFSET = -(-ctypes.sizeof(HeaderBeforeEvents) // 64) * 64
 
 
+# The first 60 bytes say where things lie; they are fixed, and the schema leaves them out.
+FIXED = (
+    "magic", "header_bytes", "extent_bytes", "schema_offset", "schema_bytes", "directory_offset", "first_extent_offset",
+    "max_extents",
+)  # fmt: skip
+
+
 def header_fields() -> list[list[Any]]:
     """The schema's description of the header: [name, dtype, offset] or [name, dtype, offset, count]."""
     fields = []
     parts: tuple[tuple[Any, int], ...] = ((HeaderBeforeEvents, 0), (HeaderOfEvents, EVENTS_OFFSET))
     for part, base in parts:
         for name, kind in part._fields_:
+            if name in FIXED:
+                continue
             offset = base + getattr(part, name).offset
             if issubclass(kind, ctypes.Array) and kind._type_ is ctypes.c_char:
                 fields.append([name, f"S{ctypes.sizeof(kind)}", offset])

@@ -1,7 +1,7 @@
 """What a capture file says about itself: the fixed start of its header and the schema text, as numpy record types.
 
-The other end is `native/capture/format.h`. Only the first 40 bytes are fixed for ever; every other field is found by the
-name the schema text gives it, so that fields and tables may be added within a version.
+The other end is `native/capture/format.h`. Only the first 60 bytes, where things lie in the file, are fixed for ever; every
+other field is found by the name the schema text gives it, so that fields and tables may be added within a version.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NEEDED_FIELDS: dict[str, tuple[str, ...]] = {
     "marks": ("at_ns", "value", "kind", "node"),
 }  # fmt: skip
 NEEDED_HEADER = (
-    "extent_bytes", "directory_offset", "first_extent_offset", "max_extents", "extents_used", "state", "pid",
+    "extents_used", "state", "pid",
     "process_start_ticks", "boot_id", "started_unix_ns", "heartbeat_ns", "ended_ns", "exit_code", "sample_bytes",
     "lost_events", "stop_reason", "resident_start_bytes", "resident_last_bytes", "resident_peak_bytes",
     "resident_error_bytes", "resident_exact", "epoch_index", "epoch0_best_bytes", "epoch0_best_blocks",
@@ -61,18 +61,24 @@ SIGNED_FIELDS = frozenset({
     "epoch1_best_bytes", "epoch1_best_blocks", "kind_live_bytes",
 })  # fmt: skip
 
-_START = struct.Struct("<8sIIQQQ")  # magic, version, header_bytes, extent_bytes, schema_offset, schema_bytes
+_START = struct.Struct("<8sIIQQQQQI")  # magic, version, and the fields of HeaderStart
+FIRST_BYTES = _START.size
 _LARGEST_TEXT_BYTES = 1 << 20  # of header or schema text: a bound for hostile files, far above what is written
+_LARGEST_EXTENT_BYTES = 1 << 30
 _DTYPE = re.compile(r"^(?:[<|][ui][1248]|<f[48]|\|?S[1-9][0-9]{0,3})$")
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderStart:
-    """Where the rest of the header and the schema text lie, in bytes from the start of the file."""
+    """Where everything lies: offsets in bytes from the start of the file."""
 
     header_bytes: int
+    extent_bytes: int
     schema_offset: int
     schema_bytes: int
+    directory_offset: int
+    first_extent_offset: int
+    max_extents: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +110,8 @@ def read_start(first_bytes: bytes) -> HeaderStart:
         raise ForeignFile(what, "give a file that `hiwater run` wrote (*.hiw)")
     if len(first_bytes) < _START.size:
         raise cut()
-    _, version, header_bytes, _, schema_offset, schema_bytes = _START.unpack_from(first_bytes)
+    _, version, *places = _START.unpack_from(first_bytes)
+    start = HeaderStart(*places)
     if version > VERSION:
         raise NewerCapture(
             f"the capture has format version {version}, this hiwater reads up to {VERSION}",
@@ -112,9 +119,14 @@ def read_start(first_bytes: bytes) -> HeaderStart:
         )
     if version == 0:
         raise corrupt("its format version is 0")
-    if not _START.size <= header_bytes <= _LARGEST_TEXT_BYTES or not 2 <= schema_bytes <= _LARGEST_TEXT_BYTES:
-        raise corrupt(f"a header of {header_bytes} bytes and a schema of {schema_bytes} bytes cannot be")
-    return HeaderStart(header_bytes, schema_offset, schema_bytes)
+    if (
+        not _START.size <= start.header_bytes <= _LARGEST_TEXT_BYTES
+        or not 2 <= start.schema_bytes <= _LARGEST_TEXT_BYTES
+    ):
+        raise corrupt(f"a header of {start.header_bytes} bytes and a schema of {start.schema_bytes} bytes cannot be")
+    if not 1 <= start.extent_bytes <= _LARGEST_EXTENT_BYTES:
+        raise corrupt(f"extents of {start.extent_bytes} bytes cannot be")
+    return start
 
 
 def cut() -> CutCapture:

@@ -16,10 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.capture.layout import (
+    FIRST_BYTES,
     KINDS,
     STATE_ENDED,
     STATE_FAILED,
     STATE_RECORDING,
+    HeaderStart,
     Schema,
     Table,
     corrupt,
@@ -31,8 +33,6 @@ from hiwater.errors import ForeignFile, MissingCapture
 
 Records = npt.NDArray[Any]
 
-_FIRST_BYTES = 40
-_LARGEST_EXTENT_BYTES = 1 << 30
 _LARGEST_COUNT = 1 << 40
 _HEADER_TRIES = 16
 
@@ -77,14 +77,20 @@ def _open(path: Path) -> int:
 
 
 def _read(path: Path, descriptor: int) -> Contents:
-    start = read_start(_pread(descriptor, _FIRST_BYTES, 0, may_be_short=True))
+    start = read_start(_pread(descriptor, FIRST_BYTES, 0, may_be_short=True))
     schema = parse_schema(_pread(descriptor, start.schema_bytes, start.schema_offset), start.header_bytes)
     header = _steady_header(descriptor, schema)
-    _check_header(header, schema)
-    directory = _pread(descriptor, 4 * header["extents_used"], header["directory_offset"])
+    _check_header(header, schema, start)
+    directory = _pread(descriptor, 4 * header["extents_used"], start.directory_offset)
     extents = _extents_of_tables(np.frombuffer(directory, np.dtype("<u4")))
     tables = {
-        table.name: _read_table(descriptor, table, header, extents.get(table.number, np.empty(0, np.int64)))
+        table.name: _read_table(
+            descriptor,
+            start,
+            table,
+            header["table_count"][table.number],
+            extents.get(table.number, np.empty(0, np.int64)),
+        )
         for table in schema.tables.values()
     }
     if len(tables["ledger_cold"]) + 1 == len(tables["ledgers"]):
@@ -132,10 +138,8 @@ def _read_header(descriptor: int, schema: Schema) -> dict[str, Any]:
     return {name: record[name].tolist() for name in schema.header.names or ()}
 
 
-def _check_header(header: dict[str, Any], schema: Schema) -> None:
-    if not 1 <= header["extent_bytes"] <= _LARGEST_EXTENT_BYTES:
-        raise corrupt(f"extents of {header['extent_bytes']} bytes cannot be")
-    if header["extents_used"] > header["max_extents"]:
+def _check_header(header: dict[str, Any], schema: Schema, start: HeaderStart) -> None:
+    if header["extents_used"] > start.max_extents:
         raise corrupt("it uses more extents than it has")
     if header["state"] not in (STATE_RECORDING, STATE_ENDED, STATE_FAILED):
         raise corrupt(f"its state is {header['state']}")
@@ -161,17 +165,19 @@ def _extents_of_tables(directory: npt.NDArray[np.uint32]) -> dict[int, npt.NDArr
     return extents
 
 
-def _read_table(descriptor: int, table: Table, header: dict[str, Any], extents: npt.NDArray[np.int64]) -> Records:
+def _read_table(
+    descriptor: int, start: HeaderStart, table: Table, count: int, extents: npt.NDArray[np.int64]
+) -> Records:
     """All records of one table, joined from its extents."""
-    count, size = header["table_count"][table.number], table.record.itemsize
-    in_extent = header["extent_bytes"] // size
+    size = table.record.itemsize
+    in_extent = start.extent_bytes // size
     if in_extent == 0 or count > len(extents) * in_extent:
         raise corrupt(f"it counts {count} records of {table.name!r} and has no room for them")
     parts = []  # (place in the file, first byte of the table, byte after its last)
     for chunk, extent in enumerate(extents[: -(-count // in_extent)].tolist()):
         begin = chunk * in_extent * size
         end = min(begin + in_extent * size, count * size)
-        parts.append((header["first_extent_offset"] + extent * header["extent_bytes"], begin, end))
+        parts.append((start.first_extent_offset + extent * start.extent_bytes, begin, end))
         _stay_inside(descriptor, end - begin, parts[-1][0])
     joined = np.empty(count * size, np.uint8)
     window = memoryview(joined.data)
