@@ -142,6 +142,22 @@ def test_own_lines_are_the_innermost_of_the_users_code(stacks: list[Stack]) -> N
     assert sum(line.bytes for line in lines) == capture.peak.allocated_bytes
 
 
+@pytest.mark.parametrize("grouping", [Grouping.stack, Grouping.file, Grouping.module, Grouping.function])
+def test_the_import_system_can_be_folded_into_whoever_imports(grouping: Grouping) -> None:
+    boot = "<frozen importlib._bootstrap>"
+    capture = recorded(
+        [
+            ([("<module>", "/app/a.py", 1), ("_find_and_load", boot, 7), ("exec", boot, 8), ("<module>", "/app/b.py", 2)], "T", "native", 50),
+            ([("<module>", "/app/a.py", 1), ("_find_and_load", boot, 7), ("exec", boot, 8)], "T", "python", 7),
+            ([("_find_and_load", boot, 7)], "T", "python", 1),
+        ]
+    )
+    root = grow(plant(capture, grouping, fold_imports=True), capture.peak.holdings())
+    (module,) = root.children
+    (imported,) = module.children
+    assert (root.bytes, root.own_bytes, module.bytes, module.own_bytes, imported.bytes) == (58, 1, 57, 7, 50)
+
+
 @given(st.lists(st.integers(0, 10**6), max_size=60))
 def test_sums_and_walks_of_any_tree(choices: list[int]) -> None:
     parent = np.array([0, *(choice % (number + 1) for number, choice in enumerate(choices))], np.int64)
@@ -169,9 +185,9 @@ def test_only_a_kind(tmp_path: Path) -> None:
 
 def test_the_way_from_allocated_to_resident(tmp_path: Path) -> None:
     recording = small()
-    recording.header.update(resident_start_bytes=1000, resident_peak_bytes=7000)
+    recording.header.update(own_bytes=11, resident_start_bytes=1000, resident_peak_bytes=7000)
     way = reconcile(open_bytes(recording.to_bytes(), tmp_path))
-    assert way.allocated_bytes + way.resident_start_bytes + way.rest_bytes == way.resident_peak_bytes == 7000
+    assert way.allocated_bytes + way.resident_start_bytes + way.own_bytes + way.rest_bytes == way.resident_peak_bytes == 7000
 
 
 def test_the_standard_error_is_none_when_all_is_recorded_and_bounded_when_not(tmp_path: Path) -> None:

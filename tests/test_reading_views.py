@@ -260,7 +260,7 @@ Lines that held most  your code with all that it called; each byte once · 4.0 M
       1.0 MiB   25.0 %  <module> (etl.py:12)  1 block
                             rows12 = load(12)
 
-Stacks that held most  innermost frame first
+Stacks that held most  innermost frame first, without the import system's own frames
       3.0 MiB   75.0 %  python · MainThread  3 blocks
                         load (etl.py:3)
                             rows3 = load(3)

@@ -1,8 +1,10 @@
-"""Everything hiwater raises on purpose: one tree, each error with a slug and a remedy in its message."""
+"""Everything hiwater raises on purpose: one tree, each error with a slug that leads to its entry in docs/errors.md."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+TYPE_CHECKING = False  # this module is imported in programs being recorded: nothing but the language itself here
+if TYPE_CHECKING:
+    from typing import ClassVar
 
 
 class HiwaterError(Exception):
@@ -20,6 +22,64 @@ class HiwaterError(Exception):
         super().__init__(f"{problem}; {remedy}")
         self.problem = problem
         self.remedy = remedy
+
+
+class EngineUnavailable(HiwaterError):
+    """This installation has no native engine, or it cannot be loaded here."""
+
+    slug = "engine-unavailable"
+
+
+class EngineFailed(HiwaterError):
+    """The native engine is there but could not start."""
+
+    slug = "engine-failed"
+
+
+class AlreadyRecording(HiwaterError):
+    """A process has one recording at a time, and this one has it already."""
+
+    slug = "already-recording"
+
+
+class NotRecording(HiwaterError):
+    """The recorder was asked for something only a recording has."""
+
+    slug = "not-recording"
+
+
+class CaptureUnwritable(HiwaterError):
+    """The capture cannot be made where it was asked for."""
+
+    slug = "capture-unwritable"
+
+
+class NotFound(HiwaterError):
+    """The program to run does not exist."""
+
+    slug = "not-found"
+    exit_code = 127
+
+
+class NotRunnable(HiwaterError):
+    """The program to run exists, but is not something Python can run."""
+
+    slug = "not-runnable"
+    exit_code = 126
+
+
+class BadSize(HiwaterError):
+    """A size is not written as a number and a unit."""
+
+    slug = "bad-size"
+    exit_code = 2
+
+
+class UsageError(HiwaterError):
+    """A command line, an environment variable or a setting asks for something hiwater does not know."""
+
+    slug = "usage"
+    exit_code = 2
 
 
 class CaptureError(HiwaterError):

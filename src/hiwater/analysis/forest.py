@@ -32,6 +32,7 @@ class Grouping(StrEnum):
     thread = "thread"
 
 
+IMPORT_SYSTEM = "<frozen importlib."
 COARSE = (Grouping.file, Grouping.module, Grouping.thread)
 
 
@@ -47,8 +48,12 @@ class Forest:
     frames: Sequence[Frame]
 
 
-def plant(capture: Capture, grouping: Grouping = Grouping.stack) -> Forest:
-    """The call paths of a capture at this fineness."""
+def plant(capture: Capture, grouping: Grouping = Grouping.stack, *, fold_imports: bool = False) -> Forest:
+    """The call paths of a capture at this fineness.
+
+    `fold_imports` gives what the import system holds to whoever asked for the import: its six frames between any two
+    modules say nothing. Views for people want that; data stays as recorded.
+    """
     nodes = capture.tables["nodes"]
     parent = nodes["parent"].astype(np.int64)
     parent[:1] = 0
@@ -58,10 +63,20 @@ def plant(capture: Capture, grouping: Grouping = Grouping.stack) -> Forest:
         key, frames = _frame_keys(capture, grouping)
     own = np.arange(len(parent))
     place = own if grouping == Grouping.thread else np.where(capture.is_thread_root, 0, own)
+    if fold_imports and grouping != Grouping.thread:
+        place = follow(np.where(_is_import_system(capture), place[parent], place))
     if grouping in COARSE:
-        place = np.where((parent != 0) & (key == key[parent]) & (place != 0) & (place[parent] != 0), parent, place)
-        place = follow(place)
+        above = place[parent]
+        place = follow(np.where((place == own) & (above != 0) & (key == key[above]), above, place))
     return Forest(grouping, place[parent], key, place, frames)
+
+
+def _is_import_system(capture: Capture) -> npt.NDArray[np.bool_]:
+    """For each node, whether it is a frame of the import system's."""
+    codes = capture.tables["codes"]
+    files = [capture.string(file).startswith(IMPORT_SYSTEM) for file in codes["file"].tolist()]
+    frames: npt.NDArray[np.bool_] = np.array(files, bool)[capture.tables["nodes"]["code"]]
+    return frames
 
 
 def follow(target: Ints) -> Ints:

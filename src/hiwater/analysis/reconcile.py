@@ -14,12 +14,13 @@ from hiwater.capture import Capture, Moment
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Bytes. `rest_bytes` = resident peak − resident at the start − allocated peak. Above zero: pages nobody counted
+    """Bytes. `rest_bytes` = resident peak − resident at the start − hiwater's own tables − allocated peak. Above zero: pages nobody counted
     (code and data of libraries, allocators' unused room); below: at least so much was allocated and never, or not then, in RAM."""
 
     allocated_bytes: int
     resident_start_bytes: int
     resident_peak_bytes: int
+    own_bytes: int
     rest_bytes: int
     beside_bytes: dict[str, int]
 
@@ -28,9 +29,9 @@ def reconcile(capture: Capture) -> Reconciliation:
     """The way from the allocated peak to the resident one. Device memory is none of the process's RAM and is left out."""
     kinds, resident = capture.peak.kind_bytes(), capture.resident
     in_ram = kinds["python"] + kinds["native"] + kinds["mapping"]
-    rest = resident.peak_bytes - resident.start_bytes - in_ram
+    rest = resident.peak_bytes - resident.start_bytes - resident.own_bytes - in_ram
     beside = {kind: kinds[kind] for kind in ("file", "shared", "reserved", "slack")}
-    return Reconciliation(in_ram, resident.start_bytes, resident.peak_bytes, rest, beside)
+    return Reconciliation(in_ram, resident.start_bytes, resident.peak_bytes, resident.own_bytes, rest, beside)
 
 
 def standard_error_bytes(moment: Moment) -> int:

@@ -64,7 +64,7 @@ def write(report: Report, stream: TextIO) -> None:
     whole = report.holdings.total_bytes
     per_pixel = whole / (WIDTH - 2 * MARGIN)
     root = grow(
-        plant(report.capture, report.grouping), report.holdings,
+        plant(report.capture, report.grouping, fold_imports=True), report.holdings,
         minimum_bytes=int(per_pixel * NARROWEST), deepest=DEEPEST_ROW, inverted=report.inverted,
     )  # fmt: skip
     boxes = list(_boxes(root))
@@ -134,7 +134,7 @@ def _head(report: Report) -> Iterator[str]:
 
 def _foot(height: int, *, inverted: bool) -> Iterator[str]:
     below = "below what asked for memory are its callers" if inverted else "below a frame is what it called"
-    words = f"Width is bytes; {below}. Point at a frame for its figures; click to zoom, Esc for all."
+    words = f"Width is bytes; {below}. Point at a frame for its figures; click to zoom, Esc for all. The import system's frames are left out."
     yield f'<text class="words" id="said" x="{MARGIN}" y="{height - 11}">{words}</text>\n'
 
 

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from rich.text import Text
 
-from hiwater.analysis.forest import Grouping
+from hiwater.analysis.forest import IMPORT_SYSTEM, Grouping
 from hiwater.analysis.ranking import by, own_lines
 from hiwater.analysis.reconcile import reconcile
 from hiwater.capture import Frame
@@ -115,6 +115,8 @@ def _from_allocated_to_resident(report: Report) -> Iterator[Text]:
     yield _title("From allocated to resident", "the peaks are different quantities, each at its own moment")
     yield Text(f"  {size(way.allocated_bytes):>11}  allocated at its peak")
     yield Text(f"+ {size(way.resident_start_bytes):>11}  resident before the recording began")
+    if way.own_bytes:
+        yield Text(f"+ {size(way.own_bytes):>11}  hiwater's own tables, at the end of the recording")
     if way.rest_bytes >= 0:
         yield Text(
             f"+ {size(way.rest_bytes):>11}  not counted: libraries loaded since, room that allocators keep, file pages"
@@ -124,9 +126,6 @@ def _from_allocated_to_resident(report: Report) -> Iterator[Text]:
             f"− {size(-way.rest_bytes):>11}  or more was allocated and never touched, or not in RAM at that moment"
         )
     yield Text(f"= {size(way.resident_peak_bytes):>11}  resident at its peak")
-    own = report.capture.resident.own_bytes
-    if own:
-        yield Text(f"  {size(own):>11}  of the resident figures is hiwater's own tables", "dim")
 
 
 def _shown(report: Report) -> str:
@@ -162,7 +161,7 @@ def _rows(report: Report) -> Iterator[Text]:
 def _stacks(report: Report, sources: Sources) -> Iterator[Text]:
     held, capture = report.holdings, report.capture
     order = "innermost frame first" if not report.inverted else "outermost frame first"
-    yield _title("Stacks that held most", order)
+    yield _title("Stacks that held most", f"{order}, without the import system's own frames")
     for stack in Stacks(capture, held)[: report.top]:
         yield _figures(
             stack.bytes, held.total_bytes, stack.blocks, f"{stack.kind} · {printable(stack.thread, 40) or 'no thread'}"
@@ -173,12 +172,13 @@ def _stacks(report: Report, sources: Sources) -> Iterator[Text]:
 
 
 def _frames(frames: tuple[Frame, ...], sources: Sources) -> Iterator[Text]:
-    """One stack; of a long one the middle is left out."""
+    """One stack without the import system's frames; of a long one the middle is left out."""
+    told = [frame for frame in frames if not frame.file.startswith(IMPORT_SYSTEM)]
     half = _FRAMES_SHOWN // 2
-    shown = list(frames) if len(frames) <= _FRAMES_SHOWN else [*frames[:half], None, *frames[-half:]]
-    for frame in shown:
-        if frame is None:
-            yield Text(f"{'':24}… {len(frames) - 2 * half} frames …", "dim")
+    for number, frame in enumerate(told):
+        if len(told) > _FRAMES_SHOWN and half <= number < len(told) - half:
+            if number == half:
+                yield Text(f"{'':24}… {len(told) - 2 * half} frames …", "dim")
             continue
         yield Text(f"{'':24}{frame_text(frame, 110)}")
         source = sources.line(frame.file, frame.line)

@@ -23,7 +23,7 @@ def write(report: Report, stream: TextIO) -> None:
     whole = report.holdings.total_bytes
     smallest = max(1, whole // _SMALLEST_SHARE)
     root = grow(
-        plant(report.capture, report.grouping), report.holdings, minimum_bytes=smallest, inverted=report.inverted
+        plant(report.capture, report.grouping, fold_imports=True), report.holdings, minimum_bytes=smallest, inverted=report.inverted
     )
     direction = "callers below what they called" if report.inverted else "what is called below its caller"
     console.print(
