@@ -22,7 +22,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
-from capture_builder import DTYPES, THREAD, Recording, assemble
+from capture_builder import DTYPES, THREAD, Recording, assemble  # noqa: E402 - the tests' folder is no package
 
 FUNCTIONS = 400
 PROGRAM = """

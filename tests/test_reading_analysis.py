@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capture_builder import KINDS, Recording
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_reading_capture import in_memory, open_bytes, small
 
+from capture_builder import KINDS, Recording
 from hiwater.analysis import ranking, sums
 from hiwater.analysis.forest import COARSE, Grouping, plant
 from hiwater.analysis.naming import is_library, module_of
 from hiwater.analysis.reconcile import reconcile, standard_error_bytes
 from hiwater.analysis.tree import Branch, grow
 from hiwater.capture import Capture, Stack
+from test_reading_capture import in_memory, open_bytes, small
 
 FRAME = st.tuples(
     st.sampled_from(("f", "g", "<module>")),
@@ -147,7 +147,17 @@ def test_the_import_system_can_be_folded_into_whoever_imports(grouping: Grouping
     boot = "<frozen importlib._bootstrap>"
     capture = recorded(
         [
-            ([("<module>", "/app/a.py", 1), ("_find_and_load", boot, 7), ("exec", boot, 8), ("<module>", "/app/b.py", 2)], "T", "native", 50),
+            (
+                [
+                    ("<module>", "/app/a.py", 1),
+                    ("_find_and_load", boot, 7),
+                    ("exec", boot, 8),
+                    ("<module>", "/app/b.py", 2),
+                ],
+                "T",
+                "native",
+                50,
+            ),
             ([("<module>", "/app/a.py", 1), ("_find_and_load", boot, 7), ("exec", boot, 8)], "T", "python", 7),
             ([("_find_and_load", boot, 7)], "T", "python", 1),
         ]
@@ -187,7 +197,11 @@ def test_the_way_from_allocated_to_resident(tmp_path: Path) -> None:
     recording = small()
     recording.header.update(own_bytes=11, resident_start_bytes=1000, resident_peak_bytes=7000)
     way = reconcile(open_bytes(recording.to_bytes(), tmp_path))
-    assert way.allocated_bytes + way.resident_start_bytes + way.own_bytes + way.rest_bytes == way.resident_peak_bytes == 7000
+    assert (
+        way.allocated_bytes + way.resident_start_bytes + way.own_bytes + way.rest_bytes
+        == way.resident_peak_bytes
+        == 7000
+    )
 
 
 def test_the_standard_error_is_none_when_all_is_recorded_and_bounded_when_not(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capture_builder import FAILED, KINDS, LABEL, RECORDING, Recording, assemble, header_fields
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capture_builder import FAILED, KINDS, LABEL, RECORDING, Recording, assemble, header_fields
 from hiwater import capture as captures
 from hiwater.capture import Capture
 from hiwater.capture.process import is_alive

@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from capture_builder import DIRECTORY_OFFSET, EXTENT_BYTES, FIRST_EXTENT_OFFSET, HEADER_BYTES, Recording
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_reading_capture import small
 
 import hiwater.errors
+from capture_builder import DIRECTORY_OFFSET, EXTENT_BYTES, FIRST_EXTENT_OFFSET, HEADER_BYTES, Recording
 from hiwater.cli import report
+from test_reading_capture import small
 
 FORMATS = tuple(report.FORMATS)
 PROGRAM = "import argparse, sys; from hiwater.cli import report; p = argparse.ArgumentParser(); report.add_arguments(p); sys.exit(report.run(p.parse_args()))"

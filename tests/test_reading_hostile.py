@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from capture_builder import (
     DIRECTORY_OFFSET,
     EXTENT_BYTES,
@@ -20,10 +23,6 @@ from capture_builder import (
     assemble,
     schema,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from test_reading_capture import small
-
 from hiwater import capture as captures
 from hiwater.capture.layout import parse_schema
 from hiwater.errors import (
@@ -35,6 +34,7 @@ from hiwater.errors import (
     MissingCapture,
     NewerCapture,
 )
+from test_reading_capture import small
 
 WHOLE = small().to_bytes(shuffle=2)
 
@@ -94,7 +94,7 @@ def test_folders_pipes_and_devices_are_refused_at_once(tmp_path: Path) -> None:
 
 def test_newer(path: Path) -> None:
     path.write_bytes(WHOLE[:8] + struct.pack("<I", 2) + WHOLE[12:])
-    with pytest.raises(NewerCapture, match="version 2.*up to 1"):
+    with pytest.raises(NewerCapture, match=r"version 2.*up to 1"):
         captures.open(path)
 
 

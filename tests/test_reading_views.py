@@ -13,17 +13,17 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from capture_builder import FAILED, KINDS, Recording
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_reading_capture import in_memory, small
 
+from capture_builder import FAILED, KINDS, Recording
 from hiwater.analysis.forest import Grouping
 from hiwater.capture import Capture
 from hiwater.views import collapsed, json_view, svg, table, text, tree
 from hiwater.views.report import Report
 from hiwater.views.source import Sources
 from hiwater.views.words import printable, size
+from test_reading_capture import in_memory, small
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = (

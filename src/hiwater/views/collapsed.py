@@ -42,8 +42,8 @@ def _inverted(forest: Forest, report: Report) -> Iterator[bytes]:
     parent, key = forest.parent.tolist(), forest.key.tolist()
     names: dict[int, bytes] = {}
     leaves = forest.place[report.holdings.node].tolist()
-    for node, count in zip(leaves, report.holdings.bytes.tolist(), strict=True):
-        path = []
+    for leaf, count in zip(leaves, report.holdings.bytes.tolist(), strict=True):
+        path, node = [], leaf
         while node:
             if key[node] not in names:
                 names[key[node]] = fragment(forest.frames[key[node]])

@@ -79,7 +79,7 @@ def write(report: Report, stream: TextIO) -> None:
     )
     stream.writelines(_head(report))
     stream.write('<g id="frames">\n')
-    stream.writelines(_drawn(box, whole, report) for box in boxes)
+    stream.writelines(_drawn(box, whole) for box in boxes)
     stream.write("</g>\n")
     stream.writelines(_foot(height, inverted=report.inverted))
     stream.write(f"<script><![CDATA[\n{_script()}]]></script>\n</svg>\n")
@@ -138,7 +138,7 @@ def _foot(height: int, *, inverted: bool) -> Iterator[str]:
     yield f'<text class="words" id="said" x="{MARGIN}" y="{height - 11}">{words}</text>\n'
 
 
-def _drawn(box: Box, whole: int, report: Report) -> str:
+def _drawn(box: Box, whole: int) -> str:
     branch, scale = box.branch, (WIDTH - 2 * MARGIN) / max(1, whole)
     name = frame_text(branch.frame) if branch.frame else f"all of {size(branch.bytes)}"
     short = short_frame_text(branch.frame, 200) if branch.frame else name

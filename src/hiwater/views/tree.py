@@ -22,23 +22,17 @@ def write(report: Report, stream: TextIO) -> None:
     console = terminal.console(stream)
     whole = report.holdings.total_bytes
     smallest = max(1, whole // _SMALLEST_SHARE)
-    root = grow(
-        plant(report.capture, report.grouping, fold_imports=True), report.holdings, minimum_bytes=smallest, inverted=report.inverted
-    )
+    forest = plant(report.capture, report.grouping, fold_imports=True)
+    root = grow(forest, report.holdings, minimum_bytes=smallest, inverted=report.inverted)
     direction = "callers below what they called" if report.inverted else "what is called below its caller"
-    console.print(
-        Text.assemble(
-            (f"{size(whole):>11}  ", "bold"),
-            (f"{printable(report.title, 80)}", "bold"),
-            (f"  {report.moment_words} · {direction}", "dim"),
-        ),
-        soft_wrap=True,
-    )
-    for line in _below(root, whole):
+    remark = f"  {report.moment_words} · {direction} · below {100 / _SMALLEST_SHARE:g} % not listed"
+    title = Text.assemble((f"{size(whole):>11}  {printable(report.title, 80)}", "bold"), (remark, "dim"))
+    console.print(title, soft_wrap=True)
+    for line in _below(root, whole, smallest):
         console.print(line, soft_wrap=True)
 
 
-def _below(root: Branch, whole: int) -> Iterator[Text]:
+def _below(root: Branch, whole: int, smallest: int) -> Iterator[Text]:
     """Lines of everything under `root`, without recursion: stacks may be thousands deep."""
     waiting = [(root, "", "")]
     while waiting:
@@ -46,18 +40,17 @@ def _below(root: Branch, whole: int) -> Iterator[Text]:
         if branch.frame is not None:
             yield _line(branch, whole, indent + bullet)
             indent += " " * len(bullet)
+        beside = [(branch.own_bytes, "by itself" if branch.frame else "held with no frame")] if branch.children else []
+        if branch.frame is None and not branch.children:
+            beside = [(branch.own_bytes, "held with no frame")]
+        beside.append((branch.hidden_bytes, "smaller ones"))
+        shown = [(count, what) for count, what in beside if count >= smallest]
         # A lone callee is drawn straight below its caller: depth then shows where the paths part.
-        is_chain = len(branch.children) == 1 and not branch.hidden_bytes and not branch.own_bytes
-        further = indent[:_DEEPEST_INDENT]
-        if branch.own_bytes and (branch.children or branch.frame is None):
-            what = "held with no frame" if branch.frame is None else "by itself"
-            yield Text(f"{size(branch.own_bytes):>11} {share(branch.own_bytes, whole):>8}  {further}· {what}", "dim")
-        if branch.hidden_bytes:
-            yield Text(
-                f"{size(branch.hidden_bytes):>11} {share(branch.hidden_bytes, whole):>8}  {further}· smaller ones",
-                "dim",
-            )
-        waiting.extend((child, further, "" if is_chain else "• ") for child in reversed(branch.children))
+        bullet = "" if len(branch.children) == 1 and not shown else "• "
+        indent = indent[:_DEEPEST_INDENT]
+        for count, what in shown:
+            yield Text(f"{size(count):>11} {share(count, whole):>8}  {indent}· {what}", "dim")
+        waiting.extend((child, indent, bullet) for child in reversed(branch.children))
 
 
 def _line(branch: Branch, whole: int, indent: str) -> Text:
