@@ -1,0 +1,36 @@
+"""Whose code is a file, and which module is it? Told from its path alone, so that old captures answer too."""
+
+from __future__ import annotations
+
+import re
+
+_PACKAGES = re.compile(r"^(.*?/(?:site|dist)-packages)/(.*)$")
+_STANDARD_LIBRARY = re.compile(r"^(.*?/lib(?:64)?/python3(?:\.\d+t?)?)/(.*)$")
+_FROZEN = re.compile(r"^<frozen (.+)>$")
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is an installed package's, the standard library's or no Python file at all: not the user's own."""
+    return not file or bool(_PACKAGES.match(file) or _STANDARD_LIBRARY.match(file) or _FROZEN.match(file))
+
+
+def module_of(file: str, cwd: str) -> str:
+    """Dotted module name for a file, as near as its path tells; "" for no file, the file itself for `<string>` and the like."""
+    frozen = _FROZEN.match(file)
+    if frozen:
+        return frozen[1]
+    if not file or file.startswith("<"):
+        return file
+    inside = _PACKAGES.match(file) or _STANDARD_LIBRARY.match(file)
+    if inside:
+        path = inside[2]
+    elif cwd and file.startswith(cwd.rstrip("/") + "/"):
+        path = file[len(cwd.rstrip("/")) + 1 :]
+    else:
+        path = file.rsplit("/", 1)[-1]
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if parts and parts[-1].endswith(".py"):
+        parts[-1] = parts[-1][:-3]
+        if parts[-1] == "__init__" and len(parts) > 1:
+            parts.pop()
+    return ".".join(parts)

@@ -1,0 +1,107 @@
+"""Who held most: by stack, function, line, file, module or thread; and by the line of the user's own code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hiwater.analysis import sums
+from hiwater.analysis.forest import Forest, Grouping, follow, plant
+from hiwater.analysis.naming import is_library
+from hiwater.capture import Capture
+from hiwater.capture.moment import Frame, Holdings, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that held memory. `own_bytes` were asked for by itself (rows' own_bytes sum to all that is shown),
+    `total_bytes` also by what it called, each byte once however often the thing is on the stack."""
+
+    frame: Frame
+    own_bytes: int
+    own_blocks: int
+    total_bytes: int
+
+
+def rank(forest: Forest, holdings: Holdings) -> list[Row]:
+    """Rows for every key that held something, most own bytes first, then most in total, then by name."""
+    leaf = forest.place[holdings.node]
+    length = len(forest.parent)
+    own, blocks = _sum_at(length, leaf, holdings.bytes), _sum_at(length, leaf, holdings.blocks)
+    total = sums.sum_upwards(forest.parent, own)
+    # Node 0 stands for no frame at all: what is held outside every frame gets a row of its own, under the last key.
+    nothing = len(forest.frames)
+    key = forest.key.copy()
+    key[:1] = nothing
+    stands = forest.place == np.arange(length)
+    key_of_stand = np.where(stands, key, nothing + 1)
+    outer = sums.outermost(sums.walk(forest.parent), key_of_stand)
+    outer = outer[stands[outer]]
+    own_of, blocks_of = (
+        _sum_at(nothing + 2, key, np.where(stands, own, 0)),
+        _sum_at(nothing + 2, key, np.where(stands, blocks, 0)),
+    )
+    total_of = _sum_at(nothing + 2, key[outer], total[outer])
+    total_of[nothing] = own[0] if length else 0
+    shown = np.flatnonzero((own_of != 0) | (blocks_of != 0) | (total_of != 0))
+    rows = [
+        Row(
+            forest.frames[key] if key < nothing else NO_FRAME, int(own_of[key]), int(blocks_of[key]), int(total_of[key])
+        )
+        for key in shown.tolist()
+    ]
+    return sorted(
+        rows, key=lambda row: (-row.own_bytes, -row.total_bytes, row.frame.function, row.frame.file, row.frame.line)
+    )
+
+
+NO_FRAME = Frame("[no Python frame]", "", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of source and what it and everything it called held: every byte belongs to one line."""
+
+    frame: Frame
+    bytes: int
+    blocks: int
+
+
+def own_lines(capture: Capture, holdings: Holdings, at_most: int) -> list[Line]:
+    """Each stack given to its innermost line of the user's own code (to its innermost frame, where it has none), most first."""
+    nodes, codes = capture.tables["nodes"], capture.tables["codes"]
+    is_own_code = np.array([not is_library(capture.string(file)) for file in codes["file"].tolist()], bool)
+    number = np.arange(len(nodes))
+    nearest = follow(np.where(is_own_code[nodes["code"]], number, nodes["parent"].astype(np.int64)))
+    at = nearest[holdings.node]
+    at = np.where(at == 0, holdings.node, at)
+    held, back = np.unique(at, return_inverse=True)
+    code, line = nodes["code"][held].astype(np.int64), nodes["line"][held].astype(np.int64)
+    place, back_to_place = np.unique((code << 32) | line, return_inverse=True)
+    length = len(place)
+    sum_bytes = _sum_at(length, back_to_place[back], holdings.bytes)
+    sum_blocks = _sum_at(length, back_to_place[back], holdings.blocks)
+    lines: dict[Frame, tuple[int, int]] = {}
+    # One line may come from several code objects (a comprehension, a module compiled twice): join a few more than shown.
+    for index in np.argsort(-sum_bytes, kind="stable")[: 8 * at_most].tolist():
+        record = codes[int(place[index]) >> 32]
+        frame = Frame(
+            capture.string(int(record["function"])), capture.string(int(record["file"])), int(place[index]) & 0xFFFFFFFF
+        )
+        before = lines.get(frame, (0, 0))
+        lines[frame] = (before[0] + int(sum_bytes[index]), before[1] + int(sum_blocks[index]))
+    ordered = sorted(lines.items(), key=lambda item: -item[1][0])[:at_most]
+    return [Line(frame, *figures) for frame, figures in ordered]
+
+
+def by(capture: Capture, holdings: Holdings, grouping: Grouping) -> list[Row]:
+    """`rank` at this fineness."""
+    return rank(plant(capture, grouping), holdings)
+
+
+def _sum_at(length: int, index: Ints, values: Ints) -> Ints:
+    """Whole-number sums of `values` by `index`; numpy's bincount would go through floats."""
+    sums_ = np.zeros(length, np.int64)
+    np.add.at(sums_, index, values)
+    return sums_

@@ -1,0 +1,44 @@
+"""Allocated and resident memory side by side: what is known of the way from one to the other.
+
+The two peaks are different quantities, at moments of their own: allocated counts what the program asked for, touched or
+not; resident counts pages in RAM, whoever asked. What is left over is therefore a remainder and says no more than that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hiwater.capture import Capture, Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """Bytes. `rest_bytes` = resident peak − resident at the start − hiwater's own tables − allocated peak. Above zero: pages nobody counted
+    (code and data of libraries, allocators' unused room); below: at least so much was allocated and never, or not then, in RAM."""
+
+    allocated_bytes: int
+    resident_start_bytes: int
+    resident_peak_bytes: int
+    own_bytes: int
+    rest_bytes: int
+    beside_bytes: dict[str, int]
+
+
+def reconcile(capture: Capture) -> Reconciliation:
+    """The way from the allocated peak to the resident one. Device memory is none of the process's RAM and is left out."""
+    kinds, resident = capture.peak.kind_bytes(), capture.resident
+    in_ram = kinds["python"] + kinds["native"] + kinds["mapping"]
+    rest = resident.peak_bytes - resident.start_bytes - resident.own_bytes - in_ram
+    beside = {kind: kinds[kind] for kind in ("file", "shared", "reserved", "slack")}
+    return Reconciliation(in_ram, resident.start_bytes, resident.peak_bytes, resident.own_bytes, rest, beside)
+
+
+def standard_error_bytes(moment: Moment) -> int:
+    """An upper bound for the standard error of the sum at this moment; 0 when every block was recorded.
+
+    Blocks of s < S bytes are drawn with probability s / S and then count as S: the variance of each is s (S − s), so that of
+    the sum is at most S times the sum.
+    """
+    sample_bytes = moment.capture.process.sample_bytes
+    return math.ceil(math.sqrt(sample_bytes * max(0, moment.allocated_bytes)))

@@ -1,0 +1,67 @@
+"""Do the sums of a capture agree? O(ledgers); run by every report and by tests."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hiwater.capture.layout import COUNTED_KINDS
+
+if TYPE_CHECKING:
+    from hiwater.capture.model import Capture
+    from hiwater.capture.moment import Moment
+
+_LARGEST_BYTES = 2.0**62  # above this, sums of int64 would wrap
+
+
+def problems(capture: Capture) -> list[str]:
+    """What contradicts itself, in words.
+
+    Exactly equal sums are asked of a recording that ended; of a killed one, sums within one event (an event moves one
+    ledger, by no more than that ledger ever received); of one still being written only what holds at every instant.
+    """
+    found = [problem for moment in (capture.peak, capture.end) for problem in _moment_problems(capture, moment)]
+    if not capture.slices[-1].mark_bytes >= capture.header["live_bytes"] and capture.process.ended == "exit":
+        found.append("more is live at the end than at the highest moment of the last slice")
+    found += _slice_problems(capture)
+    return found
+
+
+def _moment_problems(capture: Capture, moment: Moment) -> list[str]:
+    found = []
+    counted = capture.ledger_kind < len(COUNTED_KINDS)
+    if len(moment.bytes) and float(np.abs(moment.bytes.astype(np.float64)).sum()) > _LARGEST_BYTES:
+        return [f"figures at the {moment.name} are beyond any memory"]
+    if capture.process.ended == "recording":
+        return []
+    for values, what in ((moment.bytes, "bytes"), (moment.blocks, "blocks")):
+        negative = np.flatnonzero(values < 0)
+        if len(negative):
+            found.append(f"ledger {int(negative[0])} holds {int(values[negative[0]])} {what} at the {moment.name}")
+    total = int(moment.bytes[counted].sum())
+    if abs(total - moment.recorded_bytes) > one_event_bytes(capture):
+        found.append(f"ledgers sum to {total} bytes at the {moment.name}, the recorder counted {moment.recorded_bytes}")
+    return found
+
+
+def one_event_bytes(capture: Capture) -> int:
+    """The most by which sums may differ: 0 unless the process was killed, perhaps in the middle of an event."""
+    if capture.process.ended != "killed" or len(capture.ledger_node) == 0:
+        return 0
+    return int(capture.tables["ledgers"]["total_bytes"].max())
+
+
+def _slice_problems(capture: Capture) -> list[str]:
+    """Slices follow each other and none is higher than the peak."""
+    closed = capture.slices[:-1]
+    found = [
+        f"slice {later.index} begins before slice {earlier.index} ended"
+        for earlier, later in pairwise(closed)
+        if later.start_ns < earlier.end_ns
+    ]
+    highest = max((piece.mark_bytes for piece in closed), default=0)
+    if highest > capture.peak.recorded_bytes:
+        found.append(f"a slice reaches {highest} bytes, above the peak of {capture.peak.recorded_bytes}")
+    return found[:3]

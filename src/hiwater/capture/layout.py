@@ -1,0 +1,218 @@
+"""What a capture file says about itself: the fixed start of its header and the schema text, as numpy record types.
+
+The other end is `native/capture/format.h`. Only the first 60 bytes, where things lie in the file, are fixed for ever; every
+other field is found by the name the schema text gives it, so that fields and tables may be added within a version.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hiwater.errors import CorruptCapture, CutCapture, ForeignFile, NewerCapture
+
+MAGIC = b"\x89HIW\r\n\x1a\n"
+VERSION = 1
+
+KINDS = ("python", "native", "mapping", "device", "file", "shared", "reserved", "slack")
+COUNTED_KINDS = KINDS[:4]
+
+CODE_PYTHON, CODE_THREAD, CODE_NATIVE_THREAD, CODE_LABEL = range(4)
+STATE_RECORDING, STATE_ENDED, STATE_FAILED = 1, 2, 3
+
+# What this reader needs of a version 1 capture; whatever else the schema names is read and left alone.
+NEEDED_FIELDS: dict[str, tuple[str, ...]] = {
+    "strings": ("offset", "length"),
+    "codes": ("function", "file", "first_line", "kind"),
+    "nodes": ("parent", "code", "line"),
+    "ledgers": (
+        "live_bytes", "live_blocks", "saved_bytes", "saved_blocks",
+        "generation", "total_bytes", "total_blocks", "node", "kind",
+    ),
+    "ledger_cold": ("peak_bytes", "peak_blocks", "entered_bytes", "temporaries"),
+    "slices": (
+        "start_ns", "end_ns", "mark_ns", "mark_bytes", "mark_blocks", "first_entry", "entry_count", "unlisted_bytes",
+    ),
+    "slice_entries": ("ledger", "blocks", "bytes"),
+    "timeline": ("at_ns", "resident_bytes", "live_bytes"),
+    "facts": ("key", "value"),
+    "marks": ("at_ns", "value", "kind", "node"),
+}  # fmt: skip
+NEEDED_HEADER = (
+    "extents_used", "state", "pid",
+    "process_start_ticks", "boot_id", "started_unix_ns", "heartbeat_ns", "ended_ns", "exit_code", "sample_bytes",
+    "lost_events", "stop_reason", "resident_start_bytes", "resident_last_bytes", "resident_peak_bytes",
+    "resident_error_bytes", "resident_exact", "epoch_index", "epoch0_best_bytes", "epoch0_best_blocks",
+    "epoch0_best_ns", "epoch0_slice_start_ns", "epoch1_best_bytes", "epoch1_best_blocks", "epoch1_best_ns",
+    "epoch1_slice_start_ns", "own_bytes", "table_count", "inherited_bytes", "live_bytes", "live_blocks", "mark_bytes",
+    "mark_blocks", "generation", "mark_ns", "kind_live_bytes",
+)  # fmt: skip
+
+# Signed in the file, for a figure may be a difference; every other number, ids and places above all, is unsigned.
+SIGNED_FIELDS = frozenset({
+    "live_bytes", "live_blocks", "saved_bytes", "saved_blocks", "peak_bytes", "peak_blocks", "entered_bytes",
+    "mark_bytes", "mark_blocks", "unlisted_bytes", "resident_bytes", "exit_code", "resident_start_bytes",
+    "resident_last_bytes", "resident_peak_bytes", "resident_error_bytes", "epoch0_best_bytes", "epoch0_best_blocks",
+    "epoch1_best_bytes", "epoch1_best_blocks", "kind_live_bytes",
+})  # fmt: skip
+
+_START = struct.Struct("<8sIIQQQQQI")  # magic, version, and the fields of HeaderStart
+FIRST_BYTES = _START.size
+_LARGEST_TEXT_BYTES = 1 << 20  # of header or schema text: a bound for hostile files, far above what is written
+_LARGEST_EXTENT_BYTES = 1 << 30
+_DTYPE = re.compile(r"^(?:[<|][ui][1248]|<f[48]|\|?S[1-9][0-9]{0,3})$")
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderStart:
+    """Where everything lies: offsets in bytes from the start of the file."""
+
+    header_bytes: int
+    extent_bytes: int
+    schema_offset: int
+    schema_bytes: int
+    directory_offset: int
+    first_extent_offset: int
+    max_extents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table: its place in the directory's numbering and the type of its records (a plain byte when it has no fields)."""
+
+    number: int
+    name: str
+    record: np.dtype[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The record types of one capture: its header's and, by name, its tables'."""
+
+    header: np.dtype[Any]
+    tables: dict[str, Table]
+
+
+def corrupt(problem: str) -> CorruptCapture:
+    """The error for a capture that contradicts itself."""
+    return CorruptCapture(f"the capture is damaged: {problem}", "record again, or use another copy of the file")
+
+
+def read_start(first_bytes: bytes) -> HeaderStart:
+    """The fixed start of the file. Raises ForeignFile, NewerCapture, CutCapture or CorruptCapture."""
+    if first_bytes[: len(MAGIC)] != MAGIC[: len(first_bytes)] or not first_bytes:
+        what = "the file is empty" if not first_bytes else "the file is not a capture of hiwater's"
+        raise ForeignFile(what, "give a file that `hiwater run` wrote (*.hiw)")
+    if len(first_bytes) < _START.size:
+        raise cut()
+    _, version, *places = _START.unpack_from(first_bytes)
+    start = HeaderStart(*places)
+    if version > VERSION:
+        raise NewerCapture(
+            f"the capture has format version {version}, this hiwater reads up to {VERSION}",
+            "read it with a newer hiwater",
+        )
+    if version == 0:
+        raise corrupt("its format version is 0")
+    if (
+        not _START.size <= start.header_bytes <= _LARGEST_TEXT_BYTES
+        or not 2 <= start.schema_bytes <= _LARGEST_TEXT_BYTES
+    ):
+        raise corrupt(f"a header of {start.header_bytes} bytes and a schema of {start.schema_bytes} bytes cannot be")
+    if not 1 <= start.extent_bytes <= _LARGEST_EXTENT_BYTES:
+        raise corrupt(f"extents of {start.extent_bytes} bytes cannot be")
+    return start
+
+
+def cut() -> CutCapture:
+    """The error for a file that ends too early."""
+    return CutCapture(
+        "the capture is cut short: the file ends before its last record", "copy it again whole, or record again"
+    )
+
+
+def parse_schema(text: bytes, header_bytes: int) -> Schema:
+    """Record types from the schema text. Raises CorruptCapture for anything but a complete schema of this version."""
+    try:
+        said = json.loads(text.rstrip(b"\0 \n").decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise corrupt("its schema is not JSON") from error
+    if (
+        not isinstance(said, dict)
+        or said.get("format") != "hiwater.capture"
+        or not isinstance(said.get("tables"), list)
+    ):
+        raise corrupt("its schema does not describe a capture")
+    header = _record_type("header", said.get("header"), header_bytes)
+    _need("header", header, NEEDED_HEADER)
+    tables = {}
+    for number, table in enumerate(said["tables"]):
+        if not isinstance(table, dict) or not isinstance(table.get("name"), str):
+            raise corrupt("its schema holds a table without a name")
+        tables[table["name"]] = Table(number, table["name"], _record_type(**_table_arguments(table)))
+    for name, fields in NEEDED_FIELDS.items():
+        if name not in tables:
+            raise corrupt(f"its schema lacks the table {name!r}")
+        _need(name, tables[name].record, fields)
+    if "string_bytes" not in tables or tables["string_bytes"].record.itemsize != 1:
+        raise corrupt("its schema lacks the bytes of its strings")
+    return Schema(header, tables)
+
+
+def _table_arguments(table: dict[str, Any]) -> dict[str, Any]:
+    size = table.get("record_bytes")
+    if not isinstance(size, int) or not 1 <= size <= 1 << 16:
+        raise corrupt(f"its schema gives the table {table['name']!r} records of {size!r} bytes")
+    return {"name": table["name"], "fields": table.get("fields"), "record_bytes": size}
+
+
+def _record_type(name: str, fields: Any, record_bytes: int) -> np.dtype[Any]:
+    """The numpy type of [[name, dtype, offset] or [name, dtype, offset, count], ...] in a record of this size."""
+    if not isinstance(fields, list) or (not fields and record_bytes != 1):
+        raise corrupt(f"its schema has no fields for {name!r}")
+    if not fields:
+        return np.dtype(np.uint8)
+    names, formats, offsets = [], [], []
+    for field in fields:
+        if not isinstance(field, list) or len(field) not in (3, 4) or not isinstance(field[0], str):
+            raise corrupt(f"its schema has a field of {name!r} that is not [name, type, offset]")
+        base, offset, count = field[1], field[2], field[3] if len(field) == 4 else 1
+        if not isinstance(base, str) or not _DTYPE.match(base) or type(offset) is not int or type(count) is not int:
+            raise corrupt(f"its schema has a field of {name!r} of unknown type")
+        one = np.dtype(base)
+        if (
+            not 1 <= count <= record_bytes
+            or offset < 0
+            or offset + one.itemsize * count > record_bytes
+            or field[0] in names
+        ):
+            raise corrupt(f"its schema has a field outside the record of {name!r}")
+        names.append(field[0])
+        formats.append(one if len(field) == 3 else np.dtype((one, (count,))))
+        offsets.append(offset)
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": record_bytes})
+
+
+def _need(name: str, record: np.dtype[Any], fields: tuple[str, ...]) -> None:
+    """Whole numbers under these names, signed as they should be, or raise."""
+    have: Any = record.fields or {}
+    for field in fields:
+        if field not in have:
+            raise corrupt(f"its schema lacks the field {field!r} of {name!r}")
+        kind = have[field][0]
+        is_array = (name, field) in (
+            ("header", "table_count"),
+            ("header", "kind_live_bytes"),
+            ("timeline", "live_bytes"),
+        )
+        is_signed = field in SIGNED_FIELDS or (name, field) == ("slice_entries", "bytes")
+        wanted = "S" if field == "boot_id" else "i" if is_signed else "u"
+        if kind.base.kind != wanted or (kind.shape != ()) != is_array:
+            raise corrupt(f"its schema gives the field {field!r} of {name!r} an unexpected type")
+        if field in ("kind_live_bytes", "live_bytes") and is_array and kind.shape[0] < len(KINDS):
+            raise corrupt(f"its schema gives {field!r} fewer than {len(KINDS)} kinds of memory")

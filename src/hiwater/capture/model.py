@@ -1,0 +1,393 @@
+"""A capture as its readers think of it: the process, its peaks, its end, its timeline, and any moment between."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from hiwater.capture import check, process
+from hiwater.capture.layout import (
+    CODE_THREAD,
+    COUNTED_KINDS,
+    KINDS,
+    STATE_RECORDING,
+)
+from hiwater.capture.moment import Frame, Ints, Moment
+from hiwater.capture.reader import Contents, read
+from hiwater.errors import CorruptCapture, MomentOutOfRange
+
+_LIVE_TRIES = 5
+_MARK_NAMES = {1: "fork", 2: "out of memory", 3: "exec"}
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Facts about the recorded process. `ended` is "exit", "killed" or "recording"; times are nanoseconds."""
+
+    pid: int
+    argv: tuple[str, ...]
+    python: str
+    hiwater: str
+    mode: str
+    sample_bytes: int
+    ended: str
+    exit_code: int | None
+    stop_reason: str | None
+    started_unix_ns: int
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """Resident memory of the process. The peak is the kernel's own mark when `exact`, off by `error_bytes` at most; else the
+    highest of samples. `own_bytes` are the recorder's tables, part of the other figures."""
+
+    peak_bytes: int
+    start_bytes: int
+    end_bytes: int
+    exact: bool
+    error_bytes: int
+    own_bytes: int
+
+    @property
+    def source(self) -> str:
+        return "kernel mark (VmHWM)" if self.exact else "highest sample"
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Over the whole recording, counted kinds. `temporaries` were freed before their thread's next allocation."""
+
+    allocations: int
+    frees: int
+    allocated_bytes: int
+    temporaries: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """Samples in time: parallel arrays. `kind_bytes[kind]` is what was live of each kind."""
+
+    at_ns: Ints
+    resident_bytes: Ints
+    allocated_bytes: Ints
+    kind_bytes: dict[str, Ints]
+
+    def __len__(self) -> int:
+        return len(self.at_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A stretch of time with a peak of its own; nanoseconds since the recording began. `index` is None for the open one."""
+
+    index: int | None
+    start_ns: int
+    end_ns: int
+    mark_ns: int
+    mark_bytes: int
+    mark_blocks: int
+    unlisted_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened: `kind` is "fork" (value: the child's pid), "out of memory" (bytes asked for) or "exec"."""
+
+    at_ns: int
+    kind: str
+    value: int
+    thread: str
+    frames: tuple[Frame, ...]
+
+
+class Capture:
+    """One recorded process. Made by `hiwater.open`; reading is over when it returns, the file is not looked at again."""
+
+    def __init__(self, contents: Contents, *, is_alive: bool = False) -> None:
+        self.path: Path = contents.path
+        self.header = contents.header
+        self.tables = contents.tables
+        self._is_alive = is_alive
+        ledgers = self.tables["ledgers"]
+        self.ledger_node: Ints = ledgers["node"].astype(np.int64)
+        self.ledger_kind: Ints = ledgers["kind"].astype(np.int64)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a capture; one that is still being written is read again when it changed under us.
+
+        Raises MissingCapture, ForeignFile, NewerCapture, CutCapture or CorruptCapture.
+        """
+        for attempt in range(_LIVE_TRIES):
+            try:
+                return cls._open_once(path)
+            except CorruptCapture:
+                if attempt + 1 == _LIVE_TRIES:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    @classmethod
+    def _open_once(cls, path: str | os.PathLike[str]) -> Self:
+        contents = read(path)
+        header = contents.header
+        boot_id = header["boot_id"].decode("ascii", "replace")
+        is_alive = header["state"] == STATE_RECORDING and process.is_alive(
+            header["pid"], header["process_start_ticks"], boot_id
+        )
+        return cls(contents, is_alive=is_alive)
+
+    def __repr__(self) -> str:
+        return f"<Capture {str(self.path)!r} of process {self.process.pid}, {self.process.ended}>"
+
+    # Names
+
+    @cached_property
+    def _string_bytes(self) -> bytes:
+        return bytes(self.tables["string_bytes"])
+
+    def string(self, number: int) -> str:
+        """One interned string; "" for 0. Bytes that are not UTF-8 come as U+FFFD."""
+        if number >= len(self.tables["strings"]):
+            return ""
+        record = self.tables["strings"][number]
+        begin = int(record["offset"])
+        return self._string_bytes[begin : begin + int(record["length"])].decode("utf-8", "replace")
+
+    @cached_property
+    def facts(self) -> dict[str, str]:
+        """What the recorder was told about the program, as text."""
+        return {self.string(int(fact["key"])): self.string(int(fact["value"])) for fact in self.tables["facts"]}
+
+    def path_of(self, node: int) -> tuple[str, tuple[Frame, ...]]:
+        """Thread name and frames, root first, of one node."""
+        nodes, codes, frames, thread = self.tables["nodes"], self.tables["codes"], [], ""
+        while node:
+            record = nodes[node]
+            code = codes[int(record["code"])]
+            if int(record["parent"]) == 0 and int(code["kind"]) == CODE_THREAD:
+                thread = self.string(int(code["function"]))
+            else:
+                frames.append(
+                    Frame(self.string(int(code["function"])), self.string(int(code["file"])), int(record["line"]))
+                )
+            node = int(record["parent"])
+        return thread, tuple(reversed(frames))
+
+    @cached_property
+    def is_thread_root(self) -> npt.NDArray[np.bool_]:
+        """For each node, whether it stands for a thread and not for a frame."""
+        nodes = self.tables["nodes"]
+        roots: npt.NDArray[np.bool_] = nodes["parent"] == 0
+        roots &= self.tables["codes"]["kind"][nodes["code"]] == CODE_THREAD
+        roots[:1] = False
+        return roots
+
+    # The process
+
+    @cached_property
+    def process(self) -> Process:
+        header, facts = self.header, self.facts
+        return Process(
+            pid=header["pid"],
+            argv=_argv(facts.get("argv", "[]")),
+            python=facts.get("python", ""),
+            hiwater=facts.get("hiwater", ""),
+            mode="sampled" if header["sample_bytes"] else "exact",
+            sample_bytes=header["sample_bytes"],
+            ended=self._ended(),
+            exit_code=None if header["exit_code"] == -1 else header["exit_code"],
+            stop_reason=self.string(header["stop_reason"]) or None,
+            started_unix_ns=header["started_unix_ns"],
+            duration_ns=header["ended_ns"] or header["heartbeat_ns"],
+        )
+
+    def _ended(self) -> str:
+        if self.header["state"] != STATE_RECORDING:
+            return "exit"
+        return "recording" if self._is_alive else "killed"
+
+    @property
+    def lost_events(self) -> int:
+        """Events that could not be recorded: figures may be off by what they were about."""
+        return int(self.header["lost_events"])
+
+    @cached_property
+    def resident(self) -> Resident:
+        header = self.header
+        return Resident(
+            peak_bytes=header["resident_peak_bytes"],
+            start_bytes=header["resident_start_bytes"],
+            end_bytes=header["resident_last_bytes"],
+            exact=header["resident_exact"] == 1,
+            error_bytes=header["resident_error_bytes"],
+            own_bytes=header["own_bytes"],
+        )
+
+    @cached_property
+    def totals(self) -> Totals:
+        ledgers = self.tables["ledgers"]
+        counted = self.ledger_kind < len(COUNTED_KINDS)
+        allocations = int(ledgers["total_blocks"][counted].sum())
+        return Totals(
+            allocations=allocations,
+            frees=max(0, allocations - int(ledgers["live_blocks"][counted].sum())),
+            allocated_bytes=int(ledgers["total_bytes"][counted].sum()),
+            temporaries=int(self.tables["ledger_cold"]["temporaries"][: len(counted)][counted].sum()),
+        )
+
+    # Moments
+
+    @cached_property
+    def peak(self) -> Moment:
+        """The moment the counted kinds together were highest in the whole recording."""
+        best = self._best()
+        if self.header["mark_bytes"] > best["best_bytes"]:
+            return self._open_mark("peak")
+        cold = self.tables["ledger_cold"][: len(self.ledger_node)]
+        return self._moment(
+            "peak",
+            best["best_ns"],
+            0,
+            self.process.duration_ns,
+            cold["peak_bytes"],
+            cold["peak_blocks"],
+            best["best_bytes"],
+        )
+
+    @cached_property
+    def end(self) -> Moment:
+        """What was live when the recording ended, or when it was last written to."""
+        ledgers, at_ns = self.tables["ledgers"], self.process.duration_ns
+        return self._moment(
+            "end", at_ns, at_ns, at_ns, ledgers["live_bytes"], ledgers["live_blocks"], self.header["live_bytes"]
+        )
+
+    @cached_property
+    def slices(self) -> tuple[Slice, ...]:
+        """All slices in time, the open one last."""
+        names = ("start_ns", "end_ns", "mark_ns", "mark_bytes", "mark_blocks", "unlisted_bytes")
+        columns = (self.tables["slices"][name].tolist() for name in names)
+        closed = [Slice(index, *values) for index, values in enumerate(zip(*columns, strict=True))]
+        header, start_ns = self.header, self._best()["slice_start_ns"]
+        end_ns = max(start_ns, self.process.duration_ns)
+        return (
+            *closed,
+            Slice(None, start_ns, end_ns, header["mark_ns"], header["mark_bytes"], header["mark_blocks"], 0),
+        )
+
+    def at(self, seconds: float) -> Moment:
+        """The peak of the slice that `seconds` after the start lies in. Raises MomentOutOfRange."""
+        return self.window(seconds, seconds)
+
+    def window(self, from_seconds: float, to_seconds: float) -> Moment:
+        """The highest of the slices that touch the time from `from_seconds` to `to_seconds`. Raises MomentOutOfRange."""
+        lasted = self.process.duration_ns / 1e9
+        if not 0 <= from_seconds <= to_seconds or from_seconds > lasted:
+            raise MomentOutOfRange(
+                f"the recording has no time from {from_seconds:g} s to {to_seconds:g} s",
+                f"give seconds between 0 and {lasted:.3f}, the first not above the second",
+            )
+        begin, end = from_seconds * 1e9, to_seconds * 1e9
+        touching = [piece for piece in self.slices if piece.start_ns <= end and piece.end_ns > begin]
+        if not touching:
+            touching = [self.slices[-1]]
+        return self.of_slice(max(touching, key=lambda piece: piece.mark_bytes))
+
+    def of_slice(self, piece: Slice) -> Moment:
+        """What every ledger held when this slice was highest."""
+        if piece.index is None:
+            return self._open_mark("slice")
+        entries = self.tables["slice_entries"]
+        values, blocks = np.zeros(len(self.ledger_node), np.int64), np.zeros(len(self.ledger_node), np.int64)
+        for first, count in self.tables["slices"][["first_entry", "entry_count"]][: piece.index + 1].tolist():
+            listed = entries[first : first + count]
+            values[listed["ledger"]] = listed["bytes"]
+            blocks[listed["ledger"]] = listed["blocks"]
+        return Moment(
+            self,
+            "slice",
+            piece.mark_ns,
+            piece.start_ns,
+            piece.end_ns,
+            values,
+            blocks,
+            piece.mark_bytes,
+            piece.unlisted_bytes,
+        )
+
+    def _best(self) -> dict[str, int]:
+        """The epoch in force: the highest closed slice and the start of the open one."""
+        prefix = f"epoch{self.header['epoch_index']}_"
+        return {name: self.header[prefix + name] for name in ("best_bytes", "best_blocks", "best_ns", "slice_start_ns")}
+
+    def _open_mark(self, name: str) -> Moment:
+        """The open slice's mark, which ledgers save lazily: at their first change after it (the rule is in format.h)."""
+        ledgers, header = self.tables["ledgers"], self.header
+        is_saved = ledgers["generation"] == header["generation"]
+        values = np.where(is_saved, ledgers["saved_bytes"], ledgers["live_bytes"])
+        blocks = np.where(is_saved, ledgers["saved_blocks"], ledgers["live_blocks"])
+        start_ns = self._best()["slice_start_ns"] if name == "slice" else 0
+        end_ns = max(start_ns, self.process.duration_ns)
+        return self._moment(name, header["mark_ns"], start_ns, end_ns, values, blocks, header["mark_bytes"])
+
+    def _moment(
+        self, name: str, at_ns: int, start_ns: int, end_ns: int, values: Any, blocks: Any, recorded_bytes: int
+    ) -> Moment:
+        values, blocks = values.astype(np.int64), blocks.astype(np.int64)
+        if self._is_alive:  # an event may be half seen, and its free without its allocation
+            values, blocks = np.maximum(values, 0), np.maximum(blocks, 0)
+        return Moment(self, name, at_ns, start_ns, end_ns, values, blocks, recorded_bytes)
+
+    # Time and happenings
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Samples of resident and live memory over the recording."""
+        rows = self.tables["timeline"]
+        kinds = {kind: rows["live_bytes"][:, index].astype(np.int64) for index, kind in enumerate(KINDS)}
+        allocated = np.zeros(len(rows), np.int64)
+        for kind in COUNTED_KINDS:
+            allocated += kinds[kind]
+        return Timeline(rows["at_ns"].astype(np.int64), rows["resident_bytes"].astype(np.int64), allocated, kinds)
+
+    @cached_property
+    def marks(self) -> tuple[Mark, ...]:
+        """Forks, refused requests for memory, and exec."""
+        return tuple(
+            Mark(
+                int(mark["at_ns"]), _MARK_NAMES.get(int(mark["kind"]), "other"), int(mark["value"]),
+                *self.path_of(int(mark["node"])),
+            )
+            for mark in self.tables["marks"]
+        )  # fmt: skip
+
+    # Consistency
+
+    def problems(self) -> list[str]:
+        """What contradicts itself in this capture, in words; empty for a sound one."""
+        return check.problems(self)
+
+    def check(self) -> None:
+        """Raise CorruptCapture with the first of `problems()`, if there is one."""
+        found = self.problems()
+        if found:
+            raise CorruptCapture(
+                f"the capture contradicts itself: {found[0]}", "do not trust its figures; record again"
+            )
+
+
+def _argv(text: str) -> tuple[str, ...]:
+    """The arguments, from a JSON list; text that is none is one argument."""
+    try:
+        argv = json.loads(text)
+    except (ValueError, RecursionError):
+        return (text,)
+    return tuple(str(argument) for argument in argv) if isinstance(argv, list) else (text,)

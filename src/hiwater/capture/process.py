@@ -1,0 +1,21 @@
+"""Is the process that wrote a capture still the one with that number? Asked of the kernel, never guessed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_STARTED_FIELD = 21  # field 22 of /proc/PID/stat, counted from 0
+
+
+def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: Path = Path("/proc")) -> bool:
+    """Whether the process with this number, start time and boot still runs. A number alone could be someone else's."""
+    try:
+        if (proc / "sys/kernel/random/boot_id").read_text().strip() != boot_id:
+            return False
+        status = (proc / str(pid) / "stat").read_bytes()
+    except OSError:
+        return False
+    # The name in parentheses may itself hold spaces and parentheses: count from the last one. "(name)" is field 2.
+    fields = status[status.rfind(b")") + 2 :].split()
+    state, started = fields[0], fields[_STARTED_FIELD - 2]
+    return state not in (b"Z", b"X") and int(started) == start_ticks

@@ -1,0 +1,235 @@
+"""From a file to arrays: every record of a capture, checked so that nothing later can be led outside them.
+
+The file may be damaged, hostile, or be growing while it is read. It is therefore read with `pread` and not mapped: what was
+checked is what is used, a file cut under us is an error and not SIGBUS, and memory is bounded by the size of the file.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hiwater.capture.layout import (
+    FIRST_BYTES,
+    KINDS,
+    STATE_ENDED,
+    STATE_FAILED,
+    STATE_RECORDING,
+    HeaderStart,
+    Schema,
+    Table,
+    corrupt,
+    cut,
+    parse_schema,
+    read_start,
+)
+from hiwater.errors import ForeignFile, MissingCapture
+
+Records = npt.NDArray[Any]
+
+_LARGEST_COUNT = 1 << 40
+_HEADER_TRIES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Header and tables of a capture, as recorded and already checked. Tables are structured arrays, read-only."""
+
+    path: Path
+    header: dict[str, Any]
+    tables: dict[str, Records]
+
+
+def read(path: str | os.PathLike[str]) -> Contents:
+    """Read a whole capture.
+
+    Raises MissingCapture, ForeignFile, NewerCapture, CutCapture or CorruptCapture; never anything else for what a file holds.
+    """
+    place = Path(path)
+    descriptor = _open(place)
+    try:
+        return _read(place, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    """A descriptor of a regular file. A pipe or a device would block or never end: they are refused."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise MissingCapture(f"there is no capture {str(path)!r}", "check the path (`hiwater run` prints it)") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise MissingCapture(
+            f"the capture {str(path)!r} cannot be opened ({reason})", "check the path and its rights"
+        ) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ForeignFile(f"{str(path)!r} is not a file", "give a file that `hiwater run` wrote (*.hiw)")
+    return descriptor
+
+
+def _read(path: Path, descriptor: int) -> Contents:
+    start = read_start(_pread(descriptor, FIRST_BYTES, 0, may_be_short=True))
+    schema = parse_schema(_pread(descriptor, start.schema_bytes, start.schema_offset), start.header_bytes)
+    header = _steady_header(descriptor, schema)
+    _check_header(header, schema, start)
+    directory = _pread(descriptor, 4 * header["extents_used"], start.directory_offset)
+    extents = _extents_of_tables(np.frombuffer(directory, np.dtype("<u4")))
+    tables = {
+        table.name: _read_table(
+            descriptor,
+            start,
+            table,
+            header["table_count"][table.number],
+            extents.get(table.number, np.empty(0, np.int64)),
+        )
+        for table in schema.tables.values()
+    }
+    if len(tables["ledger_cold"]) + 1 == len(tables["ledgers"]):
+        # Killed between a ledger and its cold half, which a new ledger has all zero.
+        tables["ledger_cold"] = np.append(tables["ledger_cold"], np.zeros(1, tables["ledger_cold"].dtype))
+    check_references(header, tables)
+    return Contents(path, header, tables)
+
+
+def _pread(descriptor: int, size: int, offset: int, *, may_be_short: bool = False) -> bytes:
+    """Exactly `size` bytes, or CutCapture."""
+    _stay_inside(descriptor, size if not may_be_short else 0, offset)
+    parts = []
+    while size > 0:
+        part = os.pread(descriptor, size, offset)
+        if not part:
+            break
+        parts.append(part)
+        size -= len(part)
+        offset += len(part)
+    if size > 0 and not may_be_short:
+        raise cut()
+    return b"".join(parts)
+
+
+def _stay_inside(descriptor: int, size: int, offset: int) -> None:
+    """Refuse before memory is taken for bytes that are not there."""
+    if offset + size > os.fstat(descriptor).st_size:
+        raise cut()
+
+
+def _steady_header(descriptor: int, schema: Schema) -> dict[str, Any]:
+    """The header, with table counts that belong together even while the program writes: the same in two looks."""
+    header = _read_header(descriptor, schema)
+    for _ in range(_HEADER_TRIES):
+        again = _read_header(descriptor, schema)
+        if again["table_count"] == header["table_count"]:
+            break
+        header = again
+    return header
+
+
+def _read_header(descriptor: int, schema: Schema) -> dict[str, Any]:
+    record = np.frombuffer(_pread(descriptor, schema.header.itemsize, 0), schema.header)[0]
+    return {name: record[name].tolist() for name in schema.header.names or ()}
+
+
+def _check_header(header: dict[str, Any], schema: Schema, start: HeaderStart) -> None:
+    if header["extents_used"] > start.max_extents:
+        raise corrupt("it uses more extents than it has")
+    if header["state"] not in (STATE_RECORDING, STATE_ENDED, STATE_FAILED):
+        raise corrupt(f"its state is {header['state']}")
+    if header["epoch_index"] not in (0, 1):
+        raise corrupt(f"its epoch is {header['epoch_index']}")
+    if len(schema.tables) > len(header["table_count"]):
+        raise corrupt("it has more tables than counts of their records")
+    if any(count > _LARGEST_COUNT for count in header["table_count"]):
+        raise corrupt("it counts more records than a capture can hold")
+
+
+def _extents_of_tables(directory: npt.NDArray[np.uint32]) -> dict[int, npt.NDArray[np.int64]]:
+    """For each table number the extents of its chunks, in order. Two extents for one chunk, or a gap, is damage."""
+    numbers = directory >> 24
+    chunks = directory & 0xFFFFFF
+    extents = {}
+    for number in np.unique(numbers).tolist():
+        mine = np.flatnonzero(numbers == number)
+        order = np.argsort(chunks[mine], kind="stable")
+        if not np.array_equal(chunks[mine][order], np.arange(len(mine))):
+            raise corrupt("its directory names one chunk of a table twice, or leaves one out")
+        extents[int(number)] = mine[order]
+    return extents
+
+
+def _read_table(
+    descriptor: int, start: HeaderStart, table: Table, count: int, extents: npt.NDArray[np.int64]
+) -> Records:
+    """All records of one table, joined from its extents."""
+    size = table.record.itemsize
+    in_extent = start.extent_bytes // size
+    if in_extent == 0 or count > len(extents) * in_extent:
+        raise corrupt(f"it counts {count} records of {table.name!r} and has no room for them")
+    parts = []  # (place in the file, first byte of the table, byte after its last)
+    for chunk, extent in enumerate(extents[: -(-count // in_extent)].tolist()):
+        begin = chunk * in_extent * size
+        end = min(begin + in_extent * size, count * size)
+        parts.append((start.first_extent_offset + extent * start.extent_bytes, begin, end))
+        _stay_inside(descriptor, end - begin, parts[-1][0])
+    joined = np.empty(count * size, np.uint8)
+    window = memoryview(joined.data)
+    for offset, begin, end in parts:
+        _pread_into(descriptor, window[begin:end], offset)
+    joined.flags.writeable = False
+    return joined.view(table.record)
+
+
+def _pread_into(descriptor: int, window: memoryview, offset: int) -> None:
+    while len(window):
+        got = os.preadv(descriptor, [window], offset)
+        if got == 0:
+            raise cut()
+        window = window[got:]
+        offset += got
+
+
+def check_references(header: dict[str, Any], tables: dict[str, Records]) -> None:
+    """Every id points at a record, every parent is older than its child, every range lies inside its table."""
+    counts = {name: len(records) for name, records in tables.items()}
+    strings = tables["strings"]
+    ends = strings["offset"].astype(np.float64) + strings["length"]  # a float cannot wrap; exact far beyond any file
+    if counts["strings"] and float(ends.max()) > counts["string_bytes"]:
+        raise corrupt("a string lies outside the strings")
+    if int(strings["length"].sum(dtype=np.uint64)) > counts["string_bytes"]:
+        raise corrupt("its strings overlap")  # and could be made to fill any memory
+    nodes = tables["nodes"]
+    if np.any(nodes["parent"][1:] >= np.arange(1, max(1, len(nodes)))):
+        raise corrupt("a stack is its own ancestor")
+    if len(nodes) and int(nodes["parent"][0]) != 0:
+        raise corrupt("the node of nothing has a parent")
+    for table, field, target in (
+        ("codes", "function", "strings"), ("codes", "file", "strings"), ("nodes", "code", "codes"),
+        ("ledgers", "node", "nodes"), ("slice_entries", "ledger", "ledgers"), ("facts", "key", "strings"),
+        ("facts", "value", "strings"), ("marks", "node", "nodes"),
+    ):  # fmt: skip
+        ids = tables[table][field]
+        if len(ids) and int(ids.max()) >= counts[target]:
+            raise corrupt(f"the {field} of a record of {table!r} does not exist")
+    if header["stop_reason"] >= max(1, counts["strings"]):
+        raise corrupt("its stop reason does not exist")
+    if counts["ledgers"] and int(tables["ledgers"]["kind"].max()) >= len(KINDS):
+        raise corrupt("a ledger is of no known kind of memory")
+    if counts["ledger_cold"] < counts["ledgers"]:
+        raise corrupt("ledgers lack their second half")
+    _check_slices(tables["slices"], counts["slice_entries"])
+
+
+def _check_slices(slices: Records, entries: int) -> None:
+    first, count = slices["first_entry"].astype(np.float64), slices["entry_count"].astype(np.float64)
+    if len(slices) and (float((first + count).max()) > entries or float(count.sum()) > entries):
+        raise corrupt("a slice lies outside the entries")
+    if np.any(slices["end_ns"] < slices["start_ns"]):
+        raise corrupt("a slice ends before it starts")

@@ -1,0 +1,222 @@
+"""`hiwater report`: what held memory, from captures already made.
+
+Exits with 0, with 2 for a wrong request or a capture that cannot be read, with 125 when the report cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import io
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from hiwater.errors import BadRequest, HiwaterError, OutputFailed
+
+if TYPE_CHECKING:  # numpy and rich are loaded when a report is made, not for `--help`
+    from hiwater.capture import Capture, Moment
+    from hiwater.views.report import Report
+
+FORMATS = {
+    "text": "hiwater.views.text",
+    "tree": "hiwater.views.tree",
+    "table": "hiwater.views.table",
+    "json": "hiwater.views.json_view",
+    "collapsed": "hiwater.views.collapsed",
+    "svg": "hiwater.views.svg",
+}
+_FOR_MACHINES = ("json", "collapsed", "svg")
+_KINDS = ("all", "python", "native", "mapping", "device")
+_GROUPINGS = ("stack", "function", "line", "file", "module", "thread")
+_EXAMPLES = """examples:
+  hiwater report run.hiw                          the peak, and the lines and stacks that held it
+  hiwater report run.hiw --by function            which functions asked for it
+  hiwater report run.hiw --at end                 what was never freed
+  hiwater report run.hiw --at 10:20 --format tree the highest moment between 10 s and 20 s
+  hiwater report run.hiw --format svg -o run.svg  a flame graph
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Make the parser of this verb."""
+    parser = subparsers.add_parser(
+        "report",
+        help="show what held memory in a capture",
+        description="Show what held memory: at the peak, at the end, or at any moment of a recording.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(parser)
+    return parser
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this verb."""
+    parser.add_argument("captures", metavar="CAPTURE", nargs="+", help="a capture (*.hiw); several are shown in turn")
+    parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="what to write (default: text)")
+    parser.add_argument(
+        "-o", "--output", metavar="OUT", help="write to this file; replaced only when the report is complete"
+    )
+    parser.add_argument(
+        "--at", type=_moment, default="peak", metavar="peak|end|SECONDS|T1:T2",
+        help="which moment (default: peak); for seconds, the highest moment of the time slice they lie in",
+    )  # fmt: skip
+    parser.add_argument("--inverted", action="store_true", help="from what asked for memory to its callers")
+    parser.add_argument("--kind", choices=_KINDS, default="all", help="only this kind of memory")
+    parser.add_argument(
+        "--by", choices=_GROUPINGS, default=None, help="tell apart by stack, function, line, file, module or thread"
+    )
+    parser.add_argument(
+        "--top",
+        type=_count,
+        default=10,
+        metavar="N",
+        help="how many lines and stacks text and tables show (default: 10)",
+    )
+
+
+def _moment(text: str) -> str:
+    if text in ("peak", "end") or re.fullmatch(r"\d+(\.\d*)?(:\d+(\.\d*)?)?", text):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is none of peak, end, SECONDS, T1:T2")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the report; the exit code. Talks on stderr in one line when it cannot."""
+    try:
+        _check_request(arguments)
+        reports = [_report(path, arguments) for path in arguments.captures]
+        _warn(reports)
+        with _output(arguments) as stream:
+            _write(reports, arguments.format, stream)
+    except HiwaterError as error:
+        print(f"hiwater report: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # Who reads has read enough (`| head`). Python would complain about stdout once more at exit: give it another one.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
+    return 0
+
+
+def _check_request(arguments: argparse.Namespace) -> None:
+    if arguments.format == "svg" and len(arguments.captures) > 1:
+        raise BadRequest("a flame graph shows one capture", "give one capture, or another format")
+    if arguments.output is not None:
+        for capture in arguments.captures:
+            with suppress(OSError):  # one of the two does not exist: then they are not the same
+                if os.path.samefile(capture, arguments.output):
+                    raise BadRequest("the report would replace the capture it is made from", "give another file to -o")
+
+
+def _report(path: str, arguments: argparse.Namespace) -> Report:
+    from hiwater.analysis.forest import Grouping
+    from hiwater.capture import open as open_capture
+    from hiwater.views.report import Report
+
+    try:
+        capture = open_capture(path)
+        report = Report(
+            capture,
+            _moment_of(capture, arguments.at),
+            arguments.kind,
+            Grouping(arguments.by) if arguments.by else None,
+            arguments.inverted,
+            arguments.top,
+        )
+        _ = report.holdings  # a damaged one is refused before anything is written
+    except HiwaterError as error:
+        problem = error.problem if repr(path) in error.problem else f"{path}: {error.problem}"
+        raise type(error)(problem, error.remedy) from error
+    return report
+
+
+def _moment_of(capture: Capture, at: str) -> Moment:
+    if at == "peak":
+        return capture.peak
+    if at == "end":
+        return capture.end
+    first, _, last = at.partition(":")
+    return capture.window(float(first), float(last or first))
+
+
+def _warn(reports: Sequence[Report]) -> None:
+    for report in reports:
+        for problem in report.problems:
+            print(f"hiwater report: warning: {report.capture.path} contradicts itself: {problem}", file=sys.stderr)
+
+
+def _write(reports: Sequence[Report], output_format: str, stream: TextIO) -> None:
+    view = import_module(FORMATS[output_format])
+    if output_format == "json":
+        view.write(reports, stream)
+        return
+    for number, report in enumerate(reports):
+        if number and output_format not in _FOR_MACHINES:
+            stream.write("\n")
+        view.write(report, stream)
+
+
+@contextmanager
+def _output(arguments: argparse.Namespace) -> Iterator[TextIO]:
+    """Where the report goes. A file appears, or changes, only when all of it is written."""
+    try:
+        if arguments.output is None:
+            stream = sys.stdout
+            if isinstance(stream, io.TextIOWrapper):
+                encoding = "utf-8" if arguments.format in _FOR_MACHINES else stream.encoding
+                stream.reconfigure(encoding=encoding, errors="backslashreplace")
+            yield stream
+            stream.flush()
+        else:
+            with _replacing(Path(arguments.output)) as stream:
+                yield stream
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = arguments.output or "standard output"
+        remedy = "make room or write elsewhere" if error.errno == errno.ENOSPC else "check the folder and its rights"
+        raise OutputFailed(f"the report cannot be written to {where} ({error.strerror})", remedy) from error
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
+    """A file beside `path` that takes its place at the end; gone when that is not reached. Devices are written to as they are."""
+    if path.exists() and not path.is_file():
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
+            yield stream
+        return
+    target = path.resolve()  # a link stays a link
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            yield stream
+        os.chmod(name, _mode_of(target))
+        os.replace(name, target)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def _mode_of(path: Path) -> int:
+    """The mode the file has, or a new file would get."""
+    try:
+        return path.stat().st_mode & 0o777
+    except FileNotFoundError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask

@@ -1,0 +1,52 @@
+"""One line a stack, root first: `function (file:line);function (file:line) BYTES`. What flame graph tools read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TextIO
+
+from hiwater.analysis.forest import Forest, plant
+from hiwater.capture import Frame
+from hiwater.views.paths import PathTexts, chunks, joined, write_bytes
+from hiwater.views.report import Report
+from hiwater.views.words import frame_text
+
+NO_FRAMES = b"[no Python frame]"
+
+
+def write(report: Report, stream: TextIO) -> None:
+    """All stacks in the order of every view; paths of several kinds of memory come once for each.
+
+    In names, `;` becomes `:` (it parts frames here) and what would break a line or the terminal is escaped. Inverted, the
+    frame that asked for the memory comes first.
+    """
+    forest = plant(report.capture, report.grouping)
+    write_bytes(stream, _inverted(forest, report) if report.inverted else _upright(forest, report))
+
+
+def fragment(frame: Frame) -> bytes:
+    """A frame as it stands between semicolons."""
+    return (frame_text(frame).replace(";", ":") or "?").encode("utf-8", "replace")
+
+
+def _upright(forest: Forest, report: Report) -> Iterator[bytes]:
+    texts = PathTexts(forest, fragment, b";")
+    leaves, held = forest.place[report.holdings.node], report.holdings.bytes
+    for part in chunks(len(leaves)):
+        heads = [NO_FRAMES if leaf == 0 else b"" for leaf in leaves[part].tolist()]
+        tails = [b" %d\n" % count for count in held[part].tolist()]
+        yield joined(heads, *texts.pieces_of(leaves[part]), tails)
+
+
+def _inverted(forest: Forest, report: Report) -> Iterator[bytes]:
+    parent, key = forest.parent.tolist(), forest.key.tolist()
+    names: dict[int, bytes] = {}
+    leaves = forest.place[report.holdings.node].tolist()
+    for leaf, count in zip(leaves, report.holdings.bytes.tolist(), strict=True):
+        path, node = [], leaf
+        while node:
+            if key[node] not in names:
+                names[key[node]] = fragment(forest.frames[key[node]])
+            path.append(names[key[node]])
+            node = parent[node]
+        yield (b";".join(path) or NO_FRAMES) + b" %d\n" % count

@@ -1,0 +1,195 @@
+"""The report for machines: `interface.md`'s JSON, described by `report.schema.json` beside this file.
+
+A capture may hold a million stacks, so the list of stacks is written in chunks and never built (see `paths.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TextIO
+
+import numpy as np
+
+from hiwater.analysis.forest import Grouping, follow, plant
+from hiwater.analysis.ranking import by
+from hiwater.analysis.reconcile import standard_error_bytes
+from hiwater.capture import Frame
+from hiwater.capture.layout import COUNTED_KINDS, KINDS
+from hiwater.views.paths import PathTexts, chunks, joined, write_bytes
+from hiwater.views.report import Report
+
+_KINDS = [kind.encode("ascii") for kind in KINDS]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def write(reports: Sequence[Report], stream: TextIO) -> None:
+    """One report as an object. Of several, the children of the first (by their parent's pid) as its `children` when all
+    are; else a list."""
+    if len(reports) == 1 or _is_family(reports):
+        _write_report(reports[0], reports[1:], stream)
+    else:
+        _write_list(reports, stream)
+    stream.write("\n")
+
+
+def _is_family(reports: Sequence[Report]) -> bool:
+    parent = str(reports[0].capture.process.pid)
+    return all(report.capture.facts.get("ppid") == parent for report in reports[1:])
+
+
+def _write_list(reports: Sequence[Report], stream: TextIO) -> None:
+    stream.write("[")
+    for number, report in enumerate(reports):
+        stream.write(",\n" if number else "\n")
+        _write_report(report, (), stream)
+    stream.write("]")
+
+
+def _write_report(report: Report, children: Sequence[Report], stream: TextIO) -> None:
+    head = json.dumps(summary(report), indent=1)
+    stream.write(head[:-2])  # without the newline and brace that close it: two more members follow
+    stream.write(',\n "stacks": [')
+    write_bytes(stream, _stacks(report))
+    stream.write('],\n "children": ')
+    _write_list(children, stream)
+    stream.write("\n}")
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """Everything but the stacks and children, as plain data."""
+    capture, moment, peak = report.capture, report.moment, report.capture.peak
+    kinds, totals = peak.kind_bytes(), capture.totals
+    said = {
+        "schema": "hiwater.report/1",
+        "process": _process(report),
+        "peak": {
+            "allocated_bytes": peak.allocated_bytes,
+            "blocks": peak.allocated_blocks,
+            "at_ns": peak.at_ns,
+            **{f"{kind}_bytes": kinds[kind] for kind in COUNTED_KINDS},
+            "standard_error_bytes": standard_error_bytes(peak),
+            "recorded_bytes": peak.recorded_bytes,
+        },
+        "resident": _resident(report),
+        "devices": [],
+        "end": {"allocated_bytes": capture.end.allocated_bytes, "blocks": capture.end.allocated_blocks},
+        "totals": {
+            "allocations": totals.allocations,
+            "frees": totals.frees,
+            "allocated_bytes": totals.allocated_bytes,
+            "temporaries": totals.temporaries,
+        },
+        "lost_events": capture.lost_events,
+        "problems": report.problems,
+        "mappings": _mappings(report),
+        "shown": {
+            "at": moment.name,
+            "at_ns": moment.at_ns,
+            "start_ns": moment.start_ns,
+            "end_ns": moment.end_ns,
+            "kind": report.kind,
+            "bytes": report.holdings.total_bytes,
+            "blocks": report.holdings.total_blocks,
+            "error_bytes": moment.error_bytes,
+        },
+    }
+    if report.by is not None and report.by != Grouping.stack:
+        said["groups"] = _groups(report)
+    return said
+
+
+def _process(report: Report) -> dict[str, Any]:
+    process = report.capture.process
+    return {
+        "pid": process.pid,
+        "argv": list(process.argv),
+        "python": process.python,
+        "hiwater": process.hiwater,
+        "mode": process.mode,
+        "sample_bytes": process.sample_bytes,
+        "ended": process.ended,
+        "exit_code": process.exit_code,
+        "stop_reason": process.stop_reason,
+        "started_at": _date(process.started_unix_ns),
+        "duration_ns": process.duration_ns,
+    }
+
+
+def _date(unix_ns: int) -> str | None:
+    """ISO 8601 in UTC; None for a time no calendar has."""
+    try:
+        return (_EPOCH + timedelta(microseconds=unix_ns // 1000)).isoformat()
+    except OverflowError:
+        return None
+
+
+def _resident(report: Report) -> dict[str, Any]:
+    resident = report.capture.resident
+    return {
+        "peak_bytes": resident.peak_bytes,
+        "start_bytes": resident.start_bytes,
+        "end_bytes": resident.end_bytes,
+        "exact": resident.exact,
+        "error_bytes": resident.error_bytes,
+        "source": resident.source,
+        "own_bytes": resident.own_bytes,
+    }
+
+
+def _mappings(report: Report) -> list[dict[str, Any]]:
+    """Memory that is listed and not counted, at the moment shown: file-backed, shared, reserved, and pymalloc's arenas."""
+    kinds, blocks = report.moment.kind_bytes(), report.moment.kind_blocks()
+    return [{"class": kind, "bytes": kinds[kind], "blocks": blocks[kind]} for kind in KINDS[len(COUNTED_KINDS) :]]
+
+
+def _groups(report: Report) -> list[dict[str, Any]]:
+    return [
+        {
+            "function": row.frame.function,
+            "file": row.frame.file,
+            "line": row.frame.line,
+            "own_bytes": row.own_bytes,
+            "own_blocks": row.own_blocks,
+            "total_bytes": row.total_bytes,
+        }
+        for row in by(report.capture, report.holdings, report.grouping)
+    ]
+
+
+def _stacks(report: Report) -> Iterator[bytes]:
+    """The members of "stacks" as text, a chunk at a time."""
+    forest, held = plant(report.capture), report.holdings
+    texts = PathTexts(forest, _frame, b",")
+    threads = _threads(report)
+    for part in chunks(len(held.node)):
+        rows = zip(
+            held.bytes[part].tolist(), held.blocks[part].tolist(), held.kind[part].tolist(), threads[part], strict=True
+        )
+        heads = [
+            b'\n{"bytes":%d,"blocks":%d,"kind":"%s","thread":%s,"frames":[' % (count, blocks, _KINDS[kind], thread)
+            for count, blocks, kind, thread in rows
+        ]
+        # Every stack but the very first begins with the comma after the one before it.
+        heads = [heads[0], *(b"," + head for head in heads[1:])] if part.start == 0 else [b"," + head for head in heads]
+        yield joined(heads, *texts.pieces_of(forest.place[held.node[part]]), [b"]}"] * len(heads))
+
+
+def _frame(frame: Frame) -> bytes:
+    function, file = json.dumps(frame.function), json.dumps(frame.file)
+    return f'{{"function":{function},"file":{file},"line":{frame.line}}}'.encode("ascii")
+
+
+def _threads(report: Report) -> list[bytes]:
+    """The name of the thread of each holding, as JSON; "" for paths that begin in none."""
+    capture = report.capture
+    nodes, codes = capture.tables["nodes"], capture.tables["codes"]
+    number = np.arange(len(nodes))
+    root = follow(np.where(nodes["parent"] == 0, number, nodes["parent"].astype(np.int64)))[report.holdings.node]
+    distinct, back = np.unique(np.where(capture.is_thread_root[root], root, 0), return_inverse=True)
+    names = [
+        json.dumps(capture.string(int(codes["function"][nodes["code"][node]])) if node else "").encode("ascii")
+        for node in distinct.tolist()
+    ]
+    return [names[index] for index in back.tolist()]

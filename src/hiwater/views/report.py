@@ -1,0 +1,72 @@
+"""What a view is asked to show: a capture, a moment, a kind of memory, and how finely frames are told apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from hiwater.analysis.forest import Grouping
+from hiwater.analysis.reconcile import standard_error_bytes
+from hiwater.capture import Capture, Moment
+from hiwater.capture.moment import Holdings
+from hiwater.errors import CorruptCapture
+from hiwater.views.words import size
+
+SHOWN_KINDS = ("all", "python", "native", "mapping", "device")
+
+
+@dataclass(frozen=True)
+class Report:
+    """One capture as asked for. `holdings` is what every view shows, largest first."""
+
+    capture: Capture
+    moment: Moment
+    kind: str = "all"
+    by: Grouping | None = None
+    inverted: bool = False
+    top: int = 10
+
+    @cached_property
+    def holdings(self) -> Holdings:
+        """Raises CorruptCapture when something holds less than nothing."""
+        holdings = self.moment.holdings(self.kind)
+        if len(holdings.bytes) and int(holdings.bytes.min()) < 0:
+            raise CorruptCapture(
+                f"the capture is damaged: a stack holds {int(holdings.bytes.min())} bytes", "record again"
+            )
+        return holdings
+
+    @cached_property
+    def problems(self) -> list[str]:
+        return self.capture.problems()
+
+    @property
+    def grouping(self) -> Grouping:
+        return self.by or Grouping.stack
+
+    def exactness(self, moment: Moment) -> str:
+        """How far the sum of a moment can be trusted, in a few words."""
+        if self.capture.lost_events:
+            return "not exact: events were lost"
+        if self.problems:
+            return "in doubt: the capture contradicts itself"
+        error_bytes = standard_error_bytes(moment)
+        if error_bytes:
+            return f"estimate, standard error ≤ {size(error_bytes)}"
+        return "exact" if self.capture.process.stop_reason is None else "exact until recording stopped"
+
+    @property
+    def title(self) -> str:
+        """The program, in one line."""
+        capture = self.capture
+        argv = " ".join(capture.process.argv)
+        return capture.facts.get("program") or argv or f"process {capture.process.pid}"
+
+    @property
+    def moment_words(self) -> str:
+        """When the figures hold."""
+        moment = self.moment
+        at = f"{moment.at_ns / 1e9:.2f} s"
+        if moment.name == "slice":
+            return f"the highest moment between {moment.start_ns / 1e9:.2f} s and {moment.end_ns / 1e9:.2f} s, at {at}"
+        return f"the peak, at {at}" if moment.name == "peak" else f"the end, at {at}"

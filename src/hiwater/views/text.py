@@ -1,0 +1,228 @@
+"""The report for people: peaks, what they were made of, the lines and stacks that held most, and how far to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TextIO
+
+from rich.text import Text
+
+from hiwater.analysis.forest import IMPORT_SYSTEM, Grouping
+from hiwater.analysis.ranking import by, own_lines
+from hiwater.analysis.reconcile import reconcile
+from hiwater.capture import Frame
+from hiwater.capture.layout import COUNTED_KINDS
+from hiwater.capture.moment import Stacks
+from hiwater.views import terminal
+from hiwater.views.report import Report
+from hiwater.views.source import Sources
+from hiwater.views.words import frame_text, printable, seconds, share, short_frame_text, size
+
+KIND_WORDS = {
+    "python": "Python objects and buffers",
+    "native": "native heap (malloc and its family)",
+    "mapping": "anonymous mappings",
+    "device": "device memory",
+}
+BESIDE_WORDS = {
+    "file": "file-backed mappings",
+    "shared": "shared memory",
+    "reserved": "reserved address space",
+    "slack": "pymalloc's arenas (hold the small Python objects above)",
+}
+_BAR_WIDTH = 20
+_FRAMES_SHOWN = 12
+
+
+def write(report: Report, stream: TextIO) -> None:
+    """The whole report; wide names are shortened in their middle, and no name can move the cursor."""
+    console = terminal.console(stream)
+    sources = Sources(report.capture.facts.get("cwd", ""), report.capture.process.started_unix_ns)
+    for line in (*_head(report), *_peaks(report), *_made_of(report), *_from_allocated_to_resident(report)):
+        console.print(line, soft_wrap=True)
+    body = (
+        _rows(report)
+        if report.by not in (None, Grouping.stack)
+        else (*_lines(report, sources), *_stacks(report, sources))
+    )
+    for line in (*body, *_notes(report, sources)):
+        console.print(line, soft_wrap=True)
+
+
+def _title(text: str, remark: str = "") -> Text:
+    return Text.assemble("\n", (text, "bold"), ("  " + remark if remark else "", "dim"))
+
+
+def _head(report: Report) -> Iterator[Text]:
+    process = report.capture.process
+    yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(report.title, 100), "bold"))
+    ended = {"exit": "ended", "killed": "was killed", "recording": "is still running"}[process.ended]
+    code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
+    mode = "every block recorded" if process.mode == "exact" else f"sampled, one block in {size(process.sample_bytes)}"
+    python = f"Python {printable(process.python, 40)} · " if process.python else ""
+    yield Text(f"{python}process {process.pid} {ended}{code} after {seconds(process.duration_ns)} · {mode}", "dim")
+
+
+def _peaks(report: Report) -> Iterator[Text]:
+    """The two truths side by side, each with how exact it is."""
+    capture, peak, resident = report.capture, report.capture.peak, report.capture.resident
+    exactness = report.exactness(peak)
+    yield _title("Peak")
+    yield Text.assemble(
+        f"  allocated  {size(peak.allocated_bytes):>11}  ", (f"{exactness} · requested bytes", "green" if exactness == "exact" else "yellow"),
+        f" · {peak.allocated_blocks:,} blocks · at {seconds(peak.at_ns)}",
+    )  # fmt: skip
+    if resident.exact:
+        how = "exact" if not resident.error_bytes else f"within {size(resident.error_bytes)}"
+        how += " · kernel's mark"
+    else:
+        how = "at least: highest sample"
+    yield Text.assemble(
+        f"  resident   {size(resident.peak_bytes):>11}  ", (how, "green" if resident.exact else "yellow"),
+        f" · {size(resident.start_bytes)} at the start, {size(resident.end_bytes)} at the end",
+    )  # fmt: skip
+    end = capture.end
+    yield Text(
+        f"  at the end {size(end.allocated_bytes):>11}  still allocated in {end.allocated_blocks:,} blocks, "
+        f"of {size(capture.totals.allocated_bytes)} in {capture.totals.allocations:,} allocations"
+    )
+
+
+def _made_of(report: Report) -> Iterator[Text]:
+    moment = report.moment
+    kinds, whole = moment.kind_bytes(), moment.allocated_bytes
+    yield _title("Held by kind", f"at {report.moment_words}: {size(whole)}")
+    for kind in COUNTED_KINDS:
+        if kinds[kind] or kind in ("python", "native", "mapping"):
+            yield Text.assemble(
+                f"  {size(kinds[kind]):>11} {share(kinds[kind], whole):>8}  ",
+                (_bar(kinds[kind], whole), "cyan"),
+                f"  {KIND_WORDS[kind]}",
+            )
+    beside = [(kind, kinds[kind]) for kind in BESIDE_WORDS if kinds[kind]]
+    for kind, count in beside:
+        yield Text(f"  {size(count):>11}   beside  {'':{_BAR_WIDTH}}  {BESIDE_WORDS[kind]}, not part of the sum", "dim")
+
+
+def _bar(part: int, whole: int) -> str:
+    filled = round(_BAR_WIDTH * part / whole) if whole > 0 else 0
+    return "█" * filled + "·" * (_BAR_WIDTH - filled)
+
+
+def _from_allocated_to_resident(report: Report) -> Iterator[Text]:
+    """The reconciliation, as a small sum."""
+    way = reconcile(report.capture)
+    yield _title("From allocated to resident", "the peaks are different quantities, each at its own moment")
+    yield Text(f"  {size(way.allocated_bytes):>11}  allocated at its peak")
+    yield Text(f"+ {size(way.resident_start_bytes):>11}  resident before the recording began")
+    if way.own_bytes:
+        yield Text(f"+ {size(way.own_bytes):>11}  hiwater's own tables, at the end of the recording")
+    if way.rest_bytes >= 0:
+        yield Text(
+            f"+ {size(way.rest_bytes):>11}  not counted: libraries loaded since, room that allocators keep, file pages"
+        )
+    else:
+        yield Text(
+            f"− {size(-way.rest_bytes):>11}  or more was allocated and never touched, or not in RAM at that moment"
+        )
+    yield Text(f"= {size(way.resident_peak_bytes):>11}  resident at its peak")
+
+
+def _shown(report: Report) -> str:
+    kind = "" if report.kind == "all" else f" of {report.kind} memory"
+    error = f", any one figure within {size(report.moment.error_bytes)}" if report.moment.error_bytes else ""
+    return f"{size(report.holdings.total_bytes)}{kind} at {report.moment_words}{error}"
+
+
+def _lines(report: Report, sources: Sources) -> Iterator[Text]:
+    whole = report.holdings.total_bytes
+    yield _title("Lines that held most", f"your code with all that it called; each byte once · {_shown(report)}")
+    lines = own_lines(report.capture, report.holdings, report.top)
+    for line in lines:
+        yield _figures(line.bytes, whole, line.blocks, short_frame_text(line.frame, 80))
+        source = sources.line(line.frame.file, line.frame.line)
+        if source:
+            yield _source(source, " " * 28)
+    yield from _others(whole - sum(line.bytes for line in lines), "on other lines")
+
+
+def _rows(report: Report) -> Iterator[Text]:
+    whole = report.holdings.total_bytes
+    rows = by(report.capture, report.holdings, report.grouping)
+    yield _title(f"By {report.grouping}", f"own, then with all that it called · {_shown(report)}")
+    for row in rows[: report.top]:
+        yield Text.assemble(
+            f"  {size(row.own_bytes):>11} {share(row.own_bytes, whole):>8}  {size(row.total_bytes):>11}  ",
+            (frame_text(row.frame, 90), "bold"),
+        )
+    yield from _others(sum(row.own_bytes for row in rows[report.top :]), "in other rows")
+
+
+def _stacks(report: Report, sources: Sources) -> Iterator[Text]:
+    held, capture = report.holdings, report.capture
+    order = "innermost frame first" if not report.inverted else "outermost frame first"
+    yield _title("Stacks that held most", f"{order}, without the import system's own frames")
+    for stack in Stacks(capture, held)[: report.top]:
+        yield _figures(
+            stack.bytes, held.total_bytes, stack.blocks, f"{stack.kind} · {printable(stack.thread, 40) or 'no thread'}"
+        )
+        yield from _frames(stack.frames if report.inverted else stack.frames[::-1], sources)
+    rest = int(held.bytes[report.top :].sum())
+    yield from _others(rest, f"in {max(0, len(held.node) - report.top):,} other stacks")
+
+
+def _frames(frames: tuple[Frame, ...], sources: Sources) -> Iterator[Text]:
+    """One stack without the import system's frames; of a long one the middle is left out."""
+    told = [frame for frame in frames if not frame.file.startswith(IMPORT_SYSTEM)]
+    half = _FRAMES_SHOWN // 2
+    for number, frame in enumerate(told):
+        if len(told) > _FRAMES_SHOWN and half <= number < len(told) - half:
+            if number == half:
+                yield Text(f"{'':24}… {len(told) - 2 * half} frames …", "dim")
+            continue
+        yield Text(f"{'':24}{frame_text(frame, 110)}")
+        source = sources.line(frame.file, frame.line)
+        if source:
+            yield _source(source, " " * 28)
+
+
+def _source(text: str, indent: str) -> Text:
+    return Text.assemble(indent, (text, "italic yellow"))
+
+
+def _figures(count: int, whole: int, blocks: int, name: str) -> Text:
+    return Text.assemble(
+        f"  {size(count):>11} {share(count, whole):>8}  ",
+        (name, "bold"),
+        (f"  {blocks:,} block{'' if blocks == 1 else 's'}", "dim"),
+    )
+
+
+def _others(count: int, where: str) -> Iterator[Text]:
+    if count:
+        yield Text(f"  {size(count):>11} {'':>8}  {where}", "dim")
+
+
+def _notes(report: Report, sources: Sources) -> Iterator[Text]:
+    """Everything that limits trust in the figures."""
+    capture = report.capture
+    notes = []
+    if capture.process.stop_reason:
+        notes.append(f"recording stopped early: {printable(capture.process.stop_reason, 300)}")
+    if capture.lost_events:
+        notes.append(f"{capture.lost_events:,} events were lost: figures may be off by what they were about")
+    if capture.process.ended == "recording":
+        notes.append(
+            "the program still runs: figures are as of a moment ago and may be apart by what happened while reading"
+        )
+    notes += [f"the capture contradicts itself: {printable(problem, 300)}" for problem in report.problems]
+    refused = sum(mark.kind == "out of memory" for mark in capture.marks)
+    if refused:
+        notes.append(f"memory was refused to the program {refused:,} times")
+    if sources.changed:
+        names = ", ".join(printable(name, 60) for name in sorted(sources.changed)[:3])
+        notes.append(f"source files changed since the recording; the lines shown may not be those that ran: {names}")
+    if notes:
+        yield _title("To know")
+        for note in notes:
+            yield Text.assemble(("  ! ", "bold yellow"), note)

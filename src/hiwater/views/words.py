@@ -1,0 +1,60 @@
+"""Sizes, times and names as people read them. Names come from the recorded program and are not to be trusted."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from hiwater.capture import Frame
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+# Not printed as they are: controls (C), which move the cursor or turn text around, and line and paragraph separators.
+_UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_JOINERS = "\u200d\ufe0f"  # hold emoji together, and can do no harm
+_PLAIN = re.compile(r"[\x20-\x7e]*\Z")
+
+
+def size(count: int) -> str:
+    """Bytes in IEC units: 812.4 MiB."""
+    value = float(count)
+    for unit in _UNITS:
+        if abs(value) < 1024 or unit == _UNITS[-1]:
+            break
+        value /= 1024
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "–"
+
+
+def seconds(nanoseconds: int) -> str:
+    return f"{nanoseconds / 1e9:.2f} s"
+
+
+def printable(text: str, longest: int | None = None) -> str:
+    """Text in one line that moves no cursor and turns nothing around; the middle goes when it is longer than `longest`."""
+    if not _PLAIN.match(text):
+        text = "".join(_escaped(character) for character in text)
+    if longest is not None and len(text) > longest:
+        keep = max(1, longest - 1)
+        text = text[: keep - keep // 2] + "…" + text[len(text) - keep // 2 :]
+    return text
+
+
+def _escaped(character: str) -> str:
+    if unicodedata.category(character) not in _UNSAFE_CATEGORIES or character in _JOINERS:
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def frame_text(frame: Frame, longest: int | None = None) -> str:
+    """`function (file:line)`, or what of it there is."""
+    where = f"{frame.file}:{frame.line}" if frame.line and frame.file else frame.file
+    return printable(f"{frame.function} ({where})" if where else frame.function, longest)
+
+
+def short_frame_text(frame: Frame, longest: int | None = None) -> str:
+    """`function (last part of the file:line)`."""
+    return frame_text(Frame(frame.function, frame.file.rsplit("/", 1)[-1], frame.line), longest)
