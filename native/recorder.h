@@ -125,6 +125,7 @@ private:
     static void give_thread_back(void* thread) noexcept;
     void sync(Thread& t);
     void set_base(Thread& t);
+    void rename_native_thread(Thread& t, const char* name);
     std::uint32_t root_node(const char* name);
     void find_top(Thread& t);
     void catch_up(Thread& t);

@@ -148,7 +148,7 @@ void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, const cha
     } catch (const std::exception&) {
         fail("no memory for a thread's state");
     } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow");
+        fail("the capture cannot grow: the disk is full or the file is gone");
     }
 }
 
@@ -163,11 +163,34 @@ void Recorder::name_thread(const char* name) noexcept {
     t->epoch = 0;
 }
 
+// Where a native thread's blocks hang: a frame with its name, beside the nameless one it began with.
+void Recorder::rename_native_thread(Thread& t, const char* name) {
+    Hold hold(lock_);
+    if (!is_on() || t.session != session_ || roots_ >= kMostThreadRoots) return;
+    char function[80];
+    ::snprintf(function, sizeof function, "[thread %s]", name);
+    const std::uint64_t before = tree_.node_count();
+    t.base = tree_.child(tree_.node(t.base).parent, tree_.code(function, "", 0, CodeKind::native_thread), 0);
+    if (tree_.node_count() != before) ++roots_;
+    t.no_frames = {nullptr, 0, t.base, 0, {0, 0}};
+    t.memo.depth = 0;
+    t.top_depth = Thread::kNoDepth;
+}
+
 void Recorder::note_thread_name(const char* name) noexcept {
     Thread* t = tls.thread;
-    const bool hangs_under_another = t != nullptr && t->base != t->root;
-    if (name == nullptr || hangs_under_another || (t != nullptr && t->named_by_program) || ::syscall(SYS_gettid) == ::getpid()) return;
-    name_thread(name);
+    if (name == nullptr || t == nullptr || t->named_by_program || ::syscall(SYS_gettid) == ::getpid()) return;
+    char text[16] = {};  // the kernel keeps 15 bytes
+    ::strncpy(text, name, sizeof text - 1);
+    if (t->base == t->root) return name_thread(text);
+    BusyGuard busy;
+    try {
+        rename_native_thread(*t, text);
+    } catch (const std::bad_alloc&) {
+        fail("no memory for the call tree");
+    } catch (const capture::NoRoom&) {
+        fail("the capture cannot grow: the disk is full or the file is gone");
+    }
 }
 
 std::uint32_t Recorder::thread_start_node() noexcept {
@@ -182,7 +205,7 @@ std::uint32_t Recorder::thread_start_node() noexcept {
     } catch (const std::exception&) {
         fail("no memory for the call tree");
     } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow");
+        fail("the capture cannot grow: the disk is full or the file is gone");
     }
     return 0;
 }
