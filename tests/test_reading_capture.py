@@ -241,6 +241,15 @@ def test_a_sum_that_does_not_agree_is_told(tmp_path: Path) -> None:
         open_bytes(recording.to_bytes(), tmp_path).check()
 
 
+def test_a_slice_that_does_not_sum_to_its_mark_is_told(tmp_path: Path) -> None:
+    recording = small()
+    recording.close_slice()
+    number, blocks, size = recording.entries[0]
+    recording.entries[0] = (number, blocks, size + 1)
+    with pytest.raises(CorruptCapture, match="in slice 0"):
+        open_bytes(recording.to_bytes(), tmp_path).check()
+
+
 def test_less_than_nothing_is_told(tmp_path: Path) -> None:
     recording = small()
     next(ledger for ledger in recording.ledgers.values() if ledger.live[0]).live[0] = -5

@@ -26,6 +26,7 @@ def problems(capture: Capture) -> list[str]:
     if not capture.slices[-1].mark_bytes >= capture.header["live_bytes"] and capture.process.ended == "exit":
         found.append("more is live at the end than at the highest moment of the last slice")
     found += _slice_problems(capture)
+    found += _replay_problems(capture)
     return found
 
 
@@ -65,3 +66,18 @@ def _slice_problems(capture: Capture) -> list[str]:
     if highest > capture.peak.recorded_bytes:
         found.append(f"a slice reaches {highest} bytes, above the peak of {capture.peak.recorded_bytes}")
     return found[:3]
+
+
+def _replay_problems(capture: Capture) -> list[str]:
+    """What is listed up to each closed slice sums to that slice's mark, where nothing is left unlisted."""
+    entries, is_counted = capture.tables["slice_entries"], capture.ledger_kind < len(COUNTED_KINDS)
+    values, total = np.zeros(len(capture.ledger_node), np.int64), 0
+    ranges = capture.tables["slices"][["first_entry", "entry_count"]].tolist()
+    for piece, (first, count) in zip(capture.slices, ranges, strict=False):  # the open slice has no range
+        listed = entries[first : first + count]
+        listed = listed[is_counted[listed["ledger"]]]
+        total += int(listed["bytes"].sum()) - int(values[listed["ledger"]].sum())
+        values[listed["ledger"]] = listed["bytes"]
+        if piece.unlisted_bytes == 0 and abs(total - piece.mark_bytes) > one_event_bytes(capture):
+            return [f"ledgers sum to {total} bytes in slice {piece.index}, the recorder counted {piece.mark_bytes}"]
+    return []

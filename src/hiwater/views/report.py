@@ -59,8 +59,9 @@ class Report:
     def title(self) -> str:
         """The program, in one line."""
         capture = self.capture
-        argv = " ".join(capture.process.argv)
-        return capture.facts.get("program") or argv or f"process {capture.process.pid}"
+        argv = list(capture.process.argv)
+        argv[:1] = [argument.rsplit("/", 1)[-1] for argument in argv[:1]]
+        return capture.facts.get("program") or " ".join(argv) or f"process {capture.process.pid}"
 
     @property
     def moment_words(self) -> str:

@@ -56,5 +56,7 @@ def frame_text(frame: Frame, longest: int | None = None) -> str:
 
 
 def short_frame_text(frame: Frame, longest: int | None = None) -> str:
-    """`function (last part of the file:line)`."""
-    return frame_text(Frame(frame.function, frame.file.rsplit("/", 1)[-1], frame.line), longest)
+    """`function (last part of the file:line)`; with the folder where the file's name says nothing."""
+    parts = frame.file.split("/")
+    kept = 2 if parts[-1] in ("__init__.py", "__main__.py") else 1
+    return frame_text(Frame(frame.function, "/".join(parts[-kept:]), frame.line), longest)
