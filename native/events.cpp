@@ -29,11 +29,19 @@ void Recorder::forget_stale(std::uintptr_t address) noexcept {
     if (stale.ledger != 0) accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes));
 }
 
+// Programs make and free blocks one behind the other. Small ones share a line of the table; for larger ones the line a few blocks on
+// is asked for ahead of its turn.
+inline void prefetch_neighbours(const std::uint32_t* word, std::uint64_t bytes) noexcept {
+    constexpr std::uint64_t blocks_ahead = 4, bytes_a_word = 16;
+    if (bytes > 256) __builtin_prefetch(word + blocks_ahead * bytes / bytes_a_word, 1);
+}
+
 // Under the lock.
-inline void Recorder::put(std::uint32_t* word, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) {
+[[gnu::always_inline]] inline void Recorder::put(std::uint32_t* word, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) {
     const Block stale = live_.insert(word, address, bytes, ledger);
     if (stale.ledger != 0) [[unlikely]] accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes));
     accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
+    prefetch_neighbours(word, bytes);
 }
 
 // A thread at its end, whose state has been given back: its blocks hang under its base, without frames.
@@ -79,6 +87,7 @@ template <bool kFreed>
     if (!is_on()) return {};
     const Block taken = live_.remove(word);
     if (taken.ledger == 0) return {};
+    prefetch_neighbours(word, taken.bytes);
     accounts_.debit(taken.ledger, static_cast<std::int64_t>(taken.bytes));
     if (kFreed && t != nullptr && t->last_block == address) accounts_.count_temporary(taken.ledger);
     return taken;

@@ -133,8 +133,8 @@ private:
 
 class Hold {
 public:
-    explicit Hold(Lock& lock, LockTicket* me = nullptr) noexcept : lock_(lock), me_(me), short_way_(lock.lock(me)) {}
-    ~Hold() { lock_.unlock(me_, short_way_); }
+    [[gnu::always_inline]] explicit Hold(Lock& lock, LockTicket* me = nullptr) noexcept : lock_(lock), me_(me), short_way_(lock.lock(me)) {}
+    [[gnu::always_inline]] ~Hold() { lock_.unlock(me_, short_way_); }
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
 
