@@ -46,7 +46,7 @@ inline void prefetch_neighbours(const std::uint32_t* word, std::uint64_t bytes) 
 
 // A thread at its end, whose state has been given back: its blocks hang under its base, without frames.
 void Recorder::on_late_alloc(std::uintptr_t address, std::size_t bytes, Kind kind) {
-    Hold hold(lock_);
+    Hold hold(lock_, ticket());
     if (!is_on() || tls.exit_node == 0 || tls.exit_session != session_) return;
     put(live_.word_of(address), address, bytes, accounts_.ledger(tls.exit_node, kind));
 }
@@ -83,7 +83,7 @@ template <bool kFreed>
     if (word == nullptr || *word == 0) return {};
     BusyGuard busy;
     Thread* t = tls.thread;
-    Hold hold(lock_, t == nullptr ? nullptr : &t->ticket);
+    Hold hold(lock_, ticket());
     if (!is_on()) return {};
     const Block taken = live_.remove(word);
     if (taken.ledger == 0) return {};
@@ -100,7 +100,7 @@ Block Recorder::take(const void* block) noexcept { return remove<false>(block); 
 void Recorder::put_back(const void* block, Block taken) noexcept {
     if (taken.ledger == 0) return;
     BusyGuard busy;
-    Hold hold(lock_);
+    Hold hold(lock_, ticket());
     if (!is_on()) return;
     const std::uintptr_t address = address_of(block);
     live_.insert(live_.find(address), address, taken.bytes, taken.ledger);
@@ -109,8 +109,13 @@ void Recorder::put_back(const void* block, Block taken) noexcept {
 
 void Recorder::on_code_death(const void* code) noexcept {
     BusyGuard busy;
-    Hold hold(lock_);
-    if (tree_.forget_code(code)) epoch_.fetch_add(1, std::memory_order_relaxed);
+    Hold hold(lock_, ticket());
+    if (!tree_.forget_code(code)) return;
+    const std::uintptr_t page = 4096;
+    const std::uintptr_t start = address_of(hw_code_start(code)), end = start + hw_code_bytes(code);
+    for (std::uintptr_t at = start & ~(page - 1); at < end; at += page)
+        code_generation(reinterpret_cast<const void*>(at)).fetch_add(1, std::memory_order_relaxed);
+    epoch_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Recorder::on_mark(capture::MarkKind kind, std::uint64_t value) noexcept {
@@ -119,7 +124,7 @@ void Recorder::on_mark(capture::MarkKind kind, std::uint64_t value) noexcept {
     try {
         Thread* t = mine();
         if (t != nullptr) find_top(*t);
-        Hold hold(lock_);
+        Hold hold(lock_, ticket());
         if (!is_on()) return;
         marks_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t == nullptr ? 0 : t->top->node});
     } catch (const std::bad_alloc&) {
@@ -148,7 +153,7 @@ void Recorder::on_map(std::uintptr_t start, std::size_t bytes, Kind kind, std::u
         Thread* t = mine();
         if (t == nullptr) return;
         find_top(*t);
-        Hold hold(lock_);
+        Hold hold(lock_, ticket());
         if (!is_on() || t->session != session_) return;
         // What was mapped there is gone now, whoever mapped it.
         mappings_.take(start, end, [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
@@ -167,7 +172,7 @@ void Recorder::take_range(std::uintptr_t start, std::size_t bytes, TakenRange* u
     undo->count = 0;
     if (tls.busy != 0 || bytes == 0) return;
     BusyGuard busy;
-    Hold hold(lock_);
+    Hold hold(lock_, ticket());
     if (!is_on()) return;
     try {
         mappings_.take(start, start + bytes, [&](auto from, auto to, const Piece& piece, int left) {
@@ -182,7 +187,7 @@ void Recorder::take_range(std::uintptr_t start, std::size_t bytes, TakenRange* u
 void Recorder::put_back_range(const TakenRange& undo) noexcept {
     if (undo.count == 0) return;
     BusyGuard busy;
-    Hold hold(lock_);
+    Hold hold(lock_, ticket());
     if (!is_on()) return;
     try {
         for (int i = 0; i < undo.count; ++i) {
@@ -202,7 +207,7 @@ void Recorder::on_arena(std::uintptr_t start, std::size_t bytes) noexcept {
         Thread* t = mine();
         if (t == nullptr) return;
         find_top(*t);
-        Hold hold(lock_);
+        Hold hold(lock_, ticket());
         if (!is_on() || t->session != session_) return;
         const std::uint32_t ledger = accounts_.ledger(t->root, Kind::slack);
         mappings_.take(start, start + bytes, [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
@@ -217,7 +222,7 @@ void Recorder::on_arena(std::uintptr_t start, std::size_t bytes) noexcept {
 
 std::uintptr_t Recorder::range_end(std::uintptr_t start) noexcept {
     BusyGuard busy;
-    Hold hold(lock_);
+    Hold hold(lock_, ticket());
     return is_on() ? mappings_.end_of(start) : 0;
 }
 
@@ -227,7 +232,7 @@ void Recorder::on_moved(const TakenRange& taken, std::uintptr_t start, std::size
     Kind kind = Kind::mapping;
     {
         BusyGuard busy;
-        Hold hold(lock_);
+        Hold hold(lock_, ticket());
         if (!is_on()) return;
         kind = static_cast<Kind>(accounts_.record(taken.part[0].piece.ledger).kind);
     }
@@ -268,7 +273,7 @@ void Recorder::on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t
         Thread* t = mine();
         if (t == nullptr) return;
         find_top(*t);
-        Hold hold(lock_);
+        Hold hold(lock_, ticket());
         if (!is_on() || t->session != session_ || is_internal(*t)) return;
         change_range(start, start + bytes, protection);
     } catch (const std::bad_alloc&) {

@@ -56,7 +56,7 @@ int Recorder::start(const StartOptions& options) {
     lost_ = 0;
     fail_reason_[0] = '\0';
     last_ = {};
-    last_point_ns_ = last_own_ns_ = 0;
+    last_point_ns_ = 0;
     h.pid = static_cast<std::uint32_t>(::getpid());
     h.process_start_ticks = process::start_ticks();
     process::read_boot_id(h.boot_id);
@@ -74,16 +74,10 @@ int Recorder::start(const StartOptions& options) {
     return 0;
 }
 
-// Under the lock.
+// The sampler's to call while it runs, then the last one's to leave.
 void Recorder::note_resident_peak(std::int64_t peak_bytes) noexcept {
     capture::Header& h = file_.header();
     if (peak_bytes > h.resident_peak_bytes) h.resident_peak_bytes = peak_bytes;
-}
-
-void Recorder::take_resident_peak(std::int64_t kernel_mark_bytes) noexcept {
-    BusyGuard busy;
-    Hold hold(lock_);
-    if (file_.is_open() && file_.header().resident_exact != 0) note_resident_peak(kernel_mark_bytes);
 }
 
 void Recorder::stop(int exit_code) {
@@ -241,34 +235,42 @@ std::string Recorder::self_check() {
 
 // --- the clockwork -----------------------------------------------------------------------------------------------------------
 
-// A point of the timeline, and from time to time the end of a slice. Both are spaced by the age of the recording, so that their
-// number grows with its logarithm: 1/2048 of the age for points, 1/64 for slices.
-void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes) noexcept {
-    constexpr std::uint64_t kShortestPoint = 1'000'000, kShortestSlice = 20'000'000;
+// Points are spaced by 1/2048 of the recording's age and slices by 1/64, so that their number grows with the logarithm of its length.
+constexpr std::uint64_t kShortestPointNs = 1'000'000, kShortestSliceNs = 25'000'000;
+
+// The sampler alone writes these fields and the timeline, and the figures it copies are single words: no lock, which would make the
+// program's threads wait (the capture stays open while the sampler runs).
+void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t kernel_mark_bytes) noexcept {
     BusyGuard busy;
-    Hold hold(lock_);
-    if (!file_.is_open()) return;
     capture::Header& h = file_.header();
-    h.heartbeat_ns = now;
+    __atomic_store_n(&h.heartbeat_ns, now, __ATOMIC_RELAXED);
     h.lost_events = lost_.load(std::memory_order_relaxed);
-    if (resident_bytes >= 0) {
-        h.resident_last_bytes = resident_bytes;
-        note_resident_peak(resident_bytes);
-    }
-    if (g_mode.load(std::memory_order_relaxed) != Mode::on) return;
+    if (resident_bytes >= 0) h.resident_last_bytes = resident_bytes;
+    note_resident_peak(h.resident_exact != 0 ? std::max(resident_bytes, kernel_mark_bytes) : resident_bytes);
+    if (!is_on()) return;
     try {
-        if (now - last_point_ns_ >= std::max(kShortestPoint, now / 2048) || timeline_.size() == 0) {
-            capture::TimelineRecord point{now, resident_bytes, {}};
-            ::memcpy(point.live_bytes, h.kind_live_bytes, sizeof point.live_bytes);
-            timeline_.append(point);
-            last_point_ns_ = now;
-        }
-        if (now - h.epoch[h.epoch_index].slice_start_ns >= std::max(kShortestSlice, now / 64)) accounts_.close_slice(now);
+        if (now - last_point_ns_ >= std::max(kShortestPointNs, now / 2048) || timeline_.size() == 0) add_point(now, resident_bytes);
+        if (now - h.epoch[h.epoch_index].slice_start_ns < std::max(kShortestSliceNs, now / 64)) return;
+        Hold hold(lock_);
+        if (is_on()) accounts_.close_slice(now);
     } catch (const std::exception&) {
         fail("no memory for the recorder's tables");
     } catch (const capture::NoRoom&) {
         fail("the capture cannot grow: the disk is full or the file is gone");
     }
+}
+
+void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
+    const capture::Header& h = file_.header();
+    capture::TimelineRecord point{now, resident_bytes, {}};
+    for (std::uint32_t k = 0; k < capture::kKinds; ++k) point.live_bytes[k] = __atomic_load_n(&h.kind_live_bytes[k], __ATOMIC_RELAXED);
+    if (timeline_.needs_extent()) {
+        Hold hold(lock_);  // extents are everybody's
+        timeline_.append(point);
+    } else {
+        timeline_.append(point);
+    }
+    last_point_ns_ = now;
 }
 
 bool Recorder::mark_exited(int exit_code) noexcept {

@@ -102,8 +102,8 @@ public:
     std::uint32_t session() const noexcept { return session_; }
 
     // --- the clockwork -----------------------------------------------------------------------------------------------------
-    void tick(std::uint64_t now_ns, std::int64_t resident_bytes) noexcept;
-    void take_resident_peak(std::int64_t kernel_mark_bytes) noexcept;
+    // `resident_bytes` -1 where it could not be read; `kernel_mark_bytes` 0 where it was not asked this time.
+    void tick(std::uint64_t now_ns, std::int64_t resident_bytes, std::int64_t kernel_mark_bytes) noexcept;
     std::uint64_t now_ns() const noexcept;
     bool mark_exited(int exit_code) noexcept;  // _exit and exec: the last stores before the process image is gone
     void unmark_exited() noexcept;
@@ -117,6 +117,7 @@ private:
     Recorder() = default;
     static Recorder* g_recorder_;
 
+    static LockTicket* ticket() noexcept { return tls.thread == nullptr ? nullptr : &tls.thread->ticket; }
     Thread* mine() noexcept {
         Thread* t = tls.thread;
         return t != nullptr ? t : make_thread();
@@ -138,6 +139,7 @@ private:
     template <bool kFreed>
     Block remove(const void* block) noexcept;
     void note_resident_peak(std::int64_t peak_bytes) noexcept;
+    void add_point(std::uint64_t now, std::int64_t resident_bytes);
     void put(std::uint32_t* word, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
     void on_late_alloc(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
     void forget_stale(std::uintptr_t address) noexcept;
@@ -173,7 +175,7 @@ private:
     std::uint32_t session_ = 0;
     std::atomic<std::uint64_t> lost_{0};
     std::uint64_t started_ns_ = 0;
-    std::uint64_t last_point_ns_ = 0, last_own_ns_ = 0;
+    std::uint64_t last_point_ns_ = 0;
     char fail_reason_[128] = {};
     std::string path_, internal_prefix_;
     std::vector<std::string> library_prefixes_;
@@ -192,7 +194,7 @@ private:
     if (changed == depth && changed == t.top_depth) return;
     if (changed + 1 == depth && depth >= 2) [[likely]] {  // only the top frame stands elsewhere than at the last event
         hw_slot* slot = t.memo.slots + changed;
-        const std::uint64_t key = t.key_under(slot[-1].node, slot[-1].flags);
+        const std::uint64_t key = Thread::key_under(slot[-1].node, slot[-1].flags, slot->instr);
         Thread::Edge* edge = t.edge_of(slot->instr, key);
         if (edge->instr == slot->instr && edge->key == key) [[likely]] {
             slot->node = edge->node;

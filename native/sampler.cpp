@@ -55,16 +55,13 @@ void* run(void*) {
     std::uint64_t last_peak_ns = 0;
     while (g_stop.load(std::memory_order_acquire) == 0) {
         const std::uint64_t now = recorder.now_ns();
-        const int fd = kept >= 0 ? kept : ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-        recorder.tick(now, fd >= 0 ? process::read_statm(fd) : -1);
-        if (fd >= 0 && kept < 0) ::close(fd);
         // The kernel's mark costs ten times a plain reading; it only has to be fresh should the process be killed.
         process::Resident resident;
-        if (now - last_peak_ns >= 50 * kMillisecond && process::read_status(&resident)) {
-            last_peak_ns = now;
-            recorder.take_resident_peak(resident.peak_bytes);
-        }
-        sleep_until_stopped(std::clamp(now / 512, kMillisecond, 10 * kMillisecond));
+        if (now - last_peak_ns >= 50 * kMillisecond && process::read_status(&resident)) last_peak_ns = now;
+        const int fd = kept >= 0 ? kept : ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+        recorder.tick(now, fd >= 0 ? process::read_statm(fd) : -1, resident.peak_bytes);
+        if (fd >= 0 && kept < 0) ::close(fd);
+        sleep_until_stopped(std::clamp(now / 128, kMillisecond, 10 * kMillisecond));
     }
     if (kept >= 0) ::close(kept);
     return nullptr;

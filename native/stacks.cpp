@@ -16,6 +16,7 @@ namespace hiwater {
 using capture::CodeKind;
 using capture::Kind;
 
+std::atomic<std::uint32_t> g_code_generation[kCodePages] = {};
 constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec"))) = {};
 
 namespace {
@@ -123,6 +124,7 @@ void Recorder::sync(Thread& t) {
     t.memo.depth = 0;
     t.top_depth = Thread::kNoDepth;
     t.top = &t.no_frames;
+    ::memset(t.line_cursors, 0, sizeof t.line_cursors);
     if (t.session == session_) return;
     t.session = session_;
     t.last_block = 0;
@@ -140,7 +142,7 @@ void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, const cha
         ::snprintf(t->name, sizeof t->name, "%s", name);
         t->named_by_program = true;
     }
-    Hold hold(lock_);
+    Hold hold(lock_, ticket());
     if (!is_on() || session != session_) return;
     try {
         sync(*t);
@@ -165,7 +167,7 @@ void Recorder::name_thread(const char* name) noexcept {
 
 // Where a native thread's blocks hang: a frame with its name, beside the nameless one it began with.
 void Recorder::rename_native_thread(Thread& t, const char* name) {
-    Hold hold(lock_);
+    Hold hold(lock_, ticket());
     if (!is_on() || t.session != session_ || roots_ >= kMostThreadRoots) return;
     char function[80];
     ::snprintf(function, sizeof function, "[thread %s]", name);
@@ -199,7 +201,7 @@ std::uint32_t Recorder::thread_start_node() noexcept {
     if (t == nullptr) return 0;
     try {
         find_top(*t);
-        Hold hold(lock_);
+        Hold hold(lock_, ticket());
         if (!is_on() || t->session != session_) return 0;
         return tree_.child(t->top->node, tree_.code("[thread]", "", 0, CodeKind::native_thread), 0);
     } catch (const std::exception&) {
@@ -247,7 +249,9 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     const std::uint32_t parent = key & ~(1u << 31), parent_flags = key >> 31 & 1;
     *edge = {slot.instr, key, parent, parent_flags, {0, 0}};
     hw_code_info info;
-    if (is_dying(hw_slot_code(&slot)) || !hw_frame_describe(&slot, &info)) return;
+    const void* object = hw_slot_code(&slot);
+    hw_line_cursor& cursor = t.line_cursors[mix(reinterpret_cast<std::uintptr_t>(object)) % Thread::kLineCursors];
+    if (is_dying(object) || !hw_frame_describe(&slot, &cursor, &info)) return;
     Hold hold(lock_, &t.ticket);
     if (!is_on() || t.session != session_) {
         edge->instr = nullptr;
@@ -267,7 +271,7 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
 // The recording moved on since this thread's last event: a new one, or a code object died.
 void Recorder::catch_up(Thread& t) {
     {
-        Hold hold(lock_);
+        Hold hold(lock_, ticket());
         if (!is_on()) return;
         sync(t);
     }
@@ -285,15 +289,15 @@ void Recorder::move_top(Thread& t, std::uint32_t changed) {
     // Frames may only have gone: then the highest that is left tells its edge again.
     std::uint32_t i = changed < depth ? changed : depth - 1;
     hw_slot* slots = t.memo.slots;
-    std::uint64_t key = i == 0 ? t.key_under(t.base, 0) : t.key_under(slots[i - 1].node, slots[i - 1].flags);
+    std::uint32_t node = i == 0 ? t.base : slots[i - 1].node, flags = i == 0 ? 0 : slots[i - 1].flags;
     Thread::Edge* edge = nullptr;
     for (; i < depth; ++i) {
         hw_slot& slot = slots[i];
+        const std::uint64_t key = Thread::key_under(node, flags, slot.instr);
         edge = t.edge_of(slot.instr, key);
         if (edge->instr != slot.instr || edge->key != key) [[unlikely]] intern_slot(t, slot, key, edge);
-        slot.node = edge->node;
-        slot.flags = edge->flags;
-        key = t.key_under(slot.node, slot.flags);
+        slot.node = node = edge->node;
+        slot.flags = flags = edge->flags;
     }
     t.top = edge;
     t.top_depth = depth;

@@ -1,6 +1,7 @@
 // What the recorder keeps for each thread: its last walk, small caches that only it reads, and where its stacks hang.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "base/lock.h"
@@ -15,6 +16,14 @@ struct DyingCode {
     DyingCode* outer;
 };
 
+// A code object's address may be used again by another. So each page of code has a generation that moves when a code object in it
+// dies, and what was remembered of its instructions no longer matches. Pages share generations by their low bits: harmless.
+inline constexpr std::uint32_t kCodePages = 4096;
+extern std::atomic<std::uint32_t> g_code_generation[kCodePages];
+inline std::atomic<std::uint32_t>& code_generation(const void* instr) noexcept {
+    return g_code_generation[(reinterpret_cast<std::uintptr_t>(instr) >> 12) % kCodePages];
+}
+
 struct Thread {
     static constexpr std::uint32_t kInternal = 1;  // slot flag: hiwater's own frame
 
@@ -22,14 +31,14 @@ struct Thread {
     // whose top moved is in these 32 bytes.
     struct Edge {
         const void* instr;
-        std::uint64_t key;         // epoch of the thread, and parent node with its slot flag in the low half's top bit
+        std::uint64_t key;         // generation of the instruction's page; parent node, with its slot flag in the low half's top bit
         std::uint32_t node, flags;
         std::uint32_t ledger[2];   // python, native; 0: not opened yet
     };
-    static constexpr std::uint32_t kEdges = 1024;
+    static constexpr std::uint32_t kEdges = 4096;
 
-    std::uint64_t key_under(std::uint32_t node, std::uint32_t flags) const noexcept {
-        return static_cast<std::uint64_t>(epoch) << 32 | flags << 31 | node;
+    static std::uint64_t key_under(std::uint32_t node, std::uint32_t flags, const void* instr) noexcept {
+        return static_cast<std::uint64_t>(code_generation(instr).load(std::memory_order_relaxed)) << 32 | flags << 31 | node;
     }
     Edge* edge_of(const void* instr, std::uint64_t key) noexcept {
         const std::uint64_t place = (reinterpret_cast<std::uintptr_t>(instr) >> 1) ^ (key * 0x9e3779b97f4a7c15ULL >> 40);
@@ -50,6 +59,8 @@ struct Thread {
     char name[64];
     bool named_by_program;
     Thread* next;
+    static constexpr std::uint32_t kLineCursors = 32;
+    hw_line_cursor line_cursors[kLineCursors];
     Edge edges[kEdges];
 };
 

@@ -76,6 +76,8 @@ public:
     Record& operator[](std::uint64_t id) const { return chunks_[id / kPerExtent][id % kPerExtent]; }
     std::uint64_t size() const { return file_->header().table_count[static_cast<std::uint32_t>(table_)]; }
 
+    bool needs_extent() const { return size() / kPerExtent >= chunks_.size(); }
+
     // The next record, not yet counted: fill it, then publish(). Throws NoRoom.
     Record& next() {
         const std::uint64_t id = size();

@@ -23,6 +23,15 @@ typedef struct {
     uint32_t flags;
 } hw_slot;
 
+/* How far the line table of a code object has been read. Code runs forward more often than not, so the next line is mostly found a
+ * few entries on; a module's table read from its start for every new line would cost the square of its length. */
+typedef struct {
+    const void* code;
+    const unsigned char* entry; /* next entry to read */
+    int32_t start, end;         /* bytes of code the last entry covers */
+    int32_t line, entry_line;   /* running line; the last entry's own, -1 where it has none */
+} hw_line_cursor;
+
 /* The last walk of one thread, root first. */
 typedef struct {
     hw_slot* slots;
@@ -54,9 +63,13 @@ typedef struct {
 /* The code object of a slot's frame, to be compared only; NULL for an interpreter's helper frame. */
 const void* hw_slot_code(const hw_slot* slot);
 
+/* Where a code object's instructions are. */
+const void* hw_code_start(const void* code);
+uintptr_t hw_code_bytes(const void* code);
+
 /* 1 and *info for a frame that counts as a line of the stack; 0 for one that does not: an interpreter's helper frame, or a frame
- * still being built, which like CPython we leave out. */
-int hw_frame_describe(const hw_slot* slot, hw_code_info* info);
+ * still being built, which like CPython we leave out. The cursor is any of the caller's, zeroed when a code object may have died. */
+int hw_frame_describe(const hw_slot* slot, hw_line_cursor* cursor, hw_code_info* info);
 
 /* The first local variable of the calling thread's current frame, borrowed, where that frame runs the function of this qualified
  * name; else NULL. Needs the GIL. */

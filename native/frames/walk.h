@@ -105,7 +105,58 @@ uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
 
 const void* hw_slot_code(const hw_slot* slot) { return frame_code((const hw_frame*)slot->frame); }
 
-int hw_frame_describe(const hw_slot* slot, hw_code_info* info) {
+const void* hw_code_start(const void* code) { return _PyCode_CODE((PyCodeObject*)code); }
+
+uintptr_t hw_code_bytes(const void* code) { return (uintptr_t)Py_SIZE((PyObject*)code) * sizeof(_Py_CODEUNIT); }
+
+/* A variable-length integer of the location table: six bits a byte, least first; signed ones keep the sign in the lowest bit.
+ * The format: CPython's Objects/locations.md, or InternalDocs/code_objects.md from 3.13 on. */
+static inline uint32_t read_varint(const unsigned char** at) {
+    uint32_t value = 0;
+    unsigned shift = 0;
+    unsigned char byte;
+    do {
+        byte = *(*at)++;
+        value |= (uint32_t)(byte & 63) << shift;
+        shift += 6;
+    } while ((byte & 64) != 0 && shift < 32);
+    return value;
+}
+
+static inline void read_location(hw_line_cursor* cursor, const unsigned char* limit) {
+    enum { kFirstOneLine = 10, kLastOneLine = 12, kNoColumns = 13, kLong = 14, kNone = 15 };
+    const unsigned char* at = cursor->entry;
+    const unsigned char first = *at++;
+    const int form = first >> 3 & 15;
+    if (form >= kFirstOneLine && form <= kLastOneLine) {
+        cursor->line += form - kFirstOneLine;
+    } else if (form == kNoColumns || form == kLong) {
+        const uint32_t delta = read_varint(&at);
+        cursor->line += (delta & 1) != 0 ? -(int32_t)(delta >> 1) : (int32_t)(delta >> 1);
+    }
+    cursor->entry_line = form == kNone ? -1 : cursor->line;
+    cursor->start = cursor->end;
+    cursor->end += ((first & 7) + 1) * (int32_t)sizeof(_Py_CODEUNIT);
+    while (at < limit && (*at & 128) == 0) ++at; /* the first byte of an entry has its top bit set */
+    cursor->entry = at;
+}
+
+/* The line of a byte offset in the code, or -1. */
+static int32_t line_at(PyCodeObject* code, int32_t offset, hw_line_cursor* cursor) {
+    const unsigned char* table = (const unsigned char*)PyBytes_AS_STRING(code->co_linetable);
+    const unsigned char* limit = table + PyBytes_GET_SIZE(code->co_linetable);
+    if (cursor->code != code || offset < cursor->start) {
+        const hw_line_cursor fresh = {code, table, 0, 0, code->co_firstlineno, -1};
+        *cursor = fresh;
+    }
+    while (cursor->end <= offset) {
+        if (cursor->entry >= limit) return -1;
+        read_location(cursor, limit);
+    }
+    return cursor->entry_line;
+}
+
+int hw_frame_describe(const hw_slot* slot, hw_line_cursor* cursor, hw_code_info* info) {
     PyCodeObject* code = frame_code((const hw_frame*)slot->frame);
     if (code == NULL) return 0;
     const char* start = (const char*)_PyCode_CODE(code);
@@ -115,7 +166,7 @@ int hw_frame_describe(const hw_slot* slot, hw_code_info* info) {
     info->qualname = code->co_qualname;
     info->filename = code->co_filename;
     info->first_line = code->co_firstlineno;
-    const int line = PyCode_Addr2Line(code, (int)offset);
+    const int32_t line = line_at(code, (int32_t)offset, cursor);
     info->line = line > 0 ? line : code->co_firstlineno;
     return 1;
 }
