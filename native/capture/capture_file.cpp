@@ -134,7 +134,12 @@ std::byte* CaptureFile::add_extent(Table table, std::uint32_t chunk) {
     const Segment& last = segments_[segments_.size() - 1];
     directory_[number] = static_cast<std::uint32_t>(table) << 24 | chunk;
     __atomic_store_n(&header_->extents_used, number + 1, __ATOMIC_RELEASE);
-    return last.at + (offset - (file_bytes_ - last.bytes));
+    std::byte* at = last.at + (offset - (file_bytes_ - last.bytes));
+#if defined(MADV_POPULATE_WRITE)
+    // All of it will be written soon: one call instead of a fault for each page. Older kernels say no, and fault.
+    ::madvise(at, kExtentBytes, MADV_POPULATE_WRITE);
+#endif
+    return at;
 }
 
 void CaptureFile::unmap() noexcept {

@@ -64,6 +64,7 @@ public:
 
     // Puts a block in. Where one is already there it was freed behind our back: it is taken out and returned.
     Block insert(std::uint32_t* word, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) noexcept {
+        claim(word);
         Block stale;
         if (*word != 0) [[unlikely]] stale = evict(word, address);
         if (bytes <= kSmall) {
@@ -160,6 +161,16 @@ private:
         const std::uint32_t count = used_count_.load(std::memory_order_acquire);
         for (std::uint32_t i = 0; i < count; ++i)
             if (const std::uint32_t region = __atomic_load_n(&used_[i], __ATOMIC_ACQUIRE)) visit(region - 1, regions_[region - 1]);
+    }
+
+    // A page of the table that is first read and then written faults twice: the kernel lends its zero page for the reading, and
+    // takes it back at the writing with an interrupt to every processor. A first touch that counts as a write saves that.
+    static void claim(std::uint32_t* word) noexcept {
+#if defined(__x86_64__)
+        asm volatile("addl $0, %0" : "+m"(*word) : : "cc");
+#else
+        __atomic_fetch_add(word, 0, __ATOMIC_RELAXED);
+#endif
     }
 
     static Block read(const std::uint32_t* word) noexcept {
