@@ -29,26 +29,19 @@ void Recorder::forget_stale(std::uintptr_t address) noexcept {
     if (stale.ledger != 0) accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes));
 }
 
-// Programs make and free blocks one behind the other. Small ones share a line of the table; for larger ones the line a few blocks on
-// is asked for ahead of its turn.
-inline void prefetch_neighbours(const std::uint32_t* word, std::uint64_t bytes) noexcept {
-    constexpr std::uint64_t blocks_ahead = 4, bytes_a_word = 16;
-    if (bytes > 256) __builtin_prefetch(word + blocks_ahead * bytes / bytes_a_word, 1);
-}
-
 // Under the lock.
-[[gnu::always_inline]] inline void Recorder::put(std::uint32_t* word, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) {
-    const Block stale = live_.insert(word, address, bytes, ledger);
+[[gnu::always_inline]] inline void Recorder::put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes,
+                                                 std::uint32_t ledger) {
+    const Block stale = LiveTable::insert(region, address, bytes, ledger);
     if (stale.ledger != 0) [[unlikely]] accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes));
     accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
-    prefetch_neighbours(word, bytes);
 }
 
 // A thread at its end, whose state has been given back: its blocks hang under its base, without frames.
 void Recorder::on_late_alloc(std::uintptr_t address, std::size_t bytes, Kind kind) {
     Hold hold(lock_, ticket());
     if (!is_on() || tls.exit_node == 0 || tls.exit_session != session_) return;
-    put(live_.word_of(address), address, bytes, accounts_.ledger(tls.exit_node, kind));
+    put(live_.region_of(address), address, bytes, accounts_.ledger(tls.exit_node, kind));
 }
 
 void Recorder::on_alloc(const void* block, std::size_t bytes, Kind kind) noexcept {
@@ -56,8 +49,8 @@ void Recorder::on_alloc(const void* block, std::size_t bytes, Kind kind) noexcep
     BusyGuard busy;
     const std::uintptr_t address = address_of(block);
     try {
-        std::uint32_t* word = live_.word_of(address);
-        __builtin_prefetch(word, 1);
+        LiveTable::Region* region = live_.region_of(address);
+        LiveTable::prefetch(region, address, bytes);
         Thread* t = mine();
         if (t == nullptr) [[unlikely]] return on_late_alloc(address, bytes, kind);
         find_top(*t);
@@ -66,7 +59,7 @@ void Recorder::on_alloc(const void* block, std::size_t bytes, Kind kind) noexcep
         Hold hold(lock_, &t->ticket);
         if (!is_on() || t->session != session_) [[unlikely]] return lose_event();
         if (ledger == 0) [[unlikely]] return forget_stale(address);
-        put(word, address, bytes, ledger);
+        put(region, address, bytes, ledger);
         t->last_block = address;
     } catch (const std::bad_alloc&) {
         fail("no memory for the recorder's tables");
@@ -78,16 +71,17 @@ void Recorder::on_alloc(const void* block, std::size_t bytes, Kind kind) noexcep
 template <bool kFreed>
 [[gnu::always_inline]] inline Block Recorder::remove(const void* block) noexcept {
     const std::uintptr_t address = address_of(block);
-    std::uint32_t* word = live_.find(address);
-    // Safe without the lock: nobody but the owner of a block, who is here, may change its word.
-    if (word == nullptr || *word == 0) return {};
+    LiveTable::Region* region = live_.find(address);
+    if (region == nullptr) return {};
+    // Safe without the lock: nobody but the owner of a block, who is here, may change its words.
+    const LiveTable::Place place = LiveTable::place_of(region, address);
+    if (!place) return {};
     BusyGuard busy;
     Thread* t = tls.thread;
     Hold hold(lock_, ticket());
     if (!is_on()) return {};
-    const Block taken = live_.remove(word);
+    const Block taken = LiveTable::remove(place);
     if (taken.ledger == 0) return {};
-    prefetch_neighbours(word, taken.bytes);
     accounts_.debit(taken.ledger, static_cast<std::int64_t>(taken.bytes));
     if (kFreed && t != nullptr && t->last_block == address) accounts_.count_temporary(taken.ledger);
     return taken;
@@ -103,7 +97,7 @@ void Recorder::put_back(const void* block, Block taken) noexcept {
     Hold hold(lock_, ticket());
     if (!is_on()) return;
     const std::uintptr_t address = address_of(block);
-    live_.insert(live_.find(address), address, taken.bytes, taken.ledger);
+    LiveTable::insert(live_.find(address), address, taken.bytes, taken.ledger);
     accounts_.restore(taken.ledger, static_cast<std::int64_t>(taken.bytes));
 }
 

@@ -140,7 +140,7 @@ private:
     Block remove(const void* block) noexcept;
     void note_resident_peak(std::int64_t peak_bytes) noexcept;
     void add_point(std::uint64_t now, std::int64_t resident_bytes);
-    void put(std::uint32_t* word, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
+    void put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
     void on_late_alloc(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
     void forget_stale(std::uintptr_t address) noexcept;
     static bool is_on() noexcept { return g_mode.load(std::memory_order_relaxed) == Mode::on; }

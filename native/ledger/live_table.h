@@ -1,12 +1,18 @@
-// Which block lives at an address: a side table with one 32-bit word for each 16-byte granule of address space, mapped only where
-// blocks are. No hashing, no rehash; a lookup is two loads.
+// Which block lives at an address: two side tables over the address space, mapped only where blocks are. No hashing, no rehash.
 //
-//   word = 0                  no block starts here
-//   top bit 0                 a block starts here: 5 bits of size code, 26 bits of ledger
-//   top bit 1                 31 bits of the size of the block that started one or two granules before
+//   small    one 32-bit word for each 16-byte granule, for blocks below 512 bytes
+//   large    one 64-bit word for each 512-byte granule, for the others: no two of them can start in one granule. A table as fine as
+//            the small one would cost a line of cache, and a quarter of their own size, for blocks that are far apart.
 //
-// A block of up to 16 bytes has its size in the code (0..16). Larger ones own at least two granules (three from 2 GiB), whose
-// words hold the size: allocators hand out addresses that are multiples of 16.
+//   small word = 0            no block starts here
+//     top bit 0               a block starts here: 5 bits of size code, 26 bits of ledger
+//     top bit 1               the size of the block that started one granule before (allocators hand out multiples of 16, so a block
+//                             of more than 16 bytes owns two granules; up to 16 the size is the code)
+//   large word = 0            no block starts here
+//     top bit 0               31 bits of size, 1 bit "more size in the next word", 5 bits of offset in the granule, 26 bits of ledger
+//     top bit 1               the size of the block that started one granule before, from bit 31 up
+//
+// Always: a block is in one of the tables, the one its size asks for.
 #pragma once
 
 #include <atomic>
@@ -25,142 +31,165 @@ struct Block {
 class LiveTable {
 public:
     static constexpr std::uint32_t kMaxLedger = (1u << 26) - 1;
+    static constexpr std::uint64_t kLargeBytes = 512;
+
+    // The tables of 64 MiB of address space. It stays where it is for the life of the process.
+    struct Region {
+        static constexpr unsigned kShift = 26;
+        static constexpr std::size_t kGranules = std::size_t{1} << (kShift - 4);
+        static constexpr std::size_t kLargeGranules = std::size_t{1} << (kShift - 9);
+        static constexpr std::size_t kFineStretches = std::size_t{1} << (kShift - 14);
+
+        std::uint64_t large[kLargeGranules];
+        std::uint64_t behind_large[kPage / sizeof(std::uint64_t)];  // the last granule's size word
+        // 1 where a page of `small` (16 KiB of address space) was ever used. Where it was not, a large block need not look there
+        // for a small one that was freed behind our back.
+        std::uint8_t fine[kFineStretches];
+        std::uint32_t small[kGranules];
+        std::uint32_t behind_small[kPage / sizeof(std::uint32_t)];
+    };
 
     LiveTable() = default;
     LiveTable(const LiveTable&) = delete;
     LiveTable& operator=(const LiveTable&) = delete;
     ~LiveTable() {
-        each_region([](std::size_t, std::uint32_t* words) { unmap_pages(words, kRegionMapBytes); });
+        each_region([](std::size_t, Region* region) { unmap_pages(region, sizeof(Region)); });
         unmap_pages(regions_, kDirectoryBytes);
     }
 
     // Reserves the directory: 24 MiB of address space, touched where used.
     bool init() noexcept {
         if (regions_ != nullptr) return true;
-        regions_ = static_cast<std::uint32_t**>(map_pages(kDirectoryBytes));
-        used_ = reinterpret_cast<std::uint32_t*>(regions_ + kRegions);
+        auto* pages = static_cast<char*>(map_pages(kDirectoryBytes));
+        used_ = reinterpret_cast<std::uint32_t*>(pages + kRegions * sizeof(Region*));
+        regions_ = reinterpret_cast<Region**>(pages);
         return regions_ != nullptr;
     }
 
     // Forgets every block and gives the pages back. The address space stays mapped: another thread may be about to look.
     void empty() noexcept {
-        each_region([](std::size_t, std::uint32_t* words) { ::madvise(words, kRegionMapBytes, MADV_DONTNEED); });
+        each_region([](std::size_t, Region* region) { ::madvise(region, sizeof(Region), MADV_DONTNEED); });
     }
 
-    // The word of an address, or null where nothing was ever put near it. A word stays where it is for the life of the process.
-    std::uint32_t* find(std::uintptr_t address) const noexcept {
-        const std::uintptr_t region = address >> kRegionShift;
-        if (region >= kRegions) [[unlikely]] return nullptr;
-        std::uint32_t* words = __atomic_load_n(&regions_[region], __ATOMIC_ACQUIRE);
-        if (words == nullptr) [[unlikely]] return nullptr;
-        return words + ((address >> kGranuleShift) & (kGranules - 1));
+    // The region of an address, or null where nothing was ever put near it.
+    Region* find(std::uintptr_t address) const noexcept {
+        const std::uintptr_t number = address >> Region::kShift;
+        return number < kRegions ? __atomic_load_n(&regions_[number], __ATOMIC_ACQUIRE) : nullptr;
     }
 
     // The same, made where there is none. Throws bad_alloc. Safe without any lock.
-    std::uint32_t* word_of(std::uintptr_t address) {
-        std::uint32_t* word = find(address);
-        return word != nullptr ? word : make(address);
+    Region* region_of(std::uintptr_t address) {
+        Region* region = find(address);
+        return region != nullptr ? region : make(address);
     }
 
-    // Puts a block in. Where one is already there it was freed behind our back: it is taken out and returned.
-    Block insert(std::uint32_t* word, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) noexcept {
-        claim(word);
-        Block stale;
-        if (*word != 0) [[unlikely]] stale = evict(word, address);
-        if (bytes <= kSmall) {
-            *word = (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
-        } else if (bytes <= kSizeMask) [[likely]] {
-            word[0] = (kOneWord << kCodeShift) | ledger;
-            word[1] = kContinued | static_cast<std::uint32_t>(bytes);
+    static void prefetch(const Region* region, std::uintptr_t address, std::uint64_t bytes) noexcept {
+        if (bytes < kLargeBytes) {
+            __builtin_prefetch(region->small + granule(address), 1);
         } else {
-            word[0] = (kTwoWords << kCodeShift) | ledger;
-            word[1] = kContinued | static_cast<std::uint32_t>(bytes & kSizeMask);
-            word[2] = kContinued | static_cast<std::uint32_t>(bytes >> 31);
+            __builtin_prefetch(region->large + large_granule(address), 1);
+        }
+    }
+
+    // Where a block's first word is, if one starts at the address. Safe without the lock for the thread that owns the block.
+    struct Place {
+        std::uint64_t* large = nullptr;
+        std::uint32_t* small = nullptr;
+        explicit operator bool() const { return large != nullptr || small != nullptr; }
+    };
+    [[gnu::always_inline]] static Place place_of(Region* region, std::uintptr_t address) noexcept {
+        std::uint64_t* large = region->large + large_granule(address);
+        if (is_large_at(*large, address)) return {large, nullptr};
+        std::uint32_t* small = region->small + granule(address);
+        return {nullptr, starts(*small) ? small : nullptr};
+    }
+    // Takes out what place_of() found; ledger 0 when the tables were emptied since.
+    [[gnu::always_inline]] static Block remove(const Place& place) noexcept {
+        if (place.large != nullptr) return take_large(place.large);
+        return place.small != nullptr ? take_small(place.small) : Block{};
+    }
+
+    // Puts a block in. One that is found there was freed behind our back: it is taken out and returned.
+    static Block insert(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) noexcept {
+        std::uint64_t* large = region->large + large_granule(address);
+        std::uint32_t* small = region->small + granule(address);
+        if (bytes >= kLargeBytes) return insert_large(region, large, small, address, bytes, ledger);
+        claim(small);
+        Block stale;
+        if (*small != 0) [[unlikely]] stale = evict_small(small, address);
+        if (*large != 0 && offset_of(*large) <= offset(address)) [[unlikely]] stale = evict_large(large, address);
+        region->fine[(address >> 14) % Region::kFineStretches] = 1;
+        if (bytes <= kSmallest) {
+            *small = (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
+        } else {
+            small[0] = (kSizeBehind << kCodeShift) | ledger;
+            small[1] = kContinued | static_cast<std::uint32_t>(bytes);
         }
         return stale;
     }
 
     // Takes a block out; ledger 0 when none starts there.
-    Block remove(std::uint32_t* word) noexcept {
-        if (*word == 0 || (*word & kContinued) != 0) [[unlikely]] return {};
-        const Block block = read(word);
-        clear(word);
-        return block;
-    }
     Block remove(std::uintptr_t address) noexcept {
-        std::uint32_t* word = find(address);
-        return word == nullptr ? Block{} : remove(word);
+        Region* region = find(address);
+        return region == nullptr ? Block{} : remove(place_of(region, address));
     }
 
     Block look(std::uintptr_t address) const noexcept {
-        const std::uint32_t* word = find(address);
-        if (word == nullptr || *word == 0 || (*word & kContinued) != 0) return {};
-        return read(word);
+        Region* region = find(address);
+        const Place place = region == nullptr ? Place{} : place_of(region, address);
+        if (place.large != nullptr) return read_large(place.large);
+        return place.small != nullptr ? read_small(place.small) : Block{};
     }
 
-    // Calls visit(address, block) for every block. O(mapped table): tests and self-checks only.
+    // Calls visit(address, block) for every block. O(mapped tables): tests and self-checks only.
     template <typename Visit>
     void each(Visit visit) const {
-        each_region([&](std::size_t number, const std::uint32_t* words) {
-            for (std::size_t granule = 0; granule < kGranules; ++granule) {
-                if (words[granule] == 0 || (words[granule] & kContinued) != 0) continue;
-                visit((static_cast<std::uintptr_t>(number) << kRegionShift) + (granule << kGranuleShift), read(words + granule));
+        each_region([&](std::size_t number, const Region* region) {
+            const std::uintptr_t base = static_cast<std::uintptr_t>(number) << Region::kShift;
+            for (std::size_t i = 0; i < Region::kLargeGranules; ++i) {
+                const std::uint64_t word = region->large[i];
+                if (word != 0 && (word & kLargeContinued) == 0) visit(base + (i << 9) + (offset_of(word) << 4), read_large(region->large + i));
             }
+            for (std::size_t i = 0; i < Region::kGranules; ++i)
+                if (starts(region->small[i])) visit(base + (i << 4), read_small(region->small + i));
         });
     }
 
-    // Resident bytes of the table itself, asked of the kernel.
+    // Resident bytes of the tables themselves, asked of the kernel.
     std::uint64_t resident_bytes() const noexcept {
         std::uint64_t pages = 0;
-        each_region([&pages](std::size_t, std::uint32_t* words) {
-            unsigned char in_core[kRegionMapBytes / kPage];
-            if (::mincore(words, kRegionMapBytes, in_core) != 0) return;
+        each_region([&pages](std::size_t, Region* region) {
+            unsigned char in_core[sizeof(Region) / kPage];
+            if (::mincore(region, sizeof(Region), in_core) != 0) return;
             for (const unsigned char c : in_core) pages += c & 1;
         });
         return pages * kPage;
     }
 
 private:
-    static constexpr unsigned kGranuleShift = 4;
-    static constexpr unsigned kRegionShift = 26;  // 64 MiB of address space: 16 MiB of words, mapped lazily
+    static_assert(sizeof(Region) % kPage == 0);
     static constexpr unsigned kAddressBits = 47;
-    static constexpr std::size_t kRegions = std::size_t{1} << (kAddressBits - kRegionShift);
-    static constexpr std::size_t kGranules = std::size_t{1} << (kRegionShift - kGranuleShift);
-    static constexpr std::size_t kDirectoryBytes = kRegions * (sizeof(std::uint32_t*) + sizeof(std::uint32_t));
-    // A block in a region's last granule keeps its size words in the page behind it.
-    static constexpr std::size_t kRegionMapBytes = kGranules * sizeof(std::uint32_t) + kPage;
+    static constexpr std::size_t kRegions = std::size_t{1} << (kAddressBits - Region::kShift);
+    static constexpr std::size_t kDirectoryBytes = kRegions * (sizeof(Region*) + sizeof(std::uint32_t));
+
     static constexpr std::uint32_t kContinued = 1u << 31;
-    static constexpr std::uint32_t kSizeMask = kContinued - 1;
-    static constexpr unsigned kCodeShift = 26;
     static constexpr std::uint32_t kLedgerMask = kMaxLedger;
-    static constexpr std::uint64_t kSmall = 16;
-    static constexpr std::uint32_t kOneWord = 17, kTwoWords = 18;
+    static constexpr unsigned kCodeShift = 26;
+    static constexpr std::uint64_t kSmallest = 16;
+    static constexpr std::uint32_t kSizeBehind = 17;
 
-    [[gnu::noinline]] std::uint32_t* make(std::uintptr_t address) {
-        const std::uintptr_t region = address >> kRegionShift;
-        if (region >= kRegions) throw std::bad_alloc();
-        void* words = map_pages(kRegionMapBytes);
-        if (words == nullptr) throw std::bad_alloc();
-        std::uint32_t* none = nullptr;
-        if (__atomic_compare_exchange_n(&regions_[region], &none, static_cast<std::uint32_t*>(words), false, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_ACQUIRE)) {
-            note_region(region);
-        } else {
-            unmap_pages(words, kRegionMapBytes);  // another thread was first
-        }
-        return find(address);
-    }
+    static constexpr std::uint64_t kLargeContinued = std::uint64_t{1} << 63;
+    static constexpr std::uint64_t kMoreSize = std::uint64_t{1} << 31;
+    static constexpr unsigned kOffsetShift = 26, kSizeShift = 32;
+    static constexpr std::uint64_t kSizeMask = (std::uint64_t{1} << 31) - 1;
 
-    void note_region(std::size_t region) noexcept {
-        const std::uint32_t at = used_count_.fetch_add(1, std::memory_order_relaxed);
-        __atomic_store_n(&used_[at], static_cast<std::uint32_t>(region) + 1, __ATOMIC_RELEASE);
-    }
-
-    template <typename Visit>  // visit(number of the region, its words)
-    void each_region(Visit visit) const {
-        const std::uint32_t count = used_count_.load(std::memory_order_acquire);
-        for (std::uint32_t i = 0; i < count; ++i)
-            if (const std::uint32_t region = __atomic_load_n(&used_[i], __ATOMIC_ACQUIRE)) visit(region - 1, regions_[region - 1]);
+    static std::size_t granule(std::uintptr_t address) noexcept { return (address >> 4) % Region::kGranules; }
+    static std::size_t large_granule(std::uintptr_t address) noexcept { return (address >> 9) % Region::kLargeGranules; }
+    static std::uint64_t offset(std::uintptr_t address) noexcept { return address >> 4 & 31; }
+    static std::uint64_t offset_of(std::uint64_t word) noexcept { return word >> kOffsetShift & 31; }
+    static bool starts(std::uint32_t word) noexcept { return static_cast<std::int32_t>(word) > 0; }
+    static bool is_large_at(std::uint64_t word, std::uintptr_t address) noexcept {
+        return static_cast<std::int64_t>(word) > 0 && offset_of(word) == offset(address);
     }
 
     // A page of the table that is first read and then written faults twice: the kernel lends its zero page for the reading, and
@@ -173,38 +202,81 @@ private:
 #endif
     }
 
-    static Block read(const std::uint32_t* word) noexcept {
+    static Block read_small(const std::uint32_t* word) noexcept {
         const std::uint32_t code = *word >> kCodeShift;
-        const std::uint32_t ledger = *word & kLedgerMask;
-        if (code <= kSmall) return {ledger, code};
-        std::uint64_t bytes = word[1] & kSizeMask;
-        if (code == kTwoWords) bytes |= static_cast<std::uint64_t>(word[2] & kSizeMask) << 31;
-        return {ledger, bytes};
+        return {*word & kLedgerMask, code <= kSmallest ? code : word[1] & ~kContinued};
     }
-
-    static void clear(std::uint32_t* word) noexcept {
-        const std::uint32_t code = *word >> kCodeShift;
+    static Block take_small(std::uint32_t* word) noexcept {
+        const Block block = read_small(word);
+        if (*word >> kCodeShift > kSmallest) word[1] = 0;
         word[0] = 0;
-        if (code >= kOneWord) word[1] = 0;
-        if (code == kTwoWords) word[2] = 0;
-    }
-
-    [[gnu::noinline]] Block evict(std::uint32_t* word, std::uintptr_t address) noexcept {
-        for (int back = 0; back < 3 && (*word & kContinued) != 0; ++back) {
-            if ((address & ((std::uintptr_t{1} << kRegionShift) - 1)) < (std::uintptr_t{1} << kGranuleShift)) break;
-            --word;
-            address -= std::uintptr_t{1} << kGranuleShift;
-        }
-        if (*word == 0 || (*word & kContinued) != 0) {
-            *word = 0;
-            return {};
-        }
-        const Block block = read(word);
-        clear(word);
         return block;
     }
 
-    std::uint32_t** regions_ = nullptr;
+    static Block read_large(const std::uint64_t* word) noexcept {
+        std::uint64_t bytes = *word >> kSizeShift & kSizeMask;
+        if ((*word & kMoreSize) != 0) [[unlikely]] bytes |= (word[1] & ~kLargeContinued) << 31;
+        return {static_cast<std::uint32_t>(*word) & kLedgerMask, bytes};
+    }
+    static Block take_large(std::uint64_t* word) noexcept {
+        const Block block = read_large(word);
+        if ((*word & kMoreSize) != 0) [[unlikely]] word[1] = 0;
+        word[0] = 0;
+        return block;
+    }
+
+    static Block insert_large(Region* region, std::uint64_t* large, std::uint32_t* small, std::uintptr_t address, std::uint64_t bytes,
+                              std::uint32_t ledger) noexcept {
+        Block stale;
+        if (*large != 0) [[unlikely]] stale = evict_large(large, address);
+        if (region->fine[(address >> 14) % Region::kFineStretches] != 0 && *small != 0) [[unlikely]] stale = evict_small(small, address);
+        const std::uint64_t more = bytes > kSizeMask ? kMoreSize : 0;
+        large[0] = (bytes & kSizeMask) << kSizeShift | more | offset(address) << kOffsetShift | ledger;
+        if (more != 0) [[unlikely]] large[1] = kLargeContinued | bytes >> 31;
+        return stale;
+    }
+
+    // What lies where a new block starts: a block that starts there too, or the size word of one that started a granule before.
+    [[gnu::noinline]] static Block evict_small(std::uint32_t* word, std::uintptr_t address) noexcept {
+        if ((*word & kContinued) != 0) {
+            const bool first_of_region = granule(address) == 0;
+            *word = 0;
+            if (first_of_region || !starts(word[-1])) return {};
+            --word;
+        }
+        return take_small(word);
+    }
+    [[gnu::noinline]] static Block evict_large(std::uint64_t* word, std::uintptr_t address) noexcept {
+        if ((*word & kLargeContinued) != 0) {
+            if (large_granule(address) == 0) return *word = 0, Block{};
+            --word;
+        }
+        return take_large(word);
+    }
+
+    [[gnu::noinline]] Region* make(std::uintptr_t address) {
+        const std::uintptr_t number = address >> Region::kShift;
+        if (number >= kRegions) throw std::bad_alloc();
+        auto* fresh = static_cast<Region*>(map_pages(sizeof(Region)));
+        if (fresh == nullptr) throw std::bad_alloc();
+        Region* none = nullptr;
+        if (__atomic_compare_exchange_n(&regions_[number], &none, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            const std::uint32_t at = used_count_.fetch_add(1, std::memory_order_relaxed);
+            __atomic_store_n(&used_[at], static_cast<std::uint32_t>(number) + 1, __ATOMIC_RELEASE);
+        } else {
+            unmap_pages(fresh, sizeof(Region));  // another thread was first
+        }
+        return find(address);
+    }
+
+    template <typename Visit>  // visit(number of the region, region)
+    void each_region(Visit visit) const {
+        const std::uint32_t count = used_count_.load(std::memory_order_acquire);
+        for (std::uint32_t i = 0; i < count; ++i)
+            if (const std::uint32_t number = __atomic_load_n(&used_[i], __ATOMIC_ACQUIRE)) visit(number - 1, regions_[number - 1]);
+    }
+
+    Region** regions_ = nullptr;
     std::uint32_t* used_ = nullptr;  // numbers of the regions in use, plus one; behind the directory
     std::atomic<std::uint32_t> used_count_{0};
 };
