@@ -14,4 +14,10 @@ void read_started_thread_name(char* out, std::size_t size) noexcept;
 // What the interpreter calls its allocators: "pymalloc", "malloc", "pymalloc_debug" …; "other" while ours are in place.
 std::string object_allocator_name();
 
+// Calls what the program's recorder left for its last moment (see set_last_words), where this thread may run Python.
+void say_last_words(int exit_code) noexcept;
+// A callable of one argument, the exit code, for a program that ends through _exit without the interpreter's exit callbacks; it is
+// called once, in the process that set it. None takes it back.
+void set_last_words(void* callable) noexcept;
+
 }  // namespace hiwater::interpose

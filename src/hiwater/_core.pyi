@@ -1,6 +1,6 @@
 """The native engine's door. Everything here is thin; meanings live in `hiwater.engine`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 class EngineFault(RuntimeError):
     """The engine cannot start or has stopped by itself; the message says why and what to do."""
@@ -44,6 +44,9 @@ def name_thread(name: str) -> None:
 
 def doctor() -> dict[str, str]:
     """What works on this machine: keys are checks, values are 'ok' or a reason."""
+
+def on_exit(callback: Callable[[int], object] | None) -> None:
+    """Have `callback(exit code)` called when this process ends through os._exit() while it is recorded; None takes it back."""
 
 def heap_open() -> None:
     """Begin to count live heap bytes; calls nest. Without a recording the engine counts without stacks and without a capture.
