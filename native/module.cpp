@@ -135,7 +135,6 @@ std::map<std::string, std::string> doctor() {
     out["kernel peak mark"] = hiwater::process::reset_peak()
                                   ? "ok"
                                   : "/proc/self/clear_refs cannot be written, so resident peaks are the highest sample";
-    out["object allocator"] = hiwater::interpose::object_allocator_name();
     out["interposition"] = g_partly.empty() ? "ok" : g_partly;
     return out;
 }

@@ -2,7 +2,6 @@
 
 #include "python_hooks.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -213,13 +212,6 @@ void say_last_words(int exit_code) noexcept {
     if (result == nullptr) PyErr_WriteUnraisable(callable);
     Py_XDECREF(result);
     Py_DECREF(callable);
-}
-
-std::string object_allocator_name() {
-    // CPython keeps this function but has moved its declaration from header to header.
-    auto* ask = reinterpret_cast<const char* (*)()>(::dlsym(RTLD_DEFAULT, "_PyMem_GetCurrentAllocatorName"));
-    const char* name = ask == nullptr ? nullptr : ask();
-    return name == nullptr ? "other" : name;
 }
 
 }  // namespace hiwater::interpose
