@@ -130,7 +130,21 @@ TEST_CASE("a copy that cannot be written leaves nothing and says why") {
     CaptureFile file;
     REQUIRE(file.create(folder.file("a.hiw").c_str()) == 0);
     CHECK(file.copy_to(folder.file("no/such/folder.hiw").c_str()) == ENOENT);
-    CHECK(file.copy_to("/dev/full") == ENOSPC);
+}
+
+TEST_CASE("a device is no place for a capture, and is still there afterwards") {
+    // Through links, so that a fault here takes away a link.
+    const Folder folder;
+    const std::string full = folder.file("full"), null = folder.file("null");
+    REQUIRE(::symlink("/dev/full", full.c_str()) == 0);
+    REQUIRE(::symlink("/dev/null", null.c_str()) == 0);
+    CaptureFile nowhere, file;
+    CHECK(nowhere.create(null.c_str()) != 0);
+    CHECK_FALSE(nowhere.is_open());
+    REQUIRE(file.create(folder.file("a.hiw").c_str()) == 0);
+    CHECK(file.copy_to(full.c_str()) == ENOSPC);
+    CHECK(std::filesystem::is_symlink(full));
+    CHECK(std::filesystem::is_symlink(null));
 }
 
 TEST_CASE("a capture cannot be made where there is no folder, and none is left open") {
