@@ -33,7 +33,9 @@ struct Twin {
     void forget(const Block& block, std::uintptr_t address, std::uint64_t bytes) {
         for (auto at = model.begin(); at != model.end(); ++at) {
             if (at->second.ledger != block.ledger) continue;
-            if (at->second.bytes != block.bytes) FAIL("a block of ", at->second.bytes, " bytes came back with ", block.bytes);
+            if (at->second.bytes != block.bytes)
+                FAIL("a block of ", at->second.bytes, " bytes at ", at->first, " came back with ", block.bytes, " for one of ",
+                     bytes, " at ", address);
             if (end_of(at->first, block.bytes) <= address || end_of(address, bytes) <= at->first)
                 FAIL("a block that lies elsewhere was taken out: ", at->first, ", ", block.bytes, " bytes");
             model.erase(at);
