@@ -52,13 +52,15 @@ int cut_mapping(size_t at) {
     const size_t page = 4096, pages = 16, whole = pages * page;
     char* start = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) return -1;
-    const size_t middle = (1 + at % (pages - 3)) * page;
+    const size_t middle = (5 + at % (pages - 7)) * page;
     munmap(start + middle, page);
     mprotect(start, middle, PROT_NONE);
     mprotect(start, middle, PROT_READ);
-    munmap(start + middle, (size_t)-(long)page);  // refused, and must change nothing
+    munmap(start, (size_t)-(long)page);  // refused, and must change nothing
     char* moved = mremap(start, page, 4 * page, MREMAP_MAYMOVE);
     if (moved == MAP_FAILED) return -1;
     munmap(moved, 4 * page);
-    return munmap(start, whole);
+    // The pages that are gone may be another thread's by now: only what is still ours is given back.
+    if (middle > page) munmap(start + page, middle - page);
+    return munmap(start + middle + page, whole - middle - page);
 }
