@@ -237,7 +237,7 @@ TEST_CASE("on a full disk, what was recorded can be read") {
     const Folder folder;
     const int step = in_child([&] {
         // A mount that only this process sees, and that goes with it.
-        if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return 101;
+        if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", "none", MS_REC | MS_PRIVATE, nullptr) != 0) return 101;
         if (::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=3m") != 0) return 101;
         return fill_up(folder.file("a.hiw"));
     });
