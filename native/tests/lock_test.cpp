@@ -21,7 +21,10 @@ struct Guarded {
     std::uint64_t twice = 0;
 
     void visit() {
-        ++count;
+        const std::uint64_t before = count;
+        // Long enough that a rival who is let in is likely to come before the stores.
+        for (int i = 0; i < 8; ++i) asm volatile("" ::: "memory");
+        count = before + 1;
         twice = 2 * count;
     }
 };
@@ -160,6 +163,33 @@ TEST_CASE("many threads, with and without leaning: one at a time") {
         CHECK(guarded.count == taken);
         CHECK(guarded.twice == 2 * taken);
     });
+}
+
+TEST_CASE("the lock is taken from the thread it leans to, thousands of times, and always after that thread has left") {
+    Lock lock;
+    LockTicket ticket;
+    Guarded guarded;
+    lock.allow_leaning();
+    std::atomic<bool> done{false};
+    std::uint64_t owners = 0, rivals = 0;
+    std::thread owner([&] {
+        while (!done.load(std::memory_order_relaxed)) {
+            Hold hold(lock, &ticket);
+            guarded.visit();
+            ++owners;
+        }
+    });
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
+    for (; std::chrono::steady_clock::now() < until; ++rivals) {
+        {
+            Hold hold(lock);
+            guarded.visit();
+        }
+        for (int i = 0; i < 3000; ++i) asm volatile("");  // long enough for the lock to lean again
+    }
+    done.store(true);
+    owner.join();
+    CHECK(guarded.count == owners + rivals);
 }
 
 TEST_CASE("threads that end while the lock leans to them, and tickets used again") {
