@@ -26,14 +26,14 @@ void Recorder::fail(const char* reason) noexcept {
 // Under the lock: what lay at an address was freed behind our back.
 void Recorder::forget_stale(std::uintptr_t address) noexcept {
     const Block stale = live_.remove(address);
-    if (stale.ledger != 0) accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes));
+    if (stale.ledger != 0) forget_block(stale);
 }
+void Recorder::forget_block(const Block& stale) noexcept { accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes)); }
 
 // Under the lock.
 [[gnu::always_inline]] inline void Recorder::put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes,
                                                  std::uint32_t ledger) {
-    const Block stale = LiveTable::insert(region, address, bytes, ledger);
-    if (stale.ledger != 0) [[unlikely]] accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes));
+    LiveTable::insert(region, address, bytes, ledger, [this](const Block& stale) { forget_block(stale); });
     accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
 }
 
@@ -97,7 +97,7 @@ void Recorder::put_back(const void* block, Block taken) noexcept {
     Hold hold(lock_, ticket());
     if (!is_on()) return;
     const std::uintptr_t address = address_of(block);
-    LiveTable::insert(live_.find(address), address, taken.bytes, taken.ledger);
+    LiveTable::insert(live_.find(address), address, taken.bytes, taken.ledger, [this](const Block& stale) { forget_block(stale); });
     accounts_.restore(taken.ledger, static_cast<std::int64_t>(taken.bytes));
 }
 

@@ -46,8 +46,11 @@ private:
     static constexpr std::uint64_t kSmallestSegment = 8 * kExtentBytes, kLargestSegment = 128 * kExtentBytes;
 
     int set_up(const char* path) noexcept;
+    static void remove_file(const char* path) noexcept;
+    int keep_path(const char* path) noexcept;
     int add_segment() noexcept;
     std::uint64_t used_bytes() const noexcept { return kFirstExtentOffset + header_->extents_used * kExtentBytes; }
+    bool owns_descriptor() const noexcept;
     int reopen_if_lost() noexcept;
     void unmap() noexcept;
 
