@@ -80,7 +80,8 @@ template <bool kFreed>
     Thread* t = tls.thread;
     Hold hold(lock_, ticket());
     if (!is_on()) return {};
-    const Block taken = LiveTable::remove(place);
+    Block taken = LiveTable::remove(place);
+    taken.session = session_;
     if (taken.ledger == 0) return {};
     accounts_.debit(taken.ledger, static_cast<std::int64_t>(taken.bytes));
     if (kFreed && t != nullptr && t->last_block == address) accounts_.count_temporary(taken.ledger);
@@ -95,7 +96,7 @@ void Recorder::put_back(const void* block, Block taken) noexcept {
     if (taken.ledger == 0) return;
     BusyGuard busy;
     Hold hold(lock_, ticket());
-    if (!is_on()) return;
+    if (!is_on() || taken.session != session_) return;
     const std::uintptr_t address = address_of(block);
     LiveTable::insert(live_.find(address), address, taken.bytes, taken.ledger, [this](const Block& stale) { forget_block(stale); });
     accounts_.restore(taken.ledger, static_cast<std::int64_t>(taken.bytes));
@@ -168,6 +169,7 @@ void Recorder::take_range(std::uintptr_t start, std::size_t bytes, TakenRange* u
     BusyGuard busy;
     Hold hold(lock_, ticket());
     if (!is_on()) return;
+    undo->session = session_;
     try {
         mappings_.take(start, start + bytes, [&](auto from, auto to, const Piece& piece, int left) {
             debit_piece(from, to, piece, left);
@@ -182,7 +184,7 @@ void Recorder::put_back_range(const TakenRange& undo) noexcept {
     if (undo.count == 0) return;
     BusyGuard busy;
     Hold hold(lock_, ticket());
-    if (!is_on()) return;
+    if (!is_on() || undo.session != session_) return;
     try {
         for (int i = 0; i < undo.count; ++i) {
             const auto& part = undo.part[i];
@@ -227,7 +229,7 @@ void Recorder::on_moved(const TakenRange& taken, std::uintptr_t start, std::size
     {
         BusyGuard busy;
         Hold hold(lock_, ticket());
-        if (!is_on()) return;
+        if (!is_on() || taken.session != session_) return;
         kind = static_cast<Kind>(accounts_.record(taken.part[0].piece.ledger).kind);
     }
     on_map(start, bytes, kind, taken.part[0].piece.protection, nullptr);

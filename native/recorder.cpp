@@ -37,7 +37,7 @@ int Recorder::start(const StartOptions& options) {
     if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str())) return error;
     only_counters_ = options.only_counters;
     if (!live_.init()) {
-        file_.abandon();
+        file_.discard();
         return ENOMEM;
     }
     capture::Header& h = file_.header();
@@ -50,10 +50,10 @@ int Recorder::start(const StartOptions& options) {
         accounts_.attach(file_);
         write_facts(options);
     } catch (const capture::NoRoom& room) {
-        file_.abandon();
+        file_.discard();
         return room.error;
     } catch (...) {
-        file_.abandon();
+        file_.discard();
         throw;
     }
     roots_ = 0;

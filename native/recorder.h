@@ -96,6 +96,7 @@ public:
             Piece piece;
         } part[kMost];
         int count = 0;
+        std::uint32_t session = 0;  // recording that the ledgers belong to
     };
     void take_range(std::uintptr_t start, std::size_t bytes, TakenRange* undo) noexcept;
     void put_back_range(const TakenRange& undo) noexcept;

@@ -191,6 +191,11 @@ void CaptureFile::finish(State state) noexcept {
     abandon();
 }
 
+void CaptureFile::discard() noexcept {
+    if (!in_memory_ && path_.size() != 0) remove_file(path_.data());
+    abandon();
+}
+
 void CaptureFile::abandon() noexcept {
     unmap();
     if (owns_descriptor()) ::close(fd_);

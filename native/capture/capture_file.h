@@ -30,6 +30,8 @@ public:
 
     // Cuts the file to what is used and lets go of it; `state` is the last thing stored.
     void finish(State state) noexcept;
+    // Lets go of a capture that never began, and takes its file away.
+    void discard() noexcept;
     // Lets go without a word: for the child of a fork, whose parent goes on writing.
     void abandon() noexcept;
     // Copies the used part to another file; the caller keeps everybody else out. Returns 0 or an errno value.
