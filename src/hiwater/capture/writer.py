@@ -166,6 +166,7 @@ class CaptureWriter:
         self._places = header_places()
         self._header = bytearray(HEADER_BYTES)
         self._strings: dict[str, int] = {}
+        self._updates: dict[tuple[str, int], bytes] = {}
         self._extents_used = 0
         destination.check(path)
         try:
@@ -222,16 +223,20 @@ class CaptureWriter:
         table.count += 1
         return table.count - 1
 
+    def count(self, name: str) -> int:
+        """How many records a table has."""
+        return self._tables[name].count
+
     def update(self, name: str, number: int, *values: int) -> None:
-        """Replace a record, wherever it is by now."""
+        """Replace a record, wherever it is by now; the file has it after the next `flush()`."""
         table = self._tables[name]
         assert table.pack is not None, "bytes of strings never change"
         record = table.pack.pack(*values)
         if number >= table.written:
             begin = (number - table.written) * table.record_bytes
             table.pending[begin : begin + table.record_bytes] = record
-        else:
-            os.pwrite(self._file, record, self._offset(table, number))
+        else:  # not before the strings it may name
+            self._updates[name, number] = record
 
     def flush(self) -> None:
         """Write what waits, then the directory, then the header that counts it: valid in between, too."""
@@ -249,6 +254,12 @@ class CaptureWriter:
                 del table.pending[: len(piece)]
         if directory_changed:
             self._write_directory()
+        self._write_counts()
+        for (name, number), record in self._updates.items():
+            _pwrite_all(self._file, record, self._offset(self._tables[name], number))
+        self._updates.clear()
+
+    def _write_counts(self) -> None:
         counts = [table.written for table in self._tables.values()]
         struct.pack_into(f"<{len(counts)}Q", self._header, self._places["table_count"][2], *counts)
         self.set(extents_used=self._extents_used, heartbeat_ns=max(0, time.monotonic_ns() - self.started_ns))

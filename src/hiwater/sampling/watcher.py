@@ -41,7 +41,7 @@ class Watched:
 
     __slots__ = (
         "command", "end_ns", "exit_status", "first_bytes", "last_bytes", "mark_at_start", "mark_bytes", "mark_read_ns",
-        "memory", "name", "number", "parent_pid", "peak_bytes", "pid", "provisional", "samples", "start_ns",
+        "memory", "name", "number", "parent_pid", "peak_bytes", "peak_is_exact", "pid", "provisional", "samples", "start_ns",
     )  # fmt: skip
 
     def __init__(self, number: int, pid: int, parent_pid: int, start_ns: int, memory: ProcessMemory | None) -> None:
@@ -57,6 +57,7 @@ class Watched:
         self.mark_at_start: int | None = None
         self.mark_read_ns = 0
         self.samples = 0
+        self.peak_is_exact = False  # whether the kernel's own mark says so, for all the time it was watched
         self.provisional: tuple[int, int] | None = None
         self.name = ""
         self.command: list[str] = []
@@ -86,9 +87,11 @@ class Watcher:
         interval_ns: int,
         children: bool = True,
         exclude: Collection[int] = (),
+        is_fresh: bool = False,
         reader: Callable[[int], ProcessMemory] = ProcessMemory,
     ) -> None:
-        """Open the process. `exclude` are processes that are never watched, nor what they start.
+        """Open the process. `exclude` are processes that are never watched, nor what they start. `is_fresh` says that the
+        process has just begun its program, so that the kernel's mark is about nothing that came before.
 
         Raises NoSuchProcess or ProcessNotReadable.
         """
@@ -106,6 +109,8 @@ class Watcher:
         memory = procfs.open_target(pid, reader)
         self._pidfd = _pidfd(pid)
         self.root = self._add(pid, procfs.parent_of(pid), time.monotonic_ns(), memory)
+        if is_fresh:
+            self.root.mark_at_start = 0
 
     @property
     def finds_children_by(self) -> str:
@@ -120,7 +125,7 @@ class Watcher:
         from the descriptor `stop_on`; the last reading is taken after that."""
         due = time.monotonic_ns()
         if self._children:
-            self._scan(due)
+            self._scan(due, is_first=True)
         is_last = False
         while True:
             now = time.monotonic_ns()
@@ -141,6 +146,7 @@ class Watcher:
         """Let go of every descriptor. Processes that still run are told of as they are."""
         for process in list(self._alive.values()):
             self._read_mark(process, time.monotonic_ns())
+            process.peak_is_exact = process.mark_rose and process.peak_bytes == process.mark_bytes
             if process.memory is not None:
                 process.memory.close()
         if self._events is not None:
@@ -195,6 +201,8 @@ class Watcher:
         if figures is None:
             return
         process.mark_read_ns = at_ns
+        if self._events is None and figures[0] < process.mark_bytes and procfs.name_of(process.pid) != process.name:
+            self._begins_program(process)  # nobody tells us, but no mark goes down by itself
         process.mark_bytes = figures[0]
         if process.mark_at_start is None:
             process.mark_at_start = figures[0]
@@ -227,13 +235,15 @@ class Watcher:
         self._sink.appeared(process)
         return process
 
-    def _appear(self, pid: int, parent_pid: int, at_ns: int) -> None:
-        """Watch a new child. One that is gone already is told of, too: it did live."""
+    def _appear(self, pid: int, parent_pid: int, at_ns: int, *, was_there: bool = False) -> None:
+        """Watch a child, a new one unless it `was_there`. One that is gone already is told of, too: it did live."""
         try:
             memory: ProcessMemory | None = self._reader(pid)
         except HiwaterError:
             memory = None
         process = self._add(pid, parent_pid, at_ns, memory)
+        if not was_there:
+            process.mark_at_start = 0
         resident = memory.resident_bytes() if memory is not None else None
         if resident is not None:
             process.provisional = (time.monotonic_ns(), resident)
@@ -253,10 +263,7 @@ class Watcher:
 
     def _heard_of(self, process: Watched, event: events.Event) -> None:
         if event.kind == events.EXEC:
-            process.look_up_names()
-            if process is not self.root:  # what it had before was its parent's memory, seen through a fork
-                process.peak_bytes = 0
-                process.mark_at_start = None
+            self._begins_program(process)
             resident = process.memory.resident_bytes() if process.memory is not None else None
             if resident is not None:
                 process.provisional = (time.monotonic_ns(), resident)
@@ -265,7 +272,12 @@ class Watcher:
             process.exit_status = os.waitstatus_to_exitcode(event.status)
             self._end(process, event.at_ns)
 
-    def _scan(self, now: int) -> None:
+    def _begins_program(self, process: Watched) -> None:
+        process.look_up_names()
+        if process is not self.root:  # what it had before was its parent's memory, seen through a fork
+            process.peak_bytes = process.mark_bytes = process.mark_at_start = 0
+
+    def _scan(self, now: int, *, is_first: bool = False) -> None:
         """Look for children of everything that is watched."""
         look = list(self._alive)
         while look:
@@ -275,7 +287,7 @@ class Watcher:
                     continue
                 if (child, procfs.start_ticks_of(child) or 0) in self._gone:
                     continue  # a zombie that we have told of
-                self._appear(child, parent, now)
+                self._appear(child, parent, now, was_there=is_first)
                 look.append(child)
 
 
