@@ -352,10 +352,11 @@ def _summary(watcher: Watcher, recording: SampleRecording, shown: str, seconds: 
     children = watcher.processes[1:]
     if children:
         highest: Watched = max(children, key=lambda child: child.peak_bytes)
+        count = f"{len(children)} child process{'es' if len(children) > 1 else ''}"
+        most = f"the highest {highest.name} ({highest.pid}) with {format_size(highest.peak_bytes)}"
         lines.append(
-            f"{len(children)} child process{'es' if len(children) > 1 else ''}, the highest {highest.name} "
-            f"({highest.pid}) with {format_size(highest.peak_bytes)}; all at once {format_size(recording.sum_peak_bytes)} "
-            "(a sum: pages that processes share count for each)"
+            f"{count}, {most if highest.peak_bytes else 'all too short-lived to be read'}; "
+            f"all at once {format_size(recording.sum_peak_bytes)} (a sum: pages that processes share count for each)"
         )
     if watcher.missed_ticks > watcher.ticks // 10:
         lines.append(f"{watcher.missed_ticks:,} looks were left out, the machine was busy: try a longer --interval")

@@ -65,6 +65,11 @@ class ProcessMemory:
             return None
         return max(mark, now), now  # the mark is brought up to date later than the count it is of
 
+    def shares_memory_with(self, other: ProcessMemory) -> bool:
+        """Whether both seem to be one and the same memory: a child between vfork and exec runs in its parent's."""
+        mine = self._read(self._statm, "statm", 96)
+        return mine is not None and mine == other._read(other._statm, "statm", 96)
+
     def close(self) -> None:
         for descriptor in (self._statm, self._status):
             if descriptor >= 0:

@@ -64,11 +64,9 @@ class Watched:
         self.look_up_names()
 
     def look_up_names(self) -> None:
-        """Name and command line as they are now: an exec changes them."""
-        name = procfs.name_of(self.pid)
-        if name:
-            self.name = name
-            self.command = procfs.command_of(self.pid) or self.command
+        """Name and command line as they are now: an exec changes them. A zombie has no command line any more."""
+        self.name = procfs.name_of(self.pid) or self.name
+        self.command = procfs.command_of(self.pid)
 
     @property
     def mark_rose(self) -> bool:
@@ -182,9 +180,18 @@ class Watcher:
         if resident is None:
             self._maybe_ended(process)
             return
+        if process.samples == 0 and self._is_still_its_parent(process):
+            return
         self._note(process, at_ns, resident)
         if at_ns - process.mark_read_ns >= min(_MARK_INTERVAL_NS, self._interval_ns):
             self._read_mark(process, at_ns)
+
+    def _is_still_its_parent(self, process: Watched) -> bool:
+        """Whether a new child has not begun its own program and runs in its parent's memory, which is counted already."""
+        parent = self._alive.get(process.parent_pid)
+        if parent is None or parent.memory is None or process.memory is None or process.name != parent.name:
+            return False
+        return process.memory.shares_memory_with(parent.memory)
 
     def _note(self, process: Watched, at_ns: int, resident: int) -> None:
         process.provisional = None
@@ -245,7 +252,7 @@ class Watcher:
         if not was_there:
             process.mark_at_start = 0
         resident = memory.resident_bytes() if memory is not None else None
-        if resident is not None:
+        if resident is not None and not self._is_still_its_parent(process):
             process.provisional = (time.monotonic_ns(), resident)
 
     def _take_news(self) -> None:
