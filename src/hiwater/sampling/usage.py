@@ -152,9 +152,10 @@ class _Shape:
         if self._apart:
             for pid, size in row[2]:
                 self._stream.write(f"CHLD {pid} {size / BYTES_PER_MIB:.6f} {seconds:.4f}\n")
-        self._lines += 1
-        if self._lines % _LINES_BETWEEN_FLUSHES == 0:
+        self._lines += 1 + len(row[2])
+        if self._lines >= _LINES_BETWEEN_FLUSHES:  # by whole lines: others may append to the same file
             self._stream.flush()
+            self._lines = 0
 
 
 def _as_call(proc: Target) -> Call | None:

@@ -17,6 +17,7 @@ _COLOURS = {"resident": "#1f5fa8", "allocated": "#c1571d", "sum": "#5b6670"}
 _SPAN_COLOURS = ("#8a5fb5", "#2f8f6b", "#b5873a", "#b5485f", "#4f7fb5")
 _MOST_NAMED_SPANS = 40
 _WIDTH_INCHES, _HEIGHT_INCHES, _DOTS_PER_INCH = 11.0, 5.2, 130
+_NAME_POINTS, _NAME_ROWS = 9, 3  # names of scopes stand above the axes, a row for each depth
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
@@ -41,7 +42,7 @@ def write(pictures: Sequence[Picture], output_format: str, stream: BinaryIO, *, 
         _draw(axes, shown, unit, None if len(pictures) == 1 else number)
     if len(pictures) == 1:
         _draw_spans(axes, pictures[0].spans)
-    axes.set_title(_plain(title or " · ".join(shown.title for shown in pictures)), loc="left", fontsize=11)
+    axes.set_title(_plain(title or " · ".join(shown.title for shown in pictures)), loc="left", fontsize=11, pad=_room_for_names(pictures))
     axes.set_xlabel("seconds since the start")
     axes.set_ylabel(f"memory ({unit[1]})")
     axes.set_ylim(bottom=0)
@@ -49,7 +50,7 @@ def write(pictures: Sequence[Picture], output_format: str, stream: BinaryIO, *, 
     axes.grid(visible=True, alpha=0.25)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.legend(loc="upper left", fontsize=8, framealpha=0.85)
+    axes.legend(loc="best", fontsize=8, framealpha=0.85)
     figure.savefig(stream, format=output_format, dpi=_DOTS_PER_INCH)
 
 
@@ -91,9 +92,15 @@ def _draw_spans(axes: Axes, spans: Sequence[Span]) -> None:
             axes.axvline(edge, color=colour, alpha=0.5, linewidth=0.7)
         if span in named:
             axes.annotate(
-                _plain(span.name), (span.start, 1.0 - 0.05 * (span.depth % 8)), xycoords=("data", "axes fraction"),
-                xytext=(2, -9), textcoords="offset points", fontsize=7.5, color=colour, clip_on=True,
+                _plain(span.name), (span.start, 1.0), xycoords=("data", "axes fraction"), fontsize=7.5, color=colour,
+                xytext=(0, 2 + _NAME_POINTS * (span.depth % _NAME_ROWS)), textcoords="offset points",
             )  # fmt: skip
+
+
+def _room_for_names(pictures: Sequence[Picture]) -> float:
+    spans = pictures[0].spans if len(pictures) == 1 else ()
+    rows = max((span.depth % _NAME_ROWS + 1 for span in spans), default=0)
+    return 6.0 + _NAME_POINTS * rows
 
 
 def _unit(highest: float) -> tuple[int, str]:
