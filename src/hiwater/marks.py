@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Told = namedtuple("Told", "start_ns end_ns pid thread_id depth start_bytes end_bytes peak_bytes name")
+    Told = namedtuple("Told", "start_ns end_ns pid thread_id depth start_bytes end_bytes peak_bytes name")  # noqa: PYI024 - typing takes longer to load than all of this
 
 VARIABLE = "HIWATER_MARKS"
 UNKNOWN = -1
@@ -86,5 +86,10 @@ def parse(text: bytes) -> Iterator[Told]:
             continue
         start_ns, end_ns, pid, thread_id, depth, *sizes = numbers
         fits = min(start_ns, end_ns, pid, thread_id, depth) >= 0 and max(pid, thread_id, depth) < 1 << 32
-        if isinstance(name, str) and fits and start_ns <= end_ns < 1 << 63 and all(abs(size) < 1 << 62 for size in sizes):
-            yield Told(start_ns, end_ns, pid, thread_id, depth, *sizes, name)  # type: ignore[call-arg]
+        if (
+            isinstance(name, str)
+            and fits
+            and start_ns <= end_ns < 1 << 63
+            and all(abs(size) < 1 << 62 for size in sizes)
+        ):
+            yield Told(start_ns, end_ns, pid, thread_id, depth, sizes[0], sizes[1], sizes[2], name)

@@ -106,7 +106,9 @@ def header_places() -> dict[str, tuple[str, int, int]]:
     first = list(_placed(_HEADER))
     end = first[-1][3] + 8
     aligned = -(-end // _EVENTS_ALIGNMENT) * _EVENTS_ALIGNMENT
-    return {name: (letter, count, offset) for name, letter, count, offset in (*first, *_placed(_HEADER_OF_EVENTS, aligned))}
+    return {
+        name: (letter, count, offset) for name, letter, count, offset in (*first, *_placed(_HEADER_OF_EVENTS, aligned))
+    }
 
 
 def schema() -> dict[str, object]:
@@ -189,7 +191,12 @@ class CaptureWriter:
         os.pwrite(self._file, text.ljust(SCHEMA_BYTES), HEADER_BYTES)
         os.ftruncate(self._file, FIRST_EXTENT_OFFSET)
         self.string("")
-        for name in ("codes", "nodes", "ledgers", "ledger_cold"):  # record 0 is "nothing" in each, as the engine writes it
+        for name in (
+            "codes",
+            "nodes",
+            "ledgers",
+            "ledger_cold",
+        ):  # record 0 is "nothing" in each, as the engine writes it
             table = self._tables[name]
             table.pending += bytes(table.record_bytes)
             table.count += 1
@@ -265,7 +272,9 @@ class CaptureWriter:
         self.set(extents_used=self._extents_used, heartbeat_ns=max(0, time.monotonic_ns() - self.started_ns))
         _pwrite_all(self._file, self._header, 0)
 
-    def close(self, *, state: int = STATE_ENDED, exit_code: int = UNKNOWN_EXIT_CODE, ended_ns: int | None = None) -> None:
+    def close(
+        self, *, state: int = STATE_ENDED, exit_code: int = UNKNOWN_EXIT_CODE, ended_ns: int | None = None
+    ) -> None:
         """Flush, say how it ended, and let go of the file. `ended_ns` counts from `started_ns`."""
         end = max(1, time.monotonic_ns() - self.started_ns if ended_ns is None else ended_ns)
         try:

@@ -19,7 +19,7 @@ from hiwater.sampling.procfs import BYTES_PER_MIB
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from hiwater.analysis.curves import Picture
@@ -139,4 +139,3 @@ def picture(profile: Profile, *, functions: bool = True) -> Picture:
         for begin, end, _, _, level in runs
     ]
     return Picture(title, tuple(curves), tuple(spans) if functions else ())
-

@@ -64,7 +64,9 @@ def resident_meter() -> Callable[[], int]:
 class LineProfiler:
     """Measures the lines of chosen functions, in the threads where it is enabled."""
 
-    def __init__(self, functions: tuple[Callable[..., Any], ...] = (), *, meter: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, functions: tuple[Callable[..., Any], ...] = (), *, meter: Callable[[], int] | None = None
+    ) -> None:
         self.read = meter or resident_meter()
         self._functions: dict[CodeType, FunctionLines] = {}
         self._of_code: dict[CodeType, FunctionLines] = {}
@@ -132,6 +134,7 @@ class _ThreadState(threading.local):
 
     def __init__(self) -> None:
         self.enabled: dict[LineProfiler, int] = {}
+        self.frames: list[_FrameLines] = []  # the measured frames that run, outermost first
         self.before: Any = None
 
     def enable(self, profiler: LineProfiler) -> None:
@@ -151,6 +154,7 @@ class _ThreadState(threading.local):
             if sys.gettrace() == self.trace:
                 sys.settrace(self.before)
             self.before = None
+            self.frames.clear()
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
         """The trace function of calls. One that was there before goes on with every frame that is not measured."""
@@ -166,13 +170,18 @@ class _ThreadState(threading.local):
 class _FrameLines:
     """The line that one frame is at, for the profilers that measure it."""
 
-    __slots__ = ("code", "line", "profilers", "start")
+    __slots__ = ("caller", "code", "first", "line", "profilers", "start")
 
     def __init__(self, profilers: list[LineProfiler], code: CodeType, *, is_start: bool) -> None:
         self.profilers = profilers
         self.code = code
         self.line: int | None = None
         self.start = [profiler.read() for profiler in profilers]
+        self.first = self.start
+        # The call of the same function that this one is inside of. What a recursive call adds is charged to its own lines.
+        running = _states.frames
+        self.caller = next((frame for frame in reversed(running) if frame.code is code), None)
+        running.append(self)
         if is_start:
             for profiler, now in zip(profilers, self.start, strict=True):
                 profiler.begins(code, now)
@@ -184,9 +193,18 @@ class _FrameLines:
                 for profiler, start, end in zip(self.profilers, self.start, now, strict=True):
                     profiler.line_ended(self.code, self.line, start, end, is_whole=True)
             self.line = frame.f_lineno if event == "line" else None
-            # Read again: what our own bookkeeping took is nobody's.
             self.start = now
+            if event == "return":
+                self._leave(now)
         return self.trace
+
+    def _leave(self, now: list[int]) -> None:
+        running = _states.frames
+        while running and running.pop() is not self:
+            pass  # frames that were left without an event, as when a debugger took the trace function away
+        if self.caller is not None and len(self.caller.start) == len(now):
+            changes = [end - begin for begin, end in zip(self.first, now, strict=True)]
+            self.caller.start = [start + change for start, change in zip(self.caller.start, changes, strict=True)]
 
 
 def _is_start(frame: FrameType) -> bool:

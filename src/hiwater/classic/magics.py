@@ -35,10 +35,10 @@ class MemitResult:
 
 
 @magics_class
-class MemoryProfilerMagics(Magics):  # type: ignore[misc]  # IPython has no types for its decorators
+class MemoryProfilerMagics(Magics):
     """The magics of memory_profiler."""
 
-    @line_cell_magic  # type: ignore[untyped-decorator,unused-ignore]
+    @line_cell_magic
     def memit(self, line: str = "", cell: str | None = None) -> MemitResult | None:
         """Measure the peak memory of a statement, once.
 
@@ -51,10 +51,11 @@ class MemoryProfilerMagics(Magics):  # type: ignore[misc]  # IPython has no type
         timeout = float(options.t) if "t" in options else None
         interval = float(getattr(options, "i", 0.1))
         include_children = "c" in options
-        names = self.shell.user_ns
+        shell: Any = self.shell
+        names = shell.user_ns
         if cell is not None:
-            exec(self.shell.transform_cell(statement), names)  # noqa: S102 - what the user typed
-        measured = compile(self.shell.transform_cell(statement if cell is None else cell), "<memit>", "exec")
+            exec(shell.transform_cell(statement), names)  # noqa: S102 - what the user typed
+        measured = compile(shell.transform_cell(statement if cell is None else cell), "<memit>", "exec")
         gc.collect()
         baseline: float = memory_usage(-1, include_children=include_children)[0]
         peaks = [
@@ -69,7 +70,7 @@ class MemoryProfilerMagics(Magics):  # type: ignore[misc]  # IPython has no type
             print(result)
         return result if "o" in options else None
 
-    @line_cell_magic  # type: ignore[untyped-decorator,unused-ignore]
+    @line_cell_magic
     def mprun(self, line: str = "", cell: str | None = None) -> LineProfiler | None:
         """Measure functions line by line while a statement runs; functions of the notebook, too.
 
@@ -77,7 +78,8 @@ class MemoryProfilerMagics(Magics):  # type: ignore[misc]  # IPython has no type
         the profiler, -c adds child processes.
         """
         options, statement = self.parse_options(line, "f:T:rc", list_all=True, posix=False, strict=False)
-        names = self.shell.user_ns
+        shell: Any = self.shell
+        names = shell.user_ns
         profiler = LineProfiler(include_children="c" in options)
         for name in options.get("f", []):
             try:
@@ -87,7 +89,7 @@ class MemoryProfilerMagics(Magics):  # type: ignore[misc]  # IPython has no type
         code = statement if cell is None else statement + "\n" + cell
         with profiler:
             try:
-                exec(self.shell.transform_cell(code), names)  # noqa: S102 - what the user typed
+                exec(shell.transform_cell(code), names)  # noqa: S102 - what the user typed
             except SystemExit:
                 print("*** SystemExit exception caught in code being profiled.")
             except KeyboardInterrupt:

@@ -129,7 +129,16 @@ def _command(parsed: argparse.Namespace, program: list[str], path: str) -> tuple
         raise BadRequest("there is no program after the interpreter", "name a script")
     places = [compat_folder(), *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(places)
-    words = [sys.executable, "-m", "memory_profiler", "--timestamp", "-o", os.path.abspath(path), "--backend", parsed.backend]
+    words = [
+        sys.executable,
+        "-m",
+        "memory_profiler",
+        "--timestamp",
+        "-o",
+        os.path.abspath(path),
+        "--backend",
+        parsed.backend,
+    ]
     if parsed.include_children:
         words.append("--include-children")
     print("running as a Python program...")

@@ -159,7 +159,7 @@ class LineProfiler:
         """A trace function for `sys.settrace` that measures this profiler's functions."""
         return line_engine.trace_for(self.code_map.engine, frame, event, arg)
 
-    def trace_max_mem(self, frame: FrameType, event: str, arg: Any) -> Any:
+    def trace_max_mem(self, frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG002 - what trace functions take
         """A trace function that enters the debugger at the first measured line where `max_mem` is reached."""
         if event in {"line", "return"} and self.code_map.engine.measures(frame.f_code):
             used = self.code_map.engine.read() / BYTES_PER_MIB

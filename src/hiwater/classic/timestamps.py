@@ -50,7 +50,7 @@ class TimeStamper:
         return self.wrap_function(func)
 
     def add_function(self, func: Callable[..., Any]) -> None:
-        self.functions[func]  # noqa: B018 - its entry is made by being asked for
+        self.functions[func]  # its entry is made by being asked for
 
     @contextmanager
     def timestamp(self, name: str = "<block>") -> Iterator[_Block]:

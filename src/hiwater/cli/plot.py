@@ -102,9 +102,7 @@ def _picture(path: str, arguments: argparse.Namespace) -> Picture:
         problem = error.problem if repr(path) in error.problem else f"{path}: {error.problem}"
         raise type(error)(problem, error.remedy) from error
     title = Report(capture, capture.peak).title
-    shown = curves.picture(
-        capture, title, children=not arguments.no_children, scopes=not arguments.no_scopes
-    )
+    shown = curves.picture(capture, title, children=not arguments.no_children, scopes=not arguments.no_scopes)
     return curves.window(shown, *arguments.window) if arguments.window else shown
 
 

@@ -10,6 +10,7 @@ import tempfile
 import time
 
 from hiwater import __version__
+from hiwater.capture.writer import start_ticks_of
 from hiwater.cli import settings
 from hiwater.cli.talk import say
 from hiwater.engine import destination
@@ -146,15 +147,11 @@ class _Job:
 
     def _watch_started(self, command: list[str], pid: int, started_ns: int, marks: str, own_mark: int) -> None:
         path = self._path(command, pid)
-        ticks = procfs.start_ticks_of(pid) or 0
-        recording = SampleRecording(
-            path, pid=pid, start_ticks=ticks, facts=self._facts(command), started_ns=started_ns
-        )
+        ticks = start_ticks_of(pid) or 0
+        recording = SampleRecording(path, pid=pid, start_ticks=ticks, facts=self._facts(command), started_ns=started_ns)
         recording.read_marks_from(marks)
         try:
-            watcher = Watcher(
-                pid, recording, interval_ns=self._interval_ns, children=self._children, is_fresh=True
-            )
+            watcher = Watcher(pid, recording, interval_ns=self._interval_ns, children=self._children, is_fresh=True)
         except HiwaterError:
             recording.abandon()
             raise

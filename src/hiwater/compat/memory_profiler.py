@@ -14,8 +14,8 @@ from hiwater.sampling.backends import choose_backend
 from hiwater.sampling.usage import memory_usage
 
 __all__ = [
-    "CodeMap", "LineProfiler", "LogFile", "MemitResult", "MemoryProfilerMagics", "TimeStamper", "choose_backend",
-    "load_ipython_extension", "memory_usage", "profile", "show_results",
+    "CodeMap", "LineProfiler", "LogFile", "TimeStamper", "__version__", "choose_backend", "load_ipython_extension",
+    "memory_usage", "profile", "show_results",
 ]  # fmt: skip
 
 

@@ -18,5 +18,7 @@ def parse_duration(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < _LONGEST_SECONDS:
-        raise UsageError(f"{text!r} is not a duration", "write a number above 0 and a unit, such as 1ms, 0.1, 30s or 5min")
+        raise UsageError(
+            f"{text!r} is not a duration", "write a number above 0 and a unit, such as 1ms, 0.1, 30s or 5min"
+        )
     return seconds

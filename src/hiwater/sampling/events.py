@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Event = namedtuple("Event", "kind pid parent status at_ns")
+    Event = namedtuple("Event", "kind pid parent status at_ns")  # noqa: PYI024 - typing takes longer to load than all of this
 
 FORK, EXEC, EXIT = 0x1, 0x2, 0x80000000
 _NETLINK_CONNECTOR = 11
@@ -49,7 +50,7 @@ class ProcessEvents:
 
     def read(self) -> list[Event]:
         """All news since the last call, of every process on the machine."""
-        found = []
+        found: list[Event] = []
         while True:
             try:
                 message = self._stream.recv(1024)
@@ -63,10 +64,8 @@ class ProcessEvents:
                 found.append(event)
 
     def close(self) -> None:
-        try:
+        with suppress(OSError):
             self._stream.send(_request(_IGNORE))
-        except OSError:
-            pass
         self._stream.close()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import marshal
 import os
 import sys
+from contextlib import suppress
 
 from hiwater.errors import HiwaterError
 
@@ -86,10 +87,8 @@ class OutsideSampler:
 
 def _wait(pid: int) -> None:
     """Wait for the process that only starts the sampler; the program may have set things up so that none needs waiting for."""
-    try:
+    with suppress(ChildProcessError):
         os.waitpid(pid, 0)
-    except ChildProcessError:
-        pass
 
 
 def main(pid: str, interval: str, children: str, backend: str, timeout: str) -> None:

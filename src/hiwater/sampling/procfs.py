@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from hiwater.capture.writer import start_ticks_of as start_ticks_of
+from hiwater.capture.writer import start_ticks_of
 from hiwater.errors import HiwaterError
 
 TYPE_CHECKING = False

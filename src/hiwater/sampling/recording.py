@@ -188,13 +188,16 @@ class SampleRecording:
 
 
 def mark_error_bytes() -> int:
-    """The most by which the kernel's mark may be off: it counts in batches on each CPU (lib/percpu_counter.c)."""
+    """The most by which the kernel's mark may be off: it counts in batches on each CPU.
+
+    See lib/percpu_counter.c of Linux 6.2 and later; the batch is max(32, 2 × CPUs) pages.
+    """
     cpus = os.cpu_count() or 1
     return cpus * max(32, 2 * cpus) * PAGE_BYTES
 
 
 class _Thinned:
-    """The samples of one process: all of them at first, then the highest of every two, four, eight …"""
+    """The samples of one process: all of them at first, then the highest of every two, of every four, and so on."""
 
     __slots__ = ("best", "kept", "step", "waiting")
 

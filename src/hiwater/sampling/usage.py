@@ -223,9 +223,7 @@ def _of_call(
         interval /= 10
 
 
-def _sampled(
-    call: Call, interval: float, timeout: float | None, children: bool, backend: str
-) -> tuple[list[Row], Any]:
+def _sampled(call: Call, interval: float, timeout: float | None, children: bool, backend: str) -> tuple[list[Row], Any]:
     from hiwater.sampling.helper import OutsideSampler
 
     function, args, keywords = call

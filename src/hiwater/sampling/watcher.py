@@ -10,6 +10,7 @@ import os
 import select
 import time
 
+from hiwater.capture.writer import start_ticks_of
 from hiwater.errors import HiwaterError
 from hiwater.sampling import events, procfs
 from hiwater.sampling.procfs import ProcessMemory
@@ -292,7 +293,7 @@ class Watcher:
             for child in procfs.children_of(parent):
                 if child in self._alive or child in self._excluded:
                     continue
-                if (child, procfs.start_ticks_of(child) or 0) in self._gone:
+                if (child, start_ticks_of(child) or 0) in self._gone:
                     continue  # a zombie that we have told of
                 self._appear(child, parent, now, was_there=is_first)
                 look.append(child)

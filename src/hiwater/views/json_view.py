@@ -6,8 +6,8 @@ A capture may hold a million stacks, so the list of stacks is written in chunks 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 

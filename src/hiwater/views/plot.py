@@ -33,7 +33,8 @@ def write(pictures: Sequence[Picture], output_format: str, stream: BinaryIO, *, 
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PlotLibraryMissing(
-            f"matplotlib cannot be used ({error})", "pip install 'hiwater[plot]', or use --terminal, which needs nothing"
+            f"matplotlib cannot be used ({error})",
+            "pip install 'hiwater[plot]', or use --terminal, which needs nothing",
         ) from error
     figure = Figure(figsize=(_WIDTH_INCHES, _HEIGHT_INCHES), layout="constrained")
     axes = figure.subplots()
@@ -42,7 +43,12 @@ def write(pictures: Sequence[Picture], output_format: str, stream: BinaryIO, *, 
         _draw(axes, shown, unit, None if len(pictures) == 1 else number)
     if len(pictures) == 1:
         _draw_spans(axes, pictures[0].spans)
-    axes.set_title(_plain(title or " · ".join(shown.title for shown in pictures)), loc="left", fontsize=11, pad=_room_for_names(pictures))
+    axes.set_title(
+        _plain(title or " · ".join(shown.title for shown in pictures)),
+        loc="left",
+        fontsize=11,
+        pad=_room_for_names(pictures),
+    )
     axes.set_xlabel("seconds since the start")
     axes.set_ylabel(f"memory ({unit[1]})")
     axes.set_ylim(bottom=0)
@@ -67,9 +73,7 @@ def _draw(axes: Axes, shown: Picture, unit: tuple[int, str], number: int | None)
         label = curve.label if number is None else f"{shown.title}: {curve.label}"
         if curve.kind == "child" and number is not None:
             label = "_" + label  # matplotlib leaves out of the legend what begins so
-        (line,) = axes.plot(
-            curve.seconds, curve.bytes / unit[0], drawstyle="steps-post", label=_plain(label), **style
-        )
+        (line,) = axes.plot(curve.seconds, curve.bytes / unit[0], drawstyle="steps-post", label=_plain(label), **style)
         if curve.kind != "child":
             _mark_peak(axes, curve, unit, line.get_color())
 

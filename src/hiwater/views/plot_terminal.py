@@ -34,7 +34,11 @@ def write(pictures: Sequence[Picture], stream: TextIO, *, title: str | None = No
 
 def _lines(pictures: Sequence[Picture], width: int, title: str | None) -> Iterator[Text]:
     yield Text(printable(title or " · ".join(shown.title for shown in pictures), width + _MARGIN), "bold")
-    curves = [(curve, _colour(curve, number, len(pictures))) for number, shown in enumerate(pictures) for curve in shown.curves]
+    curves = [
+        (curve, _colour(curve, number, len(pictures)))
+        for number, shown in enumerate(pictures)
+        for curve in shown.curves
+    ]
     if not curves:
         yield Text("  nothing was recorded over time")
         return
@@ -61,9 +65,7 @@ def _colour(curve: Curve, number: int, pictures: int) -> str:
     return _COLOURS[curve.kind] if pictures == 1 else _SEVERAL[number % len(_SEVERAL)]
 
 
-def _canvas(
-    curves: list[tuple[Curve, str]], width: int, start: float, end: float, highest: float
-) -> Iterator[Text]:
+def _canvas(curves: list[tuple[Curve, str]], width: int, start: float, end: float, highest: float) -> Iterator[Text]:
     cells = np.zeros((_ROWS, width), np.int64)
     colours = np.full((_ROWS, width), "", dtype=object)
     # The main curves last: their colour wins where curves meet.

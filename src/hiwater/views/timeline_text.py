@@ -18,9 +18,13 @@ def lines(capture: Capture, title: str, top: int) -> Iterator[Text]:
     if process.ended == "exit" and capture.processes and capture.processes[0].end_ns is None:
         ended = "ran on when sampling stopped"
     code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
-    yield Text(f"process {process.pid} {ended}{code} after {seconds(process.duration_ns)} · watched from outside", "dim")
+    yield Text(
+        f"process {process.pid} {ended}{code} after {seconds(process.duration_ns)} · watched from outside", "dim"
+    )
     yield Text("\nPeak", "bold")
-    how = f"exact · kernel's mark, within {size(resident.error_bytes)}" if resident.exact else "at least: highest sample"
+    how = (
+        f"exact · kernel's mark, within {size(resident.error_bytes)}" if resident.exact else "at least: highest sample"
+    )
     yield Text.assemble(
         f"  resident   {size(resident.peak_bytes):>11}  ", (how, "green" if resident.exact else "yellow"),
         f" · {size(resident.start_bytes)} at the start, {size(resident.end_bytes)} at the end",
