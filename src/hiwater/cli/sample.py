@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
 import tempfile
 import time
+from contextlib import suppress
 
 from hiwater import __version__
 from hiwater.capture.writer import start_ticks_of
@@ -27,6 +29,7 @@ from hiwater.sizes import format_size
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import NoReturn
 
     from hiwater.sampling.watcher import Watched
 
@@ -132,11 +135,15 @@ class _Job:
         try:
             own_mark = _own_mark()
             started_ns = time.monotonic_ns()
-            pid = _start(command, marks)
+            gate = _Gate(command, marks)
             try:
-                self._watch_started(command, pid, started_ns, marks, own_mark)
+                self._watch_started(command, gate, started_ns, marks, own_mark)
+            except (NotFound, NotRunnable):
+                raise
             except HiwaterError as error:
                 say(f"warning: the command runs unwatched: {error}")
+                gate.open()
+            pid = gate.pid
             status = _waited(pid)
         finally:
             os.unlink(marks)
@@ -145,16 +152,24 @@ class _Job:
             _end_by(-code)
         return code if code >= 0 else 128 - code
 
-    def _watch_started(self, command: list[str], pid: int, started_ns: int, marks: str, own_mark: int) -> None:
-        path = self._path(command, pid)
-        ticks = start_ticks_of(pid) or 0
-        recording = SampleRecording(path, pid=pid, start_ticks=ticks, facts=self._facts(command), started_ns=started_ns)
+    def _watch_started(self, command: list[str], gate: _Gate, started_ns: int, marks: str, own_mark: int) -> None:
+        """Watch from before the command's first instruction. Raises NotFound or NotRunnable when it could not begin."""
+        path = self._path(command, gate.pid)
+        ticks = start_ticks_of(gate.pid) or 0
+        recording = SampleRecording(
+            path, pid=gate.pid, start_ticks=ticks, facts=self._facts(command), started_ns=started_ns
+        )
         recording.read_marks_from(marks)
         try:
-            watcher = Watcher(pid, recording, interval_ns=self._interval_ns, children=self._children, is_fresh=True)
+            watcher = Watcher(
+                gate.pid, recording, interval_ns=self._interval_ns, children=self._children, is_fresh=True
+            )
+            gate.open()
         except HiwaterError:
             recording.abandon()
             raise
+        watcher.root.name, watcher.root.command = os.path.basename(command[0]), command
+        recording.appeared(watcher.root)
         self._watch(watcher, recording, started_ns, -1)
         if watcher.root.end_ns is None:
             if not self._quiet:
@@ -235,33 +250,61 @@ def _own_mark() -> int:
     return figures[0] if figures is not None else 0
 
 
-def _start(command: list[str], marks: str) -> int:
-    """Start the command as the shell would have. Raises NotFound or NotRunnable."""
-    for number in _FROM_THE_TERMINAL:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda *_: None)  # unlike SIG_IGN, not inherited over exec
-    try:
-        pid = os.posix_spawnp(
-            command[0],
-            command,
-            {**os.environ, MARKS_VARIABLE: marks},
-            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # which Python ignores
-        )
-    except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(f"there is no command {command[0]!r}", "check the name and PATH") from None
-    except OSError as error:
-        raise NotRunnable(f"{command[0]!r} cannot be run ({error.strerror})", "check its permissions") from None
+class _Gate:
+    """A process that waits to become the command, so that it can be watched before it has done anything."""
 
-    def forward(number: int, _: object) -> None:
-        try:
-            os.kill(pid, number)  # not waited for yet, so the number is still its own
-        except ProcessLookupError:
+    def __init__(self, command: list[str], marks: str) -> None:
+        for number in _FROM_THE_TERMINAL:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, lambda *_: None)  # unlike SIG_IGN, not inherited over exec
+        self._command = command
+        self._is_open = False
+        waiting, self._go = os.pipe()
+        self._failure, failed = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._go)
+            _become(command, {**os.environ, MARKS_VARIABLE: marks}, waiting, failed)
+        os.close(waiting)
+        os.close(failed)
+        for number in _FORWARDED:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._forward)
+
+    def _forward(self, number: int, _: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)  # not waited for yet, so the number is still its own
+
+    def open(self) -> None:
+        """Let it begin; it has begun its program when this returns. Raises NotFound or NotRunnable."""
+        if self._is_open:
             return
+        self._is_open = True
+        os.write(self._go, b"g")
+        os.close(self._go)
+        answer = os.read(self._failure, 16)  # empty: the program began, and the descriptor was closed by that
+        os.close(self._failure)
+        if not answer:
+            return
+        os.waitpid(self.pid, 0)
+        number = int(answer)
+        name = self._command[0]
+        if number in {errno.ENOENT, errno.ENOTDIR}:
+            raise NotFound(f"there is no command {name!r}", "check the name and PATH")
+        raise NotRunnable(f"{name!r} cannot be run ({os.strerror(number)})", "check its permissions")
 
-    for number in _FORWARDED:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, forward)
-    return pid
+
+def _become(command: list[str], environment: dict[str, str], waiting: int, failed: int) -> NoReturn:
+    """In the new process: wait for the gate, then run the command; its errno goes to `failed` when it cannot be run."""
+    try:
+        if os.read(waiting, 1):
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+                signal.signal(number, signal.SIG_DFL)
+            os.execvpe(command[0], command, environment)  # noqa: S606 - the command is what was asked for
+    except OSError as error:
+        os.write(failed, str(error.errno).encode())
+    finally:
+        os._exit(127)
 
 
 _final_status: dict[int, int] = {}
