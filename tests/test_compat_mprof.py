@@ -77,7 +77,9 @@ def test_a_drawing(tmp_path: Path) -> None:
 
 def test_broken_lines_and_old_files_are_read(tmp_path: Path) -> None:
     file = tmp_path / "old.dat"
-    file.write_text("MEM 2.0 12.0\n\nWHAT 1\nMEM 1.0 11.0\nFUNC a.f 1.0 11.0 2.0 12.0\nMEM 3.\nCHLD 5 1.5 11.0\nMEM 4.0")
+    file.write_text(
+        "MEM 2.0 12.0\n\nWHAT 1\nMEM 1.0 11.0\nFUNC a.f 1.0 11.0 2.0 12.0\nMEM 3.\nCHLD 5 1.5 11.0\nMEM 4.0"
+    )
     said = datfile.read_mprofile_file(str(file))
     assert said["timestamp"] == [11.0, 12.0] and said["mem_usage"] == [1.0, 2.0]
     assert said["func_timestamp"] == {"a.f": [(11.0, 12.0, 1.0, 2.0, 0)]} and said["children"] == {5: [(1.5, 11.0)]}
@@ -87,7 +89,9 @@ def test_labels_are_as_short_as_they_can_be() -> None:
     assert datfile.function_labels(["a.b.f", "a.c.f", "a.g"]) == {"a.b.f": "b.f", "a.c.f": "c.f", "a.g": "g"}
 
 
-@pytest.mark.parametrize(("words", "code"), [(["nonsense"], 1), ([], 1), (["--help"], 0), (["run", "no-such"], 127), (["plot", "7"], 2)])
+@pytest.mark.parametrize(
+    ("words", "code"), [(["nonsense"], 1), ([], 1), (["--help"], 0), (["run", "no-such"], 127), (["plot", "7"], 2)]
+)
 def test_usage(tmp_path: Path, words: list[str], code: int) -> None:
     done = run("-m", "mprof", *words, cwd=tmp_path, check=False)
     assert done.returncode == code and "Traceback" not in done.stderr
@@ -98,7 +102,9 @@ def test_an_interrupt_leaves_the_file(tmp_path: Path) -> None:
 
     places = os.pathsep.join([folder(), str(Path(folder()).parent.parent)])
     words = [sys.executable, "-m", "mprof", "run", "-T", "0.01", "-o", "x.dat", "sleep", "5"]
-    running = subprocess.Popen(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": places}, start_new_session=True, stdout=subprocess.DEVNULL)
+    running = subprocess.Popen(
+        words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": places}, start_new_session=True, stdout=subprocess.DEVNULL
+    )
     time.sleep(0.7)
     os.killpg(running.pid, signal.SIGINT)
     assert running.wait(timeout=10) is not None

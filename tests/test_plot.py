@@ -67,7 +67,12 @@ def test_on_the_terminal(sampled: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    [(["nothing.hiw"], 2), (["{}", "-o", "x.bmp"], 2), (["{}", "-o", "/nowhere/x.png"], 125), (["{}", "-o", "x.png", "--terminal"], 2)],
+    [
+        (["nothing.hiw"], 2),
+        (["{}", "-o", "x.bmp"], 2),
+        (["{}", "-o", "/nowhere/x.png"], 125),
+        (["{}", "-o", "x.png", "--terminal"], 2),
+    ],
 )
 def test_what_cannot_be_drawn(capture: Path, words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plot", *(word.replace("{}", str(capture)) for word in words)]) == code
@@ -92,7 +97,11 @@ def test_a_spike_between_two_columns_is_drawn() -> None:
 
 
 def test_a_window() -> None:
-    shown = Picture("w", (Curve("resident", "resident", np.arange(10.0), np.arange(10.0)),), (Span("s", 0, 3, 0), Span("t", 8, 9, 0)))
+    shown = Picture(
+        "w",
+        (Curve("resident", "resident", np.arange(10.0), np.arange(10.0)),),
+        (Span("s", 0, 3, 0), Span("t", 8, 9, 0)),
+    )
     part = window(shown, 2, 4)
     assert part.curves[0].seconds.tolist() == [2, 3, 4] and part.spans == (Span("s", 2, 3, 0),)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from itertools import pairwise
 
 import pytest
 
@@ -135,7 +136,7 @@ def test_tracemalloc_counts_its_own_peak_and_leaves_tracing_as_it_was() -> None:
 
 def test_an_interval_of_a_millisecond_is_kept() -> None:
     stamps = memory_usage((time.sleep, (0.3,)), interval=0.001, timestamps=True)
-    gaps = sorted(later[1] - earlier[1] for earlier, later in zip(stamps, stamps[1:], strict=False))
+    gaps = sorted(later[1] - earlier[1] for earlier, later in pairwise(stamps))
     assert len(stamps) > 200 and gaps[len(gaps) // 2] == pytest.approx(0.001, abs=0.0003)
 
 
