@@ -21,8 +21,10 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in {"MemoryProfilerMagics", "MemitResult"}:  # these need IPython
-        from hiwater.classic import magics
-
+        try:
+            from hiwater.classic import magics
+        except ImportError as error:
+            raise AttributeError(f"{name} needs IPython: {error}") from error
         return getattr(magics, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
