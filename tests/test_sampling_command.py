@@ -211,3 +211,13 @@ def test_it_costs_the_watched_program_nothing_that_shows(tmp_path: Path) -> None
         float(sample("-q", "-i", "1ms", "-o", tmp_path / "t.hiw", "--", *python(code)).stdout) for _ in range(3)
     )
     assert watched < plain * 1.25
+
+
+def test_a_fault_of_ours_leaves_the_command_alone(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom hiwater.cli import main\nfrom hiwater.sampling.recording import SampleRecording\n"
+        "def fails(*_): raise RuntimeError('ours')\nSampleRecording.sampled = fails\nsys.exit(main(['sample', *sys.argv[1:]]))"
+    )
+    words = [*python(code), "-o", str(tmp_path / "t.hiw"), "--", "sh", "-c", "sleep .1; echo done; exit 9"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (9, "done\n") and "RuntimeError: ours" in done.stderr

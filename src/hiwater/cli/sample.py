@@ -140,8 +140,9 @@ class _Job:
                 self._watch_started(command, gate, started_ns, marks, own_mark)
             except (NotFound, NotRunnable):
                 raise
-            except HiwaterError as error:
-                say(f"warning: the command runs unwatched: {error}")
+            except Exception as error:  # noqa: BLE001 - whatever went wrong here, the command runs and ends as it would
+                reason = str(error) if isinstance(error, HiwaterError) else f"{type(error).__name__}: {error}"
+                say(f"warning: the command runs unwatched: {reason}")
                 gate.open()
             pid = gate.pid
             status = _waited(pid)
