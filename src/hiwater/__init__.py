@@ -11,13 +11,15 @@ if TYPE_CHECKING:
     from hiwater.capture import open
     from hiwater.engine.recorder import Recorder, record
     from hiwater.errors import HiwaterError
+    from hiwater.sampling.usage import memory_usage
 
 __version__ = "0.1.0"
-__all__ = ["HiwaterError", "Recorder", "__version__", "open", "record"]
+__all__ = ["HiwaterError", "Recorder", "__version__", "memory_usage", "open", "record"]
 
 _HOMES = {
     "HiwaterError": "hiwater.errors",
     "Recorder": "hiwater.engine.recorder",
+    "memory_usage": "hiwater.sampling.usage",
     "open": "hiwater.capture",
     "record": "hiwater.engine.recorder",
 }
