@@ -32,28 +32,80 @@ std::string g_partly;  // what of the last start does not work
     throw nb::python_error();
 }
 
-void start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
-           const std::vector<std::string>& library_prefixes, std::uint64_t sample_bytes) {
-    if (hiwater::recording()) throw EngineFault("a recording is in progress already: stop it before another is started");
-    if (sample_bytes != 0) throw EngineFault("this version records every block: leave sample_bytes at 0");
-    hiwater::StartOptions options{path, facts, internal_prefix, library_prefixes};
+int g_heap_users = 0;  // of the heap's meters
+
+int begin(const hiwater::StartOptions& options) {
     hiwater::interpose::watch_forks();
-    if (int error = Recorder::instance().start(options)) raise_os_error(error, path);
+    if (int error = Recorder::instance().start(options)) return error;
     g_partly = hiwater::interpose::install_hooks();
     hiwater::interpose::install_python_hooks();
-    hiwater::sampler::start();
+    if (!options.only_counters) hiwater::sampler::start();
+    return 0;
 }
 
-void stop(std::optional<int> exit_code) {
-    if (!hiwater::recording()) return;
+void end(int exit_code) {
     hiwater::sampler::stop();
     hiwater::interpose::remove_python_hooks();
     hiwater::interpose::remove_hooks();
-    Recorder::instance().stop(exit_code.value_or(-1));
+    Recorder::instance().stop(exit_code, g_heap_users > 0);
+}
+
+void begin_counting() {
+    hiwater::StartOptions options;
+    options.only_counters = true;
+    if (int error = begin(options)) raise_os_error(error, "memory for counting");
+    Recorder::instance().heap_fold();
+}
+
+void start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
+           const std::vector<std::string>& library_prefixes, std::uint64_t sample_bytes) {
+    const bool counting = Recorder::instance().counts_only();
+    if (hiwater::recording() && !counting) throw EngineFault("a recording is in progress already: stop it before another is started");
+    if (sample_bytes != 0) throw EngineFault("this version records every block: leave sample_bytes at 0");
+    if (counting) end(-1);
+    if (int error = begin({path, false, facts, internal_prefix, library_prefixes})) {
+        if (counting) begin_counting();
+        raise_os_error(error, path);
+    }
+    if (counting) Recorder::instance().heap_fold();
+}
+
+void stop(std::optional<int> exit_code) {
+    if (!hiwater::recording() || Recorder::instance().counts_only()) return;
+    end(exit_code.value_or(-1));
+    if (g_heap_users > 0) begin_counting();
+}
+
+void heap_open() {
+    if (g_heap_users == 0) {
+        if (hiwater::recording()) {
+            Recorder::instance().heap_fold();
+        } else {
+            begin_counting();
+        }
+    }
+    ++g_heap_users;
+}
+
+void heap_close() {
+    if (g_heap_users == 0) throw EngineFault("the heap's meters are not open");
+    if (--g_heap_users > 0) return;
+    Recorder::instance().stop_folding();
+    if (Recorder::instance().counts_only()) end(-1);
+}
+
+nb::tuple heap_now() {
+    const Recorder::Heap h = Recorder::instance().heap_now();
+    return nb::make_tuple(h.live_bytes, h.live_blocks, h.python_bytes, h.native_bytes, h.mapping_bytes);
+}
+
+nb::tuple heap_fold() {
+    const hiwater::Accounts::Fold fold = Recorder::instance().heap_fold();
+    return nb::make_tuple(fold.total_bytes, fold.python_bytes);
 }
 
 void snapshot(const std::string& path) {
-    if (!hiwater::recording()) throw EngineFault("nothing is being recorded: start a recording first");
+    if (!hiwater::recording() || Recorder::instance().counts_only()) throw EngineFault("nothing is being recorded: start a recording first");
     if (int error = Recorder::instance().snapshot(path.c_str())) raise_os_error(error, path);
 }
 
@@ -83,7 +135,6 @@ std::map<std::string, std::string> doctor() {
     out["kernel peak mark"] = hiwater::process::reset_peak()
                                   ? "ok"
                                   : "/proc/self/clear_refs cannot be written, so resident peaks are the highest sample";
-    out["object allocator"] = hiwater::interpose::object_allocator_name();
     out["interposition"] = g_partly.empty() ? "ok" : g_partly;
     return out;
 }
@@ -100,11 +151,16 @@ NB_MODULE(_core, m) {
     nb::exception<EngineFault>(m, "EngineFault", PyExc_RuntimeError);
     m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0);
     m.def("stop", &stop, "exit_code"_a = nb::none());
-    m.def("is_recording", [] { return hiwater::recording(); });
+    m.def("is_recording", [] { return hiwater::recording() && !Recorder::instance().counts_only(); });
     m.def("snapshot", &snapshot, "path"_a);
     m.def("summary", &summary);
     m.def("counters", [] { return Recorder::instance().counters(); });
     m.def("self_check", &self_check);
     m.def("name_thread", [](const std::string& name) { Recorder::instance().name_thread(name.c_str()); }, "name"_a);
     m.def("doctor", &doctor);
+    m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_last_words(callback.ptr()); }, "callback"_a.none());
+    m.def("heap_open", &heap_open);
+    m.def("heap_close", &heap_close);
+    m.def("heap_now", &heap_now);
+    m.def("heap_fold", &heap_fold);
 }

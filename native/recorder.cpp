@@ -34,7 +34,8 @@ int Recorder::start(const StartOptions& options) {
     BusyGuard busy;
     lock_.allow_leaning();
     Hold hold(lock_);
-    if (int error = file_.create(options.path.c_str())) return error;
+    if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str())) return error;
+    only_counters_ = options.only_counters;
     if (!live_.init()) {
         file_.abandon();
         return ENOMEM;
@@ -63,7 +64,7 @@ int Recorder::start(const StartOptions& options) {
     h.started_unix_ns = process::wall_ns();
     h.started_ns = started_ns_ = process::monotonic_ns();
     process::Resident resident;
-    h.resident_exact = process::reset_peak() ? 1 : 0;
+    h.resident_exact = !only_counters_ && process::reset_peak() ? 1 : 0;
     if (process::read_status(&resident)) h.resident_start_bytes = h.resident_last_bytes = h.resident_peak_bytes = resident.now_bytes;
     h.resident_error_bytes = process::peak_error_bytes();
     h.state = static_cast<std::uint32_t>(State::recording);
@@ -80,7 +81,7 @@ void Recorder::note_resident_peak(std::int64_t peak_bytes) noexcept {
     if (peak_bytes > h.resident_peak_bytes) h.resident_peak_bytes = peak_bytes;
 }
 
-void Recorder::stop(int exit_code) {
+void Recorder::stop(int exit_code, bool carry) {
     BusyGuard busy;
     process::Resident resident;
     const bool known = process::read_status(&resident);
@@ -89,6 +90,8 @@ void Recorder::stop(int exit_code) {
     const bool failed = g_mode.load(std::memory_order_relaxed) != Mode::on;
     g_mode.store(Mode::off, std::memory_order_relaxed);
     capture::Header& h = file_.header();
+    carried_ = carry ? heap_now() : Heap{};
+    if (only_counters_) return let_go(State::ended);
     h.lost_events = lost_.load(std::memory_order_relaxed);
     if (known) {
         h.resident_last_bytes = resident.now_bytes;
@@ -117,7 +120,12 @@ void Recorder::stop(int exit_code) {
     last_.resident_exact = h.resident_exact != 0;
     last_.lost_events = h.lost_events;
     last_.top = top_line();
-    file_.finish(failed ? State::failed : State::ended);
+    let_go(failed ? State::failed : State::ended);
+}
+
+// Under the lock: closes the capture and forgets everything that spoke of it.
+void Recorder::let_go(State state) noexcept {
+    file_.finish(state);
     live_.empty();
     mappings_.reset();
     tree_.forget_everything();
@@ -231,6 +239,31 @@ std::string Recorder::self_check() {
     }
     if (!accounts_.is_consistent()) return "the ledgers do not add up to the totals";
     return {};
+}
+
+// --- the heap's meters ---------------------------------------------------------------------------------------------------------
+
+Recorder::Heap Recorder::heap_now() noexcept {
+    if (!file_.is_open()) return carried_;
+    const capture::Header& h = file_.header();
+    return {carried_.live_bytes + h.live_bytes, carried_.live_blocks + h.live_blocks, carried_.python_bytes + h.kind_live_bytes[0],
+            carried_.native_bytes + h.kind_live_bytes[1], carried_.mapping_bytes + h.kind_live_bytes[2]};
+}
+
+Accounts::Fold Recorder::heap_fold() noexcept {
+    BusyGuard busy;
+    Hold hold(lock_, ticket());
+    if (!file_.is_open()) return {carried_.live_bytes, carried_.python_bytes};
+    Accounts::Fold fold = accounts_.fold();
+    fold.total_bytes += carried_.live_bytes;
+    fold.python_bytes += carried_.python_bytes;
+    return fold;
+}
+
+void Recorder::stop_folding() noexcept {
+    BusyGuard busy;
+    Hold hold(lock_, ticket());
+    accounts_.stop_folding();
 }
 
 // --- the clockwork -----------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ inline bool recording() noexcept { return g_mode.load(std::memory_order_relaxed)
 
 struct StartOptions {
     std::string path;
+    bool only_counters = false;  // no capture, no stacks: live bytes and their highest mark
     std::map<std::string, std::string> facts;
     std::string internal_prefix;
     std::vector<std::string> library_prefixes;
@@ -57,13 +58,25 @@ public:
     // --- control; the caller holds the GIL -------------------------------------------------------------------------------
     // Returns 0 or an errno value.
     int start(const StartOptions& options);
-    // Ends the recording; the hooks are out already. `exit_code` -1: unknown.
-    void stop(int exit_code);
+    // Ends the recording; the hooks are out already. `exit_code` -1: unknown. With `carry` the heap's meters go on from its figures.
+    void stop(int exit_code, bool carry);
     int snapshot(const char* path);
     Summary summary();
     std::map<std::string, std::int64_t> counters();
     // Empty, or what is wrong.
     std::string self_check();
+
+    bool counts_only() const noexcept { return recording() && only_counters_; }
+
+    // --- the heap's meters; the caller holds the GIL ---------------------------------------------------------------------
+    // Bytes and blocks allocated since counting began and not freed; counting that changes its manner in between goes on.
+    struct Heap {
+        std::int64_t live_bytes, live_blocks, python_bytes, native_bytes, mapping_bytes;
+    };
+    Heap heap_now() noexcept;
+    // Highest totals since the last fold; the next one counts from now.
+    Accounts::Fold heap_fold() noexcept;
+    void stop_folding() noexcept;
 
     // --- events; any thread, any time -------------------------------------------------------------------------------------
     void on_alloc(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
@@ -150,6 +163,7 @@ private:
         if (g_mode.load(std::memory_order_relaxed) == Mode::counting_losses) lost_.fetch_add(1, std::memory_order_relaxed);
     }
     void write_facts(const StartOptions& options);
+    void let_go(capture::State state) noexcept;
     TopLine top_line();
     std::uint32_t label_node(std::uint32_t node, const char* label);
     void debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& piece, int pieces_left);
@@ -176,6 +190,8 @@ private:
     std::atomic<std::uint64_t> lost_{0};
     std::uint64_t started_ns_ = 0;
     std::uint64_t last_point_ns_ = 0;
+    bool only_counters_ = false;
+    Heap carried_{};  // of the recordings before this one, while the heap's meters are in use
     char fail_reason_[128] = {};
     std::string path_, internal_prefix_;
     std::vector<std::string> library_prefixes_;
@@ -189,6 +205,7 @@ private:
 // Leaves the stack of this moment in t.top.
 [[gnu::always_inline]] inline void Recorder::find_top(Thread& t) {
     if (t.epoch != epoch_.load(std::memory_order_relaxed)) [[unlikely]] catch_up(t);
+    if (only_counters_) [[unlikely]] return;
     const std::uint32_t changed = hw_frames_refresh(&t.memo, grow_memo);
     const std::uint32_t depth = t.memo.depth;
     if (changed == depth && changed == t.top_depth) return;

@@ -7,7 +7,7 @@ import json  # noqa: F401
 import sqlite3  # noqa: F401
 import ssl  # noqa: F401
 
-import numpy  # noqa: F401, ICN001 - imported for the load alone
-import pandas  # noqa: ICN001 - the same
+import numpy  # noqa: F401 - imported for the load alone
+import pandas
 
 print(pandas.__version__)

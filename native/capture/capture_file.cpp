@@ -56,6 +56,20 @@ int write_all(int fd, const void* data, std::uint64_t bytes) noexcept {
 int CaptureFile::create(const char* path) noexcept {
     fd_ = ::open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
     if (fd_ < 0) return errno;
+    in_memory_ = false;
+    const int error = set_up(path);
+    if (error != 0) ::unlink(path);
+    return error;
+}
+
+int CaptureFile::create_in_memory() noexcept {
+    fd_ = ::memfd_create("hiwater", MFD_CLOEXEC);
+    if (fd_ < 0) return errno;
+    in_memory_ = true;
+    return set_up("");
+}
+
+int CaptureFile::set_up(const char* path) noexcept {
     fd_ = move_high(fd_);
     try {
         path_.resize(::strlen(path) + 1);
@@ -69,7 +83,6 @@ int CaptureFile::create(const char* path) noexcept {
     std::byte* base = error == 0 ? map_file(fd_, 0, kFirstExtentOffset) : nullptr;
     if (error == 0 && base == nullptr) error = errno;
     if (error != 0) {
-        ::unlink(path);
         abandon();
         return error;
     }
@@ -98,6 +111,7 @@ int CaptureFile::create(const char* path) noexcept {
 int CaptureFile::reopen_if_lost() noexcept {
     struct stat about {};
     if (fd_ >= 0 && ::fstat(fd_, &about) == 0 && about.st_dev == device_ && about.st_ino == inode_) return 0;
+    if (in_memory_) return EBADF;
     fd_ = ::open(path_.data(), O_RDWR | O_CLOEXEC | O_NOCTTY);
     if (fd_ < 0) return errno;
     fd_ = move_high(fd_);
@@ -137,7 +151,7 @@ std::byte* CaptureFile::add_extent(Table table, std::uint32_t chunk) {
     std::byte* at = last.at + (offset - (file_bytes_ - last.bytes));
 #if defined(MADV_POPULATE_WRITE)
     // All of it will be written soon: one call instead of a fault for each page. Older kernels say no, and fault.
-    ::madvise(at, kExtentBytes, MADV_POPULATE_WRITE);
+    if (!in_memory_) ::madvise(at, kExtentBytes, MADV_POPULATE_WRITE);
 #endif
     return at;
 }

@@ -20,6 +20,8 @@ public:
 
     // Makes the file with a header and an empty directory. Returns 0 or an errno value; on error no file of ours is left.
     int create(const char* path) noexcept;
+    // The same in memory that nobody else sees: for counting without a capture.
+    int create_in_memory() noexcept;
     bool is_open() const { return header_ != nullptr; }
     Header& header() const { return *header_; }
 
@@ -43,6 +45,7 @@ private:
     };
     static constexpr std::uint64_t kSmallestSegment = 8 * kExtentBytes, kLargestSegment = 128 * kExtentBytes;
 
+    int set_up(const char* path) noexcept;
     int add_segment() noexcept;
     std::uint64_t used_bytes() const noexcept { return kFirstExtentOffset + header_->extents_used * kExtentBytes; }
     int reopen_if_lost() noexcept;
@@ -51,6 +54,7 @@ private:
     Header* header_ = nullptr;
     std::uint32_t* directory_ = nullptr;
     int fd_ = -1;
+    bool in_memory_ = false;
     std::uint64_t device_ = 0, inode_ = 0;
     PageVector<char> path_;
     PageVector<Segment> segments_;

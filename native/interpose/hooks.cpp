@@ -342,14 +342,20 @@ pid_t hook_fork() {
     return child;
 }
 
-[[noreturn]] void hook_exit_now(int code) {
+void before_exit(int code) {
+    if (!recording() || tls.busy != 0) return;
+    say_last_words(code & 0xff);
     if (recording()) recorder().mark_exited(code & 0xff);
+}
+
+[[noreturn]] void hook_exit_now(int code) {
+    before_exit(code);
     real.exit_now(code);
     __builtin_unreachable();
 }
 
 [[noreturn]] void hook_exit_now_c(int code) {
-    if (recording()) recorder().mark_exited(code & 0xff);
+    before_exit(code);
     real.exit_now_c(code);
     __builtin_unreachable();
 }

@@ -7,7 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "../base/pages.h"
 
@@ -85,20 +87,6 @@ bool read_module(const dl_phdr_info* info, Module* module) noexcept {
     return module->strings != nullptr && module->symbols != nullptr;
 }
 
-// Stores a pointer where the page may be read-only, and leaves the page as it was.
-bool store_pointer(const Module& module, void** where, void* value) noexcept {
-    const auto address = reinterpret_cast<std::uintptr_t>(where);
-    const int protection = module.protection_at(address);
-    if ((protection & PROT_WRITE) != 0) {
-        __atomic_store_n(where, value, __ATOMIC_RELEASE);
-        return true;
-    }
-    void* page = reinterpret_cast<void*>(address & ~(kPage - 1));
-    if (::mprotect(page, kPage, protection | PROT_WRITE) != 0) return false;
-    __atomic_store_n(where, value, __ATOMIC_RELEASE);
-    return ::mprotect(page, kPage, protection) == 0;
-}
-
 // A quick no to the many symbols that are not hooked.
 class NameFilter {
 public:
@@ -139,14 +127,6 @@ void each_slot(const Module& module, Visit visit) noexcept {
     }
 }
 
-struct Pass {
-    const Hook* hooks;
-    std::size_t count;
-    const NameFilter* filter;
-    std::uintptr_t own_base;
-    bool put_in;
-};
-
 std::uintptr_t own_base() noexcept {
     Dl_info info{};
     return ::dladdr(reinterpret_cast<void*>(&own_base), &info) != 0 ? reinterpret_cast<std::uintptr_t>(info.dli_fbase) : 0;
@@ -161,28 +141,6 @@ bool left_alone(const dl_phdr_info* info, std::uintptr_t own) noexcept {
     return ::strncmp(file, "ld-linux", 8) == 0 || ::strncmp(file, "ld-musl", 7) == 0 || ::strncmp(file, "linux-vdso", 10) == 0;
 }
 
-int patch_module(dl_phdr_info* info, std::size_t, void* data) noexcept {
-    const Pass& pass = *static_cast<const Pass*>(data);
-    Module module;
-    if (left_alone(info, pass.own_base) || !read_module(info, &module)) return 0;
-    each_slot(module, [&](void** slot, const char* name) {
-        const Hook* hook = pass.filter->find(name);
-        if (hook == nullptr) return;
-        if (pass.put_in) {
-            if (*slot != hook->ours) store_pointer(module, slot, hook->ours);
-        } else if (*slot == hook->ours) {
-            store_pointer(module, slot, *hook->real);
-        }
-    });
-    return 0;
-}
-
-void patch_all_modules(const Hook* hooks, std::size_t count, bool put_in) noexcept {
-    const NameFilter filter(hooks, count);
-    Pass pass{hooks, count, &filter, own_base(), put_in};
-    ::dl_iterate_phdr(patch_module, &pass);
-}
-
 std::size_t symbol_count(const Module& module) noexcept {
     if (module.gnu_hash == nullptr) return 0;
     const std::uint32_t buckets = module.gnu_hash[0], first = module.gnu_hash[1], bloom = module.gnu_hash[2];
@@ -195,38 +153,107 @@ std::size_t symbol_count(const Module& module) noexcept {
     return last + 1;
 }
 
-struct Definer {
-    const NameFilter* filter;
-    bool put_in;
-    int error;
+// One word to change: a call slot, or the value of a symbol (an offset from its module's base; the loader adds the base back).
+struct Patch {
+    void** where;
+    void *ours, *real;
+    int protection;   // of its page
+    bool is_symbol;
 };
 
-// Points the dynamic symbols that define a hooked function at ours. A name may have several versions; all with the same code move.
-int redirect_symbols(dl_phdr_info* info, std::size_t, void* data) noexcept {
-    Definer& definer = *static_cast<Definer*>(data);
-    Module module;
-    if (info->dlpi_addr == own_base() || !read_module(info, &module)) return 0;
+// Every word to change in the modules loaded at one moment. Finding them costs a walk over all relocations and symbols, so the
+// list is kept and used again while the loader's counters stand still.
+struct Plan {
+    const NameFilter* filter = nullptr;
+    std::vector<Patch> patches;
+    unsigned long long adds = 0, subs = 0;
+    bool put_in = false;
+    int error = 0;
+};
+
+void plan_slots(const Module& module, Plan& plan) {
+    each_slot(module, [&](void** slot, const char* name) {
+        if (const Hook* hook = plan.filter->find(name))
+            plan.patches.push_back({slot, hook->ours, *hook->real, module.protection_at(reinterpret_cast<std::uintptr_t>(slot)), false});
+    });
+}
+
+// The dynamic symbols that define a hooked function. A name may have several versions; all with the same code move.
+void plan_symbols(const Module& module, Plan& plan) {
     const std::size_t count = symbol_count(module);
     for (std::size_t i = 1; i < count; ++i) {
         ElfW(Sym)& symbol = module.symbols[i];
         if (symbol.st_shndx == SHN_UNDEF || symbol.st_value == 0 || ELF64_ST_TYPE(symbol.st_info) != STT_FUNC) continue;
-        const Hook* hook = definer.filter->find(module.strings + symbol.st_name);
+        const Hook* hook = plan.filter->find(module.strings + symbol.st_name);
         if (hook == nullptr) continue;
         const auto real = reinterpret_cast<std::uintptr_t>(*hook->real) - module.base;
-        const auto ours = reinterpret_cast<std::uintptr_t>(hook->ours) - module.base;  // wraps; the loader adds the base back
-        const std::uintptr_t from = definer.put_in ? real : ours;
-        if (symbol.st_value != from) continue;
+        const auto ours = reinterpret_cast<std::uintptr_t>(hook->ours) - module.base;  // wraps
+        if (symbol.st_value != real && symbol.st_value != ours) continue;
         auto** value = reinterpret_cast<void**>(&symbol.st_value);
-        if (!store_pointer(module, value, reinterpret_cast<void*>(definer.put_in ? ours : real))) definer.error = errno;
+        plan.patches.push_back({value, reinterpret_cast<void*>(ours), reinterpret_cast<void*>(real),
+                                module.protection_at(reinterpret_cast<std::uintptr_t>(value)), true});
     }
+}
+
+int plan_module(dl_phdr_info* info, std::size_t, void* data) {
+    Plan& plan = *static_cast<Plan*>(data);
+    plan.adds = info->dlpi_adds;
+    plan.subs = info->dlpi_subs;
+    Module module;
+    const std::uintptr_t own = own_base();
+    if (info->dlpi_addr == own || !read_module(info, &module)) return 0;
+    if (!left_alone(info, own)) plan_slots(module, plan);
+    plan_symbols(module, plan);
     return 0;
 }
 
-int redirect_all(const Hook* hooks, std::size_t count, bool put_in) noexcept {
+std::uintptr_t page_of(const Patch& patch) noexcept { return reinterpret_cast<std::uintptr_t>(patch.where) & ~(kPage - 1); }
+
+void store(const Patch& patch, bool put_in) noexcept {
+    void* const value = put_in ? patch.ours : patch.real;
+    void* const expected = put_in ? patch.real : patch.ours;
+    // A slot may still hold the loader's own stub; a symbol or a slot to be put back must hold what we know.
+    if (*patch.where != expected && (patch.is_symbol || !put_in)) return;
+    __atomic_store_n(patch.where, value, __ATOMIC_RELEASE);
+}
+
+// Changes the words, page by page where a page is read-only, and leaves each page as protected as it was.
+int carry_out(const std::vector<Patch>& patches, bool put_in) noexcept {
+    int error = 0;
+    for (std::size_t i = 0; i < patches.size();) {
+        const std::uintptr_t page = page_of(patches[i]);
+        const int protection = patches[i].protection;
+        const bool closed = (protection & PROT_WRITE) == 0;
+        auto* at = reinterpret_cast<void*>(page);
+        const bool open = !closed || ::mprotect(at, kPage, protection | PROT_WRITE) == 0;
+        if (!open) error = errno;
+        for (; i < patches.size() && page_of(patches[i]) == page; ++i)
+            if (open) store(patches[i], put_in);
+        if (closed && open) ::mprotect(at, kPage, protection);
+    }
+    return error;
+}
+
+// Runs inside the loader's iteration, so that no module comes or goes between the look at the counters and the stores.
+int carry_out_if_current(dl_phdr_info* info, std::size_t, void* data) {
+    Plan& plan = *static_cast<Plan*>(data);
+    if (plan.patches.empty() || info->dlpi_adds != plan.adds || info->dlpi_subs != plan.subs) return 1;
+    plan.error = carry_out(plan.patches, plan.put_in);
+    return 2;
+}
+
+int change_all(const Hook* hooks, std::size_t count, bool put_in) {
+    static Plan* const plan = new Plan();  // never destroyed: a recording may outlive static destruction
+    plan->put_in = put_in;
+    plan->error = 0;
+    if (::dl_iterate_phdr(carry_out_if_current, plan) == 2) return plan->error;
     const NameFilter filter(hooks, count);
-    Definer definer{&filter, put_in, 0};
-    ::dl_iterate_phdr(redirect_symbols, &definer);
-    return definer.error;
+    plan->filter = &filter;
+    plan->patches.clear();
+    ::dl_iterate_phdr(plan_module, plan);
+    plan->filter = nullptr;
+    std::sort(plan->patches.begin(), plan->patches.end(), [](const Patch& a, const Patch& b) { return a.where < b.where; });
+    return carry_out(plan->patches, put_in);
 }
 
 }  // namespace
@@ -237,17 +264,13 @@ void find_real_functions(Hook* hooks, std::size_t count) noexcept {
 }
 
 std::string install(const Hook* hooks, std::size_t count) {
-    patch_all_modules(hooks, count, true);
-    const int error = redirect_all(hooks, count, true);
+    const int error = change_all(hooks, count, true);
     if (error == 0) return {};
-    return std::string("the C library's symbol table cannot be changed (") + ::strerror(error) +
-           "), so modules loaded from now on are not recorded";
+    return std::string("a read-only page of a loaded module cannot be changed (") + ::strerror(error) +
+           "), so some calls and the modules loaded from now on are not recorded";
 }
 
-void restore(const Hook* hooks, std::size_t count) noexcept {
-    redirect_all(hooks, count, false);
-    patch_all_modules(hooks, count, false);
-}
+void restore(const Hook* hooks, std::size_t count) { change_all(hooks, count, false); }
 
 bool in_interpreter(const void* address) noexcept {
     static void* const home = [] {

@@ -27,7 +27,7 @@ void find_real_functions(Hook* hooks, std::size_t count) noexcept;
 std::string install(const Hook* hooks, std::size_t count);
 
 // Puts every slot and symbol back, in every module loaded by now.
-void restore(const Hook* hooks, std::size_t count) noexcept;
+void restore(const Hook* hooks, std::size_t count);
 
 // Whether an address lies in the code of the Python interpreter (executable or libpython).
 bool in_interpreter(const void* address) noexcept;

@@ -22,6 +22,8 @@ public:
 
     void attach(capture::CaptureFile& file) {
         header_ = &file.header();
+        folding_ = false;
+        fold_ = {};
         hot_.attach(file, capture::Table::ledgers);
         cold_.attach(file, capture::Table::ledger_cold);
         slices_.attach(file, capture::Table::slices);
@@ -90,6 +92,18 @@ public:
         order();
         ++h.generation;
     }
+
+    // The highest totals since the last fold: for scopes, which raise the peaks of all that are open and start anew.
+    struct Fold {
+        std::int64_t total_bytes = 0, python_bytes = 0;
+    };
+    Fold fold() noexcept {
+        const Fold highest = fold_;
+        folding_ = true;
+        fold_ = {header_->live_bytes, header_->kind_live_bytes[static_cast<std::uint32_t>(capture::Kind::python)]};
+        return highest;
+    }
+    void stop_folding() noexcept { folding_ = false; }
 
     Figures at_mark(std::uint32_t id) const {
         const capture::LedgerRecord& l = hot_[id];
@@ -175,6 +189,7 @@ private:
         const std::int64_t live = h.live_bytes + bytes;
         h.live_bytes = live;
         h.live_blocks += blocks;
+        if (folding_ && bytes > 0) [[unlikely]] raise_fold();
         if (bytes > 0 && live > h.mark_bytes) {
             order();
             // A reader takes the ledgers' figures, so the mark itself may lag one event behind them.
@@ -184,6 +199,12 @@ private:
             order();
             ++h.generation;
         }
+    }
+
+    [[gnu::noinline]] void raise_fold() noexcept {
+        const std::int64_t python = header_->kind_live_bytes[static_cast<std::uint32_t>(capture::Kind::python)];
+        if (header_->live_bytes > fold_.total_bytes) fold_.total_bytes = header_->live_bytes;
+        if (python > fold_.python_bytes) fold_.python_bytes = python;
     }
 
     void keep_as_peak() noexcept {
@@ -218,6 +239,8 @@ private:
     static constexpr std::uint64_t kPlentyOfEntries = 2'000'000;
 
     capture::Header* header_ = nullptr;
+    bool folding_ = false;
+    Fold fold_;
     capture::FileTable<capture::LedgerRecord> hot_;
     capture::FileTable<capture::LedgerColdRecord> cold_;
     capture::FileTable<capture::SliceRecord> slices_;

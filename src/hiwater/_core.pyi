@@ -1,6 +1,6 @@
 """The native engine's door. Everything here is thin; meanings live in `hiwater.engine`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 class EngineFault(RuntimeError):
     """The engine cannot start or has stopped by itself; the message says why and what to do."""
@@ -44,3 +44,21 @@ def name_thread(name: str) -> None:
 
 def doctor() -> dict[str, str]:
     """What works on this machine: keys are checks, values are 'ok' or a reason."""
+
+def on_exit(callback: Callable[[int], object] | None) -> None:
+    """Have `callback(exit code)` called when this process ends through os._exit() while it is recorded; None takes it back."""
+
+def heap_open() -> None:
+    """Begin to count live heap bytes; calls nest. Without a recording the engine counts without stacks and without a capture.
+    A recording that starts or ends meanwhile does not disturb the figures. Raises OSError when there is no memory for it."""
+
+def heap_close() -> None:
+    """End what one heap_open() began. Raises EngineFault when there was none."""
+
+def heap_now() -> tuple[int, int, int, int, int]:
+    """(live bytes, live blocks, bytes of Python's allocators, of malloc's, of anonymous mappings): allocated since counting began
+    and not freed; exact."""
+
+def heap_fold() -> tuple[int, int]:
+    """(highest live bytes, highest bytes of Python's allocators) since the last fold or heap_open(); then both start anew from
+    now. The two need not have been reached at the same moment."""
