@@ -10,16 +10,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.capture import open
     from hiwater.engine.recorder import Recorder, record
+    from hiwater.residency import breakdown
     from hiwater.errors import HiwaterError
+    from hiwater.tracker import ResourceTracker, track
 
 __version__ = "0.1.0"
-__all__ = ["HiwaterError", "Recorder", "__version__", "open", "record"]
+__all__ = ["HiwaterError", "Recorder", "ResourceTracker", "__version__", "breakdown", "open", "record", "track"]
 
 _HOMES = {
     "HiwaterError": "hiwater.errors",
     "Recorder": "hiwater.engine.recorder",
+    "ResourceTracker": "hiwater.tracker",
+    "breakdown": "hiwater.residency",
     "open": "hiwater.capture",
     "record": "hiwater.engine.recorder",
+    "track": "hiwater.tracker",
 }
 
 

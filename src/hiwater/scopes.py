@@ -103,7 +103,7 @@ class Scope:
     """One interval. Made by `Folding.enter`; complete once it has been through `Folding.exit`."""
 
     __slots__ = (
-        "began", "ended", "error", "figures", "is_open", "moment", "name", "spent_ns", "started_at", "thread", "unmeasured", "wanted",
+        "began", "ended", "error", "figures", "is_open", "moment", "name", "slots", "spent_ns", "started_at", "thread", "unmeasured", "wanted",
     )  # fmt: skip
 
     def __init__(self, name: str, wanted: Sequence[str] | None = None) -> None:
@@ -111,6 +111,7 @@ class Scope:
         self.wanted = wanted
         self.is_open = False
         self.moment = 0
+        self.slots: list[Slot] = []
         self.figures: list[Figure] = []
         self.unmeasured: dict[str, str] = {}
         self.began: Counters | None = None
@@ -152,10 +153,10 @@ class Folding:
         """Begin a scope: its baseline is what the meters say now. Raises MeterUnavailable for a meter that was asked for by name."""
         arrived = self._clock_ns()
         with self._lock:
-            slots = self._acquire(scope)
+            scope.slots = self._acquire(scope)
             self._fold()
             scope.moment = self._moment
-            scope.figures = [Figure(slot) for slot in slots]
+            scope.figures = [Figure(slot) for slot in scope.slots]
             scope.is_open = True
             scope.thread = threading.get_ident()
             scope.started_at = time.time()
@@ -163,7 +164,6 @@ class Folding:
             self._open[id(scope)] = scope
             scope.began = self._read_counters()
             self._spent_ns += self._clock_ns() - arrived
-            scope.spent_ns += 0
 
     def exit(self, scope: Scope) -> None:
         """End a scope. Does nothing the second time."""
@@ -177,7 +177,7 @@ class Folding:
             self._finish(scope, ended)
             scope.is_open = False
             del self._open[id(scope)]
-            self._release(scope)
+            self._let_go(scope.slots)
             self._spent_ns += self._clock_ns() - ended[0]
             scope.spent_ns += self._spent_ns
 
@@ -208,13 +208,12 @@ class Folding:
 
     def _fold(self) -> None:
         moment = self._moment
+        enough = 2 * len(self._open) + 64
         for slot in self._active:
             slot.fold(moment)
+            if len(slot.peaks.moments) > enough:
+                slot.peaks.keep([scope.moment for scope in self._open.values()])
         self._moment = moment + 1
-        if self._active and len(self._active[0].peaks.moments) > 2 * len(self._open) + 64:
-            askers = [scope.moment for scope in self._open.values()]
-            for slot in self._active:
-                slot.peaks.keep([*askers, moment])
 
     def _finish(self, scope: Scope, ended: Counters) -> None:
         scope.ended = ended
@@ -273,11 +272,6 @@ class Folding:
         slot.peaks.clear()
         return slot
 
-    def _release(self, scope: Scope) -> None:
-        wanted = meters.DEFAULT if scope.wanted is None else scope.wanted
-        names = set(wanted)
-        self._let_go([slot for slot in self._active if slot.name in names and slot.users > 0])
-
     def _let_go(self, slots: Iterable[Slot]) -> None:
         for slot in slots:
             slot.users -= 1
@@ -291,3 +285,12 @@ class Folding:
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()  # another thread of the parent's may have held it
+        me = threading.get_ident()
+        for scope in [scope for scope in self._open.values() if scope.thread != me]:
+            scope.is_open = False  # its thread does not exist here, so nobody will end it
+            del self._open[id(scope)]
+            self._let_go(scope.slots)
+
+
+FOLDING = Folding()
+"""The process's own."""
