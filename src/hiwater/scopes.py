@@ -267,9 +267,7 @@ class Folding:
         slot.meter.open()
         slot.failed = ""
         slot.disturbed_at = -1
-        self._active.append(slot)
-        slot.fold(self._moment)  # what lies before belongs to nobody
-        slot.peaks.clear()
+        self._active.append(slot)  # its next note, of what lies before, is older than any scope that will ask
         return slot
 
     def _let_go(self, slots: Iterable[Slot]) -> None:

@@ -98,7 +98,7 @@ class Usage:
 
     @property
     def python(self) -> Level:
-        """Live bytes of Python's object allocator."""
+        """Live bytes that Python's allocators handed out: objects and their buffers."""
         return self._level("python")
 
     @property

@@ -36,7 +36,9 @@ def read() -> Counters:
     io = b""
     if not _io_refused:
         try:
-            io = _io.read(512)
+            io = _io.read_quickly(512)
+            if not io.startswith(b"rchar:"):
+                io = _io.read(512)
         except OSError:
             _io_refused = True
     return time.perf_counter_ns(), resource.getrusage(resource.RUSAGE_SELF), io

@@ -117,18 +117,23 @@ class Counting:
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
-        if self._counting_in == 0 or self._core is None:
+        self._thread = self._cancel = None
+        core = self._core
+        if self._counting_in == 0 or core is None:
             return
-        # What the engine does in a child is the engine's to decide; count anew if it no longer does.
-        self._counting_in = os.getpid() if self._core.is_recording() or _still_counts(self._core) else 0
-        if self._users > 0 and self._counting_in == 0:
+        # The engine stops in a child. Close what the parent opened, and count anew if a scope of this thread is still open.
+        try:
+            core.heap_close()
+        except core.EngineFault:
+            pass  # this engine forgot it by itself
+        self._counting_in = 0
+        if self._users > 0:
             users, self._users = self._users, 0
             try:
                 self.open()
             except MeterUnavailable:
-                pass
-            else:
-                self._users = users
+                self._counting_in = 0
+            self._users = users
 
     @staticmethod
     def _load() -> ModuleType:
@@ -141,14 +146,6 @@ class Counting:
         if not hasattr(core, "heap_open"):
             raise MeterUnavailable("this engine cannot count without recording", "install the engine of this version")
         return core
-
-
-def _still_counts(core: ModuleType) -> bool:
-    try:
-        core.heap_fold()
-    except core.EngineFault:
-        return False
-    return True
 
 
 COUNTING = Counting()
@@ -190,9 +187,9 @@ class Heap(_Counted):
 
 
 class PythonObjects(_Counted):
-    """Live bytes of Python's object allocator: objects and buffers up to 512 bytes; larger ones come from malloc."""
+    """Live bytes that Python's allocators handed out: objects, and the buffers of lists, strings and dicts, of any size."""
 
     name = "python"
     _which = 1
-    _source = "engine: Python's object allocator"
+    _source = "engine: Python's allocators"
     _whose = "interpreter"

@@ -30,6 +30,16 @@ class Kept:
         """Return the file's first `size` bytes; raises OSError."""
         return os.pread(self.descriptor(), size, 0)
 
+    def read_quickly(self, size: int) -> bytes:
+        """Like `read`, in half the time, for files that tell their kind by what is in them: a number that stands for another file
+        now is not noticed, so the caller looks at the text and falls back on `read`."""
+        if self._owner == os.getpid():
+            try:
+                return os.pread(self._descriptor, size, 0)
+            except OSError:
+                pass
+        return self.read(size)
+
     def write(self, data: bytes) -> None:
         """Write `data`; raises OSError."""
         os.write(self.descriptor(), data)

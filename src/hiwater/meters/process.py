@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hiwater.meters.watch import Watch
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_WORDS_OF_STATM = 7
 _REMEDY = "this meter needs Linux with /proc mounted"
 
 
@@ -90,11 +91,14 @@ class Resident(Meter):
 
     def now(self) -> int:
         """Return resident bytes, page-exact on current kernels; raises OSError."""
-        return int(self._statm.read(96).split(None, 2)[1]) * PAGE_BYTES
+        words = self._statm.read_quickly(96).split()
+        if len(words) != _WORDS_OF_STATM:
+            words = self._statm.read(96).split()
+        return int(words[1]) * PAGE_BYTES
 
     def mark(self) -> int:
         """Return the kernel's mark (VmHWM) without starting it anew; raises OSError."""
-        return field_bytes(self._status.read(), b"VmHWM:")
+        return field_bytes(self._status.read(2048), b"VmHWM:")
 
     def peak_so_far(self) -> int:
         """Return the highest since the last fold, and leave the mark alone: for whoever looks while scopes are open."""
@@ -109,23 +113,20 @@ class Resident(Meter):
         if self._refusal is not None:
             now = self.now()
             return now, max(now, self._watch.fold() if self._watch is not None else 0), True
-        clear = self._clear.descriptor()
+        clear = self._clear.descriptor()  # makes sure that the number is ours: this one is written to
         now = self.now()
-        peak = self._quick_mark(now)
+        # getrusage costs a tenth of /proc/self/status, but its maximum survives exec: a small program started by a large one
+        # reports the large one's. A figure above the lowest ever seen can only be the mark of now.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        if now < peak <= self._lowest_maximum:
+            self._lowest_maximum = peak
+            peak = self.mark()
         os.write(clear, b"5")  # right behind the reading: a spike of another thread in between is in neither interval
-        _tell_recorder(peak)
+        if "hiwater._core" in sys.modules:
+            _tell_recorder(peak)
         intact = peak + self._error_bytes >= self._seen
         self._seen = now
         return now, max(peak, now), intact
-
-    def _quick_mark(self, now: int) -> int:
-        # getrusage costs a tenth of /proc/self/status, but its maximum survives exec: a small program started by a large one
-        # reports the large one's. A figure above the lowest ever seen can only be the mark of now.
-        maximum = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        if maximum > self._lowest_maximum or maximum <= now:
-            return maximum
-        self._lowest_maximum = maximum
-        return self.mark()
 
     def _try_reset(self) -> str | None:
         """Start the mark anew once; return why that does not work here, or None."""
