@@ -12,6 +12,7 @@
 #include "interpose/python_hooks.h"
 #include "process.h"
 #include "recorder.h"
+#include "resident_watch.h"
 #include "sampler.h"
 
 namespace nb = nanobind;
@@ -163,4 +164,11 @@ NB_MODULE(_core, m) {
     m.def("heap_close", &heap_close);
     m.def("heap_now", &heap_now);
     m.def("heap_fold", &heap_fold);
+    m.def("note_resident_peak", [](std::int64_t bytes) { Recorder::instance().hear_of_resident_peak(bytes); }, "bytes"_a);
+    m.def("resident_watch_start", [](std::uint64_t interval_ns) {
+        if (!hiwater::resident_watch::start(interval_ns)) throw EngineFault("no thread could be made to sample resident memory");
+    }, "interval_ns"_a);
+    m.def("resident_watch_stop", &hiwater::resident_watch::stop);
+    m.def("resident_watch_peak", &hiwater::resident_watch::peak);
+    m.def("resident_watch_fold", &hiwater::resident_watch::fold);
 }

@@ -1,5 +1,6 @@
 """Meters that read the kernel: each against another way to know the same, and against what can go wrong with it."""
 
+import ctypes
 import json
 import mmap
 import os
@@ -19,6 +20,7 @@ from hiwater.meters import cgroup, counters, tree
 from hiwater.meters.kept import Kept
 from hiwater.meters.process import PAGE_BYTES, Pss, Resident, Uss, peak_error_bytes
 
+ctypes.CDLL(None).mallopt(-3, 128 * 1024)  # M_MMAP_THRESHOLD stays: what is freed goes back
 MIB = 2**20
 PEAK_LIST = 30_000_000  # 229 MiB: the temporary of the published measurements
 

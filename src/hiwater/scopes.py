@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from bisect import bisect_left
+from contextlib import contextmanager
 
 from hiwater import meters
 from hiwater.errors import MeterUnavailable
@@ -18,7 +19,7 @@ from hiwater.meters import counters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hiwater.meters.base import Meter
     from hiwater.meters.counters import Counters
@@ -201,6 +202,13 @@ class Folding:
             seen.spent_ns = scope.spent_ns + self._spent_ns
             return seen
 
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Hold all scopes while a recording begins or ends, which starts the same marks anew: what they say is noted before."""
+        with self._lock:
+            self._fold()
+            yield
+
     def spend(self, nanoseconds: int) -> None:
         """Add to what hiwater's own work has cost: scopes that are open show it as their overhead."""
         with self._lock:
@@ -283,6 +291,8 @@ class Folding:
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()  # another thread of the parent's may have held it
+        for slot in self._active:
+            slot.meter.forked()
         me = threading.get_ident()
         for scope in [scope for scope in self._open.values() if scope.thread != me]:
             scope.is_open = False  # its thread does not exist here, so nobody will end it

@@ -56,6 +56,9 @@ class Meter:
     def close(self) -> None:
         """Let go of what costs the program something while nobody measures."""
 
+    def forked(self) -> None:
+        """Recover in a forked child, where only the calling thread exists."""
+
     def now(self) -> int:
         """Read the quantity."""
         raise NotImplementedError

@@ -32,12 +32,13 @@ class Counting:
         self._lock = threading.RLock()
         self._core: ModuleType | None = None
         self._users = 0
+        self._process = os.getpid()
         self._carried = [0, 0]
         self._counting_in = 0  # the process that counts: a forked child inherits the figures, not the thread that ends it
         self._ends_at = 0.0
         self._cancel: threading.Event | None = None
         self._thread: threading.Thread | None = None
-        os.register_at_fork(before=self._settle, after_in_child=self._after_fork)
+        os.register_at_fork(before=self._settle, after_in_child=self.after_fork)
 
     def open(self) -> None:
         """Begin to count; raises MeterUnavailable."""
@@ -115,7 +116,11 @@ class Counting:
             time.sleep(0.0001)
         self.end()
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
+        """Make good what a fork took away; does nothing the second time."""
+        if self._process == os.getpid():
+            return
+        self._process = os.getpid()
         self._lock = threading.RLock()
         self._thread = self._cancel = None
         core = self._core
@@ -168,6 +173,10 @@ class _Counted(Meter):
     def close(self) -> None:
         """Counting goes on for a while: see Counting."""
         COUNTING.close()
+
+    def forked(self) -> None:
+        """The engine stops in a child: count anew there."""
+        COUNTING.after_fork()
 
     def now(self) -> int:
         """Return live bytes of blocks allocated since counting began."""
