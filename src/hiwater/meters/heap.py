@@ -71,6 +71,13 @@ class Counting:
         live = self._core.heap_now()  # type: ignore[union-attr]
         return live[0], live[2]
 
+    def by_kind(self) -> dict[str, int]:
+        """Return live bytes by kind, or nothing while nobody counts."""
+        if self._core is None or self._counting_in != os.getpid():
+            return {}
+        live = self._core.heap_now()
+        return {"python": live[2], "native": live[3], "mapping": live[4]}
+
     def fold(self, which: int) -> Reading:
         """Return one figure, its peak since it was last asked for, and start its mark anew."""
         core = self._core
