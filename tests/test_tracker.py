@@ -441,7 +441,10 @@ def test_6_tracing_is_not_started():
 
 def test_7_no_framework_is_imported_for_it():
     program = "import sys, hiwater\nwith hiwater.ResourceTracker(): pass\nprint(sorted({'torch','numpy','rich'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+        == "[]"
+    )
 
 
 @needs_engine

@@ -10,8 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.capture import open
     from hiwater.engine.recorder import Recorder, record
-    from hiwater.residency import breakdown
     from hiwater.errors import HiwaterError
+    from hiwater.residency import breakdown
     from hiwater.tracker import ResourceTracker, track
 
 __version__ = "0.1.0"

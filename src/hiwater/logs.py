@@ -42,7 +42,9 @@ class Sampling:
             try:
                 self._descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
             except OSError as error:
-                raise OutputFailed(f"the log {os.fspath(log)!r} cannot be written ({error.strerror})", "choose another file") from error
+                raise OutputFailed(
+                    f"the log {os.fspath(log)!r} cannot be written ({error.strerror})", "choose another file"
+                ) from error
         self._stop = threading.Event()
         self._writing = threading.Lock()
 

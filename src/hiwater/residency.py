@@ -22,6 +22,7 @@ from hiwater.sizes import format_size
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
 _MOST_LOOKS = 100_000
 """How many pages are looked at, at about 1 us each; what lies beyond counts as anonymous maps."""
@@ -82,9 +83,17 @@ class Breakdown:
         """Return all of it as plain values."""
         return {
             "resident_bytes": self.resident_bytes,
-            "rows": {row.name: {"resident_bytes": row.resident_bytes, "untouched_bytes": row.untouched_bytes} for row in self.rows},
+            "rows": {
+                row.name: {"resident_bytes": row.resident_bytes, "untouched_bytes": row.untouched_bytes}
+                for row in self.rows
+            },
             "large": [
-                {"kind": block.kind, "address": block.address, "bytes": block.bytes, "touched_bytes": block.touched_bytes}
+                {
+                    "kind": block.kind,
+                    "address": block.address,
+                    "bytes": block.bytes,
+                    "touched_bytes": block.touched_bytes,
+                }
                 for block in self.large
             ],
             "allocated": self.allocated,
@@ -100,8 +109,10 @@ class Breakdown:
             lines.append(f"  {row.name.ljust(width)}  {format_size(row.resident_bytes):>9}{beside}")
         if self.large:
             lines.append("largest blocks: size, of which touched")
-        for block in self.large[:8]:
-            lines.append(f"  {format_size(block.bytes):>9}  {format_size(block.touched_bytes):>9}  {block.kind}")
+        lines += [
+            f"  {format_size(block.bytes):>9}  {format_size(block.touched_bytes):>9}  {block.kind}"
+            for block in self.large[:8]
+        ]
         if self.allocated:
             counted = ", ".join(f"{name} {format_size(size)}" for name, size in self.allocated.items())
             lines.append(f"live by the engine's count: {counted}")
@@ -143,7 +154,9 @@ def breakdown() -> Breakdown:
     try:
         areas = list(_areas())
     except OSError as error:
-        raise MeterUnavailable(f"the process's mappings cannot be read ({error})", "this needs Linux with /proc") from error
+        raise MeterUnavailable(
+            f"the process's mappings cannot be read ({error})", "this needs Linux with /proc"
+        ) from error
     parts = _Parts(areas)
     parts.sort_out()
     rows = parts.rows()
@@ -189,7 +202,9 @@ class _Parts:
         try:
             self._memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            self.notes.append(f"memory cannot be looked into ({error.strerror}): allocators' large blocks are under anonymous maps")
+            self.notes.append(
+                f"memory cannot be looked into ({error.strerror}): allocators' large blocks are under anonymous maps"
+            )
         try:
             for area in _joined(self.areas, stack_pointers):
                 self._sort(area, stack_pointers)
@@ -210,7 +225,9 @@ class _Parts:
         objects = min(objects, self.pools)
         untouched = max(0, in_use - self.heap) + max(0, self.chunks - self.chunks_touched)
         if mapped - self.chunks > _LARGE:
-            self.notes.append(f"{format_size(mapped - self.chunks)} of malloc's large blocks were not found: see anonymous maps")
+            self.notes.append(
+                f"{format_size(mapped - self.chunks)} of malloc's large blocks were not found: see anonymous maps"
+            )
         return [
             Row("Python objects, live", objects),
             Row("Python's arenas, slack", self.pools - objects),
@@ -310,7 +327,12 @@ def _chunk_bytes(head: bytes, room: int) -> int:
     for i in range(0, len(words) - 1, 2):
         before, size = words[i], words[i + 1]
         whole = before + (size & ~_CHUNK_FLAGS)
-        if size & _CHUNK_FLAGS == _IS_MMAPPED and before == i * 8 and whole % PAGE_BYTES == 0 and PAGE_BYTES < whole <= room:
+        if (
+            size & _CHUNK_FLAGS == _IS_MMAPPED
+            and before == i * 8
+            and whole % PAGE_BYTES == 0
+            and PAGE_BYTES < whole <= room
+        ):
             return whole
     return 0
 
@@ -385,13 +407,11 @@ def _stack_pointers() -> Iterator[int]:
             yield int(words[-2], 16)
 
 
+_MALLINFO2 = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+
+
 class _Mallinfo2(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
-        )  # fmt: skip
-    ]
+    _fields_ = [(name, ctypes.c_size_t) for name in _MALLINFO2.split()]
 
 
 def _malloc_in_use() -> tuple[int, int]:
@@ -411,7 +431,7 @@ def _pymalloc_in_use() -> int | None:
     The interpreter's own report of its allocator, written into memory instead of to stderr.
     """
     try:
-        report = ctypes.pythonapi._PyObject_DebugMallocStats  # noqa: SLF001 - what sys._debugmallocstats calls
+        report = ctypes.pythonapi._PyObject_DebugMallocStats
         libc = ctypes.CDLL(None)
         libc.open_memstream.restype = ctypes.c_void_p
     except AttributeError:
@@ -430,13 +450,13 @@ def _pymalloc_in_use() -> int | None:
     return None
 
 
-def _where(buffer: object) -> tuple[int, int]:
+def _where(buffer: Any) -> tuple[int, int]:
     interface = getattr(buffer, "__array_interface__", None)
     if interface is not None:
-        return int(interface["data"][0]), int(buffer.nbytes)  # type: ignore[attr-defined]
+        return int(interface["data"][0]), int(buffer.nbytes)
     if hasattr(buffer, "data_ptr"):
         return int(buffer.data_ptr()), int(buffer.nbytes)
-    view = memoryview(buffer)  # type: ignore[arg-type]
+    view = memoryview(buffer)
     if view.readonly:
         raise TypeError("only arrays, tensors and writable buffers can be looked at")
     return ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes else 0, view.nbytes

@@ -1,9 +1,6 @@
 """`hiwater.track()`: what a block, a function or a coroutine used; and ResourceTracker, the published class made right.
 
-    with hiwater.track("load") as t:
-        table = load()
-    print(t)
-    t.usage.resident.peak_bytes
+The block's figures are in `t.usage`: `with hiwater.track("load") as t: ...`, then `print(t)`.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ class _Shown:
         return self.usage.to_json(indent)
 
     def _repr_html_(self) -> str:
-        return self.usage._repr_html_()  # noqa: SLF001 - notebooks ask for it by this name
+        return self.usage._repr_html_()
 
     def __str__(self) -> str:
         return str(self.usage)
@@ -134,29 +131,30 @@ class Tracker(_Shown):
         return self._end(0, None)
 
     def __enter__(self) -> Run:
-        return self._begin(id(sys._getframe(1)))  # noqa: SLF001
+        return self._begin(id(sys._getframe(1)))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._end(id(sys._getframe(1)), kind)  # noqa: SLF001
+        self._end(id(sys._getframe(1)), kind)
 
     async def __aenter__(self) -> Run:
-        return self._begin(id(sys._getframe(1)))  # noqa: SLF001
+        return self._begin(id(sys._getframe(1)))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._end(id(sys._getframe(1)), kind)  # noqa: SLF001
+        self._end(id(sys._getframe(1)), kind)
 
     def __call__(self, function: Function) -> Function:
         """Return `function` measured at every call. Coroutines and generators are measured from their first step to their end,
         the waits included."""
         if not self.name:
             self.name = getattr(function, "__qualname__", repr(function))
-        wrapped = functools.update_wrapper(_wrapper(self, function), function)
+        wrapped: Any = functools.update_wrapper(_wrapper(self, function), function)
         wrapped.tracker = self
-        return wrapped  # type: ignore[no-any-return]
+        measured: Function = wrapped
+        return measured
 
     def __str__(self) -> str:
         if self.calls <= 1:
@@ -247,7 +245,7 @@ class ResourceTracker(Tracker):
         self.monitoring_interval = monitoring_interval
 
     def __enter__(self) -> Self:  # type: ignore[override]
-        self._begin(id(sys._getframe(1)))  # noqa: SLF001
+        self._begin(id(sys._getframe(1)))
         return self
 
     def _tell(self, run: Run) -> None:
@@ -272,7 +270,11 @@ if TYPE_CHECKING:
     def track(name: Function, /) -> Function: ...
     @overload
     def track(
-        name: str | None = None, *, meters: Sequence[str] | None = None, log: Log | None = None, interval: float | None = None
+        name: str | None = None,
+        *,
+        meters: Sequence[str] | None = None,
+        log: Log | None = None,
+        interval: float | None = None,
     ) -> Tracker: ...
 
 
@@ -301,14 +303,18 @@ def _place() -> tuple[int, int]:
     """Return what tells the thread and, inside an event loop, the task."""
     asyncio = sys.modules.get("asyncio")
     task = None
-    if asyncio is not None and asyncio._get_running_loop() is not None:  # noqa: SLF001 - documented, and the only cheap question
+    if asyncio is not None and asyncio._get_running_loop() is not None:
         task = asyncio.current_task()
     return threading.get_ident(), id(task) if task is not None else 0
 
 
 def _published_lines(usage: Usage) -> list[str]:
     lines = [f"Execution time: {usage.wall_seconds:.2f} seconds"]
-    names = {"heap": "Peak Allocated Memory", "python": "Peak Python Object Memory", "resident": "Peak System RAM Usage"}
+    names = {
+        "heap": "Peak Allocated Memory",
+        "python": "Peak Python Object Memory",
+        "resident": "Peak System RAM Usage",
+    }
     for key, words in names.items():
         level = usage.levels.get(key)
         if level is not None:

@@ -177,7 +177,8 @@ class Usage:
 
         head = "".join(f"<th>{escape(word)}</th>" for word in _HEADS)
         body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _row(level)) + "</tr>" for level in self.levels.values()
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _row(level)) + "</tr>"
+            for level in self.levels.values()
         )
         notes = "".join(f"<br><small>{escape(note)}</small>" for note in self._notes())
         return f"<div><b>{escape(self._headline())}</b><table><tr>{head}</tr>{body}</table>{notes}</div>"
@@ -186,7 +187,9 @@ class Usage:
         level = self.levels.get(name)
         if level is None:
             reason = self.unmeasured.get(name, "it was not among the meters asked for")
-            raise MeterUnavailable(f"this scope has no {name!r} figure: {reason}", f"look at {', '.join(self.levels) or 'wall_seconds'}")
+            raise MeterUnavailable(
+                f"this scope has no {name!r} figure: {reason}", f"look at {', '.join(self.levels) or 'wall_seconds'}"
+            )
         return level
 
     def _headline(self) -> str:
@@ -217,7 +220,15 @@ def _level(figure: Figure) -> Level:
     if not exact and not traits.reason:
         reason = _DISTURBED
     return Level(
-        traits.name, figure.start, figure.end, figure.peak, exact, traits.error_bytes, traits.source, traits.whose, reason
+        traits.name,
+        figure.start,
+        figure.end,
+        figure.peak,
+        exact,
+        traits.error_bytes,
+        traits.source,
+        traits.whose,
+        reason,
     )
 
 
@@ -225,7 +236,9 @@ def _row(level: Level) -> tuple[str, ...]:
     figures = (
         level.start_bytes, level.end_bytes, level.peak_bytes, level.peak_above_start_bytes, level.kept_bytes, level.transient_bytes,
     )  # fmt: skip
-    exact = ("exact" if level.error_bytes == 0 else f"± {format_size(level.error_bytes)}") if level.exact else "at least"
+    exact = (
+        ("exact" if level.error_bytes == 0 else f"± {format_size(level.error_bytes)}") if level.exact else "at least"
+    )
     return (level.name, *map(format_size, figures), exact)
 
 

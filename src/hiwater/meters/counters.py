@@ -24,7 +24,7 @@ NAMES = (
 )
 _IO_KEYS = {b"read_bytes:": 0, b"write_bytes:": 1, b"rchar:": 2, b"wchar:": 3}
 _io = Kept("/proc/self/io")
-_io_refused = False
+_io_shown = [True]  # the kernel may not show it to us, and then never will
 
 Counters = tuple[int, "resource.struct_rusage", bytes]
 """(perf_counter in ns, getrusage, /proc/self/io as text): kept raw, since a scope pays for taking it and a reader for parsing it."""
@@ -32,15 +32,14 @@ Counters = tuple[int, "resource.struct_rusage", bytes]
 
 def read() -> Counters:
     """Read all counters of this process, in about 3 us. I/O is left empty where the kernel does not show it."""
-    global _io_refused
     io = b""
-    if not _io_refused:
+    if _io_shown[0]:
         try:
             io = _io.read_quickly(512)
             if not io.startswith(b"rchar:"):
                 io = _io.read(512)
         except OSError:
-            _io_refused = True
+            _io_shown[0] = False
     return time.perf_counter_ns(), resource.getrusage(resource.RUSAGE_SELF), io
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 
 from hiwater.errors import EngineUnavailable
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
@@ -34,7 +35,9 @@ class Counting:
         self._users = 0
         self._process = os.getpid()
         self._carried = [0, 0]
-        self._counting_in = 0  # the process that counts: a forked child inherits the figures, not the thread that ends it
+        self._counting_in = (
+            0  # the process that counts: a forked child inherits the figures, not the thread that ends it
+        )
         self._ends_at = 0.0
         self._cancel: threading.Event | None = None
         self._thread: threading.Thread | None = None
@@ -134,10 +137,8 @@ class Counting:
         if self._counting_in == 0 or core is None:
             return
         # The engine stops in a child. Close what the parent opened, and count anew if a scope of this thread is still open.
-        try:
+        with suppress(core.EngineFault):  # it may have forgotten by itself
             core.heap_close()
-        except core.EngineFault:
-            pass  # this engine forgot it by itself
         self._counting_in = 0
         if self._users > 0:
             users, self._users = self._users, 0

@@ -64,7 +64,9 @@ class Resident(Meter):
                 self.name, "VmHWM, started anew through clear_refs", "process", error_bytes=self._error_bytes, cost_us=5
             )
         source = self._watch.source if self._watch is not None else "VmRSS at the ends of scopes"
-        return Traits(self.name, source, "process", exact=False, reason=self._refusal, keeps_peak=False, resets_peak=False)
+        return Traits(
+            self.name, source, "process", exact=False, reason=self._refusal, keeps_peak=False, resets_peak=False
+        )
 
     def open(self) -> None:
         """Raises MeterUnavailable where there is no /proc."""
@@ -122,8 +124,7 @@ class Resident(Meter):
             self._lowest_maximum = peak
             peak = self.mark()
         os.write(clear, b"5")  # right behind the reading: a spike of another thread in between is in neither interval
-        if "hiwater._core" in sys.modules:
-            _tell_recorder(peak)
+        _tell_recorder(peak)
         intact = peak + self._error_bytes >= self._seen
         self._seen = now
         return now, max(peak, now), intact
@@ -148,9 +149,8 @@ class Resident(Meter):
 def _tell_recorder(peak: int) -> None:
     # A recording in progress reads the same mark; it must hear of a peak that we are about to wipe out.
     core = sys.modules.get("hiwater._core")
-    note = getattr(core, "note_resident_peak", None)
-    if note is not None:
-        note(peak)
+    if core is not None:
+        core.note_resident_peak(peak)
 
 
 class _Rollup(Meter):
