@@ -55,6 +55,16 @@ class Kept:
         self._open()
         return self._descriptor
 
+    @property
+    def number(self) -> int:
+        """The descriptor as last opened; whoever uses it as it is checks `identity`."""
+        return self._descriptor if self._owner == os.getpid() else -1
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """(inode, device) of the file behind `number`."""
+        return self._inode, self._device
+
     def close(self) -> None:
         """Close the descriptor if it is still ours; a number that was reused is the program's."""
         if self._descriptor >= 0 and self._is_ours():

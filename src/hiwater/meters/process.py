@@ -115,6 +115,25 @@ class Resident(Meter):
         if self._refusal is not None:
             now = self.now()
             return now, max(now, self._watch.fold() if self._watch is not None else 0), True
+        now, peak = self._fold_natively() or self._fold_in_python()
+        intact = peak + self._error_bytes >= self._seen
+        self._seen = now
+        return now, max(peak, now), intact
+
+    def _fold_natively(self) -> tuple[int, int] | None:
+        core = sys.modules.get("hiwater._core")
+        if core is None:
+            return None
+        clear = self._clear
+        found = core.resident_fold(
+            self._statm.number, self._status.number, clear.number, *clear.identity, self._lowest_maximum
+        )
+        if found is None:
+            return None
+        now, peak, self._lowest_maximum = found
+        return now, peak
+
+    def _fold_in_python(self) -> tuple[int, int]:
         clear = self._clear.descriptor()  # makes sure that the number is ours: this one is written to
         now = self.now()
         # getrusage costs a tenth of /proc/self/status, but its maximum survives exec: a small program started by a large one
@@ -125,9 +144,7 @@ class Resident(Meter):
             peak = self.mark()
         os.write(clear, b"5")  # right behind the reading: a spike of another thread in between is in neither interval
         _tell_recorder(peak)
-        intact = peak + self._error_bytes >= self._seen
-        self._seen = now
-        return now, max(peak, now), intact
+        return now, peak
 
     def _try_reset(self) -> str | None:
         """Start the mark anew once; return why that does not work here, or None."""
