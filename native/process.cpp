@@ -83,7 +83,7 @@ bool reset_peak() noexcept {
 std::int64_t peak_error_bytes() noexcept {
     const std::int64_t cpus = ::sysconf(_SC_NPROCESSORS_ONLN);
     const std::int64_t batch = 2 * cpus > 32 ? 2 * cpus : 32;
-    return cpus * batch * ::sysconf(_SC_PAGESIZE);
+    return 3 * cpus * batch * ::sysconf(_SC_PAGESIZE);  // file-backed, anonymous and shared pages have a counter each
 }
 
 std::uint64_t start_ticks() noexcept {

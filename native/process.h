@@ -23,7 +23,8 @@ struct ResidentFiles {
 bool fold_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept;
 // Sets the kernel's mark back to what is resident now; false where the kernel or the sandbox does not allow it.
 bool reset_peak() noexcept;
-// The most by which the mark may be off: since Linux 6.2 each CPU keeps back up to max(32, 2 * CPUs) pages of each counter.
+// The most by which the mark may be off: since Linux 6.2 each CPU keeps back up to max(32, 2 * CPUs) pages of each counter,
+// and resident memory is the sum of three.
 std::int64_t peak_error_bytes() noexcept;
 std::uint64_t start_ticks() noexcept;  // field 22 of /proc/self/stat
 void read_boot_id(char out[40]) noexcept;

@@ -2,7 +2,7 @@
 
 The peak is the kernel's own mark, VmHWM, which it keeps at every page: nothing between two looks can be missed, also inside one
 call that holds the GIL. Writing "5" to clear_refs starts the mark anew. What is inexact about it: each CPU keeps back up to
-max(32, 2 x CPUs) pages of each counter (since Linux 6.2), which is `error_bytes`.
+max(32, 2 x CPUs) pages of each counter (since Linux 6.2), and resident memory is the sum of three: that is `error_bytes`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _WORDS_OF_STATM = 7
+_COUNTERS = 3  # file-backed, anonymous and shared pages
 _REMEDY = "this meter needs Linux with /proc mounted"
 
 
 def peak_error_bytes() -> int:
     """Return the most by which the kernel's mark may be off here."""
     cpus = os.sysconf("SC_NPROCESSORS_ONLN")
-    return cpus * max(32, 2 * cpus) * PAGE_BYTES
+    return _COUNTERS * cpus * max(32, 2 * cpus) * PAGE_BYTES
 
 
 def field_bytes(text: bytes, key: bytes) -> int:
