@@ -37,7 +37,7 @@ int Recorder::start(const StartOptions& options) {
     if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str())) return error;
     only_counters_ = options.only_counters;
     if (!live_.init()) {
-        file_.abandon();
+        file_.discard();
         return ENOMEM;
     }
     capture::Header& h = file_.header();
@@ -50,15 +50,19 @@ int Recorder::start(const StartOptions& options) {
         accounts_.attach(file_);
         write_facts(options);
     } catch (const capture::NoRoom& room) {
-        file_.abandon();
+        file_.discard();
         return room.error;
+    } catch (...) {
+        file_.discard();
+        throw;
     }
     roots_ = 0;
     lost_ = 0;
     fail_reason_[0] = '\0';
     if (!only_counters_) last_ = {};
     last_point_ns_ = 0;
-    h.pid = static_cast<std::uint32_t>(::getpid());
+    pid_ = ::getpid();
+    h.pid = static_cast<std::uint32_t>(pid_);
     h.process_start_ticks = process::start_ticks();
     process::read_boot_id(h.boot_id);
     h.started_unix_ns = process::wall_ns();
@@ -116,17 +120,21 @@ void Recorder::stop(int exit_code, bool carry) {
     } catch (const capture::NoRoom&) {
         h.lost_events += 1;
     }
-    last_ = {};
-    last_.path = path_;
-    last_.stop_reason = fail_reason_;
-    last_.peak_bytes = accounts_.peak_bytes();
-    last_.peak_blocks = accounts_.peak_blocks();
-    last_.live_bytes = h.live_bytes;
-    last_.resident_peak_bytes = h.resident_peak_bytes;
-    last_.resident_error_bytes = h.resident_error_bytes;
-    last_.resident_exact = h.resident_exact != 0;
-    last_.lost_events = h.lost_events;
-    last_.top = top_line();
+    try {
+        last_ = {};
+        last_.path = path_;
+        last_.stop_reason = fail_reason_;
+        last_.peak_bytes = accounts_.peak_bytes();
+        last_.peak_blocks = accounts_.peak_blocks();
+        last_.live_bytes = h.live_bytes;
+        last_.resident_peak_bytes = h.resident_peak_bytes;
+        last_.resident_error_bytes = h.resident_error_bytes;
+        last_.resident_exact = h.resident_exact != 0;
+        last_.lost_events = h.lost_events;
+        last_.top = top_line();
+    } catch (const std::bad_alloc&) {
+        // The capture must be closed all the same; a report finds what this summary lacks.
+    }
     let_go(failed ? State::failed : State::ended);
 }
 
@@ -314,9 +322,11 @@ void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
 }
 
 bool Recorder::mark_exited(int exit_code) noexcept {
+    // Asked first: the child of a vfork runs in our memory, and must change nothing there.
+    if (pid_ != ::getpid()) return false;
     BusyGuard busy;
     Hold hold(lock_);
-    if (!file_.is_open() || file_.header().pid != static_cast<std::uint32_t>(::getpid())) return false;
+    if (!file_.is_open()) return false;
     process::Resident resident;
     capture::Header& h = file_.header();
     if (h.resident_exact != 0 && process::read_status(&resident)) note_resident_peak(std::max(resident.peak_bytes, resident.now_bytes));

@@ -4,6 +4,8 @@
 // A block is taken out of the books before it is really freed: once released, another thread may be handed the same address.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -96,6 +98,7 @@ public:
             Piece piece;
         } part[kMost];
         int count = 0;
+        std::uint32_t session = 0;  // recording that the ledgers belong to
     };
     void take_range(std::uintptr_t start, std::size_t bytes, TakenRange* undo) noexcept;
     void put_back_range(const TakenRange& undo) noexcept;
@@ -158,6 +161,7 @@ private:
     void put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
     void on_late_alloc(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
     void forget_stale(std::uintptr_t address) noexcept;
+    [[gnu::noinline]] void forget_block(const Block& stale) noexcept;
     static bool is_on() noexcept { return g_mode.load(std::memory_order_relaxed) == Mode::on; }
     void fail(const char* reason) noexcept;
     // Counts only what our own fault lost: an event that meets the end of a recording is not part of it.
@@ -192,6 +196,7 @@ private:
     std::atomic<std::uint64_t> lost_{0};
     std::uint64_t started_ns_ = 0;
     std::uint64_t last_point_ns_ = 0;
+    pid_t pid_ = 0;  // that records
     bool only_counters_ = false;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use
     char fail_reason_[128] = {};

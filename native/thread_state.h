@@ -73,6 +73,7 @@ struct ThreadLocal {
     std::uint32_t exit_node;  // base of a thread whose state has been given back; its last blocks hang here
     std::uint32_t exit_session;
     bool exiting;
+    bool holds_over_fork;
 };
 
 extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from recording import needs_engine
 
 pytestmark = needs_engine

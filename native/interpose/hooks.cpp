@@ -427,20 +427,25 @@ Hook g_hooks[] = {
 constexpr std::size_t kHooks = sizeof g_hooks / sizeof g_hooks[0];
 bool g_installed = false;
 
+// The recorder's tables must be whole in the child, so the forking thread holds the lock over the fork. It remembers that it does: a
+// recording may begin or end meanwhile.
 void before_fork() {
-    if (!recording()) return;
+    tls.holds_over_fork = recording();
+    if (!tls.holds_over_fork) return;
     sampler::pause_for_fork();
     recorder().lock().lock(nullptr);
 }
 
 void after_fork_in_parent() {
-    if (!recording()) return;
+    if (!tls.holds_over_fork) return;
+    tls.holds_over_fork = false;
     recorder().lock().unlock(nullptr, false);
     recorder().request_attention();
 }
 
 void after_fork_in_child() {
-    if (!recording()) return;
+    if (!tls.holds_over_fork) return;
+    tls.holds_over_fork = false;
     sampler::forget_in_child();
     recorder().become_unrecorded_child();
 }

@@ -182,7 +182,7 @@ private:
         order();
     }
 
-    void change_total(std::uint32_t kind, std::int64_t bytes, std::int64_t blocks) noexcept {
+    [[gnu::always_inline]] void change_total(std::uint32_t kind, std::int64_t bytes, std::int64_t blocks) noexcept {
         capture::Header& h = *header_;
         h.kind_live_bytes[kind] += bytes;
         if (!counted(kind)) [[unlikely]] return;
