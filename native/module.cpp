@@ -12,6 +12,7 @@
 #include "interpose/python_hooks.h"
 #include "process.h"
 #include "recorder.h"
+#include "resident_watch.h"
 #include "sampler.h"
 
 namespace nb = nanobind;
@@ -104,6 +105,14 @@ nb::tuple heap_fold() {
     return nb::make_tuple(fold.total_bytes, fold.python_bytes);
 }
 
+// Returns nothing where it has to be done with fresh descriptors.
+nb::object resident_fold(int statm, int status, int clear_refs, std::uint64_t inode, std::uint64_t device, std::int64_t lowest_maximum) {
+    hiwater::process::Resident resident;
+    if (!hiwater::process::fold_resident({statm, status, clear_refs, inode, device}, &lowest_maximum, &resident)) return nb::none();
+    Recorder::instance().hear_of_resident_peak(resident.peak_bytes);
+    return nb::make_tuple(resident.now_bytes, resident.peak_bytes, lowest_maximum);
+}
+
 void snapshot(const std::string& path) {
     if (!hiwater::recording() || Recorder::instance().counts_only()) throw EngineFault("nothing is being recorded: start a recording first");
     if (int error = Recorder::instance().snapshot(path.c_str())) raise_os_error(error, path);
@@ -163,4 +172,12 @@ NB_MODULE(_core, m) {
     m.def("heap_close", &heap_close);
     m.def("heap_now", &heap_now);
     m.def("heap_fold", &heap_fold);
+    m.def("note_resident_peak", [](std::int64_t bytes) { Recorder::instance().hear_of_resident_peak(bytes); }, "bytes"_a);
+    m.def("resident_fold", &resident_fold);
+    m.def("resident_watch_start", [](std::uint64_t interval_ns) {
+        if (!hiwater::resident_watch::start(interval_ns)) throw EngineFault("no thread could be made to sample resident memory");
+    }, "interval_ns"_a);
+    m.def("resident_watch_stop", &hiwater::resident_watch::stop);
+    m.def("resident_watch_peak", &hiwater::resident_watch::peak);
+    m.def("resident_watch_fold", &hiwater::resident_watch::fold);
 }

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -50,6 +52,26 @@ std::int64_t read_statm(int fd) noexcept {
     return space == nullptr ? -1 : ::strtoll(space + 1, nullptr, 10) * ::sysconf(_SC_PAGESIZE);
 }
 
+bool fold_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept {
+    struct stat file {};
+    if (::fstat(files.clear_refs, &file) != 0 || file.st_ino != files.clear_refs_inode || file.st_dev != files.clear_refs_device) return false;
+    out->now_bytes = read_statm(files.statm);
+    if (out->now_bytes < 0) return false;
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    out->peak_bytes = std::int64_t{usage.ru_maxrss} * 1024;
+    if (out->now_bytes < out->peak_bytes && out->peak_bytes <= *lowest_maximum) {
+        *lowest_maximum = out->peak_bytes;
+        char text[2048];
+        const ssize_t n = ::pread(files.status, text, sizeof text - 1, 0);
+        if (n <= 0) return false;
+        text[n] = '\0';
+        out->peak_bytes = kib_after(text, "VmHWM:");
+        if (out->peak_bytes < 0) return false;
+    }
+    return ::write(files.clear_refs, "5", 1) == 1;
+}
+
 bool reset_peak() noexcept {
     const int fd = ::open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
     if (fd < 0) return false;
@@ -61,7 +83,7 @@ bool reset_peak() noexcept {
 std::int64_t peak_error_bytes() noexcept {
     const std::int64_t cpus = ::sysconf(_SC_NPROCESSORS_ONLN);
     const std::int64_t batch = 2 * cpus > 32 ? 2 * cpus : 32;
-    return cpus * batch * ::sysconf(_SC_PAGESIZE);
+    return 3 * cpus * batch * ::sysconf(_SC_PAGESIZE);  // file-backed, anonymous and shared pages have a counter each
 }
 
 std::uint64_t start_ticks() noexcept {

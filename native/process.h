@@ -13,9 +13,18 @@ struct Resident {
 bool read_status(Resident* out) noexcept;
 // Resident bytes from an open /proc/self/statm, or -1.
 std::int64_t read_statm(int fd) noexcept;
+// One scope's end: what is resident now, the mark since it was last started anew, and the mark started anew. The descriptors are the
+// caller's, kept open; `clear_refs` is written to, so it must still be the file with that inode. `lowest_maximum` is the lowest
+// ru_maxrss ever seen: that figure survives exec, and is the mark of now only above what came before. False: read it otherwise.
+struct ResidentFiles {
+    int statm, status, clear_refs;
+    std::uint64_t clear_refs_inode, clear_refs_device;
+};
+bool fold_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept;
 // Sets the kernel's mark back to what is resident now; false where the kernel or the sandbox does not allow it.
 bool reset_peak() noexcept;
-// The most by which the mark may be off: since Linux 6.2 each CPU keeps back up to max(32, 2 * CPUs) pages of each counter.
+// The most by which the mark may be off: since Linux 6.2 each CPU keeps back up to max(32, 2 * CPUs) pages of each counter,
+// and resident memory is the sum of three.
 std::int64_t peak_error_bytes() noexcept;
 std::uint64_t start_ticks() noexcept;  // field 22 of /proc/self/stat
 void read_boot_id(char out[40]) noexcept;

@@ -59,7 +59,7 @@ int Recorder::start(const StartOptions& options) {
     roots_ = 0;
     lost_ = 0;
     fail_reason_[0] = '\0';
-    last_ = {};
+    if (!only_counters_) last_ = {};
     last_point_ns_ = 0;
     pid_ = ::getpid();
     h.pid = static_cast<std::uint32_t>(pid_);
@@ -83,6 +83,13 @@ int Recorder::start(const StartOptions& options) {
 void Recorder::note_resident_peak(std::int64_t peak_bytes) noexcept {
     capture::Header& h = file_.header();
     if (peak_bytes > h.resident_peak_bytes) h.resident_peak_bytes = peak_bytes;
+}
+
+void Recorder::hear_of_resident_peak(std::int64_t peak_bytes) noexcept {
+    if (!is_on() || only_counters_) return;
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (file_.is_open()) note_resident_peak(peak_bytes);
 }
 
 void Recorder::stop(int exit_code, bool carry) {
@@ -170,7 +177,7 @@ TopLine Recorder::top_line() {
 Summary Recorder::summary() {
     BusyGuard busy;
     Hold hold(lock_);
-    if (!file_.is_open()) return last_;
+    if (!file_.is_open() || only_counters_) return last_;  // counting has no summary of its own
     const capture::Header& h = file_.header();
     Summary s;
     s.path = path_;

@@ -76,6 +76,8 @@ public:
         std::int64_t live_bytes, live_blocks, python_bytes, native_bytes, mapping_bytes;
     };
     Heap heap_now() noexcept;
+    // For whoever is about to start the kernel's mark anew: the recording in progress, if any, reads the same mark.
+    void hear_of_resident_peak(std::int64_t peak_bytes) noexcept;
     // Highest totals since the last fold; the next one counts from now.
     Accounts::Fold heap_fold() noexcept;
     void stop_folding() noexcept;

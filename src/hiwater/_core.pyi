@@ -62,3 +62,23 @@ def heap_now() -> tuple[int, int, int, int, int]:
 def heap_fold() -> tuple[int, int]:
     """(highest live bytes, highest bytes of Python's allocators) since the last fold or heap_open(); then both start anew from
     now. The two need not have been reached at the same moment."""
+
+def note_resident_peak(bytes: int) -> None:  # noqa: A002
+    """Tell the recording in progress, if any, of a mark that is about to be started anew through clear_refs."""
+
+def resident_fold(
+    statm: int, status: int, clear_refs: int, clear_refs_inode: int, clear_refs_device: int, lowest_maximum: int
+) -> tuple[int, int, int] | None:
+    """(resident now, its mark, lowest ru_maxrss ever seen) from kept descriptors; starts the mark anew. None when one was lost."""
+
+def resident_watch_start(interval_ns: int) -> None:
+    """Begin to sample resident memory from a thread that needs no GIL; calls nest. Raises EngineFault when there can be none."""
+
+def resident_watch_stop() -> None:
+    """End what one resident_watch_start() began."""
+
+def resident_watch_peak() -> int:
+    """Highest sample in bytes since the last fold."""
+
+def resident_watch_fold() -> int:
+    """The same; then begins anew from what is resident now."""

@@ -54,6 +54,12 @@ class CaptureUnwritable(HiwaterError):
     slug = "capture-unwritable"
 
 
+class MeterUnavailable(HiwaterError):
+    """A quantity that cannot be measured here, or was not asked for."""
+
+    slug = "meter-unavailable"
+
+
 class NotFound(HiwaterError):
     """The program to run does not exist."""
 

@@ -12,6 +12,7 @@ from hiwater.sizes import parse_size
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Self, TypedDict
 
@@ -85,13 +86,14 @@ class Recorder:
         try:
             # Last, so that nothing of what it took to get here is in the recording.
             self._owner = os.getpid()
-            core.start(
-                self._path,
-                facts=known,
-                internal_prefix=prefix,
-                library_prefixes=libraries,
-                sample_bytes=self._sample_bytes,
-            )
+            with _scopes_noted():
+                core.start(
+                    self._path,
+                    facts=known,
+                    internal_prefix=prefix,
+                    library_prefixes=libraries,
+                    sample_bytes=self._sample_bytes,
+                )
         except OSError as error:
             self._owner = 0
             raise destination.explain(self._path, error) from error
@@ -105,7 +107,8 @@ class Recorder:
         A forked child inherits the recorder but not the recording, so stopping there leaves the parent's alone.
         """
         if self.recording:
-            native.load().stop(exit_code)
+            with _scopes_noted():
+                native.load().stop(exit_code)
         self._owner = 0
 
     def snapshot(self, path: str | os.PathLike[str] | None = None) -> str:
@@ -152,6 +155,17 @@ class Recorder:
         stem, suffix = os.path.splitext(self._path)
         self._snapshots += 1
         return f"{stem}.{self._snapshots}{suffix}"
+
+
+def _scopes_noted() -> AbstractContextManager[None]:
+    # Starting and stopping begins the kernel's mark and the engine's anew; scopes that are open read the same marks.
+    scopes = sys.modules.get("hiwater.scopes")
+    if scopes is None:
+        from contextlib import nullcontext
+
+        return nullcontext()
+    held: AbstractContextManager[None] = scopes.FOLDING.standing_still()
+    return held
 
 
 def record(path: str | os.PathLike[str], *, sample: int | str | None = None) -> Recorder:

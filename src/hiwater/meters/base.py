@@ -1,0 +1,72 @@
+"""What every meter has: traits that say what its figure is, and four doors: open, close, now, fold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hiwater.errors import MeterUnavailable
+
+__all__ = ["Meter", "MeterUnavailable", "Reading", "Traits"]
+
+Reading = tuple[int, int, bool]
+"""(now, the highest since the last fold, whether nobody disturbed the mark in between)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a meter's figure is worth. A view prints them; no caller asks which kernel or allocator is behind a meter."""
+
+    name: str
+    source: str
+    """Where the figure comes from, in words."""
+    whose: str
+    """Whose memory it is: "process", "interpreter", "process tree" or "cgroup"."""
+    unit: str = "bytes"
+    exact: bool = True
+    """Whether the peak misses nothing between two looks; False makes it a lower bound."""
+    reason: str = ""
+    """Why it is not exact, or what a reader must know."""
+    error_bytes: int = 0
+    """The most by which an exact figure may be off."""
+    keeps_peak: bool = True
+    """Whether the source keeps a mark of its own."""
+    resets_peak: bool = True
+    """Whether that mark can be started anew, so that each scope has its own."""
+    cost_us: float = 1.0
+    """About what one fold costs, in microseconds; measured figures stand in docs/scopes.md."""
+
+
+class Meter:
+    """Reads one quantity now.
+
+    A meter is opened before its first reading and closed after its last; both may be repeated. `fold` is called under one lock, by
+    whoever opens or closes a scope, so a meter needs no lock of its own.
+    """
+
+    name = "meter"
+
+    @property
+    def traits(self) -> Traits:
+        """What the figure is worth here; final once the meter has been opened."""
+        raise NotImplementedError
+
+    def open(self) -> None:
+        """Begin; raises MeterUnavailable with the reason when that is impossible here."""
+
+    def close(self) -> None:
+        """Let go of what costs the program something while nobody measures."""
+
+    def forked(self) -> None:
+        """Recover in a forked child, where only the calling thread exists."""
+
+    def now(self) -> int:
+        """Read the quantity."""
+        raise NotImplementedError
+
+    def fold(self) -> Reading:
+        """Read the quantity and the highest it was since the last fold, and start that mark anew.
+
+        A source without a mark of its own knows only what it sees: the base's answer is now, twice.
+        """
+        now = self.now()
+        return now, now, True

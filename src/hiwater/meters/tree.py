@@ -1,0 +1,121 @@
+"""This process and all its descendants. The sum is of PSS, which counts a page shared by five processes once; a sum of RSS counts it
+five times. A process whose PSS may not be read is taken with its RSS, and then the figure says so."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
+from hiwater.meters.process import PAGE_BYTES, field_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TreeReading:
+    """What the processes of a tree hold together."""
+
+    bytes: int
+    processes: int
+    by_resident: int
+    """How many were taken with their RSS, which counts shared pages again: the sum is then an upper bound."""
+
+    @property
+    def is_exact(self) -> bool:
+        return self.by_resident == 0
+
+
+def descendants(pid: int) -> list[int]:
+    """Return `pid` and all processes below it that exist now."""
+    found, position = [pid], 0
+    while position < len(found):
+        found += [child for child in _children(found[position]) if child not in found]
+        position += 1
+    return found
+
+
+def read(pid: int | None = None) -> TreeReading:
+    """Sum the tree below `pid` (this process by default). Processes that end meanwhile count nothing."""
+    total = processes = by_resident = 0
+    for each in descendants(os.getpid() if pid is None else pid):
+        held = _pss(each)
+        if held is None:
+            held = _rss(each)
+            by_resident += held is not None and held > 0
+        if held is not None:
+            total += held
+            processes += 1
+    return TreeReading(total, processes, by_resident)
+
+
+class Tree(Meter):
+    """PSS of this process and its descendants, summed."""
+
+    name = "tree"
+
+    def __init__(self) -> None:
+        self._by_resident = 0
+
+    @property
+    def traits(self) -> Traits:
+        """Read at the ends of scopes: the peak of a sum over processes has no mark, except a cgroup's."""
+        reason = "read when a scope begins or ends, not between; meters=('cgroup',) has a mark"
+        if self._by_resident:
+            reason = f"{self._by_resident} processes may not be asked for PSS and count with their RSS; {reason}"
+        return Traits(
+            self.name,
+            "sum of PSS" if not self._by_resident else "sum of PSS, and of RSS where PSS may not be read",
+            "process tree",
+            exact=False,
+            reason=reason,
+            keeps_peak=False,
+            resets_peak=False,
+            cost_us=600,
+        )
+
+    def open(self) -> None:
+        """Raises MeterUnavailable where there is no /proc."""
+        if read().processes == 0:
+            raise MeterUnavailable("the process tree cannot be read", "this meter needs Linux with /proc mounted")
+
+    def now(self) -> int:
+        """Return the bytes of the tree."""
+        reading = read()
+        self._by_resident = reading.by_resident
+        return reading.bytes
+
+    def fold(self) -> Reading:
+        """Return (bytes now, the same, whether every process gave its PSS)."""
+        now = self.now()
+        return now, now, self._by_resident == 0
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    found: list[int] = []
+    for task in tasks:
+        text = _bytes(f"/proc/{pid}/task/{task}/children")
+        found += map(int, text.split() if text else ())
+    return found
+
+
+def _pss(pid: int) -> int | None:
+    text = _bytes(f"/proc/{pid}/smaps_rollup")
+    if text is None:
+        return None
+    return max(0, field_bytes(text, b"\nPss:"))
+
+
+def _rss(pid: int) -> int | None:
+    text = _bytes(f"/proc/{pid}/statm")
+    return int(text.split()[1]) * PAGE_BYTES if text else None
+
+
+def _bytes(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None

@@ -1,0 +1,69 @@
+"""The highest of many readings, for places where the kernel's mark cannot be started anew."""
+
+from __future__ import annotations
+
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+INTERVAL_SECONDS = 0.001
+
+
+class Watch:
+    """Samples resident memory every millisecond: from a native thread that needs no GIL, or, without the engine, from a Python
+    thread, which sees nothing while a call holds the GIL. `source` says which it is."""
+
+    def __init__(self, read: Callable[[], int]) -> None:
+        self._read = read
+        self._native = _native()
+        self._peak = 0
+        self._stop: threading.Event | None = None
+
+    @property
+    def source(self) -> str:
+        """Where the samples come from, in words."""
+        if self._native is not None:
+            return "VmRSS, sampled every 1 ms by a native thread"
+        return "VmRSS, sampled every 1 ms by a Python thread (blind while one call holds the GIL)"
+
+    def start(self) -> None:
+        """Begin to sample; does nothing when sampling already."""
+        if self._native is not None:
+            self._native.resident_watch_start(int(INTERVAL_SECONDS * 1e9))
+        elif self._stop is None:
+            self._stop = threading.Event()
+            threading.Thread(target=self._sample, args=(self._stop,), name="hiwater", daemon=True).start()
+
+    def stop(self) -> None:
+        """Sample no more; returns at once."""
+        if self._native is not None:
+            self._native.resident_watch_stop()
+        elif self._stop is not None:
+            self._stop.set()
+            self._stop = None
+
+    def peak(self) -> int:
+        """Return the highest sample since the last fold."""
+        return int(self._native.resident_watch_peak()) if self._native is not None else self._peak
+
+    def fold(self) -> int:
+        """Return the highest sample since the last fold and begin anew."""
+        if self._native is not None:
+            return int(self._native.resident_watch_fold())
+        peak, self._peak = self._peak, 0
+        return peak
+
+    def _sample(self, stop: threading.Event) -> None:
+        while not stop.wait(INTERVAL_SECONDS):
+            self._peak = max(self._peak, self._read())
+
+
+def _native() -> Any:
+    try:
+        from hiwater import _core
+    except ImportError:
+        return None
+    return _core if hasattr(_core, "resident_watch_start") else None

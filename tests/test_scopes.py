@@ -1,0 +1,244 @@
+"""Folding: each scope's figures against a model that sees every value, for traces of nested, overlapping and repeated scopes."""
+
+import asyncio
+import random
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiwater.errors import MeterUnavailable
+from hiwater.meters.base import Meter, Traits
+from hiwater.scopes import Folding, Peaks, Scope
+
+
+class Tape(Meter):
+    """A quantity with one mark, moved by hand."""
+
+    def __init__(self, name="tape"):
+        self.name = name
+        self.value = self.mark = 0
+        self.opened = 0
+        self.intact = True
+
+    @property
+    def traits(self):
+        return Traits(self.name, "a tape", "test")
+
+    def open(self):
+        self.opened += 1
+        self.mark = self.value  # as beginning to count does
+
+    def close(self):
+        self.opened -= 1
+
+    def move(self, value):
+        self.value = value
+        self.mark = max(self.mark, value)
+
+    def now(self):
+        return self.value
+
+    def fold(self):
+        peak, self.mark = self.mark, self.value
+        intact, self.intact = self.intact, True
+        return self.value, peak, intact
+
+
+def folding_over(*tapes):
+    by_name = {tape.name: tape for tape in tapes}
+    return Folding(create=by_name.__getitem__)
+
+
+def figures(scope):
+    return {figure.slot.name: (figure.start, figure.peak, figure.end) for figure in scope.figures}
+
+
+def play(seed, steps=60):
+    """One random trace; returns (what folding says, what a model that saw everything says) for each scope."""
+    chance = random.Random(seed)
+    tapes = [Tape("a"), Tape("b")]
+    folding = folding_over(*tapes)
+    values = {"a": 0, "b": 0}
+    running, finished = [], []
+    for _ in range(steps):
+        step = chance.random()
+        if step < 0.25:
+            scope = Scope("", tuple(chance.sample(["a", "b"], chance.randint(1, 2))))
+            folding.enter(scope)
+            running.append((scope, {name: [values[name]] for name in scope.wanted}))
+        elif step < 0.45 and running:
+            scope, seen = running.pop(chance.randrange(len(running)))  # in any order: scopes overlap
+            folding.exit(scope)
+            finished.append((scope, seen))
+        elif step < 0.5 and running:
+            scope, seen = chance.choice(running)
+            look = figures(folding.look(scope))
+            assert look == {name: (v[0], max(v), v[-1]) for name, v in seen.items()}
+        else:
+            name = chance.choice("ab")
+            values[name] = chance.randint(0, 1000)
+            next(tape for tape in tapes if tape.name == name).move(values[name])
+            for _, seen in running:
+                if name in seen:
+                    seen[name].append(values[name])
+    for scope, seen in running:
+        folding.exit(scope)
+        finished.append((scope, seen))
+    assert [tape.opened for tape in tapes] == [0, 0]
+    assert folding.open_scopes == 0
+    return [(figures(scope), {name: (v[0], max(v), v[-1]) for name, v in seen.items()}) for scope, seen in finished]
+
+
+def test_two_thousand_random_traces_agree_with_a_model():
+    for seed in range(2000):
+        for folded, model in play(seed):
+            assert folded == model, seed
+
+
+@given(st.lists(st.integers(0, 50), min_size=1), st.data())
+def test_notes_answer_as_a_walk_over_all_would(values, data):
+    peaks = Peaks()
+    for moment, value in enumerate(values):
+        peaks.add(moment, value)
+        if data.draw(st.booleans()):
+            continue
+    askers = sorted(data.draw(st.sets(st.integers(0, len(values) - 1), min_size=1)))
+    peaks.keep(askers)
+    assert len(peaks.moments) <= len(askers)
+    assert [peaks.highest_since(moment) for moment in askers] == [max(values[moment:]) for moment in askers]
+
+
+def test_notes_stay_few_under_one_long_scope():
+    tape = Tape()
+    folding = folding_over(tape)
+    outer = Scope("", ("tape",))
+    folding.enter(outer)
+    for value in range(5000, 0, -1):  # ever lower peaks: none of them makes another forgettable
+        tape.move(value)
+        inner = Scope("", ("tape",))
+        folding.enter(inner)
+        folding.exit(inner)
+        assert len(folding._slots["tape"].peaks.moments) < 80
+    folding.exit(outer)
+    assert figures(outer)["tape"] == (0, 5000, 1)
+
+
+def test_overlapping_scopes_of_threads_each_have_the_process_peak_of_their_time():
+    tape = Tape()
+    folding = folding_over(tape)
+    scopes = [Scope("", ("tape",)) for _ in range(4)]
+    turn = [threading.Event() for _ in range(4)]
+    done = [threading.Event() for _ in range(4)]
+
+    def work(index):
+        folding.enter(scopes[index])
+        done[index].set()
+        turn[index].wait(5)
+        folding.exit(scopes[index])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for index, thread in enumerate(threads):
+        thread.start()
+        done[index].wait(5)
+        tape.move(10 * (index + 1))
+    for index in (1, 3, 0, 2):
+        tape.move(100 - index)
+        turn[index].set()
+        threads[index].join(5)
+    assert [figures(scope)["tape"] for scope in scopes] == [(0, 100, 100), (10, 99, 99), (20, 100, 98), (30, 99, 97)]
+
+
+def test_tasks_that_interleave():
+    tape = Tape()
+    folding = folding_over(tape)
+
+    async def task(scope, low, high):
+        folding.enter(scope)
+        tape.move(high)
+        await asyncio.sleep(0)
+        tape.move(low)
+        await asyncio.sleep(0)
+        folding.exit(scope)
+
+    async def main():
+        await asyncio.gather(task(a, 1, 50), task(b, 2, 40))
+
+    a, b = Scope("", ("tape",)), Scope("", ("tape",))
+    asyncio.run(main())
+    assert figures(a)["tape"] == (0, 50, 2)
+    assert figures(b)["tape"][1] == 50  # a's memory was there when b began
+
+
+def test_a_disturbed_mark_makes_the_scopes_of_its_time_lower_bounds_and_no_others():
+    tape = Tape()
+    folding = folding_over(tape)
+    before, during, after = (Scope("", ("tape",)) for _ in range(3))
+    folding.enter(before)
+    folding.exit(before)
+    folding.enter(during)
+    tape.intact = False
+    folding.exit(during)
+    folding.enter(after)
+    folding.exit(after)
+    assert [scope.figures[0].intact for scope in (before, during, after)] == [True, False, True]
+
+
+def test_a_meter_that_fails_costs_only_its_figure():
+    class Broken(Tape):
+        def fold(self):
+            raise OSError("gone")
+
+    folding = folding_over(Broken("broken"), Tape())
+    scope = Scope("", ("broken", "tape"))
+    folding.enter(scope)
+    folding.exit(scope)
+    assert list(figures(scope)) == ["tape"]
+    assert "gone" in scope.unmeasured["broken"]
+    assert folding.open_scopes == 0
+
+
+def test_a_meter_asked_for_by_name_that_cannot_work_raises_and_leaves_nothing_open():
+    class Absent(Tape):
+        def open(self):
+            raise MeterUnavailable("not here", "go there")
+
+    tape = Tape()
+    folding = folding_over(tape, Absent("absent"))
+    with pytest.raises(MeterUnavailable, match="not here"):
+        folding.enter(Scope("", ("tape", "absent")))
+    assert tape.opened == 0
+    assert folding.open_scopes == 0
+
+
+def test_ending_twice_is_ending_once():
+    tape = Tape()
+    folding = folding_over(tape)
+    scope = Scope("", ("tape",))
+    folding.enter(scope)
+    folding.exit(scope)
+    tape.move(7)
+    folding.exit(scope)
+    assert figures(scope)["tape"] == (0, 0, 0)
+    assert tape.opened == 0
+
+
+def test_a_scope_begun_inside_a_reading_does_not_hang():
+    class Reentrant(Tape):
+        interrupted = False
+
+        def fold(self):
+            if not self.interrupted:
+                self.interrupted = True
+                folding.enter(inner)
+                folding.exit(inner)
+            return super().fold()
+
+    tape = Reentrant()
+    folding = folding_over(tape)
+    inner, outer = Scope("", ("tape",)), Scope("", ("tape",))
+    folding.enter(outer)
+    tape.move(3)
+    folding.exit(outer)
+    assert figures(outer)["tape"][1] == 3

@@ -1,0 +1,535 @@
+"""track() and ResourceTracker: what a user types, and the faults of the published class, each shown right here."""
+
+import asyncio
+import ctypes
+import io
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import tracemalloc
+from contextlib import AsyncExitStack, ExitStack
+
+import pytest
+
+import hiwater
+from hiwater.errors import HiwaterError, MeterUnavailable
+from hiwater.tracker import Tracker
+from recording import needs_engine
+
+# glibc raises this by itself when a large block is freed, and then keeps memory that it gave back before: peaks would depend on
+# what ran earlier.
+ctypes.CDLL(None).mallopt(-3, 128 * 1024)  # M_MMAP_THRESHOLD
+MIB = 2**20
+TEMPORARY = 30_000_000  # of a list: 229 MiB
+OWN = 64 * 1024
+
+
+def exact():
+    with hiwater.track(meters=("resident",)) as t:
+        pass
+    return t.usage.resident.exact
+
+
+needs_mark = pytest.mark.skipif(not exact(), reason="the kernel's mark cannot be started anew here")
+
+
+def hold(mib):
+    """Hold `mib` MiB for a moment, inside one call."""
+    len([0] * (mib * MIB // 8))
+
+
+@needs_mark
+@needs_engine
+def test_the_peak_of_a_temporary_inside_one_call():
+    with hiwater.track("load") as t:
+        len([0] * TEMPORARY)
+    usage = t.usage
+    assert abs(usage.resident.peak_above_start_bytes - TEMPORARY * 8) < MIB
+    assert abs(usage.heap.peak_above_start_bytes - TEMPORARY * 8) < OWN
+    assert abs(usage.python.peak_above_start_bytes - TEMPORARY * 8) < OWN
+    assert usage.heap.kept_bytes < OWN
+    assert abs(usage.heap.transient_bytes - TEMPORARY * 8) < OWN
+    assert threading.active_count() <= 2  # ours only lingers; nothing samples
+
+
+@needs_mark
+@needs_engine
+def test_nested_scopes_each_have_their_own_peak():
+    with hiwater.track("outer") as outer:
+        hold(200)
+        with hiwater.track("middle") as middle:
+            hold(50)
+            with hiwater.track("inner") as inner:
+                hold(10)
+    for run, mib in ((outer, 200), (middle, 50), (inner, 10)):
+        assert abs(run.usage.resident.peak_above_start_bytes - mib * MIB) < MIB, run
+        assert abs(run.usage.heap.peak_above_start_bytes - mib * MIB) < OWN, run
+
+
+@needs_mark
+@needs_engine
+def test_overlapping_scopes():
+    first, second = hiwater.track("first"), hiwater.track("second")
+    first.start()
+    hold(100)
+    second.start()
+    hold(150)
+    first.stop()
+    hold(50)
+    second.stop()
+    for tracker, mib in ((first, 150), (second, 150)):
+        assert abs(tracker.usage.resident.peak_above_start_bytes - mib * MIB) < MIB
+    third, fourth = hiwater.track("third"), hiwater.track("fourth")
+    third.start()
+    hold(100)
+    fourth.start()
+    third.stop()
+    hold(150)
+    fourth.stop()
+    for tracker, mib in ((third, 100), (fourth, 150)):
+        assert abs(tracker.usage.resident.peak_above_start_bytes - mib * MIB) < MIB
+        assert abs(tracker.usage.heap.peak_above_start_bytes - mib * MIB) < OWN
+
+
+@needs_mark
+@needs_engine
+def test_four_threads_each_close_their_own_run():
+    tracker = hiwater.track("work")
+    turns = [threading.Event() for _ in range(5)]
+    peaks = {}
+
+    def work(index, mib):
+        turns[index].wait(20)
+        with tracker as run:
+            hold(mib)
+        peaks[mib] = run.usage
+        turns[index + 1].set()
+
+    threads = [threading.Thread(target=work, args=(i, mib)) for i, mib in enumerate((40, 10, 80, 20))]
+    for thread in threads:
+        thread.start()
+    with hiwater.track("all") as everything:
+        turns[0].set()
+        turns[4].wait(20)
+    for thread in threads:
+        thread.join()
+    for mib, usage in peaks.items():
+        assert abs(usage.resident.peak_above_start_bytes - mib * MIB) < MIB
+        assert abs(usage.heap.peak_above_start_bytes - mib * MIB) < OWN
+    assert abs(everything.usage.heap.peak_above_start_bytes - 80 * MIB) < OWN
+    assert tracker.calls == 4
+
+
+def test_four_threads_at_once_lose_nothing():
+    tracker = hiwater.track("work", meters=("resident",))
+
+    def work():
+        for _ in range(200):
+            with tracker, tracker:
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert tracker.calls == 1600
+    assert not tracker._open
+
+
+@needs_mark
+@needs_engine
+def test_tasks_share_a_tracker_and_each_keeps_its_run():
+    tracker = hiwater.track("task")
+
+    async def task(name, mib, steps):
+        async with tracker as run:
+            hold(mib)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+        return name, run.usage
+
+    async def main():
+        return dict(await asyncio.gather(task("a", 60, 3), task("b", 20, 1), task("c", 10, 5)))
+
+    usages = asyncio.run(main())
+    # All three began before any ended: a's 60 MiB came before b began, so b did not see them.
+    for name, mib in (("a", 60), ("b", 20), ("c", 10)):
+        assert abs(usages[name].heap.peak_above_start_bytes - mib * MIB) < OWN, name
+
+
+def test_exit_stacks_in_tasks_end_their_own_run():
+    tracker = hiwater.track("task", meters=("resident",))
+
+    async def task(steps):
+        async with AsyncExitStack() as stack:
+            run = await stack.enter_async_context(tracker)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+        assert not run.scope.is_open
+        return run
+
+    async def main():
+        return await asyncio.gather(*(task(steps) for steps in (4, 1, 3, 2)))
+
+    assert len({id(run) for run in asyncio.run(main())}) == 4
+
+
+def test_generators_that_take_turns_end_their_own_run():
+    tracker = hiwater.track("turns", meters=("resident",))
+
+    def numbers():
+        with tracker as run:
+            yield run
+            yield run
+
+    one, two = numbers(), numbers()
+    first, second = next(one), next(two)
+    one.close()
+    assert not first.scope.is_open and second.scope.is_open
+    two.close()
+    assert not second.scope.is_open
+
+
+def test_recursion_and_reuse():
+    @hiwater.track("down", meters=("resident",))
+    def down(depth):
+        return 0 if depth == 0 else 1 + down(depth - 1)
+
+    assert down(20) == 20
+    assert down.tracker.calls == 21
+    down(0)
+    assert down.tracker.calls == 22
+    assert "22 runs" in str(down.tracker)
+
+
+def test_a_decorated_function_stays_what_it_was():
+    @hiwater.track
+    def plain(a, *, b=2):
+        """Say something."""
+        return a, b
+
+    assert plain(1, b=3) == (1, 3)
+    assert (plain.__name__, plain.__doc__) == ("plain", "Say something.")
+    assert "plain" in plain.tracker.usage.name
+
+
+@needs_mark
+def test_a_decorated_coroutine_is_measured_to_its_end():
+    @hiwater.track(meters=("resident",))
+    async def work():
+        hold(30)
+        await asyncio.sleep(0.05)
+        return 7
+
+    assert asyncio.iscoroutinefunction(work)
+    assert asyncio.run(work()) == 7
+    assert work.tracker.usage.wall_seconds > 0.04
+    assert abs(work.tracker.usage.resident.peak_above_start_bytes - 30 * MIB) < MIB
+
+
+@needs_mark
+def test_a_decorated_generator_passes_everything_through():
+    @hiwater.track(meters=("resident",))
+    def talk():
+        heard = []
+        try:
+            heard.append((yield 1))
+            hold(30)
+            yield 2
+        except KeyError:
+            heard.append("thrown")
+            yield 3
+        return heard
+
+    def outer():
+        heard.extend((yield from talk()))
+
+    heard = []
+    generator = outer()
+    assert next(generator) == 1
+    assert generator.send("sent") == 2
+    assert generator.throw(KeyError()) == 3
+    assert list(generator) == []
+    assert heard == ["sent", "thrown"]
+    assert abs(talk.tracker.usage.resident.peak_above_start_bytes - 30 * MIB) < MIB
+
+
+def test_a_decorated_async_generator_passes_everything_through():
+    events = []
+
+    @hiwater.track(meters=("resident",))
+    async def talk():
+        try:
+            events.append((yield 1))
+            yield 2
+        except KeyError:
+            yield 3
+        finally:
+            events.append("closed")
+
+    async def main():
+        stream = talk()
+        assert await anext(stream) == 1
+        assert await stream.asend("sent") == 2
+        assert await stream.athrow(KeyError()) == 3
+        await stream.aclose()
+        assert [item async for item in talk()] == [1, 2]
+        early = talk()
+        await anext(early)
+        await early.aclose()
+
+    asyncio.run(main())
+    assert events == ["sent", "closed", None, "closed", "closed"]
+    assert talk.tracker.calls == 3
+
+
+def test_an_exception_leaves_the_result_and_keeps_no_frame():
+    tracker = hiwater.track("fails", meters=("resident",))
+    with pytest.raises(ZeroDivisionError), tracker:
+        1 / 0  # noqa: B018
+    assert tracker.usage.error == "ZeroDivisionError"
+    assert "ended by ZeroDivisionError" in str(tracker)
+    assert tracker.usage.complete
+    with ExitStack() as stack, pytest.raises(MeterUnavailable):
+        stack.enter_context(hiwater.track(meters=("resident", "no such meter")))
+
+
+def test_usage_may_be_asked_while_the_block_runs():
+    with hiwater.track(meters=("resident",)) as t:
+        early = t.usage
+        time.sleep(0.01)
+    assert not early.complete
+    assert t.usage.complete
+    assert early.wall_seconds < t.usage.wall_seconds
+
+
+def test_what_was_not_measured_says_why():
+    with hiwater.track(meters=("resident",)) as t:
+        pass
+    with pytest.raises(HiwaterError, match="not among the meters"):
+        _ = t.usage.heap
+    with pytest.raises(AttributeError, match="resident"):
+        _ = t.usage.nonsense
+    with pytest.raises(MeterUnavailable, match="nothing has been measured"):
+        _ = hiwater.track().usage
+
+
+def test_more_meters_by_name():
+    with hiwater.track(meters=("resident", "pss", "uss", "swap", "tree")) as t:
+        pass
+    assert 0 < t.usage.uss.end_bytes <= t.usage.pss.end_bytes
+    assert not t.usage.pss.exact and "between" in t.usage.pss.reason
+    assert t.usage.tree.whose == "process tree"
+
+
+def test_every_form_of_the_result_says_the_same():
+    with hiwater.track("forms <b>", meters=("resident",)) as t:
+        pass
+    told = json.loads(t.to_json())
+    assert told == t.to_dict() == json.loads(json.dumps(t.usage.to_dict()))
+    assert told["levels"]["resident"]["peak_bytes"] == t.usage.resident.peak_bytes
+    assert "forms <b>" in str(t)
+    assert "<b>forms &lt;b&gt;" in t._repr_html_()
+    assert {"cpu_user_seconds", "io_read_bytes", "page_faults", "voluntary_switches"} <= set(told)
+    assert t.usage.io_read_bytes is None or t.usage.io_read_bytes >= 0
+
+
+def test_time_is_monotonic_and_cpu_is_told_apart():
+    with hiwater.track(meters=("resident",)) as t:
+        time.sleep(0.05)
+    assert 0.045 < t.usage.wall_seconds < 5
+    assert t.usage.cpu_seconds < t.usage.wall_seconds
+
+
+def test_own_cost_is_in_the_result():
+    with hiwater.track(meters=("resident",)) as outer:
+        for _ in range(50):
+            with hiwater.track(meters=("resident",)):
+                pass
+    assert 0.0001 < outer.usage.overhead_seconds < outer.usage.wall_seconds + 0.1
+
+
+def test_a_log_of_a_killed_program_has_its_figures(tmp_path):
+    log = tmp_path / "run.jsonl"
+    program = f"""
+        import hiwater, time
+        with hiwater.track("doomed", meters=("resident",), log={str(log)!r}):
+            kept = bytearray(b"x") * (64 << 20)
+            kept = None
+            while True: time.sleep(0.01)
+    """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)])
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and (not log.exists() or '"sample"' not in log.read_text()):
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["event"] for line in lines[:2]] == ["begin", "sample"]
+    resident = lines[-1]["levels"]["resident"]
+    assert resident["peak_above_start_bytes"] > 60 * MIB
+    assert lines[-1]["pid"] == process.pid
+
+
+def test_logs_to_a_stream_a_logger_and_nowhere(tmp_path, caplog):
+    stream = io.StringIO()
+    with hiwater.track("x", meters=("resident",), log=stream):
+        pass
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["begin", "end"]
+    with caplog.at_level(logging.INFO), hiwater.track("y", meters=("resident",), log=logging.getLogger("t")):
+        pass
+    assert "peak above start" in caplog.text
+    with pytest.raises(HiwaterError, match="cannot be written"), hiwater.track(log=tmp_path / "no" / "folder"):
+        pass
+    closed = io.StringIO()
+    with hiwater.track("z", meters=("resident",), log=closed):
+        closed.close()  # the program is not made to suffer
+
+
+# --- ResourceTracker: the faults of the published class, by their number in its review ---------------------------------------
+
+
+@needs_mark
+def test_1_and_2_it_can_be_used_again_nested_and_several_at_once():
+    tracker = hiwater.ResourceTracker(None, monitoring_interval=0.01)
+    for _ in range(2):
+        with tracker:
+            hold(20)
+    with tracker, hiwater.ResourceTracker(print if False else None, 0.01) as inner:
+        hold(40)
+    assert tracker.calls == 3
+    for each in (tracker, inner):
+        assert abs(each.usage.resident.peak_above_start_bytes - 40 * MIB) < MIB
+
+
+@needs_mark
+def test_3_and_4_short_peaks_and_the_baseline_need_no_sleep():
+    with hiwater.ResourceTracker(monitoring_interval=10) as tracker:
+        kept = [0] * TEMPORARY
+    assert abs(tracker.get_peak_memory_usage() - 228.9) < 1
+    assert abs(tracker.usage.resident.kept_bytes - len(kept) * 8) < MIB
+
+
+def test_5_leaving_does_not_wait_for_an_interval():
+    start = time.monotonic()
+    with hiwater.ResourceTracker(monitoring_interval=5):
+        pass
+    assert time.monotonic() - start < 2
+
+
+def test_6_tracing_of_the_users_own_goes_on():
+    tracemalloc.start()
+    try:
+        with hiwater.ResourceTracker():
+            pass
+        assert tracemalloc.is_tracing()
+    finally:
+        tracemalloc.stop()
+
+
+def test_6_tracing_is_not_started():
+    with hiwater.ResourceTracker():
+        assert not tracemalloc.is_tracing()
+
+
+def test_7_no_framework_is_imported_for_it():
+    program = "import sys, hiwater\nwith hiwater.ResourceTracker(): pass\nprint(sorted({'torch','numpy','rich'} & set(sys.modules)))"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+        == "[]"
+    )
+
+
+@needs_engine
+def test_8_reuse_of_memory_inside_the_heap_is_seen():
+    blocks = [bytes(600) for _ in range(50_000)]
+    blocks.clear()  # the allocator keeps some of it; resident memory may not move below
+    with hiwater.ResourceTracker() as tracker:
+        again = [bytes(600) for _ in range(50_000)]
+    assert tracker.usage.heap.kept_bytes > 30_000_000
+    assert len(again) == 50_000
+
+
+def test_9_and_11_a_logger_is_optional_and_units_are_right():
+    lines = []
+    with hiwater.ResourceTracker(lines.append) as tracker:
+        hold(10)
+    assert any("Peak System RAM Usage (Incremental)" in line and "MiB" in line for line in lines)
+    assert lines[0].startswith("Execution time: ")
+    assert tracker.get_peak_memory_usage() > 5
+    assert tracker.to_dict()["levels"]
+
+
+@needs_engine
+def test_12_allocated_and_resident_side_by_side():
+    numpy = pytest.importorskip("numpy")
+    with hiwater.ResourceTracker() as tracker:
+        array = numpy.zeros((10_000_000, 1)).astype("float64")
+    usage = tracker.usage
+    assert abs(usage.heap.peak_above_start_bytes - 160_000_000) < OWN
+    assert abs(usage.resident.peak_above_start_bytes - array.nbytes) < 2 * MIB
+
+
+def test_14_every_figure_says_where_it_comes_from():
+    with hiwater.ResourceTracker() as tracker:
+        pass
+    for level in tracker.usage.levels.values():
+        assert level.source and level.whose
+        assert level.exact or level.reason
+
+
+def test_16_a_timeline_is_sampled_and_stays_bounded(monkeypatch):
+    monkeypatch.setattr("hiwater.logs.MOST_SAMPLES", 10)
+    with hiwater.ResourceTracker(monitoring_interval=0.001) as tracker:
+        time.sleep(0.1)
+    samples = tracker.timeline
+    assert 3 <= len(samples) <= 11
+    assert [moment for moment, _ in samples] == sorted(moment for moment, _ in samples)
+    assert all(size > MIB for _, size in samples)
+
+
+@needs_mark
+def test_a_scope_that_lives_through_a_fork():
+    with hiwater.track(meters=("resident",)) as t:
+        hold(30)
+        pid = os.fork()
+        if pid == 0:
+            hold(120)
+            os._exit(0 if t.usage.resident.peak_above_start_bytes > 55 * MIB else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+    assert abs(t.usage.resident.peak_above_start_bytes - 30 * MIB) < MIB
+
+
+@needs_engine
+@needs_mark
+def test_a_recording_in_progress_keeps_its_resident_peak(tmp_path):
+    with hiwater.record(tmp_path / "run.hiw") as recorder:
+        hold(120)
+        for _ in range(3):
+            with hiwater.track():
+                hold(20)
+    start = recorder.summary()["resident_peak_bytes"]
+    assert start > 120 * MIB
+
+
+@needs_engine
+@needs_mark
+def test_a_recording_that_begins_inside_a_scope_does_not_rob_it(tmp_path):
+    with hiwater.track() as t:
+        hold(120)
+        with hiwater.record(tmp_path / "run.hiw"):
+            hold(20)
+    assert t.usage.resident.peak_above_start_bytes > 119 * MIB
+    assert t.usage.heap.peak_above_start_bytes > 119 * MIB
+
+
+def test_a_tracker_is_a_tracker():
+    assert isinstance(hiwater.ResourceTracker(), Tracker)
+    assert repr(hiwater.track("x")) == "<hiwater.Tracker 'x', 0 runs, 0 open>"
