@@ -10,6 +10,7 @@
 
 #include "interpose/hooks.h"
 #include "interpose/python_hooks.h"
+#include "lines/line_door.h"
 #include "process.h"
 #include "recorder.h"
 #include "sampler.h"
@@ -163,4 +164,5 @@ NB_MODULE(_core, m) {
     m.def("heap_close", &heap_close);
     m.def("heap_now", &heap_now);
     m.def("heap_fold", &heap_fold);
+    hiwater::lines::add_to(m);
 }

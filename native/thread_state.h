@@ -64,6 +64,19 @@ struct Thread {
     Edge edges[kEdges];
 };
 
+// What this thread allocated and freed since it began, whichever recording that fell into: readers take differences. Live bytes go below
+// zero in a thread that frees what others made. Whoever lowers the mark puts the higher of the two back: see lines/line_recorder.h.
+struct ThreadHeap {
+    std::int64_t live_bytes;
+    std::int64_t mark_bytes;  // highest live_bytes since the mark was lowered
+    std::int64_t allocated_bytes;
+
+    void change(std::int64_t bytes) noexcept {
+        live_bytes += bytes;
+        if (live_bytes > mark_bytes) mark_bytes = live_bytes;
+    }
+};
+
 // One small block of static TLS: a dlopened library may use little of it.
 struct ThreadLocal {
     Thread* thread;
@@ -73,6 +86,7 @@ struct ThreadLocal {
     std::uint32_t exit_node;  // base of a thread whose state has been given back; its last blocks hang here
     std::uint32_t exit_session;
     bool exiting;
+    ThreadHeap heap;
 };
 
 extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));

@@ -7,6 +7,7 @@
 
 #include "../capture/capture_file.h"
 #include "../base/pages.h"
+#include "../thread_state.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -58,6 +59,7 @@ public:
         store_pair(&ledger.live_bytes, ledger.live_bytes + bytes, ledger.live_blocks + 1);
         ledger.total_bytes += static_cast<std::uint64_t>(bytes);
         ++ledger.total_blocks;
+        if (counted(ledger.kind)) [[likely]] tls.heap.allocated_bytes += bytes;
         change_total(ledger.kind, bytes, 1);
     }
 
@@ -186,6 +188,7 @@ private:
         capture::Header& h = *header_;
         h.kind_live_bytes[kind] += bytes;
         if (!counted(kind)) [[unlikely]] return;
+        tls.heap.change(bytes);
         const std::int64_t live = h.live_bytes + bytes;
         h.live_bytes = live;
         h.live_blocks += blocks;
