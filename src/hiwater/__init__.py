@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from hiwater.capture import open
     from hiwater.engine.recorder import Recorder, record
     from hiwater.errors import HiwaterError
+    from hiwater.lines.decorator import profile
 
 __version__ = "0.1.0"
-__all__ = ["HiwaterError", "Recorder", "__version__", "open", "record"]
+__all__ = ["HiwaterError", "Recorder", "__version__", "open", "profile", "record"]
 
 _HOMES = {
     "HiwaterError": "hiwater.errors",
     "Recorder": "hiwater.engine.recorder",
     "open": "hiwater.capture",
+    "profile": "hiwater.lines.decorator",
     "record": "hiwater.engine.recorder",
 }
 

@@ -100,6 +100,11 @@ class LineProfiler:
         return found
 
     @property
+    def codes(self) -> list[CodeType]:
+        """The code objects of the functions watched, in the order of `results()`."""
+        return list(self._found)
+
+    @property
     def displaced(self) -> int:
         """In how many threads another tracer took our place (Python 3.11): their lines are missing from there on."""
         return events.displaced()
