@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 VERBS = {
     "run": "run a program and record its memory",
     "report": "show what a capture holds: who held memory at the peak",
+    "lines": "run a program and measure marked functions line by line, or annotate source from a capture",
     "doctor": "say what works here, and why the rest does not",
 }
 _EPILOG = """\
@@ -19,6 +20,7 @@ examples:
   hiwater run train.py --epochs 3        run a script as python would, and record it
   hiwater run -m pytest tests            the same for a module
   hiwater report hiwater-train.4711.hiw  who held memory at the peak
+  hiwater lines train.py                 what each line of the functions marked @profile did
   hiwater doctor                         what works on this machine
 
 `hiwater VERB --help` has each verb's options.
@@ -33,6 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from hiwater.cli import run
 
         return run.main(arguments[1:])
+    if arguments[:1] == ["lines"]:
+        from hiwater.cli import lines  # the same for this one, where it runs a program
+
+        return lines.main(arguments[1:])
     return _main_with_argparse(arguments)
 
 

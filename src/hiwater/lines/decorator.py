@@ -40,6 +40,7 @@ class Session:
     def __init__(self) -> None:
         self._profilers: dict[bool, LineProfiler] = {}  # by whether resident memory is read
         self._shown: dict[CodeType, tuple[Stream | None, int, bool]] = {}
+        self.resident = True  # for functions whose decorator does not say
         self._owner = os.getpid()
         self._prints_at_exit = False
 
@@ -86,7 +87,9 @@ class Session:
         for (_, precision, resident), (stream, functions) in groups.items():
             _write(stream, report.as_text(functions, precision=precision, resident=resident))
         if self.displaced:
-            _write(None, f"hiwater: another tracer took over in {self.displaced} threads: lines after that are missing\n")
+            _write(
+                None, f"hiwater: another tracer took over in {self.displaced} threads: lines after that are missing\n"
+            )
 
 
 _session: Session | None = None
@@ -106,12 +109,12 @@ if TYPE_CHECKING:
     def profile(function: Thing, /) -> Thing: ...
     @overload
     def profile(
-        *, stream: Stream | None = None, precision: int = 1, resident: bool = True
+        *, stream: Stream | None = None, precision: int = 1, resident: bool | None = None
     ) -> Callable[[Thing], Thing]: ...
 
 
 def profile(
-    function: Any = None, /, *, stream: Stream | None = None, precision: int = 1, resident: bool = True
+    function: Any = None, /, *, stream: Stream | None = None, precision: int = 1, resident: bool | None = None
 ) -> Any:
     """Measure a function line by line whenever it is called, and print the report when the program ends.
 
@@ -133,10 +136,10 @@ def profile(
     return _mark(function, stream, precision, resident)
 
 
-def _mark(thing: Any, stream: Stream | None, precision: int, resident: bool) -> Any:
+def _mark(thing: Any, stream: Stream | None, precision: int, resident: bool | None) -> Any:
     current = session()
     current.print_at_exit()
-    return current.mark(thing, stream, precision, resident)
+    return current.mark(thing, stream, precision, current.resident if resident is None else resident)
 
 
 def _unchanged(thing: Thing) -> Thing:

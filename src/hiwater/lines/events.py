@@ -104,7 +104,7 @@ else:
             return
         native.load().lines_detach_all()
         if threading.gettrace() is _in_new_thread:
-            threading.settrace(_found_hook)  # type: ignore[arg-type]  # None is what it was, and is allowed
+            threading.settrace(_found_hook)
         _found_hook = None
 
     def _in_new_thread(frame: FrameType, event: str, argument: Any) -> Any:

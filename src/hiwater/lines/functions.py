@@ -19,7 +19,7 @@ def codes_of(thing: object) -> list[CodeType]:
     Follows methods, partials, properties, class and static methods, and `__wrapped__` to the function at the bottom. A running
     generator or coroutine stands for its function.
     """
-    return list(dict.fromkeys(_codes(thing, None)))
+    return list(dict.fromkeys(_codes(thing)))
 
 
 def nested_codes(code: CodeType) -> list[CodeType]:
@@ -39,13 +39,13 @@ def line_range(codes: list[CodeType]) -> tuple[int, int]:
     return min(lines), max(lines)
 
 
-def _codes(thing: object, module: str | None) -> Iterator[CodeType]:
+def _codes(thing: object) -> Iterator[CodeType]:
     if isinstance(thing, types.CodeType):
         yield thing
     elif isinstance(thing, types.ModuleType):
         for member in list(vars(thing).values()):
             if getattr(member, "__module__", None) == thing.__name__:
-                yield from _codes(member, thing.__name__)
+                yield from _codes(member)
     elif isinstance(thing, type):
         yield from _codes_of_class(thing)
     else:
@@ -73,7 +73,7 @@ def _codes_of_callable(thing: object) -> Iterator[CodeType]:
         if isinstance(code, types.CodeType):
             yield code
             return
-    call = getattr(type(inner), "__call__", None)
+    call = next((vars(kind)["__call__"] for kind in type(inner).__mro__ if "__call__" in vars(kind)), None)
     if isinstance(call, types.FunctionType):  # an object that is called like a function
         yield call.__code__
 

@@ -83,7 +83,7 @@ def _shown(file: str) -> str:
         here = os.getcwd() + os.sep
     except OSError:
         return file
-    return file[len(here) :] if file.startswith(here) else file
+    return file.removeprefix(here)
 
 
 def _printable(source: str) -> str:

@@ -31,8 +31,10 @@ def wrap(thing: Any, begin: Switch, end: Switch) -> Any:
     if isinstance(thing, staticmethod | classmethod):
         return type(thing)(wrap(thing.__func__, begin, end))
     if isinstance(thing, property):
-        accessors = (thing.fget, thing.fset, thing.fdel)
-        return property(*(accessor and wrap(accessor, begin, end) for accessor in accessors), thing.__doc__)
+        get, put, delete = (
+            accessor and wrap(accessor, begin, end) for accessor in (thing.fget, thing.fset, thing.fdel)
+        )
+        return property(get, put, delete, thing.__doc__)
     if isinstance(thing, functools.partial):
         return functools.partial(wrap(thing.func, begin, end), *thing.args, **thing.keywords)
     if isinstance(thing, types.MethodType):
