@@ -15,20 +15,31 @@ namespace {
 
 // The interpreter makes an int for a callback and gives it back after it. It is no memory of the program's: while a callback runs the
 // thread's figures are as if it was not there.
-class WithoutArgument {
+template <auto kMakesInt>
+class WithoutInt {
 public:
-    explicit WithoutArgument(PyObject* number) noexcept : bytes_(recording() && !is_immortal(number) ? kIntBytes : 0) {
+    explicit WithoutInt(PyObject* number) noexcept : bytes_(recording() && !is_immortal(number) ? int_bytes() : 0) {
         ThreadHeap& heap = tls.heap;
         heap.allocated_bytes -= bytes_;
         if (heap.mark_bytes == heap.live_bytes) heap.mark_bytes -= bytes_;
         heap.live_bytes -= bytes_;
     }
-    ~WithoutArgument() { tls.heap.live_bytes += bytes_; }
-    WithoutArgument(const WithoutArgument&) = delete;
-    WithoutArgument& operator=(const WithoutArgument&) = delete;
+    ~WithoutInt() { tls.heap.live_bytes += bytes_; }
+    WithoutInt(const WithoutInt&) = delete;
+    WithoutInt& operator=(const WithoutInt&) = delete;
 
 private:
-    static constexpr std::int64_t kIntBytes = sizeof(PyLongObject);
+    // What the interpreter's function asks for differs between versions: so we look.
+    static std::int64_t int_bytes() noexcept {
+        static const std::int64_t bytes = [] {
+            const std::int64_t before = tls.heap.allocated_bytes;
+            Py_XDECREF(kMakesInt(1000));
+            const std::int64_t asked = tls.heap.allocated_bytes - before;
+            tls.heap.allocated_bytes = before;
+            return asked;
+        }();
+        return bytes;
+    }
     static bool is_immortal(PyObject* number) noexcept {
         const long value = PyLong_AsLong(number);
         return value >= -5 && value <= 256;  // made once, for all
@@ -36,9 +47,16 @@ private:
     const std::int64_t bytes_;
 };
 
+using WithoutOffset = WithoutInt<PyLong_FromSsize_t>;
+#if PY_VERSION_HEX >= 0x030d0000
+using WithoutLine = WithoutInt<PyLong_FromLong>;
+#else
+using WithoutLine = WithoutOffset;
+#endif
+
 PyObject* line_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     if (count >= 2) {
-        WithoutArgument without(arguments[1]);
+        WithoutLine without(arguments[1]);
         on_line(hw_current_frame(), arguments[0], static_cast<std::int32_t>(PyLong_AsLong(arguments[1])));
     }
     Py_RETURN_NONE;
@@ -46,7 +64,7 @@ PyObject* line_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
 
 PyObject* resume_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     if (count >= 2 && is_watched(arguments[0])) {
-        WithoutArgument without(arguments[1]);
+        WithoutOffset without(arguments[1]);
         auto* code = reinterpret_cast<PyCodeObject*>(arguments[0]);
         on_resume(hw_current_frame(), code, PyCode_Addr2Line(code, static_cast<int>(PyLong_AsLong(arguments[1]))));
     }
@@ -56,7 +74,7 @@ PyObject* resume_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) 
 template <bool kSuspends>
 PyObject* exit_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     if (count >= 2 && is_watched(arguments[0])) {
-        WithoutArgument without(arguments[1]);
+        WithoutOffset without(arguments[1]);
         on_exit(hw_current_frame(), kSuspends);
     }
     Py_RETURN_NONE;

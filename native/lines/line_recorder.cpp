@@ -22,7 +22,7 @@ std::unordered_map<const void*, Watches>& watched() {
     return *all;
 }
 
-LineThread& mine() {
+LineThread& own_state() noexcept {
     thread_local LineThread thread;
     return thread;
 }
@@ -130,6 +130,29 @@ void close_segment(LineThread& thread, Frame& frame, Resident& resident) noexcep
 
 // --- frames ---------------------------------------------------------------------------------------------------------------------------
 
+std::uint32_t g_generation = 0;  // moves when something is switched off
+
+// Takes out the frames of what is not active any more. Marks nest, so what lies above the lowest of their lines closes, too, and goes on
+// in a new segment.
+[[gnu::noinline]] void drop_inactive(LineThread& thread) {
+    auto& frames = thread.frames;
+    const auto is_inactive = [](const Frame& frame) { return frame.line != nullptr && !frame.group->active; };
+    const auto lowest = std::find_if(frames.begin(), frames.end(), is_inactive);
+    Resident resident;
+    std::vector<LineFigure*> lines(static_cast<std::size_t>(frames.end() - lowest));
+    for (std::size_t i = lines.size(); i-- > 0;) {
+        Frame& frame = lowest[static_cast<std::ptrdiff_t>(i)];
+        lines[i] = frame.line;
+        close_segment(thread, frame, resident);
+    }
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        Frame& frame = lowest[static_cast<std::ptrdiff_t>(i)];
+        if (frame.group->active && lines[i] != nullptr) open_segment(thread, frame, lines[i], false, resident);
+    }
+    std::erase_if(frames, [](const Frame& frame) { return !frame.group->active; });
+    thread.generation = g_generation;
+}
+
 void pop(LineThread& thread, Resident& resident) noexcept {
     close_segment(thread, thread.frames.back(), resident);
     thread.frames.pop_back();
@@ -145,6 +168,12 @@ bool bring_to_top(LineThread& thread, const void* frame, const void* code, Resid
     if (frames.back().code == code) return true;
     while (!frames.empty() && frames.back().frame == frame) pop(thread, resident);  // the address was used again
     return false;
+}
+
+LineThread& mine() {
+    LineThread& thread = own_state();
+    if (thread.generation != g_generation) [[unlikely]] drop_inactive(thread);
+    return thread;
 }
 
 void push(LineThread& thread, const void* frame, const void* code) {
@@ -169,10 +198,10 @@ bool is_watched(const void* code) noexcept {
 
 void on_line(const void* frame, const void* code, std::int32_t line) noexcept {
     HIWATER_LINES_GUARD;
-    LineThread& thread = mine();
+    LineThread& thread = own_state();
     Resident resident;
     try {
-        if (!bring_to_top(thread, frame, code, resident)) push(thread, frame, code);
+        if (!bring_to_top(mine(), frame, code, resident)) push(thread, frame, code);
     } catch (const std::bad_alloc&) {
         return;  // this frame goes unmeasured
     }
@@ -187,10 +216,10 @@ void on_line(const void* frame, const void* code, std::int32_t line) noexcept {
 
 void on_resume(const void* frame, const void* code, std::int32_t line) noexcept {
     HIWATER_LINES_GUARD;
-    LineThread& thread = mine();
+    LineThread& thread = own_state();
     Resident resident;
     try {
-        if (bring_to_top(thread, frame, code, resident)) {
+        if (bring_to_top(mine(), frame, code, resident)) {
             while (!thread.frames.empty() && thread.frames.back().frame == frame) pop(thread, resident);
         }
         push(thread, frame, code);
@@ -214,7 +243,7 @@ void on_resume(const void* frame, const void* code, std::int32_t line) noexcept 
 
 void on_exit(const void* frame, bool suspends) noexcept {
     HIWATER_LINES_GUARD;
-    LineThread& thread = mine();
+    LineThread& thread = own_state();
     auto& frames = thread.frames;
     if (std::none_of(frames.begin(), frames.end(), [&](const Frame& other) { return other.frame == frame; })) return;
     Resident resident;
@@ -230,28 +259,6 @@ void on_exit(const void* frame, bool suspends) noexcept {
         frames.pop_back();
     }
 }
-
-namespace {
-
-// Marks nest, so what lies above the lowest inactive line closes, too, and goes on in a new segment.
-void close_inactive(LineThread& thread) {
-    auto& frames = thread.frames;
-    const auto is_inactive = [](const Frame& frame) { return frame.line != nullptr && !frame.group->active; };
-    const auto lowest = std::find_if(frames.begin(), frames.end(), is_inactive);
-    Resident resident;
-    std::vector<LineFigure*> lines(static_cast<std::size_t>(frames.end() - lowest));
-    for (std::size_t i = lines.size(); i-- > 0;) {
-        Frame& frame = lowest[static_cast<std::ptrdiff_t>(i)];
-        lines[i] = frame.line;
-        close_segment(thread, frame, resident);
-    }
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-        Frame& frame = lowest[static_cast<std::ptrdiff_t>(i)];
-        if (frame.group->active && lines[i] != nullptr) open_segment(thread, frame, lines[i], false, resident);
-    }
-}
-
-}  // namespace
 
 // --- recorders ------------------------------------------------------------------------------------------------------------------------
 
@@ -291,7 +298,8 @@ void LineRecorder::set_active(bool active) {
     active_ = active;
     for (const auto& group : groups_) group->active = active;
     if (active) return;
-    close_inactive(mine());
+    ++g_generation;
+    drop_inactive(own_state());
     for (const auto& group : groups_) {
         ++group->epoch;
         for (LineFigure& figure : group->figures) figure.open = 0;

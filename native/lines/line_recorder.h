@@ -76,7 +76,8 @@ struct Frame {
 
 struct LineThread {
     std::vector<Frame> frames;
-    std::uint32_t unmarked = 0;  // open lines whose figure another thread had marked as its own
+    std::uint32_t generation = 0;  // of what is active, as it last saw it
+    std::uint32_t unmarked = 0;    // open lines whose figure another thread had marked as its own
 };
 
 // One profiler's groups. All members need the GIL, or on a free-threaded interpreter the lock that they take.

@@ -152,6 +152,11 @@ class _Ending:
         from hiwater.lines import report
 
         functions = self._session.results()
+        if self._arguments.kind == "command":
+            import linecache
+
+            source = self._arguments.program
+            linecache.cache["<string>"] = (len(source), None, source.splitlines(keepends=True), "<string>")
         if self._arguments.format == "json":
             import json
 

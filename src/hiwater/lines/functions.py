@@ -35,7 +35,9 @@ def line_range(codes: list[CodeType]) -> tuple[int, int]:
     """Return the first and the last line that the code objects have anything to do with."""
     lines = {code.co_firstlineno for code in codes}
     for code in codes:
-        lines.update(line for _, _, line in code.co_lines() if line is not None)
+        lines.update(
+            line for _, _, line in code.co_lines() if line
+        )  # a module begins on line 0, where there is nothing
     return min(lines), max(lines)
 
 

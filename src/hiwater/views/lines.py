@@ -30,7 +30,10 @@ def chosen_files(report: Report) -> list[FileUse]:
                 raise BadRequest(f"no line of {name!r} asked for memory in this recording", "see the files without it")
         meant = {file.file for files in found.values() for file in files}
         return [file for file in every if file.file in meant]
-    return [file for file in every if file.is_own or report.libraries]
+    if report.libraries:
+        return every
+    asked = sum(file.total_bytes for file in every)
+    return [file for file in every if file.is_own and (file.bytes or file.total_bytes * _SMALLEST_SHARE >= asked)]
 
 
 def _is_meant(name: str, file: str) -> bool:
