@@ -8,7 +8,7 @@ OUT := examples/out
 BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ninja),,ninja)
 SOURCES := src tests examples benchmarks
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format bench bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -44,6 +44,9 @@ format: $(VENV)/installed ## format all code
 
 bench: $(VENV)/installed ## measure what recording costs, beside the peers that are installed
 	$(BIN)/python benchmarks/run.py
+
+bench-instructions: $(VENV)/installed ## count the engine's instructions for each event, under valgrind
+	$(BIN)/python benchmarks/instructions.py
 
 clean: ## remove what was built
 	rm -rf build dist $(VENV) $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -136,7 +136,6 @@ std::map<std::string, std::string> doctor() {
     out["kernel peak mark"] = hiwater::process::reset_peak()
                                   ? "ok"
                                   : "/proc/self/clear_refs cannot be written, so resident peaks are the highest sample";
-    out["object allocator"] = hiwater::interpose::object_allocator_name();
     out["interposition"] = g_partly.empty() ? "ok" : g_partly;
     return out;
 }
@@ -160,6 +159,7 @@ NB_MODULE(_core, m) {
     m.def("self_check", &self_check);
     m.def("name_thread", [](const std::string& name) { Recorder::instance().name_thread(name.c_str()); }, "name"_a);
     m.def("doctor", &doctor);
+    m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_last_words(callback.ptr()); }, "callback"_a.none());
     m.def("heap_open", &heap_open);
     m.def("heap_close", &heap_close);
     m.def("heap_now", &heap_now);

@@ -52,13 +52,17 @@ int Recorder::start(const StartOptions& options) {
     } catch (const capture::NoRoom& room) {
         file_.abandon();
         return room.error;
+    } catch (...) {
+        file_.abandon();
+        throw;
     }
     roots_ = 0;
     lost_ = 0;
     fail_reason_[0] = '\0';
     last_ = {};
     last_point_ns_ = 0;
-    h.pid = static_cast<std::uint32_t>(::getpid());
+    pid_ = ::getpid();
+    h.pid = static_cast<std::uint32_t>(pid_);
     h.process_start_ticks = process::start_ticks();
     process::read_boot_id(h.boot_id);
     h.started_unix_ns = process::wall_ns();
@@ -307,9 +311,11 @@ void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
 }
 
 bool Recorder::mark_exited(int exit_code) noexcept {
+    // Asked first: the child of a vfork runs in our memory, and must change nothing there.
+    if (pid_ != ::getpid()) return false;
     BusyGuard busy;
     Hold hold(lock_);
-    if (!file_.is_open() || file_.header().pid != static_cast<std::uint32_t>(::getpid())) return false;
+    if (!file_.is_open()) return false;
     process::Resident resident;
     capture::Header& h = file_.header();
     if (h.resident_exact != 0 && process::read_status(&resident)) note_resident_peak(std::max(resident.peak_bytes, resident.now_bytes));

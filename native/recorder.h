@@ -4,6 +4,8 @@
 // A block is taken out of the books before it is really freed: once released, another thread may be handed the same address.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -190,6 +192,7 @@ private:
     std::atomic<std::uint64_t> lost_{0};
     std::uint64_t started_ns_ = 0;
     std::uint64_t last_point_ns_ = 0;
+    pid_t pid_ = 0;  // that records
     bool only_counters_ = false;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use
     char fail_reason_[128] = {};

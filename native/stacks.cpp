@@ -82,6 +82,8 @@ Thread* Recorder::make_thread() noexcept {
     t->memo = memo;
     t->memo.depth = 0;
     t->memo.thread = 0;
+    t->top = &t->no_frames;
+    t->top_depth = Thread::kNoDepth;
     static pthread_key_t key = [] {
         pthread_key_t made{};
         ::pthread_key_create(&made, &Recorder::give_thread_back);
@@ -251,7 +253,12 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     hw_code_info info;
     const void* object = hw_slot_code(&slot);
     hw_line_cursor& cursor = t.line_cursors[mix(reinterpret_cast<std::uintptr_t>(object)) % Thread::kLineCursors];
-    if (is_dying(object) || !hw_frame_describe(&slot, &cursor, &info)) return;
+    if (is_dying(object) || !hw_frame_describe(&slot, &cursor, &info)) {
+        // Such a frame counts as the one below it. Only for an interpreter's helper frame is that true for good: a code object that
+        // is dying, or was never taken into the books, gives no sign when its address is used again.
+        if (object != nullptr) edge->instr = nullptr;
+        return;
+    }
     Hold hold(lock_, &t.ticket);
     if (!is_on() || t.session != session_) {
         edge->instr = nullptr;

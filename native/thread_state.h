@@ -64,8 +64,8 @@ struct Thread {
     Edge edges[kEdges];
 };
 
-// What this thread allocated and freed since it began, whichever recording that fell into: readers take differences. Live bytes go below
-// zero in a thread that frees what others made. Whoever lowers the mark puts the higher of the two back: see lines/line_recorder.h.
+// What this thread allocated and freed while the heap's meters were open: readers take differences. Live bytes go below zero in a thread
+// that frees what others made. Whoever lowers the mark puts the higher of the two back: see lines/line_recorder.h.
 struct ThreadHeap {
     std::int64_t live_bytes;
     std::int64_t mark_bytes;  // highest live_bytes since the mark was lowered
@@ -73,6 +73,7 @@ struct ThreadHeap {
 
     void change(std::int64_t bytes) noexcept {
         live_bytes += bytes;
+        if (bytes > 0) allocated_bytes += bytes;
         if (live_bytes > mark_bytes) mark_bytes = live_bytes;
     }
 };
@@ -86,6 +87,7 @@ struct ThreadLocal {
     std::uint32_t exit_node;  // base of a thread whose state has been given back; its last blocks hang here
     std::uint32_t exit_session;
     bool exiting;
+    bool holds_over_fork;
     ThreadHeap heap;
 };
 

@@ -62,7 +62,7 @@ def build(mode: str) -> ModuleType:
             file.write(b"\x89HIW\r\n\x1a\n")
 
     core.__dict__.update(EngineFault=EngineFault, start=start, stop=stop, summary=summary, snapshot=snapshot)
-    core.__dict__.update(is_recording=lambda: state["recording"])
+    core.__dict__.update(is_recording=lambda: state["recording"], on_exit=lambda callback: None)
     return core
 
 

@@ -76,7 +76,7 @@ def test_increments_of_a_growing_list_are_right() -> None:
     def grow() -> None:
         for number in range(50):  # @loop
             kept.append(bytes(100_000 if number % 2 else 10))  # @grow
-            y = 1  # @nothing
+            _ = number  # @nothing
 
     results = measured(grow, grow)
     assert of(results, "grow").calls == of(results, "nothing").calls == 50
@@ -99,8 +99,7 @@ def test_what_a_line_frees_is_below_zero() -> None:
 
 def test_resident_memory_grows_where_it_is_touched() -> None:
     def work() -> bytes:
-        block = b"x" * (64 * MIB)  # @touch
-        return block
+        return b"x" * (64 * MIB)  # @touch
 
     results = measured(work, work)
     line = of(results, "touch")
@@ -124,7 +123,7 @@ def test_generators_that_yield_in_the_middle_of_a_line() -> None:
     def run() -> None:
         steps = numbers()
         for _ in steps:
-            outside.append(bytearray(50 * MIB))  # while the generator sleeps: none of its lines'
+            outside[:] = [bytearray(50 * MIB)]  # while the generator sleeps: none of its lines'
         outside.clear()
 
     results = measured(run, numbers)
@@ -287,7 +286,7 @@ def test_threads_have_figures_of_their_own() -> None:
 def test_comprehensions_lambdas_and_inner_functions_belong_to_their_function() -> None:
     def outer() -> int:
         squares = [number * number for number in range(100_000)]  # @comprehension
-        double = lambda n: bytearray(n)  # noqa: E731  # @lambda
+        double = lambda n: bytearray(n + 1)  # noqa: E731  # @lambda
 
         def inner() -> bytearray:
             return bytearray(MIB)  # @inner

@@ -78,12 +78,12 @@ def test_a_tracer_of_new_threads_goes_on_and_comes_back() -> None:
 
 
 def test_a_debugger_stops_inside_a_measured_function() -> None:
-    class Debugger(bdb.Bdb):
-        lines: list[int] = []
+    stops: list[int] = []
 
+    class Debugger(bdb.Bdb):
         def user_line(self, frame: FrameType) -> None:
             if frame.f_code is work.__code__:
-                self.lines.append(frame.f_lineno - work.__code__.co_firstlineno)
+                stops.append(frame.f_lineno - work.__code__.co_firstlineno)
             self.set_step()
 
     found = sys.gettrace()
@@ -94,7 +94,7 @@ def test_a_debugger_stops_inside_a_measured_function() -> None:
         work(2)
     if sys.gettrace() is not found:
         sys.settrace(found)
-    assert debugger.lines == [1, 2, 3, 2, 3, 2, 4]
+    assert stops == [1, 2, 3, 2, 3, 2, 4]
     # On 3.11 a thread has one trace function: the debugger's took the place of ours, and its going took it out.
     expected = [0, 0, 0, 0] if BEFORE_312 else [2, 6, 4, 2]
     assert (calls(profiler) or [0, 0, 0, 0]) == expected

@@ -342,14 +342,20 @@ pid_t hook_fork() {
     return child;
 }
 
-[[noreturn]] void hook_exit_now(int code) {
+void before_exit(int code) {
+    if (!recording() || tls.busy != 0) return;
+    say_last_words(code & 0xff);
     if (recording()) recorder().mark_exited(code & 0xff);
+}
+
+[[noreturn]] void hook_exit_now(int code) {
+    before_exit(code);
     real.exit_now(code);
     __builtin_unreachable();
 }
 
 [[noreturn]] void hook_exit_now_c(int code) {
-    if (recording()) recorder().mark_exited(code & 0xff);
+    before_exit(code);
     real.exit_now_c(code);
     __builtin_unreachable();
 }
@@ -421,20 +427,25 @@ Hook g_hooks[] = {
 constexpr std::size_t kHooks = sizeof g_hooks / sizeof g_hooks[0];
 bool g_installed = false;
 
+// The recorder's tables must be whole in the child, so the forking thread holds the lock over the fork. It remembers that it does: a
+// recording may begin or end meanwhile.
 void before_fork() {
-    if (!recording()) return;
+    tls.holds_over_fork = recording();
+    if (!tls.holds_over_fork) return;
     sampler::pause_for_fork();
     recorder().lock().lock(nullptr);
 }
 
 void after_fork_in_parent() {
-    if (!recording()) return;
+    if (!tls.holds_over_fork) return;
+    tls.holds_over_fork = false;
     recorder().lock().unlock(nullptr, false);
     recorder().request_attention();
 }
 
 void after_fork_in_child() {
-    if (!recording()) return;
+    if (!tls.holds_over_fork) return;
+    tls.holds_over_fork = false;
     sampler::forget_in_child();
     recorder().become_unrecorded_child();
 }

@@ -2,7 +2,7 @@
 
 #include "python_hooks.h"
 
-#include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
@@ -189,11 +189,29 @@ void read_started_thread_name(char* out, std::size_t size) noexcept {
     PyErr_Restore(type, value, traceback);
 }
 
-std::string object_allocator_name() {
-    // CPython keeps this function but has moved its declaration from header to header.
-    auto* ask = reinterpret_cast<const char* (*)()>(::dlsym(RTLD_DEFAULT, "_PyMem_GetCurrentAllocatorName"));
-    const char* name = ask == nullptr ? nullptr : ask();
-    return name == nullptr ? "other" : name;
+namespace {
+
+PyObject* g_last_words = nullptr;
+pid_t g_last_words_of = 0;
+
+}  // namespace
+
+void set_last_words(void* callable) noexcept {
+    PyObject* old = g_last_words;
+    g_last_words = callable == Py_None ? nullptr : static_cast<PyObject*>(callable);
+    g_last_words_of = ::getpid();
+    Py_XINCREF(g_last_words);
+    Py_XDECREF(old);
+}
+
+void say_last_words(int exit_code) noexcept {
+    if (g_last_words == nullptr || g_last_words_of != ::getpid() || Py_IsInitialized() == 0 || PyGILState_Check() == 0) return;
+    PyObject* callable = g_last_words;
+    g_last_words = nullptr;
+    PyObject* result = PyObject_CallFunction(callable, "i", exit_code);
+    if (result == nullptr) PyErr_WriteUnraisable(callable);
+    Py_XDECREF(result);
+    Py_DECREF(callable);
 }
 
 }  // namespace hiwater::interpose

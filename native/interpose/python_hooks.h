@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 
 namespace hiwater::interpose {
 
@@ -11,7 +10,11 @@ void install_python_hooks();
 void remove_python_hooks() noexcept;
 // The name of the threading.Thread the calling thread is just about to start; empty when it is not inside Thread.start.
 void read_started_thread_name(char* out, std::size_t size) noexcept;
-// What the interpreter calls its allocators: "pymalloc", "malloc", "pymalloc_debug" …; "other" while ours are in place.
-std::string object_allocator_name();
+
+// Calls what the program's recorder left for its last moment (see set_last_words), where this thread may run Python.
+void say_last_words(int exit_code) noexcept;
+// A callable of one argument, the exit code, for a program that ends through _exit without the interpreter's exit callbacks; it is
+// called once, in the process that set it. None takes it back.
+void set_last_words(void* callable) noexcept;
 
 }  // namespace hiwater::interpose

@@ -59,7 +59,6 @@ public:
         store_pair(&ledger.live_bytes, ledger.live_bytes + bytes, ledger.live_blocks + 1);
         ledger.total_bytes += static_cast<std::uint64_t>(bytes);
         ++ledger.total_blocks;
-        if (counted(ledger.kind)) [[likely]] tls.heap.allocated_bytes += bytes;
         change_total(ledger.kind, bytes, 1);
     }
 
@@ -72,7 +71,10 @@ public:
     }
 
     // Puts back what a debit took for a call that then failed: it was never gone, so it is not counted as allocated again.
-    void restore(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept { debit(id, -bytes, -blocks); }
+    void restore(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
+        debit(id, -bytes, -blocks);
+        if (folding_ && counted(hot_[id].kind)) tls.heap.allocated_bytes -= bytes;
+    }
 
     void count_temporary(std::uint32_t id) noexcept { ++cold_[id].temporaries; }
 
@@ -184,15 +186,14 @@ private:
         order();
     }
 
-    void change_total(std::uint32_t kind, std::int64_t bytes, std::int64_t blocks) noexcept {
+    [[gnu::always_inline]] void change_total(std::uint32_t kind, std::int64_t bytes, std::int64_t blocks) noexcept {
         capture::Header& h = *header_;
         h.kind_live_bytes[kind] += bytes;
         if (!counted(kind)) [[unlikely]] return;
-        tls.heap.change(bytes);
         const std::int64_t live = h.live_bytes + bytes;
         h.live_bytes = live;
         h.live_blocks += blocks;
-        if (folding_ && bytes > 0) [[unlikely]] raise_fold();
+        if (folding_) [[unlikely]] tell_meters(bytes);
         if (bytes > 0 && live > h.mark_bytes) {
             order();
             // A reader takes the ledgers' figures, so the mark itself may lag one event behind them.
@@ -204,7 +205,10 @@ private:
         }
     }
 
-    [[gnu::noinline]] void raise_fold() noexcept {
+    // Somebody reads the heap's meters, or lines: the figures that a mere recording can do without.
+    [[gnu::noinline]] void tell_meters(std::int64_t bytes) noexcept {
+        tls.heap.change(bytes);
+        if (bytes <= 0) return;
         const std::int64_t python = header_->kind_live_bytes[static_cast<std::uint32_t>(capture::Kind::python)];
         if (header_->live_bytes > fold_.total_bytes) fold_.total_bytes = header_->live_bytes;
         if (python > fold_.python_bytes) fold_.python_bytes = python;

@@ -110,7 +110,7 @@ public:
     }
 
     // Puts a block in. One that is found there was freed behind our back: it is taken out and returned.
-    static Block insert(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) noexcept {
+    [[gnu::always_inline]] static Block insert(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) noexcept {
         std::uint64_t* large = region->large + large_granule(address);
         std::uint32_t* small = region->small + granule(address);
         if (bytes >= kLargeBytes) return insert_large(region, large, small, address, bytes, ledger);

@@ -46,6 +46,9 @@ def name_thread(name: str) -> None:
 def doctor() -> dict[str, str]:
     """What works on this machine: keys are checks, values are 'ok' or a reason."""
 
+def on_exit(callback: Callable[[int], object] | None) -> None:
+    """Have `callback(exit code)` called when this process ends through os._exit() while it is recorded; None takes it back."""
+
 def heap_open() -> None:
     """Begin to count live heap bytes; calls nest. Without a recording the engine counts without stacks and without a capture.
     A recording that starts or ends meanwhile does not disturb the figures. Raises OSError when there is no memory for it."""

@@ -102,6 +102,7 @@ class _Recording:
             say(f"warning: the program runs without being recorded: {error}")
         else:
             self._begun = True
+            native.load().on_exit(self._finish_abruptly)
 
     def abandon(self) -> None:
         """Forget the recording: at the end there is nothing to finish."""
@@ -123,6 +124,11 @@ class _Recording:
             self._tell()
         except Exception as error:  # noqa: BLE001 - the exit code must stay the program's, whatever went wrong here
             say(f"warning: the program is done, the recording is not complete: {type(error).__name__}: {error}")
+
+    def _finish_abruptly(self, exit_code: int) -> None:
+        """Finish where the program leaves through `os._exit()`, which no exit callback sees."""
+        self.exit_code = exit_code
+        self.finish()
 
     def _tell(self) -> None:
         shown = shown_path(self._recorder.path)
