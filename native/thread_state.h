@@ -64,8 +64,8 @@ struct Thread {
     Edge edges[kEdges];
 };
 
-// What this thread allocated and freed while the heap's meters were open: readers take differences. Live bytes go below zero in a thread
-// that frees what others made. Whoever lowers the mark puts the higher of the two back: see lines/line_recorder.h.
+// What this thread allocated and freed while the heap's meters were open: readers take differences. Live bytes go below zero in a
+// thread that frees what others made. Whoever lowers the mark puts the higher of the two back: see lines/line_recorder.h.
 struct ThreadHeap {
     std::int64_t live_bytes;
     std::int64_t mark_bytes;  // highest live_bytes since the mark was lowered

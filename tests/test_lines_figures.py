@@ -486,3 +486,16 @@ def test_a_thousand_profilers_leave_nothing() -> None:
         with profiler:
             work()
         assert profiler.results()[0].lines[0].calls == 1
+
+
+def test_code_objects_that_are_equal_are_two() -> None:
+    names: list[dict[str, Any]] = [{}, {}]
+    for each in names:
+        exec(compile("def cell():\n    return len(bytearray(1000))\n", "<cell>", "exec"), each)
+    first, second = (each["cell"] for each in names)
+    assert first.__code__ == second.__code__ and first.__code__ is not second.__code__
+
+    def run() -> None:
+        first(), second(), second()
+
+    assert [[line.calls for line in function.lines] for function in measured(run, first, second)] == [[1], [2]]

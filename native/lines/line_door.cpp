@@ -21,8 +21,9 @@ nb::list figures(LineRecorder& recorder, std::uint32_t number) {
     for (std::size_t i = 0; i < group.figures.size(); ++i) {
         const LineFigure& f = group.figures[i];
         if (f.calls == 0 && f.resident_end_bytes == 0 && f.allocated_bytes == 0) continue;
-        out.append(nb::make_tuple(group.first_line + static_cast<std::int64_t>(i), f.calls, f.kept_bytes, f.allocated_bytes, f.peak_bytes,
-                                  f.resident_bytes, f.resident_start_bytes, f.resident_end_bytes, f.resident_highest_bytes));
+        const auto line = group.first_line + static_cast<std::int64_t>(i);
+        out.append(nb::make_tuple(line, f.calls, f.kept_bytes, f.allocated_bytes, f.peak_bytes, f.resident_bytes,
+                                  f.resident_start_bytes, f.resident_end_bytes, f.resident_highest_bytes));
     }
     return out;
 }

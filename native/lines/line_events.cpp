@@ -13,8 +13,8 @@ namespace hiwater::lines {
 
 namespace {
 
-// The interpreter makes an int for a callback and gives it back after it. It is no memory of the program's: while a callback runs the
-// thread's figures are as if it was not there.
+// The interpreter makes an int for a callback and gives it back after it. It is no memory of the program's: while a callback runs
+// the thread's figures are as if it was not there.
 template <auto kMakesInt>
 class WithoutInt {
 public:

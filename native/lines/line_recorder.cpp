@@ -36,7 +36,7 @@ using Guard = MutexHold;
 #define HIWATER_LINES_GUARD static_cast<void>(0)
 #endif
 
-// --- resident memory ------------------------------------------------------------------------------------------------------------------
+// --- resident memory -------------------------------------------------------------------------------------------------------------
 
 int g_statm = -1;
 
@@ -69,7 +69,7 @@ private:
     std::int64_t bytes_ = -1;
 };
 
-// --- segments -------------------------------------------------------------------------------------------------------------------------
+// --- segments --------------------------------------------------------------------------------------------------------------------
 
 // Whether no other frame of this thread has the line open, and the mark that it is open now.
 bool take(LineThread& thread, const Frame& frame, LineFigure& line) noexcept {
@@ -128,12 +128,12 @@ void close_segment(LineThread& thread, Frame& frame, Resident& resident) noexcep
     frame.before_bytes += kept;
 }
 
-// --- frames ---------------------------------------------------------------------------------------------------------------------------
+// --- frames ----------------------------------------------------------------------------------------------------------------------
 
 std::uint32_t g_generation = 0;  // moves when something is switched off
 
-// Takes out the frames of what is not active any more. Marks nest, so what lies above the lowest of their lines closes, too, and goes on
-// in a new segment.
+// Takes out the frames of what is not active any more. Marks nest, so what lies above the lowest of their lines closes, too, and
+// goes on in a new segment.
 [[gnu::noinline]] void drop_inactive(LineThread& thread) {
     auto& frames = thread.frames;
     const auto is_inactive = [](const Frame& frame) { return frame.line != nullptr && !frame.group->active; };
@@ -260,7 +260,7 @@ void on_exit(const void* frame, bool suspends) noexcept {
     }
 }
 
-// --- recorders ------------------------------------------------------------------------------------------------------------------------
+// --- recorders -------------------------------------------------------------------------------------------------------------------
 
 LineRecorder::~LineRecorder() {
     set_active(false);

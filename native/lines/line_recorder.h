@@ -3,10 +3,10 @@
 // group    the figures of a function and the code nested in it: one LineFigure for each source line
 // watch    that the lines of a code object are booked in a group
 // frame    a running activation of watched code; each thread keeps a stack of them
-// segment  a stretch in which a frame's line is open: from its line event, or its generator's resumption, to the frame's next event
+// segment  a stretch in which a frame's line is open: from its line event or its generator's resumption to the frame's next event
 //
-// Lines nest as calls do, so one mark for each thread is enough for all that are open: opening a segment saves the thread's mark and
-// lowers it to what is live now, closing it puts back the higher of the two. Every line's peak is exact, whatever runs inside it.
+// Lines nest as calls do, so one mark for each thread is enough for all that are open: opening a segment saves the thread's mark
+// and lowers it to what is live now, closing it puts back the higher of the two. Every line's peak is exact, whatever runs inside.
 // Heap figures are the thread's own (ThreadHeap). Resident memory is the process's: the kernel knows no other.
 //
 // A line that is open already in the same thread (recursion) counts its calls and no bytes: each byte is in a line once.
@@ -102,8 +102,8 @@ private:
     std::vector<const void*> codes_;
 };
 
-// --- events, in the thread they happen in ---------------------------------------------------------------------------------------------
-// `frame` tells activations apart. A frame seen for the first time by its line is taken in: it may have begun before it was watched.
+// --- events, in the thread they happen in ----------------------------------------------------------------------------------------
+// `frame` tells activations apart. A frame first seen by a line of it is taken in: it may have begun before it was watched.
 bool is_watched(const void* code) noexcept;
 void on_line(const void* frame, const void* code, std::int32_t line) noexcept;
 void on_resume(const void* frame, const void* code, std::int32_t line) noexcept;

@@ -17,7 +17,6 @@ from hiwater.lines.profiler import LineProfiler
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import CodeType
     from typing import Any, Protocol, TypeVar, overload
 
     from hiwater.lines.figures import FunctionLines
@@ -39,7 +38,7 @@ class Session:
 
     def __init__(self) -> None:
         self._profilers: dict[bool, LineProfiler] = {}  # by whether resident memory is read
-        self._shown: dict[CodeType, tuple[Stream | None, int, bool]] = {}
+        self._shown: dict[int, tuple[Stream | None, int, bool]] = {}
         self.resident = True  # for functions whose decorator does not say
         self._owner = os.getpid()
         self._prints_at_exit = False
@@ -47,7 +46,7 @@ class Session:
     def mark(self, thing: Thing, stream: Stream | None, precision: int, resident: bool) -> Thing:
         """Measure the lines of `thing` from now on; return what to call."""
         for code in codes_of(thing):
-            self._shown.setdefault(code, (stream, precision, resident))
+            self._shown.setdefault(id(code), (stream, precision, resident))
         return self.profiler(resident).wrap(thing)
 
     def profiler(self, resident: bool) -> LineProfiler:
@@ -80,7 +79,7 @@ class Session:
             return  # a forked child that ran to the interpreter's end: the report is its parent's
         groups: dict[tuple[int, int, bool], tuple[Stream | None, list[FunctionLines]]] = {}
         for resident, profiler in self._profilers.items():
-            found = dict(zip(profiler.codes, profiler.results(), strict=True))
+            found = dict(zip(map(id, profiler.codes), profiler.results(), strict=True))
             for code, (stream, precision, _) in self._shown.items():
                 if code in found:
                     groups.setdefault((id(stream), precision, resident), (stream, []))[1].append(found[code])

@@ -26,24 +26,24 @@ if sys.version_info >= (3, 12):
     _GLOBAL = _monitoring.events.PY_UNWIND | _monitoring.events.PY_THROW
 
     _tool_id: int | None = None
-    _users_of_code: dict[CodeType, int] = {}
+    _users_of_code: dict[int, int] = {}  # by id: equal code objects have events of their own
 
     def switch_on(codes: Iterable[CodeType]) -> None:
         """Have events for these code objects, wherever they run. Calls count. Raises EngineFailed."""
         tool = _claim()
         for code in codes:
-            users = _users_of_code.get(code, 0)
-            _users_of_code[code] = users + 1
+            users = _users_of_code.get(id(code), 0)
+            _users_of_code[id(code)] = users + 1
             if users == 0:
                 _monitoring.set_local_events(tool, code, _LOCAL)
 
     def switch_off(codes: Iterable[CodeType]) -> None:
         """Undo one `switch_on` of these code objects."""
         for code in codes:
-            users = _users_of_code.get(code, 0) - 1
+            users = _users_of_code.get(id(code), 0) - 1
             if users > 0:
-                _users_of_code[code] = users
-            elif _users_of_code.pop(code, None) is not None and _tool_id is not None:
+                _users_of_code[id(code)] = users
+            elif _users_of_code.pop(id(code), None) is not None and _tool_id is not None:
                 _monitoring.set_local_events(_tool_id, code, 0)
         if not _users_of_code:
             _release()

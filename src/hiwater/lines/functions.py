@@ -19,7 +19,7 @@ def codes_of(thing: object) -> list[CodeType]:
     Follows methods, partials, properties, class and static methods, and `__wrapped__` to the function at the bottom. A running
     generator or coroutine stands for its function.
     """
-    return list(dict.fromkeys(_codes(thing)))
+    return list({id(code): code for code in _codes(thing)}.values())  # equal code objects are two all the same
 
 
 def nested_codes(code: CodeType) -> list[CodeType]:

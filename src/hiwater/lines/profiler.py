@@ -30,7 +30,7 @@ class LineProfiler:
         self._core: Any = native.load()
         self._state = _State(self._core, self._core.LineRecorder(resident=resident))
         self._finalizer = weakref.finalize(self, self._state.close)
-        self._found: dict[CodeType, tuple[int, str, int, int]] = {}  # group, name, first and last line
+        self._found: dict[int, tuple[CodeType, int, int, int]] = {}  # by id: code, group, first and last line
         self._enabled = 0
         for function in functions:
             self.add_function(function)
@@ -94,15 +94,15 @@ class LineProfiler:
     def results(self) -> list[FunctionLines]:
         """Return the lines that ran of every function watched, in the order in which functions were added."""
         found = []
-        for code, (group, name, first_line, last_line) in self._found.items():
+        for code, group, first_line, last_line in self._found.values():
             figures = [LineFigures(*row) for row in self._state.recorder.figures(group)]
-            found.append(FunctionLines(code.co_filename, name, first_line, last_line, figures))
+            found.append(FunctionLines(code.co_filename, code.co_qualname, first_line, last_line, figures))
         return found
 
     @property
     def codes(self) -> list[CodeType]:
         """The code objects of the functions watched, in the order of `results()`."""
-        return list(self._found)
+        return [code for code, *_ in self._found.values()]
 
     @property
     def displaced(self) -> int:
@@ -119,12 +119,12 @@ class LineProfiler:
         self.disable()
 
     def _add_code(self, code: CodeType) -> None:
-        if code in self._state.codes and code in self._found:
+        if id(code) in self._found:
             return
         inside = functions.nested_codes(code)
         first_line, last_line = functions.line_range([code, *inside])
         group = self._state.recorder.add_group(first_line, last_line)
-        self._found[code] = (group, code.co_qualname, first_line, last_line)
+        self._found[id(code)] = (code, group, first_line, last_line)
         self._state.watch(code, group, nested=False)
         for inner in inside:
             self._state.watch(inner, group, nested=True)
@@ -140,15 +140,15 @@ class _State:
     def __init__(self, core: ModuleType, recorder: Any) -> None:
         self.core = core
         self.recorder = recorder
-        self.codes: dict[CodeType, None] = {}  # keeps them alive as long as the recorder
+        self.codes: dict[int, CodeType] = {}  # by id; keeps them alive as long as the recorder
         self._enabled = False
         self._wrapping = False
         self._counting = False
-        self._switched: list[CodeType] = []  # with events on; on 3.11 one entry stands for all
+        self._switched: dict[int, CodeType] = {}  # those with events on
 
     def watch(self, code: CodeType, group: int, *, nested: bool) -> None:
         self.recorder.watch(code, group, nested=nested)
-        self.codes[code] = None
+        self.codes[id(code)] = code
         self._switch()
 
     def start(self, *, enabled: bool = False, wrapping: bool = False) -> None:
@@ -177,13 +177,14 @@ class _State:
         """Bring the events in line with what is wanted."""
         wanted = self._enabled or (self._wrapping and events.LOCAL_EVENTS)
         if wanted:
-            missing = [code for code in self.codes if code not in self._switched]
+            missing = {number: code for number, code in self.codes.items() if number not in self._switched}
+            # On 3.11 threads are traced as a whole: once for all code objects.
             if missing and (events.LOCAL_EVENTS or not self._switched):
-                events.switch_on(missing)
-            self._switched += missing
+                events.switch_on(missing.values())
+            self._switched.update(missing)
         elif self._switched:
-            events.switch_off(self._switched)
-            self._switched = []
+            events.switch_off(self._switched.values())
+            self._switched = {}
 
     def _count(self) -> None:
         if self._counting:
