@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 OUT := examples/out
 BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ninja),,ninja)
 SOURCES := src tests examples benchmarks
+NATIVE := build/native
 
-.PHONY: help demo test lint format bench bench-instructions clean
+.PHONY: help demo test test-native test-valgrind stress lint format bench bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -30,6 +31,30 @@ demo: $(VENV)/installed ## run an example and show what held its memory
 
 test: $(VENV)/installed ## build and run all tests
 	$(BIN)/python -m pytest
+
+# Needs no Python environment: a compiler and CMake.
+define build-native-tests
+cmake -S . -B $(NATIVE)-$(1) -DHIWATER_NATIVE_TESTS=ON -DHIWATER_ENGINE=OFF -DHIWATER_SANITIZE=$(2) >/dev/null
+cmake --build $(NATIVE)-$(1) --parallel >/dev/null
+endef
+NATIVE_TESTS := native/tests/native_tests
+
+test-native: ## test the engine's core: as it is, under ASan and UBSan, and its threads under TSan
+	$(call build-native-tests,plain,)
+	$(NATIVE)-plain/$(NATIVE_TESTS)
+	$(call build-native-tests,address,address)
+	$(NATIVE)-address/$(NATIVE_TESTS)
+	$(call build-native-tests,thread,thread)
+	$(NATIVE)-thread/$(NATIVE_TESTS) --test-suite=threads
+
+# One trace in ten: valgrind takes fifty times as long.
+test-valgrind: ## the same under valgrind's memcheck
+	$(call build-native-tests,plain,)
+	HIWATER_TEST_SHARE=10 valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
+	    $(NATIVE)-plain/$(NATIVE_TESTS)
+
+stress: $(VENV)/installed ## half a minute of everything at once, recorded, with the engine checking itself
+	$(BIN)/python tests/stress.py
 
 lint: $(VENV)/installed ## check style, types and formatting
 	$(BIN)/ruff check $(wildcard $(SOURCES))

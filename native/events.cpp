@@ -26,14 +26,14 @@ void Recorder::fail(const char* reason) noexcept {
 // Under the lock: what lay at an address was freed behind our back.
 void Recorder::forget_stale(std::uintptr_t address) noexcept {
     const Block stale = live_.remove(address);
-    if (stale.ledger != 0) accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes));
+    if (stale.ledger != 0) forget_block(stale);
 }
+void Recorder::forget_block(const Block& stale) noexcept { accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes)); }
 
 // Under the lock.
 [[gnu::always_inline]] inline void Recorder::put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes,
                                                  std::uint32_t ledger) {
-    const Block stale = LiveTable::insert(region, address, bytes, ledger);
-    if (stale.ledger != 0) [[unlikely]] accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes));
+    LiveTable::insert(region, address, bytes, ledger, [this](const Block& stale) { forget_block(stale); });
     accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
 }
 
@@ -80,7 +80,8 @@ template <bool kFreed>
     Thread* t = tls.thread;
     Hold hold(lock_, ticket());
     if (!is_on()) return {};
-    const Block taken = LiveTable::remove(place);
+    Block taken = LiveTable::remove(place);
+    taken.session = session_;
     if (taken.ledger == 0) return {};
     accounts_.debit(taken.ledger, static_cast<std::int64_t>(taken.bytes));
     if (kFreed && t != nullptr && t->last_block == address) accounts_.count_temporary(taken.ledger);
@@ -95,9 +96,9 @@ void Recorder::put_back(const void* block, Block taken) noexcept {
     if (taken.ledger == 0) return;
     BusyGuard busy;
     Hold hold(lock_, ticket());
-    if (!is_on()) return;
+    if (!is_on() || taken.session != session_) return;
     const std::uintptr_t address = address_of(block);
-    LiveTable::insert(live_.find(address), address, taken.bytes, taken.ledger);
+    LiveTable::insert(live_.find(address), address, taken.bytes, taken.ledger, [this](const Block& stale) { forget_block(stale); });
     accounts_.restore(taken.ledger, static_cast<std::int64_t>(taken.bytes));
 }
 
@@ -168,6 +169,7 @@ void Recorder::take_range(std::uintptr_t start, std::size_t bytes, TakenRange* u
     BusyGuard busy;
     Hold hold(lock_, ticket());
     if (!is_on()) return;
+    undo->session = session_;
     try {
         mappings_.take(start, start + bytes, [&](auto from, auto to, const Piece& piece, int left) {
             debit_piece(from, to, piece, left);
@@ -182,7 +184,7 @@ void Recorder::put_back_range(const TakenRange& undo) noexcept {
     if (undo.count == 0) return;
     BusyGuard busy;
     Hold hold(lock_, ticket());
-    if (!is_on()) return;
+    if (!is_on() || undo.session != session_) return;
     try {
         for (int i = 0; i < undo.count; ++i) {
             const auto& part = undo.part[i];
@@ -227,7 +229,7 @@ void Recorder::on_moved(const TakenRange& taken, std::uintptr_t start, std::size
     {
         BusyGuard busy;
         Hold hold(lock_, ticket());
-        if (!is_on()) return;
+        if (!is_on() || taken.session != session_) return;
         kind = static_cast<Kind>(accounts_.record(taken.part[0].piece.ledger).kind);
     }
     on_map(start, bytes, kind, taken.part[0].piece.protection, nullptr);

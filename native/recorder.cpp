@@ -37,7 +37,7 @@ int Recorder::start(const StartOptions& options) {
     if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str())) return error;
     only_counters_ = options.only_counters;
     if (!live_.init()) {
-        file_.abandon();
+        file_.discard();
         return ENOMEM;
     }
     capture::Header& h = file_.header();
@@ -50,10 +50,10 @@ int Recorder::start(const StartOptions& options) {
         accounts_.attach(file_);
         write_facts(options);
     } catch (const capture::NoRoom& room) {
-        file_.abandon();
+        file_.discard();
         return room.error;
     } catch (...) {
-        file_.abandon();
+        file_.discard();
         throw;
     }
     roots_ = 0;
@@ -113,17 +113,21 @@ void Recorder::stop(int exit_code, bool carry) {
     } catch (const capture::NoRoom&) {
         h.lost_events += 1;
     }
-    last_ = {};
-    last_.path = path_;
-    last_.stop_reason = fail_reason_;
-    last_.peak_bytes = accounts_.peak_bytes();
-    last_.peak_blocks = accounts_.peak_blocks();
-    last_.live_bytes = h.live_bytes;
-    last_.resident_peak_bytes = h.resident_peak_bytes;
-    last_.resident_error_bytes = h.resident_error_bytes;
-    last_.resident_exact = h.resident_exact != 0;
-    last_.lost_events = h.lost_events;
-    last_.top = top_line();
+    try {
+        last_ = {};
+        last_.path = path_;
+        last_.stop_reason = fail_reason_;
+        last_.peak_bytes = accounts_.peak_bytes();
+        last_.peak_blocks = accounts_.peak_blocks();
+        last_.live_bytes = h.live_bytes;
+        last_.resident_peak_bytes = h.resident_peak_bytes;
+        last_.resident_error_bytes = h.resident_error_bytes;
+        last_.resident_exact = h.resident_exact != 0;
+        last_.lost_events = h.lost_events;
+        last_.top = top_line();
+    } catch (const std::bad_alloc&) {
+        // The capture must be closed all the same; a report finds what this summary lacks.
+    }
     let_go(failed ? State::failed : State::ended);
 }
 

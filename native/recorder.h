@@ -96,6 +96,7 @@ public:
             Piece piece;
         } part[kMost];
         int count = 0;
+        std::uint32_t session = 0;  // recording that the ledgers belong to
     };
     void take_range(std::uintptr_t start, std::size_t bytes, TakenRange* undo) noexcept;
     void put_back_range(const TakenRange& undo) noexcept;
@@ -158,6 +159,7 @@ private:
     void put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
     void on_late_alloc(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
     void forget_stale(std::uintptr_t address) noexcept;
+    [[gnu::noinline]] void forget_block(const Block& stale) noexcept;
     static bool is_on() noexcept { return g_mode.load(std::memory_order_relaxed) == Mode::on; }
     void fail(const char* reason) noexcept;
     // Counts only what our own fault lost: an event that meets the end of a recording is not part of it.

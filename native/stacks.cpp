@@ -99,10 +99,9 @@ Thread* Recorder::make_thread() noexcept {
 }
 
 std::uint32_t Recorder::root_node(const char* name) {
-    std::uint32_t code = tree_.code(name, "", 0, CodeKind::thread);
+    if (roots_ >= kMostThreadRoots) name = "[other threads]";  // a program that names thousands must not make us grow with it
     const std::uint64_t before = tree_.node_count();
-    if (roots_ >= kMostThreadRoots) code = tree_.code("[other threads]", "", 0, CodeKind::thread);
-    const std::uint32_t node = tree_.child(0, code, 0);
+    const std::uint32_t node = tree_.child(0, tree_.code(name, "", 0, CodeKind::thread), 0);
     if (tree_.node_count() != before) ++roots_;
     return node;
 }

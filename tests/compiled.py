@@ -4,6 +4,7 @@ import atexit
 import functools
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -47,6 +48,8 @@ def _command(name: str) -> list[str | Path]:
         return [*FORTRAN, SOURCES / "arrays.f90", "-J", libraries()]
     if name == "objects":
         return [*CXX, SOURCES / "objects.cpp"]
+    if name == "lines":
+        return [*C, SOURCES / "lines.c", "-I", sysconfig.get_path("include")]
     return [*C, SOURCES / f"{name}.c", "-ldl"]
 
 

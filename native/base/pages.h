@@ -42,14 +42,15 @@ public:
     const T& operator[](std::size_t i) const { return data_[i]; }
     T* data() { return data_; }
 
-    // Grows to at least `n` elements, new ones zero. Throws bad_alloc, the array then is as before.
+    // Grows or shrinks to `n` elements, new ones zero. Throws bad_alloc, the array then is as before.
     void resize(std::size_t n) {
-        if (n > capacity_) reserve(n < 2 * capacity_ ? 2 * capacity_ : n);
+        make_room(n);
+        for (std::size_t i = n; i < size_; ++i) data_[i] = T{};
         size_ = n;
     }
     void push_back(const T& value) {
-        resize(size_ + 1);
-        data_[size_ - 1] = value;
+        make_room(size_ + 1);
+        data_[size_++] = value;
     }
     void swap(PageVector& other) noexcept {
         std::swap(data_, other.data_);
@@ -64,6 +65,9 @@ public:
     std::size_t capacity_bytes() const { return round_up(capacity_ * sizeof(T), kPage); }
 
 private:
+    void make_room(std::size_t n) {
+        if (n > capacity_) reserve(n < 2 * capacity_ ? 2 * capacity_ : n);
+    }
     void reserve(std::size_t n) {
         const std::size_t bytes = round_up(n * sizeof(T), kPage);
         void* grown = data_ == nullptr ? map_pages(bytes) : ::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE);

@@ -53,12 +53,28 @@ int write_all(int fd, const void* data, std::uint64_t bytes) noexcept {
 
 }  // namespace
 
+// What the user named may be a device or a link: only a file that we filled is taken away again.
+void CaptureFile::remove_file(const char* path) noexcept {
+    struct stat about {};
+    if (::lstat(path, &about) == 0 && S_ISREG(about.st_mode)) ::unlink(path);
+}
+
+int CaptureFile::keep_path(const char* path) noexcept {
+    try {
+        path_.resize(::strlen(path) + 1);
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+    ::memcpy(path_.data(), path, path_.size());
+    return 0;
+}
+
 int CaptureFile::create(const char* path) noexcept {
     fd_ = ::open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
     if (fd_ < 0) return errno;
     in_memory_ = false;
     const int error = set_up(path);
-    if (error != 0) ::unlink(path);
+    if (error != 0) remove_file(path);
     return error;
 }
 
@@ -71,23 +87,18 @@ int CaptureFile::create_in_memory() noexcept {
 
 int CaptureFile::set_up(const char* path) noexcept {
     fd_ = move_high(fd_);
-    try {
-        path_.resize(::strlen(path) + 1);
-    } catch (const std::bad_alloc&) {
-        abandon();
-        return ENOMEM;
-    }
-    ::memcpy(path_.data(), path, path_.size());
     struct stat about {};
-    int error = ::fstat(fd_, &about) != 0 ? errno : ::posix_fallocate(fd_, 0, kFirstExtentOffset);
+    int error = ::fstat(fd_, &about) != 0 ? errno : 0;
+    device_ = about.st_dev;
+    inode_ = about.st_ino;
+    if (error == 0) error = keep_path(path);
+    if (error == 0) error = ::posix_fallocate(fd_, 0, kFirstExtentOffset);
     std::byte* base = error == 0 ? map_file(fd_, 0, kFirstExtentOffset) : nullptr;
     if (error == 0 && base == nullptr) error = errno;
     if (error != 0) {
         abandon();
         return error;
     }
-    device_ = about.st_dev;
-    inode_ = about.st_ino;
     file_bytes_ = kFirstExtentOffset;
     header_ = reinterpret_cast<Header*>(base);
     directory_ = reinterpret_cast<std::uint32_t*>(base + kDirectoryOffset);
@@ -108,14 +119,18 @@ int CaptureFile::set_up(const char* path) noexcept {
 }
 
 // The program may have closed our descriptor, or given its number to another file.
-int CaptureFile::reopen_if_lost() noexcept {
+bool CaptureFile::owns_descriptor() const noexcept {
     struct stat about {};
-    if (fd_ >= 0 && ::fstat(fd_, &about) == 0 && about.st_dev == device_ && about.st_ino == inode_) return 0;
+    return fd_ >= 0 && ::fstat(fd_, &about) == 0 && about.st_dev == device_ && about.st_ino == inode_;
+}
+
+int CaptureFile::reopen_if_lost() noexcept {
+    if (owns_descriptor()) return 0;
     if (in_memory_) return EBADF;
     fd_ = ::open(path_.data(), O_RDWR | O_CLOEXEC | O_NOCTTY);
     if (fd_ < 0) return errno;
     fd_ = move_high(fd_);
-    if (::fstat(fd_, &about) == 0 && about.st_dev == device_ && about.st_ino == inode_) return 0;
+    if (owns_descriptor()) return 0;
     ::close(fd_);
     fd_ = -1;
     return ESTALE;
@@ -176,9 +191,14 @@ void CaptureFile::finish(State state) noexcept {
     abandon();
 }
 
+void CaptureFile::discard() noexcept {
+    if (!in_memory_ && path_.size() != 0) remove_file(path_.data());
+    abandon();
+}
+
 void CaptureFile::abandon() noexcept {
     unmap();
-    if (fd_ >= 0) ::close(fd_);
+    if (owns_descriptor()) ::close(fd_);
     fd_ = -1;
 }
 
@@ -193,7 +213,7 @@ int CaptureFile::copy_to(const char* path) const noexcept {
         left -= part;
     }
     if (::close(out) != 0 && error == 0) error = errno;
-    if (error != 0) ::unlink(path);
+    if (error != 0) remove_file(path);
     return error;
 }
 

@@ -30,6 +30,8 @@ public:
 
     // Cuts the file to what is used and lets go of it; `state` is the last thing stored.
     void finish(State state) noexcept;
+    // Lets go of a capture that never began, and takes its file away.
+    void discard() noexcept;
     // Lets go without a word: for the child of a fork, whose parent goes on writing.
     void abandon() noexcept;
     // Copies the used part to another file; the caller keeps everybody else out. Returns 0 or an errno value.
@@ -46,8 +48,11 @@ private:
     static constexpr std::uint64_t kSmallestSegment = 8 * kExtentBytes, kLargestSegment = 128 * kExtentBytes;
 
     int set_up(const char* path) noexcept;
+    static void remove_file(const char* path) noexcept;
+    int keep_path(const char* path) noexcept;
     int add_segment() noexcept;
     std::uint64_t used_bytes() const noexcept { return kFirstExtentOffset + header_->extents_used * kExtentBytes; }
+    bool owns_descriptor() const noexcept;
     int reopen_if_lost() noexcept;
     void unmap() noexcept;
 

@@ -24,7 +24,8 @@
 namespace hiwater {
 
 struct Block {
-    std::uint32_t ledger = 0;  // 0: no block
+    std::uint32_t ledger = 0;   // 0: no block
+    std::uint32_t session = 0;  // recording that the ledger belongs to, where the block is kept over a call
     std::uint64_t bytes = 0;
 };
 
@@ -109,23 +110,28 @@ public:
         return place.small != nullptr ? take_small(place.small) : Block{};
     }
 
-    // Puts a block in. One that is found there was freed behind our back: it is taken out and returned.
-    [[gnu::always_inline]] static Block insert(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) noexcept {
+    // Puts a block in. What is found where its words go was freed behind our back: each such block is taken out and given to
+    // stale(block). There can be three: a small one, the large one around it, and one in the next granule.
+    template <typename Stale>
+    [[gnu::always_inline]] static void insert(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger,
+                                              Stale stale) noexcept {
         std::uint64_t* large = region->large + large_granule(address);
         std::uint32_t* small = region->small + granule(address);
-        if (bytes >= kLargeBytes) return insert_large(region, large, small, address, bytes, ledger);
+        if (bytes >= kLargeBytes) return insert_large(region, large, small, address, bytes, ledger, stale);
         claim(small);
-        Block stale;
-        if (*small != 0) [[unlikely]] stale = evict_small(small, address);
-        if (*large != 0 && offset_of(*large) <= offset(address)) [[unlikely]] stale = evict_large(large, address);
+        if (*small != 0) [[unlikely]]
+            hand_over(evict_small(small, address), stale);
+        if (*large != 0 && offset_of(*large) <= offset(address)) [[unlikely]]
+            hand_over(evict_large(large, address), stale);
         region->fine[(address >> 14) % Region::kFineStretches] = 1;
         if (bytes <= kSmallest) {
             *small = (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
         } else {
+            if (small[1] != 0) [[unlikely]]
+                hand_over(take_small(small + 1), stale);
             small[0] = (kSizeBehind << kCodeShift) | ledger;
             small[1] = kContinued | static_cast<std::uint32_t>(bytes);
         }
-        return stale;
     }
 
     // Takes a block out; ledger 0 when none starts there.
@@ -148,7 +154,8 @@ public:
             const std::uintptr_t base = static_cast<std::uintptr_t>(number) << Region::kShift;
             for (std::size_t i = 0; i < Region::kLargeGranules; ++i) {
                 const std::uint64_t word = region->large[i];
-                if (word != 0 && (word & kLargeContinued) == 0) visit(base + (i << 9) + (offset_of(word) << 4), read_large(region->large + i));
+                if (word != 0 && (word & kLargeContinued) == 0)
+                    visit(base + (i << 9) + (offset_of(word) << 4), read_large(region->large + i));
             }
             for (std::size_t i = 0; i < Region::kGranules; ++i)
                 if (starts(region->small[i])) visit(base + (i << 4), read_small(region->small + i));
@@ -204,7 +211,7 @@ private:
 
     static Block read_small(const std::uint32_t* word) noexcept {
         const std::uint32_t code = *word >> kCodeShift;
-        return {*word & kLedgerMask, code <= kSmallest ? code : word[1] & ~kContinued};
+        return {*word & kLedgerMask, 0, code <= kSmallest ? code : word[1] & ~kContinued};
     }
     static Block take_small(std::uint32_t* word) noexcept {
         const Block block = read_small(word);
@@ -215,33 +222,42 @@ private:
 
     static Block read_large(const std::uint64_t* word) noexcept {
         std::uint64_t bytes = *word >> kSizeShift & kSizeMask;
-        if ((*word & kMoreSize) != 0) [[unlikely]] bytes |= (word[1] & ~kLargeContinued) << 31;
-        return {static_cast<std::uint32_t>(*word) & kLedgerMask, bytes};
+        if ((*word & kMoreSize) != 0) [[unlikely]]
+            bytes |= (word[1] & ~kLargeContinued) << 31;
+        return {static_cast<std::uint32_t>(*word) & kLedgerMask, 0, bytes};
     }
     static Block take_large(std::uint64_t* word) noexcept {
         const Block block = read_large(word);
-        if ((*word & kMoreSize) != 0) [[unlikely]] word[1] = 0;
+        if ((*word & kMoreSize) != 0) [[unlikely]]
+            word[1] = 0;
         word[0] = 0;
         return block;
     }
 
-    static Block insert_large(Region* region, std::uint64_t* large, std::uint32_t* small, std::uintptr_t address, std::uint64_t bytes,
-                              std::uint32_t ledger) noexcept {
-        Block stale;
-        if (*large != 0) [[unlikely]] stale = evict_large(large, address);
-        if (region->fine[(address >> 14) % Region::kFineStretches] != 0 && *small != 0) [[unlikely]] stale = evict_small(small, address);
+    template <typename Stale>
+    static void hand_over(const Block& block, Stale& stale) {
+        if (block.ledger != 0) stale(block);
+    }
+
+    template <typename Stale>
+    static void insert_large(Region* region, std::uint64_t* large, std::uint32_t* small, std::uintptr_t address,
+                             std::uint64_t bytes, std::uint32_t ledger, Stale& stale) noexcept {
+        if (*large != 0) [[unlikely]]
+            hand_over(evict_large(large, address), stale);
+        if (region->fine[(address >> 14) % Region::kFineStretches] != 0 && *small != 0) [[unlikely]]
+            hand_over(evict_small(small, address), stale);
         const std::uint64_t more = bytes > kSizeMask ? kMoreSize : 0;
+        if (more != 0 && large[1] != 0) [[unlikely]]
+            hand_over(take_large(large + 1), stale);
         large[0] = (bytes & kSizeMask) << kSizeShift | more | offset(address) << kOffsetShift | ledger;
-        if (more != 0) [[unlikely]] large[1] = kLargeContinued | bytes >> 31;
-        return stale;
+        if (more != 0) [[unlikely]]
+            large[1] = kLargeContinued | bytes >> 31;
     }
 
     // What lies where a new block starts: a block that starts there too, or the size word of one that started a granule before.
     [[gnu::noinline]] static Block evict_small(std::uint32_t* word, std::uintptr_t address) noexcept {
         if ((*word & kContinued) != 0) {
-            const bool first_of_region = granule(address) == 0;
-            *word = 0;
-            if (first_of_region || !starts(word[-1])) return {};
+            if (granule(address) == 0) return *word = 0, Block{};
             --word;
         }
         return take_small(word);

@@ -30,6 +30,7 @@ public:
     // piece, pieces_left): pieces_left is how many pieces of the old one remain (0, 1 or 2).
     template <typename Visit>
     void take(std::uintptr_t start, std::uintptr_t end, Visit visit) {
+        if (end <= start) return;  // a length that goes past the last address, which the kernel is about to refuse
         auto it = tree_.upper_bound(start);
         if (it != tree_.begin() && std::prev(it)->second.end > start) --it;
         while (it != tree_.end() && it->first < end) {

@@ -1,0 +1,192 @@
+#include "ledger/accounts.h"
+
+#include <string>
+#include <vector>
+
+#include "books.h"
+#include "support.h"
+
+namespace hiwater::tests {
+
+using capture::Kind;
+using capture::Table;
+
+namespace {
+
+// The accounts, the naive books, and a reader of the file. After every event all three must say the same.
+struct Triplet {
+    Folder folder;
+    capture::CaptureFile file;
+    Accounts accounts;
+    Books books;
+    std::uint64_t now = 0;
+
+    struct Taken {
+        std::uint32_t id = 0;
+        std::int64_t bytes = 0;
+    };
+    std::vector<Taken> blocks, taken;  // live blocks; blocks that a call took and may put back
+
+    Triplet() {
+        REQUIRE(file.create(folder.file("a.hiw").c_str()) == 0);
+        accounts.attach(file);
+    }
+    std::uint32_t some_ledger(Trace& trace) {
+        if (books.live.size() > 1 && !trace.one_in(12)) return static_cast<std::uint32_t>(1 + trace.below(books.live.size() - 1));
+        const auto node = static_cast<std::uint32_t>(1 + trace.below(9));
+        const auto kind = static_cast<Kind>(trace.below(capture::kKinds));
+        const std::uint32_t id = accounts.ledger(node, kind);
+        REQUIRE(accounts.ledger(node, kind) == id);
+        if (id == books.live.size()) books.add_ledger(kind);
+        REQUIRE(books.kinds.at(id) == kind);
+        return id;
+    }
+    Taken remove_from(std::vector<Taken>& from, Trace& trace) {
+        const std::size_t at = trace.below(from.size());
+        const Taken gone = from[at];
+        from[at] = from.back();
+        from.pop_back();
+        return gone;
+    }
+
+    void event(Trace& trace) {
+        const std::uint64_t what = trace.below(100);
+        file.header().heartbeat_ns = now += trace.below(1000);
+        if (what < 3) {
+            books.close_slice();
+            accounts.close_slice(now);
+        } else if (what < 50 || blocks.empty()) {
+            const std::int64_t bytes =
+                static_cast<std::int64_t>(trace.one_in(20) ? trace.word() % (1ULL << 40) : trace.below(5000));
+            blocks.push_back({some_ledger(trace), bytes});
+            accounts.credit(blocks.back().id, bytes);
+            books.credit(blocks.back().id, bytes);
+        } else if (what < 60 && !taken.empty()) {
+            const Taken back = remove_from(taken, trace);
+            blocks.push_back(back);
+            accounts.restore(back.id, back.bytes);
+            books.change(back.id, back.bytes, 1);
+        } else if (what < 70) {
+            cut(trace);
+        } else {
+            const Taken gone = remove_from(blocks, trace);
+            accounts.debit(gone.id, gone.bytes);
+            books.change(gone.id, -gone.bytes, -1);
+            if (trace.one_in(5)) taken.push_back(gone);
+        }
+    }
+    // Part of a mapping goes: from its end (it stays one block) or from its middle (it becomes two).
+    void cut(Trace& trace) {
+        Taken& from = blocks[trace.below(blocks.size())];
+        if (from.bytes < 3) return;
+        const auto gone = static_cast<std::int64_t>(1 + trace.below(static_cast<std::uint64_t>(from.bytes - 2)));
+        const std::int64_t rest = from.bytes - gone;
+        const bool in_two = rest >= 2 && trace.one_in(2);
+        accounts.debit(from.id, gone, in_two ? -1 : 0);
+        books.change(from.id, -gone, in_two ? 1 : 0);
+        from.bytes = in_two ? 1 : rest;
+        if (in_two) blocks.push_back({blocks[&from - blocks.data()].id, rest - 1});
+    }
+
+    void compare(const FileView& view) const {
+        const capture::Header& h = view.header();
+        const Books::Figures live = books.sum();
+        if (h.live_bytes != live.bytes || h.live_blocks != live.blocks) FAIL("live is ", h.live_bytes, ", not ", live.bytes);
+        if (h.mark_bytes != books.open.mark.bytes || h.mark_blocks != books.open.mark.blocks) FAIL("the mark is ", h.mark_bytes);
+        if (view.peak() != books.peak().mark) FAIL("the peak is ", view.peak().bytes, ", not ", books.peak().mark.bytes);
+        if (accounts.peak_bytes() != view.peak().bytes || accounts.peak_blocks() != view.peak().blocks) FAIL("two peaks");
+        if (view.count(Table::ledgers) != books.live.size()) FAIL(view.count(Table::ledgers), " ledgers");
+        for (std::uint32_t id = 1; id < books.live.size(); ++id) compare_ledger(view, id);
+        if (!accounts.is_consistent()) FAIL("the accounts find themselves inconsistent");
+    }
+    void compare_ledger(const FileView& view, std::uint32_t id) const {
+        const auto& record = view.record<capture::LedgerRecord>(Table::ledgers, id);
+        const FileView::Figures live{record.live_bytes, record.live_blocks};
+        if (live != books.live[id]) FAIL("ledger ", id, " holds ", live.bytes);
+        if (record.total_bytes != books.total_bytes[id] || record.total_blocks != books.total_blocks[id])
+            FAIL("the total of ledger ", id);
+        if (view.at_mark(id) != books.open.at_mark[id]) FAIL("ledger ", id, " held ", view.at_mark(id).bytes, " at the mark");
+        if (view.at_peak(id) != books.peak().at_mark[id]) FAIL("ledger ", id, " held ", view.at_peak(id).bytes, " at the peak");
+        const Accounts::Figures mark = accounts.at_mark(id), peak = accounts.at_peak(id);
+        if (mark.bytes != view.at_mark(id).bytes || peak.bytes != view.at_peak(id).bytes) FAIL("two shares of ledger ", id);
+    }
+    // Slices list changes only: played one after another they are each slice's whole mark.
+    void compare_slices(const FileView& view) const {
+        REQUIRE(view.count(Table::slices) == books.closed.size());
+        std::vector<FileView::Figures> now_held(books.live.size(), {0, 0});
+        std::uint64_t next_entry = 0, last_end = 0;
+        for (std::uint64_t i = 0; i < books.closed.size(); ++i) {
+            const auto& slice = view.record<capture::SliceRecord>(Table::slices, i);
+            REQUIRE(slice.first_entry == next_entry);
+            REQUIRE(slice.start_ns == last_end);
+            REQUIRE(slice.unlisted_bytes == 0);
+            next_entry += slice.entry_count;
+            last_end = slice.end_ns;
+            for (std::uint64_t e = slice.first_entry; e < next_entry; ++e) {
+                const auto& entry = view.record<capture::SliceEntryRecord>(Table::slice_entries, e);
+                now_held[entry.ledger] = {entry.bytes, entry.blocks};
+            }
+            REQUIRE(FileView::Figures{slice.mark_bytes, slice.mark_blocks} == books.closed[i].mark);
+            for (std::uint32_t id = 1; id < now_held.size(); ++id) {
+                const std::int64_t wanted = id < books.closed[i].at_mark.size() ? books.closed[i].at_mark[id].bytes : 0;
+                if (now_held[id].bytes != wanted)
+                    FAIL("slice ", i, ": ledger ", id, " held ", now_held[id].bytes, ", not ", wanted);
+            }
+        }
+    }
+};
+
+}  // namespace
+
+TEST_SUITE_BEGIN("accounts");
+
+TEST_CASE("after every event the accounts, the naive books and a reader of the file agree") {
+    for_seeds(30, [](Trace& trace) {
+        Triplet t;
+        for (int step = 0; step < 800; ++step) {
+            CAPTURE(step);
+            t.event(trace);
+            // The file grows: a reader that mapped it before would not see what is new.
+            if (step % 200 == 0) CHECK(FileView(t.folder.file("a.hiw")).is_whole());
+            t.compare(FileView(t.folder.file("a.hiw")));
+        }
+        t.compare_slices(FileView(t.folder.file("a.hiw")));
+    });
+}
+
+TEST_CASE("the first of two equal peaks is the peak") {
+    Triplet t;
+    const std::uint32_t a = t.accounts.ledger(1, Kind::native), b = t.accounts.ledger(2, Kind::native);
+    t.accounts.credit(a, 100);
+    t.accounts.debit(a, 100);
+    t.accounts.close_slice(10);
+    t.accounts.close_slice(20);  // the mark of this one is 0
+    t.accounts.credit(b, 100);
+    CHECK(t.accounts.peak_bytes() == 100);
+    CHECK(t.accounts.at_peak(a).bytes == 100);
+    CHECK(t.accounts.at_peak(b).bytes == 0);
+    t.accounts.close_slice(30);
+    CHECK(t.accounts.at_peak(a).bytes == 100);
+    CHECK(t.accounts.at_peak(b).bytes == 0);
+}
+
+TEST_CASE("temporaries are counted by ledger") {
+    Triplet t;
+    const std::uint32_t a = t.accounts.ledger(1, Kind::native);
+    t.accounts.count_temporary(a);
+    t.accounts.count_temporary(a);
+    CHECK(FileView(t.folder.file("a.hiw")).record<capture::LedgerColdRecord>(Table::ledger_cold, a).temporaries == 2);
+}
+
+TEST_CASE("the consistency check sees a figure that was changed") {
+    Triplet t;
+    const std::uint32_t a = t.accounts.ledger(1, Kind::native);
+    t.accounts.credit(a, 100);
+    CHECK(t.accounts.is_consistent());
+    const_cast<capture::LedgerRecord&>(t.accounts.record(a)).live_bytes += 1;
+    CHECK_FALSE(t.accounts.is_consistent());
+}
+
+TEST_SUITE_END();
+
+}  // namespace hiwater::tests

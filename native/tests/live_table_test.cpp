@@ -1,0 +1,218 @@
+#include "ledger/live_table.h"
+
+#include <map>
+#include <vector>
+
+#include "support.h"
+
+namespace hiwater::tests {
+
+namespace {
+
+constexpr std::uintptr_t kRegion = std::uintptr_t{1} << LiveTable::Region::kShift;
+
+std::uintptr_t end_of(std::uintptr_t address, std::uint64_t bytes) { return address + round_up(bytes == 0 ? 1 : bytes, 16); }
+
+// The table and a map that should say the same. Each block has a ledger of its own, so that one that is handed back is known by it.
+struct Twin {
+    LiveTable table;
+    std::map<std::uintptr_t, Block> model;
+    std::uint32_t last_ledger = 0;
+
+    Twin() { REQUIRE(table.init()); }
+
+    void insert(std::uintptr_t address, std::uint64_t bytes) {
+        std::vector<Block> evicted;
+        LiveTable::insert(table.region_of(address), address, bytes, ++last_ledger,
+                          [&](const Block& block) { evicted.push_back(block); });
+        for (const Block& block : evicted) forget(block, address, bytes);
+        // One that starts exactly where a new block does was freed behind our back.
+        if (model.count(address) != 0) FAIL("the block at ", address, " is still there under one of ", bytes, " bytes");
+        model[address] = {last_ledger, bytes};
+    }
+    void forget(const Block& block, std::uintptr_t address, std::uint64_t bytes) {
+        for (auto at = model.begin(); at != model.end(); ++at) {
+            if (at->second.ledger != block.ledger) continue;
+            if (at->second.bytes != block.bytes)
+                FAIL("a block of ", at->second.bytes, " bytes at ", at->first, " came back with ", block.bytes, " for one of ",
+                     bytes, " at ", address);
+            if (end_of(at->first, block.bytes) <= address || end_of(address, bytes) <= at->first)
+                FAIL("a block that lies elsewhere was taken out: ", at->first, ", ", block.bytes, " bytes");
+            model.erase(at);
+            return;
+        }
+        FAIL("a block that is not there came back: ledger ", block.ledger);
+    }
+    void remove(std::uintptr_t address) {
+        const Block taken = table.remove(address);
+        const auto at = model.find(address);
+        const Block wanted = at == model.end() ? Block{} : at->second;
+        if (taken.ledger != wanted.ledger || taken.bytes != wanted.bytes)
+            FAIL("removed ", taken.bytes, " bytes, not ", wanted.bytes);
+        if (at != model.end()) model.erase(at);
+    }
+    void look(std::uintptr_t address) const {
+        const Block seen = table.look(address);
+        const auto at = model.find(address);
+        const Block wanted = at == model.end() ? Block{} : at->second;
+        if (seen.ledger != wanted.ledger || seen.bytes != wanted.bytes)
+            FAIL("saw ", seen.bytes, " bytes at ", address, ", not ", wanted.bytes);
+    }
+    void compare() const {
+        std::map<std::uintptr_t, Block> seen;
+        table.each([&](std::uintptr_t address, const Block& block) {
+            if (!seen.emplace(address, block).second) FAIL("two blocks at ", address);
+        });
+        if (seen.size() != model.size()) FAIL(seen.size(), " blocks, not ", model.size());
+        for (const auto& [address, block] : model) look(address);
+    }
+};
+
+// Sizes at which the table changes its ways.
+std::uint64_t some_size(Trace& trace) {
+    static const std::vector<std::uint64_t> borders{0,
+                                                    1,
+                                                    15,
+                                                    16,
+                                                    17,
+                                                    32,
+                                                    33,
+                                                    511,
+                                                    512,
+                                                    513,
+                                                    1024,
+                                                    (1ULL << 31) - 1,
+                                                    1ULL << 31,
+                                                    (1ULL << 31) + 1,
+                                                    1ULL << 32,
+                                                    (1ULL << 32) + 12345,
+                                                    (1ULL << 46) + 7};
+    return trace.one_in(3) ? trace.below(700) : trace.pick(borders);
+}
+
+// Addresses where things meet: borders of regions, of the large table's granules and of the pages of the small one.
+std::uintptr_t some_address(Trace& trace) {
+    static const std::vector<std::uintptr_t> borders{3 * kRegion, 4 * kRegion, 3 * kRegion + 0x4000, 3 * kRegion + 512,
+                                                     0x7ffff0000000};
+    return trace.pick(borders) + 16 * trace.below(80) - 16 * trace.below(40);
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("live table");
+
+TEST_CASE("any blocks, also over one another: what goes is handed back, and nothing else goes") {
+    for_seeds(40, [](Trace& trace) {
+        Twin twin;
+        for (int step = 0; step < 3000; ++step) {
+            const std::uintptr_t address = some_address(trace);
+            if (trace.one_in(3)) {
+                twin.remove(address);
+            } else {
+                twin.insert(address, some_size(trace));
+            }
+            twin.look(some_address(trace));
+            twin.look(address);
+        }
+        twin.compare();
+    });
+}
+
+TEST_CASE("blocks that an allocator could hand out never drive one another out") {
+    for_seeds(20, [](Trace& trace) {
+        Twin twin;
+        std::uintptr_t at = 5 * kRegion - 40'000;
+        std::vector<std::uintptr_t> addresses;
+        for (int i = 0; i < 1500; ++i) {
+            const std::uint64_t bytes = trace.one_in(10) ? 1'000'000 + trace.below(9) : some_size(trace) % 100'000;
+            const std::size_t before = twin.model.size();
+            twin.insert(at, bytes);
+            REQUIRE(twin.model.size() == before + 1);
+            addresses.push_back(at);
+            at = end_of(at, bytes);
+        }
+        twin.compare();
+        for (const std::uintptr_t address : addresses)
+            if (trace.one_in(2)) twin.remove(address);
+        twin.compare();
+    });
+}
+
+TEST_CASE("every size at every offset of a region's end comes back as it was") {
+    Twin twin;
+    for (const std::uint64_t bytes : {0ULL, 1ULL, 16ULL, 17ULL, 511ULL, 512ULL, (1ULL << 31) - 1, 1ULL << 31, 1ULL << 40})
+        for (std::uintptr_t granule = 1; granule <= 40; ++granule) {
+            const std::uintptr_t address = 7 * kRegion - 16 * granule;
+            twin.insert(address, bytes);
+            twin.look(address);
+            twin.remove(address);
+        }
+    twin.compare();
+    CHECK(twin.model.empty());
+}
+
+TEST_CASE("one new block over two that were freed behind our back: both come back") {
+    SUBCASE("a small one and the large one that came to lie around it") {
+        Twin twin;
+        twin.insert(0x10000110, 40);
+        twin.insert(0x10000100 - 0x100, 4096);
+        twin.insert(0x10000110, 24);
+        twin.compare();
+        CHECK(twin.model.size() == 1);
+    }
+    SUBCASE("the same under a large one") {
+        Twin twin;
+        twin.insert(0x10000110, 40);
+        twin.insert(0x10000000, 4096);
+        twin.insert(0x10000110, 8192);
+        twin.compare();
+        CHECK(twin.model.size() == 1);
+    }
+    SUBCASE("two small ones, the second where the new one keeps its size") {
+        Twin twin;
+        twin.insert(0x10000100, 16);
+        twin.insert(0x10000110, 40);
+        twin.insert(0x10000100, 48);
+        twin.compare();
+        CHECK(twin.model.size() == 1);
+    }
+    SUBCASE("two large ones, the second where the new one keeps the rest of its size") {
+        Twin twin;
+        twin.insert(0x10000000, 512);
+        twin.insert(0x10000200, 600);
+        twin.insert(0x10000000, 1ULL << 33);
+        twin.compare();
+        CHECK(twin.model.size() == 1);
+    }
+}
+
+TEST_CASE("an emptied table knows nothing, and a place found before finds nothing") {
+    Twin twin;
+    twin.insert(kRegion + 64, 100);
+    twin.insert(kRegion + 4096, 5000);
+    twin.insert(9 * kRegion, 1ULL << 34);
+    const LiveTable::Place found = LiveTable::place_of(twin.table.find(kRegion + 64), kRegion + 64);
+    const LiveTable::Place large = LiveTable::place_of(twin.table.find(9 * kRegion), 9 * kRegion);
+    CHECK(found);
+    twin.table.empty();
+    twin.model.clear();
+    CHECK(LiveTable::remove(found).ledger == 0);
+    CHECK(LiveTable::remove(large).ledger == 0);
+    twin.compare();
+    twin.insert(kRegion + 64, 17);
+    twin.compare();
+}
+
+TEST_CASE("addresses nothing was put near, and addresses that cannot be") {
+    LiveTable table;
+    REQUIRE(table.init());
+    CHECK(table.find(0x12345678) == nullptr);
+    CHECK(table.look(0x12345678).ledger == 0);
+    CHECK(table.remove(0x12345678).ledger == 0);
+    CHECK(table.find(~std::uintptr_t{0}) == nullptr);
+    CHECK_THROWS_AS(table.region_of(~std::uintptr_t{0}), std::bad_alloc);
+}
+
+TEST_SUITE_END();
+
+}  // namespace hiwater::tests

@@ -1,0 +1,246 @@
+#include "base/lock.h"
+
+#include <sys/mman.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/pages.h"
+#include "ledger/live_table.h"
+#include "support.h"
+
+namespace hiwater::tests {
+
+namespace {
+
+// What a lock protects. Not atomic: a thread sanitizer and the sum at the end both see when two threads are in at once.
+struct Guarded {
+    std::uint64_t count = 0;
+    std::uint64_t twice = 0;
+
+    void visit() {
+        const std::uint64_t before = count;
+        // Long enough that a rival who is let in is likely to come before the stores.
+        for (int i = 0; i < 8; ++i) asm volatile("" ::: "memory");
+        count = before + 1;
+        twice = 2 * count;
+    }
+};
+
+void wait_a_little(Trace& trace) {
+    if (trace.one_in(4)) std::this_thread::sleep_for(std::chrono::microseconds(trace.below(50)));
+    if (trace.one_in(4)) std::this_thread::yield();
+}
+
+// Long runs make the lock lean to this thread; the pauses let it lean to others.
+std::uint64_t hammer(Lock& lock, LockTicket* ticket, Guarded& guarded, std::uint64_t seed, int bursts) {
+    Trace trace(seed);
+    std::uint64_t taken = 0;
+    for (int burst = 0; burst < bursts; ++burst) {
+        const std::uint64_t run = trace.one_in(2) ? 1 + trace.below(5) : 100 + trace.below(300);
+        for (std::uint64_t i = 0; i < run; ++i) {
+            Hold hold(lock, ticket);
+            guarded.visit();
+        }
+        taken += run;
+        wait_a_little(trace);
+    }
+    return taken;
+}
+
+std::uint64_t hammer_with(Lock& lock, Guarded& guarded, int leaning, int upright, std::uint64_t seed, int bursts) {
+    std::vector<LockTicket> tickets(static_cast<std::size_t>(leaning));
+    std::vector<std::uint64_t> taken(static_cast<std::size_t>(leaning + upright));
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < taken.size(); ++i)
+        threads.emplace_back([&, i] {
+            LockTicket* ticket = i < tickets.size() ? &tickets[i] : nullptr;
+            taken[i] = hammer(lock, ticket, guarded, seed * 1000 + i, bursts);
+        });
+    for (std::thread& thread : threads) thread.join();
+    std::uint64_t sum = 0;
+    for (const std::uint64_t n : taken) sum += n;
+    return sum;
+}
+
+bool membarrier_works() { return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0; }
+
+}  // namespace
+
+TEST_SUITE_BEGIN("threads");
+
+TEST_CASE("a futex mutex lets one thread in at a time") {
+    FutexMutex mutex;
+    Guarded guarded;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+        threads.emplace_back([&] {
+            for (int i = 0; i < 20'000; ++i) {
+                MutexHold hold(mutex);
+                guarded.visit();
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(guarded.count == 80'000);
+}
+
+TEST_CASE("a futex mutex that is held for long puts the others to sleep and wakes them") {
+    FutexMutex mutex;
+    Guarded guarded;
+    std::vector<std::thread> threads;
+    {
+        MutexHold hold(mutex);
+        for (int t = 0; t < 3; ++t)
+            threads.emplace_back([&] {
+                MutexHold mine(mutex);
+                guarded.visit();
+            });
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        CHECK(guarded.count == 0);
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(guarded.count == 3);
+}
+
+TEST_CASE("a lock leans to a thread that takes it alone, and stands up for another") {
+    if (!membarrier_works()) {
+        MESSAGE("this kernel has no membarrier: the lock never leans");
+        return;
+    }
+    Lock lock;
+    LockTicket first, second;
+    lock.allow_leaning();
+    int takings = 0;
+    for (bool short_way = false; !short_way; ++takings) {
+        REQUIRE(takings < 1000);
+        short_way = lock.lock(&first);
+        lock.unlock(&first, short_way);
+    }
+    CHECK(takings > 10);
+    CHECK_FALSE(lock.lock(&second));
+    lock.unlock(&second, false);
+    CHECK_FALSE(lock.lock(&first));
+    lock.unlock(&first, false);
+}
+
+TEST_CASE("a lock leans to nobody unless allowed, nor after a reset, nor to a thread without a ticket") {
+    Lock lock;
+    LockTicket ticket;
+    const auto leans_after = [&](LockTicket* me) {
+        bool leant = false;
+        for (int i = 0; i < 1000; ++i) {
+            const bool short_way = lock.lock(me);
+            lock.unlock(me, short_way);
+            leant = leant || short_way;
+        }
+        return leant;
+    };
+    CHECK_FALSE(leans_after(&ticket));
+    lock.allow_leaning();
+    CHECK_FALSE(leans_after(nullptr));
+    CHECK(leans_after(&ticket) == membarrier_works());
+    lock.reset();
+    CHECK_FALSE(leans_after(&ticket));
+}
+
+TEST_CASE("a reset frees a lock whose holder is gone") {
+    Lock lock;
+    CHECK_FALSE(lock.lock(nullptr));
+    lock.reset();
+    CHECK_FALSE(lock.lock(nullptr));  // would wait for ever
+    lock.unlock(nullptr, false);
+}
+
+TEST_CASE("many threads, with and without leaning: one at a time") {
+    for_seeds(6, [](Trace& trace) {
+        Lock lock;
+        Guarded guarded;
+        if (!trace.one_in(4)) lock.allow_leaning();
+        const int leaning = 1 + static_cast<int>(trace.below(5)), upright = static_cast<int>(trace.below(3));
+        const std::uint64_t taken = hammer_with(lock, guarded, leaning, upright, trace.seed(), 60);
+        CHECK(guarded.count == taken);
+        CHECK(guarded.twice == 2 * taken);
+    });
+}
+
+TEST_CASE("the lock is taken from the thread it leans to, thousands of times, and always after that thread has left") {
+    Lock lock;
+    LockTicket ticket;
+    Guarded guarded;
+    lock.allow_leaning();
+    std::atomic<bool> done{false};
+    std::uint64_t owners = 0, rivals = 0;
+    std::thread owner([&] {
+        while (!done.load(std::memory_order_relaxed)) {
+            Hold hold(lock, &ticket);
+            guarded.visit();
+            ++owners;
+        }
+    });
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
+    for (; std::chrono::steady_clock::now() < until; ++rivals) {
+        {
+            Hold hold(lock);
+            guarded.visit();
+        }
+        for (int i = 0; i < 3000; ++i) asm volatile("");  // long enough for the lock to lean again
+    }
+    done.store(true);
+    owner.join();
+    CHECK(guarded.count == owners + rivals);
+}
+
+TEST_CASE("threads that end while the lock leans to them, and tickets used again") {
+    // As the recorder does: a ticket's page stays mapped, is cleared, and goes to the next thread.
+    Lock lock;
+    Guarded guarded;
+    lock.allow_leaning();
+    auto* pages = static_cast<char*>(map_pages(2 * kPage));
+    REQUIRE(pages != nullptr);
+    std::atomic<bool> done{false};
+    std::uint64_t others = 0;
+    std::thread rival([&] {
+        while (!done.load()) {
+            Hold hold(lock);
+            guarded.visit();
+            ++others;
+        }
+    });
+    std::uint64_t taken = 0;
+    for (int round = 0; round < 200; ++round) {
+        auto* ticket = reinterpret_cast<LockTicket*>(pages + round % 2 * kPage);
+        ::madvise(ticket, kPage, MADV_DONTNEED);
+        std::thread([&] {
+            for (int i = 0; i < 300; ++i) {
+                Hold hold(lock, ticket);
+                guarded.visit();
+            }
+        }).join();
+        taken += 300;
+    }
+    done.store(true);
+    rival.join();
+    CHECK(guarded.count == taken + others);
+    unmap_pages(pages, 2 * kPage);
+}
+
+TEST_CASE("threads that meet a new stretch of the address space at once make one region of it") {
+    LiveTable table;
+    REQUIRE(table.init());
+    constexpr int kThreads = 4, kRegionsEach = 50;
+    std::vector<std::vector<LiveTable::Region*>> seen(kThreads);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t)
+        threads.emplace_back([&, t] {
+            for (std::uintptr_t r = 1; r <= kRegionsEach; ++r) seen[t].push_back(table.region_of(r << LiveTable::Region::kShift));
+        });
+    for (std::thread& thread : threads) thread.join();
+    for (int t = 1; t < kThreads; ++t) CHECK(seen[t] == seen[0]);
+    for (std::uintptr_t r = 1; r <= kRegionsEach; ++r) CHECK(table.find(r << LiveTable::Region::kShift) == seen[0][r - 1]);
+}
+
+TEST_SUITE_END();
+
+}  // namespace hiwater::tests
