@@ -64,20 +64,6 @@ struct Thread {
     Edge edges[kEdges];
 };
 
-// What this thread allocated and freed while the heap's meters were open: readers take differences. Live bytes go below zero in a
-// thread that frees what others made. Whoever lowers the mark puts the higher of the two back: see lines/line_recorder.h.
-struct ThreadHeap {
-    std::int64_t live_bytes;
-    std::int64_t mark_bytes;  // highest live_bytes since the mark was lowered
-    std::int64_t allocated_bytes;
-
-    void change(std::int64_t bytes) noexcept {
-        live_bytes += bytes;
-        if (bytes > 0) allocated_bytes += bytes;
-        if (live_bytes > mark_bytes) mark_bytes = live_bytes;
-    }
-};
-
 // One small block of static TLS: a dlopened library may use little of it.
 struct ThreadLocal {
     Thread* thread;
@@ -88,7 +74,6 @@ struct ThreadLocal {
     std::uint32_t exit_session;
     bool exiting;
     bool holds_over_fork;
-    ThreadHeap heap;
 };
 
 extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));

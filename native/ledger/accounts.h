@@ -7,7 +7,7 @@
 
 #include "../capture/capture_file.h"
 #include "../base/pages.h"
-#include "../thread_state.h"
+#include "thread_heap.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -73,7 +73,7 @@ public:
     // Puts back what a debit took for a call that then failed: it was never gone, so it is not counted as allocated again.
     void restore(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
         debit(id, -bytes, -blocks);
-        if (folding_ && counted(hot_[id].kind)) tls.heap.allocated_bytes -= bytes;
+        if (folding_ && counted(hot_[id].kind)) thread_heap.allocated_bytes -= bytes;
     }
 
     void count_temporary(std::uint32_t id) noexcept { ++cold_[id].temporaries; }
@@ -207,7 +207,7 @@ private:
 
     // Somebody reads the heap's meters, or lines: the figures that a mere recording can do without.
     [[gnu::noinline]] void tell_meters(std::int64_t bytes) noexcept {
-        tls.heap.change(bytes);
+        thread_heap.change(bytes);
         if (bytes <= 0) return;
         const std::int64_t python = header_->kind_live_bytes[static_cast<std::uint32_t>(capture::Kind::python)];
         if (header_->live_bytes > fold_.total_bytes) fold_.total_bytes = header_->live_bytes;

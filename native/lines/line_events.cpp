@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "../frames/frames.h"
+#include "../ledger/thread_heap.h"
 #include "../recorder.h"
 #include "line_recorder.h"
 
@@ -19,12 +20,12 @@ template <auto kMakesInt>
 class WithoutInt {
 public:
     explicit WithoutInt(PyObject* number) noexcept : bytes_(recording() && !is_immortal(number) ? int_bytes() : 0) {
-        ThreadHeap& heap = tls.heap;
+        ThreadHeap& heap = thread_heap;
         heap.allocated_bytes -= bytes_;
         if (heap.mark_bytes == heap.live_bytes) heap.mark_bytes -= bytes_;
         heap.live_bytes -= bytes_;
     }
-    ~WithoutInt() { tls.heap.live_bytes += bytes_; }
+    ~WithoutInt() { thread_heap.live_bytes += bytes_; }
     WithoutInt(const WithoutInt&) = delete;
     WithoutInt& operator=(const WithoutInt&) = delete;
 
@@ -32,10 +33,10 @@ private:
     // What the interpreter's function asks for differs between versions: so we look.
     static std::int64_t int_bytes() noexcept {
         static const std::int64_t bytes = [] {
-            const std::int64_t before = tls.heap.allocated_bytes;
+            const std::int64_t before = thread_heap.allocated_bytes;
             Py_XDECREF(kMakesInt(1000));
-            const std::int64_t asked = tls.heap.allocated_bytes - before;
-            tls.heap.allocated_bytes = before;
+            const std::int64_t asked = thread_heap.allocated_bytes - before;
+            thread_heap.allocated_bytes = before;
             return asked;
         }();
         return bytes;

@@ -2,14 +2,16 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#if __has_include(<pyconfig.h>)
 #include <pyconfig.h>  // says whether there is a GIL
+#endif
 #include <unistd.h>
 
 #include <algorithm>
 #include <new>
 
+#include "../ledger/thread_heap.h"
 #include "../process.h"
-#include "../thread_state.h"
 
 namespace hiwater::lines {
 
@@ -97,7 +99,7 @@ void open_segment(LineThread& thread, Frame& frame, LineFigure* line, bool is_ca
     frame.outermost = take(thread, frame, *line);
     if (is_call && (frame.outermost || !frame.nested)) ++line->calls;
     if (is_call) frame.before_bytes = 0;
-    ThreadHeap& heap = tls.heap;
+    ThreadHeap& heap = thread_heap;
     frame.live_bytes = heap.live_bytes;
     frame.allocated_bytes = heap.allocated_bytes;
     frame.saved_mark_bytes = heap.mark_bytes;
@@ -109,7 +111,7 @@ void close_segment(LineThread& thread, Frame& frame, Resident& resident) noexcep
     LineFigure* line = frame.line;
     if (line == nullptr) return;
     frame.line = nullptr;
-    ThreadHeap& heap = tls.heap;
+    ThreadHeap& heap = thread_heap;
     const std::int64_t mark = heap.mark_bytes;
     heap.mark_bytes = std::max(frame.saved_mark_bytes, mark);
     give_back(thread, frame, *line);
@@ -321,7 +323,7 @@ std::string self_check() {
     const LineThread& thread = mine();
     if (!thread.frames.empty()) return std::to_string(thread.frames.size()) + " frames are on the stack of lines";
     if (thread.unmarked != 0) return std::to_string(thread.unmarked) + " lines without a mark are open";
-    if (tls.heap.mark_bytes < tls.heap.live_bytes) return "the thread's mark is below what it holds";
+    if (thread_heap.mark_bytes < thread_heap.live_bytes) return "the thread's mark is below what it holds";
     for (const auto& [code, watches] : watched()) {
         for (const Watch& watch : watches) {
             for (const LineFigure& figure : watch.group->figures) {
