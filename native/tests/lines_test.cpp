@@ -76,8 +76,8 @@ private:
         if (function < 0) function = static_cast<int>(trace_.below(kFunctions));
         const int line = static_cast<int>(trace_.below(kLinesEach));
         close_above(depth_);
-        const bool outermost = std::none_of(open_.begin(), open_.end(),
-                                            [&](const OpenLine& other) { return other.function == function && other.line == line; });
+        const auto is_it = [&](const OpenLine& other) { return other.function == function && other.line == line; };
+        const bool outermost = std::none_of(open_.begin(), open_.end(), is_it);
         open_.push_back({depth_, function, line, outermost, live_, asked_, live_});
         ++expected_[{function, line}].calls;
         lines::on_line(frame_at(depth_), &g_codes[function], line + 1);
