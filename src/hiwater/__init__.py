@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hiwater.capture import open
     from hiwater.engine.recorder import Recorder, record
     from hiwater.errors import HiwaterError
+    from hiwater.lines.decorator import profile
     from hiwater.residency import breakdown
     from hiwater.sampling.usage import memory_usage
     from hiwater.tracker import ResourceTracker, track
@@ -24,6 +25,7 @@ __all__ = [
     "breakdown",
     "memory_usage",
     "open",
+    "profile",
     "record",
     "track",
 ]
@@ -35,6 +37,7 @@ _HOMES = {
     "breakdown": "hiwater.residency",
     "memory_usage": "hiwater.sampling.usage",
     "open": "hiwater.capture",
+    "profile": "hiwater.lines.decorator",
     "record": "hiwater.engine.recorder",
     "track": "hiwater.tracker",
 }

@@ -15,6 +15,7 @@ VERBS = {
     "sample": "watch any process and what it starts, from outside, over time",
     "plot": "draw the timelines of captures",
     "compat-path": "print the folder of the drop-in modules memory_profiler and mprof",
+    "lines": "run a program and measure marked functions line by line, or annotate source from a capture",
     "doctor": "say what works here, and why the rest does not",
 }
 _EPILOG = """\
@@ -24,6 +25,7 @@ examples:
   hiwater report hiwater-train.4711.hiw  who held memory at the peak
   hiwater sample --interval 1ms -- make  watch any program and its children
   hiwater plot hiwater-make.4712.hiw     draw what it used over time
+  hiwater lines train.py                 what each line of the functions marked @profile did
   hiwater doctor                         what works on this machine
 
 `hiwater VERB --help` has each verb's options.
@@ -43,6 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from hiwater.cli import sample
 
         return sample.main(arguments[1:])
+    if arguments[:1] == ["lines"]:
+        from hiwater.cli import lines  # the same for this one, where it runs a program
+
+        return lines.main(arguments[1:])
     return _main_with_argparse(arguments)
 
 
