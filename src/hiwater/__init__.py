@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from hiwater.engine.recorder import Recorder, record
     from hiwater.errors import HiwaterError
     from hiwater.lines.decorator import profile
+    from hiwater.sampling.usage import memory_usage
 
 __version__ = "0.1.0"
-__all__ = ["HiwaterError", "Recorder", "__version__", "open", "profile", "record"]
+__all__ = ["HiwaterError", "Recorder", "__version__", "memory_usage", "open", "profile", "record"]
 
 _HOMES = {
     "HiwaterError": "hiwater.errors",
     "Recorder": "hiwater.engine.recorder",
+    "memory_usage": "hiwater.sampling.usage",
     "open": "hiwater.capture",
     "profile": "hiwater.lines.decorator",
     "record": "hiwater.engine.recorder",
