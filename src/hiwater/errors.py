@@ -143,3 +143,29 @@ class OutputFailed(HiwaterError):
     """What was asked for could not be written."""
 
     slug = "output-failed"
+
+
+class NoSuchProcess(HiwaterError):
+    """There is no process of this number, or it has ended already."""
+
+    slug = "no-such-process"
+    exit_code = 127
+
+
+class ProcessNotReadable(HiwaterError):
+    """The process is there, and what it uses cannot be read."""
+
+    slug = "process-not-readable"
+    exit_code = 126
+
+
+class HelperFailed(HiwaterError):
+    """The process that samples did not start or did not answer."""
+
+    slug = "sampling-helper-failed"
+
+
+class PlotLibraryMissing(HiwaterError):
+    """matplotlib, which draws, cannot be used."""
+
+    slug = "plot-library-missing"

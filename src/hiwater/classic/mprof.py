@@ -13,6 +13,7 @@ from hiwater.classic import datfile
 from hiwater.cli.compat_path import folder as compat_folder
 from hiwater.cli.talk import say
 from hiwater.errors import BadRequest, CaptureUnwritable, HiwaterError, NotFound, NotRunnable
+from hiwater.errors import NoSuchProcess
 from hiwater.sampling import procfs
 from hiwater.sampling.usage import memory_usage
 
@@ -105,7 +106,7 @@ def _find(word: str) -> int:
     for pid in procfs.all_processes():
         if word in procfs.name_of(pid) and pid != os.getpid():
             return pid
-    raise procfs.NoSuchProcess(f"no process has {word!r} in its name", "look with `ps`")
+    raise NoSuchProcess(f"no process has {word!r} in its name", "look with `ps`")
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -160,7 +161,7 @@ def _record(process: subprocess.Popen[bytes] | int, parsed: argparse.Namespace, 
             process, interval=parsed.interval, timeout=parsed.timeout, include_children=parsed.include_children,
             multiprocess=parsed.multiprocess, stream=file, backend=parsed.backend,
         )  # fmt: skip
-    except procfs.NoSuchProcess:
+    except NoSuchProcess:
         return  # it ended before the first sample
 
 

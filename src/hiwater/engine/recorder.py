@@ -157,13 +157,21 @@ class Recorder:
         return f"{stem}.{self._snapshots}{suffix}"
 
 
+class _Nothing:
+    """contextlib.nullcontext, without the modules that contextlib would bring into the program."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *ending: object) -> None:
+        pass
+
+
 def _scopes_noted() -> AbstractContextManager[None]:
     # Starting and stopping begins the kernel's mark and the engine's anew; scopes that are open read the same marks.
     scopes = sys.modules.get("hiwater.scopes")
     if scopes is None:
-        from contextlib import nullcontext
-
-        return nullcontext()
+        return _Nothing()
     held: AbstractContextManager[None] = scopes.FOLDING.standing_still()
     return held
 

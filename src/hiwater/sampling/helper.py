@@ -12,7 +12,7 @@ import os
 import sys
 from contextlib import suppress
 
-from hiwater.errors import HiwaterError
+from hiwater.errors import HelperFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 
 _READY = b"r"
 _SOURCE = "import sys; sys.path.insert(0, sys.argv[1]); from hiwater.sampling.helper import main; main(*sys.argv[2:])"
-
-
-class HelperFailed(HiwaterError):
-    """The process that samples did not start or did not answer."""
-
-    slug = "sampling-helper-failed"
 
 
 class OutsideSampler:

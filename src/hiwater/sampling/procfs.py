@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from hiwater.capture.writer import start_ticks_of
-from hiwater.errors import HiwaterError
+from hiwater.errors import HiwaterError, NoSuchProcess, ProcessNotReadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,20 +17,6 @@ if TYPE_CHECKING:
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 BYTES_PER_MIB = 1 << 20
-
-
-class NoSuchProcess(HiwaterError):
-    """There is no process of this number, or it has ended already."""
-
-    slug = "no-such-process"
-    exit_code = 127
-
-
-class ProcessNotReadable(HiwaterError):
-    """The process is there, and what it uses cannot be read."""
-
-    slug = "process-not-readable"
-    exit_code = 126
 
 
 class ProcessMemory:

@@ -7,6 +7,7 @@ import subprocess
 import time
 
 from hiwater.errors import BadRequest
+from hiwater.errors import NoSuchProcess, ProcessNotReadable
 from hiwater.sampling import backends, procfs, resident_mark
 from hiwater.sampling.procfs import BYTES_PER_MIB
 from hiwater.sampling.ticks import Ticks, wall_seconds
@@ -201,7 +202,7 @@ def _one_row(pid: int, children: bool, backend: str) -> Row:
     for child in procfs.descendants_of(pid):
         try:
             below = read(child)
-        except (procfs.NoSuchProcess, procfs.ProcessNotReadable):
+        except (NoSuchProcess, ProcessNotReadable):
             continue  # it ended while we looked
         size = below.resident_bytes()
         below.close()

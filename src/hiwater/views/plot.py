@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hiwater.analysis.curves import Curve, Picture, Span
-from hiwater.errors import HiwaterError
+from hiwater.errors import PlotLibraryMissing
 from hiwater.views.words import printable, size
 
 if TYPE_CHECKING:
@@ -19,12 +19,6 @@ _MOST_NAMED_SPANS = 40
 _WIDTH_INCHES, _HEIGHT_INCHES, _DOTS_PER_INCH = 11.0, 5.2, 130
 _NAME_POINTS, _NAME_ROWS = 9, 3  # names of scopes stand above the axes, a row for each depth
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
-
-
-class PlotLibraryMissing(HiwaterError):
-    """matplotlib, which draws, cannot be used."""
-
-    slug = "plot-library-missing"
 
 
 def write(pictures: Sequence[Picture], output_format: str, stream: BinaryIO, *, title: str | None = None) -> None:
