@@ -163,7 +163,9 @@ class _ScopesNoted:
 
     def __init__(self) -> None:
         scopes = sys.modules.get("hiwater.scopes")  # without scopes there is nothing to load here
-        self._held: AbstractContextManager[None] | None = scopes.FOLDING.standing_still() if scopes is not None else None
+        self._held: AbstractContextManager[None] | None = (
+            scopes.FOLDING.standing_still() if scopes is not None else None
+        )
 
     def __enter__(self) -> None:
         if self._held is not None:
