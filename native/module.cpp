@@ -10,6 +10,7 @@
 
 #include "interpose/hooks.h"
 #include "interpose/python_hooks.h"
+#include "lines/line_door.h"
 #include "process.h"
 #include "recorder.h"
 #include "resident_watch.h"
@@ -180,4 +181,5 @@ NB_MODULE(_core, m) {
     m.def("resident_watch_stop", &hiwater::resident_watch::stop);
     m.def("resident_watch_peak", &hiwater::resident_watch::peak);
     m.def("resident_watch_fold", &hiwater::resident_watch::fold);
+    hiwater::lines::add_to(m);
 }

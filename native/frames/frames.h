@@ -71,6 +71,9 @@ uintptr_t hw_code_bytes(const void* code);
  * still being built, which like CPython we leave out. The cursor is any of the caller's, zeroed when a code object may have died. */
 int hw_frame_describe(const hw_slot* slot, hw_line_cursor* cursor, hw_code_info* info);
 
+/* The calling thread's current frame, to be compared only; NULL outside any. */
+const void* hw_current_frame(void);
+
 /* The first local variable of the calling thread's current frame, borrowed, where that frame runs the function of this qualified
  * name; else NULL. Needs the GIL. */
 const void* hw_top_frame_self(const char* qualname);

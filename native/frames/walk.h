@@ -171,6 +171,11 @@ int hw_frame_describe(const hw_slot* slot, hw_line_cursor* cursor, hw_code_info*
     return 1;
 }
 
+const void* hw_current_frame(void) {
+    hw_memo any = {0};
+    return top_frame(&any);
+}
+
 const void* hw_top_frame_self(const char* qualname) {
     hw_memo any = {0};
     const hw_frame* f = top_frame(&any);

@@ -7,6 +7,7 @@
 
 #include "../capture/capture_file.h"
 #include "../base/pages.h"
+#include "thread_heap.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -70,7 +71,10 @@ public:
     }
 
     // Puts back what a debit took for a call that then failed: it was never gone, so it is not counted as allocated again.
-    void restore(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept { debit(id, -bytes, -blocks); }
+    void restore(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
+        debit(id, -bytes, -blocks);
+        if (folding_ && counted(hot_[id].kind)) thread_heap.allocated_bytes -= bytes;
+    }
 
     void count_temporary(std::uint32_t id) noexcept { ++cold_[id].temporaries; }
 
@@ -189,7 +193,7 @@ private:
         const std::int64_t live = h.live_bytes + bytes;
         h.live_bytes = live;
         h.live_blocks += blocks;
-        if (folding_ && bytes > 0) [[unlikely]] raise_fold();
+        if (folding_) [[unlikely]] tell_meters(bytes);
         if (bytes > 0 && live > h.mark_bytes) {
             order();
             // A reader takes the ledgers' figures, so the mark itself may lag one event behind them.
@@ -201,7 +205,10 @@ private:
         }
     }
 
-    [[gnu::noinline]] void raise_fold() noexcept {
+    // Somebody reads the heap's meters, or lines: the figures that a mere recording can do without.
+    [[gnu::noinline]] void tell_meters(std::int64_t bytes) noexcept {
+        thread_heap.change(bytes);
+        if (bytes <= 0) return;
         const std::int64_t python = header_->kind_live_bytes[static_cast<std::uint32_t>(capture::Kind::python)];
         if (header_->live_bytes > fold_.total_bytes) fold_.total_bytes = header_->live_bytes;
         if (python > fold_.python_bytes) fold_.python_bytes = python;

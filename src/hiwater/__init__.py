@@ -11,18 +11,33 @@ if TYPE_CHECKING:
     from hiwater.capture import open
     from hiwater.engine.recorder import Recorder, record
     from hiwater.errors import HiwaterError
+    from hiwater.lines.decorator import profile
     from hiwater.residency import breakdown
+    from hiwater.sampling.usage import memory_usage
     from hiwater.tracker import ResourceTracker, track
 
 __version__ = "0.1.0"
-__all__ = ["HiwaterError", "Recorder", "ResourceTracker", "__version__", "breakdown", "open", "record", "track"]
+__all__ = [
+    "HiwaterError",
+    "Recorder",
+    "ResourceTracker",
+    "__version__",
+    "breakdown",
+    "memory_usage",
+    "open",
+    "profile",
+    "record",
+    "track",
+]
 
 _HOMES = {
     "HiwaterError": "hiwater.errors",
     "Recorder": "hiwater.engine.recorder",
     "ResourceTracker": "hiwater.tracker",
     "breakdown": "hiwater.residency",
+    "memory_usage": "hiwater.sampling.usage",
     "open": "hiwater.capture",
+    "profile": "hiwater.lines.decorator",
     "record": "hiwater.engine.recorder",
     "track": "hiwater.tracker",
 }

@@ -1,6 +1,7 @@
 """The native engine's door. Everything here is thin; meanings live in `hiwater.engine`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 
 class EngineFault(RuntimeError):
     """The engine cannot start or has stopped by itself; the message says why and what to do."""
@@ -82,3 +83,37 @@ def resident_watch_peak() -> int:
 
 def resident_watch_fold() -> int:
     """The same; then begins anew from what is resident now."""
+
+class LineRecorder:
+    """Figures of lines, kept while it is active. Events come from `lines_attach_…` (3.11) or `lines_callbacks` (3.12 and later)."""
+
+    def __init__(self, *, resident: bool) -> None: ...
+    def add_group(self, first_line: int, last_line: int) -> int:
+        """Make room for the lines of one function; return its number."""
+    def watch(self, code: CodeType, group: int, *, nested: bool = False) -> None:
+        """Book the lines of `code` in a group. The caller keeps the code object alive as long as the recorder.
+        `nested`: its events on a line that is open already (a comprehension's) are no calls of that line."""
+    def set_active(self, active: bool) -> None:
+        """Switched off, it closes the lines that the calling thread has open; what others have open is not counted."""
+    def clear(self) -> None: ...
+    def figures(self, group: int) -> list[tuple[int, int, int, int, int, int, int, int, int]]:
+        """For each line that ran: line, calls, kept, allocated and peak bytes, resident bytes: change, at the start and at the end of
+        its last stretch, highest at an end."""
+
+def lines_self_check() -> None:
+    """Raise RuntimeError when the structures behind the lines contradict themselves. For when no watched code runs."""
+
+def lines_callbacks() -> dict[str, Callable[..., None]]:
+    """From 3.12 on: a callback for each event of sys.monitoring that lines need."""
+
+def lines_attach_here() -> None:
+    """On 3.11: trace the calling thread; calls count. A tracer found there goes on to be called and comes back at the end."""
+
+def lines_detach_here() -> None: ...
+def lines_attach_all() -> None:
+    """On 3.11: trace all threads there are, until `lines_detach_all`; `lines_join` adds the calling thread to them."""
+
+def lines_join() -> None: ...
+def lines_detach_all() -> None: ...
+def lines_displaced() -> int:
+    """On 3.11: how often a thread's tracing had been taken over by somebody else when it was to end."""

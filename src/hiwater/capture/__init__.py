@@ -1,17 +1,46 @@
-"""Captures: what a recording left behind, read afterwards or while it is still being written."""
+"""Captures: what a recording left behind, read afterwards or while it is still being written.
+
+The names are looked up at first use: the writer lives in this package, too, and must not load what only reading needs.
+"""
 
 from __future__ import annotations
 
 import os
+from importlib import import_module
 
-from hiwater.capture.model import Capture, Mark, Process, Resident, Slice, Timeline, Totals
-from hiwater.capture.moment import Frame, Moment, Stack, Stacks
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hiwater.capture.model import (
+        Capture,
+        Mark,
+        Process,
+        Resident,
+        ScopeSpan,
+        Slice,
+        Timeline,
+        Totals,
+        WatchedProcess,
+    )
+    from hiwater.capture.moment import Frame, Moment, Stack, Stacks
 
 __all__ = [
-    "Capture", "Frame", "Mark", "Moment", "Process", "Resident", "Slice", "Stack", "Stacks", "Timeline", "Totals", "open",
+    "Capture", "Frame", "Mark", "Moment", "Process", "Resident", "ScopeSpan", "Slice", "Stack", "Stacks", "Timeline",
+    "Totals", "WatchedProcess", "open",
 ]  # fmt: skip
+_OF_MOMENTS = frozenset({"Frame", "Moment", "Stack", "Stacks"})
 
 
 def open(path: str | os.PathLike[str]) -> Capture:
     """Read the capture at `path`; see `Capture.open` for the errors."""
+    from hiwater.capture.model import Capture
+
     return Capture.open(path)
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "hiwater.capture.moment" if name in _OF_MOMENTS else "hiwater.capture.model"
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value

@@ -43,6 +43,16 @@ NEEDED_FIELDS: dict[str, tuple[str, ...]] = {
     "facts": ("key", "value"),
     "marks": ("at_ns", "value", "kind", "node"),
 }  # fmt: skip
+# Tables that a capture may lack: `hiwater sample` writes them. Where one is there it has these fields.
+OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
+    "processes": (
+        "pid", "parent_pid", "name", "command", "start_ns", "end_ns", "peak_bytes", "exact", "exit_status",
+    ),
+    "process_samples": ("at_ns", "resident_bytes", "process"),
+    "scopes": (
+        "name", "pid", "thread_id", "depth", "start_ns", "end_ns", "start_bytes", "end_bytes", "peak_bytes",
+    ),
+}  # fmt: skip
 NEEDED_HEADER = (
     "extents_used", "state", "pid",
     "process_start_ticks", "boot_id", "started_unix_ns", "heartbeat_ns", "ended_ns", "exit_code", "sample_bytes",
@@ -58,7 +68,7 @@ SIGNED_FIELDS = frozenset({
     "live_bytes", "live_blocks", "saved_bytes", "saved_blocks", "peak_bytes", "peak_blocks", "entered_bytes",
     "mark_bytes", "mark_blocks", "unlisted_bytes", "resident_bytes", "exit_code", "resident_start_bytes",
     "resident_last_bytes", "resident_peak_bytes", "resident_error_bytes", "epoch0_best_bytes", "epoch0_best_blocks",
-    "epoch1_best_bytes", "epoch1_best_blocks", "kind_live_bytes",
+    "epoch1_best_bytes", "epoch1_best_blocks", "kind_live_bytes", "start_bytes", "end_bytes", "exit_status",
 })  # fmt: skip
 
 _START = struct.Struct("<8sIIQQQQQI")  # magic, version, and the fields of HeaderStart
@@ -159,6 +169,9 @@ def parse_schema(text: bytes, header_bytes: int) -> Schema:
         if name not in tables:
             raise corrupt(f"its schema lacks the table {name!r}")
         _need(name, tables[name].record, fields)
+    for name, fields in OPTIONAL_FIELDS.items():
+        if name in tables:
+            _need(name, tables[name].record, fields)
     if "string_bytes" not in tables or tables["string_bytes"].record.itemsize != 1:
         raise corrupt("its schema lacks the bytes of its strings")
     return Schema(header, tables)

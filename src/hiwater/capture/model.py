@@ -24,6 +24,8 @@ from hiwater.capture.reader import Contents, read
 from hiwater.errors import CorruptCapture, MomentOutOfRange
 
 _LIVE_TRIES = 5
+UNKNOWN_EXIT_STATUS = -(1 << 31)  # a process of -1 was ended by SIGHUP
+_SCOPE_SIZES = ("start_bytes", "end_bytes", "peak_bytes")
 _MARK_NAMES = {1: "fork", 2: "out of memory", 3: "exec"}
 
 
@@ -108,6 +110,42 @@ class Mark:
     frames: tuple[Frame, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class WatchedProcess:
+    """A process that `hiwater sample` watched. Times are nanoseconds since the recording began; `end_ns` is None while it runs.
+
+    `exact` says that `peak_bytes` is the kernel's own mark up to the process's end; else memory reached at least that.
+    `exit_status` is its exit code, negative for the signal that ended it, None where nobody could tell.
+    """
+
+    pid: int
+    parent_pid: int
+    name: str
+    command: tuple[str, ...]
+    start_ns: int
+    end_ns: int | None
+    peak_bytes: int
+    exact: bool
+    exit_status: int | None
+    at_ns: Ints
+    resident_bytes: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeSpan:
+    """A named interval that the program told of: nanoseconds since the recording began, bytes resident (None: not known)."""
+
+    name: str
+    pid: int
+    thread_id: int
+    depth: int
+    start_ns: int
+    end_ns: int
+    start_bytes: int | None
+    end_bytes: int | None
+    peak_bytes: int | None
+
+
 class Capture:
     """One recorded process. Made by `hiwater.open`; reading is over when it returns, the file is not looked at again."""
 
@@ -139,9 +177,12 @@ class Capture:
         contents = read(path)
         header = contents.header
         boot_id = header["boot_id"].decode("ascii", "replace")
-        is_alive = header["state"] == STATE_RECORDING and process.is_alive(
-            header["pid"], header["process_start_ticks"], boot_id
+        # A process that was watched from outside does not write its capture itself.
+        writer = (
+            header.get("writer_pid") or header["pid"],
+            header.get("writer_start_ticks") or header["process_start_ticks"],
         )
+        is_alive = header["state"] == STATE_RECORDING and process.is_alive(*writer, boot_id)
         return cls(contents, is_alive=is_alive)
 
     def __repr__(self) -> str:
@@ -200,7 +241,7 @@ class Capture:
             argv=_argv(facts.get("argv", "[]")),
             python=facts.get("python", ""),
             hiwater=facts.get("hiwater", ""),
-            mode="sampled" if header["sample_bytes"] else "exact",
+            mode="timeline" if self.is_timeline else "sampled" if header["sample_bytes"] else "exact",
             sample_bytes=header["sample_bytes"],
             ended=self._ended(),
             exit_code=None if header["exit_code"] == -1 else header["exit_code"],
@@ -213,6 +254,11 @@ class Capture:
         if self.header["state"] != STATE_RECORDING:
             return "exit"
         return "recording" if self._is_alive else "killed"
+
+    @property
+    def is_timeline(self) -> bool:
+        """Whether the process was only watched from outside: there are no stacks, and nothing is known of what it allocated."""
+        return self.facts.get("recorder") == "sample"
 
     @property
     def lost_events(self) -> int:
@@ -369,6 +415,47 @@ class Capture:
             for mark in self.tables["marks"]
         )  # fmt: skip
 
+    @cached_property
+    def processes(self) -> tuple[WatchedProcess, ...]:
+        """The processes that were watched from outside, the target first; none in a capture the engine made."""
+        rows, samples = self.tables.get("processes"), self.tables.get("process_samples")
+        if rows is None or samples is None:
+            return ()
+        order = np.argsort(samples["process"], kind="stable")
+        bounds = np.searchsorted(samples["process"][order], np.arange(len(rows) + 1))
+        return tuple(self._process(number, row, samples[order[bounds[number] : bounds[number + 1]]])
+                     for number, row in enumerate(rows))  # fmt: skip
+
+    def _process(self, number: int, row: Any, samples: Any) -> WatchedProcess:
+        if number == 0:
+            samples = self.tables["timeline"]
+        status = int(row["exit_status"])
+        return WatchedProcess(
+            pid=int(row["pid"]),
+            parent_pid=int(row["parent_pid"]),
+            name=self.string(int(row["name"])),
+            command=_argv(self.string(int(row["command"])) or "[]"),
+            start_ns=int(row["start_ns"]),
+            end_ns=int(row["end_ns"]) or None,
+            peak_bytes=int(row["peak_bytes"]),
+            exact=bool(row["exact"]),
+            exit_status=None if status == UNKNOWN_EXIT_STATUS else status,
+            at_ns=samples["at_ns"].astype(np.int64),
+            resident_bytes=samples["resident_bytes"].astype(np.int64),
+        )
+
+    @cached_property
+    def scopes(self) -> tuple[ScopeSpan, ...]:
+        """Named intervals that the program told of, as they ended."""
+        rows = self.tables.get("scopes", ())
+        return tuple(
+            ScopeSpan(
+                self.string(int(row["name"])), int(row["pid"]), int(row["thread_id"]), int(row["depth"]),
+                int(row["start_ns"]), int(row["end_ns"]), *(_known(int(row[name])) for name in _SCOPE_SIZES),
+            )
+            for row in rows
+        )  # fmt: skip
+
     # Consistency
 
     def problems(self) -> list[str]:
@@ -382,6 +469,10 @@ class Capture:
             raise CorruptCapture(
                 f"the capture contradicts itself: {found[0]}", "do not trust its figures; record again"
             )
+
+
+def _known(count: int) -> int | None:
+    return None if count < 0 else count
 
 
 def _argv(text: str) -> tuple[str, ...]:

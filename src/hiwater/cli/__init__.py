@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 VERBS = {
     "run": "run a program and record its memory",
     "report": "show what a capture holds: who held memory at the peak",
+    "sample": "watch any process and what it starts, from outside, over time",
+    "plot": "draw the timelines of captures",
+    "compat-path": "print the folder of the drop-in modules memory_profiler and mprof",
+    "lines": "run a program and measure marked functions line by line, or annotate source from a capture",
     "doctor": "say what works here, and why the rest does not",
 }
 _EPILOG = """\
@@ -19,6 +23,9 @@ examples:
   hiwater run train.py --epochs 3        run a script as python would, and record it
   hiwater run -m pytest tests            the same for a module
   hiwater report hiwater-train.4711.hiw  who held memory at the peak
+  hiwater sample --interval 1ms -- make  watch any program and its children
+  hiwater plot hiwater-make.4712.hiw     draw what it used over time
+  hiwater lines train.py                 what each line of the functions marked @profile did
   hiwater doctor                         what works on this machine
 
 `hiwater VERB --help` has each verb's options.
@@ -33,6 +40,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         from hiwater.cli import run
 
         return run.main(arguments[1:])
+    if arguments[:1] == ["sample"]:
+        # What follows its `--` is a command with options of its own, which no parser of ours may touch.
+        from hiwater.cli import sample
+
+        return sample.main(arguments[1:])
+    if arguments[:1] == ["lines"]:
+        from hiwater.cli import lines  # the same for this one, where it runs a program
+
+        return lines.main(arguments[1:])
     return _main_with_argparse(arguments)
 
 
@@ -72,7 +88,7 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, description in VERBS.items():
         if name == verb:
-            module = importlib.import_module(f"hiwater.cli.{name}")
+            module = importlib.import_module(f"hiwater.cli.{name.replace('-', '_')}")
             module.add_parser(subparsers)
             subparsers.choices[name].set_defaults(run=module.run)
         else:

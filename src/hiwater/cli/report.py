@@ -28,6 +28,7 @@ FORMATS = {
     "text": "hiwater.views.text",
     "tree": "hiwater.views.tree",
     "table": "hiwater.views.table",
+    "lines": "hiwater.views.lines",
     "json": "hiwater.views.json_view",
     "collapsed": "hiwater.views.collapsed",
     "svg": "hiwater.views.svg",
@@ -83,9 +84,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _moment(text: str) -> str:
+    try:
+        return moment_text(text)
+    except BadRequest as error:
+        raise argparse.ArgumentTypeError(error.problem) from None
+
+
+def moment_text(text: str) -> str:
+    """Return `text` when it names a moment. Raises BadRequest."""
     if text in ("peak", "end") or re.fullmatch(r"\d+(\.\d*)?(:\d+(\.\d*)?)?", text):
         return text
-    raise argparse.ArgumentTypeError(f"{text!r} is none of peak, end, SECONDS, T1:T2")
+    raise BadRequest(f"{text!r} is none of peak, end, SECONDS, T1:T2", "see --help")
 
 
 def _count(text: str) -> int:
@@ -98,9 +107,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the report; the exit code. Talks on stderr in one line when it cannot."""
     try:
         _check_request(arguments)
-        reports = [_report(path, arguments) for path in arguments.captures]
-        _warn(reports)
-        with _output(arguments) as stream:
+        reports = [make_report(path, arguments) for path in arguments.captures]
+        warn(reports)
+        with open_output(arguments) as stream:
             _write(reports, arguments.format, stream)
     except HiwaterError as error:
         print(f"hiwater report: {error}", file=sys.stderr)
@@ -122,7 +131,8 @@ def _check_request(arguments: argparse.Namespace) -> None:
                     raise BadRequest("the report would replace the capture it is made from", "give another file to -o")
 
 
-def _report(path: str, arguments: argparse.Namespace) -> Report:
+def make_report(path: str, arguments: argparse.Namespace) -> Report:
+    """Open the capture at `path` and return what is asked for of it."""
     from hiwater.analysis.forest import Grouping
     from hiwater.capture import open as open_capture
     from hiwater.views.report import Report
@@ -136,6 +146,8 @@ def _report(path: str, arguments: argparse.Namespace) -> Report:
             Grouping(arguments.by) if arguments.by else None,
             arguments.inverted,
             arguments.top,
+            tuple(getattr(arguments, "files", ())),
+            getattr(arguments, "all", False),
         )
         _ = report.holdings  # a damaged one is refused before anything is written
     except HiwaterError as error:
@@ -153,7 +165,8 @@ def _moment_of(capture: Capture, at: str) -> Moment:
     return capture.window(float(first), float(last or first))
 
 
-def _warn(reports: Sequence[Report]) -> None:
+def warn(reports: Sequence[Report]) -> None:
+    """Say on stderr which captures contradict themselves."""
     for report in reports:
         for problem in report.problems:
             print(f"hiwater report: warning: {report.capture.path} contradicts itself: {problem}", file=sys.stderr)
@@ -171,7 +184,7 @@ def _write(reports: Sequence[Report], output_format: str, stream: TextIO) -> Non
 
 
 @contextmanager
-def _output(arguments: argparse.Namespace) -> Iterator[TextIO]:
+def open_output(arguments: argparse.Namespace) -> Iterator[TextIO]:
     """Where the report goes. A file appears, or changes, only when all of it is written."""
     try:
         if arguments.output is None:

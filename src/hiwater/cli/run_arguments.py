@@ -6,6 +6,7 @@ them, which argparse cannot promise. And argparse is not there at the start of a
 
 from __future__ import annotations
 
+from hiwater.cli import program_words
 from hiwater.errors import UsageError
 
 TYPE_CHECKING = False
@@ -80,36 +81,20 @@ class RunArguments:
 def parse(words: Sequence[str], settings: Settings) -> RunArguments:
     """Return what the command line `words` asks for. Raises UsageError with a remedy."""
     result = RunArguments(settings)
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        if word == "--":
-            _take_program(result, "script", rest)
-            break
-        if word == "-" or not word.startswith("-"):
-            _take_program(result, "script", [word, *rest])
-            break
-        if word[:2] in {"-m", "-c"}:
-            attached = [word[2:]] if len(word) > 2 else []
-            _take_program(result, "module" if word[1] == "m" else "command", [*attached, *rest])
-            break
+
+    def take_option(word: str, rest: list[str]) -> bool:
         _take_option(result, word, rest)
-        if result.help:
-            return result
+        return not result.help
+
+    result.kind, result.program, result.arguments = program_words.split(words, take_option, "run")
+    if result.help:
+        return result
     if not result.program and result.kind != "command":
         raise UsageError(
             "there is no program to run", "name a script, -m MOD or -c CODE, as in `hiwater run script.py`"
         )
     _check_format(result)
     return result
-
-
-def _take_program(result: RunArguments, kind: str, words: list[str]) -> None:
-    if not words:
-        option = {"module": "-m", "command": "-c"}.get(kind, "--")
-        raise UsageError(f"{option} needs something after it", "see `hiwater run --help`")
-    result.kind = kind
-    result.program, *result.arguments = words
 
 
 def _take_option(result: RunArguments, word: str, rest: list[str]) -> None:

@@ -21,8 +21,8 @@ def default_pattern(program: str) -> str:
     return DEFAULT_PATTERN.format(program=kept[:_LONGEST_NAME] or "program")
 
 
-def expand(pattern: str) -> str:
-    """Return `pattern` with `%p` (process id), `%h` (host), `%r` (rank, 0 outside a job) and `%%` filled in.
+def expand(pattern: str, pid: int | None = None) -> str:
+    """Return `pattern` with `%p` (process id: this one's, or `pid`), `%h` (host), `%r` (rank, 0 outside a job) and `%%` filled in.
 
     Raises CaptureUnwritable for any other `%`.
     """
@@ -34,7 +34,7 @@ def expand(pattern: str) -> str:
             continue
         code = next(letters, "")
         if code == "p":
-            pieces.append(str(os.getpid()))
+            pieces.append(str(os.getpid() if pid is None else pid))
         elif code == "h":
             pieces.append(os.uname().nodename)
         elif code == "r":

@@ -28,7 +28,7 @@ def process_facts(argv: Sequence[str] | None) -> dict[str, str]:
     except OSError:
         facts["cwd"] = ""  # it was removed
     if argv is not None:
-        facts["argv"] = _json_list(argv)
+        facts["argv"] = json_list(argv)
     return facts
 
 
@@ -48,7 +48,8 @@ def internal_prefix() -> str:
     return os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def _json_list(texts: Sequence[str]) -> str:
+def json_list(texts: Sequence[str]) -> str:
+    """Return `texts` as a JSON list."""
     # The C half of the json module alone: importing json itself would load `re` into the program's start.
     from _json import encode_basestring_ascii
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
@@ -15,7 +16,7 @@ import numpy as np
 from hiwater.analysis.forest import Grouping, follow, plant
 from hiwater.analysis.ranking import by
 from hiwater.analysis.reconcile import standard_error_bytes
-from hiwater.capture import Frame
+from hiwater.capture import Frame, WatchedProcess
 from hiwater.capture.layout import COUNTED_KINDS, KINDS
 from hiwater.views.paths import PathTexts, chunks, joined, write_bytes
 from hiwater.views.report import Report
@@ -82,6 +83,8 @@ def summary(report: Report) -> dict[str, Any]:
             "temporaries": totals.temporaries,
         },
         "lost_events": capture.lost_events,
+        "processes": [_watched(process) for process in capture.processes],
+        "scopes": [asdict(scope) for scope in capture.scopes],
         "problems": report.problems,
         "mappings": _mappings(report),
         "shown": {
@@ -123,6 +126,22 @@ def _date(unix_ns: int) -> str | None:
         return (_EPOCH + timedelta(microseconds=unix_ns // 1000)).isoformat()
     except OverflowError:
         return None
+
+
+def _watched(process: WatchedProcess) -> dict[str, Any]:
+    """A process that was watched from outside, without its samples: `hiwater.open(...).processes` has those."""
+    return {
+        "pid": process.pid,
+        "parent_pid": process.parent_pid,
+        "name": process.name,
+        "command": list(process.command),
+        "start_ns": process.start_ns,
+        "end_ns": process.end_ns,
+        "peak_bytes": process.peak_bytes,
+        "exact": process.exact,
+        "exit_status": process.exit_status,
+        "samples": len(process.at_ns),
+    }
 
 
 def _resident(report: Report) -> dict[str, Any]:

@@ -25,6 +25,8 @@ class Report:
     by: Grouping | None = None
     inverted: bool = False
     top: int = 10
+    files: tuple[str, ...] = ()  # for views of source: these alone, by their paths or the ends of them
+    libraries: bool = False  # for views of source: those that are not the program's own, too
 
     @cached_property
     def holdings(self) -> Holdings:

@@ -13,7 +13,7 @@ from hiwater.analysis.reconcile import reconcile
 from hiwater.capture import Frame
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.capture.moment import Stacks
-from hiwater.views import terminal
+from hiwater.views import terminal, timeline_text
 from hiwater.views.report import Report
 from hiwater.views.source import Sources
 from hiwater.views.words import frame_text, printable, seconds, share, short_frame_text, size
@@ -37,8 +37,14 @@ _FRAMES_SHOWN = 12
 def write(report: Report, stream: TextIO) -> None:
     """The whole report; wide names are shortened in their middle, and no name can move the cursor."""
     console = terminal.console(stream)
+    if report.capture.is_timeline:
+        for line in timeline_text.lines(report.capture, report.title, report.top):
+            console.print(line, soft_wrap=True)
+        return
     sources = Sources(report.capture.facts.get("cwd", ""), report.capture.process.started_unix_ns)
     for line in (*_head(report), *_peaks(report), *_made_of(report), *_from_allocated_to_resident(report)):
+        console.print(line, soft_wrap=True)
+    for line in timeline_text.scope_lines(report.capture, report.top):
         console.print(line, soft_wrap=True)
     body = (
         _rows(report)

@@ -1,0 +1,116 @@
+// Line by line: what each line of watched code did to the memory of the thread that ran it.
+//
+// group    the figures of a function and the code nested in it: one LineFigure for each source line
+// watch    that the lines of a code object are booked in a group
+// frame    a running activation of watched code; each thread keeps a stack of them
+// segment  a stretch in which a frame's line is open: from its line event or its generator's resumption to the frame's next event
+//
+// Lines nest as calls do, so one mark for each thread is enough for all that are open: opening a segment saves the thread's mark
+// and lowers it to what is live now, closing it puts back the higher of the two. Every line's peak is exact, whatever runs inside.
+// Heap figures are the thread's own (ThreadHeap). Resident memory is the process's: the kernel knows no other.
+//
+// A line that is open already in the same thread (recursion) counts its calls and no bytes: each byte is in a line once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "../base/lock.h"
+
+namespace hiwater::lines {
+
+struct LineThread;
+
+struct LineFigure {
+    std::uint64_t calls = 0;
+    std::int64_t kept_bytes = 0;       // live at its end minus live at its start
+    std::int64_t allocated_bytes = 0;
+    std::int64_t peak_bytes = 0;       // the highest of one call, above the live bytes at that call's start
+    std::int64_t resident_bytes = 0;   // resident at its end minus resident at its start
+    std::int64_t resident_start_bytes = 0, resident_end_bytes = 0;  // of the last segment that ended
+    std::int64_t resident_highest_bytes = 0;                        // at the end of any
+
+    const LineThread* opener = nullptr;  // the thread that has it open, `open` times; others that do look through their own stack
+    std::uint32_t open = 0;
+};
+
+// What a suspended generator or coroutine takes along to its resumption.
+struct Parked {
+    LineFigure* line;
+    std::int64_t kept_bytes;
+};
+
+struct Group {
+    Group(std::int32_t first, std::int32_t last) : first_line(first), figures(static_cast<std::size_t>(last - first + 1)) {}
+    LineFigure* figure(std::int32_t line) noexcept {
+        const auto index = static_cast<std::size_t>(static_cast<std::int64_t>(line) - first_line);
+        return index < figures.size() ? &figures[index] : nullptr;  // below first_line the index wraps around
+    }
+
+    const std::int32_t first_line;
+    std::vector<LineFigure> figures;  // never resized: frames point into it
+    std::unordered_map<const void*, Parked> parked;
+    bool active = false;
+    bool reads_resident = false;
+    std::uint32_t epoch = 0;  // moves when it is switched off or cleared: segments opened before are of no account
+};
+
+struct Watch {
+    std::shared_ptr<Group> group;
+    bool nested;  // code inside the function, such as a comprehension: its events on a line that is open are no calls of that line
+};
+
+struct Frame {
+    const void* frame;  // of the interpreter; only compared
+    const void* code;
+    std::shared_ptr<Group> group;
+    LineFigure* line = nullptr;  // nullptr: no segment is open
+    std::int64_t before_bytes = 0;  // kept by earlier segments of the same call of the line
+    std::int64_t live_bytes = 0, allocated_bytes = 0, saved_mark_bytes = 0, resident_bytes = 0;
+    std::uint32_t epoch = 0;
+    bool nested = false, outermost = false;
+};
+
+struct LineThread {
+    std::vector<Frame> frames;
+    std::uint32_t generation = 0;  // of what is active, as it last saw it
+    std::uint32_t unmarked = 0;    // open lines whose figure another thread had marked as its own
+};
+
+// One profiler's groups. All members need the GIL, or on a free-threaded interpreter the lock that they take.
+class LineRecorder {
+public:
+    explicit LineRecorder(bool reads_resident) : reads_resident_(reads_resident) {}
+    ~LineRecorder();
+    LineRecorder(const LineRecorder&) = delete;
+    LineRecorder& operator=(const LineRecorder&) = delete;
+
+    std::uint32_t add_group(std::int32_t first_line, std::int32_t last_line);
+    // The caller keeps the code object alive as long as this recorder.
+    void watch(const void* code, std::uint32_t group, bool nested);
+    void set_active(bool active);
+    void clear();
+    Group& group(std::uint32_t number) { return *groups_.at(number); }
+
+private:
+    const bool reads_resident_;
+    bool active_ = false;
+    std::vector<std::shared_ptr<Group>> groups_;
+    std::vector<const void*> codes_;
+};
+
+// --- events, in the thread they happen in ----------------------------------------------------------------------------------------
+// `frame` tells activations apart. A frame first seen by a line of it is taken in: it may have begun before it was watched.
+bool is_watched(const void* code) noexcept;
+void on_line(const void* frame, const void* code, std::int32_t line) noexcept;
+void on_resume(const void* frame, const void* code, std::int32_t line) noexcept;
+// `suspends`: a generator or coroutine that may come back.
+void on_exit(const void* frame, bool suspends) noexcept;
+
+// Empty, or what is wrong. For a moment when no watched code runs.
+std::string self_check();
+
+}  // namespace hiwater::lines

@@ -1,0 +1,120 @@
+"""Every line of every file of a capture: what it held at a moment and at the end, and what it asked for in all.
+
+A line's figures are its own and those of all that it called; each byte is in a line once, however often the line is on the stack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hiwater.analysis import sums
+from hiwater.analysis.forest import Forest, Grouping, plant
+from hiwater.analysis.naming import is_library
+from hiwater.capture import Capture, Moment
+from hiwater.capture.layout import COUNTED_KINDS, KINDS
+from hiwater.capture.moment import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class LineUse:
+    """One line. `own_bytes` were asked for by itself; the other figures include what it called. `temporaries` are blocks freed
+    before their thread's next allocation."""
+
+    line: int
+    bytes: int
+    blocks: int
+    own_bytes: int
+    end_bytes: int
+    end_blocks: int
+    total_bytes: int
+    total_blocks: int
+    temporaries: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileUse:
+    """One file with the lines that asked for memory, in the order of the source. `bytes` and `total_bytes` have each byte once."""
+
+    file: str
+    is_own: bool
+    bytes: int
+    total_bytes: int
+    lines: list[LineUse] = field(default_factory=list)
+
+
+_COLUMNS = ("bytes", "blocks", "own_bytes", "end_bytes", "end_blocks", "total_bytes", "total_blocks", "temporaries")
+
+
+def annotate(capture: Capture, moment: Moment, kind: str = "all") -> list[FileUse]:
+    """All files that asked for memory, those that held most at the moment first, then those that asked for most."""
+    forest = plant(capture, Grouping.line)
+    nodes = capture.tables["nodes"]
+    texts = [capture.string(int(number)) for number in capture.tables["codes"]["file"]]
+    number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    file_of_node = np.array([number_of[text] for text in texts], np.int64)[nodes["code"].astype(np.int64)]
+    line_of_node = nodes["line"].astype(np.int64)
+    columns = _columns(capture, moment, kind, forest)
+    totals = {name: sums.sum_upwards(forest.parent, values) for name, values in columns.items() if name != "own_bytes"}
+    visits = sums.walk(forest.parent)
+    # Native frames, labels and thread roots are in no file: what they hold belongs to the Python lines above them.
+    named = (forest.place == np.arange(len(nodes))) & (line_of_node > 0)
+    named &= np.array([bool(text) for text in number_of], bool)[file_of_node] if number_of else False
+    key = np.where(named, (file_of_node << 32) | line_of_node, -1)
+    lines = _sums_by_key(key, sums.outermost(visits, key), totals)
+    for place, own in zip(key.tolist(), columns["own_bytes"].tolist(), strict=True):
+        if own and place >= 0:
+            lines[place]["own_bytes"] += own
+    file_key = np.where(named, file_of_node, -1)
+    files = _sums_by_key(file_key, sums.outermost(visits, file_key), totals)
+    return _assemble(list(number_of), files, lines)
+
+
+def _columns(capture: Capture, moment: Moment, kind: str, forest: Forest) -> dict[str, Ints]:
+    """For each node, what it asked for itself, of the counted kinds or of one."""
+    ledgers, cold = capture.tables["ledgers"], capture.tables["ledger_cold"]
+    kinds = capture.ledger_kind
+    wanted = np.flatnonzero(kinds < len(COUNTED_KINDS) if kind == "all" else kinds == KINDS.index(kind))
+    place = forest.place[capture.ledger_node[wanted]]
+    values = {
+        "bytes": moment.bytes,
+        "blocks": moment.blocks,
+        "own_bytes": moment.bytes,
+        "end_bytes": capture.end.bytes,
+        "end_blocks": capture.end.blocks,
+        "total_bytes": ledgers["total_bytes"].astype(np.int64),
+        "total_blocks": ledgers["total_blocks"].astype(np.int64),
+        "temporaries": cold["temporaries"][: len(kinds)].astype(np.int64),
+    }
+    columns = {}
+    for name, of_ledgers in values.items():
+        columns[name] = np.zeros(len(forest.parent), np.int64)
+        np.add.at(columns[name], place, of_ledgers[wanted])
+    return columns
+
+
+def _sums_by_key(key: Ints, outer: Ints, totals: dict[str, Ints]) -> dict[int, dict[str, int]]:
+    """For each key, the sums over its outermost nodes; keys without any figure are left out."""
+    outer = outer[key[outer] >= 0]
+    distinct, back = np.unique(key[outer], return_inverse=True)
+    summed = {}
+    for name, total in totals.items():
+        summed[name] = np.zeros(len(distinct), np.int64)
+        np.add.at(summed[name], back, total[outer])
+    rows = zip(*(values.tolist() for values in summed.values()), strict=True)
+    found = {}
+    for place, row in zip(distinct.tolist(), rows, strict=True):
+        if any(row):
+            found[place] = {"own_bytes": 0, **dict(zip(summed, row, strict=True))}
+    return found
+
+
+def _assemble(names: list[str], files: dict[int, dict[str, int]], lines: dict[int, dict[str, int]]) -> list[FileUse]:
+    found = {
+        number: FileUse(names[number], not is_library(names[number]), figures["bytes"], figures["total_bytes"])
+        for number, figures in files.items()
+    }
+    for place, figures in sorted(lines.items()):
+        found[place >> 32].lines.append(LineUse(place & 0xFFFFFFFF, *(figures[name] for name in _COLUMNS)))
+    return sorted(found.values(), key=lambda file: (-file.bytes, -file.total_bytes, file.file))

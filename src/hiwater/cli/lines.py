@@ -1,0 +1,189 @@
+"""`hiwater lines`: a program measured line by line, or source annotated from a capture."""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import os
+import sys
+
+from hiwater.cli import lines_arguments, settings
+from hiwater.cli.talk import say
+from hiwater.engine import launcher, native, target
+from hiwater.errors import BadRequest, HiwaterError, OutputFailed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+    from hiwater.lines.decorator import Session
+
+
+def main(words: Sequence[str]) -> int:
+    """Do what `words` ask for; return the exit code, or raise what makes the interpreter end as the program did."""
+    try:
+        arguments = lines_arguments.parse(words, settings.here())
+        if arguments.help:
+            sys.stdout.write(lines_arguments.HELP)
+            return 0
+        if arguments.is_capture:
+            return _annotate(arguments)
+        native.load()
+        program = _find(arguments)
+    except HiwaterError as error:
+        say(str(error))
+        return error.exit_code
+    except SyntaxError as error:
+        wrong = error
+        wrong.__traceback__ = None
+    else:
+        return _run(arguments, program, len(words) + 1)
+    return launcher.conclude(wrong)  # the program's own fault, shown as the interpreter shows it
+
+
+def _find(arguments: lines_arguments.LinesArguments) -> target.Target:
+    find = {"script": target.script, "module": target.module, "command": target.command}[arguments.kind]
+    return find(arguments.program, arguments.arguments)
+
+
+# --- a program --------------------------------------------------------------------------------------------------------
+
+
+def _run(arguments: lines_arguments.LinesArguments, program: target.Target, own_arguments: int) -> int:
+    # Imported while the search path is still ours: a program may have a module of the same name.
+    from hiwater.lines import decorator
+
+    session = decorator.session()
+    session.take_over()
+    session.resident = arguments.resident
+    builtins.profile = decorator.profile  # type: ignore[attr-defined]  # as kernprof and memory_profiler do
+    main_module = launcher.prepare(program, own_arguments)
+    ending = _Ending(arguments, session)
+    atexit.register(ending.report)  # before anything of the program's: exit callbacks run last first
+    try:
+        _mark_named(arguments, session)
+        if arguments.all:
+            _mark_everything(arguments, program, main_module, session)
+    except HiwaterError as error:
+        atexit.unregister(ending.report)
+        say(str(error))
+        return error.exit_code
+    failure = launcher.launch(program, main_module)
+    return launcher.conclude(failure)
+
+
+def _mark_named(arguments: lines_arguments.LinesArguments, session: Session) -> None:
+    """Measure the functions named with -f, wherever they are called from."""
+    import importlib
+
+    profiler = session.profiler(arguments.resident)
+    for name in arguments.functions:
+        module, _, path = name.partition(":")
+        try:
+            thing: object = importlib.import_module(module)
+            for part in filter(None, path.split(".")):
+                thing = getattr(thing, part)
+        except (ImportError, AttributeError) as error:
+            raise BadRequest(f"{name!r} cannot be found ({error})", "write it as package.module:function") from error
+        profiler.add_function(thing)
+    if arguments.functions:
+        profiler.enable()
+
+
+def _mark_everything(
+    arguments: lines_arguments.LinesArguments, program: target.Target, main: ModuleType, session: Session
+) -> None:
+    """Measure every line of the script itself."""
+    entry, given = program.entry(main)
+    if entry is not exec:
+        raise BadRequest("--all needs a script or -c", "mark functions with @profile, or name them with -f")
+    profiler = session.profiler(arguments.resident)
+    profiler.add_function(given[0])
+    profiler.enable()
+
+
+class _Ending:
+    """What is left to do when the program has ended."""
+
+    def __init__(self, arguments: lines_arguments.LinesArguments, session: Session) -> None:
+        self._arguments = arguments
+        self._session = session
+        self._owner = os.getpid()
+        self._output = os.path.abspath(arguments.output) if arguments.output is not None else None
+
+    def report(self) -> None:
+        """Write the report. From here on the program has ended, and no fault of ours may change how."""
+        if os.getpid() != self._owner:
+            return  # a forked child that ran to the interpreter's end
+        try:
+            self._write()
+        except HiwaterError as error:
+            say(str(error))
+        except Exception as error:  # noqa: BLE001 - the exit code must stay the program's, whatever went wrong here
+            say(f"warning: the program is done, its lines cannot be shown: {type(error).__name__}: {error}")
+
+    def _write(self) -> None:
+        functions = self._session.results()
+        if not functions:
+            say(
+                "no function was marked: put @profile above one, name it with -f, or measure the whole script with --all"
+            )
+            return
+        text = self._text()
+        if self._output is None:
+            stream = sys.__stdout__ if self._arguments.format == "json" else sys.__stderr__
+            if stream is not None:
+                stream.write(text)
+        else:
+            try:
+                with open(self._output, "w", encoding="utf-8") as file:
+                    file.write(text)
+            except OSError as error:
+                raise OutputFailed(
+                    f"the report cannot be written to {self._output!r} ({error.strerror})",
+                    "choose another file with -o",
+                ) from error
+            say(f"lines {self._output}")
+        if self._session.displaced:
+            say(f"another tracer took over in {self._session.displaced} threads: lines after that are missing")
+
+    def _text(self) -> str:
+        from hiwater.lines import report
+
+        functions = self._session.results()
+        if self._arguments.kind == "command":
+            import linecache
+
+            source = self._arguments.program
+            linecache.cache["<string>"] = (len(source), None, source.splitlines(keepends=True), "<string>")
+        if self._arguments.format == "json":
+            import json
+
+            return json.dumps(report.as_data(functions), indent=1) + "\n"
+        return report.as_text(functions, precision=self._arguments.precision, resident=self._arguments.resident)
+
+
+# --- a capture --------------------------------------------------------------------------------------------------------
+
+
+def _annotate(arguments: lines_arguments.LinesArguments) -> int:
+    import argparse
+
+    from hiwater.cli import report as report_verb
+    from hiwater.views import lines as view
+
+    chosen = argparse.Namespace(
+        at=report_verb.moment_text(arguments.at), kind="all", by=None, inverted=False, top=10, all=arguments.all,
+        files=arguments.arguments, output=arguments.output, format=arguments.format,
+    )  # fmt: skip
+    report = report_verb.make_report(arguments.program, chosen)
+    report_verb.warn([report])
+    write = view.write_json if arguments.format == "json" else view.write
+    try:
+        with report_verb.open_output(chosen) as stream:
+            write(report, stream)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
+    return 0

@@ -1,0 +1,142 @@
+"""`hiwater plot`: the timelines of captures, as a file or on the terminal.
+
+Exits with 0, with 2 for a wrong request or a capture that cannot be read, with 125 when the plot cannot be made or written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from hiwater.errors import BadRequest, HiwaterError, OutputFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hiwater.analysis.curves import Picture
+
+_FORMATS = ("png", "svg", "pdf")
+_EXAMPLES = """examples:
+  hiwater plot run.hiw                          on the terminal
+  hiwater plot run.hiw -o run.svg               a drawing (.png, .svg, .pdf; needs matplotlib)
+  hiwater plot before.hiw after.hiw -o both.png over one another, each from its own start
+  hiwater plot run.hiw --window 10:20           from 10 s to 20 s
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Make the parser of this verb."""
+    parser = subparsers.add_parser(
+        "plot",
+        help="draw the timelines of captures",
+        description="Draws what processes used over time, with their peaks, their children and the scopes they told of.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("captures", metavar="CAPTURE", nargs="+", help="a capture (*.hiw)")
+    parser.add_argument("-o", "--output", metavar="OUT", help="write a drawing: .png, .svg or .pdf")
+    parser.add_argument("--terminal", action="store_true", help="draw with characters on stdout (default without -o)")
+    parser.add_argument("--title", help="instead of the program's command line")
+    parser.add_argument("--window", type=_window, metavar="T1:T2", help="only this stretch, in seconds from the start")
+    parser.add_argument("--no-children", action="store_true", help="leave child processes out")
+    parser.add_argument("--no-scopes", action="store_true", help="leave scopes out")
+    return parser
+
+
+def _window(text: str) -> tuple[float, float]:
+    first, separator, last = text.partition(":")
+    try:
+        start, end = float(first), float(last)
+    except ValueError:
+        start, end = 0.0, -1.0
+    if not separator or not 0 <= start < end:
+        raise argparse.ArgumentTypeError(f"{text!r} is not T1:T2, two times in seconds, the first below the second")
+    return start, end
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Draw; the exit code. Talks on stderr in one line when it cannot."""
+    try:
+        output_format = _format_of(arguments)
+        pictures = [_picture(path, arguments) for path in arguments.captures]
+        if output_format is None:
+            _to_terminal(pictures, arguments.title)
+        else:
+            write_file(pictures, output_format, arguments.output, arguments.title)
+    except HiwaterError as error:
+        print(f"hiwater plot: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _format_of(arguments: argparse.Namespace) -> str | None:
+    """The format of the file; None for the terminal. Raises BadRequest."""
+    if arguments.output is None:
+        return None
+    if arguments.terminal:
+        raise BadRequest("--terminal draws on the terminal and -o into a file", "leave out one of the two")
+    return format_of_file(arguments.output)
+
+
+def format_of_file(path: str) -> str:
+    """The format that the name asks for. Raises BadRequest."""
+    suffix = os.path.splitext(path)[1].lower().removeprefix(".")
+    if suffix not in _FORMATS:
+        raise BadRequest(f"{path!r} is no drawing that can be made", "end the name in .png, .svg or .pdf")
+    return suffix
+
+
+def _picture(path: str, arguments: argparse.Namespace) -> Picture:
+    from hiwater.analysis import curves
+    from hiwater.capture import open as open_capture
+    from hiwater.views.report import Report
+
+    try:
+        capture = open_capture(path)
+    except HiwaterError as error:
+        problem = error.problem if repr(path) in error.problem else f"{path}: {error.problem}"
+        raise type(error)(problem, error.remedy) from error
+    title = Report(capture, capture.peak).title
+    shown = curves.picture(capture, title, children=not arguments.no_children, scopes=not arguments.no_scopes)
+    return curves.window(shown, *arguments.window) if arguments.window else shown
+
+
+def _to_terminal(pictures: Sequence[Picture], title: str | None) -> None:
+    from hiwater.views import plot_terminal
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without these characters shows ? and not a traceback
+    plot_terminal.write(pictures, sys.stdout, title=title)
+
+
+def write_file(pictures: Sequence[Picture], output_format: str, path: str, title: str | None) -> None:
+    """Write the drawing; the file is replaced only when all of it is there. Raises OutputFailed, PlotLibraryMissing."""
+    from hiwater.views import plot
+
+    drawn = io.BytesIO()
+    plot.write(pictures, output_format, drawn, title=title)
+    target = os.path.realpath(path)
+    try:
+        if os.path.exists(target) and not os.path.isfile(target):
+            with open(target, "wb") as stream:
+                stream.write(drawn.getvalue())
+            return
+        descriptor, name = tempfile.mkstemp(prefix=".hiwater-plot-", dir=os.path.dirname(target))
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(drawn.getvalue())
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(name, 0o666 & ~mask)
+            os.replace(name, target)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(name)
+            raise
+    except OSError as error:
+        raise OutputFailed(f"the plot cannot be written to {path!r} ({error.strerror})", "write elsewhere") from error

@@ -1,0 +1,42 @@
+"""Where on a command line our words end and the program's begin.
+
+Read by hand, for two reasons. Everything after the script, `-m MOD` or `-c CODE` is the program's own, options that look like ours
+among them, which argparse cannot promise. And argparse is not there at the start of a program that is to run as if alone.
+"""
+
+from __future__ import annotations
+
+from hiwater.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_KINDS = {"-m": "module", "-c": "command"}
+
+
+def split(words: Sequence[str], take_option: Callable[[str, list[str]], bool], verb: str) -> tuple[str, str, list[str]]:
+    """Return what to run: "script", "module" or "command", its path, name or code ("" for none), and its arguments.
+
+    `take_option(word, rest)` takes one option of ours, and its value out of `rest`; it returns False when no program is wanted.
+    Raises UsageError.
+    """
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            return _program("script", word, rest, verb)
+        if word == "-" or not word.startswith("-"):
+            return "script", word, rest
+        if word[:2] in _KINDS:
+            attached = [word[2:]] if len(word) > 2 else []
+            return _program(_KINDS[word[:2]], word[:2], [*attached, *rest], verb)
+        if not take_option(word, rest):
+            break
+    return "script", "", []
+
+
+def _program(kind: str, option: str, words: list[str], verb: str) -> tuple[str, str, list[str]]:
+    if not words:
+        raise UsageError(f"{option} needs something after it", f"see `hiwater {verb} --help`")
+    return kind, words[0], words[1:]

@@ -1,0 +1,405 @@
+"""`hiwater sample`: the timeline of any process and what it starts, watched from outside."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+
+from hiwater import __version__
+from hiwater.capture.writer import start_ticks_of
+from hiwater.cli import settings
+from hiwater.cli.talk import say
+from hiwater.engine import destination
+from hiwater.engine.facts import json_list
+from hiwater.engine.summary import shown_path
+from hiwater.errors import HiwaterError, NotFound, NotRunnable, UsageError
+from hiwater.marks import VARIABLE as MARKS_VARIABLE
+from hiwater.sampling import procfs
+from hiwater.sampling.durations import parse_duration
+from hiwater.sampling.recording import SampleRecording
+from hiwater.sampling.watcher import Watcher
+from hiwater.sizes import format_size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+    from hiwater.sampling.watcher import Watched
+
+_DEFAULT_INTERVAL = "10ms"
+_STATUS_EVERY_NS = 200_000_000
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # the command has them from there, too
+_DESCRIPTION = "Watches a process, and all it starts, from outside. The process is not changed, slowed or restarted."
+_EPILOG = """\
+examples:
+  hiwater sample 4711                              until it ends, or Ctrl-C
+  hiwater sample --interval 1ms -o run.hiw -- make -j4
+  hiwater sample --timeout 30s --no-children 4711
+  hiwater plot run.hiw                             draw it
+
+exit codes: of a command, its own (a signal that ended it is raised again); of a process, 0; 2 usage, 125 hiwater could not
+start, 126 not runnable or not readable, 127 not found or ended already
+"""
+
+
+def main(words: Sequence[str]) -> int:
+    """Sample what `words` ask for and return the exit code."""
+    arguments = list(words)
+    command: list[str] = []
+    if "--" in arguments:
+        place = arguments.index("--")
+        arguments, command = arguments[:place], arguments[place + 1 :]
+    parsed = _parser().parse_args(arguments)
+    try:
+        job = _Job(parsed, command)
+        return job.watch_command(command) if command else job.watch_process()
+    except HiwaterError as error:
+        say(str(error))
+        return error.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hiwater sample",
+        usage="hiwater sample [options] (PID | -- COMMAND …)",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("pid", metavar="PID", nargs="?", help="the number of a process")
+    parser.add_argument(
+        "-i", "--interval", metavar="TIME", help=f"time between samples, from 1ms (default: {_DEFAULT_INTERVAL})"
+    )
+    parser.add_argument("-t", "--timeout", metavar="TIME", help="stop sampling after this time; nothing is killed")
+    parser.add_argument("--children", action=argparse.BooleanOptionalAction, default=True, help="watch what it starts")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the capture; %%p is the process's number, %%h the host")
+    parser.add_argument("--live", action="store_true", help="show a line of figures beside a command's own output, too")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but warnings")
+    return parser
+
+
+class _Job:
+    """One `hiwater sample`, from its arguments to its last line."""
+
+    def __init__(self, parsed: argparse.Namespace, command: list[str]) -> None:
+        """Raises UsageError."""
+        chosen = settings.here()
+        self._pid = _number(parsed.pid, command)
+        self._interval_ns = int(parse_duration(parsed.interval or chosen.text("interval") or _DEFAULT_INTERVAL) * 1e9)
+        self._timeout_ns = int(parse_duration(parsed.timeout) * 1e9) if parsed.timeout else None
+        self._children: bool = parsed.children
+        self._pattern: str | None = parsed.output or chosen.text("output")
+        self._quiet: bool = parsed.quiet or chosen.flag("quiet", False)
+        self._live: bool = not self._quiet and (parsed.live or not command)
+        self._interval_ns = max(1, self._interval_ns)
+
+    # A process that is there already
+
+    def watch_process(self) -> int:
+        """Watch until the process ends, the time is up, or somebody interrupts: that is how watching usually ends."""
+        memory = procfs.open_target(self._pid)
+        argv = procfs.command_of(self._pid)
+        path = self._path(argv, self._pid)
+        stop = _Interruption((signal.SIGINT, signal.SIGTERM))
+        started_ns = time.monotonic_ns()
+        recording = SampleRecording(
+            path, pid=self._pid, start_ticks=memory.start_ticks, facts=self._facts(argv), started_ns=started_ns
+        )
+        memory.close()
+        watcher = Watcher(self._pid, recording, interval_ns=self._interval_ns, children=self._children)
+        self._watch(watcher, recording, started_ns, stop.readable)
+        has_ended = watcher.root.end_ns is not None
+        self._finish(watcher, recording, None, started_ns, path)
+        if not self._quiet:
+            after = f"after {(time.monotonic_ns() - started_ns) / 1e9:.1f} s"
+            say(f"process {self._pid} has ended {after}" if has_ended else f"process {self._pid} runs on")
+        if stop.signal == signal.SIGTERM:
+            _end_by(stop.signal)
+        return 0
+
+    # A command
+
+    def watch_command(self, command: list[str]) -> int:
+        """Start a command and watch it to its end; its exit code is ours. A fault of ours never changes how it ends."""
+        self._path(command, os.getpid())  # before anything is started
+        descriptor, marks = tempfile.mkstemp(prefix="hiwater-marks-")
+        os.close(descriptor)
+        try:
+            own_mark = _own_mark()
+            started_ns = time.monotonic_ns()
+            gate = _Gate(command, marks)
+            try:
+                self._watch_started(command, gate, started_ns, marks, own_mark)
+            except (NotFound, NotRunnable):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever went wrong here, the command runs and ends as it would
+                reason = str(error) if isinstance(error, HiwaterError) else f"{type(error).__name__}: {error}"
+                say(f"warning: the command runs unwatched: {reason}")
+                gate.open()
+            pid = gate.pid
+            status = _waited(pid)
+        finally:
+            os.unlink(marks)
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0:
+            _end_by(-code)
+        return code if code >= 0 else 128 - code
+
+    def _watch_started(self, command: list[str], gate: _Gate, started_ns: int, marks: str, own_mark: int) -> None:
+        """Watch from before the command's first instruction. Raises NotFound or NotRunnable when it could not begin."""
+        path = self._path(command, gate.pid)
+        ticks = start_ticks_of(gate.pid) or 0
+        recording = SampleRecording(
+            path, pid=gate.pid, start_ticks=ticks, facts=self._facts(command), started_ns=started_ns
+        )
+        recording.read_marks_from(marks)
+        try:
+            watcher = Watcher(
+                gate.pid, recording, interval_ns=self._interval_ns, children=self._children, is_fresh=True
+            )
+            gate.open()
+        except HiwaterError:
+            recording.abandon()
+            raise
+        watcher.root.name, watcher.root.command = os.path.basename(command[0]), command
+        recording.appeared(watcher.root)
+        self._watch(watcher, recording, started_ns, -1)
+        if watcher.root.end_ns is None:
+            if not self._quiet:
+                say("the time is up: sampling has stopped, the command runs on")
+            self._finish(watcher, recording, None, started_ns, path)
+            return
+        code = _take_final_figures(watcher, own_mark)
+        self._finish(watcher, recording, code, started_ns, path)
+
+    # Both
+
+    def _path(self, argv: list[str], pid: int) -> str:
+        """Where the capture goes. Raises CaptureUnwritable."""
+        program = os.path.basename(argv[0]) if argv and argv[0] else "process"
+        path = destination.absolute(destination.expand(self._pattern or destination.default_pattern(program), pid))
+        destination.check(path)
+        return path
+
+    def _facts(self, argv: list[str]) -> dict[str, str]:
+        system = os.uname()
+        return {
+            "hiwater": __version__,
+            "recorder": "sample",
+            "argv": json_list(argv),
+            "interval_ns": str(self._interval_ns),
+            "platform": f"{system.sysname} {system.release} {system.machine}",
+            "host": system.nodename,
+        }
+
+    def _watch(self, watcher: Watcher, recording: SampleRecording, started_ns: int, stop_on: int) -> None:
+        status = _Status(self._live and sys.stderr is not None and sys.stderr.isatty())
+
+        def end_of_tick(now: int) -> bool:
+            recording.end_of_tick(now)
+            status.show(now, started_ns, watcher, recording)
+            return False
+
+        until = None if self._timeout_ns is None else started_ns + self._timeout_ns
+        try:
+            watcher.run(until_ns=until, on_tick=end_of_tick, stop_on=stop_on)
+        finally:
+            status.clear()
+
+    def _finish(
+        self, watcher: Watcher, recording: SampleRecording, code: int | None, started_ns: int, path: str
+    ) -> None:
+        watcher.close()
+        recording.fact("children_found_by", watcher.finds_children_by)
+        recording.fact("ticks", str(watcher.ticks))
+        recording.fact("missed_ticks", str(watcher.missed_ticks))
+        recording.fact("sum_peak_bytes", str(recording.sum_peak_bytes))
+        recording.finish(watcher.processes, code, watcher.root.end_ns or time.monotonic_ns())
+        if recording.failure is not None:
+            say(f"warning: the capture is not complete: {recording.failure}")
+        if not self._quiet:
+            for line in _summary(watcher, recording, shown_path(path), (time.monotonic_ns() - started_ns) / 1e9):
+                say(line)
+
+
+def _number(text: str | None, command: list[str]) -> int:
+    """The process asked for; 0 for a command."""
+    if command:
+        if text is not None:
+            raise UsageError(f"{text!r} stands before --", "give a PID or a command, not both")
+        return 0
+    if text is None:
+        raise UsageError("there is nothing to sample", "give a PID, or `--` and a command")
+    if not text.isdecimal():
+        raise UsageError(f"{text!r} is no process number", f"write `hiwater sample -- {text} …` to start a command")
+    return int(text)
+
+
+def _own_mark() -> int:
+    """The most this process ever used: what a child's `ru_maxrss` begins with, whatever it runs (exec keeps it)."""
+    memory = procfs.ProcessMemory(os.getpid())
+    figures = memory.mark_and_resident()
+    memory.close()
+    return figures[0] if figures is not None else 0
+
+
+class _Gate:
+    """A process that waits to become the command, so that it can be watched before it has done anything."""
+
+    def __init__(self, command: list[str], marks: str) -> None:
+        for number in _FROM_THE_TERMINAL:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, lambda *_: None)  # unlike SIG_IGN, not inherited over exec
+        self._command = command
+        self._is_open = False
+        waiting, self._go = os.pipe()
+        self._failure, failed = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._go)
+            _become(command, {**os.environ, MARKS_VARIABLE: marks}, waiting, failed)
+        os.close(waiting)
+        os.close(failed)
+        for number in _FORWARDED:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._forward)
+
+    def _forward(self, number: int, _: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)  # not waited for yet, so the number is still its own
+
+    def open(self) -> None:
+        """Let it begin; it has begun its program when this returns. Raises NotFound or NotRunnable."""
+        if self._is_open:
+            return
+        self._is_open = True
+        os.write(self._go, b"g")
+        os.close(self._go)
+        answer = os.read(self._failure, 16)  # empty: the program began, and the descriptor was closed by that
+        os.close(self._failure)
+        if not answer:
+            return
+        os.waitpid(self.pid, 0)
+        number = int(answer)
+        name = self._command[0]
+        if number in {errno.ENOENT, errno.ENOTDIR}:
+            raise NotFound(f"there is no command {name!r}", "check the name and PATH")
+        raise NotRunnable(f"{name!r} cannot be run ({os.strerror(number)})", "check its permissions")
+
+
+def _become(command: list[str], environment: dict[str, str], waiting: int, failed: int) -> NoReturn:
+    """In the new process: wait for the gate, then run the command; its errno goes to `failed` when it cannot be run."""
+    try:
+        if os.read(waiting, 1):
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+                signal.signal(number, signal.SIG_DFL)
+            os.execvpe(command[0], command, environment)  # noqa: S606 - the command is what was asked for
+    except OSError as error:
+        os.write(failed, str(error.errno).encode())
+    finally:
+        os._exit(127)
+
+
+_final_status: dict[int, int] = {}
+
+
+def _take_final_figures(watcher: Watcher, own_mark: int) -> int:
+    """Wait for the command, which has ended, and let what the kernel says of its peak complete what was seen.
+
+    `ru_maxrss` is not the command's alone: it begins with ours, and takes in every child the command waited for. It is
+    believed where it says the same as the last reading of the mark, or where there was no child and it is above ours.
+    """
+    root = watcher.root
+    _, status, usage = os.wait4(root.pid, 0)
+    _final_status[root.pid] = status
+    whole_life = usage.ru_maxrss * 1024
+    has_children = len(watcher.processes) > 1 or watcher.finds_children_by == "not asked for"
+    if whole_life == root.mark_bytes or (not has_children and whole_life > own_mark):
+        root.peak_bytes = max(root.peak_bytes, whole_life)
+        root.peak_is_exact = True
+    root.exit_status = os.waitstatus_to_exitcode(status)
+    return root.exit_status if root.exit_status >= 0 else 128 - root.exit_status
+
+
+def _waited(pid: int) -> int:
+    """The command's wait status; waits where that was not done yet."""
+    known = _final_status.pop(pid, None)
+    return os.waitpid(pid, 0)[1] if known is None else known
+
+
+def _end_by(number: int) -> None:
+    """End by the signal that ended the command, without a core file of ours."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    if number not in {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+class _Interruption:
+    """Signals that end the watching; `readable` is a descriptor that has something to read once one came."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.signal = 0
+        self.readable, self._write = os.pipe()
+        for number in numbers:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._came)
+
+    def _came(self, number: int, _: object) -> None:
+        self.signal = number
+        os.write(self._write, b"s")
+
+
+class _Status:
+    """One line on a terminal, rewritten as the figures change."""
+
+    def __init__(self, is_shown: bool) -> None:
+        self._is_shown = is_shown
+        self._last_ns = 0
+
+    def show(self, now: int, started_ns: int, watcher: Watcher, recording: SampleRecording) -> None:
+        if not self._is_shown or now - self._last_ns < _STATUS_EVERY_NS:
+            return
+        self._last_ns = now
+        root = watcher.root
+        alive = sum(process.end_ns is None for process in watcher.processes) - 1
+        below = f"  with {alive} children {format_size(recording.sum_now_bytes)}" if alive > 0 else ""
+        text = f"{(now - started_ns) / 1e9:8.1f} s  {format_size(root.last_bytes)}  peak {format_size(root.peak_bytes)}{below}"
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._is_shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _summary(watcher: Watcher, recording: SampleRecording, shown: str, seconds: float) -> list[str]:
+    root = watcher.root
+    how = "exact" if root.peak_is_exact else "at least: sampled"
+    lines = [f"peak {format_size(root.peak_bytes)} resident ({how}) in {seconds:.1f} s, {watcher.ticks:,} looks"]
+    children = watcher.processes[1:]
+    if children:
+        highest: Watched = max(children, key=lambda child: child.peak_bytes)
+        count = f"{len(children)} child process{'es' if len(children) > 1 else ''}"
+        most = f"the highest {highest.name} ({highest.pid}) with {format_size(highest.peak_bytes)}"
+        lines.append(
+            f"{count}, {most if highest.peak_bytes else 'all too short-lived to be read'}; "
+            f"all at once {format_size(recording.sum_peak_bytes)} (a sum: pages that processes share count for each)"
+        )
+    if watcher.missed_ticks > watcher.ticks // 10:
+        lines.append(f"{watcher.missed_ticks:,} looks were left out, the machine was busy: try a longer --interval")
+    lines.append(f"capture {shown}: draw it with `hiwater plot {shown}`")
+    return lines

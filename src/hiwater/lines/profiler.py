@@ -1,0 +1,204 @@
+"""The line profiler: which functions, when, and what came of it."""
+
+from __future__ import annotations
+
+import weakref
+
+from hiwater.engine import native
+from hiwater.errors import BadRequest, EngineFailed
+from hiwater.lines import events, functions, wrapping
+from hiwater.lines.figures import FunctionLines, LineFigures
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import CodeType, ModuleType, TracebackType
+    from typing import Any, Self, TypeVar
+
+    Thing = TypeVar("Thing")
+
+
+class LineProfiler:
+    """Measures the lines of chosen functions while it is enabled; a context manager that enables it.
+
+    Heap figures are exact and the thread's own: what other threads allocate meanwhile is in none of them. Resident figures
+    are the process's, and cost most of the time of a line event: `resident=False` leaves them out.
+    """
+
+    def __init__(self, functions: Iterable[object] = (), *, resident: bool = True) -> None:
+        """Watch `functions`; anything that `add_function` takes. Raises EngineUnavailable, and BadRequest as it does."""
+        self._core: Any = native.load()
+        self._state = _State(self._core, self._core.LineRecorder(resident=resident))
+        self._finalizer = weakref.finalize(self, self._state.close)
+        self._found: dict[int, tuple[CodeType, int, int, int]] = {}  # by id: code, group, first and last line
+        self._enabled = 0
+        for function in functions:
+            self.add_function(function)
+
+    def add_function(self, function: object) -> None:
+        """Watch a function, a method, a property, a partial, a coroutine function, a generator function, a code object, or all
+        functions of a class or a module; with the functions, lambdas and comprehensions inside.
+
+        Raises BadRequest when there is no Python code in it.
+        """
+        codes = functions.codes_of(function)
+        if not codes and not isinstance(function, type) and not hasattr(function, "__path__"):
+            raise BadRequest(f"{function!r} has no Python code to watch", "give a function written in Python")
+        for code in codes:
+            self._add_code(code)
+
+    def wrap(self, function: Thing) -> Thing:
+        """Watch `function` whenever it is called from now on, and return what to call: usable as a decorator.
+
+        From Python 3.12 on that is `function` itself. On 3.11 it is a wrapper that traces the calling thread meanwhile.
+        """
+        self.add_function(function)
+        if events.LOCAL_EVENTS:
+            self._state.start(wrapping=True)
+            return function
+        wrapped: Thing = wrapping.wrap(function, self._begin_call, self._core.lines_detach_here)
+        return wrapped
+
+    __call__ = wrap
+
+    def enable(self) -> None:
+        """Measure from now on, in every thread. Calls count: as many `disable()` end it.
+
+        Raises EngineFailed when the engine cannot count here, or no place for a line tool is free.
+        """
+        self._enabled += 1
+        if self._enabled == 1:
+            try:
+                self._state.start(enabled=True)
+            except BaseException:
+                self._enabled = 0
+                raise
+
+    def disable(self) -> None:
+        """Undo one `enable()`. Lines that the calling thread is in end here; those of other threads are not counted."""
+        if self._enabled == 0:
+            return
+        self._enabled -= 1
+        if self._enabled == 0:
+            self._state.stop_enabled()
+
+    def close(self) -> None:
+        """End all measuring, of wrapped functions, too; they go on working. Results stay."""
+        self._enabled = 0
+        self._state.close()
+
+    def clear(self) -> None:
+        """Begin again from zero; the functions stay."""
+        self._state.recorder.clear()
+
+    def results(self) -> list[FunctionLines]:
+        """Return the lines that ran of every function watched, in the order in which functions were added."""
+        found = []
+        for code, group, first_line, last_line in self._found.values():
+            figures = [LineFigures(*row) for row in self._state.recorder.figures(group)]
+            found.append(FunctionLines(code.co_filename, code.co_qualname, first_line, last_line, figures))
+        return found
+
+    @property
+    def codes(self) -> list[CodeType]:
+        """The code objects of the functions watched, in the order of `results()`."""
+        return [code for code, *_ in self._found.values()]
+
+    @property
+    def displaced(self) -> int:
+        """In how many threads another tracer took our place (Python 3.11): their lines are missing from there on."""
+        return events.displaced()
+
+    def __enter__(self) -> Self:
+        self.enable()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.disable()
+
+    def _add_code(self, code: CodeType) -> None:
+        if id(code) in self._found:
+            return
+        inside = functions.nested_codes(code)
+        first_line, last_line = functions.line_range([code, *inside])
+        group = self._state.recorder.add_group(first_line, last_line)
+        self._found[id(code)] = (code, group, first_line, last_line)
+        self._state.watch(code, group, nested=False)
+        for inner in inside:
+            self._state.watch(inner, group, nested=True)
+
+    def _begin_call(self) -> None:
+        self._state.start(wrapping=True)
+        self._core.lines_attach_here()
+
+
+class _State:
+    """What must be put right when a profiler goes away: it holds no reference to it."""
+
+    def __init__(self, core: ModuleType, recorder: Any) -> None:
+        self.core = core
+        self.recorder = recorder
+        self.codes: dict[int, CodeType] = {}  # by id; keeps them alive as long as the recorder
+        self._enabled = False
+        self._wrapping = False
+        self._counting = False
+        self._switched: dict[int, CodeType] = {}  # those with events on
+
+    def watch(self, code: CodeType, group: int, *, nested: bool) -> None:
+        self.recorder.watch(code, group, nested=nested)
+        self.codes[id(code)] = code
+        self._switch()
+
+    def start(self, *, enabled: bool = False, wrapping: bool = False) -> None:
+        if (self._enabled or not enabled) and (self._wrapping or not wrapping):
+            return
+        self._count()
+        self._enabled |= enabled
+        self._wrapping |= wrapping
+        self.recorder.set_active(True)
+        self._switch()
+
+    def stop_enabled(self) -> None:
+        self._enabled = False
+        if self._wrapping and events.LOCAL_EVENTS:
+            return
+        self._switch()
+        if not self._wrapping:
+            self._stop_counting()
+
+    def close(self) -> None:
+        self._enabled = self._wrapping = False
+        self._switch()
+        self._stop_counting()
+
+    def _switch(self) -> None:
+        """Bring the events in line with what is wanted."""
+        wanted = self._enabled or (self._wrapping and events.LOCAL_EVENTS)
+        if wanted:
+            missing = {number: code for number, code in self.codes.items() if number not in self._switched}
+            # On 3.11 threads are traced as a whole: once for all code objects.
+            if missing and (events.LOCAL_EVENTS or not self._switched):
+                events.switch_on(missing.values())
+            self._switched.update(missing)
+        elif self._switched:
+            events.switch_off(self._switched.values())
+            self._switched = {}
+
+    def _count(self) -> None:
+        if self._counting:
+            return
+        try:
+            self.core.heap_open()
+        except (OSError, self.core.EngineFault) as error:
+            raise EngineFailed(
+                f"memory cannot be counted here ({error})", "`hiwater doctor` says what works here"
+            ) from error
+        self._counting = True
+
+    def _stop_counting(self) -> None:
+        self.recorder.set_active(False)
+        if self._counting:
+            self._counting = False
+            self.core.heap_close()

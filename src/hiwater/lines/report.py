@@ -1,0 +1,91 @@
+"""The report of a line profile: plain text that a program can print at its end, and plain data."""
+
+from __future__ import annotations
+
+import linecache
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hiwater.lines.figures import FunctionLines, LineFigures
+
+SCHEMA = "hiwater.lines/1"
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_COLUMNS = (("line", 6), ("calls", 9), ("kept", 12), ("allocated", 12), ("peak above", 12), ("resident", 12))
+_NOTE = (
+    "kept, allocated and the peak above a line's start are its own thread's, with all that the line calls; "
+    "resident is the whole process's growth."
+)
+
+
+def as_data(functions: Iterable[FunctionLines]) -> dict[str, object]:
+    """Return the profile as plain data for JSON."""
+    return {"schema": SCHEMA, "functions": [function.to_dict() for function in functions]}
+
+
+def as_text(functions: Sequence[FunctionLines], *, precision: int = 1, resident: bool = True) -> str:
+    """Return the report: every line of every function with its source, what did nothing left blank.
+
+    `precision` is the number of digits after the point.
+    """
+    blocks = [_function(function, precision, resident) for function in functions]
+    return "\n\n".join([*blocks, _NOTE if resident else _NOTE.partition("; ")[0] + "."]) + "\n" if blocks else ""
+
+
+def size(count: int, precision: int = 1) -> str:
+    """Return bytes in IEC units, with a sign only below zero."""
+    value = float(count)
+    for unit in _UNITS:
+        if abs(value) < 1024 or unit == _UNITS[-1]:
+            break
+        value /= 1024
+    return f"{count} B" if unit == "B" else f"{value:.{precision}f} {unit}"
+
+
+def _function(function: FunctionLines, precision: int, resident: bool) -> str:
+    columns = _COLUMNS if resident else _COLUMNS[:-1]
+    widths = [width + max(0, precision - 1) if width == 12 else width for _, width in columns]
+    heading = " ".join(f"{name:>{width}}" for (name, _), width in zip(columns, widths, strict=True))
+    ran = {figures.line: figures for figures in function.lines}
+    text = [f"{function.name}  {_shown(function.file)}:{function.first_line}", "", f"{heading}  source"]
+    text.append("-" * (len(heading) + 40))
+    if not ran:
+        return "\n".join([*text[:1], "  did not run"])
+    for number in _lines_shown(function, ran):
+        source = linecache.getline(function.file, number).rstrip()
+        cells = _cells(ran.get(number), number, precision, resident)
+        row = " ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        text.append(f"{row}  {_printable(source)}".rstrip())
+    return "\n".join(text)
+
+
+def _lines_shown(function: FunctionLines, ran: dict[int, LineFigures]) -> Iterable[int]:
+    """All lines of the function where its source is known, else those that ran."""
+    if linecache.getline(function.file, function.first_line):
+        return range(function.first_line, function.last_line + 1)
+    return sorted(ran)
+
+
+def _cells(figures: LineFigures | None, number: int, precision: int, resident: bool) -> list[str]:
+    if figures is None:
+        return [str(number), *[""] * (5 if resident else 4)]
+    amounts = [figures.kept_bytes, figures.allocated_bytes, figures.peak_bytes]
+    if resident:
+        amounts.append(figures.resident_bytes)
+    return [str(number), f"{figures.calls:,}", *(size(amount, precision) if amount else "·" for amount in amounts)]
+
+
+def _shown(file: str) -> str:
+    """The path as short as it can be typed from here."""
+    try:
+        here = os.getcwd() + os.sep
+    except OSError:
+        return file
+    return file.removeprefix(here)
+
+
+def _printable(source: str) -> str:
+    """Source text that moves no cursor: tabs as blanks, other controls left out."""
+    return "".join(c for c in source.expandtabs(4) if c.isprintable() or c == " ")

@@ -1,0 +1,143 @@
+"""Functions that trace their thread while they run: for Python 3.11, where events cannot be had for a code object alone."""
+
+from __future__ import annotations
+
+import functools
+import types
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator
+    from typing import Any
+
+    Switch = Callable[[], object]
+
+_COROUTINE, _GENERATOR, _ASYNC_GENERATOR = 0x80, 0x20, 0x200  # inspect.CO_…; inspect itself is slow to import
+_ITERABLE_COROUTINE = 0x100
+
+
+def wrap(thing: Any, begin: Switch, end: Switch) -> Any:
+    """Return something that behaves as `thing`, with `begin` called before each stretch of it and `end` after.
+
+    A generator's stretches are those between its yields, a coroutine's those between its awaits. What holds no Python function
+    is returned as it is; a class gets its functions replaced.
+    """
+    if isinstance(thing, type):
+        for name, member in list(vars(thing).items()):
+            wrapped = member if isinstance(member, type) else wrap(member, begin, end)
+            if wrapped is not member:
+                setattr(thing, name, wrapped)
+        return thing
+    if isinstance(thing, staticmethod | classmethod):
+        return type(thing)(wrap(thing.__func__, begin, end))
+    if isinstance(thing, property):
+        get, put, delete = (
+            accessor and wrap(accessor, begin, end) for accessor in (thing.fget, thing.fset, thing.fdel)
+        )
+        return property(get, put, delete, thing.__doc__)
+    if isinstance(thing, functools.partial):
+        return functools.partial(wrap(thing.func, begin, end), *thing.args, **thing.keywords)
+    if isinstance(thing, types.MethodType):
+        return types.MethodType(wrap(thing.__func__, begin, end), thing.__self__)
+    if isinstance(thing, types.FunctionType):
+        return _wrap_function(thing, begin, end)
+    if callable(thing) and hasattr(thing, "__wrapped__"):  # such as what lru_cache returns
+        return _wrap_plain(thing, begin, end)
+    return thing
+
+
+def _wrap_function(function: types.FunctionType, begin: Switch, end: Switch) -> Any:
+    flags = function.__code__.co_flags
+    if flags & _ASYNC_GENERATOR:
+        return _wrap_async_generator(function, begin, end)
+    if flags & _COROUTINE:
+        return _wrap_coroutine(function, begin, end)
+    if flags & _GENERATOR:
+        wrapper = _wrap_generator(function, begin, end)
+        return types.coroutine(wrapper) if flags & _ITERABLE_COROUTINE else wrapper
+    return _wrap_plain(function, begin, end)
+
+
+def _wrap_plain(function: Callable[..., Any], begin: Switch, end: Switch) -> Any:
+    @functools.wraps(function)
+    def wrapper(*arguments: Any, **keywords: Any) -> Any:
+        begin()
+        try:
+            return function(*arguments, **keywords)
+        finally:
+            end()
+
+    return wrapper
+
+
+def _wrap_generator(function: Callable[..., Any], begin: Switch, end: Switch) -> Any:
+    @functools.wraps(function)
+    def wrapper(*arguments: Any, **keywords: Any) -> Generator[Any, Any, Any]:
+        return (yield from _Steps(function(*arguments, **keywords), begin, end))
+
+    return wrapper
+
+
+def _wrap_coroutine(function: Callable[..., Any], begin: Switch, end: Switch) -> Any:
+    @functools.wraps(function)
+    async def wrapper(*arguments: Any, **keywords: Any) -> Any:
+        return await _Steps(function(*arguments, **keywords), begin, end)
+
+    return wrapper
+
+
+def _wrap_async_generator(function: Callable[..., Any], begin: Switch, end: Switch) -> Any:
+    @functools.wraps(function)
+    async def wrapper(*arguments: Any, **keywords: Any) -> AsyncGenerator[Any, Any]:
+        inner = function(*arguments, **keywords)
+        step = inner.asend(None)
+        while True:
+            try:
+                item = await _Steps(step, begin, end)
+            except StopAsyncIteration:
+                return
+            try:
+                sent = yield item
+            except GeneratorExit:
+                await _Steps(inner.aclose(), begin, end)
+                raise
+            except BaseException as error:  # noqa: BLE001 - whatever is thrown in is for the inner one
+                step = inner.athrow(error)
+            else:
+                step = inner.asend(sent)
+
+    return wrapper
+
+
+class _Steps:
+    """Runs a generator or an awaitable step by step, each between `begin` and `end`."""
+
+    def __init__(self, steps: Any, begin: Switch, end: Switch) -> None:
+        self._steps = steps
+        self._begin = begin
+        self._end = end
+
+    def __await__(self) -> _Steps:
+        return self
+
+    def __iter__(self) -> _Steps:
+        return self
+
+    def __next__(self) -> Any:
+        return self._run(self._steps.send, None)
+
+    def send(self, value: Any) -> Any:
+        return self._run(self._steps.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._run(self._steps.throw, *error)
+
+    def close(self) -> None:
+        self._run(self._steps.close)
+
+    def _run(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        self._begin()
+        try:
+            return step(*arguments)
+        finally:
+            self._end()

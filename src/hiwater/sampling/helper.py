@@ -1,0 +1,132 @@
+"""Watches the process that starts it, from a process of its own.
+
+A sampling thread would wait for the interpreter's lock exactly while a long call into C makes its temporaries. A forked
+sampler would share, and so disturb, the memory it is to measure. This one is a fresh interpreter that loads nothing but a few
+small modules. It is no child of the process it watches: that program may wait for its children as it likes.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+from contextlib import suppress
+
+from hiwater.errors import HiwaterError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from hiwater.sampling.ticks import Row
+
+_READY = b"r"
+_SOURCE = "import sys; sys.path.insert(0, sys.argv[1]); from hiwater.sampling.helper import main; main(*sys.argv[2:])"
+
+
+class HelperFailed(HiwaterError):
+    """The process that samples did not start or did not answer."""
+
+    slug = "sampling-helper-failed"
+
+
+class OutsideSampler:
+    """Samples this process while the `with` block runs; `rows` has the samples after it."""
+
+    def __init__(self, *, interval: float, children: bool, backend: str, timeout: float | None) -> None:
+        self._words = [str(os.getpid()), repr(interval), str(int(children)), backend, repr(timeout or 0.0)]
+        self.rows: list[Row] = []
+        self._to_helper = self._from_helper = -1
+
+    def __enter__(self) -> Self:
+        """Start sampling: the first sample has been taken when this returns. Raises HelperFailed."""
+        if not sys.executable:
+            raise HelperFailed("there is no interpreter to sample with", "set sys.executable to one")
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        stop, self._to_helper = os.pipe()
+        self._from_helper, out = os.pipe()
+        try:
+            child = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", "-c", _SOURCE, root, *self._words],
+                os.environ,  # the loader may need some of it; the interpreter itself ignores it (-I)
+                file_actions=[(os.POSIX_SPAWN_DUP2, stop, 0), (os.POSIX_SPAWN_DUP2, out, 1)],
+            )
+        except OSError as error:
+            self._close()
+            raise HelperFailed(f"{sys.executable!r} cannot be started ({error.strerror})", "see the reason") from error
+        finally:
+            os.close(stop)
+            os.close(out)
+        _wait(child)
+        if os.read(self._from_helper, 1) != _READY:
+            self._close()
+            raise HelperFailed("the sampling process ended at once", "look at what it said on stderr")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            os.close(self._to_helper)
+            self._to_helper = -1
+            with os.fdopen(self._from_helper, "rb") as stream:
+                self._from_helper = -1
+                data = stream.read()
+            self.rows = marshal.loads(data) if data else []  # noqa: S302 - from our own process, over our own pipe
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        for descriptor in (self._to_helper, self._from_helper):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._to_helper = self._from_helper = -1
+
+
+def _wait(pid: int) -> None:
+    """Wait for the process that only starts the sampler; the program may have set things up so that none needs waiting for."""
+    with suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def main(pid: str, interval: str, children: str, backend: str, timeout: str) -> None:
+    """The sampling process itself: samples until its standard input closes, then writes all rows to its standard output."""
+    if os.fork():
+        os._exit(0)  # the one that samples belongs to nobody
+    import signal
+    import time
+
+    from hiwater.sampling import backends
+    from hiwater.sampling.ticks import Ticks
+    from hiwater.sampling.watcher import Watcher
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the program in the same terminal
+    rows: list[Row] = []
+    ticks = Ticks(rows.append)
+    watcher = Watcher(
+        int(pid),
+        ticks,
+        interval_ns=max(1, int(float(interval) * 1e9)),
+        children=bool(int(children)),
+        reader=backends.reader_of(backend),
+    )
+    started = False
+
+    def end_of_tick(now: int) -> bool:
+        nonlocal started
+        ticks.end_of_tick(now)
+        if not started:
+            started = True
+            os.write(1, _READY)
+        return False
+
+    until = time.monotonic_ns() + int(float(timeout) * 1e9) if float(timeout) else None
+    watcher.run(on_tick=end_of_tick, stop_on=0, until_ns=until)
+    watcher.close()
+    ticks.end_of_tick(time.monotonic_ns())  # what the last look at the kernel's mark found
+    if until is not None:
+        sys.stdin.buffer.read()
+    with os.fdopen(1, "wb") as stream:
+        stream.write(marshal.dumps(rows))

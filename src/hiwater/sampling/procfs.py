@@ -1,0 +1,236 @@
+"""Resident memory of any process, read from outside through descriptors that are opened once (proc(5), Linux).
+
+A reading costs the watched process nothing: the kernel copies two counters. The descriptors belong to the process and not to
+its number, so a number that is used again is never taken for it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hiwater.capture.writer import start_ticks_of
+from hiwater.errors import HiwaterError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+BYTES_PER_MIB = 1 << 20
+
+
+class NoSuchProcess(HiwaterError):
+    """There is no process of this number, or it has ended already."""
+
+    slug = "no-such-process"
+    exit_code = 127
+
+
+class ProcessNotReadable(HiwaterError):
+    """The process is there, and what it uses cannot be read."""
+
+    slug = "process-not-readable"
+    exit_code = 126
+
+
+class ProcessMemory:
+    """Reads the resident memory of one process. None from any reading means that the process has ended."""
+
+    __slots__ = ("_statm", "_status", "pid", "start_ticks")
+
+    def __init__(self, pid: int) -> None:
+        """Raises NoSuchProcess or ProcessNotReadable."""
+        self.pid = pid
+        self._statm = self._status = -1
+        self._statm = _open(pid, "statm")
+        self._status = _open(pid, "status")
+        self.start_ticks = start_ticks_of(pid) or 0
+
+    def resident_bytes(self) -> int | None:
+        """Bytes in RAM now; None when the process has ended, a zombie included."""
+        text = self._read(self._statm, "statm", 96)
+        if text is None:
+            return None
+        fields = text.split()
+        # A process between two programs, or one that is gone and not yet waited for, has no memory at all: size 0.
+        return int(fields[1]) * PAGE_BYTES if fields and fields[0] != b"0" else None
+
+    def mark_and_resident(self) -> tuple[int, int] | None:
+        """The kernel's mark of the most ever resident (VmHWM) and bytes now; None when the process has ended."""
+        text = self._read(self._status, "status", 4096)
+        if text is None:
+            return None
+        mark, now = _kib_field(text, b"\nVmHWM:"), _kib_field(text, b"\nVmRSS:")
+        if mark is None or now is None:
+            return None
+        return max(mark, now), now  # the mark is brought up to date later than the count it is of
+
+    def shares_memory_with(self, other: ProcessMemory) -> bool:
+        """Whether both seem to be one and the same memory: a child between vfork and exec runs in its parent's."""
+        mine = self._read(self._statm, "statm", 96)
+        return mine is not None and mine == other._read(other._statm, "statm", 96)
+
+    def close(self) -> None:
+        for descriptor in (self._statm, self._status):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._statm = self._status = -1
+
+    def _read(self, descriptor: int, name: str, size: int) -> bytes | None:
+        try:
+            if descriptor >= 0:
+                return os.pread(descriptor, size, 0)
+            # No descriptor was left for us; then the number has to be proved each time.
+            with open(f"/proc/{self.pid}/{name}", "rb", buffering=0) as file:
+                text = file.read(size)
+            return text if start_ticks_of(self.pid) == self.start_ticks else None
+        except OSError:
+            return None
+
+
+def _open(pid: int, name: str) -> int:
+    import errno
+
+    try:
+        return os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in {errno.EMFILE, errno.ENFILE}:
+            return -1
+        raise _explained(pid, error) from None
+
+
+def _explained(pid: int, error: OSError) -> HiwaterError:
+    if isinstance(error, (FileNotFoundError, ProcessLookupError)):
+        return NoSuchProcess(f"there is no process {pid}", "check the number: it may have ended")
+    return ProcessNotReadable(
+        f"process {pid} cannot be read ({error.strerror})", "it is another user's: ask as that user or as root"
+    )
+
+
+def _kib_field(text: bytes, key: bytes) -> int | None:
+    begin = text.find(key)
+    if begin < 0:
+        return None
+    begin += len(key)
+    return int(text[begin : text.index(b"kB", begin)]) * 1024
+
+
+class ProportionalMemory(ProcessMemory):
+    """Reads PSS or USS instead of resident memory; the kernel keeps no mark of those."""
+
+    __slots__ = ("_field",)
+
+    def __init__(self, pid: int, field: str) -> None:
+        super().__init__(pid)
+        self._field = field
+
+    def resident_bytes(self) -> int | None:
+        return proportional_bytes(self.pid, self._field) if super().resident_bytes() is not None else None
+
+    def mark_and_resident(self) -> None:
+        return None
+
+
+def open_target(pid: int, reader: Callable[[int], ProcessMemory] = ProcessMemory) -> ProcessMemory:
+    """A process that was asked for by number, with a clear error where there is nothing to watch."""
+    if pid <= 0:
+        raise NoSuchProcess(f"{pid} is no process number", "give one above 0, as `ps` shows it")
+    memory = reader(pid)
+    if memory.resident_bytes() is None:
+        kind = state_of(pid)
+        memory.close()
+        if kind in {"Z", "X", ""}:
+            raise NoSuchProcess(f"process {pid} has ended already", "start sampling earlier, or with `-- COMMAND`")
+        raise ProcessNotReadable(f"process {pid} has no memory of its own", "it is a thread of the kernel's")
+    return memory
+
+
+def state_of(pid: int) -> str:
+    """The letter of the process's state, such as R, S or Z; "" when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            status = file.read()
+    except OSError:
+        return ""
+    return status[status.rfind(b")") + 2 : status.rfind(b")") + 3].decode("ascii")
+
+
+def parent_of(pid: int) -> int:
+    """The parent's number; 0 when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            status = file.read()
+    except OSError:
+        return 0
+    return int(status[status.rfind(b")") + 2 :].split()[1])
+
+
+def name_of(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", "rb") as file:
+            return file.read().rstrip(b"\n").decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def command_of(pid: int) -> list[str]:
+    """Its command line, word by word; empty for a process that is gone or has none."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            text = file.read()
+    except OSError:
+        return []
+    return [word.decode("utf-8", "replace") for word in text.removesuffix(b"\0").split(b"\0")] if text else []
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that this one's threads have started and not waited for."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
+                found += map(int, file.read().split())
+    except FileNotFoundError:
+        if not _has_children_files():
+            return [child for child in all_processes() if parent_of(child) == pid]
+    except OSError:
+        pass  # it ended while we looked
+    return found
+
+
+def descendants_of(pid: int) -> list[int]:
+    """All processes below this one, parents before their children."""
+    found: list[int] = []
+    look = [pid]
+    while look:
+        children = [child for child in children_of(look.pop()) if child not in found]
+        found += children
+        look += children
+    return found
+
+
+def all_processes() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdecimal())
+
+
+def _has_children_files() -> bool:
+    """Whether this kernel has the files that list a thread's children (CONFIG_PROC_CHILDREN)."""
+    me = os.getpid()
+    return os.path.exists(f"/proc/{me}/task/{me}/children")
+
+
+def proportional_bytes(pid: int, field: str) -> int | None:
+    """PSS ("pss") or USS ("uss") of a process from smaps_rollup; None when it has ended.
+
+    Costs from 0.25 ms for a small process to tens of ms for one of gigabytes, for the kernel walks all of its pages.
+    Raises ProcessNotReadable for another user's.
+    """
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            text = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    except OSError as error:
+        raise _explained(pid, error) from None
+    keys = (b"\nPss:",) if field == "pss" else (b"\nPrivate_Clean:", b"\nPrivate_Dirty:")
+    return sum(_kib_field(text, key) or 0 for key in keys)

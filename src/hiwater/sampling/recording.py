@@ -1,0 +1,224 @@
+"""A watcher's sink that is a capture: every reading of every process, thinned as the recording grows long."""
+
+from __future__ import annotations
+
+import os
+
+from hiwater.capture.writer import STATE_ENDED, STATE_FAILED, UNKNOWN_EXIT_CODE, UNKNOWN_EXIT_STATUS, CaptureWriter
+from hiwater.engine.facts import json_list
+from hiwater.marks import parse
+from hiwater.sampling.procfs import PAGE_BYTES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hiwater.sampling.watcher import Watched
+
+_FLUSH_EVERY_NS = 250_000_000  # what a killed sampler may lose
+_SAMPLES_AT_ONE_STEP = 200_000  # of a process: after as many, only the highest of two is kept, then of four …
+_NO_KINDS = (0,) * 8
+_MARKS_READ_BYTES = 1 << 20
+
+
+class SampleRecording:
+    """The capture of one `hiwater sample`. A disk that fills up ends the recording and leaves the program alone."""
+
+    def __init__(self, path: str, *, pid: int, start_ticks: int, facts: Mapping[str, str], started_ns: int) -> None:
+        """Make the capture. Raises CaptureUnwritable."""
+        self._writer = CaptureWriter(path, pid=pid, start_ticks=start_ticks, facts=facts, started_ns=started_ns)
+        self._started_ns = started_ns
+        self._flushed_ns = started_ns
+        self._thinned: dict[int, _Thinned] = {}
+        self._marks: int | None = None
+        self._marks_rest = b""
+        self.failure: str | None = None
+        self.sum_peak_bytes = 0
+        self._last: dict[int, int] = {}
+        self._sum_bytes = 0
+        self._root: Watched | None = None
+
+    @property
+    def sum_now_bytes(self) -> int:
+        """Resident bytes of all processes that live, each with the pages it shares with others."""
+        return self._sum_bytes
+
+    def read_marks_from(self, path: str) -> None:
+        """Take scopes from this file, which the watched processes append to."""
+        self._marks = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    # What a watcher tells
+
+    def appeared(self, process: Watched) -> None:
+        """Also called when a process begins another program."""
+        self._store("processes", process.number, self._row(process))
+        if process.number == 0:
+            self._root = process
+
+    def sampled(self, process: Watched, at_ns: int, resident_bytes: int) -> None:
+        self._sum_bytes += resident_bytes - self._last.get(process.number, 0)
+        self._last[process.number] = resident_bytes
+        self.sum_peak_bytes = max(self.sum_peak_bytes, self._sum_bytes)
+        thinned = self._thinned.get(process.number)
+        if thinned is None:
+            thinned = self._thinned[process.number] = _Thinned()
+        kept = thinned.take(max(0, at_ns - self._started_ns), resident_bytes)
+        if kept is not None:
+            self._keep(process.number, *kept)
+
+    def ended(self, process: Watched) -> None:
+        self._sum_bytes -= self._last.pop(process.number, 0)
+        self._let_go(process)
+
+    def _let_go(self, process: Watched) -> None:
+        thinned = self._thinned.pop(process.number, None)
+        rest = thinned.rest() if thinned is not None else None
+        if rest is not None:
+            self._keep(process.number, *rest)
+        self._store("processes", process.number, self._row(process))
+
+    def _keep(self, number: int, at_ns: int, resident_bytes: int) -> None:
+        if number == 0:
+            self._store("timeline", None, (at_ns, resident_bytes, *_NO_KINDS))
+        else:
+            self._store("process_samples", None, (at_ns, resident_bytes, number, 0))
+
+    def _row(self, process: Watched) -> tuple[int, ...]:
+        end = 0 if process.end_ns is None else max(1, process.end_ns - self._started_ns)
+        status = UNKNOWN_EXIT_STATUS if process.exit_status is None else process.exit_status
+        return (
+            process.pid, process.parent_pid, self._string(process.name), self._string(json_list(process.command)),
+            max(0, process.start_ns - self._started_ns), end, process.peak_bytes, int(process.peak_is_exact), status,
+        )  # fmt: skip
+
+    # The file
+
+    def fact(self, key: str, value: str) -> None:
+        """Add to what the capture says of the process and of how it was watched."""
+        self._store("facts", None, (self._string(key), self._string(value)))
+
+    def end_of_tick(self, now: int) -> None:
+        """Write what waits, at intervals."""
+        if now - self._flushed_ns < _FLUSH_EVERY_NS:
+            return
+        self._flushed_ns = now
+        self._read_marks()
+        root = self._root
+        if root is not None:
+            self._set_resident(root)
+        self._attempt(self._writer.flush)
+
+    def finish(self, processes: list[Watched], exit_code: int | None, ended_ns: int) -> None:
+        """Complete the capture. `exit_code` is the target's, where it is known."""
+        for process in processes:
+            if process.number in self._thinned:
+                self._let_go(process)
+        self._store("processes", 0, self._row(processes[0]))
+        self._read_marks()
+        if self._marks is not None:
+            os.close(self._marks)
+        self._set_resident(processes[0])
+        if self.failure is not None:
+            self._attempt_last()
+            return
+        known = UNKNOWN_EXIT_CODE if exit_code is None else exit_code
+        self._attempt(
+            lambda: self._writer.close(state=STATE_ENDED, exit_code=known, ended_ns=ended_ns - self._started_ns)
+        )
+
+    def abandon(self) -> None:
+        """Remove the capture: there was nothing to watch."""
+        self._writer.close()
+        os.unlink(self._writer.path)
+
+    def _attempt_last(self) -> None:
+        """Say in the header that it is not complete: that needs no room."""
+        import contextlib
+
+        with contextlib.suppress(OSError):
+            self._writer.close(state=STATE_FAILED)
+
+    def _set_resident(self, root: Watched) -> None:
+        self._writer.set(
+            resident_start_bytes=root.first_bytes,
+            resident_last_bytes=root.last_bytes,
+            resident_peak_bytes=root.peak_bytes,
+            resident_exact=int(root.peak_is_exact),
+            resident_error_bytes=mark_error_bytes() if root.peak_is_exact else 0,
+        )
+
+    def _string(self, text: str) -> int:
+        return self._writer.string(text)
+
+    def _store(self, table: str, number: int | None, values: tuple[int, ...]) -> None:
+        if self.failure is not None:
+            return
+        if number is None:
+            self._writer.append(table, *values)
+        elif number < self._writer.count(table):
+            self._writer.update(table, number, *values)
+        else:
+            self._writer.append(table, *values)
+
+    def _attempt(self, write: Callable[[], None]) -> None:
+        if self.failure is not None:
+            return
+        try:
+            write()
+        except OSError as error:
+            self.failure = error.strerror or str(error)
+
+    def _read_marks(self) -> None:
+        if self._marks is None:
+            return
+        while True:
+            text = os.read(self._marks, _MARKS_READ_BYTES)
+            if not text:
+                return
+            whole, _, self._marks_rest = (self._marks_rest + text).rpartition(b"\n")
+            for told in parse(whole):
+                if told.end_ns < self._started_ns:
+                    continue
+                times = (max(0, told.start_ns - self._started_ns), told.end_ns - self._started_ns)
+                row = (
+                    self._string(told.name), told.pid, told.thread_id, told.depth, *times,
+                    told.start_bytes, told.end_bytes, told.peak_bytes,
+                )  # fmt: skip
+                self._store("scopes", None, row)
+
+
+def mark_error_bytes() -> int:
+    """The most by which the kernel's mark may be off: it counts in batches on each CPU.
+
+    See lib/percpu_counter.c of Linux 6.2 and later; the batch is max(32, 2 × CPUs) pages.
+    """
+    cpus = os.cpu_count() or 1
+    return cpus * max(32, 2 * cpus) * PAGE_BYTES
+
+
+class _Thinned:
+    """The samples of one process: all of them at first, then the highest of every two, of every four, and so on."""
+
+    __slots__ = ("best", "kept", "step", "waiting")
+
+    def __init__(self) -> None:
+        self.step = 1
+        self.kept = 0
+        self.waiting = 0
+        self.best: tuple[int, int] | None = None
+
+    def take(self, at_ns: int, count: int) -> tuple[int, int] | None:
+        """Take a sample; the one to keep, if it is time for one."""
+        if self.best is None or count > self.best[1]:
+            self.best = (at_ns, count)
+        self.waiting += 1
+        if self.waiting < self.step:
+            return None
+        self.kept += 1
+        if self.kept % _SAMPLES_AT_ONE_STEP == 0:
+            self.step *= 2
+        return self.rest()
+
+    def rest(self) -> tuple[int, int] | None:
+        best, self.best, self.waiting = self.best, None, 0
+        return best

@@ -1,0 +1,87 @@
+"""What a timeline says in words: the processes that were watched, their peaks, and the scopes they told of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from hiwater.capture import Capture, ScopeSpan, WatchedProcess
+from hiwater.views.words import printable, seconds, size
+
+
+def lines(capture: Capture, title: str, top: int) -> Iterator[Text]:
+    """The report of a capture that holds a timeline and no stacks."""
+    process, resident = capture.process, capture.resident
+    yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(title, 100), "bold"))
+    ended = {"exit": "ended", "killed": "sampler was killed", "recording": "is still being sampled"}[process.ended]
+    if process.ended == "exit" and capture.processes and capture.processes[0].end_ns is None:
+        ended = "ran on when sampling stopped"
+    code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
+    yield Text(
+        f"process {process.pid} {ended}{code} after {seconds(process.duration_ns)} · watched from outside", "dim"
+    )
+    yield Text("\nPeak", "bold")
+    how = (
+        f"exact · kernel's mark, within {size(resident.error_bytes)}" if resident.exact else "at least: highest sample"
+    )
+    yield Text.assemble(
+        f"  resident   {size(resident.peak_bytes):>11}  ", (how, "green" if resident.exact else "yellow"),
+        f" · {size(resident.start_bytes)} at the start, {size(resident.end_bytes)} at the end",
+    )  # fmt: skip
+    together = capture.facts.get("sum_peak_bytes", "")
+    if len(capture.processes) > 1 and together.isdecimal():
+        yield Text(f"  all at once {size(int(together)):>10}  a sum: pages that processes share count for each")
+    yield from _processes(capture.processes, top)
+    yield from scope_lines(capture, top)
+    yield from _notes(capture)
+
+
+def _processes(processes: tuple[WatchedProcess, ...], top: int) -> Iterator[Text]:
+    if not processes:
+        return
+    yield Text(f"\nProcesses  {len(processes):,}, highest first", "bold")
+    for process in sorted(processes, key=lambda one: -one.peak_bytes)[:top]:
+        peak = f"{size(process.peak_bytes):>11}" if process.peak_bytes else f"{'too short':>11}"
+        end = "runs" if process.end_ns is None else seconds(process.end_ns)
+        command = printable(" ".join(process.command) or process.name, 70)
+        yield Text(f"  {peak}  {process.pid:>7}  {seconds(process.start_ns)} – {end}  {command}{_status(process)}")
+    if len(processes) > top:
+        yield Text(f"  … and {len(processes) - top:,} more", "dim")
+
+
+def _status(process: WatchedProcess) -> str:
+    if not process.exit_status:
+        return ""
+    return f"  (signal {-process.exit_status})" if process.exit_status < 0 else f"  (exit code {process.exit_status})"
+
+
+def scope_lines(capture: Capture, top: int) -> Iterator[Text]:
+    """The scopes, longest first; nothing where there are none."""
+    scopes = capture.scopes
+    if not scopes:
+        return
+    yield Text(f"\nScopes  {len(scopes):,}, longest first", "bold")
+    for scope in sorted(scopes, key=lambda one: one.start_ns - one.end_ns)[:top]:
+        yield Text(
+            f"  {seconds(scope.start_ns)} – {seconds(scope.end_ns)}  {_sizes(scope)}{printable(scope.name, 70)}"
+            f"  (process {scope.pid})"
+        )
+
+
+def _sizes(scope: ScopeSpan) -> str:
+    known = [
+        f"{word} {size(count)}"
+        for word, count in (("from", scope.start_bytes), ("to", scope.end_bytes), ("peak", scope.peak_bytes))
+        if count is not None
+    ]
+    return " ".join(known) + "  " if known else ""
+
+
+def _notes(capture: Capture) -> Iterator[Text]:
+    found_by = capture.facts.get("children_found_by", "")
+    if found_by == "a look at every tick":
+        yield Text("\n  ! children that lived between two looks were not seen", "yellow")
+    missed = capture.facts.get("missed_ticks", "0")
+    if missed.isdecimal() and int(missed):
+        yield Text(f"\n  ! {int(missed):,} looks were left out: the machine was busy", "yellow")

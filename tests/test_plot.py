@@ -1,0 +1,113 @@
+"""`hiwater plot`: drawings in every format, and the one in characters."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capture_builder import Recording
+from hiwater.analysis.curves import Curve, Picture, Span, window
+from hiwater.cli import main
+from hiwater.views import plot_terminal
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    recording = Recording()
+    node = recording.path(("f", "a.py", 3))
+    for step in range(20):
+        recording.sample((20 + step) << 20)
+        recording.allocate(node, 1 << 20)
+    recording.end()
+    path = tmp_path / "run.hiw"
+    path.write_bytes(recording.to_bytes())
+    return path
+
+
+@pytest.fixture
+def sampled(tmp_path: Path) -> Path:
+    path = tmp_path / "sampled.hiw"
+    code = "import subprocess, time; from hiwater.marks import tell; a = time.monotonic_ns(); subprocess.run(['sleep', '.05']); tell('$x$ scope', a, time.monotonic_ns())"
+    words = ["-m", "hiwater", "sample", "-q", "-i", "1ms", "-o", str(path), "--", sys.executable, "-c", code]
+    subprocess.run([sys.executable, *words], check=True)
+    return path
+
+
+@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_drawings(capture: Path, sampled: Path, suffix: str, begins: bytes) -> None:
+    out = capture.with_suffix(f".{suffix}")
+    assert main(["plot", str(sampled), "-o", str(out)]) == 0
+    assert out.read_bytes().startswith(begins)
+    assert main(["plot", str(capture), str(sampled), "-o", str(out), "--title", "two $ of them"]) == 0
+    assert not list(capture.parent.glob(".hiwater-plot-*"))
+
+
+def test_scopes_and_peaks_are_marked(sampled: Path) -> None:
+    out = sampled.with_suffix(".svg")
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        assert main(["plot", str(sampled), "-o", str(out)]) == 0
+    text = out.read_text()
+    assert "$x$ scope" in text and "MiB" in text and "sleep" in text
+
+
+def test_on_the_terminal(sampled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plot", str(sampled)]) == 0
+    text = capsys.readouterr().out
+    assert "$x$ scope" in text and "peak" in text and any("\u2800" < letter < "\u2900" for letter in text)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["nothing.hiw"], 2),
+        (["{}", "-o", "x.bmp"], 2),
+        (["{}", "-o", "/nowhere/x.png"], 125),
+        (["{}", "-o", "x.png", "--terminal"], 2),
+    ],
+)
+def test_what_cannot_be_drawn(capture: Path, words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plot", *(word.replace("{}", str(capture)) for word in words)]) == code
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_without_matplotlib_a_hint(capture: Path) -> None:
+    code = "import sys; sys.modules['matplotlib'] = None; sys.modules['matplotlib.figure'] = None; from hiwater.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = [sys.executable, "-c", code, "plot", str(capture), "-o", str(capture.with_suffix(".png"))]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 125 and "hiwater[plot]" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_spike_between_two_columns_is_drawn() -> None:
+    values = np.zeros(100_000)
+    values[50_000] = 1e9
+    shown = Picture("spike", (Curve("resident", "resident", np.arange(100_000) / 1e3, values),), (Span("s", 1, 2, 0),))
+    out = io.StringIO()
+    plot_terminal.write([shown], out)
+    rows = [line for line in out.getvalue().splitlines() if "┤" in line or "│" in line]
+    assert all(any("\u2800" < letter < "\u2900" for letter in line) for line in rows[:16])
+
+
+def test_a_window() -> None:
+    shown = Picture(
+        "w",
+        (Curve("resident", "resident", np.arange(10.0), np.arange(10.0)),),
+        (Span("s", 0, 3, 0), Span("t", 8, 9, 0)),
+    )
+    part = window(shown, 2, 4)
+    assert part.curves[0].seconds.tolist() == [2, 3, 4] and part.spans == (Span("s", 2, 3, 0),)
+
+
+def test_an_empty_timeline_is_no_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "empty.hiw"
+    path.write_bytes(Recording().to_bytes())
+    assert main(["plot", str(path)]) == 0
+    assert "nothing was recorded" in capsys.readouterr().out

@@ -1,0 +1,223 @@
+"""`hiwater sample` as it is typed: what it sees, how it ends, and what is left when it is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import hiwater
+from capture_builder import DTYPES, TABLES, header_fields
+from hiwater.capture import writer
+from hiwater.sampling import events
+
+MIB = 1 << 20
+
+
+def sample(*words: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hiwater", "sample", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_the_writer_and_the_builder_describe_the_same_file() -> None:
+    said = writer.schema()
+    ours = {field[0]: field for field in said["header"]}
+    assert [ours[field[0]] for field in header_fields()] == header_fields()
+    tables = {table["name"]: table for table in said["tables"]}
+    for name in TABLES[1:]:
+        assert tables[name]["record_bytes"] == DTYPES[name].itemsize
+        assert [field[0] for field in tables[name]["fields"]] == list(DTYPES[name].names)
+    assert [table["name"] for table in said["tables"]][: len(TABLES)] == list(TABLES)
+
+
+@pytest.mark.parametrize("by_events", [True, False])
+def test_ten_short_lived_children_at_a_millisecond(tmp_path: Path, by_events: bool, monkeypatch) -> None:
+    listener = events.listen()
+    if by_events and listener is None:
+        pytest.skip("the kernel's news of processes cannot be listened to here")
+    if listener is not None:
+        listener.close()
+    program = (
+        "import os\n"
+        "for n in range(10):\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        x = b'a' * (n * 1_000_000); import time; time.sleep(.01); os._exit(n)\n"
+        "    os.waitpid(pid, 0)\n"
+    )
+    path = tmp_path / "t.hiw"
+    words = ["--interval", "1ms", "-o", str(path), "--", *python(program)]
+    if by_events:
+        assert sample(*words).returncode == 0
+    else:
+        code = "import sys\nfrom hiwater.sampling import events\nevents.listen = lambda: None\nfrom hiwater.cli import main\nsys.exit(main(['sample', *sys.argv[1:]]))"
+        assert subprocess.run([*python(code), *words], capture_output=True, check=False).returncode == 0
+    children = hiwater.open(path).processes[1:]
+    assert len(children) == 10
+    assert all(child.end_ns is not None and len(child.at_ns) and child.peak_bytes > 0 for child in children)
+    if by_events:
+        assert [child.exit_status for child in children] == list(range(10))
+
+
+def test_children_too_short_to_be_read_are_counted(tmp_path: Path) -> None:
+    listener = events.listen()
+    if listener is None:
+        pytest.skip("the kernel's news of processes cannot be listened to here")
+    listener.close()
+    path = tmp_path / "t.hiw"
+    code = "import os\nfor _ in range(10): os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)"
+    assert sample("-i", "50ms", "-o", path, "--", *python(code)).returncode == 0
+    assert len(hiwater.open(path).processes) == 11
+
+
+def test_the_peak_of_a_command_is_the_kernels_own(tmp_path: Path) -> None:
+    path = tmp_path / "t.hiw"
+    done = sample("-i", "1s", "-o", path, "--", *python("len([0] * 30_000_000)"))
+    capture = hiwater.open(path)
+    assert done.returncode == 0 and "(exact)" in done.stderr and done.stdout == ""
+    assert capture.resident.exact and 229 < capture.resident.peak_bytes / MIB < 260
+    assert capture.process.mode == "timeline" and capture.process.ended == "exit" and capture.process.exit_code == 0
+    assert capture.problems() == []
+
+
+@pytest.mark.parametrize("code", [0, 1, 77, 255])
+def test_the_exit_code_is_the_commands(tmp_path: Path, code: int) -> None:
+    assert sample("-q", "-o", tmp_path / "t.hiw", "--", "sh", "-c", f"exit {code}").returncode == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV, signal.SIGINT])
+def test_the_signal_that_ended_it_is_raised_again(tmp_path: Path, number: signal.Signals) -> None:
+    done = sample("-q", "-o", tmp_path / "t.hiw", "--", "sh", "-c", f"kill -{int(number)} $$")
+    assert done.returncode == -number
+    assert hiwater.open(tmp_path / "t.hiw").process.exit_code == 128 + number
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "nothing to sample"),
+        (("python",), 2, "hiwater sample -- python"),
+        (("4194305",), 127, "no process 4194305"),
+        (("--", "no-such-command"), 127, "no command 'no-such-command'"),
+        (("--", "/etc/passwd"), 126, "cannot be run"),
+        (("-i", "0", "--", "true"), 2, "is not a duration"),
+        (("-o", "/nowhere/t.hiw", "--", "true"), 125, "no folder"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(words: tuple[str, ...], code: int, said: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hiwater", "sample", *words], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == code and said in done.stderr and done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_dies_ends_it_cleanly(tmp_path: Path) -> None:
+    target = subprocess.Popen(["sleep", "0.3"])
+    done = sample("-i", "1ms", "-o", tmp_path / "t.hiw", str(target.pid))
+    target.wait()
+    assert done.returncode == 0 and f"process {target.pid} has ended after" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(hiwater.open(tmp_path / "t.hiw").timeline) > 100
+
+
+def test_an_interrupt_ends_the_watching_and_not_the_process(tmp_path: Path) -> None:
+    target = subprocess.Popen(["sleep", "30"])
+    words = [sys.executable, "-m", "hiwater", "sample", "-o", str(tmp_path / "t.hiw"), str(target.pid)]
+    watching = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    time.sleep(0.6)
+    watching.send_signal(signal.SIGINT)
+    said = watching.communicate()[1]
+    assert watching.returncode == 0 and "runs on" in said and target.poll() is None
+    target.kill()
+    target.wait()
+    assert hiwater.open(tmp_path / "t.hiw").processes[0].end_ns is None
+
+
+def test_a_killed_sampler_leaves_a_readable_capture(tmp_path: Path) -> None:
+    path = tmp_path / "t.hiw"
+    words = [sys.executable, "-m", "hiwater", "sample", "-i", "1ms", "-o", str(path), "--", "sleep", "1.5"]
+    watching = subprocess.Popen(words)
+    time.sleep(1)
+    live = hiwater.open(path)
+    watching.kill()
+    watching.wait()
+    capture = hiwater.open(path)
+    assert (live.process.ended, capture.process.ended) == ("recording", "killed")
+    assert len(capture.timeline) >= len(live.timeline) > 100
+
+
+def test_the_time_limit_stops_the_sampling_alone(tmp_path: Path) -> None:
+    start = time.monotonic()
+    done = sample("-t", "100ms", "-o", tmp_path / "t.hiw", "--", "sh", "-c", "sleep 0.6; exit 3")
+    assert done.returncode == 3 and time.monotonic() - start > 0.6 and "runs on" in done.stderr
+    assert hiwater.open(tmp_path / "t.hiw").process.duration_ns < 0.5e9
+
+
+def test_scopes_that_the_program_tells_of_are_in_the_capture(tmp_path: Path) -> None:
+    code = "import time; from hiwater.marks import tell; a = time.monotonic_ns(); time.sleep(.05); tell('load \"it\"', a, time.monotonic_ns(), peak_bytes=5)"
+    sample("-q", "-o", tmp_path / "t.hiw", "--", *python(code))
+    (scope,) = hiwater.open(tmp_path / "t.hiw").scopes
+    assert scope.name == 'load "it"' and scope.end_ns - scope.start_ns > 50e6
+    assert (scope.start_bytes, scope.peak_bytes) == (None, 5)
+
+
+def test_the_command_finds_its_world_as_it_was(tmp_path: Path) -> None:
+    code = "import os, signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, sorted(os.listdir('/proc/self/fd'))[:4], os.environ.pop('HIWATER_MARKS', '') != '')"
+    done = sample("-q", "-o", tmp_path / "t.hiw", "--", *python(code))
+    assert done.stdout == "True ['0', '1', '2', '3'] True\n" and done.stderr == ""
+
+
+def test_a_report_in_words_and_for_machines(tmp_path: Path) -> None:
+    import json
+    from importlib.resources import files
+
+    import jsonschema
+
+    path = tmp_path / "t.hiw"
+    sample("-q", "-i", "1ms", "-o", path, "--", "sh", "-c", "sleep .05; exit 4")
+    words = [sys.executable, "-m", "hiwater", "report", str(path)]
+    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert "watched from outside" in text and "sleep .05" in text and "allocated" not in text
+    said = json.loads(subprocess.run([*words, "--format", "json"], capture_output=True, check=True).stdout)
+    jsonschema.validate(said, json.loads(files("hiwater.views").joinpath("report.schema.json").read_text()))
+    assert [process["exit_status"] for process in said["processes"][1:]] in ([0], [None])
+
+
+def test_a_long_recording_is_thinned_and_keeps_its_heights() -> None:
+    from hiwater.sampling import recording
+
+    thinned = recording._Thinned()
+    kept = [thinned.take(number, number % 1000) for number in range(900_000)]
+    rows = [row for row in kept if row is not None]
+    assert 400_000 < len(rows) < 600_000 and rows == sorted(rows)
+    assert max(row[1] for row in rows[-1000:]) == 999
+
+
+def test_it_costs_the_watched_program_nothing_that_shows(tmp_path: Path) -> None:
+    assert os.path.exists(f"/proc/{os.getpid()}/statm")
+    code = "import time; s = time.perf_counter()\nfor i in range(3_000_000): pass\nprint(time.perf_counter() - s)"
+    plain = min(float(subprocess.run(python(code), capture_output=True, check=True).stdout) for _ in range(3))
+    watched = min(
+        float(sample("-q", "-i", "1ms", "-o", tmp_path / "t.hiw", "--", *python(code)).stdout) for _ in range(3)
+    )
+    assert watched < plain * 1.25
+
+
+def test_a_fault_of_ours_leaves_the_command_alone(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom hiwater.cli import main\nfrom hiwater.sampling.recording import SampleRecording\n"
+        "def fails(*_): raise RuntimeError('ours')\nSampleRecording.sampled = fails\nsys.exit(main(['sample', *sys.argv[1:]]))"
+    )
+    words = [*python(code), "-o", str(tmp_path / "t.hiw"), "--", "sh", "-c", "sleep .1; echo done; exit 9"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (9, "done\n") and "RuntimeError: ours" in done.stderr
