@@ -530,6 +530,14 @@ def test_a_recording_that_begins_inside_a_scope_does_not_rob_it(tmp_path):
     assert t.usage.heap.peak_above_start_bytes > 119 * MIB
 
 
+@needs_mark
+def test_a_timeline_taken_inside_a_scope_leaves_it_its_mark():
+    with hiwater.track(meters=("resident",)) as t:
+        hold(120)
+        hiwater.memory_usage((hold, (20,)), max_usage=True, max_iterations=1)
+    assert t.usage.resident.peak_above_start_bytes > 119 * MIB
+
+
 def test_a_tracker_is_a_tracker():
     assert isinstance(hiwater.ResourceTracker(), Tracker)
     assert repr(hiwater.track("x")) == "<hiwater.Tracker 'x', 0 runs, 0 open>"

@@ -86,7 +86,7 @@ class Recorder:
         try:
             # Last, so that nothing of what it took to get here is in the recording.
             self._owner = os.getpid()
-            with _scopes_noted():
+            with _ScopesNoted():
                 core.start(
                     self._path,
                     facts=known,
@@ -107,7 +107,7 @@ class Recorder:
         A forked child inherits the recorder but not the recording, so stopping there leaves the parent's alone.
         """
         if self.recording:
-            with _scopes_noted():
+            with _ScopesNoted():
                 native.load().stop(exit_code)
         self._owner = 0
 
@@ -157,23 +157,25 @@ class Recorder:
         return f"{stem}.{self._snapshots}{suffix}"
 
 
-class _Nothing:
-    """contextlib.nullcontext, without the modules that contextlib would bring into the program."""
+class _ScopesNoted:
+    """Starting and stopping begins the kernel's mark and the engine's anew: scopes that are open, and read the same marks, note
+    what they say before, and stand still meanwhile."""
+
+    def __init__(self) -> None:
+        scopes = sys.modules.get("hiwater.scopes")  # without scopes there is nothing to load here
+        self._held: AbstractContextManager[None] | None = (
+            scopes.FOLDING.standing_still() if scopes is not None else None
+        )
 
     def __enter__(self) -> None:
-        pass
+        if self._held is not None:
+            self._held.__enter__()
 
-    def __exit__(self, *ending: object) -> None:
-        pass
-
-
-def _scopes_noted() -> AbstractContextManager[None]:
-    # Starting and stopping begins the kernel's mark and the engine's anew; scopes that are open read the same marks.
-    scopes = sys.modules.get("hiwater.scopes")
-    if scopes is None:
-        return _Nothing()
-    held: AbstractContextManager[None] = scopes.FOLDING.standing_still()
-    return held
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._held is not None:
+            self._held.__exit__(kind, error, traceback)
 
 
 def record(path: str | os.PathLike[str], *, sample: int | str | None = None) -> Recorder:

@@ -1,7 +1,7 @@
 """The kernel's mark of this process's resident memory, set back at the start of a block where nobody else relies on it.
 
 There is one mark a process. Whoever sets it back takes it from whoever reads it later, so a recording of this process, which
-reads it at its end, keeps it.
+reads it at its end, keeps it, and so do scopes that are open.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _SET_BACK = b"5"  # proc(5), /proc/pid/clear_refs
 
 
 def set_back() -> bool:
-    """Set the mark to what is resident now; false where the kernel refuses or a recording of hiwater's needs it."""
-    if _is_recording():
+    """Set the mark to what is resident now; false where the kernel refuses or a recording or a scope of hiwater's needs it."""
+    if _is_recording() or _has_open_scopes():
         return False
     try:
         descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
@@ -43,3 +43,8 @@ def read() -> int:
 def _is_recording() -> bool:
     core = sys.modules.get("hiwater._core")
     return core is not None and bool(core.is_recording())
+
+
+def _has_open_scopes() -> bool:
+    scopes = sys.modules.get("hiwater.scopes")
+    return scopes is not None and scopes.FOLDING.open_scopes > 0
