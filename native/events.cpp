@@ -52,13 +52,17 @@ void Recorder::on_alloc(const void* block, std::size_t bytes, Kind kind) noexcep
         LiveTable::Region* region = live_.region_of(address);
         LiveTable::prefetch(region, address, bytes);
         Thread* t = mine();
-        if (t == nullptr) [[unlikely]] return on_late_alloc(address, bytes, kind);
+        if (t == nullptr) [[unlikely]]
+            return on_late_alloc(address, bytes, kind);
         find_top(*t);
         std::uint32_t ledger = t->top->ledger[static_cast<std::uint32_t>(kind)];
-        if (ledger == 0 && !is_internal(*t)) [[unlikely]] ledger = open_ledger(*t, kind);
+        if (ledger == 0 && !is_internal(*t)) [[unlikely]]
+            ledger = open_ledger(*t, kind);
         Hold hold(lock_, &t->ticket);
-        if (!is_on() || t->session != session_) [[unlikely]] return lose_event();
-        if (ledger == 0) [[unlikely]] return forget_stale(address);
+        if (!is_on() || t->session != session_) [[unlikely]]
+            return lose_event();
+        if (ledger == 0) [[unlikely]]
+            return forget_stale(address);
         put(region, address, bytes, ledger);
         t->last_block = address;
     } catch (const std::bad_alloc&) {
@@ -151,7 +155,8 @@ void Recorder::on_map(std::uintptr_t start, std::size_t bytes, Kind kind, std::u
         Hold hold(lock_, ticket());
         if (!is_on() || t->session != session_) return;
         // What was mapped there is gone now, whoever mapped it.
-        mappings_.take(start, end, [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
+        mappings_.take(start, end,
+                       [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
         if (is_internal(*t)) return;
         const std::uint32_t ledger = accounts_.ledger(label_node(t->top->node, label), kind);
         mappings_.add(start, end, ledger, protection);
@@ -206,7 +211,8 @@ void Recorder::on_arena(std::uintptr_t start, std::size_t bytes) noexcept {
         Hold hold(lock_, ticket());
         if (!is_on() || t->session != session_) return;
         const std::uint32_t ledger = accounts_.ledger(t->root, Kind::slack);
-        mappings_.take(start, start + bytes, [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
+        mappings_.take(start, start + bytes,
+                       [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
         mappings_.add(start, start + bytes, ledger, 1);
         accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
     } catch (const std::bad_alloc&) {

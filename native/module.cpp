@@ -62,7 +62,8 @@ void begin_counting() {
 void start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
            const std::vector<std::string>& library_prefixes, std::uint64_t sample_bytes) {
     const bool counting = Recorder::instance().counts_only();
-    if (hiwater::recording() && !counting) throw EngineFault("a recording is in progress already: stop it before another is started");
+    if (hiwater::recording() && !counting)
+        throw EngineFault("a recording is in progress already: stop it before another is started");
     if (sample_bytes != 0) throw EngineFault("this version records every block: leave sample_bytes at 0");
     if (counting) end(-1);
     if (int error = begin({path, false, facts, internal_prefix, library_prefixes})) {
@@ -107,7 +108,8 @@ nb::tuple heap_fold() {
 }
 
 // Returns nothing where it has to be done with fresh descriptors.
-nb::object resident_fold(int statm, int status, int clear_refs, std::uint64_t inode, std::uint64_t device, std::int64_t lowest_maximum) {
+nb::object resident_fold(int statm, int status, int clear_refs, std::uint64_t inode, std::uint64_t device,
+                         std::int64_t lowest_maximum) {
     hiwater::process::Resident resident;
     if (!hiwater::process::fold_resident({statm, status, clear_refs, inode, device}, &lowest_maximum, &resident)) return nb::none();
     Recorder::instance().hear_of_resident_peak(resident.peak_bytes);
@@ -115,7 +117,8 @@ nb::object resident_fold(int statm, int status, int clear_refs, std::uint64_t in
 }
 
 void snapshot(const std::string& path) {
-    if (!hiwater::recording() || Recorder::instance().counts_only()) throw EngineFault("nothing is being recorded: start a recording first");
+    if (!hiwater::recording() || Recorder::instance().counts_only())
+        throw EngineFault("nothing is being recorded: start a recording first");
     if (int error = Recorder::instance().snapshot(path.c_str())) raise_os_error(error, path);
 }
 
@@ -131,7 +134,8 @@ nb::dict summary() {
     out["resident_error_bytes"] = s.resident_error_bytes;
     out["lost_events"] = s.lost_events;
     out["stop_reason"] = s.stop_reason.empty() ? nb::none() : nb::object(nb::str(s.stop_reason.c_str()));
-    out["top_line"] = s.top.bytes == 0 ? nb::none() : nb::object(nb::make_tuple(s.top.file, s.top.line, s.top.function, s.top.bytes));
+    out["top_line"] =
+        s.top.bytes == 0 ? nb::none() : nb::object(nb::make_tuple(s.top.file, s.top.line, s.top.function, s.top.bytes));
     return out;
 }
 
@@ -142,9 +146,8 @@ void self_check() {
 
 std::map<std::string, std::string> doctor() {
     std::map<std::string, std::string> out;
-    out["kernel peak mark"] = hiwater::process::reset_peak()
-                                  ? "ok"
-                                  : "/proc/self/clear_refs cannot be written, so resident peaks are the highest sample";
+    out["kernel peak mark"] =
+        hiwater::process::reset_peak() ? "ok" : "/proc/self/clear_refs cannot be written, so resident peaks are the highest sample";
     out["interposition"] = g_partly.empty() ? "ok" : g_partly;
     return out;
 }
@@ -175,9 +178,13 @@ NB_MODULE(_core, m) {
     m.def("heap_fold", &heap_fold);
     m.def("note_resident_peak", [](std::int64_t bytes) { Recorder::instance().hear_of_resident_peak(bytes); }, "bytes"_a);
     m.def("resident_fold", &resident_fold);
-    m.def("resident_watch_start", [](std::uint64_t interval_ns) {
-        if (!hiwater::resident_watch::start(interval_ns)) throw EngineFault("no thread could be made to sample resident memory");
-    }, "interval_ns"_a);
+    m.def(
+        "resident_watch_start",
+        [](std::uint64_t interval_ns) {
+            if (!hiwater::resident_watch::start(interval_ns))
+                throw EngineFault("no thread could be made to sample resident memory");
+        },
+        "interval_ns"_a);
     m.def("resident_watch_stop", &hiwater::resident_watch::stop);
     m.def("resident_watch_peak", &hiwater::resident_watch::peak);
     m.def("resident_watch_fold", &hiwater::resident_watch::fold);

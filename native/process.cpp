@@ -53,8 +53,9 @@ std::int64_t read_statm(int fd) noexcept {
 }
 
 bool fold_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept {
-    struct stat file {};
-    if (::fstat(files.clear_refs, &file) != 0 || file.st_ino != files.clear_refs_inode || file.st_dev != files.clear_refs_device) return false;
+    struct stat file{};
+    if (::fstat(files.clear_refs, &file) != 0 || file.st_ino != files.clear_refs_inode || file.st_dev != files.clear_refs_device)
+        return false;
     out->now_bytes = read_statm(files.statm);
     if (out->now_bytes < 0) return false;
     rusage usage{};

@@ -27,7 +27,8 @@ void Recorder::write_facts(const StartOptions& options) {
     facts_.attach(file_, capture::Table::facts);
     marks_.attach(file_, capture::Table::marks);
     timeline_.attach(file_, capture::Table::timeline);
-    for (const auto& [key, value] : options.facts) facts_.append({tree_.string(key.substr(0, 1000)), tree_.string(value.substr(0, 60000))});
+    for (const auto& [key, value] : options.facts)
+        facts_.append({tree_.string(key.substr(0, 1000)), tree_.string(value.substr(0, 60000))});
 }
 
 int Recorder::start(const StartOptions& options) {
@@ -69,7 +70,8 @@ int Recorder::start(const StartOptions& options) {
     h.started_ns = started_ns_ = process::monotonic_ns();
     process::Resident resident;
     h.resident_exact = !only_counters_ && process::reset_peak() ? 1 : 0;
-    if (process::read_status(&resident)) h.resident_start_bytes = h.resident_last_bytes = h.resident_peak_bytes = resident.now_bytes;
+    if (process::read_status(&resident))
+        h.resident_start_bytes = h.resident_last_bytes = h.resident_peak_bytes = resident.now_bytes;
     h.resident_error_bytes = process::peak_error_bytes();
     h.state = static_cast<std::uint32_t>(State::recording);
     ::memcpy(h.magic, capture::kMagic, sizeof h.magic);
@@ -249,8 +251,9 @@ std::string Recorder::self_check() {
         const auto kind = static_cast<capture::Kind>(l.kind);
         if (kind == capture::Kind::device) continue;  // not blocks of this process's tables
         if (sums[id].first != l.live_bytes || sums[id].second != l.live_blocks)
-            return "ledger " + std::to_string(id) + " says " + std::to_string(l.live_bytes) + " bytes in " + std::to_string(l.live_blocks) +
-                   " blocks, the live blocks " + std::to_string(sums[id].first) + " in " + std::to_string(sums[id].second);
+            return "ledger " + std::to_string(id) + " says " + std::to_string(l.live_bytes) + " bytes in " +
+                   std::to_string(l.live_blocks) + " blocks, the live blocks " + std::to_string(sums[id].first) + " in " +
+                   std::to_string(sums[id].second);
     }
     if (!accounts_.is_consistent()) return "the ledgers do not add up to the totals";
     return {};
@@ -311,7 +314,8 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
 void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
     const capture::Header& h = file_.header();
     capture::TimelineRecord point{now, resident_bytes, {}};
-    for (std::uint32_t k = 0; k < capture::kKinds; ++k) point.live_bytes[k] = __atomic_load_n(&h.kind_live_bytes[k], __ATOMIC_RELAXED);
+    for (std::uint32_t k = 0; k < capture::kKinds; ++k)
+        point.live_bytes[k] = __atomic_load_n(&h.kind_live_bytes[k], __ATOMIC_RELAXED);
     if (timeline_.needs_extent()) {
         Hold hold(lock_);  // extents are everybody's
         timeline_.append(point);
@@ -329,7 +333,8 @@ bool Recorder::mark_exited(int exit_code) noexcept {
     if (!file_.is_open()) return false;
     process::Resident resident;
     capture::Header& h = file_.header();
-    if (h.resident_exact != 0 && process::read_status(&resident)) note_resident_peak(std::max(resident.peak_bytes, resident.now_bytes));
+    if (h.resident_exact != 0 && process::read_status(&resident))
+        note_resident_peak(std::max(resident.peak_bytes, resident.now_bytes));
     h.lost_events = lost_.load(std::memory_order_relaxed);
     h.exit_code = exit_code;
     h.heartbeat_ns = h.ended_ns = now_ns();

@@ -211,8 +211,10 @@ private:
 
 // Leaves the stack of this moment in t.top.
 [[gnu::always_inline]] inline void Recorder::find_top(Thread& t) {
-    if (t.epoch != epoch_.load(std::memory_order_relaxed)) [[unlikely]] catch_up(t);
-    if (only_counters_) [[unlikely]] return;
+    if (t.epoch != epoch_.load(std::memory_order_relaxed)) [[unlikely]]
+        catch_up(t);
+    if (only_counters_) [[unlikely]]
+        return;
     const std::uint32_t changed = hw_frames_refresh(&t.memo, grow_memo);
     const std::uint32_t depth = t.memo.depth;
     if (changed == depth && changed == t.top_depth) return;

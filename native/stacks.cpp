@@ -239,8 +239,8 @@ std::uint32_t Recorder::code_of(const hw_code_info& info) {
     char function[1000], file[2000];
     const std::uint32_t function_bytes = hw_str_utf8(info.qualname, function, sizeof function);
     const std::uint32_t file_bytes = hw_str_utf8(info.filename, file, sizeof file);
-    const std::uint32_t code = tree_.code({function, function_bytes}, {file, file_bytes},
-                                          static_cast<std::uint32_t>(info.first_line), CodeKind::python);
+    const std::uint32_t code =
+        tree_.code({function, function_bytes}, {file, file_bytes}, static_cast<std::uint32_t>(info.first_line), CodeKind::python);
     tree_.remember_code(info.code, code);
     return code;
 }
@@ -301,7 +301,8 @@ void Recorder::move_top(Thread& t, std::uint32_t changed) {
         hw_slot& slot = slots[i];
         const std::uint64_t key = Thread::key_under(node, flags, slot.instr);
         edge = t.edge_of(slot.instr, key);
-        if (edge->instr != slot.instr || edge->key != key) [[unlikely]] intern_slot(t, slot, key, edge);
+        if (edge->instr != slot.instr || edge->key != key) [[unlikely]]
+            intern_slot(t, slot, key, edge);
         slot.node = node = edge->node;
         slot.flags = flags = edge->flags;
     }

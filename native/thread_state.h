@@ -31,9 +31,9 @@ struct Thread {
     // whose top moved is in these 32 bytes.
     struct Edge {
         const void* instr;
-        std::uint64_t key;         // generation of the instruction's page; parent node, with its slot flag in the low half's top bit
+        std::uint64_t key;  // generation of the instruction's page; parent node, with its slot flag in the low half's top bit
         std::uint32_t node, flags;
-        std::uint32_t ledger[2];   // python, native; 0: not opened yet
+        std::uint32_t ledger[2];  // python, native; 0: not opened yet
     };
     static constexpr std::uint32_t kEdges = 4096;
 

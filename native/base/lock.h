@@ -32,7 +32,8 @@ public:
         }
     }
     void unlock() noexcept {
-        if (word_.exchange(kFree, std::memory_order_release) == kWaited) [[unlikely]] wake_one();
+        if (word_.exchange(kFree, std::memory_order_release) == kWaited) [[unlikely]]
+            wake_one();
     }
     void reset() noexcept { word_.store(kFree, std::memory_order_relaxed); }
 
@@ -71,7 +72,8 @@ public:
         if (me != nullptr && leans_to_.load(std::memory_order_relaxed) == me) [[likely]] {
             me->active.store(1, std::memory_order_relaxed);
             std::atomic_signal_fence(std::memory_order_seq_cst);
-            if (leans_to_.load(std::memory_order_acquire) == me) [[likely]] return true;
+            if (leans_to_.load(std::memory_order_acquire) == me) [[likely]]
+                return true;
             me->active.store(0, std::memory_order_release);
         }
         lock_slowly(me);
@@ -86,9 +88,7 @@ public:
     }
 
     // Once a process; without it the lock works and never leans.
-    void allow_leaning() noexcept {
-        may_lean_ = ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-    }
+    void allow_leaning() noexcept { may_lean_ = ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0; }
 
     // For the child of a fork, where the holder's thread may not exist.
     void reset() noexcept {
@@ -133,7 +133,8 @@ private:
 
 class Hold {
 public:
-    [[gnu::always_inline]] explicit Hold(Lock& lock, LockTicket* me = nullptr) noexcept : lock_(lock), me_(me), short_way_(lock.lock(me)) {}
+    [[gnu::always_inline]] explicit Hold(Lock& lock, LockTicket* me = nullptr) noexcept
+        : lock_(lock), me_(me), short_way_(lock.lock(me)) {}
     [[gnu::always_inline]] ~Hold() { lock_.unlock(me_, short_way_); }
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;

@@ -55,7 +55,7 @@ int write_all(int fd, const void* data, std::uint64_t bytes) noexcept {
 
 // What the user named may be a device or a link: only a file that we filled is taken away again.
 void CaptureFile::remove_file(const char* path) noexcept {
-    struct stat about {};
+    struct stat about{};
     if (::lstat(path, &about) == 0 && S_ISREG(about.st_mode)) ::unlink(path);
 }
 
@@ -87,7 +87,7 @@ int CaptureFile::create_in_memory() noexcept {
 
 int CaptureFile::set_up(const char* path) noexcept {
     fd_ = move_high(fd_);
-    struct stat about {};
+    struct stat about{};
     int error = ::fstat(fd_, &about) != 0 ? errno : 0;
     device_ = about.st_dev;
     inode_ = about.st_ino;
@@ -120,7 +120,7 @@ int CaptureFile::set_up(const char* path) noexcept {
 
 // The program may have closed our descriptor, or given its number to another file.
 bool CaptureFile::owns_descriptor() const noexcept {
-    struct stat about {};
+    struct stat about{};
     return fd_ >= 0 && ::fstat(fd_, &about) == 0 && about.st_dev == device_ && about.st_ino == inode_;
 }
 

@@ -85,7 +85,7 @@ struct CodeRecord {
     std::uint32_t function;  // string: qualified name
     std::uint32_t file;      // string
     std::uint32_t first_line;
-    std::uint32_t kind;      // CodeKind
+    std::uint32_t kind;  // CodeKind
 };
 
 struct NodeRecord {
@@ -98,18 +98,18 @@ struct NodeRecord {
 struct alignas(64) LedgerRecord {
     std::int64_t live_bytes;
     std::int64_t live_blocks;
-    std::int64_t saved_bytes;   // at the mark of `generation`
+    std::int64_t saved_bytes;  // at the mark of `generation`
     std::int64_t saved_blocks;
     std::uint64_t generation;
     std::uint64_t total_bytes;  // allocated over the whole recording
     std::uint64_t total_blocks;
     std::uint32_t node;
-    std::uint32_t kind;         // Kind
+    std::uint32_t kind;  // Kind
 };
 static_assert(sizeof(LedgerRecord) == 64);
 
-struct LedgerColdRecord {        // same index as its ledger
-    std::int64_t peak_bytes;     // at the peak of all closed slices
+struct LedgerColdRecord {     // same index as its ledger
+    std::int64_t peak_bytes;  // at the peak of all closed slices
     std::int64_t peak_blocks;
     std::int64_t entered_bytes;  // last value written to slice_entries
     std::uint64_t temporaries;   // blocks freed before their thread's next allocation
@@ -158,8 +158,8 @@ struct EpochRecord {  // about all closed slices; two copies, so that a new one 
 
 enum class State : std::uint32_t {
     recording = 1,
-    ended = 2,    // stopped, or the program ended in a way we saw
-    failed = 3,   // our own fault: recording stopped early, see stop_reason
+    ended = 2,   // stopped, or the program ended in a way we saw
+    failed = 3,  // our own fault: recording stopped early, see stop_reason
 };
 
 struct Header {

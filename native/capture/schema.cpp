@@ -60,8 +60,9 @@ private:
 };
 
 #define HIWATER_FIELD(Record, name) schema.field<decltype(Record::name)>(#name, offsetof(Record, name))
-#define HIWATER_EPOCH(index, name) \
-    schema.field<decltype(EpochRecord::name)>("epoch" #index "_" #name, offsetof(Header, epoch) + (index) * sizeof(EpochRecord) + offsetof(EpochRecord, name))
+#define HIWATER_EPOCH(index, name)             \
+    schema.field<decltype(EpochRecord::name)>( \
+        "epoch" #index "_" #name, offsetof(Header, epoch) + (index) * sizeof(EpochRecord) + offsetof(EpochRecord, name))
 
 void header_fields(SchemaText& schema) {
     HIWATER_FIELD(Header, version);

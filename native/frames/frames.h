@@ -53,9 +53,9 @@ uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow);
 
 /* What a slot's frame runs. Strings are borrowed pointers into the interpreter, valid only during the call that uses them. */
 typedef struct {
-    const void* code;       /* the code object: an identity, not to be kept past its death */
-    const void* qualname;   /* Python str */
-    const void* filename;   /* Python str */
+    const void* code;     /* the code object: an identity, not to be kept past its death */
+    const void* qualname; /* Python str */
+    const void* filename; /* Python str */
     int32_t first_line;
     int32_t line;
 } hw_code_info;

@@ -166,8 +166,8 @@ Kind classify(int protection, int flags, int fd, char* label, std::size_t label_
     ::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     const ssize_t n = ::readlink(link, label, label_size - 1);
     label[n > 0 ? n : 0] = '\0';
-    struct stat about {};
-    struct statfs system {};
+    struct stat about{};
+    struct statfs system{};
     Kind kind = Kind::file;
     if (::fstat(fd, &about) == 0 && S_ISCHR(about.st_mode) && about.st_rdev == ((1 << 8) | 5)) {  // /dev/zero
         kind = shared ? Kind::shared : protection == PROT_NONE ? Kind::reserved : Kind::mapping;
@@ -332,7 +332,8 @@ int hook_prctl(int option, ...) {
     const unsigned long c = va_arg(arguments, unsigned long), d = va_arg(arguments, unsigned long);
     va_end(arguments);
     const int result = real.prctl(option, a, b, c, d);
-    if (option == PR_SET_NAME && result == 0 && recording() && tls.busy == 0) recorder().note_thread_name(reinterpret_cast<const char*>(a));
+    if (option == PR_SET_NAME && result == 0 && recording() && tls.busy == 0)
+        recorder().note_thread_name(reinterpret_cast<const char*>(a));
     return result;
 }
 

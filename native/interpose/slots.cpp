@@ -28,11 +28,11 @@ constexpr std::uint32_t kJumpSlot = R_AARCH64_JUMP_SLOT, kGlobDat = R_AARCH64_GL
 // What of a loaded module's dynamic section we read.
 struct Module {
     ElfW(Addr) base = 0;
-    const ElfW(Phdr)* headers = nullptr;
+    const ElfW(Phdr) * headers = nullptr;
     std::size_t header_count = 0;
     const char* strings = nullptr;
-    ElfW(Sym)* symbols = nullptr;
-    const ElfW(Rela)* tables[2] = {};
+    ElfW(Sym) * symbols = nullptr;
+    const ElfW(Rela) * tables[2] = {};
     std::size_t table_bytes[2] = {};
     const std::uint32_t* gnu_hash = nullptr;
 
@@ -40,15 +40,16 @@ struct Module {
     int protection_at(std::uintptr_t address) const noexcept {
         int protection = PROT_READ;
         for (std::size_t i = 0; i < header_count; ++i) {
-            const ElfW(Phdr)& p = headers[i];
+            const ElfW(Phdr) & p = headers[i];
             if (address < base + p.p_vaddr || address >= base + p.p_vaddr + p.p_memsz) continue;
             if (p.p_type == PT_GNU_RELRO) return PROT_READ;
             if (p.p_type == PT_LOAD)
-                protection = (p.p_flags & PF_R ? PROT_READ : 0) | (p.p_flags & PF_W ? PROT_WRITE : 0) | (p.p_flags & PF_X ? PROT_EXEC : 0);
+                protection =
+                    (p.p_flags & PF_R ? PROT_READ : 0) | (p.p_flags & PF_W ? PROT_WRITE : 0) | (p.p_flags & PF_X ? PROT_EXEC : 0);
         }
         // A RELRO segment listed after its PT_LOAD:
         for (std::size_t i = 0; i < header_count; ++i) {
-            const ElfW(Phdr)& p = headers[i];
+            const ElfW(Phdr) & p = headers[i];
             if (p.p_type == PT_GNU_RELRO && address >= base + p.p_vaddr && address < base + p.p_vaddr + p.p_memsz) return PROT_READ;
         }
         return protection;
@@ -67,20 +68,38 @@ bool read_module(const dl_phdr_info* info, Module* module) noexcept {
     module->header_count = info->dlpi_phnum;
     const ElfW(Dyn)* dynamic = nullptr;
     for (std::size_t i = 0; i < info->dlpi_phnum; ++i)
-        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) dynamic = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            dynamic = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
     if (dynamic == nullptr) return false;
     bool plt_is_rela = true;
     for (const ElfW(Dyn)* d = dynamic; d->d_tag != DT_NULL; ++d) {
         switch (d->d_tag) {
-            case DT_STRTAB: module->strings = at<const char*>(module->base, d->d_un.d_ptr); break;
-            case DT_SYMTAB: module->symbols = at<ElfW(Sym)*>(module->base, d->d_un.d_ptr); break;
-            case DT_JMPREL: module->tables[0] = at<const ElfW(Rela)*>(module->base, d->d_un.d_ptr); break;
-            case DT_PLTRELSZ: module->table_bytes[0] = d->d_un.d_val; break;
-            case DT_PLTREL: plt_is_rela = d->d_un.d_val == DT_RELA; break;
-            case DT_RELA: module->tables[1] = at<const ElfW(Rela)*>(module->base, d->d_un.d_ptr); break;
-            case DT_RELASZ: module->table_bytes[1] = d->d_un.d_val; break;
-            case DT_GNU_HASH: module->gnu_hash = at<const std::uint32_t*>(module->base, d->d_un.d_ptr); break;
-            default: break;
+            case DT_STRTAB:
+                module->strings = at<const char*>(module->base, d->d_un.d_ptr);
+                break;
+            case DT_SYMTAB:
+                module->symbols = at<ElfW(Sym)*>(module->base, d->d_un.d_ptr);
+                break;
+            case DT_JMPREL:
+                module->tables[0] = at<const ElfW(Rela)*>(module->base, d->d_un.d_ptr);
+                break;
+            case DT_PLTRELSZ:
+                module->table_bytes[0] = d->d_un.d_val;
+                break;
+            case DT_PLTREL:
+                plt_is_rela = d->d_un.d_val == DT_RELA;
+                break;
+            case DT_RELA:
+                module->tables[1] = at<const ElfW(Rela)*>(module->base, d->d_un.d_ptr);
+                break;
+            case DT_RELASZ:
+                module->table_bytes[1] = d->d_un.d_val;
+                break;
+            case DT_GNU_HASH:
+                module->gnu_hash = at<const std::uint32_t*>(module->base, d->d_un.d_ptr);
+                break;
+            default:
+                break;
         }
     }
     if (!plt_is_rela) module->tables[0] = nullptr;
@@ -157,7 +176,7 @@ std::size_t symbol_count(const Module& module) noexcept {
 struct Patch {
     void** where;
     void *ours, *real;
-    int protection;   // of its page
+    int protection;  // of its page
     bool is_symbol;
 };
 
@@ -174,7 +193,8 @@ struct Plan {
 void plan_slots(const Module& module, Plan& plan) {
     each_slot(module, [&](void** slot, const char* name) {
         if (const Hook* hook = plan.filter->find(name))
-            plan.patches.push_back({slot, hook->ours, *hook->real, module.protection_at(reinterpret_cast<std::uintptr_t>(slot)), false});
+            plan.patches.push_back(
+                {slot, hook->ours, *hook->real, module.protection_at(reinterpret_cast<std::uintptr_t>(slot)), false});
     });
 }
 
@@ -182,7 +202,7 @@ void plan_slots(const Module& module, Plan& plan) {
 void plan_symbols(const Module& module, Plan& plan) {
     const std::size_t count = symbol_count(module);
     for (std::size_t i = 1; i < count; ++i) {
-        ElfW(Sym)& symbol = module.symbols[i];
+        ElfW(Sym) & symbol = module.symbols[i];
         if (symbol.st_shndx == SHN_UNDEF || symbol.st_value == 0 || ELF64_ST_TYPE(symbol.st_info) != STT_FUNC) continue;
         const Hook* hook = plan.filter->find(module.strings + symbol.st_name);
         if (hook == nullptr) continue;

@@ -189,11 +189,13 @@ private:
     [[gnu::always_inline]] void change_total(std::uint32_t kind, std::int64_t bytes, std::int64_t blocks) noexcept {
         capture::Header& h = *header_;
         h.kind_live_bytes[kind] += bytes;
-        if (!counted(kind)) [[unlikely]] return;
+        if (!counted(kind)) [[unlikely]]
+            return;
         const std::int64_t live = h.live_bytes + bytes;
         h.live_bytes = live;
         h.live_blocks += blocks;
-        if (folding_) [[unlikely]] tell_meters(bytes);
+        if (folding_) [[unlikely]]
+            tell_meters(bytes);
         if (bytes > 0 && live > h.mark_bytes) {
             order();
             // A reader takes the ledgers' figures, so the mark itself may lag one event behind them.
@@ -230,8 +232,8 @@ private:
         std::int64_t unlisted = 0;
         for (std::uint32_t id = 1; id < size(); ++id) {
             const Figures f = at_mark(id);
-            const std::int64_t change = f.bytes > cold_[id].entered_bytes ? f.bytes - cold_[id].entered_bytes
-                                                                          : cold_[id].entered_bytes - f.bytes;
+            const std::int64_t change =
+                f.bytes > cold_[id].entered_bytes ? f.bytes - cold_[id].entered_bytes : cold_[id].entered_bytes - f.bytes;
             if (change == 0) continue;
             if (change <= tolerance) {
                 unlisted = unlisted < change ? change : unlisted;

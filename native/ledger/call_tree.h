@@ -57,9 +57,7 @@ private:
         std::uint32_t number;
         std::uint32_t padding;
     };
-    std::size_t home(const void* address) const {
-        return mix(reinterpret_cast<std::uintptr_t>(address)) & (slots_.size() - 1);
-    }
+    std::size_t home(const void* address) const { return mix(reinterpret_cast<std::uintptr_t>(address)) & (slots_.size() - 1); }
     std::size_t next(std::size_t i) const { return (i + 1) & (slots_.size() - 1); }
     void place(const void* address, std::uint32_t number) {
         std::size_t i = home(address);
@@ -174,7 +172,8 @@ private:
         return a.parent == b.parent && a.code == b.code && a.line == b.line;
     }
     static std::uint64_t hash_code(const capture::CodeRecord& c) {
-        return mix(mix(static_cast<std::uint64_t>(c.function) << 32 | c.file) ^ (static_cast<std::uint64_t>(c.first_line) << 8 | c.kind));
+        return mix(mix(static_cast<std::uint64_t>(c.function) << 32 | c.file) ^
+                   (static_cast<std::uint64_t>(c.first_line) << 8 | c.kind));
     }
     static std::uint64_t hash_node(const capture::NodeRecord& n) {
         return mix(mix(static_cast<std::uint64_t>(n.parent) << 32 | n.code) ^ n.line);

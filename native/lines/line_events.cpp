@@ -87,8 +87,9 @@ PyMethodDef method(const char* name) {
 }
 
 PyMethodDef g_callbacks[] = {
-    method<line_event>("LINE"),         method<resume_event>("PY_RESUME"),      method<resume_event>("PY_THROW"),
-    method<exit_event<false>>("PY_RETURN"), method<exit_event<true>>("PY_YIELD"), method<exit_event<false>>("PY_UNWIND"),
+    method<line_event>("LINE"),           method<resume_event>("PY_RESUME"),
+    method<resume_event>("PY_THROW"),     method<exit_event<false>>("PY_RETURN"),
+    method<exit_event<true>>("PY_YIELD"), method<exit_event<false>>("PY_UNWIND"),
 };
 
 }  // namespace
@@ -114,8 +115,8 @@ namespace {
 
 // A thread that we trace, by its state's id.
 struct Attached {
-    long count = 0;         // of attach_here() calls
-    bool by_all = false;    // through attach_all() or join()
+    long count = 0;               // of attach_here() calls
+    bool by_all = false;          // through attach_all() or join()
     Py_tracefunc func = nullptr;  // the tracer found there
     PyObject* object = nullptr;   // its own; a strong reference while we stand in
 };
@@ -124,7 +125,7 @@ std::unordered_map<std::uint64_t, Attached>& attached() {
     static auto* const all = new std::unordered_map<std::uint64_t, Attached>;
     return *all;
 }
-long g_foreign = 0;    // how many of them had a tracer
+long g_foreign = 0;  // how many of them had a tracer
 long g_displaced = 0;
 
 std::int32_t line_of(PyFrameObject* frame) { return static_cast<std::int32_t>(PyFrame_GetLineNumber(frame)); }

@@ -163,7 +163,8 @@ void pop(LineThread& thread, Resident& resident) noexcept {
 // Puts the frame's entries (one for each group that watches its code) on top of the stack; what lies above has ended unseen.
 bool bring_to_top(LineThread& thread, const void* frame, const void* code, Resident& resident) noexcept {
     auto& frames = thread.frames;
-    if (!frames.empty() && frames.back().frame == frame && frames.back().code == code) [[likely]] return true;
+    if (!frames.empty() && frames.back().frame == frame && frames.back().code == code) [[likely]]
+        return true;
     const auto is_it = [&](const Frame& other) { return other.frame == frame; };
     if (std::none_of(frames.begin(), frames.end(), is_it)) return false;
     while (frames.back().frame != frame) pop(thread, resident);
@@ -174,7 +175,8 @@ bool bring_to_top(LineThread& thread, const void* frame, const void* code, Resid
 
 LineThread& mine() {
     LineThread& thread = own_state();
-    if (thread.generation != g_generation) [[unlikely]] drop_inactive(thread);
+    if (thread.generation != g_generation) [[unlikely]]
+        drop_inactive(thread);
     return thread;
 }
 
@@ -270,9 +272,8 @@ LineRecorder::~LineRecorder() {
     for (const void* code : codes_) {
         const auto found = watched().find(code);
         if (found == watched().end()) continue;
-        std::erase_if(found->second, [&](const Watch& watch) {
-            return std::find(groups_.begin(), groups_.end(), watch.group) != groups_.end();
-        });
+        std::erase_if(found->second,
+                      [&](const Watch& watch) { return std::find(groups_.begin(), groups_.end(), watch.group) != groups_.end(); });
         if (found->second.empty()) watched().erase(found);
     }
 }

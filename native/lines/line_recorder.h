@@ -26,10 +26,10 @@ struct LineThread;
 
 struct LineFigure {
     std::uint64_t calls = 0;
-    std::int64_t kept_bytes = 0;       // live at its end minus live at its start
+    std::int64_t kept_bytes = 0;  // live at its end minus live at its start
     std::int64_t allocated_bytes = 0;
-    std::int64_t peak_bytes = 0;       // the highest of one call, above the live bytes at that call's start
-    std::int64_t resident_bytes = 0;   // resident at its end minus resident at its start
+    std::int64_t peak_bytes = 0;      // the highest of one call, above the live bytes at that call's start
+    std::int64_t resident_bytes = 0;  // resident at its end minus resident at its start
     std::int64_t resident_start_bytes = 0, resident_end_bytes = 0;  // of the last segment that ended
     std::int64_t resident_highest_bytes = 0;                        // at the end of any
 
@@ -67,7 +67,7 @@ struct Frame {
     const void* frame;  // of the interpreter; only compared
     const void* code;
     std::shared_ptr<Group> group;
-    LineFigure* line = nullptr;  // nullptr: no segment is open
+    LineFigure* line = nullptr;     // nullptr: no segment is open
     std::int64_t before_bytes = 0;  // kept by earlier segments of the same call of the line
     std::int64_t live_bytes = 0, allocated_bytes = 0, saved_mark_bytes = 0, resident_bytes = 0;
     std::uint32_t epoch = 0;

@@ -8,25 +8,17 @@
 #include <unistd.h>
 
 void* map_anonymous(size_t size) { return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
-void* map_reserved(size_t size) {
-    return mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-}
+void* map_reserved(size_t size) { return mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0); }
 void* map_fixed(void* address, size_t size) {
     return mmap(address, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 }
 void* map_fixed_reserved(void* address, size_t size) {
     return mmap(address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 }
-void* map_anonymous64(size_t size) {
-    return mmap64(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-}
-void* map_shared_anonymous(size_t size) {
-    return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-}
+void* map_anonymous64(size_t size) { return mmap64(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
+void* map_shared_anonymous(size_t size) { return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0); }
 void* map_file_readonly(int descriptor, size_t size) { return mmap(NULL, size, PROT_READ, MAP_PRIVATE, descriptor, 0); }
-void* map_file_shared(int descriptor, size_t size) {
-    return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-}
+void* map_file_shared(int descriptor, size_t size) { return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0); }
 // Fails: a file mapping of no file. Nothing may be counted.
 void* map_refused(size_t size) { return mmap(NULL, size, PROT_READ, MAP_PRIVATE, -1, 0); }
 

@@ -12,8 +12,7 @@ from hiwater import __version__
 from hiwater.classic import datfile
 from hiwater.cli.compat_path import folder as compat_folder
 from hiwater.cli.talk import say
-from hiwater.errors import BadRequest, CaptureUnwritable, HiwaterError, NotFound, NotRunnable
-from hiwater.errors import NoSuchProcess
+from hiwater.errors import BadRequest, CaptureUnwritable, HiwaterError, NoSuchProcess, NotFound, NotRunnable
 from hiwater.sampling import procfs
 from hiwater.sampling.usage import memory_usage
 

@@ -6,8 +6,7 @@ import os
 import subprocess
 import time
 
-from hiwater.errors import BadRequest
-from hiwater.errors import NoSuchProcess, ProcessNotReadable
+from hiwater.errors import BadRequest, NoSuchProcess, ProcessNotReadable
 from hiwater.sampling import backends, procfs, resident_mark
 from hiwater.sampling.procfs import BYTES_PER_MIB
 from hiwater.sampling.ticks import Ticks, wall_seconds
