@@ -118,12 +118,15 @@ public:
         std::uint64_t* large = region->large + large_granule(address);
         std::uint32_t* small = region->small + granule(address);
         if (bytes >= kLargeBytes) return insert_large(region, large, small, address, bytes, ledger, stale);
-        claim(small);
+        std::uint8_t& fine = region->fine[(address >> 14) % Region::kFineStretches];
+        if (fine == 0) [[unlikely]] {
+            fine = 1;
+            claim(small);
+        }
         if (*small != 0) [[unlikely]]
             hand_over(evict_small(small, address), stale);
         if (*large != 0 && offset_of(*large) <= offset(address)) [[unlikely]]
             hand_over(evict_large(large, address), stale);
-        region->fine[(address >> 14) % Region::kFineStretches] = 1;
         if (bytes <= kSmallest) {
             *small = (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
         } else {
