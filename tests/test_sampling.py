@@ -81,7 +81,9 @@ def test_the_sampler_is_nobodys_child() -> None:
     assert memory_usage(waits_for_all, retval=True)[1] == "no children"
     before = memory_usage()[0]
     alone = memory_usage((time.sleep, (0.05,)), interval=0.01, include_children=True)
-    assert max(alone) < max(before, memory_usage()[0]) + 3  # this process may shrink meanwhile: the allocator gives pages back
+    assert (
+        max(alone) < max(before, memory_usage()[0]) + 3
+    )  # this process may shrink meanwhile: the allocator gives pages back
 
 
 def test_a_popen_until_it_ends_and_its_exit_code_is_left_to_its_owner() -> None:
