@@ -24,9 +24,9 @@
 namespace hiwater {
 
 struct Block {
-    std::uint32_t ledger = 0;   // 0: no block
-    std::uint32_t session = 0;  // recording that the ledger belongs to, where the block is kept over a call
+    std::uint32_t ledger = 0;  // 0: no block
     std::uint64_t bytes = 0;
+    std::uint32_t session = 0;  // recording that the ledger belongs to, where the block is kept over a call
 };
 
 class LiveTable {
@@ -214,7 +214,7 @@ private:
 
     static Block read_small(const std::uint32_t* word) noexcept {
         const std::uint32_t code = *word >> kCodeShift;
-        return {*word & kLedgerMask, 0, code <= kSmallest ? code : word[1] & ~kContinued};
+        return {*word & kLedgerMask, code <= kSmallest ? code : word[1] & ~kContinued};
     }
     static Block take_small(std::uint32_t* word) noexcept {
         const Block block = read_small(word);
@@ -227,7 +227,7 @@ private:
         std::uint64_t bytes = *word >> kSizeShift & kSizeMask;
         if ((*word & kMoreSize) != 0) [[unlikely]]
             bytes |= (word[1] & ~kLargeContinued) << 31;
-        return {static_cast<std::uint32_t>(*word) & kLedgerMask, 0, bytes};
+        return {static_cast<std::uint32_t>(*word) & kLedgerMask, bytes};
     }
     static Block take_large(std::uint64_t* word) noexcept {
         const Block block = read_large(word);
