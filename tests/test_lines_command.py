@@ -107,7 +107,7 @@ def test_nothing_marked_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code"),
     [((), 2), (("--nonsense", "x.py"), 2), (("--format", "svg", "x.py"), 2), (("--precision", "x", "y.py"), 2),
-     (("missing.py",), 127), (("-o",), 2), (("-m",), 2)],
+     pytest.param(("missing.py",), 127, marks=needs_engine), (("-o",), 2), (("-m",), 2)],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_line(tmp_path: Path, words: tuple[str, ...], code: int) -> None:
     done = hiwater(tmp_path, "lines", *words)
