@@ -105,7 +105,6 @@ void Recorder::stop(int exit_code, bool carry) {
     capture::Header& h = file_.header();
     carried_ = carry ? heap_now() : Heap{};
     if (only_counters_) return let_go(State::ended);
-    h.lost_events = lost_.load(std::memory_order_relaxed);
     if (known) {
         h.resident_last_bytes = resident.now_bytes;
         const std::int64_t peak = h.resident_exact != 0 ? std::max(resident.peak_bytes, resident.now_bytes) : resident.now_bytes;
@@ -118,22 +117,14 @@ void Recorder::stop(int exit_code, bool carry) {
         if (fail_reason_[0] != '\0') h.stop_reason = tree_.string(fail_reason_);
         if (!failed) accounts_.close_slice(h.ended_ns);
     } catch (const std::exception&) {
-        h.lost_events += 1;  // the open slice still holds its figures; only its entry in the list of slices is missing
+        lost_ += 1;  // the open slice still holds its figures; only its entry in the list of slices is missing
     } catch (const capture::NoRoom&) {
-        h.lost_events += 1;
+        lost_ += 1;
     }
+    h.lost_events = lost_.load(std::memory_order_relaxed);
     try {
         last_ = {};
-        last_.path = path_;
-        last_.stop_reason = fail_reason_;
-        last_.peak_bytes = accounts_.peak_bytes();
-        last_.peak_blocks = accounts_.peak_blocks();
-        last_.live_bytes = h.live_bytes;
-        last_.resident_peak_bytes = h.resident_peak_bytes;
-        last_.resident_error_bytes = h.resident_error_bytes;
-        last_.resident_exact = h.resident_exact != 0;
-        last_.lost_events = h.lost_events;
-        last_.top = top_line();
+        last_ = summary_so_far();
     } catch (const std::bad_alloc&) {
         // The capture must be closed all the same; a report finds what this summary lacks.
     }
@@ -143,6 +134,10 @@ void Recorder::stop(int exit_code, bool carry) {
 // Under the lock: closes the capture and forgets everything that spoke of it.
 void Recorder::let_go(State state) noexcept {
     file_.finish(state);
+    forget_tables();
+}
+
+void Recorder::forget_tables() noexcept {
     live_.empty();
     mappings_.reset();
     tree_.forget_everything();
@@ -180,6 +175,11 @@ Summary Recorder::summary() {
     BusyGuard busy;
     Hold hold(lock_);
     if (!file_.is_open() || only_counters_) return last_;  // counting has no summary of its own
+    return summary_so_far();
+}
+
+// Under the lock, with the capture open.
+Summary Recorder::summary_so_far() {
     const capture::Header& h = file_.header();
     Summary s;
     s.path = path_;
@@ -358,11 +358,7 @@ void Recorder::become_unrecorded_child() noexcept {
     pool_lock_.reset();
     g_mode.store(Mode::off, std::memory_order_relaxed);
     file_.abandon();
-    live_.empty();
-    mappings_.reset();
-    tree_.forget_everything();
-    accounts_.forget_everything();
-    code_class_.reset();
+    forget_tables();
 }
 
 }  // namespace hiwater

@@ -128,7 +128,7 @@ public:
 
     Lock& lock() noexcept { return lock_; }
     void become_unrecorded_child() noexcept;
-    // Asks every thread to come by slow_sync() at its next event.
+    // Asks every thread to come by catch_up() at its next event.
     void request_attention() noexcept { epoch_.fetch_add(1, std::memory_order_relaxed); }
 
 private:
@@ -170,6 +170,8 @@ private:
     }
     void write_facts(const StartOptions& options);
     void let_go(capture::State state) noexcept;
+    void forget_tables() noexcept;
+    Summary summary_so_far();
     TopLine top_line();
     std::uint32_t label_node(std::uint32_t node, const char* label);
     void debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& piece, int pieces_left);
