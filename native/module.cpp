@@ -13,6 +13,7 @@
 #include "lines/line_door.h"
 #include "process.h"
 #include "recorder.h"
+#include "residency/breakdown.h"
 #include "resident_watch.h"
 #include "sampler.h"
 
@@ -47,6 +48,7 @@ int begin(const hiwater::StartOptions& options) {
 
 void end(int exit_code) {
     hiwater::sampler::stop();
+    Recorder::instance().look_at_residency();
     hiwater::interpose::remove_python_hooks();
     hiwater::interpose::remove_hooks();
     Recorder::instance().stop(exit_code, g_heap_users > 0);
@@ -139,6 +141,24 @@ nb::dict summary() {
     return out;
 }
 
+nb::tuple residency_look() {
+    hiwater::BusyGuard busy;  // what it allocates is not the program's
+    hiwater::residency::Breakdown found;
+    bool done = false;
+    {
+        nb::gil_scoped_release release;
+        done = hiwater::residency::look(&found);
+    }
+    if (!done) throw EngineFault("the process's mappings cannot be read: this needs Linux with /proc");
+    nb::list rows, large;
+    for (std::size_t i = 0; i < hiwater::residency::kParts; ++i)
+        rows.append(nb::make_tuple(hiwater::residency::name_of(static_cast<hiwater::residency::Part>(i)),
+                                   found.rows[i].resident_bytes, found.rows[i].untouched_bytes));
+    for (const auto& block : found.large)
+        large.append(nb::make_tuple(block.from_malloc, block.address, block.bytes, block.touched_bytes));
+    return nb::make_tuple(found.resident_bytes, rows, large, found.cannot_look, found.looked_enough, found.not_found_bytes);
+}
+
 void self_check() {
     const std::string wrong = Recorder::instance().self_check();
     if (!wrong.empty()) throw EngineFault(wrong);
@@ -169,6 +189,8 @@ NB_MODULE(_core, m) {
     m.def("summary", &summary);
     m.def("counters", [] { return Recorder::instance().counters(); });
     m.def("self_check", &self_check);
+    m.def("residency_look", &residency_look);
+    m.def("touched_bytes", &hiwater::residency::touched_bytes, "address"_a, "bytes"_a);
     m.def("name_thread", [](const std::string& name) { Recorder::instance().name_thread(name.c_str()); }, "name"_a);
     m.def("doctor", &doctor);
     m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_last_words(callback.ptr()); }, "callback"_a.none());

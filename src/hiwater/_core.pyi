@@ -100,6 +100,16 @@ class LineRecorder:
         """For each line that ran: line, calls, kept, allocated and peak bytes, resident bytes: change, at the start and at the end of
         its last stretch, highest at an end."""
 
+def residency_look() -> tuple[
+    int, list[tuple[str, int, int]], list[tuple[bool, int, int, int]], bool, bool, int
+]:
+    """Where resident memory is: (resident bytes, rows of (name, resident bytes, untouched bytes), large blocks of (whether malloc
+    mapped it, address, bytes, touched bytes), whether memory could not be looked into, whether there was too much to look at, bytes
+    of malloc's large blocks that were not found). Raises EngineFault where the kernel shows no mappings."""
+
+def touched_bytes(address: int, bytes: int) -> int:  # noqa: A002
+    """Bytes in RAM of [address, address + bytes)."""
+
 def lines_self_check() -> None:
     """Raise RuntimeError when the structures behind the lines contradict themselves. For when no watched code runs."""
 
