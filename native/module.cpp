@@ -5,11 +5,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 
 #include "interpose/hooks.h"
 #include "interpose/python_hooks.h"
+#include "ledger/thread_heap.h"
 #include "lines/line_door.h"
 #include "process.h"
 #include "recorder.h"
@@ -36,6 +38,8 @@ std::string g_partly;  // what of the last start does not work
 }
 
 int g_heap_users = 0;  // of the heap's meters
+// The heap's two marks start anew together: one that was not asked for this time is kept until it is. Scopes fold under one lock.
+std::int64_t g_kept_marks[2] = {};
 
 int begin(const hiwater::StartOptions& options) {
     hiwater::interpose::watch_forks();
@@ -83,6 +87,7 @@ void stop(std::optional<int> exit_code) {
 
 void heap_open() {
     if (g_heap_users == 0) {
+        g_kept_marks[0] = g_kept_marks[1] = 0;
         if (hiwater::recording()) {
             Recorder::instance().heap_fold();
         } else {
@@ -101,12 +106,25 @@ void heap_close() {
 
 nb::tuple heap_now() {
     const Recorder::Heap h = Recorder::instance().heap_now();
-    return nb::make_tuple(h.live_bytes, h.live_blocks, h.python_bytes, h.native_bytes, h.mapping_bytes);
+    return nb::make_tuple(h.live_bytes, h.live_blocks, h.python_bytes, h.native_bytes, h.mapping_bytes,
+                          hiwater::thread_heap.live_bytes);
 }
 
-nb::tuple heap_fold() {
+nb::tuple heap_fold(unsigned which) {
+    if (which > 1) throw nb::index_error("the heap has two marks: 0, of everything, and 1, of Python's allocators");
     const hiwater::Accounts::Fold fold = Recorder::instance().heap_fold();
-    return nb::make_tuple(fold.total_bytes, fold.python_bytes);
+    const Recorder::Heap now = Recorder::instance().heap_now();
+    g_kept_marks[0] = std::max(g_kept_marks[0], fold.total_bytes);
+    g_kept_marks[1] = std::max(g_kept_marks[1], fold.python_bytes);
+    const std::int64_t live = which == 0 ? now.live_bytes : now.python_bytes;
+    const std::int64_t peak = std::max(live, g_kept_marks[which]);
+    g_kept_marks[which] = 0;
+    return nb::make_tuple(live, peak, true);
+}
+
+nb::tuple thread_heap_fold() {
+    const std::int64_t highest = hiwater::thread_heap.fold();
+    return nb::make_tuple(hiwater::thread_heap.live_bytes, highest, true);
 }
 
 // Returns nothing where it has to be done with fresh descriptors.
@@ -197,7 +215,8 @@ NB_MODULE(_core, m) {
     m.def("heap_open", &heap_open);
     m.def("heap_close", &heap_close);
     m.def("heap_now", &heap_now);
-    m.def("heap_fold", &heap_fold);
+    m.def("heap_fold", &heap_fold, "which"_a);
+    m.def("thread_heap_fold", &thread_heap_fold);
     m.def("note_resident_peak", [](std::int64_t bytes) { Recorder::instance().hear_of_resident_peak(bytes); }, "bytes"_a);
     m.def("resident_fold", &resident_fold);
     m.def(

@@ -87,7 +87,7 @@ class Pair:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_heed_hangups,
+            preexec_fn=_heed_hangups,  # noqa: PLW1509 - this suite has no threads then
             env={**os.environ, "PYTHONHASHSEED": "0", **(environment or {})},
         )
         if interrupt is not None:

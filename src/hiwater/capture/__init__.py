@@ -28,8 +28,9 @@ __all__ = [
     "Capture", "Frame", "LargeBlock", "Look", "Mark", "Moment", "Part", "Process", "Resident", "ScopeSpan", "Slice", "Stack",
     "Stacks", "Timeline", "Totals", "WatchedProcess", "open",
 ]  # fmt: skip
-_HOMES = {name: "moment" for name in ("Frame", "Moment", "Stack", "Stacks")} | {
-    name: "residency" for name in ("LargeBlock", "Look", "Part")
+_HOMES = {
+    **dict.fromkeys(("Frame", "Moment", "Stack", "Stacks"), "moment"),
+    **dict.fromkeys(("LargeBlock", "Look", "Part"), "residency"),
 }
 
 

@@ -144,7 +144,9 @@ def _where_resident(report: Report) -> Iterator[Text]:
     if look is None:
         return
     whole = look.resident_bytes
-    yield _title("Where resident memory was", f"at {seconds(look.at_ns)}, of all looks the one that saw most: {size(whole)}")
+    yield _title(
+        "Where resident memory was", f"at {seconds(look.at_ns)}, of all looks the one that saw most: {size(whole)}"
+    )
     for part in look.parts:
         if not part.resident_bytes and not part.untouched_bytes and part.name != UNEXPLAINED:
             continue
