@@ -333,7 +333,9 @@ void Recorder::look_at_residency() noexcept {
     residency::Breakdown found;
     const std::uint64_t at_ns = now_ns();
     try {
-        if (!residency::look(&found, known_mappings())) return;
+        residency::Ranges mappings;
+        known_mappings(&mappings);
+        if (!residency::look(&found, &mappings)) return;
         Hold hold(lock_);
         if (is_on()) write_down(found, at_ns);
     } catch (const std::exception&) {
@@ -343,15 +345,13 @@ void Recorder::look_at_residency() noexcept {
     }
 }
 
-residency::Ranges Recorder::known_mappings() {
+void Recorder::known_mappings(residency::Ranges* out) {
     constexpr std::uintptr_t kWorthKnowing = 64 * 1024;
-    residency::Ranges out;
     Hold hold(lock_);
     mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) {
         const auto kind = static_cast<capture::Kind>(accounts_.record(piece.ledger).kind);
-        if (kind == capture::Kind::mapping && end - start >= kWorthKnowing) out.push_back({start, end});
+        if (kind == capture::Kind::mapping && end - start >= kWorthKnowing) out->push_back({start, end});
     });
-    return out;
 }
 
 // Under the lock. The parts last: a reader takes a look for whole when it has all of them.

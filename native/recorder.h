@@ -160,7 +160,7 @@ private:
     template <bool kFreed>
     Block remove(const void* block) noexcept;
     void note_resident_peak(std::int64_t peak_bytes) noexcept;
-    residency::Ranges known_mappings();
+    void known_mappings(residency::Ranges* out);
     void write_down(const residency::Breakdown& found, std::uint64_t at_ns);
     void add_point(std::uint64_t now, std::int64_t resident_bytes);
     void put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace hiwater {
 
@@ -39,14 +38,14 @@ public:
         }
     }
 
-    std::vector<Range> list() const {
-        std::vector<Range> out;
+    // Calls visit(range) for each.
+    template <typename Visit>
+    void each(Visit visit) const {
         const std::size_t used = used_.load(std::memory_order_acquire);
         for (std::size_t i = 0; i < used; ++i) {
             const std::uintptr_t start = slots_[i].start.load(std::memory_order_acquire);
-            if (start > kTaken) out.push_back({start, start + slots_[i].bytes.load(std::memory_order_relaxed)});
+            if (start > kTaken) visit(Range{start, start + slots_[i].bytes.load(std::memory_order_relaxed)});
         }
-        return out;
     }
 
 private:

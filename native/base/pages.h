@@ -46,6 +46,10 @@ public:
     T& operator[](std::size_t i) { return data_[i]; }
     const T& operator[](std::size_t i) const { return data_[i]; }
     T* data() { return data_; }
+    T* begin() { return data_; }
+    T* end() { return data_ + size_; }
+    const T* begin() const { return data_; }
+    const T* end() const { return data_ + size_; }
 
     // Grows or shrinks to `n` elements, new ones zero. Throws bad_alloc, the array then is as before.
     void resize(std::size_t n) {

@@ -1,14 +1,13 @@
 #include "areas.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "page_flags.h"
 
@@ -85,58 +84,72 @@ bool read_head(const char* line, Area* out) noexcept {
     return true;
 }
 
-std::vector<Area> read_smaps() {
-    std::vector<Area> found;
+void read_smaps(PageVector<Area>* out) {
+    PageVector<Area>& found = *out;
     Lines lines("/proc/self/smaps");
     for (char* line = lines.next(); line != nullptr; line = lines.next()) {
         Area area;
         if (line[0] >= 'A' && line[0] <= 'Z') {
-            if (!found.empty() && starts(line, "Rss:")) found.back().resident = ::strtoll(line + 4, nullptr, 10) * 1024;
+            if (found.size() != 0 && starts(line, "Rss:"))
+                found[found.size() - 1].resident = ::strtoll(line + 4, nullptr, 10) * 1024;
         } else if (read_head(line, &area)) {
-            if (!found.empty() && found.back().end == area.start) {
-                area.follows_file = found.back().path == Area::Path::file && found.back().writable;
-                found.back().malloc_heap = area.inaccessible && found.back().start % kMallocHeap == 0;
+            if (found.size() != 0 && found[found.size() - 1].end == area.start) {
+                area.follows_file = found[found.size() - 1].path == Area::Path::file && found[found.size() - 1].writable;
+                found[found.size() - 1].malloc_heap = area.inaccessible && found[found.size() - 1].start % kMallocHeap == 0;
             }
             found.push_back(area);
         }
     }
-    return found;
 }
 
-// Where the stacks of waiting threads are; a thread that is running does not say.
-std::vector<std::uintptr_t> stack_pointers() {
-    std::vector<std::uintptr_t> found;
-    DIR* threads = ::opendir("/proc/self/task");
-    if (threads == nullptr) return found;
-    while (const dirent* entry = ::readdir(threads)) {
-        char path[300];
-        ::snprintf(path, sizeof path, "/proc/self/task/%s/syscall", entry->d_name);
-        Lines lines(path);
-        const char* line = entry->d_name[0] == '.' ? nullptr : lines.next();
-        const char* last = line == nullptr ? nullptr : ::strrchr(line, ' ');
-        if (last == nullptr) continue;
-        while (last > line && last[-1] != ' ') --last;  // the stack pointer is the last but one
-        found.push_back(::strtoul(last, nullptr, 16));
+// Where the stack of a waiting thread is; 0 for one that is running, which does not say.
+std::uintptr_t stack_pointer(const char* thread) noexcept {
+    char path[64];
+    ::snprintf(path, sizeof path, "/proc/self/task/%.20s/syscall", thread);
+    Lines lines(path);
+    const char* line = lines.next();
+    const char* last = line == nullptr ? nullptr : ::strrchr(line, ' ');
+    if (last == nullptr) return 0;
+    while (last > line && last[-1] != ' ') --last;  // the stack pointer is the last but one
+    return ::strtoul(last, nullptr, 16);
+}
+
+// readdir() would take a buffer from the heap.
+void stack_pointers(PageVector<std::uintptr_t>* out) {
+    struct Entry {  // linux_dirent64
+        std::uint64_t inode, next;
+        unsigned short bytes;
+        unsigned char type;
+        char name[1];
+    };
+    const int fd = ::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    alignas(Entry) char text[8192];
+    for (long n; fd >= 0 && (n = ::syscall(SYS_getdents64, fd, text, sizeof text)) > 0;) {
+        for (long at = 0; at < n; at += reinterpret_cast<const Entry*>(text + at)->bytes) {
+            const auto* entry = reinterpret_cast<const Entry*>(text + at);
+            if (entry->name[0] == '.') continue;
+            if (const std::uintptr_t pointer = stack_pointer(entry->name)) out->push_back(pointer);
+        }
     }
-    ::closedir(threads);
-    std::sort(found.begin(), found.end());
-    return found;
+    if (fd >= 0) ::close(fd);
+    std::sort(out->begin(), out->end());
 }
 
-void mark_stacks(std::vector<Area>& areas) {
-    const std::vector<std::uintptr_t> pointers = stack_pointers();
+void mark_stacks(PageVector<Area>& areas) {
+    PageVector<std::uintptr_t> pointers;
+    stack_pointers(&pointers);
     for (Area& area : areas) {
-        const auto at = std::lower_bound(pointers.begin(), pointers.end(), area.start);
+        const std::uintptr_t* at = std::lower_bound(pointers.begin(), pointers.end(), area.start);
         area.holds_stack = at != pointers.end() && *at < area.end;
     }
 }
 
 // Cuts areas at the borders of ranges, and sets a flag of the pieces inside: the kernel joins neighbours whoever they belong to.
-std::vector<Area> cut(const std::vector<Area>& areas, Ranges ranges, bool Area::* flag) {
+void cut(PageVector<Area>* areas, Ranges& ranges, bool Area::* flag) {
     std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
-    std::vector<Area> out;
+    PageVector<Area> out;
     PageFlags pages;
-    for (const Area& area : areas) {
+    for (const Area& area : *areas) {
         std::uintptr_t at = area.start;
         std::int64_t left = area.resident;
         const auto piece = [&](std::uintptr_t end, bool inside) {
@@ -149,23 +162,26 @@ std::vector<Area> cut(const std::vector<Area>& areas, Ranges ranges, bool Area::
             left -= part.resident;
             out.push_back(part);
         };
-        auto range = std::lower_bound(ranges.begin(), ranges.end(), at, [](const auto& r, auto to) { return r.end <= to; });
+        const OwnRanges::Range* range =
+            std::lower_bound(ranges.begin(), ranges.end(), at, [](const auto& r, auto to) { return r.end <= to; });
         for (; range != ranges.end() && range->start < area.end; ++range) {
             piece(std::max(range->start, area.start), false);
             piece(std::min(range->end, area.end), true);
         }
         piece(area.end, false);
     }
-    return out;
+    areas->swap(out);
 }
 
 }  // namespace
 
-std::vector<Area> read_areas(Ranges mappings) {
-    std::vector<Area> areas = read_smaps();
-    mark_stacks(areas);
-    areas = cut(areas, own_ranges.list(), &Area::own);
-    return cut(areas, std::move(mappings), &Area::mapping);
+void read_areas(PageVector<Area>* out, Ranges* mappings) {
+    read_smaps(out);
+    mark_stacks(*out);
+    Ranges own;
+    own_ranges.each([&own](const OwnRanges::Range& range) { own.push_back(range); });
+    cut(out, own, &Area::own);
+    if (mappings != nullptr) cut(out, *mappings, &Area::mapping);
 }
 
 }  // namespace hiwater::residency

@@ -2,9 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
-
 #include "../base/own_ranges.h"
+#include "../base/pages.h"
 
 namespace hiwater::residency {
 
@@ -27,9 +26,11 @@ struct Area {
     }
 };
 
-using Ranges = std::vector<OwnRanges::Range>;
+// Page vectors throughout: a heap's block taken by the recorder's thread would make the C library open an arena for it, 64 MiB of
+// the program's address space.
+using Ranges = PageVector<OwnRanges::Range>;
 
 // `mappings`: what the program is known to have mapped. Throws bad_alloc. Empty where the kernel shows nothing.
-std::vector<Area> read_areas(Ranges mappings = {});
+void read_areas(PageVector<Area>* out, Ranges* mappings = nullptr);
 
 }  // namespace hiwater::residency

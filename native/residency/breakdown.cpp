@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <new>
-#include <utility>
 
 #include "../base/pages.h"
 #include "../process.h"
@@ -44,7 +43,7 @@ public:
     }
 
     // Goes through the areas. Neighbouring plain ones are one: advice about huge pages, which NumPy gives, cuts a block in two.
-    void sort_out(const std::vector<Area>& areas) {
+    void sort_out(const PageVector<Area>& areas) {
         for (std::size_t i = 0; i < areas.size(); ++i) {
             Area run = areas[i];
             if (!run.is_plain()) {
@@ -177,10 +176,11 @@ const char* name_of(Part part) noexcept {
     return kNames[static_cast<std::size_t>(part)];
 }
 
-bool look(Breakdown* out, Ranges mappings) noexcept {
+bool look(Breakdown* out, Ranges* mappings) noexcept {
     try {
-        const std::vector<Area> areas = read_areas(std::move(mappings));
-        if (areas.empty()) return false;
+        PageVector<Area> areas;
+        read_areas(&areas, mappings);
+        if (areas.size() == 0) return false;
         Looker looker(*out);
         looker.sort_out(areas);
         looker.finish();
@@ -198,7 +198,9 @@ std::int64_t touched_bytes(std::uintptr_t address, std::uint64_t bytes) noexcept
     std::int64_t touched = 0;
     try {
         PageFlags pages;
-        for (const Area& area : read_areas()) {
+        PageVector<Area> areas;
+        read_areas(&areas);
+        for (const Area& area : areas) {
             if (area.start >= address + bytes || area.end <= address) continue;
             pages.choose(area.start, area.end, area.resident);
             touched += pages.resident_bytes(std::max(address, area.start), std::min(address + bytes, area.end));

@@ -7,8 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
-
 #include "areas.h"
 
 namespace hiwater::residency {
@@ -45,7 +43,7 @@ struct LargeBlock {
 struct Breakdown {
     std::int64_t resident_bytes = 0;
     Row rows[kParts];
-    std::vector<LargeBlock> large;     // largest first
+    PageVector<LargeBlock> large;      // largest first
     bool cannot_look = false;          // /proc/self/mem is closed to us: allocators' large blocks are under anonymous maps
     bool looked_enough = false;        // too many pages to look at: the rest is under anonymous maps
     std::int64_t not_found_bytes = 0;  // of malloc's large blocks, by its own count
@@ -54,9 +52,8 @@ struct Breakdown {
 };
 
 // Some milliseconds, more in a large process. False where the kernel shows no smaps, or there is no memory to look with.
-// Not for a thread whose allocations are being recorded: it allocates.
 // `mappings`: what the program is known to have mapped; each is told from its neighbours.
-bool look(Breakdown* out, Ranges mappings = {}) noexcept;
+bool look(Breakdown* out, Ranges* mappings = nullptr) noexcept;
 
 // Bytes in RAM of [address, address + bytes), in whole pages at its ends but never more than `bytes`.
 std::int64_t touched_bytes(std::uintptr_t address, std::uint64_t bytes) noexcept;

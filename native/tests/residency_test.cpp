@@ -24,11 +24,9 @@ namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-Breakdown looked() {
-    Breakdown found;
-    REQUIRE(look(&found));
-    return found;
-}
+struct Looked : Breakdown {
+    Looked() { REQUIRE(look(this)); }
+};
 
 struct Head {
     unsigned char bytes[kHeadBytes] = {};
@@ -54,9 +52,8 @@ Head pool_head(std::uint32_t used, std::uint32_t size_class, std::uint32_t next,
     return head;
 }
 
-std::int64_t grown(Part part, const Breakdown& before, Breakdown after) {
-    Breakdown first = before;
-    return after[part].resident_bytes - first[part].resident_bytes;
+std::int64_t grown(Part part, Breakdown& before, Breakdown& after) {
+    return after[part].resident_bytes - before[part].resident_bytes;
 }
 
 }  // namespace
@@ -84,7 +81,7 @@ TEST_CASE("a pool's head tells what is live in it, and what is nearly one is non
 }
 
 TEST_CASE("the parts add up to what is resident") {
-    Breakdown found = looked();
+    Looked found;
     std::int64_t sum = 0;
     for (const Row& row : found.rows) sum += row.resident_bytes;
     CHECK(sum == found.resident_bytes);
@@ -92,37 +89,39 @@ TEST_CASE("the parts add up to what is resident") {
 }
 
 TEST_CASE("a mapping splits into touched and untouched, and looking touches nothing") {
-    const Breakdown before = looked();
+    Looked before;
     auto* bytes = static_cast<char*>(::mmap(nullptr, 64 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ::madvise(bytes, 64 * kMiB, MADV_NOHUGEPAGE);
     ::memset(bytes + 8 * kMiB, 1, 24 * kMiB);
-    for (int i = 0; i < 3; ++i) looked();
-    CHECK(std::abs(grown(Part::anonymous, before, looked()) + grown(Part::unexplained, before, looked()) - 24 * kMiB) < kMiB);
+    for (int i = 0; i < 3; ++i) Looked();
+    Looked after;
+    CHECK(std::abs(grown(Part::anonymous, before, after) + grown(Part::unexplained, before, after) - 24 * kMiB) < kMiB);
     CHECK(touched_bytes(reinterpret_cast<std::uintptr_t>(bytes), 64 * kMiB) == 24 * kMiB);
     CHECK(touched_bytes(reinterpret_cast<std::uintptr_t>(bytes) + 8 * kMiB, kMiB) == kMiB);
     ::munmap(bytes, 64 * kMiB);
 }
 
 TEST_CASE("pages of the recorder are its own, even where the kernel joined them with others") {
-    const Breakdown before = looked();
+    Looked before;
     auto* ours = static_cast<char*>(map_pages(16 * kMiB));
     ::memset(ours, 1, 4 * kMiB);
-    Breakdown after = looked(), first = before;
-    CHECK(std::abs(grown(Part::own, before, after) - 4 * kMiB) < kMiB / 4);
-    CHECK(after[Part::own].untouched_bytes - first[Part::own].untouched_bytes > 11 * kMiB);
+    Looked with;
+    CHECK(std::abs(grown(Part::own, before, with) - 4 * kMiB) < kMiB / 4);
+    CHECK(with[Part::own].untouched_bytes - before[Part::own].untouched_bytes > 11 * kMiB);
     unmap_pages(ours, 16 * kMiB);
-    CHECK(std::abs(grown(Part::own, before, looked())) < kMiB / 4);
+    Looked without;
+    CHECK(std::abs(grown(Part::own, before, without)) < kMiB / 4);
 }
 
 TEST_CASE("a large block of malloc's is found, whole and in its touched part" * doctest::skip(!kIsGlibcMalloc)) {
     if (is_slow_machine()) return;  // valgrind has a malloc of its own
-    const Breakdown before = looked();
+    Looked before;
     auto* block = static_cast<char*>(std::malloc(48 * kMiB));
     ::madvise(reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(block) + kPage) & ~(kPage - 1)), 47 * kMiB,
               MADV_NOHUGEPAGE);
     ::memset(block, 1, 12 * kMiB);
-    Breakdown found = looked();
-    REQUIRE(!found.large.empty());
+    Looked found;
+    REQUIRE(found.large.size() != 0);
     CHECK(found.large[0].from_malloc);
     CHECK(found.large[0].block == reinterpret_cast<std::uintptr_t>(block));
     CHECK(std::abs(found.large[0].bytes - 48 * kMiB) <= 8192);
