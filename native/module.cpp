@@ -66,13 +66,12 @@ void begin_counting() {
 }
 
 void start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
-           const std::vector<std::string>& library_prefixes, std::uint64_t sample_bytes) {
+           const std::vector<std::string>& library_prefixes, std::uint64_t sample_bytes, std::uint64_t sample_seed) {
     const bool counting = Recorder::instance().counts_only();
     if (hiwater::recording() && !counting)
         throw EngineFault("a recording is in progress already: stop it before another is started");
-    if (sample_bytes != 0) throw EngineFault("this version records every block: leave sample_bytes at 0");
     if (counting) end(-1);
-    if (int error = begin({path, false, facts, internal_prefix, library_prefixes})) {
+    if (int error = begin({path, false, facts, sample_bytes, sample_seed, internal_prefix, library_prefixes})) {
         if (counting) begin_counting();
         raise_os_error(error, path);
     }
@@ -153,6 +152,8 @@ nb::dict summary() {
     out["resident_exact"] = s.resident_exact;
     out["resident_error_bytes"] = s.resident_error_bytes;
     out["lost_events"] = s.lost_events;
+    out["sample_bytes"] = s.sample_bytes;
+    out["standard_error_bytes"] = s.standard_error_bytes;
     out["stop_reason"] = s.stop_reason.empty() ? nb::none() : nb::object(nb::str(s.stop_reason.c_str()));
     out["top_line"] =
         s.top.bytes == 0 ? nb::none() : nb::object(nb::make_tuple(s.top.file, s.top.line, s.top.function, s.top.bytes));
@@ -200,7 +201,8 @@ std::map<std::string, std::string> doctor() {
 NB_MODULE(_core, m) {
     Recorder::make_instance();
     nb::exception<EngineFault>(m, "EngineFault", PyExc_RuntimeError);
-    m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0);
+    m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0,
+          "sample_seed"_a = 0);
     m.def("stop", &stop, "exit_code"_a = nb::none());
     m.def("is_recording", [] { return hiwater::recording() && !Recorder::instance().counts_only(); });
     m.def("snapshot", &snapshot, "path"_a);
@@ -212,6 +214,7 @@ NB_MODULE(_core, m) {
     m.def("name_thread", [](const std::string& name) { Recorder::instance().name_thread(name.c_str()); }, "name"_a);
     m.def("doctor", &doctor);
     m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_last_words(callback.ptr()); }, "callback"_a.none());
+    m.def("heap_is_sampled", [] { return hiwater::recording() && hiwater::sampled(); });
     m.def("heap_open", &heap_open);
     m.def("heap_close", &heap_close);
     m.def("heap_now", &heap_now);
