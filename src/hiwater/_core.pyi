@@ -1,7 +1,7 @@
 """The native engine's door. Everything here is thin; meanings live in `hiwater.engine`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import CodeType
+from types import CodeType, FrameType
 
 class EngineFault(RuntimeError):
     """The engine cannot start or has stopped by itself; the message says why and what to do."""
@@ -87,19 +87,30 @@ def resident_watch_fold() -> int:
 class LineRecorder:
     """Figures of lines, kept while it is active. Events come from `lines_attach_…` (3.11) or `lines_callbacks` (3.12 and later)."""
 
-    def __init__(self, *, resident: bool) -> None: ...
+    def __init__(
+        self, *, resident: bool, meter: Callable[[], int] | None = None, recursion_apart: bool = False
+    ) -> None:
+        """`meter` says what resident figures are of, in place of the kernel's figure for this process: it is called before each event.
+        `recursion_apart`: a line's resident figures leave out what a recursive call of its function changed."""
     def add_group(self, first_line: int, last_line: int) -> int:
         """Make room for the lines of one function; return its number."""
     def watch(self, code: CodeType, group: int, *, nested: bool = False) -> None:
         """Book the lines of `code` in a group. The caller keeps the code object alive as long as the recorder.
         `nested`: its events on a line that is open already (a comprehension's) are no calls of that line."""
-    def set_active(self, active: bool) -> None:
-        """Switched off, it closes the lines that the calling thread has open; what others have open is not counted."""
+    def set_active(self, active: bool, *, here: bool = False) -> None:
+        """`here`: in the calling thread alone. Switched off, it closes the lines that the calling thread has open; what others have open is not counted."""
     def clear(self) -> None: ...
     def figures(self, group: int) -> list[tuple[int, int, int, int, int, int, int, int, int]]:
         """For each line that ran: line, calls, kept, allocated and peak bytes, resident bytes: change, at the start and at the end of
         its last stretch, highest at an end."""
+    def begun(self, group: int) -> tuple[int, int]:
+        """How often the function began or was come upon, and the resident bytes of the first time."""
 
+def lines_on_line(frame: FrameType, code: CodeType, line: int) -> None:
+    """An event from a trace function in Python. Do not mix with the sources below for the same frame."""
+
+def lines_on_resume(frame: FrameType, code: CodeType, line: int) -> None: ...
+def lines_on_exit(frame: FrameType, code: CodeType, suspends: bool) -> None: ...
 def lines_self_check() -> None:
     """Raise RuntimeError when the structures behind the lines contradict themselves. For when no watched code runs."""
 
