@@ -6,6 +6,7 @@ import asyncio
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -323,6 +324,44 @@ def test_a_meter_may_switch_everything_off_while_it_is_read() -> None:
     del profiler
     work(6)
     assert used.bytes == 14 and not profilers
+
+
+def test_threads_change_places_while_the_meter_is_read() -> None:
+    def work(depth: int) -> int:
+        found = [number for number in range(3)]  # noqa: C416 - a frame of its own on 3.11
+        return len(found) + (work(depth - 1) if depth else 0)
+
+    def meter() -> int:
+        time.sleep(0)  # lets go of the interpreter's lock
+        return 0
+
+    stop = threading.Event()
+
+    def keep_working() -> None:
+        while not stop.is_set():
+            work(5)
+
+    threads = [threading.Thread(target=keep_working) for _ in range(2)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(30):
+            profiler = LineProfiler([work], heap=False, meter=meter, recursion_apart=bool(number % 2))
+            profiler.enable(here=number % 3 == 0)
+            assert work(3) == 12
+            profiler.disable()
+            figures = profiler.results()[0]
+            assert figures.calls >= 4 and figures.lines[0].calls >= 4
+            if number % 3 == 0:
+                assert figures.calls == 4
+            del profiler
+    finally:
+        sys.setswitchinterval(before)
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_resident_memory_is_what_is_read_by_default() -> None:

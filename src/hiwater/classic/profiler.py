@@ -11,7 +11,7 @@ import threading
 import warnings
 import weakref
 
-from hiwater import lines
+from hiwater import lines, meters
 from hiwater.classic import session
 from hiwater.sampling import backends
 from hiwater.sampling.procfs import BYTES_PER_MIB
@@ -58,7 +58,7 @@ class CodeMap(dict):  # type: ignore[type-arg]  # a dict of what memory_profiler
             measured = self[code]
             if function.calls:  # the line it begins at says what was used when it was first called
                 used = function.resident_first_bytes / BYTES_PER_MIB
-                _add(measured, function.first_line, used, used, function.calls)
+                _add(measured, code.co_firstlineno, used, used, function.calls)
             for line in function.lines:
                 _add(
                     measured, line.line, line.resident_bytes / BYTES_PER_MIB, line.resident_highest_bytes / BYTES_PER_MIB,
@@ -91,16 +91,18 @@ def _add(measured: dict[int, Figures], line: int, increment: float, most: float,
 
 
 def _meter(backend: str, include_children: bool, limit: Callable[[int], object] | None) -> Callable[[], int] | None:
-    """What reads bytes at every line; None for resident memory, which the engine reads in a fraction of the time."""
+    """What reads bytes at every line; None for resident memory and no limit, which the engine reads in a fraction of the time."""
     if backend == backends.TRACEMALLOC:
         import tracemalloc
 
         if not tracemalloc.is_tracing():
             tracemalloc.start()
         read: Callable[[], int] = lambda: tracemalloc.get_traced_memory()[0]  # noqa: E731 - one of several
-    elif include_children or backend not in {"psutil", "posix"} or limit is not None:
+    elif include_children or backend not in {"psutil", "posix"}:
         usage = functools.partial(memory_usage, -1, include_children=include_children, backend=backend)
         read = lambda: int(usage()[0] * BYTES_PER_MIB)  # noqa: E731 - as above
+    elif limit is not None:
+        read = meters.create("resident").now
     else:
         return None
     if limit is None:

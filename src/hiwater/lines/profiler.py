@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 
 from hiwater.errors import BadRequest, EngineFailed, EngineUnavailable
@@ -195,7 +196,7 @@ class _State:
         self._fed = False  # events are handed over by a trace function of the caller's
         self._counting = False
         self._switched: dict[int, CodeType] = {}  # those with events on
-        self._attached = False  # the one thread is traced (3.11)
+        self._attached = 0  # the one thread that is traced (3.11)
 
     def watch(self, code: CodeType, group: int, *, nested: bool) -> None:
         self.recorder.watch(code, group, nested=nested)
@@ -230,9 +231,13 @@ class _State:
     def _switch(self) -> None:
         """Bring the events in line with what is wanted."""
         here = self._enabled and self._here and not events.LOCAL_EVENTS
-        if here != self._attached:
-            self._attached = here
-            (self.core.lines_attach_here if here else self.core.lines_detach_here)()
+        if here and not self._attached:
+            self._attached = threading.get_ident()
+            self.core.lines_attach_here()
+        elif self._attached and not here:
+            if self._attached == threading.get_ident():  # nobody can end it for another thread
+                self.core.lines_detach_here()
+            self._attached = 0
         wanted = (self._enabled and not here) or (self._wrapping and events.LOCAL_EVENTS)
         if wanted:
             missing = {number: code for number, code in self.codes.items() if number not in self._switched}
