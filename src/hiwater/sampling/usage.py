@@ -228,7 +228,7 @@ def _sampled(call: Call, interval: float, timeout: float | None, children: bool,
     from hiwater.sampling.resident_mark import ResidentPeak
 
     function, args, keywords = call
-    has_mark = backends.reader_of(backend) is procfs.ProcessMemory and not children
+    has_mark = backends.reader_of(backend) is procfs.ProcessMemory
     sampler = OutsideSampler(interval=interval, children=children, backend=backend, timeout=timeout)
     with ResidentPeak(is_wanted=has_mark) as block, sampler:
         value = function(*args, **keywords)
@@ -237,7 +237,7 @@ def _sampled(call: Call, interval: float, timeout: float | None, children: bool,
     rows = [row for row in sampler.rows if row[0] < after[0]]
     rows.append(after)
     missing = mark > max(row[1] for row in rows)
-    if missing:  # it came between the sampler's last look and the end of the call
+    if missing:  # it came between the sampler's last look and the end of the call; what children had then is not known
         rows.insert(len(rows) - 1, (after[0], mark, ()))
     return rows, value
 
