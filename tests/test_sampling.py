@@ -108,7 +108,9 @@ def test_what_sphinx_gallery_asks_for() -> None:
         before = memory_usage()[0]
         peak, value = memory_usage(temporary_list, max_usage=True, retval=True, multiprocess=True)
         assert isinstance(peak, float) and value == 30_000_000
-        assert peak - before == pytest.approx(LIST_MIB, abs=2), "children being listed, the peak is the kernel's all the same"
+        assert peak - before == pytest.approx(LIST_MIB, abs=2), (
+            "children being listed, the peak is the kernel's all the same"
+        )
 
 
 def test_a_stream_gets_lines_in_every_mode() -> None:
