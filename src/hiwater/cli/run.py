@@ -84,7 +84,11 @@ class _Recording:
         self._arguments = arguments
         self._argv = program.argv if arguments.argv else None
         self._path_head = program.path_head
-        self._recorder = Recorder(arguments.output or destination.default_pattern(program.name))
+        self._recorder = Recorder(
+            arguments.output or destination.default_pattern(program.name),
+            sample=arguments.sample,
+            sample_seed=int(arguments.sample_seed or 0),
+        )
         self._recorder.check()
         self._begun = False
 

@@ -88,6 +88,13 @@ class Counting:
         core: Any = self._core
         return core.thread_heap_fold if which == _THREAD else partial(core.heap_fold, which)
 
+    def why_inexact(self) -> str:
+        """Return why figures are estimates now, or ""."""
+        core = self._core
+        if core is None or not core.heap_is_sampled():
+            return ""
+        return "a sampled recording is in progress: an estimate, which may be too high or too low"
+
     def end(self) -> None:
         """End counting now if nobody measures."""
         with self._lock:
@@ -163,11 +170,15 @@ class _Counted(Meter):
     _which = 0
     _source = ""
     _whose = "process"
+    _relative = False
 
     @property
     def traits(self) -> Traits:
-        """Exact to the byte, of what was allocated since counting began."""
-        return Traits(self.name, self._source, self._whose, cost_us=0.5)
+        """Exact to the byte, of what was allocated since counting began, unless a sampled recording is in progress."""
+        reason = COUNTING.why_inexact()
+        return Traits(
+            self.name, self._source, self._whose, exact=not reason, reason=reason, relative=self._relative, cost_us=0.5
+        )
 
     def open(self) -> None:
         """Raises MeterUnavailable where hiwater has no engine."""
@@ -217,8 +228,4 @@ class ThreadHeap(_Counted):
     _which = _THREAD
     _source = "engine: this thread's allocations less its frees"
     _whose = "thread"
-
-    @property
-    def traits(self) -> Traits:
-        """Exact to the byte, counted from the scope's start."""
-        return Traits(self.name, self._source, self._whose, relative=True, cost_us=0.5)
+    _relative = True
