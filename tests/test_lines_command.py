@@ -56,7 +56,10 @@ def test_a_program_runs_as_ever_and_its_marked_functions_are_shown(script: Path)
     done = hiwater(script.parent, "lines", "script.py", "a", "--all")
     assert done.returncode == 0
     assert done.stdout == f"['a', '--all'] __main__ {script}\n"
-    assert row(done.stderr, "total = len([0] * 5_000_000)")[:5] == ["5", "1", "28 B", "38.1 MiB", "38.1 MiB"]
+    kept = (
+        "28 B" if sys.version_info < (3, 14) else "·"
+    )  # from 3.14 on an int comes from the interpreter's list of free ones
+    assert row(done.stderr, "total = len([0] * 5_000_000)")[:5] == ["5", "1", kept, "38.1 MiB", "38.1 MiB"]
     assert row(done.stderr, "rows = [bytes(1000) for _ in range(n)]")[2].startswith("1017.")
     assert "bytearray(3_000_000)" not in done.stderr
 

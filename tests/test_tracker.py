@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import inspect
 import io
 import json
 import logging
@@ -228,7 +229,7 @@ def test_a_decorated_coroutine_is_measured_to_its_end():
         await asyncio.sleep(0.05)
         return 7
 
-    assert asyncio.iscoroutinefunction(work)
+    assert inspect.iscoroutinefunction(work)
     assert asyncio.run(work()) == 7
     assert work.tracker.usage.wall_seconds > 0.04
     assert abs(work.tracker.usage.resident.peak_above_start_bytes - 30 * MIB) < MIB

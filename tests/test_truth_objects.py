@@ -40,7 +40,7 @@ PROGRAMS = {
             global kept
             kept, parent = [], None
             for value in range(20_000):
-                parent = Node(value + 1_000, parent)
+                parent = Node((value + 1) * 10**10, parent)  # no int of a size that the interpreter keeps to use again
                 kept.append(parent)
         """,
     "containers": """

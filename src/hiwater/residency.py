@@ -30,7 +30,7 @@ _LARGE = 1 << 20
 _POOL_BYTES = 16 * 1024  # of Python's object allocator since 3.10: pools of this size, in arenas of 1 MiB
 _SIZE_CLASSES = 32
 _MALLOC_ARENA = 64 << 20  # threads' heaps of glibc are aligned to this
-_IS_MMAPPED, _CHUNK_FLAGS = 2, 7
+_IS_MMAPPED, _CHUNK_FLAGS, _CHUNK_WORDS_BYTES = 2, 7, 16
 _MOST_ALIGNMENT = 128
 
 
@@ -322,11 +322,14 @@ def _chunk_bytes(head: bytes, room: int) -> int:
     """Return the whole size of a block that malloc mapped for itself, if `head` begins one; else 0.
 
     glibc keeps two words before such a block: how far it is from the mapping's begin, and its size with the flag IS_MMAPPED.
+    Up to glibc 2.42 those two words are part of that size, from 2.43 on they are not.
     """
     words = array("Q", head[: len(head) // 8 * 8])
     for i in range(0, len(words) - 1, 2):
         before, size = words[i], words[i + 1]
         whole = before + (size & ~_CHUNK_FLAGS)
+        if whole % PAGE_BYTES == PAGE_BYTES - _CHUNK_WORDS_BYTES:
+            whole += _CHUNK_WORDS_BYTES
         if (
             size & _CHUNK_FLAGS == _IS_MMAPPED
             and before == i * 8

@@ -2,7 +2,11 @@
 #define Py_BUILD_CORE 1
 #include <Python.h>
 
-#if PY_VERSION_HEX >= 0x030d0000
+#if PY_VERSION_HEX >= 0x030f0000
+#include "../../native/frames/frames_315.c"
+#elif PY_VERSION_HEX >= 0x030e0000
+#include "../../native/frames/frames_314.c"
+#elif PY_VERSION_HEX >= 0x030d0000
 #include "../../native/frames/frames_313.c"
 #elif PY_VERSION_HEX >= 0x030c0000
 #include "../../native/frames/frames_312.c"
@@ -45,7 +49,10 @@ PyObject* line_shown(PyObject* code, Py_ssize_t instruction) {
     hw_frame frame;
     memset(&frame, 0, sizeof frame);
     _Py_CODEUNIT* const instr = _PyCode_CODE((PyCodeObject*)code) + instruction;
-#if PY_VERSION_HEX >= 0x030d0000
+#if PY_VERSION_HEX >= 0x030e0000
+    frame.f_executable = PyStackRef_FromPyObjectBorrow(code);
+    frame.instr_ptr = instr;
+#elif PY_VERSION_HEX >= 0x030d0000
     frame.f_executable = code;
     frame.instr_ptr = instr;
 #else

@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import suppress
 
-from hiwater.errors import EngineUnavailable
+from hiwater.errors import EngineFailed, EngineUnavailable
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
 
 TYPE_CHECKING = False
@@ -154,7 +154,7 @@ class Counting:
 
         try:
             core = native.load()
-        except EngineUnavailable as error:
+        except (EngineUnavailable, EngineFailed) as error:
             raise MeterUnavailable(error.problem, error.remedy) from error
         if not hasattr(core, "heap_open"):
             raise MeterUnavailable("this engine cannot count without recording", "install the engine of this version")
