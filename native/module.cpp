@@ -152,6 +152,14 @@ std::map<std::string, std::string> doctor() {
     return out;
 }
 
+// The version and the build of the interpreter whose structs we read.
+#ifdef Py_DEBUG
+constexpr const char* kBuild = "debug";
+#else
+constexpr const char* kBuild = "release";
+#endif
+const std::string kBuiltFor = std::to_string(PY_MAJOR_VERSION) + "." + std::to_string(PY_MINOR_VERSION) + " " + kBuild;
+
 // A program may leave through the C library's exit() without the interpreter's consent.
 [[gnu::destructor]] void at_library_exit() {
     if (hiwater::recording()) Recorder::instance().mark_exited(-1);
@@ -162,6 +170,7 @@ std::map<std::string, std::string> doctor() {
 NB_MODULE(_core, m) {
     Recorder::make_instance();
     nb::exception<EngineFault>(m, "EngineFault", PyExc_RuntimeError);
+    m.attr("BUILT_FOR") = kBuiltFor;
     m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0);
     m.def("stop", &stop, "exit_code"_a = nb::none());
     m.def("is_recording", [] { return hiwater::recording() && !Recorder::instance().counts_only(); });

@@ -81,7 +81,10 @@ def test_the_report_survives_whatever_ends_the_program(script: Path, last: str, 
 def test_an_exception_inside_a_marked_function(tmp_path: Path) -> None:
     done = hiwater(tmp_path, "lines", "-c", "@profile\ndef f():\n    x = bytearray(10**6)\n    raise KeyError(x)\nf()")
     assert done.returncode == 1
-    assert row(done.stderr, "x = bytearray(10**6)")[2] == "976.6 KiB"
+    assert row(done.stderr, "x = bytearray(10**6)")[2] in {
+        "976.6 KiB",
+        "976.7 KiB",
+    }  # a bytearray lies in a bytes object from 3.15 on
     assert row(done.stderr, "raise KeyError(x)")[1] == "1"
 
 

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 
+BUILT_FOR: str
+"""The version and the build of CPython whose structs the engine reads: `3.14 release`, `3.11 debug` …"""
+
 class EngineFault(RuntimeError):
     """The engine cannot start or has stopped by itself; the message says why and what to do."""
 

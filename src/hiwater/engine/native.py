@@ -26,6 +26,12 @@ def load() -> ModuleType:
         from hiwater import _core
     except ImportError as error:
         raise EngineUnavailable(*_explain(error)) from error
+    here = f"{sys.version_info[0]}.{sys.version_info[1]} {'debug' if is_debug_build() else 'release'}"
+    if here != _core.BUILT_FOR:  # a debug build of CPython loads modules of the release build, too
+        raise EngineFailed(
+            f"the engine was built for CPython {_core.BUILT_FOR}, and this is {here}, whose frames it would misread",
+            "install hiwater with this interpreter's own pip",
+        )
     return _core
 
 
