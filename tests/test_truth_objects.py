@@ -200,7 +200,8 @@ def test_every_python_allocator(tmp_path: Path, allocator: str) -> None:
     assert recorded.held("gone", "python", "peak") in range(2 * 3_000_018, 2 * 3_000_018 + 2_000)
     for name in ("large", "small", "resized", "gone"):
         assert recorded.held(name, "native", "end") < 1_000, "an object's memory is counted as native too"
-        assert recorded.held(name, "mapping", "end") == 0, "nor are the allocator's own mappings"
+        # A JIT takes a few pages there; an allocator would take megabytes.
+        assert recorded.held(name, "mapping", "end") < 100_000, "nor are the allocator's own mappings"
 
 
 def test_objects_older_than_the_recording_can_die_in_it(tmp_path: Path) -> None:
