@@ -17,9 +17,11 @@ OTHER_BUILD = "" if "d" in sys.abiflags else "d"
 FIXED = """\
 #include <stdlib.h>
 int Py_BytesMain(int, char**);
-void (*volatile give_back)(void*) = free;
-void* (*volatile take)(size_t) = malloc;
+void (*volatile give_back)(void*);
+void* (*volatile take)(size_t);
 int main(int argc, char** argv) {
+    give_back = free;
+    take = malloc;
     give_back(take(100));
     return Py_BytesMain(argc, argv);
 }

@@ -38,9 +38,15 @@ PyObject* lines_read(PyObject* code, int order) {
 PyObject* lines_told(PyObject* code) {
     const Py_ssize_t count = bytes_of(code) / (Py_ssize_t)sizeof(_Py_CODEUNIT) + 1;
     PyObject* lines = PyList_New(count);
-    for (Py_ssize_t i = 0; lines != NULL && i < count; ++i)
-        PyList_SET_ITEM(lines, i,
-                        PyLong_FromLong(PyCode_Addr2Line((PyCodeObject*)code, (int)(i * (Py_ssize_t)sizeof(_Py_CODEUNIT)))));
+    for (Py_ssize_t i = 0; lines != NULL && i < count; ++i) {
+        const int offset = (int)(i * (Py_ssize_t)sizeof(_Py_CODEUNIT));
+#ifdef Py_DEBUG
+        const int is_behind = i == count - 1; /* a debug build ends the process when asked */
+#else
+        const int is_behind = 0;
+#endif
+        PyList_SET_ITEM(lines, i, PyLong_FromLong(is_behind ? -1 : PyCode_Addr2Line((PyCodeObject*)code, offset)));
+    }
     return lines;
 }
 
