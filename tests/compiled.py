@@ -49,7 +49,7 @@ def _command(name: str) -> list[str | Path]:
     if name == "objects":
         return [*CXX, SOURCES / "objects.cpp"]
     if name == "lines":
-        return [*C, SOURCES / "lines.c", "-isystem", sysconfig.get_path("include")]
+        return [*C, SOURCES / "lines.c", "-I", sysconfig.get_path("include")]
     return [*C, SOURCES / f"{name}.c", "-ldl"]
 
 

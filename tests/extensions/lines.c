@@ -1,5 +1,6 @@
 // The engine's reading of line tables, beside the interpreter's own. Loaded with ctypes.PyDLL: the GIL is held.
 #define Py_BUILD_CORE 1
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* in the interpreter's own headers, from 3.15 on */
 #include <Python.h>
 
 #if PY_VERSION_HEX >= 0x030f0000
