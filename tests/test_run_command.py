@@ -134,7 +134,12 @@ def test_a_program_that_closed_its_stderr_ends_as_it_should(tmp_path: Path) -> N
         (["-m", "package"], 126, "'package' is a package and cannot be directly executed"),
         (["empty"], 126, "can't find '__main__' module"),
         (["binary"], 126, "not Python source, it has null bytes"),
-        (["latin.py"], 126, "not Python source in UTF-8"),
+        pytest.param(
+            ["latin.py"],
+            126,
+            "not Python source in UTF-8",
+            marks=pytest.mark.skipif(sys.version_info >= (3, 14), reason="compile() tells it as the interpreter does"),
+        ),
         (["stale.pyc"], 126, "compiled by another version"),
         (["--wrong", "x.py"], 2, "unknown option '--wrong'"),
         (["-x", "x.py"], 2, "unknown option '-x'"),

@@ -112,7 +112,8 @@ grown.extend(bytes(4_000_000))
 def test_a_seed_repeats_a_draw(tmp_path: Path) -> None:
     text = "held = [str(i) * 3 for i in range(200_000)]"
     peaks = {
-        run(tmp_path, f"{n}", "--sample", "64KiB", "--sample-seed", "7", text=text).peak.allocated_bytes for n in range(3)
+        run(tmp_path, f"{n}", "--sample", "64KiB", "--sample-seed", "7", text=text).peak.allocated_bytes
+        for n in range(3)
     }
     assert max(peaks) - min(peaks) <= 3 * 65536  # addresses, and so sizes of some tables, differ between runs
 

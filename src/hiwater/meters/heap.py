@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from hiwater.errors import EngineUnavailable
+from hiwater.errors import EngineFailed, EngineUnavailable
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
 
 TYPE_CHECKING = False
@@ -88,13 +88,6 @@ class Counting:
         core: Any = self._core
         return core.thread_heap_fold if which == _THREAD else partial(core.heap_fold, which)
 
-    def why_inexact(self) -> str:
-        """Return why figures are estimates now, or ""."""
-        core = self._core
-        if core is None or not core.heap_is_sampled():
-            return ""
-        return "a sampled recording is in progress: an estimate, which may be too high or too low"
-
     def end(self) -> None:
         """End counting now if nobody measures."""
         with self._lock:
@@ -156,7 +149,7 @@ class Counting:
 
         try:
             core = native.load()
-        except EngineUnavailable as error:
+        except (EngineUnavailable, EngineFailed) as error:
             raise MeterUnavailable(error.problem, error.remedy) from error
         if not hasattr(core, "heap_open"):
             raise MeterUnavailable("this engine cannot count without recording", "install the engine of this version")
@@ -174,11 +167,13 @@ class _Counted(Meter):
 
     @property
     def traits(self) -> Traits:
-        """Exact to the byte, of what was allocated since counting began, unless a sampled recording is in progress."""
-        reason = COUNTING.why_inexact()
-        return Traits(
-            self.name, self._source, self._whose, exact=not reason, reason=reason, relative=self._relative, cost_us=0.5
-        )
+        """Exact to the byte, of what was allocated since counting began, but for the time of a sampled recording."""
+        return Traits(self.name, self._source, self._whose, relative=self._relative, cost_us=0.5)
+
+    @property
+    def disturbance(self) -> str:
+        """Where the engine draws blocks at random, figures are estimates."""
+        return "a sampled recording was in progress: an estimate, which may be too high or too low"
 
     def open(self) -> None:
         """Raises MeterUnavailable where hiwater has no engine."""

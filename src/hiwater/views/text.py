@@ -68,7 +68,11 @@ def _head(report: Report) -> Iterator[Text]:
     yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(report.title, 100), "bold"))
     ended = {"exit": "ended", "killed": "was killed", "recording": "is still running"}[process.ended]
     code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
-    mode = "every block recorded" if process.mode == "exact" else f"blocks below {size(process.sample_bytes)} drawn at random"
+    mode = (
+        "every block recorded"
+        if process.mode == "exact"
+        else f"blocks below {size(process.sample_bytes)} drawn at random"
+    )
     python = f"Python {printable(process.python, 40)} · " if process.python else ""
     yield Text(f"{python}process {process.pid} {ended}{code} after {seconds(process.duration_ns)} · {mode}", "dim")
 
