@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import check, process, residency
+from hiwater.capture import check, limits, process, residency
 from hiwater.capture.layout import (
     CODE_THREAD,
     COUNTED_KINDS,
@@ -339,6 +339,15 @@ class Capture:
             Slice(None, start_ns, end_ns, header["mark_ns"], header["mark_bytes"], header["mark_blocks"], 0),
         )
 
+    @cached_property
+    def oom(self) -> Moment:
+        """What was live when memory was last refused, of the refusals at which that was noted. Raises MomentOutOfRange."""
+        refused_at = {mark.at_ns for mark in self.refusals}
+        for piece in reversed(self.slices):
+            if piece.index is not None and piece.start_ns == piece.end_ns and piece.mark_ns in refused_at:
+                return replace(self.of_slice(piece), name="oom")
+        raise MomentOutOfRange("memory was never refused to this program", "look at the peak or the end instead")
+
     def at(self, seconds: float) -> Moment:
         """The peak of the slice that `seconds` after the start lies in. Raises MomentOutOfRange."""
         return self.window(seconds, seconds)
@@ -423,6 +432,16 @@ class Capture:
     def highest_look(self) -> residency.Look | None:
         """The look at which most was resident."""
         return max(self.looks, key=lambda look: look.resident_bytes, default=None)
+
+    @cached_property
+    def pressure(self) -> tuple[limits.Pressure, ...]:
+        """How near the process was to its limits, over time."""
+        return limits.pressure(self)
+
+    @cached_property
+    def refusals(self) -> tuple[Mark, ...]:
+        """The requests for memory that were refused: the first 10,000."""
+        return tuple(mark for mark in self.marks if mark.kind == "out of memory")
 
     @cached_property
     def marks(self) -> tuple[Mark, ...]:

@@ -10,7 +10,7 @@ _STARTED_FIELD = 21  # field 22 of /proc/PID/stat, counted from 0
 def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: Path = Path("/proc")) -> bool:
     """Whether the process with this number, start time and boot still runs. A number alone could be someone else's."""
     try:
-        if (proc / "sys/kernel/random/boot_id").read_text().strip() != boot_id:
+        if current_boot_id(proc=proc) != boot_id:
             return False
         status = (proc / str(pid) / "stat").read_bytes()
     except OSError:
@@ -19,3 +19,8 @@ def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: Path = Path("/pr
     fields = status[status.rfind(b")") + 2 :].split()
     state, started = fields[0], fields[_STARTED_FIELD - 2]
     return state not in (b"Z", b"X") and int(started) == start_ticks
+
+
+def current_boot_id(*, proc: Path = Path("/proc")) -> str:
+    """The number the kernel drew for itself when it was started. Raises OSError."""
+    return (proc / "sys/kernel/random/boot_id").read_text().strip()

@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="OUT", help="write to this file; replaced only when the report is complete"
     )
     parser.add_argument(
-        "--at", type=_moment, default="peak", metavar="peak|end|SECONDS|T1:T2",
+        "--at", type=_moment, default="peak", metavar="peak|end|oom|SECONDS|T1:T2",
         help="which moment (default: peak); for seconds, the highest moment of the time slice they lie in",
     )  # fmt: skip
     parser.add_argument("--inverted", action="store_true", help="from what asked for memory to its callers")
@@ -92,9 +92,9 @@ def _moment(text: str) -> str:
 
 def moment_text(text: str) -> str:
     """Return `text` when it names a moment. Raises BadRequest."""
-    if text in ("peak", "end") or re.fullmatch(r"\d+(\.\d*)?(:\d+(\.\d*)?)?", text):
+    if text in ("peak", "end", "oom") or re.fullmatch(r"\d+(\.\d*)?(:\d+(\.\d*)?)?", text):
         return text
-    raise BadRequest(f"{text!r} is none of peak, end, SECONDS, T1:T2", "see --help")
+    raise BadRequest(f"{text!r} is none of peak, end, oom, SECONDS, T1:T2", "see --help")
 
 
 def _count(text: str) -> int:
@@ -161,6 +161,8 @@ def _moment_of(capture: Capture, at: str) -> Moment:
         return capture.peak
     if at == "end":
         return capture.end
+    if at == "oom":
+        return capture.oom
     first, _, last = at.partition(":")
     return capture.window(float(first), float(last or first))
 

@@ -16,13 +16,14 @@ import numpy as np
 from hiwater.analysis.forest import Grouping, follow, plant
 from hiwater.analysis.ranking import by
 from hiwater.analysis.reconcile import standard_error_bytes
-from hiwater.capture import Frame, Look, WatchedProcess
+from hiwater.capture import Capture, Frame, Look, WatchedProcess
 from hiwater.capture.layout import COUNTED_KINDS, KINDS
 from hiwater.capture.moment import Holdings
 from hiwater.views.paths import PathTexts, chunks, joined, write_bytes
 from hiwater.views.report import Report
 
 _KINDS = [kind.encode("ascii") for kind in KINDS]
+_REFUSALS_LISTED = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -86,6 +87,8 @@ def summary(report: Report) -> dict[str, Any]:
             "temporaries": totals.temporaries,
         },
         "lost_events": capture.lost_events,
+        "refusals": _refusals(capture),
+        "pressure": [asdict(moment) for moment in capture.pressure[-1:]],
         "processes": [_watched(process) for process in capture.processes],
         "scopes": [asdict(scope) for scope in capture.scopes],
         "problems": report.problems,
@@ -158,6 +161,20 @@ def _resident(report: Report) -> dict[str, Any]:
         "source": resident.source,
         "own_bytes": resident.own_bytes,
     }
+
+
+def _refusals(capture: Capture) -> dict[str, Any]:
+    refused = capture.refusals
+    last = [
+        {
+            "at_ns": mark.at_ns,
+            "bytes": mark.value,
+            "thread": mark.thread,
+            "frames": [asdict(frame) for frame in mark.frames],
+        }
+        for mark in refused[-_REFUSALS_LISTED:]
+    ]
+    return {"count": len(refused), "last": last}
 
 
 def _look(look: Look | None) -> dict[str, Any] | None:

@@ -72,4 +72,6 @@ class Report:
         at = f"{moment.at_ns / 1e9:.2f} s"
         if moment.name == "slice":
             return f"the highest moment between {moment.start_ns / 1e9:.2f} s and {moment.end_ns / 1e9:.2f} s, at {at}"
+        if moment.name == "oom":
+            return f"the moment memory was refused, at {at}"
         return f"the peak, at {at}" if moment.name == "peak" else f"the end, at {at}"

@@ -6,6 +6,7 @@ import os
 from typing import TextIO
 
 from rich.console import Console
+from rich.text import Text
 
 _WIDTH_OF_A_FILE = 120
 
@@ -31,3 +32,8 @@ def console(stream: TextIO) -> Console:
         emoji=False,
         legacy_windows=False,
     )
+
+
+def title(text: str, remark: str = "") -> Text:
+    """The head of a section."""
+    return Text.assemble("\n", (text, "bold"), ("  " + remark if remark else "", "dim"))

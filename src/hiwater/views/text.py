@@ -14,9 +14,10 @@ from hiwater.capture import Frame, Look
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.capture.moment import Stacks
 from hiwater.capture.residency import OWN, UNEXPLAINED
-from hiwater.views import terminal, timeline_text
+from hiwater.views import limits_text, terminal, timeline_text
 from hiwater.views.report import Report
 from hiwater.views.source import Sources
+from hiwater.views.terminal import title
 from hiwater.views.words import frame_text, printable, seconds, share, short_frame_text, size
 
 KIND_WORDS = {
@@ -46,6 +47,7 @@ def write(report: Report, stream: TextIO) -> None:
     sources = Sources(report.capture.facts.get("cwd", ""), report.capture.process.started_unix_ns)
     for line in (
         *_head(report), *_peaks(report), *_made_of(report), *_from_allocated_to_resident(report), *_where_resident(report),
+        *limits_text.refusals(report), *limits_text.nearness(report),
     ):  # fmt: skip
         console.print(line, soft_wrap=True)
     for line in timeline_text.scope_lines(report.capture, report.top):
@@ -57,10 +59,6 @@ def write(report: Report, stream: TextIO) -> None:
     )
     for line in (*body, *_notes(report, sources)):
         console.print(line, soft_wrap=True)
-
-
-def _title(text: str, remark: str = "") -> Text:
-    return Text.assemble("\n", (text, "bold"), ("  " + remark if remark else "", "dim"))
 
 
 def _head(report: Report) -> Iterator[Text]:
@@ -81,7 +79,7 @@ def _peaks(report: Report) -> Iterator[Text]:
     """The two truths side by side, each with how exact it is."""
     capture, peak, resident = report.capture, report.capture.peak, report.capture.resident
     exactness = report.exactness(peak)
-    yield _title("Peak")
+    yield title("Peak")
     yield Text.assemble(
         f"  allocated  {size(peak.allocated_bytes):>11}  ", (f"{exactness} · requested bytes", "green" if exactness == "exact" else "yellow"),
         f" · {peak.allocated_blocks:,} blocks · at {seconds(peak.at_ns)}",
@@ -105,7 +103,7 @@ def _peaks(report: Report) -> Iterator[Text]:
 def _made_of(report: Report) -> Iterator[Text]:
     moment = report.moment
     kinds, whole = moment.kind_bytes(), moment.allocated_bytes
-    yield _title("Held by kind", f"at {report.moment_words}: {size(whole)}")
+    yield title("Held by kind", f"at {report.moment_words}: {size(whole)}")
     for kind in COUNTED_KINDS:
         if kinds[kind] or kind in ("python", "native", "mapping"):
             yield Text.assemble(
@@ -126,7 +124,7 @@ def _bar(part: int, whole: int) -> str:
 def _from_allocated_to_resident(report: Report) -> Iterator[Text]:
     """The reconciliation, as a small sum."""
     way = reconcile(report.capture)
-    yield _title("From allocated to resident", "the peaks are different quantities, each at its own moment")
+    yield title("From allocated to resident", "the peaks are different quantities, each at its own moment")
     yield Text(f"  {size(way.allocated_bytes):>11}  allocated at its peak")
     yield Text(f"+ {size(way.resident_start_bytes):>11}  resident before the recording began")
     if way.own_bytes:
@@ -148,7 +146,7 @@ def _where_resident(report: Report) -> Iterator[Text]:
     if look is None:
         return
     whole = look.resident_bytes
-    yield _title(
+    yield title(
         "Where resident memory was", f"at {seconds(look.at_ns)}, of all looks the one that saw most: {size(whole)}"
     )
     for part in look.parts:
@@ -183,7 +181,7 @@ def _shown(report: Report) -> str:
 
 def _lines(report: Report, sources: Sources) -> Iterator[Text]:
     whole = report.holdings.total_bytes
-    yield _title("Lines that held most", f"your code with all that it called; each byte once · {_shown(report)}")
+    yield title("Lines that held most", f"your code with all that it called; each byte once · {_shown(report)}")
     lines = own_lines(report.capture, report.holdings, report.top)
     for line in lines:
         yield _figures(line.bytes, whole, line.blocks, short_frame_text(line.frame, 80), line.standard_error_bytes)
@@ -196,7 +194,7 @@ def _lines(report: Report, sources: Sources) -> Iterator[Text]:
 def _rows(report: Report) -> Iterator[Text]:
     whole = report.holdings.total_bytes
     rows = by(report.capture, report.holdings, report.grouping)
-    yield _title(f"By {report.grouping}", f"own, then with all that it called · {_shown(report)}")
+    yield title(f"By {report.grouping}", f"own, then with all that it called · {_shown(report)}")
     for row in rows[: report.top]:
         yield Text.assemble(
             f"  {size(row.own_bytes):>11} {share(row.own_bytes, whole):>8}  {size(row.total_bytes):>11}  ",
@@ -209,7 +207,7 @@ def _rows(report: Report) -> Iterator[Text]:
 def _stacks(report: Report, sources: Sources) -> Iterator[Text]:
     held, capture = report.holdings, report.capture
     order = "innermost frame first" if not report.inverted else "outermost frame first"
-    yield _title("Stacks that held most", f"{order}, without the import system's own frames")
+    yield title("Stacks that held most", f"{order}, without the import system's own frames")
     for stack in Stacks(capture, held)[: report.top]:
         yield _figures(
             stack.bytes,
@@ -274,13 +272,10 @@ def _notes(report: Report, sources: Sources) -> Iterator[Text]:
             "the program still runs: figures are as of a moment ago and may be apart by what happened while reading"
         )
     notes += [f"the capture contradicts itself: {printable(problem, 300)}" for problem in report.problems]
-    refused = sum(mark.kind == "out of memory" for mark in capture.marks)
-    if refused:
-        notes.append(f"memory was refused to the program {refused:,} times")
     if sources.changed:
         names = ", ".join(printable(name, 60) for name in sorted(sources.changed)[:3])
         notes.append(f"source files changed since the recording; the lines shown may not be those that ran: {names}")
     if notes:
-        yield _title("To know")
+        yield title("To know")
         for note in notes:
             yield Text.assemble(("  ! ", "bold yellow"), note)
