@@ -40,5 +40,9 @@ def standard_error_bytes(moment: Moment) -> int:
     Blocks of s < S bytes are drawn with probability s / S and then count as S: the variance of each is s (S − s), so that of
     the sum is at most S times the sum.
     """
-    sample_bytes = moment.capture.process.sample_bytes
-    return math.ceil(math.sqrt(sample_bytes * max(0, moment.allocated_bytes)))
+    return math.ceil(math.sqrt(variance_bound(moment.capture, moment.allocated_bytes)))
+
+
+def variance_bound(capture: Capture, held_bytes: int) -> int:
+    """The most that the variance of an estimated sum of `held_bytes` can be, in bytes²: 0 when every block was recorded."""
+    return capture.process.sample_bytes * max(0, held_bytes)

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,10 @@ from hiwater.capture.layout import (
 )
 from hiwater.capture.moment import Frame, Ints, Moment
 from hiwater.capture.reader import Contents, read
-from hiwater.errors import CorruptCapture, MomentOutOfRange
+from hiwater.errors import BadRequest, CorruptCapture, MomentOutOfRange
+
+if TYPE_CHECKING:
+    from hiwater.analysis.diff import Comparison
 
 _LIVE_TRIES = 5
 UNKNOWN_EXIT_STATUS = -(1 << 31)  # a process of -1 was ended by SIGHUP
@@ -347,6 +350,21 @@ class Capture:
             touching = [self.slices[-1]]
         return self.of_slice(max(touching, key=lambda piece: piece.mark_bytes))
 
+    def moment(self, at: str | float) -> Moment:
+        """The moment that `at` names: "peak", "end", seconds since the start, or a window "T1:T2" in seconds.
+
+        Raises BadRequest for anything else, MomentOutOfRange for a time the recording does not have.
+        """
+        if at == "peak":
+            return self.peak
+        if at == "end":
+            return self.end
+        first, _, last = str(at).partition(":")
+        try:
+            return self.window(float(first), float(last or first))
+        except ValueError:
+            raise BadRequest(f"{at!r} is none of peak, end, SECONDS, T1:T2", "name a moment so") from None
+
     def of_slice(self, piece: Slice) -> Moment:
         """What every ledger held when this slice was highest."""
         if piece.index is None:
@@ -455,6 +473,24 @@ class Capture:
             )
             for row in rows
         )  # fmt: skip
+
+    # Beside another
+
+    def diff(
+        self, after: Capture | str | os.PathLike[str], *, at: str | float = "peak", kind: str = "all", by: str = "stack"
+    ) -> Comparison:
+        """What grew from this capture to `after`, a capture or the path of one: peak against peak unless `at` says otherwise.
+
+        `kind` is "all", "python", "native", "mapping" or "device"; `by` is "stack", "function", "line", "file" or "module".
+        Raises BadRequest for other words, MomentOutOfRange, and what `open` raises.
+        """
+        from hiwater.analysis.diff import (
+            compare,
+        )  # a convenience at this end of the flow: nothing else here looks ahead
+        from hiwater.views.source import as_recorded
+
+        other = after if isinstance(after, Capture) else Capture.open(after)
+        return compare(self, other, at=at, kind=kind, by=by, sources=(as_recorded(self), as_recorded(other)))
 
     # Consistency
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TextIO
 from hiwater.errors import BadRequest, HiwaterError, OutputFailed
 
 if TYPE_CHECKING:  # numpy and rich are loaded when a report is made, not for `--help`
-    from hiwater.capture import Capture, Moment
+    from hiwater.capture import Capture
     from hiwater.views.report import Report
 
 FORMATS = {
@@ -33,7 +33,7 @@ FORMATS = {
     "collapsed": "hiwater.views.collapsed",
     "svg": "hiwater.views.svg",
 }
-_FOR_MACHINES = ("json", "collapsed", "svg")
+_FOR_MACHINES = ("json", "collapsed", "svg", "markdown")
 _KINDS = ("all", "python", "native", "mapping", "device")
 _GROUPINGS = ("stack", "function", "line", "file", "module", "thread")
 _EXAMPLES = """examples:
@@ -62,6 +62,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this verb."""
     parser.add_argument("captures", metavar="CAPTURE", nargs="+", help="a capture (*.hiw); several are shown in turn")
     parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="what to write (default: text)")
+    add_common_arguments(parser)
+    parser.add_argument("--inverted", action="store_true", help="from what asked for memory to its callers")
+    parser.add_argument(
+        "--by", choices=_GROUPINGS, default=None, help="tell apart by stack, function, line, file, module or thread"
+    )
+
+
+def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of every verb that shows what was held at a moment."""
     parser.add_argument(
         "-o", "--output", metavar="OUT", help="write to this file; replaced only when the report is complete"
     )
@@ -69,11 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--at", type=_moment, default="peak", metavar="peak|end|SECONDS|T1:T2",
         help="which moment (default: peak); for seconds, the highest moment of the time slice they lie in",
     )  # fmt: skip
-    parser.add_argument("--inverted", action="store_true", help="from what asked for memory to its callers")
     parser.add_argument("--kind", choices=_KINDS, default="all", help="only this kind of memory")
-    parser.add_argument(
-        "--by", choices=_GROUPINGS, default=None, help="tell apart by stack, function, line, file, module or thread"
-    )
     parser.add_argument(
         "--top",
         type=_count,
@@ -124,24 +129,45 @@ def run(arguments: argparse.Namespace) -> int:
 def _check_request(arguments: argparse.Namespace) -> None:
     if arguments.format == "svg" and len(arguments.captures) > 1:
         raise BadRequest("a flame graph shows one capture", "give one capture, or another format")
-    if arguments.output is not None:
-        for capture in arguments.captures:
-            with suppress(OSError):  # one of the two does not exist: then they are not the same
-                if os.path.samefile(capture, arguments.output):
-                    raise BadRequest("the report would replace the capture it is made from", "give another file to -o")
+    refuse_to_replace(arguments.captures, arguments.output)
+
+
+def refuse_to_replace(captures: Sequence[str], output: str | None) -> None:
+    """Raise BadRequest when what is to be written would take the place of a capture it is made from."""
+    for capture in captures if output is not None else ():
+        with suppress(OSError):  # one of the two does not exist: then they are not the same
+            if os.path.samefile(capture, output or ""):
+                raise BadRequest("the report would replace the capture it is made from", "give another file to -o")
+
+
+def open_capture(path: str) -> Capture:
+    """Open the capture at `path`; errors name it."""
+    from hiwater.capture import open as open_at
+
+    with naming(path):
+        return open_at(path)
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Errors that are raised in here say which capture they are about."""
+    try:
+        yield
+    except HiwaterError as error:
+        problem = error.problem if repr(path) in error.problem else f"{path}: {error.problem}"
+        raise type(error)(problem, error.remedy) from error
 
 
 def make_report(path: str, arguments: argparse.Namespace) -> Report:
     """Open the capture at `path` and return what is asked for of it."""
     from hiwater.analysis.forest import Grouping
-    from hiwater.capture import open as open_capture
     from hiwater.views.report import Report
 
-    try:
-        capture = open_capture(path)
+    capture = open_capture(path)
+    with naming(path):
         report = Report(
             capture,
-            _moment_of(capture, arguments.at),
+            capture.moment(arguments.at),
             arguments.kind,
             Grouping(arguments.by) if arguments.by else None,
             arguments.inverted,
@@ -150,19 +176,7 @@ def make_report(path: str, arguments: argparse.Namespace) -> Report:
             getattr(arguments, "all", False),
         )
         _ = report.holdings  # a damaged one is refused before anything is written
-    except HiwaterError as error:
-        problem = error.problem if repr(path) in error.problem else f"{path}: {error.problem}"
-        raise type(error)(problem, error.remedy) from error
     return report
-
-
-def _moment_of(capture: Capture, at: str) -> Moment:
-    if at == "peak":
-        return capture.peak
-    if at == "end":
-        return capture.end
-    first, _, last = at.partition(":")
-    return capture.window(float(first), float(last or first))
 
 
 def warn(reports: Sequence[Report]) -> None:
