@@ -32,8 +32,17 @@ FORMATS = {
     "json": "hiwater.views.json_view",
     "collapsed": "hiwater.views.collapsed",
     "svg": "hiwater.views.svg",
+    "speedscope": "hiwater.views.speedscope",
+    "pprof": "hiwater.views.pprof",
+    "csv": "hiwater.views.csv_view",
+    "parquet": "hiwater.views.parquet_view",
+    "chrome": "hiwater.views.chrome",
+    "openmetrics": "hiwater.views.openmetrics",
 }
-_FOR_MACHINES = ("json", "collapsed", "svg", "markdown")
+_FOR_PEOPLE = ("text", "tree", "table", "lines")
+_BINARY = ("pprof", "parquet")
+_OF_ALL = ("json", "speedscope", "csv", "parquet", "chrome", "openmetrics")  # these show all captures in one
+_OF_ONE = {"svg": "a flame graph", "pprof": "a pprof profile"}
 _KINDS = ("all", "python", "native", "mapping", "device")
 _GROUPINGS = ("stack", "function", "line", "file", "module", "thread")
 _EXAMPLES = """examples:
@@ -42,6 +51,7 @@ _EXAMPLES = """examples:
   hiwater report run.hiw --at end                 what was never freed
   hiwater report run.hiw --at 10:20 --format tree the highest moment between 10 s and 20 s
   hiwater report run.hiw --format svg -o run.svg  a flame graph
+  hiwater report run.hiw --format pprof -o run.pb.gz
 """
 
 
@@ -127,8 +137,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_request(arguments: argparse.Namespace) -> None:
-    if arguments.format == "svg" and len(arguments.captures) > 1:
-        raise BadRequest("a flame graph shows one capture", "give one capture, or another format")
+    asked = arguments.format
+    if asked in _OF_ONE and len(arguments.captures) > 1:
+        raise BadRequest(f"{_OF_ONE[asked]} shows one capture", "give one capture, or another format")
+    if asked in _BINARY and arguments.output is None and sys.stdout.isatty():
+        raise BadRequest(f"{asked} is no text for a terminal", "write it to a file with -o")
     refuse_to_replace(arguments.captures, arguments.output)
 
 
@@ -188,11 +201,11 @@ def warn(reports: Sequence[Report]) -> None:
 
 def _write(reports: Sequence[Report], output_format: str, stream: TextIO) -> None:
     view = import_module(FORMATS[output_format])
-    if output_format == "json":
+    if output_format in _OF_ALL:
         view.write(reports, stream)
         return
     for number, report in enumerate(reports):
-        if number and output_format not in _FOR_MACHINES:
+        if number and output_format in _FOR_PEOPLE:
             stream.write("\n")
         view.write(report, stream)
 
@@ -204,7 +217,7 @@ def open_output(arguments: argparse.Namespace) -> Iterator[TextIO]:
         if arguments.output is None:
             stream = sys.stdout
             if isinstance(stream, io.TextIOWrapper):
-                encoding = "utf-8" if arguments.format in _FOR_MACHINES else stream.encoding
+                encoding = stream.encoding if arguments.format in _FOR_PEOPLE else "utf-8"
                 stream.reconfigure(encoding=encoding, errors="backslashreplace")
             yield stream
             stream.flush()

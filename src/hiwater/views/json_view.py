@@ -11,13 +11,12 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
-import numpy as np
-
-from hiwater.analysis.forest import Grouping, follow, plant
+from hiwater.analysis.forest import Grouping, plant
 from hiwater.analysis.ranking import by
 from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.capture import Frame, WatchedProcess
 from hiwater.capture.layout import COUNTED_KINDS, KINDS
+from hiwater.views.exports import thread_of
 from hiwater.views.paths import PathTexts, chunks, joined, write_bytes
 from hiwater.views.report import Report
 
@@ -202,13 +201,6 @@ def _frame(frame: Frame) -> bytes:
 
 def _threads(report: Report) -> list[bytes]:
     """The name of the thread of each holding, as JSON; "" for paths that begin in none."""
-    capture = report.capture
-    nodes, codes = capture.tables["nodes"], capture.tables["codes"]
-    number = np.arange(len(nodes))
-    root = follow(np.where(nodes["parent"] == 0, number, nodes["parent"].astype(np.int64)))[report.holdings.node]
-    distinct, back = np.unique(np.where(capture.is_thread_root[root], root, 0), return_inverse=True)
-    names = [
-        json.dumps(capture.string(int(codes["function"][nodes["code"][node]])) if node else "").encode("ascii")
-        for node in distinct.tolist()
-    ]
-    return [names[index] for index in back.tolist()]
+    names, thread = thread_of(report.capture, report.holdings.node)
+    said = [json.dumps(name).encode("ascii") for name in names]
+    return [said[number] for number in thread.tolist()]
