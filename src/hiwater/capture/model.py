@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import check, process
+from hiwater.capture import check, container, process
+from hiwater.capture.container import read_contents
 from hiwater.capture.layout import (
     CODE_THREAD,
     COUNTED_KINDS,
@@ -20,7 +21,7 @@ from hiwater.capture.layout import (
     STATE_RECORDING,
 )
 from hiwater.capture.moment import Frame, Ints, Moment
-from hiwater.capture.reader import Contents, read
+from hiwater.capture.reader import Contents
 from hiwater.errors import BadRequest, CorruptCapture, MomentOutOfRange
 
 if TYPE_CHECKING:
@@ -163,9 +164,10 @@ class Capture:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a capture; one that is still being written is read again when it changed under us.
+        """Read a capture; one that is still being written is read again when it changed under us. `all.hiw/NAME` is one of a
+        merged one.
 
-        Raises MissingCapture, ForeignFile, NewerCapture, CutCapture or CorruptCapture.
+        Raises BadRequest for a merged capture of more than one, MissingCapture, ForeignFile, NewerCapture, CutCapture or CorruptCapture.
         """
         for attempt in range(_LIVE_TRIES):
             try:
@@ -177,7 +179,17 @@ class Capture:
 
     @classmethod
     def _open_once(cls, path: str | os.PathLike[str]) -> Self:
-        contents = read(path)
+        return cls._of(read_contents(path))
+
+    @classmethod
+    def open_all(cls, path: str | os.PathLike[str]) -> tuple[Self, ...]:
+        """Read the capture at `path`, or all that a merged one holds, in its order. Raises what `open` raises."""
+        if not container.is_container(path):
+            return (cls.open(path),)
+        return tuple(cls._of(container.read_member(path, member)) for member in container.members(path))
+
+    @classmethod
+    def _of(cls, contents: Contents) -> Self:
         header = contents.header
         boot_id = header["boot_id"].decode("ascii", "replace")
         # A process that was watched from outside does not write its capture itself.

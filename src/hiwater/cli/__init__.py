@@ -13,6 +13,7 @@ VERBS = {
     "run": "run a program and record its memory",
     "report": "show what a capture holds: who held memory at the peak",
     "diff": "show what grew between two captures",
+    "merge": "put many captures into one file",
     "sample": "watch any process and what it starts, from outside, over time",
     "plot": "draw the timelines of captures",
     "compat-path": "print the folder of the drop-in modules memory_profiler and mprof",

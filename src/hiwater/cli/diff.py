@@ -13,11 +13,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hiwater.cli import report as report_verb
-from hiwater.errors import HiwaterError, UsageError
+from hiwater.errors import BadRequest, HiwaterError, UsageError
 from hiwater.sizes import parse_size
 
 if TYPE_CHECKING:
-    from hiwater.analysis.diff import Limit
+    from hiwater.analysis.diff import Comparison, Limit
     from hiwater.views.diff_report import DiffReport
 
 FORMATS = {
@@ -96,13 +96,27 @@ def parse_limit(text: str) -> Limit:
 
 
 def _compare(arguments: argparse.Namespace, limit: Limit | None) -> DiffReport:
+    from hiwater.analysis import together
     from hiwater.analysis.diff import compare, judge
     from hiwater.views.diff_report import DiffReport
     from hiwater.views.source import as_recorded
 
-    before, after = report_verb.open_capture(arguments.before), report_verb.open_capture(arguments.after)
-    comparison = compare(
-        before, after, at=arguments.at, kind=arguments.kind, by=arguments.by or "stack",
-        sources=(as_recorded(before), as_recorded(after)),
-    )  # fmt: skip
-    return DiffReport(comparison, arguments.by, arguments.top, judge(comparison, limit) if limit else None)
+    sides = [report_verb.open_captures([path]) for path in (arguments.before, arguments.after)]
+    pairs = together.pairs(*sides)
+    if not pairs:
+        raise BadRequest("no process of the first capture is one of the second", "name one of each: all.hiw/NAME")
+    comparisons = [
+        compare(before, after, at=arguments.at, kind=arguments.kind, by=arguments.by or "stack",
+                sources=(as_recorded(before), as_recorded(after)))
+        for before, after in pairs
+    ]  # fmt: skip
+    ordered = sorted(comparisons, key=_growth, reverse=True)
+    others = tuple(ordered) if max(map(len, sides)) > 1 else ()
+    unmatched = (len(sides[0]) - len(pairs), len(sides[1]) - len(pairs))
+    verdicts = [judge(comparison, limit) for comparison in ordered] if limit else [None]
+    verdict = next((one for one in verdicts if one is not None and not one.kept), verdicts[0])
+    return DiffReport(ordered[0], arguments.by, arguments.top, verdict, others, unmatched)
+
+
+def _growth(comparison: Comparison) -> tuple[int, int]:
+    return comparison.held.change or 0, comparison.resident.change or 0

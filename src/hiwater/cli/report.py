@@ -40,6 +40,7 @@ FORMATS = {
     "openmetrics": "hiwater.views.openmetrics",
 }
 _FOR_PEOPLE = ("text", "tree", "table", "lines")
+_WITH_OVERVIEW = ("text", "tree", "table")
 _BINARY = ("pprof", "parquet")
 _OF_ALL = ("json", "speedscope", "csv", "parquet", "chrome", "openmetrics")  # these show all captures in one
 _OF_ONE = {"svg": "a flame graph", "pprof": "a pprof profile"}
@@ -70,7 +71,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this verb."""
-    parser.add_argument("captures", metavar="CAPTURE", nargs="+", help="a capture (*.hiw); several are shown in turn")
+    parser.add_argument(
+        "captures",
+        metavar="CAPTURE",
+        nargs="+",
+        help="a capture (*.hiw), or one of a merged one: all.hiw/NAME; several are shown together",
+    )
     parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="what to write (default: text)")
     add_common_arguments(parser)
     parser.add_argument("--inverted", action="store_true", help="from what asked for memory to its callers")
@@ -122,7 +128,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the report; the exit code. Talks on stderr in one line when it cannot."""
     try:
         _check_request(arguments)
-        reports = [make_report(path, arguments) for path in arguments.captures]
+        reports = make_reports(arguments.captures, arguments)
+        _check_number(reports, arguments.format)
         warn(reports)
         with open_output(arguments) as stream:
             _write(reports, arguments.format, stream)
@@ -138,11 +145,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_request(arguments: argparse.Namespace) -> None:
     asked = arguments.format
-    if asked in _OF_ONE and len(arguments.captures) > 1:
-        raise BadRequest(f"{_OF_ONE[asked]} shows one capture", "give one capture, or another format")
     if asked in _BINARY and arguments.output is None and sys.stdout.isatty():
         raise BadRequest(f"{asked} is no text for a terminal", "write it to a file with -o")
     refuse_to_replace(arguments.captures, arguments.output)
+
+
+def _check_number(reports: Sequence[Report], output_format: str) -> None:
+    if output_format in _OF_ONE and len(reports) > 1:
+        one = str(reports[0].capture.path)
+        raise BadRequest(f"{_OF_ONE[output_format]} shows one capture", f"give one, such as {one!r}, or another format")
 
 
 def refuse_to_replace(captures: Sequence[str], output: str | None) -> None:
@@ -153,12 +164,15 @@ def refuse_to_replace(captures: Sequence[str], output: str | None) -> None:
                 raise BadRequest("the report would replace the capture it is made from", "give another file to -o")
 
 
-def open_capture(path: str) -> Capture:
-    """Open the capture at `path`; errors name it."""
-    from hiwater.capture import open as open_at
+def open_captures(paths: Sequence[str]) -> list[Capture]:
+    """Open the captures at these paths, and all that merged ones hold; errors name the path."""
+    from hiwater.capture import open_all
 
-    with naming(path):
-        return open_at(path)
+    captures = []
+    for path in paths:
+        with naming(path):
+            captures += open_all(path)
+    return captures
 
 
 @contextmanager
@@ -171,25 +185,28 @@ def naming(path: str) -> Iterator[None]:
         raise type(error)(problem, error.remedy) from error
 
 
-def make_report(path: str, arguments: argparse.Namespace) -> Report:
-    """Open the capture at `path` and return what is asked for of it."""
+def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Report]:
+    """Open the captures at these paths and return what is asked for of each."""
     from hiwater.analysis.forest import Grouping
     from hiwater.views.report import Report
 
-    capture = open_capture(path)
-    with naming(path):
-        report = Report(
-            capture,
-            capture.moment(arguments.at),
-            arguments.kind,
-            Grouping(arguments.by) if arguments.by else None,
-            arguments.inverted,
-            arguments.top,
-            tuple(getattr(arguments, "files", ())),
-            getattr(arguments, "all", False),
-        )
-        _ = report.holdings  # a damaged one is refused before anything is written
-    return report
+    captures, reports = open_captures(paths), []
+    for capture in captures:
+        with naming(str(capture.path)):
+            report = Report(
+                capture,
+                capture.moment(arguments.at),
+                arguments.kind,
+                Grouping(arguments.by) if arguments.by else None,
+                arguments.inverted,
+                arguments.top,
+                tuple(getattr(arguments, "files", ())),
+                getattr(arguments, "all", False),
+                is_one_of_several=len(captures) > 1,
+            )
+            _ = report.holdings  # a damaged one is refused before anything is written
+        reports.append(report)
+    return reports
 
 
 def warn(reports: Sequence[Report]) -> None:
@@ -204,6 +221,11 @@ def _write(reports: Sequence[Report], output_format: str, stream: TextIO) -> Non
     if output_format in _OF_ALL:
         view.write(reports, stream)
         return
+    if output_format in _WITH_OVERVIEW and len(reports) > 1:
+        from hiwater.views import together_text
+
+        together_text.write(reports, stream)
+        reports = together_text.worst_first(reports)
     for number, report in enumerate(reports):
         if number and output_format in _FOR_PEOPLE:
             stream.write("\n")

@@ -1,4 +1,4 @@
-"""What a capture says about its process. Never the environment: it holds secrets."""
+"""What a capture says about its process. Never the environment, which holds secrets, but for the rank in a job."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 
 from hiwater import __version__
+from hiwater.engine import destination
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +23,11 @@ def process_facts(argv: Sequence[str] | None) -> dict[str, str]:
         "executable": sys.executable or "",
         "platform": f"{system.sysname} {system.release} {system.machine}",
         "host": system.nodename,
+        "ppid": str(os.getppid()),
     }
+    rank = destination.rank()
+    if rank is not None:
+        facts["rank"] = rank
     try:
         facts["cwd"] = os.getcwd()
     except OSError:

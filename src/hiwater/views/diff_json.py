@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from hiwater.analysis.diff import Change, Figure
 from hiwater.capture import Capture, Frame, Moment
-from hiwater.views.diff_report import DiffReport, notes, verdict_words
+from hiwater.views.diff_report import DiffReport, verdict_words
 
 SCHEMA = "hiwater.diff/1"
 
@@ -30,7 +30,16 @@ def write(report: DiffReport, stream: TextIO) -> None:
         "end": {"allocated_bytes": _figure(told.totals["end_bytes"])},
         "totals": {name: _figure(told.totals[name]) for name in ("allocations", "allocated_bytes", "temporaries")},
         "duration_ns": _figure(told.totals["duration_ns"]),
-        "notes": notes(told),
+        "processes": [
+            {
+                "before": _side(one.before, one.before_moment),
+                "after": _side(one.after, one.after_moment),
+                "bytes": _figure(one.held),
+                "resident_bytes": _figure(one.resident),
+            }
+            for one in report.processes
+        ],
+        "notes": report.notes,
         "limit": None if report.verdict is None else _verdict(report),
     }
     stream.write(json.dumps(head, indent=1)[:-2])  # without the newline and brace that close it: two members follow

@@ -13,7 +13,6 @@ from hiwater.views.diff_report import (
     both,
     exactness,
     moment_words,
-    notes,
     resident_exactness,
     verdict_words,
 )
@@ -60,7 +59,7 @@ def _lines(report: DiffReport) -> Iterator[str]:
     for title, changes in report.sections:
         yield ""
         yield from _table(report, title, changes)
-    remarks = notes(told)
+    remarks = report.notes
     if remarks:
         yield ""
         yield from (f"- ⚠ {plain(remark)}" for remark in remarks)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hiwater.analysis.diff import Change, Comparison, Figure, Verdict
 from hiwater.capture import Capture
 from hiwater.views.report import Report
+from hiwater.views.together_text import process_words
 from hiwater.views.words import signed_percent, signed_size, size
 
 
@@ -18,16 +19,33 @@ class DiffReport:
     by: str | None = None
     top: int = 10
     verdict: Verdict | None = None
+    processes: tuple[Comparison, ...] = ()  # of merged captures, all that were compared; `comparison` is what grew most
+    unmatched: tuple[int, int] = (0, 0)  # processes of either side that have no partner on the other
+
+    @property
+    def notes(self) -> list[str]:
+        """Everything that limits the comparison."""
+        found = notes(self.comparison)
+        if len(self.processes) > 1:
+            found.insert(
+                0, f"of {len(self.processes)} processes, the one that grew most is shown: {process_words(self.after)}"
+            )
+        gone, new = self.unmatched
+        if gone or new:
+            found.append(f"processes without a partner: {gone} of the first capture, {new} of the second")
+        return found
 
     @property
     def before(self) -> Report:
         """The earlier capture as a report has it."""
-        return Report(self.comparison.before, self.comparison.before_moment, self.comparison.kind)
+        told = self.comparison
+        return Report(told.before, told.before_moment, told.kind, is_one_of_several=bool(self.processes))
 
     @property
     def after(self) -> Report:
         """The later capture as a report has it."""
-        return Report(self.comparison.after, self.comparison.after_moment, self.comparison.kind)
+        told = self.comparison
+        return Report(told.after, told.after_moment, told.kind, is_one_of_several=bool(self.processes))
 
     @property
     def sections(self) -> list[tuple[str, list[Change]]]:

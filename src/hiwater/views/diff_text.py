@@ -15,11 +15,12 @@ from hiwater.views.diff_report import (
     both,
     exactness,
     moment_words,
-    notes,
     resident_exactness,
     verdict_words,
 )
+from hiwater.views.report import Report
 from hiwater.views.source import as_recorded
+from hiwater.views.together_text import process_words
 from hiwater.views.words import frame_text, printable, seconds, short_frame_text, signed_percent, signed_size, size
 
 _FIGURES_WIDTH = 51  # columns of a row before the name
@@ -32,7 +33,7 @@ def write(report: DiffReport, stream: TextIO) -> None:
     console = terminal.console(stream)
     told = report.comparison
     source = as_recorded(told.after)
-    for line in (*_head(report), *_peaks(report), *_totals(told)):
+    for line in (*_head(report), *_processes(report), *_peaks(report), *_totals(told)):
         console.print(line, soft_wrap=True)
     width = max(40, console.width)
     for title, changes in report.sections:
@@ -60,6 +61,20 @@ def _head(report: DiffReport) -> Iterator[Text]:
             f" · {seconds(process.duration_ns)}",
             "dim",
         )
+
+
+def _processes(report: DiffReport) -> Iterator[Text]:
+    """Of merged captures: the peak of each process, what grew most first."""
+    if len(report.processes) < 2:
+        return
+    yield Text.assemble(
+        "\n", ("Processes", "bold"), (f"  {moment_words(report.comparison)}; the first is shown below", "dim")
+    )
+    for told in report.processes[: report.top]:
+        after = Report(told.after, told.after_moment, is_one_of_several=True)
+        yield _figure(f"{told.after.process.pid}", told.held, f"{process_words(after)}  {printable(after.program, 60)}")
+    if len(report.processes) > report.top:
+        yield Text(f"  … and {len(report.processes) - report.top:,} more", "dim")
 
 
 def _peaks(report: DiffReport) -> Iterator[Text]:
@@ -123,7 +138,7 @@ def _change(change: Change, width: int, source: SourceText) -> Iterator[Text]:
 
 
 def _ending(report: DiffReport) -> Iterator[Text]:
-    remarks = [printable(note, 300) for note in notes(report.comparison)]
+    remarks = [printable(note, 300) for note in report.notes]
     if remarks:
         yield Text("\nTo know", "bold")
         for remark in remarks:

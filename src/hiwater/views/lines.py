@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TextIO
 
@@ -63,16 +63,20 @@ def write(report: Report, stream: TextIO) -> None:
         console.print(Text(f"! changed since the recording, the source may not be what ran: {names}", "yellow"))
 
 
-def write_json(report: Report, stream: TextIO) -> None:
-    """The same as data, every line of the chosen files."""
-    said = {
-        "schema": SCHEMA,
-        "at": report.moment.name,
-        "at_ns": report.moment.at_ns,
-        "kind": report.kind,
-        "files": [asdict(file) for file in chosen_files(report)],
-    }
-    json.dump(said, stream, indent=1)
+def write_json(reports: Sequence[Report], stream: TextIO) -> None:
+    """The same as data, every line of the chosen files; a list where several captures are shown."""
+    said = [
+        {
+            "schema": SCHEMA,
+            "pid": report.capture.process.pid,
+            "at": report.moment.name,
+            "at_ns": report.moment.at_ns,
+            "kind": report.kind,
+            "files": [asdict(file) for file in chosen_files(report)],
+        }
+        for report in reports
+    ]
+    json.dump(said[0] if len(said) == 1 else said, stream, indent=1)
     stream.write("\n")
 
 
