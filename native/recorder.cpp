@@ -27,6 +27,8 @@ void Recorder::write_facts(const StartOptions& options) {
     facts_.attach(file_, capture::Table::facts);
     marks_.attach(file_, capture::Table::marks);
     timeline_.attach(file_, capture::Table::timeline);
+    residency_.attach(file_, capture::Table::residency);
+    large_blocks_.attach(file_, capture::Table::large_blocks);
     for (const auto& [key, value] : options.facts)
         facts_.append({tree_.string(key.substr(0, 1000)), tree_.string(value.substr(0, 60000))});
 }
@@ -323,6 +325,48 @@ void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
         timeline_.append(point);
     }
     last_point_ns_ = now;
+}
+
+void Recorder::look_at_residency() noexcept {
+    BusyGuard busy;
+    if (!is_on() || only_counters_) return;
+    residency::Breakdown found;
+    const std::uint64_t at_ns = now_ns();
+    try {
+        residency::Ranges mappings;
+        known_mappings(&mappings);
+        if (!residency::look(&found, &mappings)) return;
+        Hold hold(lock_);
+        if (is_on()) write_down(found, at_ns);
+    } catch (const std::exception&) {
+        fail("no memory for the recorder's tables");
+    } catch (const capture::NoRoom&) {
+        fail("the capture cannot grow: the disk is full or the file is gone");
+    }
+}
+
+void Recorder::known_mappings(residency::Ranges* out) {
+    constexpr std::uintptr_t kWorthKnowing = 64 * 1024;
+    Hold hold(lock_);
+    mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) {
+        const auto kind = static_cast<capture::Kind>(accounts_.record(piece.ledger).kind);
+        if (kind == capture::Kind::mapping && end - start >= kWorthKnowing) out->push_back({start, end});
+    });
+}
+
+// Under the lock. The parts last: a reader takes a look for whole when it has all of them.
+void Recorder::write_down(const residency::Breakdown& found, std::uint64_t at_ns) {
+    constexpr std::size_t kMostBlocks = 16;
+    for (std::size_t i = 0; i < std::min(kMostBlocks, found.large.size()); ++i) {
+        const residency::LargeBlock& large = found.large[i];
+        const std::uint32_t ledger = large.from_malloc ? live_.look(large.block).ledger : mappings_.ledger_at(large.address);
+        const std::uint32_t node = ledger == 0 ? 0 : accounts_.record(ledger).node;
+        large_blocks_.append({at_ns, large.bytes, large.touched_bytes, node, large.from_malloc ? 1u : 0u});
+    }
+    for (std::size_t i = 0; i < residency::kParts; ++i) {
+        const std::uint32_t part = tree_.string(residency::name_of(static_cast<residency::Part>(i)));
+        residency_.append({at_ns, found.rows[i].resident_bytes, found.rows[i].untouched_bytes, part, 0});
+    }
 }
 
 bool Recorder::mark_exited(int exit_code) noexcept {

@@ -19,6 +19,7 @@
 #include "ledger/call_tree.h"
 #include "ledger/live_table.h"
 #include "ledger/mappings.h"
+#include "residency/breakdown.h"
 #include "thread_state.h"
 
 namespace hiwater {
@@ -123,6 +124,8 @@ public:
     // `resident_bytes` -1 where it could not be read; `kernel_mark_bytes` 0 where it was not asked this time.
     void tick(std::uint64_t now_ns, std::int64_t resident_bytes, std::int64_t kernel_mark_bytes) noexcept;
     std::uint64_t now_ns() const noexcept;
+    // Looks at where resident memory is and writes it down. Not from a thread that is being recorded.
+    void look_at_residency() noexcept;
     bool mark_exited(int exit_code) noexcept;  // _exit and exec: the last stores before the process image is gone
     void unmark_exited() noexcept;
 
@@ -157,6 +160,8 @@ private:
     template <bool kFreed>
     Block remove(const void* block) noexcept;
     void note_resident_peak(std::int64_t peak_bytes) noexcept;
+    void known_mappings(residency::Ranges* out);
+    void write_down(const residency::Breakdown& found, std::uint64_t at_ns);
     void add_point(std::uint64_t now, std::int64_t resident_bytes);
     void put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
     void on_late_alloc(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
@@ -191,6 +196,8 @@ private:
     capture::FileTable<capture::TimelineRecord> timeline_;
     capture::FileTable<capture::FactRecord> facts_;
     capture::FileTable<capture::MarkRecord> marks_;
+    capture::FileTable<capture::ResidencyRecord> residency_;
+    capture::FileTable<capture::LargeBlockRecord> large_blocks_;
     PageVector<std::uint8_t> code_class_;  // by code; 0x80: known
 
     std::atomic<std::uint32_t> epoch_{1};  // moves when a code object dies or a recording starts: caches keyed by address are void

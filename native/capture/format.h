@@ -64,6 +64,8 @@ enum class Table : std::uint32_t {
     timeline,
     facts,
     marks,
+    residency,
+    large_blocks,
     count_
 };
 inline constexpr std::uint32_t kTables = static_cast<std::uint32_t>(Table::count_);
@@ -148,6 +150,24 @@ struct MarkRecord {
     std::uint64_t value;  // fork: the child's pid; out_of_memory: bytes asked for
     std::uint32_t kind;   // MarkKind
     std::uint32_t node;
+};
+
+// Looks at where resident memory was: one record for each part of it, all parts of a look with one time. The parts of a look add up to
+// what was resident then. Looks are taken as resident memory reaches new heights, as far as time allows, and at the end.
+struct ResidencyRecord {
+    std::uint64_t at_ns;  // since header.started_ns
+    std::int64_t resident_bytes;
+    std::int64_t untouched_bytes;  // address space of this part that was never written
+    std::uint32_t part;            // string
+    std::uint32_t reserved;
+};
+
+// The largest blocks and anonymous mappings of a look, with how much of them was in RAM.
+struct LargeBlockRecord {
+    std::uint64_t at_ns;
+    std::int64_t bytes, touched_bytes;
+    std::uint32_t node;         // that allocated it; 0 where that was before the recording, or by nobody we see
+    std::uint32_t from_malloc;  // 1: a block that malloc mapped for itself; 0: an anonymous mapping
 };
 
 struct EpochRecord {  // about all closed slices; two copies, so that a new one is put in place by one store

@@ -173,6 +173,18 @@ void time_tables(SchemaText& schema) {
     HIWATER_FIELD(MarkRecord, value);
     HIWATER_FIELD(MarkRecord, kind);
     HIWATER_FIELD(MarkRecord, node);
+    schema.table("residency", sizeof(ResidencyRecord));
+    HIWATER_FIELD(ResidencyRecord, at_ns);
+    HIWATER_FIELD(ResidencyRecord, resident_bytes);
+    HIWATER_FIELD(ResidencyRecord, untouched_bytes);
+    HIWATER_FIELD(ResidencyRecord, part);
+    HIWATER_FIELD(ResidencyRecord, reserved);
+    schema.table("large_blocks", sizeof(LargeBlockRecord));
+    HIWATER_FIELD(LargeBlockRecord, at_ns);
+    HIWATER_FIELD(LargeBlockRecord, bytes);
+    HIWATER_FIELD(LargeBlockRecord, touched_bytes);
+    HIWATER_FIELD(LargeBlockRecord, node);
+    HIWATER_FIELD(LargeBlockRecord, from_malloc);
 }
 
 }  // namespace

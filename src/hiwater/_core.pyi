@@ -56,13 +56,17 @@ def heap_open() -> None:
 def heap_close() -> None:
     """End what one heap_open() began. Raises EngineFault when there was none."""
 
-def heap_now() -> tuple[int, int, int, int, int]:
-    """(live bytes, live blocks, bytes of Python's allocators, of malloc's, of anonymous mappings): allocated since counting began
-    and not freed; exact."""
+def heap_now() -> tuple[int, int, int, int, int, int]:
+    """(live bytes, live blocks, bytes of Python's allocators, of malloc's, of anonymous mappings; the calling thread's balance):
+    allocated since counting began and not freed; exact."""
 
-def heap_fold() -> tuple[int, int]:
-    """(highest live bytes, highest bytes of Python's allocators) since the last fold or heap_open(); then both start anew from
-    now. The two need not have been reached at the same moment."""
+def heap_fold(which: int) -> tuple[int, int, bool]:
+    """(live bytes, their highest since this one was last asked for or heap_open(), True), as `Meter.fold` gives it; the mark then
+    starts anew. `which` is 0 for everything, 1 for Python's allocators; raises IndexError for another."""
+
+def thread_heap_fold() -> tuple[int, int, bool]:
+    """(bytes that the calling thread allocated less those it freed, their highest since its last call, True), counted while heap_open()
+    is in force. Of use as differences: a thread that frees what others made goes below zero."""
 
 def note_resident_peak(bytes: int) -> None:  # noqa: A002
     """Tell the recording in progress, if any, of a mark that is about to be started anew through clear_refs."""
@@ -99,6 +103,14 @@ class LineRecorder:
     def figures(self, group: int) -> list[tuple[int, int, int, int, int, int, int, int, int]]:
         """For each line that ran: line, calls, kept, allocated and peak bytes, resident bytes: change, at the start and at the end of
         its last stretch, highest at an end."""
+
+def residency_look() -> tuple[int, list[tuple[str, int, int]], list[tuple[bool, int, int, int]], bool, bool, int]:
+    """Where resident memory is: (resident bytes, rows of (name, resident bytes, untouched bytes), large blocks of (whether malloc
+    mapped it, address, bytes, touched bytes), whether memory could not be looked into, whether there was too much to look at, bytes
+    of malloc's large blocks that were not found). Raises EngineFault where the kernel shows no mappings."""
+
+def touched_bytes(address: int, bytes: int) -> int:  # noqa: A002
+    """Bytes in RAM of [address, address + bytes)."""
 
 def lines_self_check() -> None:
     """Raise RuntimeError when the structures behind the lines contradict themselves. For when no watched code runs."""

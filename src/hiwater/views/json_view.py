@@ -16,7 +16,7 @@ from hiwater.analysis.forest import Grouping, plant
 from hiwater.analysis.ranking import by
 from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.analysis.together import Host
-from hiwater.capture import Frame, WatchedProcess
+from hiwater.capture import Frame, Look, WatchedProcess
 from hiwater.capture.layout import COUNTED_KINDS, KINDS
 from hiwater.views.exports import thread_of
 from hiwater.views.paths import PathTexts, chunks, joined, write_bytes
@@ -99,6 +99,8 @@ def summary(report: Report) -> dict[str, Any]:
             "recorded_bytes": peak.recorded_bytes,
         },
         "resident": _resident(report),
+        "breakdown": _look(capture.highest_look),
+        "breakdown_at_end": _look(capture.looks[-1] if capture.looks else None),
         "devices": [],
         "end": {"allocated_bytes": capture.end.allocated_bytes, "blocks": capture.end.allocated_blocks},
         "totals": {
@@ -182,6 +184,10 @@ def _resident(report: Report) -> dict[str, Any]:
         "source": resident.source,
         "own_bytes": resident.own_bytes,
     }
+
+
+def _look(look: Look | None) -> dict[str, Any] | None:
+    return asdict(look) if look is not None else None
 
 
 def _mappings(report: Report) -> list[dict[str, Any]]:
