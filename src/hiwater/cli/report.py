@@ -132,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
         _check_number(reports, arguments.format)
         warn(reports)
         with open_output(arguments) as stream:
-            _write(reports, arguments.format, stream)
+            _write(reports, arguments, stream)
     except HiwaterError as error:
         print(f"hiwater report: {error}", file=sys.stderr)
         return error.exit_code
@@ -216,18 +216,18 @@ def warn(reports: Sequence[Report]) -> None:
             print(f"hiwater report: warning: {report.capture.path} contradicts itself: {problem}", file=sys.stderr)
 
 
-def _write(reports: Sequence[Report], output_format: str, stream: TextIO) -> None:
-    view = import_module(FORMATS[output_format])
-    if output_format in _OF_ALL:
+def _write(reports: Sequence[Report], arguments: argparse.Namespace, stream: TextIO) -> None:
+    view = import_module(FORMATS[arguments.format])
+    if arguments.format in _OF_ALL:
         view.write(reports, stream)
         return
-    if output_format in _WITH_OVERVIEW and len(reports) > 1:
+    if arguments.format in _WITH_OVERVIEW and len(reports) > 1:
         from hiwater.views import together_text
 
         together_text.write(reports, stream)
         reports = together_text.worst_first(reports)
     for number, report in enumerate(reports):
-        if number and output_format in _FOR_PEOPLE:
+        if number and arguments.format in _FOR_PEOPLE:
             stream.write("\n")
         view.write(report, stream)
 

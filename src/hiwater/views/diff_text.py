@@ -20,35 +20,37 @@ from hiwater.views.diff_report import (
 )
 from hiwater.views.report import Report
 from hiwater.views.source import as_recorded
+from hiwater.views.terminal import Page
 from hiwater.views.together_text import process_words
 from hiwater.views.words import frame_text, printable, seconds, short_frame_text, signed_percent, signed_size, size
 
 _FIGURES_WIDTH = 51  # columns of a row before the name
+_SMALLEST_NAME, _NARROW_INDENT = 40, 16
 _FRAMES_SHOWN = 8
 _COLOURS = {"grew": "red", "new": "bold red", "shrank": "green", "gone": "bold green", "within error": "dim"}
 
 
 def write(report: DiffReport, stream: TextIO) -> None:
     """The whole comparison; no name can move the cursor."""
-    console = terminal.console(stream)
+    page = terminal.Page(stream, report.comparison.after.facts.get("cwd", ""))
+    for line in _report(report, page):
+        page.show(line)
+
+
+def _report(report: DiffReport, page: Page) -> Iterator[Text]:
     told = report.comparison
     source = as_recorded(told.after)
-    for line in (*_head(report), *_processes(report), *_peaks(report), *_totals(told)):
-        console.print(line, soft_wrap=True)
-    width = max(40, console.width)
+    yield from (*_head(report), *_processes(report), *_peaks(report), *_totals(told))
     for title, changes in report.sections:
-        console.print(Text.assemble("\n", (title, "bold"), (f"  {moment_words(told)}", "dim")), soft_wrap=True)
+        yield Text.assemble("\n", (title, "bold"), (f"  {moment_words(told)}", "dim"))
         for change in changes[: report.top]:
-            for line in _change(change, width, source):
-                console.print(line, soft_wrap=True)
+            yield from _change(change, page, source)
         rest = changes[report.top :]
         if rest:
-            more = f"  {signed_size(sum(change.bytes for change in rest)):>12}  in {len(rest):,} more"
-            console.print(Text(more, "dim"), soft_wrap=True)
+            yield Text(f"  {signed_size(sum(change.bytes for change in rest)):>12}  in {len(rest):,} more", "dim")
     if not report.sections:
-        console.print(Text("\nNothing that held memory changed."))
-    for line in _ending(report):
-        console.print(line, soft_wrap=True)
+        yield Text("\nNothing that held memory changed.")
+    yield from _ending(report)
 
 
 def _head(report: DiffReport) -> Iterator[Text]:
@@ -113,28 +115,37 @@ def _totals(told: Comparison) -> Iterator[Text]:
     yield _figure("temporary", told.totals["temporaries"], "freed before the next block", is_size=False)
 
 
-def _change(change: Change, width: int, source: SourceText) -> Iterator[Text]:
-    state = change.state
-    room = max(30, width - _FIGURES_WIDTH)
-    frames = change.frames
+def _change(change: Change, page: Page, source: SourceText) -> Iterator[Text]:
+    """A row: how much, from what to what, and where. On a narrow terminal the name has a line of its own."""
+    state, frames = change.state, change.frames
+    is_wide = page.width >= _FIGURES_WIDTH + _SMALLEST_NAME
+    before = _FIGURES_WIDTH if is_wide else _NARROW_INDENT
+    room, indent = page.room(before + 9), " " * before
     name = short_frame_text(frames[-1], room) if frames else "[no Python frame]"
-    was = f"{size(change.before_bytes):>11} → {size(change.after_bytes):<11}"
-    kind = f"  {change.kind}" if change.kind else ""
-    yield Text.assemble(
-        (f"  {signed_size(change.bytes):>12}  ", _COLOURS[state]), f"{was} ", (f"{state:<8}  ", _COLOURS[state]), (name, "bold"), (kind, "dim"),
+    figures = Text.assemble(
+        (f"  {signed_size(change.bytes):>12}  ", _COLOURS[state]),
+        f"{size(change.before_bytes):>11} → {size(change.after_bytes):<11} ", (f"{state:<8}  ", _COLOURS[state]),
     )  # fmt: skip
+    style = page.style(frames[-1], bold=True) if frames else "bold"
+    where = Text.assemble((name, style), (f"  {change.kind}" if change.kind else "", "dim"))
+    if is_wide:
+        yield Text.assemble(figures, where)
+    else:
+        figures.rstrip()
+        yield figures
+        yield Text.assemble(indent, where)
     if not change.bytes:
         by = change.after_total_bytes - change.before_total_bytes
-        yield Text(f"{'':{_FIGURES_WIDTH}}by itself; {signed_size(by)} in what it called", "dim")
+        yield Text(f"{indent}by itself; {signed_size(by)} in what it called", "dim")
     if frames and state != "gone":
         text = source(frames[-1].file, frames[-1].line)
         if text:
-            yield Text(f"{'':{_FIGURES_WIDTH}}{printable(text, room)}", "italic yellow")
+            yield Text(f"{indent}{printable(text, page.room(before))}", "italic yellow")
     callers = frames[-2::-1]
     for frame in callers[:_FRAMES_SHOWN]:
-        yield Text(f"{'':{_FIGURES_WIDTH}}{frame_text(frame, room)}")
+        yield Text.assemble(indent, (frame_text(frame, page.room(before)), page.style(frame)))
     if len(callers) > _FRAMES_SHOWN:
-        yield Text(f"{'':{_FIGURES_WIDTH}}… {len(callers) - _FRAMES_SHOWN} more frames", "dim")
+        yield Text(f"{indent}… {len(callers) - _FRAMES_SHOWN} more frames", "dim")
 
 
 def _ending(report: DiffReport) -> Iterator[Text]:

@@ -25,9 +25,9 @@ def worst_first(reports: Sequence[Report]) -> list[Report]:
 
 def write(reports: Sequence[Report], stream: TextIO) -> None:
     """The overview that stands in front of the reports of several captures."""
-    console = terminal.console(stream)
-    for line in _lines(reports, max(60, console.width)):
-        console.print(line, soft_wrap=True)
+    page = terminal.Page(stream)
+    for line in _lines(reports, page.width):
+        page.show(line)
     stream.write("\n")
 
 
