@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import overload
 
 import numpy as np
+import numpy.typing as npt
 
 from hiwater.analysis import ranking
 from hiwater.analysis.forest import Forest, Grouping, plant
@@ -83,7 +86,12 @@ class Change:
             return "new"
         if not self.after_total_bytes:
             return "gone"
-        return "grew" if (self.bytes or self.after_total_bytes - self.before_total_bytes) > 0 else "shrank"
+        return "grew" if self.direction > 0 else "shrank"
+
+    @property
+    def direction(self) -> int:
+        """Above 0 when it holds more, below when less: itself, or, where that is unchanged, with what it called."""
+        return self.bytes or self.after_total_bytes - self.before_total_bytes
 
     @property
     def frames(self) -> tuple[Frame, ...]:
@@ -93,6 +101,61 @@ class Change:
 
 def _is_within_error(change: int, standard_error_bytes: int) -> bool:
     return 0 < abs(change) <= _ERRORS_APART * standard_error_bytes
+
+
+class Changes(Sequence[Change]):
+    """Changes, the largest first, and the parts of them that views show."""
+
+    @property
+    @abstractmethod
+    def bytes(self) -> int:
+        """The sum of all changes."""
+
+    @property
+    @abstractmethod
+    def grew(self) -> Changes:
+        """Those that hold more: themselves, or, where that is unchanged, with what they called."""
+
+    @property
+    @abstractmethod
+    def shrank(self) -> Changes:
+        """Those that hold less."""
+
+    @abstractmethod
+    def after(self, first: int) -> Changes:
+        """All but the `first` largest."""
+
+
+class _ListedChanges(Changes):
+    """Changes of a few things, all made at once."""
+
+    def __init__(self, changes: list[Change]) -> None:
+        self._changes = changes
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    @overload
+    def __getitem__(self, index: int) -> Change: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Change]: ...
+    def __getitem__(self, index: int | slice) -> Change | Sequence[Change]:
+        return self._changes[index]
+
+    @property
+    def bytes(self) -> int:
+        return sum(change.bytes for change in self._changes)
+
+    @property
+    def grew(self) -> Changes:
+        return _ListedChanges([change for change in self._changes if change.direction > 0])
+
+    @property
+    def shrank(self) -> Changes:
+        return _ListedChanges([change for change in self._changes if change.direction < 0])
+
+    def after(self, first: int) -> Changes:
+        return _ListedChanges(self._changes[first:])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,8 +177,8 @@ class Comparison:
     held: Figure
     kinds: dict[str, Figure]
     totals: dict[str, Figure]
-    lines: Sequence[Change] = field(repr=False)
-    rows: Sequence[Change] = field(repr=False)
+    lines: Changes = field(repr=False)
+    rows: Changes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +282,7 @@ class _Comparer:
         self._matching = Matching(*(Side(*given) for given in zip(captures, sources, strict=True)))
         self._name: tuple[Callable[[Frame], tuple[str, str, int]], ...] = (self._matching.before, self._matching.after)
 
-    def lines(self) -> Sequence[Change]:
+    def lines(self) -> Changes:
         """Every stack given to its innermost line of the user's own code."""
         found: dict[object, list[list[ranking.Row]]] = {}
         for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
@@ -228,7 +291,7 @@ class _Comparer:
                 rows[side].append(ranking.Row(line.frame, line.bytes, line.blocks, line.bytes))
         return self._changes(found)
 
-    def groups(self, by: Grouping) -> Sequence[Change]:
+    def groups(self, by: Grouping) -> Changes:
         """Rows by function, line, file or module."""
         found: dict[object, list[list[ranking.Row]]] = {}
         for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
@@ -244,7 +307,7 @@ class _Comparer:
         name = self._name[side](frame)
         return name[:2] if by == Grouping.function else name
 
-    def _changes(self, found: dict[object, list[list[ranking.Row]]]) -> Sequence[Change]:
+    def _changes(self, found: dict[object, list[list[ranking.Row]]]) -> Changes:
         changes = []
         for here, there in found.values():
             own = [sum(row.own_bytes for row in rows) for rows in (here, there)]
@@ -259,9 +322,9 @@ class _Comparer:
                     _error(*self._captures, *own),
                 )
             )  # fmt: skip
-        return sorted(changes, key=_largest_first)
+        return _ListedChanges(sorted(changes, key=_largest_first))
 
-    def stacks(self) -> Sequence[Change]:
+    def stacks(self) -> Changes:
         """Rows by call path and kind of memory; threads are not told apart."""
         numbers = _PathNumbers()
         sides = []
@@ -312,12 +375,13 @@ class _PathNumbers:
         return np.array(numbers, np.int64)
 
 
-class _StackChanges(Sequence[Change]):
+class _StackChanges(Changes):
     """Changes of stacks, made when they are looked at: there may be a million."""
 
     def __init__(self, captures: tuple[Capture, Capture], sides: list[tuple[Forest, Holdings, Ints]]) -> None:
         self._captures = captures
         self._forests = [forest for forest, _, _ in sides]
+        self._known: tuple[dict[int, Frame], dict[int, Frame]] = ({}, {})
         every, back = np.unique(np.concatenate([path for _, _, path in sides]), return_inverse=True)
         figures = np.zeros((len(every), 4), np.int64)  # bytes before and after, blocks before and after
         nodes = np.full((len(every), 2), -1, np.int64)
@@ -332,6 +396,26 @@ class _StackChanges(Sequence[Change]):
         changed = np.flatnonzero(change)
         order = changed[np.lexsort((change[changed] < 0, -np.abs(change[changed])))]
         self._figures, self._nodes, self._kind = figures[order], nodes[order], every[order] % len(KINDS)
+
+    @property
+    def bytes(self) -> int:
+        return int((self._figures[:, 1] - self._figures[:, 0]).sum())
+
+    @property
+    def grew(self) -> Changes:
+        return self._part(self._figures[:, 1] > self._figures[:, 0])
+
+    @property
+    def shrank(self) -> Changes:
+        return self._part(self._figures[:, 1] < self._figures[:, 0])
+
+    def after(self, first: int) -> Changes:
+        return self._part(np.arange(len(self)) >= first)
+
+    def _part(self, chosen: npt.NDArray[np.bool_]) -> _StackChanges:
+        part = copy(self)
+        part._figures, part._nodes, part._kind = self._figures[chosen], self._nodes[chosen], self._kind[chosen]
+        return part
 
     def __len__(self) -> int:
         return len(self._kind)
@@ -353,8 +437,12 @@ class _StackChanges(Sequence[Change]):
 
     def _frames(self, side: int, node: int) -> tuple[Frame, ...]:
         """A path, root first, without the import system's frames; nothing for a node of -1."""
-        forest, frames = self._forests[side], []
+        forest, known, frames = self._forests[side], self._known[side], []
         while node > 0:
-            frames.append(forest.frames[int(forest.key[node])])
+            key = int(forest.key[node])
+            frame = known.get(key)
+            if frame is None:
+                frame = known[key] = forest.frames[key]
+            frames.append(frame)
             node = int(forest.parent[node])
         return tuple(reversed(frames))

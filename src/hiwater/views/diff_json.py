@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, TextIO
 
 from hiwater.analysis.diff import Change, Figure
@@ -53,7 +54,7 @@ def write(report: DiffReport, stream: TextIO) -> None:
 def _write_changes(changes: Iterable[Change], stream: TextIO) -> None:
     for number, change in enumerate(changes):
         stream.write(",\n" if number else "\n")
-        json.dump(_change(change), stream)
+        stream.write(_change(change))
 
 
 def _side(capture: Capture, moment: Moment) -> dict[str, Any]:
@@ -95,8 +96,8 @@ def _verdict(report: DiffReport) -> dict[str, Any]:
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
-    return {
+def _change(change: Change) -> str:
+    said = {
         "state": change.state,
         "change_bytes": change.bytes,
         "before_bytes": change.before_bytes,
@@ -107,10 +108,12 @@ def _change(change: Change) -> dict[str, Any]:
         "after_total_bytes": change.after_total_bytes,
         "standard_error_bytes": change.standard_error_bytes,
         "kind": change.kind or None,
-        "before": [_frame(frame) for frame in change.before],
-        "after": [_frame(frame) for frame in change.after],
     }
+    before, after = (", ".join(map(_frame, frames)) for frames in (change.before, change.after))
+    return f'{json.dumps(said)[:-1]}, "before": [{before}], "after": [{after}]}}'
 
 
-def _frame(frame: Frame) -> dict[str, Any]:
-    return {"function": frame.function, "file": frame.file, "line": frame.line}
+@cache
+def _frame(frame: Frame) -> str:
+    """Made once: very many rows have few different frames."""
+    return json.dumps({"function": frame.function, "file": frame.file, "line": frame.line})

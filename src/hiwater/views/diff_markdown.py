@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TextIO
 
-from hiwater.analysis.diff import Change, Figure
+from hiwater.analysis.diff import Change, Changes, Figure
 from hiwater.capture import Frame
 from hiwater.views.diff_report import (
     DiffReport,
@@ -72,7 +72,7 @@ def _figure(name: str, figure: Figure, remark: str) -> str:
     return f"| **{name}** | {known[0]} | {known[1]} | {change} | {percent} | {remark} |"
 
 
-def _table(report: DiffReport, title: str, changes: list[Change]) -> Iterator[str]:
+def _table(report: DiffReport, title: str, changes: Changes) -> Iterator[str]:
     is_folded = title.startswith("Stacks") and report.by is None
     if is_folded:
         yield f"<details><summary>{title}</summary>"
@@ -85,9 +85,9 @@ def _table(report: DiffReport, title: str, changes: list[Change]) -> Iterator[st
     for change in changes[: report.top]:
         cells = (signed_size(change.bytes), size(change.before_bytes), size(change.after_bytes), change.state)
         yield f"| {' | '.join(cells)} | {_names(change)} |"
-    rest = changes[report.top :]
+    rest = changes.after(report.top)
     if rest:
-        yield f"| {signed_size(sum(change.bytes for change in rest))} | | | | in {len(rest):,} more |"
+        yield f"| {signed_size(rest.bytes)} | | | | in {len(rest):,} more |"
     if is_folded:
         yield ""
         yield "</details>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hiwater.analysis.diff import Change, Comparison, Figure, Verdict
+from hiwater.analysis.diff import Changes, Comparison, Figure, Verdict
 from hiwater.capture import Capture
 from hiwater.views.report import Report
 from hiwater.views.together_text import process_words
@@ -48,7 +48,7 @@ class DiffReport:
         return Report(told.after, told.after_moment, told.kind, is_one_of_several=bool(self.processes))
 
     @property
-    def sections(self) -> list[tuple[str, list[Change]]]:
+    def sections(self) -> list[tuple[str, Changes]]:
         """The tables of the report: a title and the changes below it, the largest first; empty ones are left out."""
         told = self.comparison
         tables = [(self.by, told.rows)] if self.by else [("line", told.lines), ("stack", told.rows)]
@@ -57,16 +57,10 @@ class DiffReport:
         for by, changes in tables:
             assert by is not None
             remark = f" ({remarks[by]})" if remarks.get(by) else ""
-            for word, sign in (("grew", 1), ("shrank", -1)):
-                shown = [change for change in changes if _direction(change) == sign]
+            for word, shown in (("grew", changes.grew), ("shrank", changes.shrank)):
                 if shown:
                     found.append((f"{by.capitalize()}s that {word}{remark}", shown))
         return found
-
-
-def _direction(change: Change) -> int:
-    by = change.bytes or change.after_total_bytes - change.before_total_bytes
-    return 1 if by > 0 else -1
 
 
 def exactness(report: Report) -> str:

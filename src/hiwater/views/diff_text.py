@@ -45,9 +45,9 @@ def _report(report: DiffReport, page: Page) -> Iterator[Text]:
         yield Text.assemble("\n", (title, "bold"), (f"  {moment_words(told)}", "dim"))
         for change in changes[: report.top]:
             yield from _change(change, page, source)
-        rest = changes[report.top :]
+        rest = changes.after(report.top)
         if rest:
-            yield Text(f"  {signed_size(sum(change.bytes for change in rest)):>12}  in {len(rest):,} more", "dim")
+            yield Text(f"  {signed_size(rest.bytes):>12}  in {len(rest):,} more", "dim")
     if not report.sections:
         yield Text("\nNothing that held memory changed.")
     yield from _ending(report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from typing import Any, TextIO
 
 import numpy as np
@@ -42,7 +43,6 @@ class _Builder:
         self._report = report
         self._texts: dict[str, int] = {"": 0}
         self._functions: dict[tuple[str, str], int] = {}
-        self._locations: dict[Frame, int] = {}
 
     def build(self) -> Any:
         report, profile = self._report, self._profile
@@ -78,29 +78,20 @@ class _Builder:
         )  # fmt: skip
         figures = np.stack([column.astype(np.int64) for column in columns], axis=1).tolist()
         kinds = [KINDS[kind] for kind in capture.ledger_kind[ledgers].tolist()]
+        paths = _Paths(forest, self._location)
         for leaf, values, kind, number in zip(
             forest.place[node].tolist(), figures, kinds, thread.tolist(), strict=True
         ):
-            sample = self._profile.sample.add(location_id=self._path(forest, leaf), value=values)
+            sample = self._profile.sample.add(location_id=paths.of(leaf), value=values)
             sample.label.add(key=self._text("kind"), str=self._text(kind))
             if names[number]:
                 sample.label.add(key=self._text("thread"), str=self._text(printable(names[number])))
 
-    def _path(self, forest: Forest, node: int) -> list[int]:
-        """The locations of a path, innermost first as pprof has it."""
-        path = []
-        while node:
-            path.append(self._location(forest.frames[int(forest.key[node])]))
-            node = int(forest.parent[node])
-        return path or [self._location(NO_FRAME)]
-
     def _location(self, frame: Frame) -> int:
-        known = self._locations.get(frame)
-        if known is None:
-            known = self._locations[frame] = len(self._locations) + 1
-            line = self._profile.location.add(id=known).line.add()
-            line.function_id, line.line = self._function(frame), frame.line
-        return known
+        number = len(self._profile.location) + 1
+        line = self._profile.location.add(id=number).line.add()
+        line.function_id, line.line = self._function(frame), frame.line
+        return number
 
     def _function(self, frame: Frame) -> int:
         key = (frame.function, frame.file)
@@ -110,6 +101,29 @@ class _Builder:
             name, file = self._text(printable(frame.function) or "?"), self._text(printable(frame.file))
             self._profile.function.add(id=known, name=name, system_name=name, filename=file)
         return known
+
+
+class _Paths:
+    """The locations of paths, innermost first as pprof has it; each location is made when a path first has it."""
+
+    def __init__(self, forest: Forest, location: Callable[[Frame], int]) -> None:
+        self._frames, self._make = forest.frames, location
+        self._parent, self._key = forest.parent.tolist(), forest.key.tolist()
+        self._location = [0] * len(forest.frames)
+        self._of_nothing: list[int] = []
+
+    def of(self, node: int) -> list[int]:
+        if node == 0:
+            self._of_nothing = self._of_nothing or [self._make(NO_FRAME)]
+            return self._of_nothing
+        path = []
+        while node:
+            key = self._key[node]
+            if not self._location[key]:
+                self._location[key] = self._make(self._frames[key])
+            path.append(self._location[key])
+            node = self._parent[node]
+        return path
 
 
 def _ledgers(report: Report) -> Ints:
