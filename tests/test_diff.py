@@ -216,6 +216,8 @@ def test_a_comprehension_is_part_of_its_function() -> None:
     before = made(([("<module>", "/a.py", 9), ("f", "/a.py", 3)], 10))
     after = made(([("<module>", "/a.py", 9), ("f", "/a.py", 3), ("f.<locals>.<listcomp>", "/a.py", 3)], 25))
     assert changes(compare(before, after).rows) == changes(compare(before, after).lines) == [("grew", 15)]
+    (row,) = (change for change in compare(before, after, by="function").rows if change.frames[0].function == "f")
+    assert (row.before_total_bytes, row.after_bytes, row.after_total_bytes) == (10, 25, 25)
     assert function_of("<listcomp>") == "<module>" and function_of("f.<locals>.g") == "f.<locals>.g"
     assert function_of("C.f.<locals>.<listcomp>.<dictcomp>") == "C.f" and function_of("<genexpr>") == "<genexpr>"
 

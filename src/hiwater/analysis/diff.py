@@ -311,11 +311,14 @@ class _Comparer:
         changes = []
         for here, there in found.values():
             own = [sum(row.own_bytes for row in rows) for rows in (here, there)]
-            totals = [sum(row.total_bytes for row in rows) for rows in (here, there)]
+            # Rows of one name are a function and its comprehensions, which it called: its total has theirs.
+            totals = [
+                max((held, *(row.total_bytes for row in rows))) for held, rows in zip(own, (here, there), strict=True)
+            ]
             if own[0] == own[1] and totals[0] == totals[1]:
                 continue
             blocks = [sum(row.own_blocks for row in rows) for rows in (here, there)]
-            frames = [tuple(row.frame for row in rows[:1]) for rows in (here, there)]
+            frames = [tuple(sorted((row.frame for row in rows), key=_is_comprehension)[:1]) for rows in (here, there)]
             changes.append(
                 Change(
                     frames[0], frames[1], "", own[0], own[1], blocks[0], blocks[1], totals[0], totals[1],
@@ -342,6 +345,10 @@ def _sound(holdings: Holdings) -> Holdings:
     return holdings
 
 
+def _is_comprehension(frame: Frame) -> bool:
+    return function_of(frame.function) != frame.function
+
+
 def _largest_first(change: Change) -> tuple[object, ...]:
     return (
         -abs(change.bytes),
@@ -363,7 +370,7 @@ class _PathNumbers:
         key_of = [self._names.setdefault(name, len(self._names)) for name in names]
         known, numbers = self._known, [0] * len(forest.parent)
         stands = (forest.place == np.arange(len(forest.parent))).tolist()
-        is_part = [function_of(frame.function) != frame.function for frame in forest.frames]  # a comprehension
+        is_part = [_is_comprehension(frame) for frame in forest.frames]
         parents, keys = forest.parent.tolist(), forest.key.tolist()
         for node, (above, key) in enumerate(zip(parents, keys, strict=True)):
             if not node or not stands[node]:
