@@ -416,14 +416,17 @@ def test_what_cannot_be_compared_is_one_line(pair: tuple[Path, Path], capsys: py
     assert main(["diff", str(pair[0]), str(folder / "missing")]) == 2
     assert "there is no capture" in capsys.readouterr().err
     assert main(["diff", *map(str, pair), "--at", "99"]) == 2
+    capsys.readouterr()
+    for formats in (["pdf"], ["json", "markdown"]):
+        assert main(["diff", *map(str, pair), *(f"--format={name}" for name in formats)]) == 2
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1 and "choose one of" in told
     assert main(["diff", *map(str, pair), "-o", str(pair[1])]) == 2
     assert "would replace" in capsys.readouterr().err
     assert main(["diff", *map(str, pair), "-o", str(folder / "no/such")]) == 125
 
 
-@pytest.mark.parametrize(
-    "words", [("--format", "pdf"), ("--by", "thread"), ("--kind", "file"), ("--top", "0"), ("--at", "x")]
-)
+@pytest.mark.parametrize("words", [("--by", "thread"), ("--kind", "file"), ("--top", "0"), ("--at", "x")])
 def test_a_wrong_request_is_2(
     pair: tuple[Path, Path], words: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

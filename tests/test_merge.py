@@ -339,6 +339,8 @@ def test_a_format_of_one_says_how_to_choose(
     assert said.count("\n") == 1 and "shows one capture" in said
     chosen = said.split("'")[1]
     assert main(["report", chosen, "--format", output_format, "-o", str(out)]) == 0 and out.stat().st_size > 100
+    assert main(["report", chosen, "--format", output_format, "-o", str(merged)]) == 2
+    assert "would replace the capture" in capsys.readouterr().err and len(hiwater.open_all(merged)) == 3
 
 
 def test_lines_plot_and_diff_take_merged_captures(

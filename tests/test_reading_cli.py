@@ -85,6 +85,18 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     return shown.err
 
 
+@pytest.mark.parametrize(
+    ("formats", "words"),
+    [(("pdf",), "unknown format 'pdf'; choose one of text"), (("json", "csv"), "given 2 times (json, csv)")],
+)
+def test_an_unknown_format_and_two_formats_are_one_line(
+    capture: Path, formats: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [word for name in formats for word in ("--format", name)]
+    assert typed(capture, *asked) == 2
+    assert words in one_line(capsys)
+
+
 def test_captures_that_cannot_be_read_are_one_line_and_2(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, folder = capture.read_bytes(), capture.parent
     for name, content, words in (

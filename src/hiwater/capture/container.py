@@ -25,10 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from hiwater.capture.layout import STATE_RECORDING, corrupt
+from hiwater.capture.layout import corrupt
+from hiwater.capture.process import is_being_written
 from hiwater.capture.reader import Contents, read, read_descriptor
 from hiwater.engine.destination import MERGED_INDEX, is_merged
-from hiwater.errors import BadRequest, CaptureError, CutCapture, MissingCapture, NewerCapture
+from hiwater.errors import BadRequest, CutCapture, MissingCapture, NewerCapture, OutputFailed
 
 VERSION = 1
 _FORMAT = "hiwater.merged"
@@ -196,7 +197,7 @@ def pack(path: str | os.PathLike[str]) -> list[Packed]:
     contents = read_contents(place)
     if is_container(place.parent):
         return [_packed_member(place.parent, member) for member in members(place.parent) if member.name == place.name]
-    if contents.header["state"] != STATE_RECORDING:
+    if not is_being_written(contents.header):
         with place.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             size = file.tell()
@@ -265,7 +266,7 @@ def write(captures: Iterable[Packed], stream: IO[bytes]) -> int:
                     member.write(part)
                     left -= len(part)
             if digest.hexdigest() != capture.sha256:
-                raise CaptureError(
+                raise OutputFailed(
                     f"the capture of process {capture.pid} changed while it was merged", "merge again when it has ended"
                 )
     return len(ordered)

@@ -190,15 +190,7 @@ class Capture:
 
     @classmethod
     def _of(cls, contents: Contents) -> Self:
-        header = contents.header
-        boot_id = header["boot_id"].decode("ascii", "replace")
-        # A process that was watched from outside does not write its capture itself.
-        writer = (
-            header.get("writer_pid") or header["pid"],
-            header.get("writer_start_ticks") or header["process_start_ticks"],
-        )
-        is_alive = header["state"] == STATE_RECORDING and process.is_alive(*writer, boot_id)
-        return cls(contents, is_alive=is_alive)
+        return cls(contents, is_alive=process.is_being_written(contents.header))
 
     def __repr__(self) -> str:
         return f"<Capture {str(self.path)!r} of process {self.process.pid}, {self.process.ended}>"

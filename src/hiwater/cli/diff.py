@@ -46,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("before", metavar="A", help="the earlier capture (*.hiw)")
     parser.add_argument("after", metavar="B", help="the later one")
-    parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="what to write (default: text)")
+    report_verb.add_format(parser, FORMATS)
     report_verb.add_common_arguments(parser)
     parser.add_argument(
         "--by", choices=_GROUPINGS, default=None, help="rows by this alone (default: lines of your code, then stacks)"
@@ -61,6 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(arguments: argparse.Namespace) -> int:
     """Write the comparison; the exit code. Talks on stderr in one line when it cannot, or when the limit is broken."""
     try:
+        arguments.format = report_verb.chosen_format(arguments.format, FORMATS)
         limit = None if arguments.fail_on_increase is None else parse_limit(arguments.fail_on_increase)
         report_verb.refuse_to_replace((arguments.before, arguments.after), arguments.output)
         report = _compare(arguments, limit)

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -77,12 +77,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="a capture (*.hiw), or one of a merged one: all.hiw/NAME; several are shown together",
     )
-    parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="what to write (default: text)")
+    add_format(parser, FORMATS)
     add_common_arguments(parser)
     parser.add_argument("--inverted", action="store_true", help="from what asked for memory to its callers")
     parser.add_argument(
         "--by", choices=_GROUPINGS, default=None, help="tell apart by stack, function, line, file, module or thread"
     )
+
+
+def add_format(parser: argparse.ArgumentParser, known: Iterable[str]) -> None:
+    """The option `--format`; what is given is looked at by `chosen_format`."""
+    parser.add_argument(
+        "--format", action="append", metavar="FORMAT", help=f"what to write: {', '.join(known)} (default: text)"
+    )
+
+
+def chosen_format(given: Sequence[str] | None, known: Iterable[str]) -> str:
+    """The one format that was asked for. Raises BadRequest for two, and for one that is none."""
+    formats = given or ["text"]
+    if len(formats) > 1:
+        raise BadRequest(f"--format was given {len(formats)} times ({', '.join(formats)})", "choose one of them")
+    if formats[0] not in known:
+        raise BadRequest(f"unknown format {formats[0]!r}", f"choose one of {', '.join(known)}")
+    return formats[0]
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,6 +144,7 @@ def _count(text: str) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Write the report; the exit code. Talks on stderr in one line when it cannot."""
     try:
+        arguments.format = chosen_format(arguments.format, FORMATS)
         _check_request(arguments)
         reports = make_reports(arguments.captures, arguments)
         _check_number(reports, arguments.format)
@@ -158,9 +176,10 @@ def _check_number(reports: Sequence[Report], output_format: str) -> None:
 
 def refuse_to_replace(captures: Sequence[str], output: str | None) -> None:
     """Raise BadRequest when what is to be written would take the place of a capture it is made from."""
-    for capture in captures if output is not None else ():
+    sources = [*captures, *map(os.path.dirname, captures)]  # all.hiw/NAME lies in all.hiw
+    for source in sources if output is not None else ():
         with suppress(OSError):  # one of the two does not exist: then they are not the same
-            if os.path.samefile(capture, output or ""):
+            if os.path.samefile(source, output or ""):
                 raise BadRequest("the report would replace the capture it is made from", "give another file to -o")
 
 
