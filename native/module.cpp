@@ -66,13 +66,12 @@ void begin_counting() {
 }
 
 void start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
-           const std::vector<std::string>& library_prefixes, std::uint64_t sample_bytes) {
+           const std::vector<std::string>& library_prefixes, std::uint64_t sample_bytes, std::uint64_t sample_seed) {
     const bool counting = Recorder::instance().counts_only();
     if (hiwater::recording() && !counting)
         throw EngineFault("a recording is in progress already: stop it before another is started");
-    if (sample_bytes != 0) throw EngineFault("this version records every block: leave sample_bytes at 0");
     if (counting) end(-1);
-    if (int error = begin({path, false, facts, internal_prefix, library_prefixes})) {
+    if (int error = begin({path, false, facts, sample_bytes, sample_seed, internal_prefix, library_prefixes})) {
         if (counting) begin_counting();
         raise_os_error(error, path);
     }
@@ -110,6 +109,8 @@ nb::tuple heap_now() {
                           hiwater::thread_heap.live_bytes);
 }
 
+bool heap_is_sampled() noexcept { return hiwater::recording() && hiwater::sampled(); }
+
 nb::tuple heap_fold(unsigned which) {
     if (which > 1) throw nb::index_error("the heap has two marks: 0, of everything, and 1, of Python's allocators");
     const hiwater::Accounts::Fold fold = Recorder::instance().heap_fold();
@@ -119,12 +120,12 @@ nb::tuple heap_fold(unsigned which) {
     const std::int64_t live = which == 0 ? now.live_bytes : now.python_bytes;
     const std::int64_t peak = std::max(live, g_kept_marks[which]);
     g_kept_marks[which] = 0;
-    return nb::make_tuple(live, peak, true);
+    return nb::make_tuple(live, peak, !heap_is_sampled());
 }
 
 nb::tuple thread_heap_fold() {
     const std::int64_t highest = hiwater::thread_heap.fold();
-    return nb::make_tuple(hiwater::thread_heap.live_bytes, highest, true);
+    return nb::make_tuple(hiwater::thread_heap.live_bytes, highest, !heap_is_sampled());
 }
 
 // Returns nothing where it has to be done with fresh descriptors.
@@ -153,6 +154,8 @@ nb::dict summary() {
     out["resident_exact"] = s.resident_exact;
     out["resident_error_bytes"] = s.resident_error_bytes;
     out["lost_events"] = s.lost_events;
+    out["sample_bytes"] = s.sample_bytes;
+    out["standard_error_bytes"] = s.standard_error_bytes;
     out["stop_reason"] = s.stop_reason.empty() ? nb::none() : nb::object(nb::str(s.stop_reason.c_str()));
     out["top_line"] =
         s.top.bytes == 0 ? nb::none() : nb::object(nb::make_tuple(s.top.file, s.top.line, s.top.function, s.top.bytes));
@@ -190,6 +193,14 @@ std::map<std::string, std::string> doctor() {
     return out;
 }
 
+// The version and the build of the interpreter whose structs we read.
+#ifdef Py_DEBUG
+constexpr const char* kBuild = "debug";
+#else
+constexpr const char* kBuild = "release";
+#endif
+const std::string kBuiltFor = std::to_string(PY_MAJOR_VERSION) + "." + std::to_string(PY_MINOR_VERSION) + " " + kBuild;
+
 // A program may leave through the C library's exit() without the interpreter's consent.
 [[gnu::destructor]] void at_library_exit() {
     if (hiwater::recording()) Recorder::instance().mark_exited(-1);
@@ -200,7 +211,9 @@ std::map<std::string, std::string> doctor() {
 NB_MODULE(_core, m) {
     Recorder::make_instance();
     nb::exception<EngineFault>(m, "EngineFault", PyExc_RuntimeError);
-    m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0);
+    m.attr("BUILT_FOR") = kBuiltFor;
+    m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0,
+          "sample_seed"_a = 0);
     m.def("stop", &stop, "exit_code"_a = nb::none());
     m.def("is_recording", [] { return hiwater::recording() && !Recorder::instance().counts_only(); });
     m.def("snapshot", &snapshot, "path"_a);
@@ -212,6 +225,7 @@ NB_MODULE(_core, m) {
     m.def("name_thread", [](const std::string& name) { Recorder::instance().name_thread(name.c_str()); }, "name"_a);
     m.def("doctor", &doctor);
     m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_last_words(callback.ptr()); }, "callback"_a.none());
+    m.def("heap_is_sampled", &heap_is_sampled);
     m.def("heap_open", &heap_open);
     m.def("heap_close", &heap_close);
     m.def("heap_now", &heap_now);

@@ -7,6 +7,7 @@
 #include "base/lock.h"
 #include "capture/format.h"
 #include "frames/frames.h"
+#include "ledger/sampling.h"
 
 namespace hiwater {
 
@@ -23,6 +24,14 @@ extern std::atomic<std::uint32_t> g_code_generation[kCodePages];
 inline std::atomic<std::uint32_t>& code_generation(const void* instr) noexcept {
     return g_code_generation[(reinterpret_cast<std::uintptr_t>(instr) >> 12) % kCodePages];
 }
+
+// Of a sampled recording: bytes up to the next picked one of each stream, and how many blocks have been allocated. Written by their
+// thread alone.
+struct SampleStreams {
+    std::atomic<std::int64_t> left[sampling::kStreams];
+    std::atomic<std::uint64_t> blocks;
+};
+extern SampleStreams g_no_streams;
 
 struct Thread {
     static constexpr std::uint32_t kInternal = 1;  // slot flag: hiwater's own frame
@@ -47,6 +56,14 @@ struct Thread {
     static constexpr std::uint32_t kNoDepth = ~0u;
 
     LockTicket ticket;
+    // What follows is of a sampled recording.
+    sampling::Random random;
+    sampling::Cells cells[sampling::kStreams];
+    SampleStreams streams;
+    std::uint32_t drawn_session;  // recording the next two belong to
+    std::int64_t granted_bytes;   // of all streams, up to their next picked bytes; less streams.left: what has passed
+    std::int64_t large_bytes;     // allocated in blocks that are not drawn
+    Thread* next_of_all;
     hw_memo memo;
     std::uint32_t epoch;        // of the caches; see Recorder::epoch_
     std::uint32_t session;      // recording the node numbers belong to
@@ -74,6 +91,8 @@ struct ThreadLocal {
     std::uint32_t exit_session;
     bool exiting;
     bool holds_over_fork;
+    SampleStreams*
+        streams;  // never null: the thread's own, or one for all that have none yet, whose next byte is always a picked one
 };
 
 extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));

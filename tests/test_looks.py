@@ -22,7 +22,7 @@ half.madvise(mmap.MADV_NOHUGEPAGE)
 for page in range(0, 64 << 20, 4096):
     half[page] = 1
 objects = [object() for _ in range(500_000)]
-time.sleep(0.3)
+time.sleep(1.2)
 half.close()
 """
 

@@ -13,7 +13,7 @@
 //
 // Words
 //   block       one live allocation           node    a call path: parent node + code + line; node 0 is "nothing"
-//   ledger      the account of one (node, kind)       kind    what sort of memory; only the first four count as allocated
+//   ledger      the account of one (node, kind, whether sampled)       kind    what sort of memory; only the first four count as allocated
 //   slice       a stretch of time with its own peak   mark    the moment the open slice's live bytes were highest so far
 //
 // What a ledger held at the open slice's mark is saved lazily, at the ledger's next change:
@@ -106,7 +106,8 @@ struct alignas(64) LedgerRecord {
     std::uint64_t total_bytes;  // allocated over the whole recording
     std::uint64_t total_blocks;
     std::uint32_t node;
-    std::uint32_t kind;  // Kind
+    std::uint16_t kind;     // Kind
+    std::uint16_t sampled;  // 1: of blocks drawn at random, each counted for what it stands for; 0: every block, exactly
 };
 static_assert(sizeof(LedgerRecord) == 64);
 
@@ -142,6 +143,9 @@ struct TimelineRecord {
 struct FactRecord {
     std::uint32_t key, value;  // strings
 };
+
+// In a sampled recording blocks below header.sample_bytes are drawn as native/ledger/sampling.h says. The variance of a sum over
+// ledgers is at most header.sample_bytes times the sum over those that are `sampled`.
 
 enum class MarkKind : std::uint32_t { fork = 1, out_of_memory = 2, exec = 3 };
 
@@ -213,6 +217,8 @@ struct Header {
     EpochRecord epoch[2];
     std::uint64_t own_bytes;  // resident pages of the recorder itself (tables outside the capture), already in resident_*
     std::uint64_t table_count[16];
+    // In a sampled recording: what was allocated in all, by every thread, in kinds python and native, counted block by block.
+    std::uint64_t exact_total_bytes, exact_total_blocks;
     std::uint64_t inherited_bytes;  // live before a fork made this process; part of live from the first moment
     // changes with every event
     alignas(64) std::int64_t live_bytes;  // counted kinds

@@ -101,6 +101,8 @@ void header_fields(SchemaText& schema) {
     HIWATER_EPOCH(1, slice_start_ns);
     HIWATER_FIELD(Header, own_bytes);
     HIWATER_FIELD(Header, table_count);
+    HIWATER_FIELD(Header, exact_total_bytes);
+    HIWATER_FIELD(Header, exact_total_blocks);
     HIWATER_FIELD(Header, inherited_bytes);
     HIWATER_FIELD(Header, live_bytes);
     HIWATER_FIELD(Header, live_blocks);
@@ -140,6 +142,7 @@ void account_tables(SchemaText& schema) {
     HIWATER_FIELD(LedgerRecord, total_blocks);
     HIWATER_FIELD(LedgerRecord, node);
     HIWATER_FIELD(LedgerRecord, kind);
+    HIWATER_FIELD(LedgerRecord, sampled);
     schema.table("ledger_cold", sizeof(LedgerColdRecord));
     HIWATER_FIELD(LedgerColdRecord, peak_bytes);
     HIWATER_FIELD(LedgerColdRecord, peak_blocks);

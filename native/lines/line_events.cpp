@@ -16,6 +16,15 @@ namespace {
 
 // The interpreter makes an int for a callback and gives it back after it. It is no memory of the program's: while a callback runs
 // the thread's figures are as if it was not there.
+#if PY_VERSION_HEX >= 0x030e0000
+// From 3.14 on it takes that int from its own list of free ones, and puts it back there: nothing is allocated.
+struct WithoutInt {
+    explicit WithoutInt(PyObject*) noexcept {}
+    ~WithoutInt() {}  // a variable of it is not unused
+};
+using WithoutOffset = WithoutInt;
+using WithoutLine = WithoutInt;
+#else
 template <auto kMakesInt>
 class WithoutInt {
 public:
@@ -54,9 +63,11 @@ using WithoutLine = WithoutInt<PyLong_FromLong>;
 #else
 using WithoutLine = WithoutOffset;
 #endif
+#endif
 
 PyObject* line_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     if (count >= 2) {
+        if (!read_meters(arguments[0])) return nullptr;
         WithoutLine without(arguments[1]);
         on_line(hw_current_frame(), arguments[0], static_cast<std::int32_t>(PyLong_AsLong(arguments[1])));
     }
@@ -65,6 +76,7 @@ PyObject* line_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
 
 PyObject* resume_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     if (count >= 2 && is_watched(arguments[0])) {
+        if (!read_meters(arguments[0])) return nullptr;
         WithoutOffset without(arguments[1]);
         auto* code = reinterpret_cast<PyCodeObject*>(arguments[0]);
         on_resume(hw_current_frame(), code, PyCode_Addr2Line(code, static_cast<int>(PyLong_AsLong(arguments[1]))));
@@ -75,6 +87,7 @@ PyObject* resume_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) 
 template <bool kSuspends>
 PyObject* exit_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     if (count >= 2 && is_watched(arguments[0])) {
+        if (!read_meters(arguments[0])) return nullptr;
         WithoutOffset without(arguments[1]);
         on_exit(hw_current_frame(), kSuspends);
     }
@@ -134,6 +147,7 @@ int trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument) {
     PyCodeObject* code = PyFrame_GetCode(frame);
     Py_DECREF(code);  // the frame has it
     if (is_watched(code)) {
+        if (what != PyTrace_EXCEPTION && what != PyTrace_OPCODE && !read_meters(code)) return -1;
         if (what == PyTrace_LINE) {
             on_line(frame, code, line_of(frame));
         } else if (what == PyTrace_CALL) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import overload
@@ -16,7 +16,6 @@ from hiwater.analysis import ranking
 from hiwater.analysis.forest import Forest, Grouping, plant
 from hiwater.analysis.matching import Matching, Side, SourceText
 from hiwater.analysis.naming import function_of
-from hiwater.analysis.reconcile import variance_bound
 from hiwater.capture import Capture, Frame, Moment
 from hiwater.capture.layout import COUNTED_KINDS, KINDS
 from hiwater.capture.moment import Holdings, Ints
@@ -257,14 +256,16 @@ def compare(
 
 def _allocated(before: Capture, after: Capture, here: Moment, there: Moment, kind: str) -> Figure:
     """What is held of a kind at two moments. A process that was watched from outside told nobody what it allocated."""
-    held = [moment.allocated_bytes if kind == "all" else moment.kind_bytes()[kind] for moment in (here, there)]
-    known = [None if capture.is_timeline else count for capture, count in zip((before, after), held, strict=True)]
-    return Figure(known[0], known[1], _error(before, after, *held))
+    held = [moment.holdings(kind) for moment in (here, there)]
+    known = [
+        None if capture.is_timeline else part.total_bytes for capture, part in zip((before, after), held, strict=True)
+    ]
+    return Figure(known[0], known[1], _combined(part.standard_error(int(part.drawn.sum())) for part in held))
 
 
-def _error(before: Capture, after: Capture, before_bytes: int, after_bytes: int) -> int:
-    """Of a difference of independent estimates the variances add."""
-    return math.ceil(math.sqrt(variance_bound(before, before_bytes) + variance_bound(after, after_bytes)))
+def _combined(errors: Iterable[int]) -> int:
+    """The standard error of a difference or sum of independent estimates: their variances add."""
+    return math.ceil(math.sqrt(sum(error * error for error in errors)))
 
 
 class _Comparer:
@@ -288,7 +289,8 @@ class _Comparer:
         for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
             for line in ranking.own_lines(capture, held, at_most=1 << 40):
                 rows = found.setdefault(self._name[side](line.frame), [[], []])
-                rows[side].append(ranking.Row(line.frame, line.bytes, line.blocks, line.bytes))
+                row = ranking.Row(line.frame, line.bytes, line.blocks, line.bytes, line.standard_error_bytes)
+                rows[side].append(row)
         return self._changes(found)
 
     def groups(self, by: Grouping) -> Changes:
@@ -322,7 +324,7 @@ class _Comparer:
             changes.append(
                 Change(
                     frames[0], frames[1], "", own[0], own[1], blocks[0], blocks[1], totals[0], totals[1],
-                    _error(*self._captures, *own),
+                    _combined(row.own_error_bytes for row in (*here, *there)),
                 )
             )  # fmt: skip
         return _ListedChanges(sorted(changes, key=_largest_first))
@@ -336,7 +338,7 @@ class _Comparer:
             names = [self._name[side](frame) for frame in forest.frames]
             leaf = numbers.of(forest, names)[forest.place[held.node]]
             sides.append((forest, held, leaf * len(KINDS) + held.kind))
-        return _StackChanges(self._captures, sides)
+        return _StackChanges(sides)
 
 
 def _sound(holdings: Holdings) -> Holdings:
@@ -385,12 +387,13 @@ class _PathNumbers:
 class _StackChanges(Changes):
     """Changes of stacks, made when they are looked at: there may be a million."""
 
-    def __init__(self, captures: tuple[Capture, Capture], sides: list[tuple[Forest, Holdings, Ints]]) -> None:
-        self._captures = captures
+    def __init__(self, sides: list[tuple[Forest, Holdings, Ints]]) -> None:
+        self._held = [held for _, held, _ in sides]
         self._forests = [forest for forest, _, _ in sides]
         self._known: tuple[dict[int, Frame], dict[int, Frame]] = ({}, {})
         every, back = np.unique(np.concatenate([path for _, _, path in sides]), return_inverse=True)
-        figures = np.zeros((len(every), 4), np.int64)  # bytes before and after, blocks before and after
+        # Bytes before and after, blocks before and after, and what of the bytes stands on blocks drawn at random.
+        figures = np.zeros((len(every), 6), np.int64)
         nodes = np.full((len(every), 2), -1, np.int64)
         first = 0
         for side, (forest, held, path) in enumerate(sides):
@@ -398,6 +401,7 @@ class _StackChanges(Changes):
             first += len(path)
             np.add.at(figures[:, side], place, held.bytes)
             np.add.at(figures[:, 2 + side], place, held.blocks)
+            np.add.at(figures[:, 4 + side], place, held.drawn)
             nodes[place, side] = forest.place[held.node]
         change = figures[:, 1] - figures[:, 0]
         changed = np.flatnonzero(change)
@@ -434,12 +438,12 @@ class _StackChanges(Changes):
     def __getitem__(self, index: int | slice) -> Change | Sequence[Change]:
         if isinstance(index, slice):
             return [self[number] for number in range(len(self))[index]]
-        before, after, before_blocks, after_blocks = self._figures[index].tolist()
+        before, after, before_blocks, after_blocks, *drawn = self._figures[index].tolist()
         frames = [self._frames(side, int(node)) for side, node in enumerate(self._nodes[index])]
         return Change(
             frames[0], frames[1], KINDS[int(self._kind[index])], before, after, before_blocks,
             after_blocks, before, after,
-            _error(*self._captures, before, after),
+            _combined(held.standard_error(part) for held, part in zip(self._held, drawn, strict=True)),
         )  # fmt: skip
 
     def _frames(self, side: int, node: int) -> tuple[Frame, ...]:

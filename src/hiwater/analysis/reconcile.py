@@ -6,7 +6,6 @@ not; resident counts pages in RAM, whoever asked. What is left over is therefore
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from hiwater.capture import Capture, Moment
@@ -35,14 +34,6 @@ def reconcile(capture: Capture) -> Reconciliation:
 
 
 def standard_error_bytes(moment: Moment) -> int:
-    """An upper bound for the standard error of the sum at this moment; 0 when every block was recorded.
-
-    Blocks of s < S bytes are drawn with probability s / S and then count as S: the variance of each is s (S − s), so that of
-    the sum is at most S times the sum.
-    """
-    return math.ceil(math.sqrt(variance_bound(moment.capture, moment.allocated_bytes)))
-
-
-def variance_bound(capture: Capture, held_bytes: int) -> int:
-    """The most that the variance of an estimated sum of `held_bytes` can be, in bytes²: 0 when every block was recorded."""
-    return capture.process.sample_bytes * max(0, held_bytes)
+    """The most that the standard error of the sum at this moment can be; 0 when every block was recorded."""
+    held = moment.holdings()
+    return held.standard_error(int(held.drawn.sum()))

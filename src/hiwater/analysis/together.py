@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hiwater.analysis.reconcile import variance_bound
+from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.capture import Capture
 from hiwater.capture.moment import Ints
 
@@ -178,7 +178,7 @@ def _with_chance(instant: Instant | None, captures: Sequence[Capture]) -> Instan
     """With two standard errors added where captures are sampled: their figures are estimates to begin with."""
     if instant is None:
         return None
-    variance = sum(variance_bound(capture, capture.peak.allocated_bytes) for capture in captures)
+    variance = sum(standard_error_bytes(capture.peak) ** 2 for capture in captures)
     chance = 2 * math.ceil(math.sqrt(variance))
     at_most = None if instant.at_most_bytes is None else instant.at_most_bytes + chance
     return Instant(

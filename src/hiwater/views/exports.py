@@ -57,8 +57,31 @@ def thread_of(capture: Capture, node: Ints) -> tuple[list[str], Ints]:
 
 # Rows and columns
 
-STACK_COLUMNS = ("host", "pid", "kind", "thread", "held_bytes", "held_blocks", "function", "file", "line", "stack")
-GROUP_COLUMNS = ("host", "pid", "own_bytes", "own_blocks", "total_bytes", "function", "file", "line")
+STACK_COLUMNS = (
+    "host",
+    "pid",
+    "kind",
+    "thread",
+    "held_bytes",
+    "held_blocks",
+    "standard_error_bytes",
+    "function",
+    "file",
+    "line",
+    "stack",
+)
+GROUP_COLUMNS = (
+    "host",
+    "pid",
+    "own_bytes",
+    "own_blocks",
+    "total_bytes",
+    "own_standard_error_bytes",
+    "total_standard_error_bytes",
+    "function",
+    "file",
+    "line",
+)
 COLUMN_WORDS = {
     "host": "name of the machine",
     "pid": "process id there",
@@ -69,17 +92,18 @@ COLUMN_WORDS = {
     "own_bytes": "bytes that this asked for itself",
     "own_blocks": "blocks that this asked for itself",
     "total_bytes": "bytes that this and what it called asked for, each byte once",
+    "standard_error_bytes": "upper bound for the standard error of held_bytes; 0 when every block was recorded",
+    "own_standard_error_bytes": "upper bound for the standard error of own_bytes; 0 when every block was recorded",
+    "total_standard_error_bytes": "upper bound for the standard error of total_bytes; 0 when every block was recorded",
     "function": "function: of the innermost frame, for a stack",
     "file": "file of that function",
     "line": "line in that file; 0 for what is not Python code",
     "stack": "call path, root first: function (file:line);function (file:line)",
 }
 UNITS = {
-    "held_bytes": "bytes",
-    "own_bytes": "bytes",
-    "total_bytes": "bytes",
-    "held_blocks": "blocks",
-    "own_blocks": "blocks",
+    name: "bytes" if name.endswith("_bytes") else "blocks"
+    for name in COLUMN_WORDS
+    if name.endswith(("_bytes", "_blocks"))
 }
 
 
@@ -118,7 +142,7 @@ def _stacks(report: Report) -> Iterator[Columns]:
         ]
         figures: tuple[list[object], ...] = (
             [KINDS[kind] for kind in held.kind[part].tolist()], [threads[number] for number in thread[part].tolist()],
-            held.bytes[part].tolist(), held.blocks[part].tolist(),
+            held.bytes[part].tolist(), held.blocks[part].tolist(), [held.standard_error(n) for n in held.drawn[part].tolist()],
         )  # fmt: skip
         values = (*_process_columns(report, len(frames)), *figures, *_frame_columns(frames), paths)
         yield Columns(STACK_COLUMNS, values)
@@ -132,6 +156,7 @@ def _groups(report: Report) -> Iterator[Columns]:
     rows = by(report.capture, report.holdings, report.grouping)
     figures: tuple[list[object], ...] = (
         [row.own_bytes for row in rows], [row.own_blocks for row in rows], [row.total_bytes for row in rows],
+        [row.own_error_bytes for row in rows], [row.total_error_bytes for row in rows],
     )  # fmt: skip
     frames = _frame_columns([row.frame for row in rows])
     yield Columns(GROUP_COLUMNS, (*_process_columns(report, len(rows)), *figures, *frames))

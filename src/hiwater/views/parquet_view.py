@@ -8,7 +8,7 @@ from typing import Any, TextIO
 from hiwater.views.exports import COLUMN_WORDS, EXPORTER, UNITS, bytes_below, columns_of, measures, missing, tables
 from hiwater.views.report import Report
 
-_NUMBERS = ("pid", "held_bytes", "held_blocks", "own_bytes", "own_blocks", "total_bytes", "line")
+_NUMBERS = ("pid", "line", *UNITS)
 _REPEATED = ("host", "kind", "thread", "function", "file")
 
 

@@ -56,7 +56,8 @@ class _Builder:
         profile.duration_nanos = min(process.duration_ns, (1 << 63) - 1)
         said = (
             EXPORTER, printable(report.title, 200), f"inuse_*: {measures(report)}",
-            "alloc_*: blocks and requested bytes allocated over the whole recording, freed or not",
+            "alloc_*: blocks and requested bytes allocated over the whole recording, freed or not"
+            + ("; estimates from blocks drawn at random" if process.sample_bytes else ""),
         )  # fmt: skip
         profile.comment.extend([self._text(text) for text in said])
         self._samples()

@@ -42,7 +42,8 @@ def _fill_with_groups(report: Report, table: Table, grouping: Grouping, page: Pa
     rows = by(report.capture, report.holdings, grouping)
     for row in rows[: report.top]:
         table.add_row(
-            size(row.own_bytes), share(row.own_bytes, whole), size(row.total_bytes), f"{row.own_blocks:,}",
+            size(row.own_bytes, row.own_error_bytes), share(row.own_bytes, whole),
+            size(row.total_bytes, row.total_error_bytes), f"{row.own_blocks:,}",
             Text(frame_text(row.frame, 200), page.style(row.frame)),
         )  # fmt: skip
     rest = rows[report.top :]
@@ -60,7 +61,8 @@ def _fill_with_stacks(report: Report, table: Table, page: Page) -> None:
         frames = [Text(frame_text(frame, 200), page.style(frame)) for frame in stack.frames[:-9:-1]]
         more = [Text(f"… {len(stack.frames) - 8} more", "dim")] if len(stack.frames) > 8 else []
         names = Text("\n").join([*frames, *more]) if frames else Text("[no Python frame]")
-        table.add_row(size(stack.bytes), share(stack.bytes, whole), f"{stack.blocks:,}", stack.kind, names)
+        held_bytes = size(stack.bytes, stack.standard_error_bytes)
+        table.add_row(held_bytes, share(stack.bytes, whole), f"{stack.blocks:,}", stack.kind, names)
     rest = len(held.node) - report.top
     if rest > 0:
         own, blocks = int(held.bytes[report.top :].sum()), int(held.blocks[report.top :].sum())

@@ -74,7 +74,11 @@ def _head(report: Report, page: Page) -> Iterator[Text]:
     yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(report.title, page.room(9)), "bold"))
     ended = {"exit": "ended", "killed": "was killed", "recording": "is still running"}[process.ended]
     code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
-    mode = "every block recorded" if process.mode == "exact" else f"sampled, one block in {size(process.sample_bytes)}"
+    mode = (
+        "every block recorded"
+        if process.mode == "exact"
+        else f"blocks below {size(process.sample_bytes)} drawn at random"
+    )
     python = f"Python {printable(process.python, 40)} · " if process.python else ""
     yield Text(f"{python}process {process.pid} {ended}{code} after {seconds(process.duration_ns)} · {mode}", "dim")
 
@@ -189,7 +193,8 @@ def _lines(report: Report, sources: Sources, page: Page) -> Iterator[Text]:
     lines = own_lines(report.capture, report.holdings, report.top)
     for line in lines:
         name = short_frame_text(line.frame, page.room(_FIGURES_WIDTH + _BLOCKS_WIDTH))
-        yield _figures(line.bytes, whole, line.blocks, name, page.style(line.frame, bold=True))
+        style = page.style(line.frame, bold=True)
+        yield _figures(line.bytes, whole, line.blocks, name, style, line.standard_error_bytes)
         yield from _source(line.frame, sources, page)
     yield from _others(whole - sum(line.bytes for line in lines), "on other lines")
 
@@ -202,6 +207,7 @@ def _rows(report: Report, page: Page) -> Iterator[Text]:
         yield Text.assemble(
             f"  {size(row.own_bytes):>11} {share(row.own_bytes, whole):>8}  {size(row.total_bytes):>11}  ",
             (frame_text(row.frame, page.room(_FIGURES_WIDTH + 13)), page.style(row.frame, bold=True)),
+            _beside_error(row.total_error_bytes),
         )
     yield from _others(sum(row.own_bytes for row in rows[report.top :]), "in other rows")
 
@@ -212,7 +218,7 @@ def _stacks(report: Report, sources: Sources, page: Page) -> Iterator[Text]:
     yield _title("Stacks that held most", f"{order}, without the import system's own frames")
     for stack in Stacks(capture, held)[: report.top]:
         name = f"{stack.kind} · {printable(stack.thread, 40) or 'no thread'}"
-        yield _figures(stack.bytes, held.total_bytes, stack.blocks, name, "bold")
+        yield _figures(stack.bytes, held.total_bytes, stack.blocks, name, "bold", stack.standard_error_bytes)
         yield from _frames(stack.frames if report.inverted else stack.frames[::-1], sources, page)
     rest = int(held.bytes[report.top :].sum())
     yield from _others(rest, f"in {max(0, len(held.node) - report.top):,} other stacks")
@@ -239,12 +245,18 @@ def _source(frame: Frame, sources: Sources, page: Page) -> Iterator[Text]:
         yield Text.assemble(" " * indent, (text, "italic yellow"))
 
 
-def _figures(count: int, whole: int, blocks: int, name: str, style: Style | str) -> Text:
+def _figures(count: int, whole: int, blocks: int, name: str, style: Style | str, error_bytes: int) -> Text:
     return Text.assemble(
         f"  {size(count):>11} {share(count, whole):>8}  ",
         (name, style),
-        (f"  {blocks:,} block{'' if blocks == 1 else 's'}", "dim"),
+        (f"  {'about ' if error_bytes else ''}{blocks:,} block{'' if blocks == 1 else 's'}", "dim"),
+        _beside_error(error_bytes),
     )
+
+
+def _beside_error(error_bytes: int) -> tuple[str, str]:
+    """The standard error of a row that stands on blocks drawn at random."""
+    return (f"  ± {size(error_bytes)}" if error_bytes else "", "yellow")
 
 
 def _others(count: int, where: str) -> Iterator[Text]:

@@ -62,5 +62,7 @@ def _line(branch: Branch, whole: int, indent: str, page: Page) -> Text:
     heat = "bold red" if branch.bytes * 2 >= whole else "yellow" if branch.bytes * 10 >= whole else ""
     name = frame_text(branch.frame, page.room(_FIGURES_WIDTH + len(indent)))
     return Text.assemble(
-        (f"{size(branch.bytes):>11} {share(branch.bytes, whole):>8}", heat), f"  {indent}", (name, page.style(branch.frame)),
+        (f"{size(branch.bytes):>11} {share(branch.bytes, whole):>8}", heat),
+        (f"  ± {size(branch.error_bytes)}" if branch.error_bytes else "", "dim"),
+        f"  {indent}", (name, page.style(branch.frame)),
     )  # fmt: skip
