@@ -458,11 +458,13 @@ void before_fork() {
     if (!tls.holds_over_fork) return;
     sampler::pause_for_fork();
     recorder().lock().lock(nullptr);
+    ++tls.busy;  // other libraries' handlers run with the lock held, and may allocate: they would wait for this very thread
 }
 
 void after_fork_in_parent() {
     if (!tls.holds_over_fork) return;
     tls.holds_over_fork = false;
+    --tls.busy;
     recorder().lock().unlock(nullptr, false);
     recorder().request_attention();
 }
@@ -470,6 +472,7 @@ void after_fork_in_parent() {
 void after_fork_in_child() {
     if (!tls.holds_over_fork) return;
     tls.holds_over_fork = false;
+    --tls.busy;
     sampler::forget_in_child();
     recorder().become_unrecorded_child();
 }

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 # The formats `hiwater report` knows: shown at once on stdout, or written beside the capture under this suffix.
 SHOWN_FORMATS = ("text", "tree", "table")
-FILE_SUFFIXES = {"json": ".json", "collapsed": ".collapsed", "svg": ".svg"}
+FILE_SUFFIXES = {
+    "json": ".json", "collapsed": ".collapsed", "svg": ".svg", "speedscope": ".speedscope.json", "pprof": ".pb.gz",
+    "csv": ".csv", "parquet": ".parquet", "chrome": ".trace.json", "openmetrics": ".metrics.txt",
+}  # fmt: skip
 
 USAGE = "usage: hiwater run [options] (script.py | folder | archive.pyz | - | -m MOD | -c CODE) [arguments …]"
 HELP = f"""\

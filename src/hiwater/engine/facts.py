@@ -1,4 +1,4 @@
-"""What a capture says about its process. Never the environment: it holds secrets."""
+"""What a capture says about its process. Never the environment, which holds secrets, but for the rank in a job."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 
 from hiwater import __version__
 from hiwater.cgroup_files import Group, find
+from hiwater.engine import destination
 from hiwater.errors import MeterUnavailable
 
 TYPE_CHECKING = False
@@ -24,7 +25,11 @@ def process_facts(argv: Sequence[str] | None) -> dict[str, str]:
         "executable": sys.executable or "",
         "platform": f"{system.sysname} {system.release} {system.machine}",
         "host": system.nodename,
+        "ppid": str(os.getppid()),
     }
+    rank = destination.rank()
+    if rank is not None:
+        facts["rank"] = rank
     try:
         facts["cwd"] = os.getcwd()
     except OSError:
