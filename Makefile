@@ -9,7 +9,7 @@ BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ni
 SOURCES := src tests examples benchmarks
 NATIVE := build/native
 
-.PHONY: help demo test test-native test-valgrind stress lint format bench bench-instructions clean
+.PHONY: help demo test test-programs test-native test-valgrind stress lint format bench bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -31,6 +31,11 @@ demo: $(VENV)/installed ## run an example and show what held its memory
 
 test: $(VENV)/installed ## build and run all tests
 	$(BIN)/python -m pytest
+
+# What is not installed is a failure here, not a test left out.
+test-programs: $(VENV)/installed ## install real programs and compare what they do alone and recorded
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,programs]'
+	HIWATER_TEST_ALL_PROGRAMS=1 $(BIN)/python -m pytest -m 'programs or not programs' tests/test_real_programs.py
 
 # Needs no Python environment: a compiler and CMake.
 define build-native-tests
