@@ -66,9 +66,9 @@ void Recorder::on_alloc(const void* block, std::size_t bytes, Kind kind) noexcep
         put(region, address, bytes, ledger);
         t->last_block = address;
     } catch (const std::bad_alloc&) {
-        fail("no memory for the recorder's tables");
+        fail(kNoMemory);
     } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
+        fail(kCannotGrow);
     }
 }
 
@@ -127,9 +127,9 @@ void Recorder::on_mark(capture::MarkKind kind, std::uint64_t value) noexcept {
         if (!is_on()) return;
         marks_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t == nullptr ? 0 : t->top->node});
     } catch (const std::bad_alloc&) {
-        fail("no memory for the recorder's tables");
+        fail(kNoMemory);
     } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
+        fail(kCannotGrow);
     }
 }
 
@@ -162,9 +162,9 @@ void Recorder::on_map(std::uintptr_t start, std::size_t bytes, Kind kind, std::u
         mappings_.add(start, end, ledger, protection);
         accounts_.credit(ledger, static_cast<std::int64_t>(end - start));
     } catch (const std::bad_alloc&) {
-        fail("no memory for the recorder's tables");
+        fail(kNoMemory);
     } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
+        fail(kCannotGrow);
     }
 }
 
@@ -181,7 +181,7 @@ void Recorder::take_range(std::uintptr_t start, std::size_t bytes, TakenRange* u
             if (undo->count < TakenRange::kMost) undo->part[undo->count++] = {from, to, piece};
         });
     } catch (const std::bad_alloc&) {
-        fail("no memory for the recorder's tables");
+        fail(kNoMemory);
     }
 }
 
@@ -197,7 +197,7 @@ void Recorder::put_back_range(const TakenRange& undo) noexcept {
             accounts_.restore(part.piece.ledger, static_cast<std::int64_t>(part.end - part.start));
         }
     } catch (const std::bad_alloc&) {
-        fail("no memory for the recorder's tables");
+        fail(kNoMemory);
     }
 }
 
@@ -216,9 +216,9 @@ void Recorder::on_arena(std::uintptr_t start, std::size_t bytes) noexcept {
         mappings_.add(start, start + bytes, ledger, 1);
         accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
     } catch (const std::bad_alloc&) {
-        fail("no memory for the recorder's tables");
+        fail(kNoMemory);
     } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
+        fail(kCannotGrow);
     }
 }
 
@@ -279,9 +279,9 @@ void Recorder::on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t
         if (!is_on() || t->session != session_ || is_internal(*t)) return;
         change_range(start, start + bytes, protection);
     } catch (const std::bad_alloc&) {
-        fail("no memory for the recorder's tables");
+        fail(kNoMemory);
     } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
+        fail(kCannotGrow);
     }
 }
 

@@ -30,6 +30,10 @@ enum class Mode : std::uint32_t { off = 0, on = 1, counting_losses = 2 };
 extern std::atomic<Mode> g_mode;
 inline bool recording() noexcept { return g_mode.load(std::memory_order_relaxed) != Mode::off; }
 
+// Why a recording ends by itself. Written into the capture at its start: on a full disk there is no room for more words.
+inline constexpr const char* kNoMemory = "no memory for the recorder's tables";
+inline constexpr const char* kCannotGrow = "the capture cannot grow: the disk is full or the file is gone";
+
 struct StartOptions {
     std::string path;
     bool only_counters = false;  // no capture, no stacks: live bytes and their highest mark
@@ -162,6 +166,7 @@ private:
     void note_resident_peak(std::int64_t peak_bytes) noexcept;
     residency::Ranges known_mappings();
     void write_down(const residency::Breakdown& found, std::uint64_t at_ns);
+    void write_back_when_due(std::uint64_t now) noexcept;
     void add_point(std::uint64_t now, std::int64_t resident_bytes);
     void put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
     void on_late_alloc(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
@@ -174,7 +179,7 @@ private:
         if (g_mode.load(std::memory_order_relaxed) == Mode::counting_losses) lost_.fetch_add(1, std::memory_order_relaxed);
     }
     void write_facts(const StartOptions& options);
-    void let_go(capture::State state) noexcept;
+    int let_go(capture::State state) noexcept;
     void forget_tables() noexcept;
     Summary summary_so_far();
     TopLine top_line();
@@ -205,6 +210,7 @@ private:
     std::atomic<std::uint64_t> lost_{0};
     std::uint64_t started_ns_ = 0;
     std::uint64_t last_point_ns_ = 0;
+    std::uint64_t next_write_back_ns_ = 0;
     pid_t pid_ = 0;  // that records
     bool only_counters_ = false;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use

@@ -151,7 +151,7 @@ void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, const cha
     } catch (const std::exception&) {
         fail("no memory for a thread's state");
     } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
+        fail(kCannotGrow);
     }
 }
 
@@ -192,7 +192,7 @@ void Recorder::note_thread_name(const char* name) noexcept {
     } catch (const std::bad_alloc&) {
         fail("no memory for the call tree");
     } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
+        fail(kCannotGrow);
     }
 }
 
@@ -208,7 +208,7 @@ std::uint32_t Recorder::thread_start_node() noexcept {
     } catch (const std::exception&) {
         fail("no memory for the call tree");
     } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
+        fail(kCannotGrow);
     }
     return 0;
 }

@@ -61,6 +61,14 @@ class Recorder:
         """Whether this recorder is recording this process now. The engine may have stopped by itself, on a fault."""
         return self.owned_here and bool(native.load().is_recording())
 
+    @property
+    def kept_in_memory(self) -> bool:
+        """Whether the file system cannot hold the growing capture: copies go there about every second and at the stop.
+
+        What came after the last copy is lost when the process is killed. False when not recording.
+        """
+        return self.recording and bool(native.load().counters()["capture_in_memory"])
+
     def check(self) -> None:
         """Make sure that `start()` has what it needs.
 
