@@ -34,6 +34,9 @@ inline bool recording() noexcept { return g_mode.load(std::memory_order_relaxed)
 inline constexpr const char* kNoMemory = "no memory for the recorder's tables";
 inline constexpr const char* kCannotGrow = "the capture cannot grow: the disk is full or the file is gone";
 
+inline constexpr const char* kDisplaced =
+    "tracemalloc or its like, there before the recording, ended first and took away what sees Python's objects";
+
 struct StartOptions {
     std::string path;
     bool only_counters = false;  // no capture, no stacks: live bytes and their highest mark
@@ -72,6 +75,9 @@ public:
     std::map<std::string, std::int64_t> counters();
     // Empty, or what is wrong.
     std::string self_check();
+
+    // Ends the recording as a fault of its own would: what it has is kept, and the capture says why it is not whole.
+    void give_up(const char* reason) noexcept { fail(reason); }
 
     bool counts_only() const noexcept { return recording() && only_counters_; }
 
