@@ -9,7 +9,7 @@ BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ni
 SOURCES := src tests examples benchmarks
 NATIVE := build/native
 
-.PHONY: help demo test test-programs test-native test-valgrind stress lint format bench bench-instructions clean
+.PHONY: help demo test test-programs test-native test-valgrind stress fuzz lint format bench bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -60,6 +60,9 @@ test-valgrind: ## the same under valgrind's memcheck
 
 stress: $(VENV)/installed ## half a minute of everything at once, recorded, with the engine checking itself
 	$(BIN)/python tests/stress.py
+
+fuzz: $(VENV)/installed ## a minute of damaged captures, opened and shown in all manners
+	$(BIN)/python tests/fuzz.py
 
 lint: $(VENV)/installed ## check style, types and formatting
 	$(BIN)/ruff check $(wildcard $(SOURCES))
