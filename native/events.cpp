@@ -1,5 +1,6 @@
 // What the hooks report. Each event: find the stack, then one short stretch under the lock. No foreign code, no heap.
 #include <string.h>
+#include <unistd.h>
 
 #include "recorder.h"
 
@@ -80,6 +81,8 @@ template <bool kFreed>
     // Safe without the lock: nobody but the owner of a block, who is here, may change its words.
     const LiveTable::Place place = LiveTable::place_of(region, address);
     if (!place) return {};
+    if (tls.holds_over_fork && pid_ != ::getpid()) [[unlikely]]
+        return {};
     BusyGuard busy;
     Thread* t = tls.thread;
     Hold hold(lock_, ticket());

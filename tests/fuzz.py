@@ -93,7 +93,8 @@ def look(path: Path, random: Random) -> tuple[bool, tuple[int, ...]]:
 
     try:
         capture = hiwater.open(path)
-        sound = not capture.problems() and not capture.lost_events
+        # One that was killed may be in the midst of an event: its figures are sound within that.
+        sound = not capture.problems() and not capture.lost_events and capture.process.ended == "exit"
         figures = (capture.peak.allocated_bytes, capture.peak.allocated_blocks, capture.end.allocated_bytes)
         _ = (
             capture.process,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import hiwater
-from recording import child_environment, needs_engine
+from recording import child_environment, needs_engine, record
 
 pytestmark = needs_engine
 
@@ -454,3 +454,30 @@ def test_limits_that_the_program_sets(both: Both, limit: str, take: str, shown: 
     """They may end a recording, which then says so; they change nothing for the program."""
     both.same(LIMITED.format(limit=limit, take=take, shown=shown), exit_code=6, sound=False)
     assert os.path.getsize(both.capture) > 0
+
+
+def test_handlers_of_forks_and_of_signals_in_their_midst_allocate(tmp_path: Path) -> None:
+    """A library that was there before the recording is told of a fork after us, in the child before us."""
+    recorded = record(
+        tmp_path,
+        """
+        import ctypes, os, signal
+        churn = ctypes.CDLL(os.path.join(os.environ["HIWATER_TEST_LIBRARIES"], "churn.so"))
+        def before():
+            churn.handle_forks()
+        def main():
+            churn.answer_with_mappings(int(signal.SIGALRM))
+            signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0005)
+            held = [bytearray(1000) for _ in range(50_000)]
+            for _ in range(50):
+                child = os.fork()  # @fork
+                if child == 0:
+                    os._exit(len(held) % 7)
+                assert os.waitpid(child, 0)[1] == 50_000 % 7 << 8
+                assert churn.fork_and_go_on() == 0
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        """,
+        libraries=["churn"],
+        timeout=60,
+    )
+    assert [stack.bytes for stack in recorded.stacks("fork", "native", "end")] == []

@@ -429,18 +429,21 @@ constexpr std::size_t kHooks = sizeof g_hooks / sizeof g_hooks[0];
 bool g_installed = false;
 
 // The recorder's tables must be whole in the child, so the forking thread holds the lock over the fork. It remembers that it does: a
-// recording may begin or end meanwhile.
+// recording may begin or end meanwhile. Other libraries' handlers may run between these, in the child, too, where nothing may touch the
+// parent's capture: what they allocate is not recorded (busy), what they free is, in the parent.
 void before_fork() {
     tls.holds_over_fork = recording();
     if (!tls.holds_over_fork) return;
     sampler::pause_for_fork();
-    recorder().lock().lock(nullptr);
+    ++tls.busy;
+    recorder().lock().lock_over_fork();
 }
 
 void after_fork_in_parent() {
     if (!tls.holds_over_fork) return;
     tls.holds_over_fork = false;
-    recorder().lock().unlock(nullptr, false);
+    recorder().lock().unlock_after_fork();
+    --tls.busy;
     recorder().request_attention();
 }
 
@@ -449,6 +452,7 @@ void after_fork_in_child() {
     tls.holds_over_fork = false;
     sampler::forget_in_child();
     recorder().become_unrecorded_child();
+    --tls.busy;
 }
 
 }  // namespace
