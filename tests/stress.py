@@ -145,18 +145,8 @@ def run_code_that_dies() -> None:
 
 
 def handle_signals() -> None:
-    """Handlers that allocate, one of Python's and one that is native, each some hundred times a second."""
-    churn = ctypes.CDLL(str(Path(os.environ["HIWATER_TEST_LIBRARIES"], "churn.so")))
-    if churn.answer_with_mappings(int(signal.SIGPROF)) != 0:
-        raise AssertionError("a native handler could not be set")
-    signal.setitimer(signal.ITIMER_PROF, 0.004, 0.004)
     signal.signal(signal.SIGALRM, lambda *_: [bytearray(i) for i in range(50)])
     signal.setitimer(signal.ITIMER_REAL, 0.003, 0.003)
-
-
-def leave_signals() -> None:
-    for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF):
-        signal.setitimer(timer, 0)
 
 
 def start_work(failures: Failures, until: float, folder: Path) -> list[threading.Thread]:
@@ -198,7 +188,7 @@ def recorded(seconds: float) -> int:
             checks += 1
         for thread in threads:
             thread.join()
-        leave_signals()
+        signal.setitimer(signal.ITIMER_REAL, 0)
     _core.self_check()
     if _core.counters()["lost_events"] != 0:
         failures.append("events were lost")
@@ -227,7 +217,7 @@ def restarting(seconds: float) -> int:
             recordings += 1
         for thread in threads:
             thread.join()
-        leave_signals()
+        signal.setitimer(signal.ITIMER_REAL, 0)
     print(f"restarting: {recordings} recordings", flush=True)
     return conclude(failures)
 
