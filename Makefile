@@ -9,7 +9,7 @@ BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ni
 SOURCES := src tests examples benchmarks tools
 NATIVE := build/native
 
-.PHONY: help demo test test-pythons test-native test-valgrind stress lint format bench bench-instructions clean
+.PHONY: help demo test test-programs test-pythons test-native test-valgrind stress fuzz lint format bench bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -36,6 +36,11 @@ test: $(VENV)/installed ## build and run all tests
 test-pythons: ## build and test on every CPython from 3.11 to 3.15 that is found, and show a table
 	$(PYTHON) tools/test_pythons.py $(WORDS)
 
+# What is not installed is a failure here, not a test left out.
+test-programs: $(VENV)/installed ## install real programs and compare what they do alone and recorded
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,programs]'
+	HIWATER_TEST_ALL_PROGRAMS=1 $(BIN)/python -m pytest -m 'programs or not programs' tests/test_real_programs.py
+
 # Needs no Python environment: a compiler and CMake.
 define build-native-tests
 cmake -S . -B $(NATIVE)-$(1) -DHIWATER_NATIVE_TESTS=ON -DHIWATER_ENGINE=OFF -DHIWATER_SANITIZE=$(2) >/dev/null
@@ -59,6 +64,9 @@ test-valgrind: ## the same under valgrind's memcheck
 
 stress: $(VENV)/installed ## half a minute of everything at once, recorded, with the engine checking itself
 	$(BIN)/python tests/stress.py
+
+fuzz: $(VENV)/installed ## a minute of damaged captures, opened and shown in all manners
+	$(BIN)/python tests/fuzz.py
 
 lint: $(VENV)/installed ## check style, types and formatting
 	$(BIN)/ruff check $(wildcard $(SOURCES))

@@ -1,5 +1,6 @@
 // Sampled mode: which allocations are recorded, and what they count for. The rules stand in ledger/sampling.h.
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <cmath>
 
@@ -93,6 +94,8 @@ void Recorder::debit_sample(const Block& block) noexcept {
 }
 
 Block Recorder::forget_sample(const void* block) noexcept {
+    if (tls.holds_over_fork && pid_ != ::getpid()) [[unlikely]]
+        return {};
     BusyGuard busy;
     Hold hold(lock_, ticket());
     if (!is_on()) return {};
@@ -107,7 +110,7 @@ void Recorder::put_back_sample(std::uintptr_t address, const Block& taken) noexc
     try {
         samples_.insert(address, taken.bytes, taken.ledger);
     } catch (const std::bad_alloc&) {
-        return fail("no memory for the recorder's tables");
+        return fail(kNoMemory);
     }
     const sampling::Weight weight = weight_of(taken.bytes);
     accounts_.restore(taken.ledger, weight.bytes, weight.blocks);

@@ -1,6 +1,7 @@
 // What the hooks report. Each event: find the stack, then one short stretch under the lock. No foreign code, no heap.
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -79,6 +80,8 @@ Block Recorder::forget(const void* block) noexcept {
     // Safe without the lock: nobody but the owner of a block, who is here, may change its words.
     const LiveTable::Place place = LiveTable::place_of(region, address);
     if (!place) return {};
+    if (tls.holds_over_fork && pid_ != ::getpid()) [[unlikely]]
+        return {};
     BusyGuard busy;
     Thread* t = tls.thread;
     Hold hold(lock_, ticket());

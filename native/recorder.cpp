@@ -32,6 +32,7 @@ void Recorder::write_facts(const StartOptions& options) {
     pressure_.attach(file_, capture::Table::pressure);
     for (const auto& [key, value] : options.facts)
         facts_.append({tree_.string(key.substr(0, 1000)), tree_.string(value.substr(0, 60000))});
+    for (const char* reason : {kNoMemory, kCannotGrow}) tree_.string(reason);
 }
 
 int Recorder::start(const StartOptions& options) {
@@ -66,7 +67,7 @@ int Recorder::start(const StartOptions& options) {
     lost_ = 0;
     fail_reason_[0] = '\0';
     if (!only_counters_) last_ = {};
-    last_point_ns_ = last_refused_slice_ns_ = refusals_ = last_pressure_ns_ = last_available_ns_ = 0;
+    last_point_ns_ = next_write_back_ns_ = last_refused_slice_ns_ = refusals_ = last_pressure_ns_ = last_available_ns_ = 0;
     last_available_bytes_ = -1;
     pid_ = ::getpid();
     h.pid = static_cast<std::uint32_t>(pid_);
@@ -112,7 +113,10 @@ void Recorder::stop(int exit_code, bool carry) {
     g_mode.store(Mode::off, std::memory_order_relaxed);
     capture::Header& h = file_.header();
     carried_ = carry ? heap_now() : Heap{};
-    if (only_counters_) return let_go(State::ended);
+    if (only_counters_) {
+        let_go(State::ended);
+        return;
+    }
     if (known) {
         h.resident_last_bytes = resident.now_bytes;
         const std::int64_t peak = h.resident_exact != 0 ? std::max(resident.peak_bytes, resident.now_bytes) : resident.now_bytes;
@@ -137,13 +141,15 @@ void Recorder::stop(int exit_code, bool carry) {
     } catch (const std::bad_alloc&) {
         // The capture must be closed all the same; a report finds what this summary lacks.
     }
-    let_go(failed ? State::failed : State::ended);
+    const int error = let_go(failed ? State::failed : State::ended);
+    if (error != 0) last_.stop_reason = std::string("the capture could not be written: ") + ::strerror(error);
 }
 
 // Under the lock: closes the capture and forgets everything that spoke of it.
-void Recorder::let_go(State state) noexcept {
-    file_.finish(state);
+int Recorder::let_go(State state) noexcept {
+    const int error = file_.finish(state);
     forget_tables();
+    return error;
 }
 
 void Recorder::forget_tables() noexcept {
@@ -242,6 +248,7 @@ std::map<std::string, std::int64_t> Recorder::counters() {
     out["mappings"] = static_cast<std::int64_t>(mappings_.size());
     out["own_table_bytes"] =
         static_cast<std::int64_t>(live_.resident_bytes() + samples_.own_bytes() + tree_.own_bytes() + accounts_.own_bytes());
+    out["capture_in_memory"] = file_.is_kept_in_memory() ? 1 : 0;
     out["capture_bytes"] = static_cast<std::int64_t>(file_.mapped_bytes());
     return out;
 }
@@ -316,6 +323,7 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
     h.lost_events = lost_.load(std::memory_order_relaxed);
     if (sampled()) note_exact_totals();
     if (resident_bytes >= 0) h.resident_last_bytes = resident_bytes;
+    write_back_when_due(now);
     note_resident_peak(h.resident_exact != 0 ? std::max(resident_bytes, kernel_mark_bytes) : resident_bytes);
     if (!is_on()) return;
     guarded([&] {
@@ -324,6 +332,16 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
         Hold hold(lock_);
         if (is_on()) accounts_.close_slice(now);
     });
+}
+
+// For a capture that its file system cannot hold: a copy each second, or less often where a copy takes more than a hundredth of that.
+void Recorder::write_back_when_due(std::uint64_t now) noexcept {
+    constexpr std::uint64_t kSecond = 1'000'000'000;
+    if (!file_.is_kept_in_memory() || now < next_write_back_ns_) return;
+    Hold hold(lock_);
+    file_.write_back();  // what fails now is tried again; the last one, at the stop, is told
+    const std::uint64_t took = now_ns() - now;
+    next_write_back_ns_ = now + std::max(kSecond, 100 * took);
 }
 
 void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
@@ -424,6 +442,7 @@ bool Recorder::mark_exited(int exit_code) noexcept {
     h.exit_code = exit_code;
     h.heartbeat_ns = h.ended_ns = now_ns();
     h.state = static_cast<std::uint32_t>(g_mode.load(std::memory_order_relaxed) == Mode::on ? State::ended : State::failed);
+    file_.write_back();
     return true;
 }
 

@@ -34,6 +34,13 @@ inline bool recording() noexcept { return g_mode.load(std::memory_order_relaxed)
 extern std::atomic<bool> g_sampled;
 inline bool sampled() noexcept { return g_sampled.load(std::memory_order_relaxed); }
 
+// Why a recording ends by itself. Written into the capture at its start: on a full disk there is no room for more words.
+inline constexpr const char* kNoMemory = "no memory for the recorder's tables";
+inline constexpr const char* kCannotGrow = "the capture cannot grow: the disk is full or the file is gone";
+
+inline constexpr const char* kDisplaced =
+    "tracemalloc or its like, there before the recording, ended first and took away what sees Python's objects";
+
 struct StartOptions {
     std::string path;
     bool only_counters = false;  // no capture, no stacks: live bytes and their highest mark
@@ -78,6 +85,9 @@ public:
     std::map<std::string, std::int64_t> counters();
     // Empty, or what is wrong.
     std::string self_check();
+
+    // Ends the recording as a fault of its own would: what it has is kept, and the capture says why it is not whole.
+    void give_up(const char* reason) noexcept { fail(reason); }
 
     bool counts_only() const noexcept { return recording() && only_counters_; }
 
@@ -215,6 +225,7 @@ private:
     void note_resident_peak(std::int64_t peak_bytes) noexcept;
     void known_mappings(residency::Ranges* out);
     void write_down(const residency::Breakdown& found, std::uint64_t at_ns);
+    void write_back_when_due(std::uint64_t now) noexcept;
     void add_point(std::uint64_t now, std::int64_t resident_bytes);
     void put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
     void on_late_alloc(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
@@ -229,9 +240,9 @@ private:
         try {
             work();
         } catch (const capture::NoRoom&) {
-            fail("the capture cannot grow: the disk is full or the file is gone");
+            fail(kCannotGrow);
         } catch (const std::exception&) {
-            fail("no memory for the recorder's tables");
+            fail(kNoMemory);
         }
     }
     // Counts only what our own fault lost: an event that meets the end of a recording is not part of it.
@@ -239,7 +250,7 @@ private:
         if (g_mode.load(std::memory_order_relaxed) == Mode::counting_losses) lost_.fetch_add(1, std::memory_order_relaxed);
     }
     void write_facts(const StartOptions& options);
-    void let_go(capture::State state) noexcept;
+    int let_go(capture::State state) noexcept;
     void forget_tables() noexcept;
     Summary summary_so_far();
     TopLine top_line();
@@ -277,6 +288,7 @@ private:
     std::int64_t last_available_bytes_ = -1;
     std::string cgroup_usage_;
     std::vector<std::string> cgroup_limits_;
+    std::uint64_t next_write_back_ns_ = 0;
     pid_t pid_ = 0;  // that records
     bool only_counters_ = false;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use

@@ -23,6 +23,7 @@ namespace {
 constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kQuietAfterFork = 10 * kMillisecond;
 
+FutexMutex g_control;  // of who makes and ends the thread: native code forks in several threads at once
 pthread_t g_thread;
 bool g_running = false;
 std::atomic<std::uint32_t> g_stop{0};
@@ -124,16 +125,20 @@ void end_thread() noexcept {
 }  // namespace
 
 bool start() noexcept {
+    MutexHold hold(g_control);
     g_paused_at.store(0, std::memory_order_relaxed);
     return g_running || create_thread();
 }
 
 void stop() noexcept {
+    MutexHold hold(g_control);
     g_paused_at.store(0, std::memory_order_relaxed);
     end_thread();
 }
 
 void pause_for_fork() noexcept {
+    BusyGuard busy;  // a signal's handler must not come back here
+    MutexHold hold(g_control);
     if (!g_running) return;
     end_thread();
     wait_until_uncounted();
@@ -147,10 +152,12 @@ void resume_if_due() noexcept {
         Recorder::instance().request_attention();
         return;
     }
-    if (g_paused_at.compare_exchange_strong(paused, 0)) create_thread();
+    MutexHold hold(g_control);
+    if (g_paused_at.compare_exchange_strong(paused, 0) && !g_running) create_thread();
 }
 
 void forget_in_child() noexcept {
+    g_control.reset();
     g_running = false;
     g_paused_at.store(0, std::memory_order_relaxed);
 }

@@ -46,8 +46,8 @@ def _command(name: str) -> list[str | Path]:
         return [*C, SOURCES / "heap.c", *LINKINGS[name]]
     if name == "arrays":
         return [*FORTRAN, SOURCES / "arrays.f90", "-J", libraries()]
-    if name == "objects":
-        return [*CXX, SOURCES / "objects.cpp"]
+    if name in ("objects", "farewell"):
+        return [*CXX, SOURCES / f"{name}.cpp"]
     if name == "lines":
         return [*C, SOURCES / "lines.c", "-I", sysconfig.get_path("include")]
     return [*C, SOURCES / f"{name}.c", "-ldl"]

@@ -1,6 +1,6 @@
 """Runs hiwater's command line with an engine that fails to order, where the real one cannot be made to.
 
-    python engine_double.py MODE run …        MODE: works, fault, no-space, lost, stop-fails
+    python engine_double.py MODE run …        MODE: works, fault, no-space, lost, in-memory, stop-fails
 
 It stands for the native module alone; everything in front of it is the product.
 """
@@ -67,6 +67,7 @@ def build(mode: str) -> ModuleType:
     core.__dict__.update(BUILT_FOR=f"{sys.version_info[0]}.{sys.version_info[1]} {build}")
     core.__dict__.update(EngineFault=EngineFault, start=start, stop=stop, summary=summary, snapshot=snapshot)
     core.__dict__.update(is_recording=lambda: state["recording"], on_exit=lambda callback: None)
+    core.__dict__.update(counters=lambda: {"capture_in_memory": int(mode == "in-memory")})
     return core
 
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -84,6 +84,57 @@ def load_and_unload(source: Path, folder: Path) -> None:
     copy.unlink()
 
 
+def start_odd_threads(library: ctypes.CDLL) -> None:
+    """Threads left to themselves, ended by pthread_exit, and cancelled."""
+    if library.odd_threads() != 0:
+        raise AssertionError("a native thread could not be started or cancelled")
+
+
+def fork_natively(library: ctypes.CDLL) -> None:
+    """Children that go on allocating without a word to Python, and one of vfork()."""
+    if library.fork_and_go_on() != 0:
+        raise AssertionError("a native child did not end well")
+
+
+def load_and_say_farewell(source: Path, folder: Path) -> None:
+    """A C++ library whose thread-local and static destructors allocate, the latter as it is unloaded."""
+    copy = folder / f"farewell-{threading.get_ident()}-{time.monotonic_ns()}.so"
+    shutil.copy(source, copy)
+    library = ctypes.CDLL(str(copy))
+    if library.say_farewell(4) != 0:
+        raise AssertionError("the farewell was not said")
+    _ctypes.dlclose(library._handle)
+    copy.unlink()
+
+
+def run_greenlike_frames() -> None:
+    """Generators and coroutines that are left in the middle, resumed in other threads, and closed by the collector."""
+    import asyncio
+
+    def numbers(count: int) -> Iterator[list[int]]:
+        try:
+            for n in range(count):
+                yield [n] * n
+        finally:
+            bytearray(count)
+
+    halves = [numbers(n) for n in range(20)]
+    for half in halves:
+        next(half, None)
+    thread = threading.Thread(target=lambda: [next(half, None) for half in halves])
+    thread.start()
+    thread.join()
+
+    async def wait(n: int) -> bytes:
+        await asyncio.sleep(0)
+        return bytes(n)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(wait(n) for n in range(50)))
+
+    asyncio.run(all_of_them())
+
+
 def run_code_that_dies() -> None:
     """Functions made, run and dropped: others soon stand at the same addresses."""
     for size in range(30):
@@ -110,6 +161,10 @@ def start_work(failures: Failures, until: float, folder: Path) -> list[threading
         lambda: start_native_threads(churn),
         lambda: cut_mappings(churn),
         lambda: load_and_unload(heap, folder),
+        lambda: start_odd_threads(churn),
+        lambda: fork_natively(churn),
+        lambda: load_and_say_farewell(libraries / "farewell.so", folder),
+        run_greenlike_frames,
     ]
     threads = [threading.Thread(target=failures.watch, args=(work, until)) for work in works]
     for thread in threads:
@@ -185,7 +240,7 @@ def conclude(failures: Failures) -> int:
 def orchestrate(seconds: float) -> int:
     import compiled
 
-    for name in ("churn", "heap_lazy"):
+    for name in ("churn", "farewell", "heap_lazy"):
         compiled.library(name)
     environment = os.environ | {"HIWATER_TEST_LIBRARIES": str(compiled.libraries()), "PYTHONPATH": str(HERE)}
     failures = Failures()

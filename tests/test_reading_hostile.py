@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from capture_builder import (
@@ -24,6 +28,7 @@ from capture_builder import (
     schema,
 )
 from hiwater import capture as captures
+from hiwater import cli
 from hiwater.capture.layout import parse_schema
 from hiwater.errors import (
     CaptureError,
@@ -34,6 +39,7 @@ from hiwater.errors import (
     MissingCapture,
     NewerCapture,
 )
+from mutants import FIELDS, Original
 from test_reading_capture import small
 
 WHOLE = small().to_bytes(shuffle=2)
@@ -59,6 +65,17 @@ def look_at_everything(path: Path) -> None:
     )
     for moment in (capture.peak, capture.end, *(capture.of_slice(piece) for piece in capture.slices)):
         _ = (list(moment.stacks[:50]), moment.kind_bytes(), moment.allocated_blocks)
+
+
+def everything_shown(path: Path) -> None:
+    """Every view of it: an answer, or an error of one line alone."""
+    for shown in ("text", "tree", "table", "lines", "json", "collapsed", "svg"):
+        out, told = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(told):
+            code = cli.main(["report", str(path), "--format", shown])
+        assert code in (0, 2), told.getvalue()
+        if code == 2:
+            assert (out.getvalue(), told.getvalue().count("\n")) == ("", 1)
 
 
 def test_missing(path: Path) -> None:
@@ -144,6 +161,46 @@ def test_flipped_bytes_are_an_error_or_an_answer(tmp_path_factory: pytest.TempPa
         assert str(error) and "\n" not in str(error)
     path.unlink()
     assert time.monotonic() - begun < 5
+
+
+ORIGINAL = Original(WHOLE)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_mutants_are_an_error_or_an_answer(tmp_path_factory: pytest.TempPathFactory, random: Random) -> None:
+    """Up to three things changed, anywhere that the layout knows of."""
+    content, what = ORIGINAL.mutant(random)
+    note(what)
+    path = tmp_path_factory.mktemp("mutant") / "run.hiw"
+    path.write_bytes(content)
+    begun = time.monotonic()
+    try:
+        look_at_everything(path)
+    except HiwaterError as error:
+        assert str(error) and "\n" not in str(error)
+    everything_shown(path)
+    path.unlink()
+    assert time.monotonic() - begun < 10
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.randoms(use_true_random=False), st.sampled_from(FIELDS))
+def test_one_changed_figure_never_passes_for_another_sound_one(
+    tmp_path_factory: pytest.TempPathFactory, random: Random, change: Callable[[Original, bytearray, Random], str]
+) -> None:
+    content = bytearray(WHOLE)
+    note(change(ORIGINAL, content, random))
+    path = tmp_path_factory.mktemp("figure") / "run.hiw"
+    path.write_bytes(content)
+    try:
+        capture = captures.open(path)
+        if not capture.problems() and not capture.lost_events:
+            assert (capture.peak.allocated_bytes, capture.end.allocated_bytes) == (5596, 4596)
+            assert (capture.peak.allocated_blocks, capture.end.allocated_blocks) == (3, 2)
+    except HiwaterError as error:
+        assert str(error)
+    path.unlink()
 
 
 NUMBER = st.sampled_from((0, 1, 2, 3, 7, 8, 100, 2**31, 2**32 - 1, 2**40, 2**63, 2**64 - 1))

@@ -60,6 +60,7 @@ def test_losses_and_inexact_figures_are_said(tmp_path: Path) -> None:
     assert "at least, 12,345 blocks" in done.stderr
     assert "resident (± 4.00 KiB)" in done.stderr
     assert "7 events were lost" in done.stderr
+    assert "hiwater: warning: 7 events" in hiwater(tmp_path, "run", "-q", "-c", "pass", mode="lost").stderr
 
 
 def test_quiet_says_nothing_and_the_exit_code_is_recorded(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@
 
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -82,9 +83,20 @@ public:
     void unlock(LockTicket* me, bool short_way) noexcept {
         if (short_way) [[likely]] {
             me->active.store(0, std::memory_order_release);
-        } else {
+        } else if (!is_held_over_fork_here()) {
             mutex_.unlock();
         }
+    }
+
+    // The thread that forks holds the lock until the fork is over, and may take it again meanwhile: libraries that were there before us
+    // are told of the fork after us, and free and allocate then.
+    void lock_over_fork() noexcept {
+        lock(nullptr);
+        fork_holder_.store(::pthread_self(), std::memory_order_relaxed);
+    }
+    void unlock_after_fork() noexcept {
+        fork_holder_.store(0, std::memory_order_relaxed);
+        unlock(nullptr, false);
     }
 
     // Once a process; without it the lock works and never leans.
@@ -93,6 +105,7 @@ public:
     // For the child of a fork, where the holder's thread may not exist.
     void reset() noexcept {
         mutex_.reset();
+        fork_holder_.store(0, std::memory_order_relaxed);
         leans_to_.store(nullptr, std::memory_order_relaxed);
         last_ = nullptr;
         may_lean_ = false;
@@ -102,6 +115,7 @@ private:
     static constexpr std::uint32_t kStreakToLean = 64;
 
     [[gnu::noinline]] void lock_slowly(LockTicket* me) noexcept {
+        if (is_held_over_fork_here()) return;
         mutex_.lock();
         if (LockTicket* owner = leans_to_.load(std::memory_order_relaxed)) stand_upright(owner);
         if (me == nullptr || !may_lean_) return;
@@ -125,9 +139,12 @@ private:
         }
     }
 
+    bool is_held_over_fork_here() const noexcept { return fork_holder_.load(std::memory_order_relaxed) == ::pthread_self(); }
+
     alignas(64) std::atomic<LockTicket*> leans_to_{nullptr};
     FutexMutex mutex_;
-    LockTicket* last_ = nullptr;  // under mutex_
+    std::atomic<pthread_t> fork_holder_{0};  // nobody's name is 0
+    LockTicket* last_ = nullptr;             // under mutex_
     bool may_lean_ = false;
 };
 

@@ -23,9 +23,11 @@ int move_high(int fd) noexcept {
     return fd;
 }
 
-std::byte* map_file(int fd, std::uint64_t offset, std::uint64_t bytes) noexcept {
+// With no file (-1) it is memory that a forked child shares: a private copy would cost the parent a fault for each page.
+std::byte* map_shared(int fd, std::uint64_t offset, std::uint64_t bytes) noexcept {
+    const int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
     own_limit.add(bytes);
-    void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+    void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, static_cast<off_t>(offset));
     if (p == MAP_FAILED) {
         own_limit.remove(bytes);
         return nullptr;
@@ -57,6 +59,16 @@ int write_all(int fd, const void* data, std::uint64_t bytes) noexcept {
     return 0;
 }
 
+// What a file system says that knows no shared mappings (FUSE with direct_io, 9p, some network file systems) or no allocation.
+bool cannot_map(int error) noexcept {
+    return error == ENODEV || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL || error == EACCES || error == EPERM;
+}
+
+bool is_regular(const char* path) noexcept {
+    struct stat about{};
+    return ::stat(path, &about) == 0 && S_ISREG(about.st_mode);
+}
+
 }  // namespace
 
 // What the user named may be a device or a link: only a file that we filled is taken away again.
@@ -79,28 +91,43 @@ int CaptureFile::create(const char* path) noexcept {
     fd_ = ::open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
     if (fd_ < 0) return errno;
     in_memory_ = false;
-    const int error = set_up(path);
+    int error = set_up(path);
+    if (cannot_map(error) && is_regular(path)) error = keep_in_memory(path);
     if (error != 0) remove_file(path);
     return error;
 }
 
+int CaptureFile::keep_in_memory(const char* path) noexcept {
+    constexpr char kSuffix[] = ".part";
+    const std::size_t length = ::strlen(path);
+    if (::truncate(path, 0) != 0) return errno;  // what was allocated of it before the file system said no
+    try {
+        part_path_.resize(length + sizeof kSuffix);
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+    ::memcpy(part_path_.data(), path, length);
+    ::memcpy(part_path_.data() + length, kSuffix, sizeof kSuffix);
+    in_memory_ = true;
+    return set_up(path);
+}
+
+int CaptureFile::write_back() noexcept {
+    if (!is_kept_in_memory()) return 0;
+    if (int error = copy_to(part_path_.data())) return error;
+    return ::rename(part_path_.data(), path_.data()) == 0 ? 0 : errno;
+}
+
 int CaptureFile::create_in_memory() noexcept {
-    fd_ = ::memfd_create("hiwater", MFD_CLOEXEC);
-    if (fd_ < 0) return errno;
     in_memory_ = true;
     return set_up("");
 }
 
 int CaptureFile::set_up(const char* path) noexcept {
-    fd_ = move_high(fd_);
-    struct stat about{};
-    int error = ::fstat(fd_, &about) != 0 ? errno : 0;
-    device_ = about.st_dev;
-    inode_ = about.st_ino;
-    if (error == 0) error = keep_path(path);
-    if (error == 0) error = ::posix_fallocate(fd_, 0, kFirstExtentOffset);
-    std::byte* base = error == 0 ? map_file(fd_, 0, kFirstExtentOffset) : nullptr;
-    if (error == 0 && base == nullptr) error = errno;
+    int error = keep_path(path);
+    if (error == 0 && !in_memory_) error = take_descriptor();
+    std::byte* base = nullptr;
+    if (error == 0) error = map_next(0, kFirstExtentOffset, &base);
     if (error != 0) {
         abandon();
         return error;
@@ -124,6 +151,23 @@ int CaptureFile::set_up(const char* path) noexcept {
     return 0;
 }
 
+int CaptureFile::take_descriptor() noexcept {
+    fd_ = move_high(fd_);
+    struct stat about{};
+    if (::fstat(fd_, &about) != 0) return errno;
+    device_ = about.st_dev;
+    inode_ = about.st_ino;
+    return 0;
+}
+
+// Allocates and maps a stretch at the end of what there is.
+int CaptureFile::map_next(std::uint64_t offset, std::uint64_t bytes, std::byte** at) noexcept {
+    if (!in_memory_)
+        if (int error = ::posix_fallocate(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes))) return error;
+    *at = map_shared(in_memory_ ? -1 : fd_, in_memory_ ? 0 : offset, bytes);
+    return *at == nullptr ? errno : 0;
+}
+
 // The program may have closed our descriptor, or given its number to another file.
 bool CaptureFile::owns_descriptor() const noexcept {
     struct stat about{};
@@ -131,8 +175,7 @@ bool CaptureFile::owns_descriptor() const noexcept {
 }
 
 int CaptureFile::reopen_if_lost() noexcept {
-    if (owns_descriptor()) return 0;
-    if (in_memory_) return EBADF;
+    if (in_memory_ || owns_descriptor()) return 0;
     fd_ = ::open(path_.data(), O_RDWR | O_CLOEXEC | O_NOCTTY);
     if (fd_ < 0) return errno;
     fd_ = move_high(fd_);
@@ -146,9 +189,8 @@ int CaptureFile::add_segment() noexcept {
     std::uint64_t bytes = kSmallestSegment;
     while (bytes < kLargestSegment && bytes * 4 < file_bytes_) bytes *= 2;
     if (int error = reopen_if_lost()) return error;
-    if (int error = ::posix_fallocate(fd_, static_cast<off_t>(file_bytes_), static_cast<off_t>(bytes))) return error;
-    std::byte* at = map_file(fd_, file_bytes_, bytes);
-    if (at == nullptr) return errno;
+    std::byte* at = nullptr;
+    if (int error = map_next(file_bytes_, bytes, &at)) return error;
     try {
         segments_.push_back({at, bytes});
     } catch (const std::bad_alloc&) {
@@ -182,23 +224,26 @@ void CaptureFile::unmap() noexcept {
     for (std::size_t i = 0; i < segments_.size(); ++i) unmap_pages(segments_[i].at, segments_[i].bytes);
     segments_.reset();
     path_.reset();
+    part_path_.reset();
     header_ = nullptr;
     directory_ = nullptr;
     file_bytes_ = 0;
 }
 
-void CaptureFile::finish(State state) noexcept {
-    if (header_ == nullptr) return;
+int CaptureFile::finish(State state) noexcept {
+    if (header_ == nullptr) return 0;
     const std::uint64_t used = used_bytes();
-    if (reopen_if_lost() == 0 && ::ftruncate(fd_, static_cast<off_t>(used)) != 0) {
+    if (!in_memory_ && reopen_if_lost() == 0 && ::ftruncate(fd_, static_cast<off_t>(used)) != 0) {
         // A longer file reads the same; only the unused tail stays on the disk.
     }
     __atomic_store_n(&header_->state, static_cast<std::uint32_t>(state), __ATOMIC_RELEASE);
+    const int error = write_back();
     abandon();
+    return error;
 }
 
 void CaptureFile::discard() noexcept {
-    if (!in_memory_ && path_.size() != 0) remove_file(path_.data());
+    if (path_.size() > 1) remove_file(path_.data());
     abandon();
 }
 

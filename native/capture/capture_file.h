@@ -1,5 +1,6 @@
 // The capture as the recorder holds it: a mapped file that grows by segments, cut into extents that are handed to tables.
 // Space is allocated on the disk before it is mapped, so that no store can meet a hole in a full file system (SIGBUS).
+// Where the file system cannot do that, the capture is kept in memory and copied to its path from time to time and at the end.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,10 @@ public:
 
     // Makes the file with a header and an empty directory. Returns 0 or an errno value; on error no file of ours is left.
     int create(const char* path) noexcept;
+    // Whether the file system at the path can hold no mapped file: write_back() then puts copies there, each whole or not at all.
+    bool is_kept_in_memory() const { return in_memory_ && part_path_.size() != 0; }
+    // Returns 0 or an errno value; does nothing for a capture that is its file. The caller keeps everybody else out.
+    int write_back() noexcept;
     // The same in memory that nobody else sees: for counting without a capture.
     int create_in_memory() noexcept;
     bool is_open() const { return header_ != nullptr; }
@@ -28,8 +33,8 @@ public:
     // A fresh extent for a table's next chunk. Throws NoRoom when the disk or the format has no more.
     std::byte* add_extent(Table table, std::uint32_t chunk);
 
-    // Cuts the file to what is used and lets go of it; `state` is the last thing stored.
-    void finish(State state) noexcept;
+    // Cuts the file to what is used and lets go of it; `state` is the last thing stored. Returns what write_back() did.
+    int finish(State state) noexcept;
     // Lets go of a capture that never began, and takes its file away.
     void discard() noexcept;
     // Lets go without a word: for the child of a fork, whose parent goes on writing.
@@ -50,6 +55,9 @@ private:
     int set_up(const char* path) noexcept;
     static void remove_file(const char* path) noexcept;
     int keep_path(const char* path) noexcept;
+    int keep_in_memory(const char* path) noexcept;
+    int take_descriptor() noexcept;
+    int map_next(std::uint64_t offset, std::uint64_t bytes, std::byte** at) noexcept;
     int add_segment() noexcept;
     std::uint64_t used_bytes() const noexcept { return kFirstExtentOffset + header_->extents_used * kExtentBytes; }
     bool owns_descriptor() const noexcept;
@@ -62,6 +70,7 @@ private:
     bool in_memory_ = false;
     std::uint64_t device_ = 0, inode_ = 0;
     PageVector<char> path_;
+    PageVector<char> part_path_;  // where a copy is made before it takes its place at the path
     PageVector<Segment> segments_;
     std::uint64_t file_bytes_ = 0;
 };

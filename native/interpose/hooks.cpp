@@ -452,29 +452,30 @@ constexpr std::size_t kHooks = sizeof g_hooks / sizeof g_hooks[0];
 bool g_installed = false;
 
 // The recorder's tables must be whole in the child, so the forking thread holds the lock over the fork. It remembers that it does: a
-// recording may begin or end meanwhile.
+// recording may begin or end meanwhile. Other libraries' handlers may run between these, in the child, too, where nothing may touch the
+// parent's capture: what they allocate is not recorded (busy), what they free is, in the parent.
 void before_fork() {
     tls.holds_over_fork = recording();
     if (!tls.holds_over_fork) return;
     sampler::pause_for_fork();
-    recorder().lock().lock(nullptr);
-    ++tls.busy;  // other libraries' handlers run with the lock held, and may allocate: they would wait for this very thread
+    ++tls.busy;
+    recorder().lock().lock_over_fork();
 }
 
 void after_fork_in_parent() {
     if (!tls.holds_over_fork) return;
     tls.holds_over_fork = false;
+    recorder().lock().unlock_after_fork();
     --tls.busy;
-    recorder().lock().unlock(nullptr, false);
     recorder().request_attention();
 }
 
 void after_fork_in_child() {
     if (!tls.holds_over_fork) return;
     tls.holds_over_fork = false;
-    --tls.busy;
     sampler::forget_in_child();
     recorder().become_unrecorded_child();
+    --tls.busy;
 }
 
 }  // namespace

@@ -87,20 +87,43 @@ void python_free(void* domain, void* block) {
     next.free(next.ctx, block);
 }
 
+// Whether calls still come by us. A tool that wrapped the allocator before us and leaves before us (tracemalloc, stopped by a program that
+// is being recorded) puts back what it had found, and takes us out with itself. What lies below us stands aside for one call, and listens.
+// Under the GIL, as all calls of these allocators are.
+bool is_reached(Domain& domain) noexcept {
+    struct Probe {
+        PyMemAllocatorEx below;
+        bool reached;
+    } probe{domain.below, false};
+    domain.below.ctx = &probe;
+    domain.below.malloc = [](void* context, std::size_t bytes) {
+        auto* heard = static_cast<Probe*>(context);
+        heard->reached = true;
+        return heard->below.malloc(heard->below.ctx, bytes);
+    };
+    const bool is_object = domain.name == PYMEM_DOMAIN_OBJ;
+    void* block = is_object ? PyObject_Malloc(1) : PyMem_Malloc(1);
+    domain.below = probe.below;
+    is_object ? PyObject_Free(block) : PyMem_Free(block);
+    return probe.reached;
+}
+
 void install(Domain& domain) {
-    if (domain.installed) return;
+    if (domain.installed && is_reached(domain)) return;
     PyMem_GetAllocator(domain.name, &domain.below);
     PyMemAllocatorEx ours{&domain, python_malloc, python_calloc, python_realloc, python_free};
     PyMem_SetAllocator(domain.name, &ours);
     domain.installed = true;
 }
 
-void remove(Domain& domain) noexcept {
+// Returns whether all went by us until now. Below another's hooks ours stay, and pass on.
+bool remove(Domain& domain) noexcept {
     PyMemAllocatorEx now;
     PyMem_GetAllocator(domain.name, &now);
-    if (!domain.installed || now.ctx != &domain) return;
-    PyMem_SetAllocator(domain.name, &domain.below);
+    if (domain.installed && now.ctx != &domain) return domain.installed = is_reached(domain);
+    if (domain.installed) PyMem_SetAllocator(domain.name, &domain.below);
     domain.installed = false;
+    return true;
 }
 
 // --- arenas ------------------------------------------------------------------------------------------------------------------------
@@ -173,8 +196,8 @@ void install_python_hooks() {
 }
 
 void remove_python_hooks() noexcept {
-    remove(g_object);
-    remove(g_memory);
+    const bool saw_objects = remove(g_object), saw_memory = remove(g_memory);
+    if (!saw_objects || !saw_memory) recorder().give_up(kDisplaced);
     remove_arenas();
     remove_code_watch();
 }

@@ -41,6 +41,11 @@ def _moment_problems(capture: Capture, moment: Moment) -> list[str]:
         negative = np.flatnonzero(values < 0)
         if len(negative):
             found.append(f"ledger {int(negative[0])} holds {int(values[negative[0]])} {what} at the {moment.name}")
+    blocks = int(moment.blocks[counted].sum())
+    if blocks != moment.recorded_blocks and capture.process.ended == "exit":
+        found.append(
+            f"ledgers sum to {blocks} blocks at the {moment.name}, the recorder counted {moment.recorded_blocks}"
+        )
     total = int(moment.bytes[counted].sum())
     if abs(total - moment.recorded_bytes) > one_event_bytes(capture):
         found.append(f"ledgers sum to {total} bytes at the {moment.name}, the recorder counted {moment.recorded_bytes}")

@@ -322,16 +322,15 @@ class Capture:
             self.process.duration_ns,
             cold["peak_bytes"],
             cold["peak_blocks"],
-            best["best_bytes"],
+            (best["best_bytes"], best["best_blocks"]),
         )
 
     @cached_property
     def end(self) -> Moment:
         """What was live when the recording ended, or when it was last written to."""
         ledgers, at_ns = self.tables["ledgers"], self.process.duration_ns
-        return self._moment(
-            "end", at_ns, at_ns, at_ns, ledgers["live_bytes"], ledgers["live_blocks"], self.header["live_bytes"]
-        )
+        recorded = (self.header["live_bytes"], self.header["live_blocks"])
+        return self._moment("end", at_ns, at_ns, at_ns, ledgers["live_bytes"], ledgers["live_blocks"], recorded)
 
     @cached_property
     def slices(self) -> tuple[Slice, ...]:
@@ -409,6 +408,7 @@ class Capture:
             values,
             blocks,
             piece.mark_bytes,
+            piece.mark_blocks,
             piece.unlisted_bytes,
         )
 
@@ -425,15 +425,17 @@ class Capture:
         blocks = np.where(is_saved, ledgers["saved_blocks"], ledgers["live_blocks"])
         start_ns = self._best()["slice_start_ns"] if name == "slice" else 0
         end_ns = max(start_ns, self.process.duration_ns)
-        return self._moment(name, header["mark_ns"], start_ns, end_ns, values, blocks, header["mark_bytes"])
+        return self._moment(
+            name, header["mark_ns"], start_ns, end_ns, values, blocks, (header["mark_bytes"], header["mark_blocks"])
+        )
 
     def _moment(
-        self, name: str, at_ns: int, start_ns: int, end_ns: int, values: Any, blocks: Any, recorded_bytes: int
+        self, name: str, at_ns: int, start_ns: int, end_ns: int, values: Any, blocks: Any, recorded: tuple[int, int]
     ) -> Moment:
         values, blocks = values.astype(np.int64), blocks.astype(np.int64)
         if self._is_alive:  # an event may be half seen, and its free without its allocation
             values, blocks = np.maximum(values, 0), np.maximum(blocks, 0)
-        return Moment(self, name, at_ns, start_ns, end_ns, values, blocks, recorded_bytes)
+        return Moment(self, name, at_ns, start_ns, end_ns, values, blocks, *recorded)
 
     # Time and happenings
 

@@ -84,7 +84,7 @@ class Moment:
 
     `name` is "peak", "end" or "slice"; `at_ns` is the time since the recording began at which the figures hold, and
     [start_ns, end_ns] the stretch of time they are the peak of. `bytes` and `blocks` are what each ledger held.
-    `recorded_bytes` is the recorder's own sum of the counted kinds. `error_bytes` is the most by which the figure of any
+    `recorded_bytes` and `recorded_blocks` are the recorder's own sums of the counted kinds. `error_bytes` is the most by which the figure of any
     one ledger may be out of date: 0 for the peak and the end.
     """
 
@@ -96,6 +96,7 @@ class Moment:
     bytes: Ints
     blocks: Ints
     recorded_bytes: int
+    recorded_blocks: int
     error_bytes: int = 0
 
     @property

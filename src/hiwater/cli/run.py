@@ -8,9 +8,8 @@ import sys
 
 from hiwater.cli import run_arguments, settings
 from hiwater.cli.talk import say
-from hiwater.engine import destination, launcher, native, target
+from hiwater.engine import destination, launcher, native, summary, target
 from hiwater.engine.recorder import Recorder
-from hiwater.engine.summary import shown_path, summary_lines
 from hiwater.errors import EngineFailed, HiwaterError, NotFound, NotRunnable
 from hiwater.sizes import parse_size
 
@@ -112,6 +111,8 @@ class _Recording:
             say(f"warning: the program runs without being recorded: {error}")
         else:
             self._begun = True
+            if self._recorder.kept_in_memory:
+                say(summary.kept_in_memory(self._recorder.path))
             native.load().on_exit(self._finish_abruptly)
             self._set_limit()
 
@@ -151,10 +152,13 @@ class _Recording:
         self.finish()
 
     def _tell(self) -> None:
-        shown = shown_path(self._recorder.path)
-        if not self._arguments.quiet:
-            for line in summary_lines(self._recorder.summary(), shown):
-                say(line)
+        shown = summary.shown_path(self._recorder.path)
+        result = self._recorder.summary()
+        for line in [] if self._arguments.quiet else summary.summary_lines(result, shown):
+            say(line)
+        trouble = summary.trouble(result)
+        if trouble is not None:
+            say(trouble)
         if self._arguments.format is not None:
             self._leave_the_program()
             self._report(self._arguments.format, shown)

@@ -77,6 +77,14 @@ class Recorder:
         """Have a fact in the capture; before `start()`."""
         self._facts[key] = value
 
+    @property
+    def kept_in_memory(self) -> bool:
+        """Whether the file system cannot hold the growing capture: copies go there about every second and at the stop.
+
+        What came after the last copy is lost when the process is killed. False when not recording.
+        """
+        return self.recording and bool(native.load().counters()["capture_in_memory"])
+
     def check(self) -> None:
         """Make sure that `start()` has what it needs.
 

@@ -1,4 +1,4 @@
-"""The three lines a recording ends with."""
+"""The three lines a recording ends with, and the warning when something went wrong."""
 
 from __future__ import annotations
 
@@ -12,17 +12,30 @@ if TYPE_CHECKING:
 
 
 def summary_lines(summary: Summary, shown_path: str) -> list[str]:
-    """Return the lines: the two peaks, the line that held most at the peak, the capture; more only if something went wrong."""
-    lines = [
+    """Return the lines: the two peaks, the line that held most at the peak, the capture."""
+    return [
         _peaks(summary),
         _top_line(summary),
         f"capture {shown_path}: read it with `hiwater report {shown_path}`",
     ]
+
+
+def trouble(summary: Summary) -> str | None:
+    """Return the one warning about a recording that is not whole, None for one that is."""
+    said = []
     if summary["stop_reason"]:
-        lines.append(f"recording stopped before the program did: {summary['stop_reason']}")
+        said.append(f"recording stopped before the program did: {summary['stop_reason']}")
     if summary["lost_events"]:
-        lines.append(f"{summary['lost_events']:,} events were lost: figures are too low by what they held")
-    return lines
+        said.append(f"{summary['lost_events']:,} events were lost: figures are too low by what they held")
+    return "warning: " + "; ".join(said) if said else None
+
+
+def kept_in_memory(path: str) -> str:
+    """Return the warning that the capture at `path` cannot grow there."""
+    return (
+        f"warning: the file system of {path!r} can map no files, so the capture is kept in memory and copied there every second or so "
+        "and at the end; choose a file elsewhere with -o for one that loses nothing when the program is killed"
+    )
 
 
 def _peaks(summary: Summary) -> str:
