@@ -32,8 +32,11 @@ FORMATS = {
     "json": "hiwater.views.json_view",
     "collapsed": "hiwater.views.collapsed",
     "svg": "hiwater.views.svg",
+    "html": "hiwater.views.html",
 }
-_FOR_MACHINES = ("json", "collapsed", "svg")
+_FOR_MACHINES = ("json", "collapsed", "svg", "html")
+_OF_ALL = ("json", "html")  # one report of all captures
+_SHOWN_IN_BROWSERS = ("svg", "html")
 _KINDS = ("all", "python", "native", "mapping", "device")
 _GROUPINGS = ("stack", "function", "line", "file", "module", "thread")
 _EXAMPLES = """examples:
@@ -41,6 +44,7 @@ _EXAMPLES = """examples:
   hiwater report run.hiw --by function            which functions asked for it
   hiwater report run.hiw --at end                 what was never freed
   hiwater report run.hiw --at 10:20 --format tree the highest moment between 10 s and 20 s
+  hiwater report run.hiw --format html --open     a page with all of it, in the browser
   hiwater report run.hiw --format svg -o run.svg  a flame graph
 """
 
@@ -81,6 +85,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many lines and stacks text and tables show (default: 10)",
     )
+    parser.add_argument(
+        "--source", choices=("own", "all", "none"), default="own",
+        help="whose source text html carries: your own files', libraries', too, or nobody's (default: own)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--open", action="store_true", help="open the report in a browser; without -o it is written beside the capture"
+    )
 
 
 def _moment(text: str) -> str:
@@ -107,10 +118,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the report; the exit code. Talks on stderr in one line when it cannot."""
     try:
         _check_request(arguments)
+        _name_output(arguments)
         reports = [make_report(path, arguments) for path in arguments.captures]
         warn(reports)
         with open_output(arguments) as stream:
-            _write(reports, arguments.format, stream)
+            _write(reports, arguments, stream)
+        if arguments.open:
+            _open(arguments.output)
     except HiwaterError as error:
         print(f"hiwater report: {error}", file=sys.stderr)
         return error.exit_code
@@ -124,11 +138,26 @@ def run(arguments: argparse.Namespace) -> int:
 def _check_request(arguments: argparse.Namespace) -> None:
     if arguments.format == "svg" and len(arguments.captures) > 1:
         raise BadRequest("a flame graph shows one capture", "give one capture, or another format")
+    if arguments.open and arguments.format not in _SHOWN_IN_BROWSERS:
+        raise BadRequest(f"--open needs html or svg, and not {arguments.format}", "give --format html")
     if arguments.output is not None:
         for capture in arguments.captures:
             with suppress(OSError):  # one of the two does not exist: then they are not the same
                 if os.path.samefile(capture, arguments.output):
                     raise BadRequest("the report would replace the capture it is made from", "give another file to -o")
+
+
+def _name_output(arguments: argparse.Namespace) -> None:
+    """A report that is to be opened is a file: beside the first capture, unless another one is named."""
+    if arguments.open and arguments.output is None:
+        arguments.output = os.path.splitext(arguments.captures[0])[0] + "." + arguments.format
+
+
+def _open(path: str) -> None:
+    import webbrowser
+
+    print(f"hiwater report: {path}", file=sys.stderr)
+    webbrowser.open(Path(path).absolute().as_uri())
 
 
 def make_report(path: str, arguments: argparse.Namespace) -> Report:
@@ -172,13 +201,13 @@ def warn(reports: Sequence[Report]) -> None:
             print(f"hiwater report: warning: {report.capture.path} contradicts itself: {problem}", file=sys.stderr)
 
 
-def _write(reports: Sequence[Report], output_format: str, stream: TextIO) -> None:
-    view = import_module(FORMATS[output_format])
-    if output_format == "json":
-        view.write(reports, stream)
+def _write(reports: Sequence[Report], arguments: argparse.Namespace, stream: TextIO) -> None:
+    view = import_module(FORMATS[arguments.format])
+    if arguments.format in _OF_ALL:
+        view.write(reports, stream, *((arguments.source,) if arguments.format == "html" else ()))
         return
     for number, report in enumerate(reports):
-        if number and output_format not in _FOR_MACHINES:
+        if number and arguments.format not in _FOR_MACHINES:
             stream.write("\n")
         view.write(report, stream)
 

@@ -1,0 +1,276 @@
+// Memory over time. Dragging chooses a window, clicking or the arrow keys a moment; everything below follows.
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import { type Capture, KIND_WORDS, KINDS, type Held, type Moment } from "./capture";
+import { printable, seconds, shortened, size } from "./words";
+
+const HEIGHT = 210;
+const LANE = 15;
+
+interface Curve {
+  label: string;
+  group: "resident" | "kind" | "device" | "process" | "limit";
+  kind: number;
+  values: (number | null)[];
+}
+
+interface Props {
+  capture: Capture;
+  moment: Moment;
+  held: Held;
+  isDark: boolean;
+  onWindow: (from: number, to: number) => void;
+  onPeak: () => void;
+  onEnd: () => void;
+}
+
+export function Timeline({ capture, moment, held, isDark, onWindow, onPeak, onEnd }: Props) {
+  const element = useRef<HTMLDivElement>(null);
+  const chart = useRef<uPlot | null>(null);
+  const shown = useRef({ moment, held });
+  shown.current = { moment, held };
+  const [at, curves] = useMemo(() => curvesOf(capture), [capture]);
+  useEffect(() => {
+    const place = element.current!;
+    const plot = new uPlot(optionsOf(capture, curves, place, shown, onWindow), dataOf(at, curves), place);
+    chart.current = plot;
+    const observer = new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: heightOf(capture) }));
+    observer.observe(place);
+    return () => {
+      observer.disconnect();
+      plot.destroy();
+      chart.current = null;
+    };
+  }, [capture, isDark]);
+  useEffect(() => chart.current?.redraw(false), [moment, held]);
+
+  const press = (event: KeyboardEvent) => {
+    const last = capture.slices.startNs.length - 1;
+    const now = moment.slice ?? sliceAt(capture, held.atNs);
+    if (event.key === "Home") onPeak();
+    else if (event.key === "End") onEnd();
+    else if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+      const next = Math.max(0, Math.min(last, now + (event.key === "ArrowLeft" ? -1 : 1)));
+      const { startNs, endNs } = capture.slices;
+      const other = event.shiftKey && moment.asked ? moment.asked : null;
+      const middle = (startNs[next] + endNs[next]) / 2e9;
+      onWindow(other ? Math.min(other[0], middle) : middle, other ? Math.max(other[1], middle) : middle);
+    } else return;
+    event.preventDefault();
+  };
+  return (
+    <div class="timeline">
+      <div
+        ref={element}
+        class="plot"
+        tabIndex={0}
+        role="slider"
+        aria-label="moment shown, in seconds since the recording began"
+        aria-valuemin={0}
+        aria-valuemax={round(capture.durationNs / 1e9)}
+        aria-valuenow={round(held.atNs / 1e9)}
+        aria-valuetext={`${seconds(held.atNs)}, ${moment.at === "slice" ? "highest moment of the window" : moment.at}`}
+        onKeyDown={press}
+        onDblClick={onPeak}
+      />
+      <Legend curves={curves} at={at} atNs={held.atNs} />
+    </div>
+  );
+}
+
+const round = (value: number) => Math.round(value * 1000) / 1000;
+
+function sliceAt(capture: Capture, ns: number): number {
+  const { startNs } = capture.slices;
+  let slice = 0;
+  while (slice + 1 < startNs.length && startNs[slice + 1] <= ns) slice += 1;
+  return slice;
+}
+
+function Legend({ curves, at, atNs }: { curves: Curve[]; at: number[]; atNs: number }) {
+  let point = 0;
+  while (point + 1 < at.length && at[point + 1] * 1e9 <= atNs) point += 1;
+  return (
+    <ul class="legend">
+      {curves.map((curve) => (
+        <li key={curve.label}>
+          <i class={swatch(curve)} />
+          {shortened(curve.label, 40)} <b>{curve.values[point] === null || curve.values[point] === undefined ? "" : size(curve.values[point]!)}</b>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function swatch(curve: Curve): string {
+  return curve.group === "kind" ? `dot kind${curve.kind}` : `stroke ${curve.group}`;
+}
+
+/** Times in seconds, and the curves over them: resident memory, each kind that counts, devices, processes and limits. */
+function curvesOf(capture: Capture): [number[], Curve[]] {
+  const { timeline } = capture.described;
+  const own = Array.from(capture.unpacked.numbers(timeline.at_ns), (ns) => ns / 1e9);
+  const others = timeline.series.filter((series) => series.at_ns).map((series) => Array.from(capture.unpacked.numbers(series.at_ns!), (ns) => ns / 1e9));
+  const at = others.length ? Array.from(new Set([own, ...others].flat())).sort((one, other) => one - other) : own;
+  const place = new Map(at.map((time, index) => [time, index]));
+  const curves = timeline.series.map((series): Curve => {
+    const times = series.at_ns ? Array.from(capture.unpacked.numbers(series.at_ns), (ns) => ns / 1e9) : own;
+    const values: (number | null)[] = times === own && at === own ? [] : new Array(at.length).fill(undefined);
+    capture.unpacked.numbers(series.bytes).forEach((value, index) => {
+      if (at === own) values.push(value);
+      else values[place.get(times[index])!] = value;
+    });
+    const kind = series.group === "kind" ? KINDS.indexOf(series.name as (typeof KINDS)[number]) : -1;
+    return { label: kind < 0 ? printable(series.name) : KIND_WORDS[kind], group: series.group, kind, values };
+  });
+  const limits = timeline.limits.map((limit): Curve => ({ label: printable(limit.name), group: "limit", kind: -1, values: at.map(() => limit.bytes) }));
+  const counted = (curve: Curve) => curve.group !== "kind" || (curve.kind < 4 && curve.values.some((value) => value));
+  return [at, [...curves.filter(counted), ...limits]];
+}
+
+/** Kinds stand on one another: each curve of a kind is drawn as the sum of itself and those below it. */
+function dataOf(at: number[], curves: Curve[]): uPlot.AlignedData {
+  const below = at.map(() => 0);
+  const sums = curves.map((curve) =>
+    curve.group === "kind" ? curve.values.map((value, index) => (below[index] += value ?? 0)) : curve.values,
+  );
+  const order = drawingOrder(curves);
+  return [at, ...order.map((index) => sums[index])] as uPlot.AlignedData;
+}
+
+/** The highest sum of kinds first, so that lower ones are painted over it. */
+function drawingOrder(curves: Curve[]): number[] {
+  const kinds = curves.map((_, index) => index).filter((index) => curves[index].group === "kind");
+  return [...kinds.reverse(), ...curves.map((_, index) => index).filter((index) => curves[index].group !== "kind")];
+}
+
+function lanesOf(capture: Capture): number {
+  return capture.described.summary.scopes.reduce((most, scope) => Math.max(most, scope.depth + 1), 0);
+}
+
+function heightOf(capture: Capture): number {
+  return HEIGHT + Math.min(4, lanesOf(capture)) * LANE;
+}
+
+function optionsOf(
+  capture: Capture,
+  curves: Curve[],
+  place: HTMLElement,
+  shown: { current: { moment: Moment; held: Held } },
+  onWindow: (from: number, to: number) => void,
+): uPlot.Options {
+  const style = getComputedStyle(place);
+  const colour = (name: string) => style.getPropertyValue(`--${name}`).trim();
+  const axis = { stroke: colour("muted"), font: "11px system-ui, sans-serif", grid: { stroke: colour("rule"), width: 1 }, ticks: { show: false } };
+  const lanes = Math.min(4, lanesOf(capture)) * LANE;
+  return {
+    width: place.clientWidth || 800,
+    height: heightOf(capture),
+    padding: [8 + lanes, 8, 0, 0],
+    legend: { show: false },
+    cursor: { drag: { x: true, y: false, setScale: false }, points: { show: false }, y: false },
+    scales: { x: { time: false, range: () => [0, Math.max(1e-6, capture.durationNs / 1e9)] }, y: { range: (_plot, _low, high) => [0, Math.max(1, high * 1.06)] } },
+    axes: [
+      { ...axis, size: 26, values: (_plot, splits) => splits.map((value) => `${+value.toFixed(3)} s`), grid: { show: false } },
+      { ...axis, size: 68, splits: (_plot, _axis, _low, high) => ticks(high), values: (_plot, splits) => splits.map((value) => (value ? size(value).replace(".0 ", " ") : "0")) },
+    ],
+    series: [
+      {},
+      ...drawingOrder(curves).map((index): uPlot.Series => {
+        const curve = curves[index];
+        const line = { label: curve.label, points: { show: false }, spanGaps: true, paths: uPlot.paths.stepped!({ align: 1 }) };
+        if (curve.group === "kind") return { ...line, width: 0, fill: colour(`kind${curve.kind}`) };
+        if (curve.group === "limit") return { ...line, width: 1, stroke: colour("warn"), dash: [6, 4] };
+        return { ...line, width: 1.5, stroke: colour(curve.group === "resident" ? "ink" : curve.group === "device" ? "kind3" : "muted") };
+      }),
+    ],
+    hooks: {
+      draw: [(plot) => drawOver(plot, capture, shown.current, colour)],
+      setSelect: [
+        (plot) => {
+          const { left, width } = plot.select;
+          if (width < 3) return;
+          onWindow(Math.max(0, plot.posToVal(left, "x")), Math.max(0, plot.posToVal(left + width, "x")));
+          plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+        },
+      ],
+      ready: [
+        (plot) =>
+          plot.over.addEventListener("click", () => {
+            const time = Math.max(0, plot.posToVal(plot.cursor.left ?? 0, "x"));
+            onWindow(time, time);
+          }),
+      ],
+    },
+  };
+}
+
+/** Round sizes: powers of two times 1 or what makes about four of them. */
+function ticks(high: number): number[] {
+  const step = 2 ** Math.ceil(Math.log2(Math.max(1, high) / 5));
+  const places = [];
+  for (let value = 0; value <= high; value += step) places.push(value);
+  return places;
+}
+
+/** Scopes above the curves, the window that is shown, the peak, and what happened. */
+function drawOver(plot: uPlot, capture: Capture, { moment, held }: { moment: Moment; held: Held }, colour: (name: string) => string): void {
+  const context = plot.ctx;
+  const ratio = uPlot.pxRatio;
+  const { left, top, width, height } = plot.bbox;
+  const x = (ns: number) => Math.max(left, Math.min(left + width, plot.valToPos(ns / 1e9, "x", true)));
+  context.save();
+  context.font = `${11 * ratio}px system-ui, sans-serif`;
+  context.textBaseline = "middle";
+  if (moment.at === "slice") {
+    const [from, to] = moment.asked ?? [held.startNs / 1e9, held.endNs / 1e9];
+    context.fillStyle = colour("shade");
+    context.fillRect(x(from * 1e9), top, Math.max(ratio, x(to * 1e9) - x(from * 1e9)), height);
+  }
+  for (const scope of capture.described.summary.scopes) drawScope(context, scope, x, top, ratio, colour);
+  const upright = (ns: number, stroke: string, dash: number[]) => {
+    context.strokeStyle = stroke;
+    context.lineWidth = ratio;
+    context.setLineDash(dash.map((part) => part * ratio));
+    context.beginPath();
+    context.moveTo(Math.round(x(ns)) + 0.5, top);
+    context.lineTo(Math.round(x(ns)) + 0.5, top + height);
+    context.stroke();
+  };
+  const note = (text: string, ns: number, line: number) => {
+    const isLeft = x(ns) + context.measureText(text).width + 12 * ratio > left + width;
+    context.textAlign = isLeft ? "right" : "left";
+    context.fillStyle = colour("ink");
+    context.fillText(text, x(ns) + (isLeft ? -5 : 5) * ratio, top + (9 + 13 * line) * ratio);
+  };
+  if (!capture.isTimeline) {
+    upright(capture.peak.atNs, colour("ink"), [2, 3]);
+    note("peak", capture.peak.atNs, 0);
+  }
+  for (const mark of capture.described.marks.slice(0, 200)) {
+    upright(mark.at_ns, colour(mark.kind === "out of memory" ? "warn" : "muted"), [1, 2]);
+    note(mark.kind === "fork" ? `fork ${mark.value}` : printable(mark.kind), mark.at_ns, 1);
+  }
+  if (moment.at !== "peak") upright(held.atNs, colour("accent"), []);
+  context.restore();
+}
+
+interface Drawn {
+  name: string;
+  depth: number;
+  start_ns: number;
+  end_ns: number;
+}
+
+function drawScope(context: CanvasRenderingContext2D, scope: Drawn, x: (ns: number) => number, top: number, ratio: number, colour: (name: string) => string): void {
+  if (scope.depth > 3) return;
+  const [from, to] = [x(scope.start_ns), x(scope.end_ns)];
+  const y = top - (scope.depth + 1) * LANE * ratio;
+  context.fillStyle = colour("band");
+  context.fillRect(from, y, Math.max(ratio, to - from - ratio), (LANE - 2) * ratio);
+  const room = Math.floor((to - from) / (6.2 * ratio)) - 1;
+  if (room < 3) return;
+  context.textAlign = "left";
+  context.fillStyle = colour("ink");
+  context.fillText(shortened(printable(scope.name), room), from + 4 * ratio, y + ((LANE - 2) / 2) * ratio);
+}
