@@ -9,6 +9,7 @@ import { ProcessesView } from "./processes";
 import { type Choice, chosen } from "./shape";
 import { SourceView } from "./source";
 import { TableView } from "./table";
+import { Threads } from "./threads";
 import { nextTheme, type Theme, useTheme } from "./theme";
 import { Timeline } from "./timeline";
 import { seconds, shortened, size } from "./words";
@@ -21,9 +22,7 @@ export function App({ captures }: { captures: Capture[] }) {
   return (
     <>
       <div class="bar">
-        <span class="brand">
-          hiwater
-        </span>
+        <span class="brand">hiwater</span>
         {captures.length > 1 && (
           <label>
             Process{" "}
@@ -84,6 +83,7 @@ function Recording({ capture, captures, isDark, onCapture }: { capture: Capture;
           onPeak={() => setMoment(PEAK)}
           onEnd={() => setMoment(END)}
         />
+        <Threads capture={capture} held={held} chosen={choice.thread} onThread={(thread) => setChoice({ ...choice, thread })} />
       </section>
       {!capture.isTimeline && <MomentBar capture={capture} moment={moment} held={held} counts={counts} choice={choice} words={words} onMoment={setMoment} onChoice={setChoice} />}
       <Tabs tabs={tabs} tab={tab} onTab={setTab} />
@@ -108,7 +108,8 @@ function Recording({ capture, captures, isDark, onCapture }: { capture: Capture;
 function momentWords(moment: Moment, held: Held): string {
   if (moment.at === "peak") return `at the peak, at ${seconds(held.atNs)}`;
   if (moment.at === "end") return `at the end, at ${seconds(held.atNs)}`;
-  return `at ${seconds(held.atNs)}, the highest moment from ${seconds(held.startNs)} to ${seconds(held.endNs)}`;
+  const [from, to] = moment.asked && moment.asked[0] < moment.asked[1] ? [moment.asked[0] * 1e9, moment.asked[1] * 1e9] : [held.startNs, held.endNs];
+  return `at ${seconds(held.atNs)}, the highest moment between ${seconds(from)} and ${seconds(to)}`;
 }
 
 interface MomentProps {

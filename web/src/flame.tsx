@@ -8,6 +8,7 @@ import { blocks, share, shortened, size } from "./words";
 const ROW = 21;
 const FONT = 12;
 const NARROWEST_PX = 0.6;
+const FOUND = "#f2c744";
 const FONTS = "ui-monospace, 'SF Mono', 'DejaVu Sans Mono', Menlo, Consolas, monospace";
 
 interface Props {
@@ -257,14 +258,14 @@ function drawBox(context: CanvasRenderingContext2D, { tree, width, found, painte
   const isFound = found !== null && key >= 0 && found.keys[key] === 1;
   const { fill, text } = painter.of(box.node);
   context.globalAlpha = found && !isFound ? 0.32 : 1;
-  context.fillStyle = isFound ? "#d6246e" : fill;
+  context.fillStyle = isFound ? FOUND : fill;
   const gap = wide > 3 ? 1 : wide > 1.5 ? 0.5 : 0;
   context.beginPath();
   if (wide > 6) context.roundRect(x, y, wide - gap, ROW - 1.5, 2);
   else context.rect(x, y, Math.max(0.4, wide - gap), ROW - 1.5);
   context.fill();
   const room = Math.floor((wide - 9) / letter);
-  if (room >= 3) drawLabel(context, tree, box.node, { x: x + 5, y: y + ROW / 2, room, letter, wide }, isFound ? "#fff" : text);
+  if (room >= 3) drawLabel(context, tree, box.node, { x: x + 5, y: y + ROW / 2, room, letter, wide }, isFound ? "#1b1503" : text);
   context.globalAlpha = 1;
 }
 

@@ -5,7 +5,7 @@ import { KIND_HUES } from "./colour";
 import { nameOf } from "./flame";
 import { Spark } from "./spark";
 import type { Tree } from "./tree";
-import { blocks, count, share, size } from "./words";
+import { count, share, size } from "./words";
 
 interface Props {
   capture: Capture;
@@ -79,12 +79,12 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
         <dd>{count(tree.blocks(node))}</dd>
         <dt>of the peak</dt>
         <dd>{share(bytes, peak)}</dd>
-        <dt>allocated over the run</dt>
-        <dd>
-          {size(sums.runBytes)} in {count(sums.runBlocks)}
-        </dd>
-        <dt>freed at once</dt>
-        <dd>{blocks(sums.temporaries)}</dd>
+        <dt>over the run</dt>
+        <dd>{size(sums.runBytes)}</dd>
+        <dt>allocations</dt>
+        <dd>{count(sums.runBlocks)}</dd>
+        <dt title="before the thread's next allocation">freed at once</dt>
+        <dd>{count(sums.temporaries)}</dd>
         <dt>kept at the end</dt>
         <dd>{size(sums.endBytes)}</dd>
         {capture.deltaBytes && <dt>grew by</dt>}

@@ -1,8 +1,8 @@
 // Files with what each line held, hottest first.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Capture, Held } from "./capture";
-import { type LineUse, linesByFile } from "./ranking";
-import type { Choice } from "./shape";
+import { type LineUse, linesByFile, ownLines } from "./ranking";
+import { type Choice, chosen as holdersOf } from "./shape";
 import { count, size } from "./words";
 
 interface Props {
@@ -21,6 +21,7 @@ export function SourceView({ capture, held, choice, momentWords, asked }: Props)
     () => [...files].sort((one, other) => (uses.get(other.file)?.bytes ?? 0) - (uses.get(one.file)?.bytes ?? 0) || (uses.get(other.file)?.runBytes ?? 0) - (uses.get(one.file)?.runBytes ?? 0)),
     [files, uses],
   );
+  const hottest = useMemo(() => ownLines(capture, held, holdersOf(capture, choice)), [capture, held, choice]);
   const [chosen, setChosen] = useState(asked?.file ?? ordered[0]?.file ?? -1);
   useEffect(() => {
     if (asked) setChosen(asked.file);
@@ -49,20 +50,35 @@ export function SourceView({ capture, held, choice, momentWords, asked }: Props)
           {leftOut > 0 && ` · ${count(leftOut)} files did not fit`}
         </span>
       </div>
-      <Listing file={file} lines={uses.get(file.file)?.lines ?? new Map()} whole={uses.get(file.file)?.bytes ?? 0} asked={asked?.file === file.file ? asked.line : 0} />
+      <Listing
+        key={file.file}
+        file={file}
+        lines={uses.get(file.file)?.lines ?? new Map()}
+        whole={uses.get(file.file)?.bytes ?? 0}
+        asked={asked?.file === file.file ? asked.line : 0}
+        first={hottest.find((line) => line.key.file === file.file)?.key.line ?? 0}
+      />
     </section>
   );
 }
 
 type SourceFile = Capture["described"]["source"]["files"][number];
 
-function Listing({ file, lines, whole, asked }: { file: SourceFile; lines: Map<number, LineUse>; whole: number; asked: number }) {
+interface ListingProps {
+  file: SourceFile;
+  lines: Map<number, LineUse>;
+  whole: number;
+  /** The line to show first: one that was asked for, else the hottest of one's own. */
+  asked: number;
+  first: number;
+}
+
+function Listing({ file, lines, whole, asked, first }: ListingProps) {
   const element = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    const row = element.current?.querySelector<HTMLElement>(asked ? `[data-line="${asked}"]` : "tr.hottest");
+    const row = element.current?.querySelector<HTMLElement>(`[data-line="${asked || first}"]`);
     if (row && element.current) element.current.scrollTop = row.offsetTop - element.current.clientHeight / 3;
   }, [file, asked]);
-  const hottest = [...lines.entries()].sort((one, other) => other[1].bytes - one[1].bytes)[0]?.[0];
   return (
     <div class="listing" ref={element} role="region" aria-label="annotated source" tabIndex={0}>
       <table>
@@ -85,9 +101,9 @@ function Listing({ file, lines, whole, asked }: { file: SourceFile; lines: Map<n
             ...piece.text.split("\n").map((text, offset) => {
               const number = piece.line + offset;
               const use = lines.get(number);
-              const heat = use && whole ? Math.ceil((5 * use.bytes) / whole) : 0;
+              const heat = use && use.bytes > whole / 200 ? Math.min(5, Math.ceil((5 * use.bytes) / whole)) : 0;
               return (
-                <tr key={number} data-line={number} class={`heat${heat}${number === asked ? " asked" : ""}${number === hottest ? " hottest" : ""}`}>
+                <tr key={number} data-line={number} class={`heat${heat}${number === (asked || first) ? " asked" : ""}`}>
                   <td>{use?.bytes ? size(use.bytes) : ""}</td>
                   <td>{use?.ownBytes ? size(use.ownBytes) : ""}</td>
                   <td>{use?.runBytes ? size(use.runBytes) : ""}</td>

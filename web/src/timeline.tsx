@@ -1,5 +1,5 @@
 // Memory over time. Dragging chooses a window, clicking or the arrow keys a moment; everything below follows.
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { type Capture, KIND_WORDS, KINDS, type Held, type Moment } from "./capture";
 import { printable, seconds, shortened, size } from "./words";
@@ -30,7 +30,8 @@ export function Timeline({ capture, moment, held, isDark, onWindow, onPeak, onEn
   const shown = useRef({ moment, held });
   shown.current = { moment, held };
   const [at, curves] = useMemo(() => curvesOf(capture), [capture]);
-  useEffect(() => {
+  // At once and not after the next frame: printing does not wait for one.
+  useLayoutEffect(() => {
     const place = element.current!;
     const plot = new uPlot(optionsOf(capture, curves, place, shown, onWindow), dataOf(at, curves), place);
     chart.current = plot;
@@ -240,6 +241,10 @@ function drawOver(plot: uPlot, capture: Capture, { moment, held }: { moment: Mom
   const note = (text: string, ns: number, line: number) => {
     const isLeft = x(ns) + context.measureText(text).width + 12 * ratio > left + width;
     context.textAlign = isLeft ? "right" : "left";
+    context.lineWidth = 4 * ratio;
+    context.setLineDash([]);
+    context.strokeStyle = colour("paper");
+    context.strokeText(text, x(ns) + (isLeft ? -5 : 5) * ratio, top + (9 + 13 * line) * ratio);
     context.fillStyle = colour("ink");
     context.fillText(text, x(ns) + (isLeft ? -5 : 5) * ratio, top + (9 + 13 * line) * ratio);
   };

@@ -4,9 +4,10 @@ const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 /** Bytes in IEC units: 812.4 MiB. */
 export function size(bytes: number): string {
+  if (bytes < 0) return `−${size(-bytes)}`;
   let value = bytes;
   let unit = 0;
-  while (Math.abs(value) >= 1024 && unit < UNITS.length - 1) {
+  while (value >= 1024 && unit < UNITS.length - 1) {
     value /= 1024;
     unit += 1;
   }
