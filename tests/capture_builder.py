@@ -306,7 +306,7 @@ class Recording:
         self._on_store()
 
     def sample(self, resident_bytes: int) -> None:
-        self.timeline.append((self.now_ns, resident_bytes, self.header["kind_live_bytes"]))
+        self.timeline.append((self.now_ns, resident_bytes, list(self.header["kind_live_bytes"])))
 
     def end(self, exit_code: int = 0) -> None:
         self.header.update(state=ENDED, ended_ns=self.now_ns, exit_code=exit_code)

@@ -13,7 +13,7 @@ import { compile } from "json-schema-to-typescript";
 const HERE = dirname(fileURLToPath(import.meta.url));
 const VIEWS = join(HERE, "../src/hiwater/views");
 const MOST_GZIPPED_BYTES = 80 * 1024;
-const NOTICE = "hiwater's report. With Preact (c) 2015-present Jason Miller and uPlot (c) Leon Sorokin, both MIT: see third_party/web-licenses.txt";
+const PARTS = ["preact", "uplot"]; // what is in the page that others wrote, all of it under the MIT licence
 const ICON =
   "data:image/svg+xml," +
   encodeURIComponent(
@@ -58,11 +58,20 @@ async function bundled(entry, extra = {}) {
   return result.outputFiles[0].text.trim();
 }
 
+/** The notice that the licences of the page's parts ask for, in every copy of the page. */
+function notice() {
+  const texts = PARTS.map((name) => readFileSync(join(HERE, "node_modules", name, "LICENSE"), "utf8"));
+  const owners = texts.map((text, index) => `${PARTS[index]} ${/Copyright \(c\).*/.exec(text)[0]}`);
+  const [terms, ...others] = texts.map((text) => text.slice(text.indexOf("Permission is hereby granted")).replace(/\s+/g, " ").trim());
+  if (others.some((other) => other !== terms)) throw new Error("the licences of the page's parts differ");
+  return `hiwater's report, Apache-2.0, with\n${owners.join("\n")}\n${terms}`;
+}
+
 const hash = (text) => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
 
 async function template() {
   const script =
-    `/* ${NOTICE} */\n` +
+    `/* ${notice()} */\n` +
     (await bundled("src/main.tsx", { format: "iife", target: "es2022", jsx: "automatic", jsxImportSource: "preact" }));
   const style = await bundled("src/style.css", { target: ["chrome112", "firefox115", "safari16.4"] });
   for (const text of [script, style]) {

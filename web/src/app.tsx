@@ -21,7 +21,7 @@ export function App({ captures }: { captures: Capture[] }) {
   const [theme, isDark, setTheme] = useTheme();
   return (
     <>
-      <div class="bar">
+      <header class="bar">
         <span class="brand">hiwater</span>
         {captures.length > 1 && (
           <label>
@@ -38,7 +38,7 @@ export function App({ captures }: { captures: Capture[] }) {
         <button class="quiet theme" onClick={() => setTheme(nextTheme(theme))}>
           Theme: {THEME_WORDS[theme]}
         </button>
-      </div>
+      </header>
       <Recording key={index} capture={captures[index]} captures={captures} isDark={isDark} onCapture={setIndex} />
     </>
   );

@@ -51,7 +51,7 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
   const [bytes, own, peak] = [tree.bytes(node), tree.own(node), capture.described.summary.peak.allocated_bytes];
   return (
     <aside class="panel" aria-label="the frame looked at">
-      <h3 title={nameOf(tree, node)}>{key ? nameOf(tree, node) : "All that is shown"}</h3>
+      <h2 title={nameOf(tree, node)}>{key ? nameOf(tree, node) : "All that is shown"}</h2>
       {file && (
         <p class="where">
           {source !== null ? (

@@ -1,6 +1,6 @@
 // Finding frames by name, and summing what they hold: each byte once, however often its path matches.
 import type { Capture, Held } from "./capture";
-import type { Keys, Shape } from "./shape";
+import type { Key, Shape } from "./shape";
 
 export interface Found {
   /** For each key of the shape whether it matches. */
@@ -25,10 +25,9 @@ export function matcher(wanted: string): ((text: string) => boolean) | null {
   return (text) => text.toLowerCase().includes(lower);
 }
 
-export function textOf(capture: Capture, keys: Keys, key: number): string {
-  const { name, file, line } = keys.list[key];
-  if (file < 0) return name;
-  return `${name} (${capture.files[file].name}${line ? `:${line}` : ""})`;
+/** Whether the name of a key matches, or its place: `/folder/file.py:12`. */
+function isMatch(matches: (text: string) => boolean, capture: Capture, { name, file, line }: Key): boolean {
+  return matches(name) || (file >= 0 && matches(`${capture.files[file].name}${line ? `:${line}` : ""}`));
 }
 
 export function search(shape: Shape, held: Held, counts: Uint8Array, wanted: string): Found | null {
@@ -36,7 +35,7 @@ export function search(shape: Shape, held: Held, counts: Uint8Array, wanted: str
   if (!matches) return null;
   const { capture } = shape;
   const keys = new Uint8Array(shape.keys.list.length);
-  for (let key = 0; key < keys.length; key += 1) keys[key] = Number(matches(textOf(capture, shape.keys, key)));
+  for (let key = 0; key < keys.length; key += 1) keys[key] = Number(isMatch(matches, capture, shape.keys.list[key]));
   const inside = new Uint8Array(shape.parent.length);
   for (let node = 1; node < inside.length; node += 1) inside[node] = inside[shape.parent[node]] | keys[shape.key[node]];
   const used = new Uint8Array(keys.length);

@@ -167,7 +167,7 @@ function optionsOf(
   return {
     width: place.clientWidth || 800,
     height: heightOf(capture),
-    padding: [8 + lanes, 8, 0, 0],
+    padding: [8 + lanes, 22, 0, 0],
     legend: { show: false },
     cursor: { drag: { x: true, y: false, setScale: false }, points: { show: false }, y: false },
     scales: { x: { time: false, range: () => [0, Math.max(1e-6, capture.durationNs / 1e9)] }, y: { range: (_plot, _low, high) => [0, Math.max(1, high * 1.06)] } },
