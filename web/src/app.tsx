@@ -72,7 +72,7 @@ function Recording({ capture, captures, isDark, onCapture }: { capture: Capture;
   };
   return (
     <main>
-      <Head capture={capture} />
+      <Head capture={capture} onSource={showSource} />
       <section aria-label="memory over time">
         <Timeline
           capture={capture}

@@ -58,9 +58,11 @@ export class Painter {
     const id = `${hue} ${strength.toFixed(2)} ${step}`;
     let paint = this.known.get(id);
     if (!paint) {
+      // Greens shine more than other hues of the same saturation.
+      const rich = hue > 90 && hue < 190 ? 0.55 : 1;
       const fill = this.isDark
-        ? `hsl(${hue} ${Math.round(14 + 34 * strength)}% ${Math.round(24 + 12 * strength) + step - 3}%)`
-        : `hsl(${hue} ${Math.round(18 + 52 * strength)}% ${Math.round(91 - 17 * strength) - step + 3}%)`;
+        ? `hsl(${hue} ${Math.round((14 + 34 * strength) * rich)}% ${Math.round(24 + 12 * strength) + step - 3}%)`
+        : `hsl(${hue} ${Math.round((18 + 52 * strength) * rich)}% ${Math.round(91 - 17 * strength) - step + 3}%)`;
       paint = { fill, text: this.isDark ? "#eef3f8" : "#10212e" };
       this.known.set(id, paint);
     }

@@ -1,8 +1,17 @@
 // What was recorded, the peaks side by side with how exact each is, where resident memory is, and what limits trust.
+import { useMemo } from "preact/hooks";
 import type { Capture } from "./capture";
-import { blocks, count, printable, seconds, shortened, size } from "./words";
+import { sourceLine } from "./panel";
+import { ownLines } from "./ranking";
+import { chosen } from "./shape";
+import { blocks, count, printable, seconds, share, shortened, size } from "./words";
 
-export function Head({ capture }: { capture: Capture }) {
+interface Props {
+  capture: Capture;
+  onSource: (file: number, line: number) => void;
+}
+
+export function Head({ capture, onSource }: Props) {
   const { summary, title } = capture.described;
   const { process } = summary;
   const ended = { exit: "ended", killed: "was killed", recording: "is still running" }[process.ended];
@@ -16,9 +25,26 @@ export function Head({ capture }: { capture: Capture }) {
         {[python, `process ${process.pid} ${ended}${code} after ${seconds(process.duration_ns)}`, mode, day(process.started_at)].filter(Boolean).join(" · ")}
       </p>
       <Figures capture={capture} />
+      {!capture.isTimeline && <Answer capture={capture} onSource={onSource} />}
       <Breakdown capture={capture} />
       <Notes capture={capture} />
     </header>
+  );
+}
+
+/** The line of one's own code that held most at the peak: what one opens a report for. */
+function Answer({ capture, onSource }: Props) {
+  const line = useMemo(() => ownLines(capture, capture.peak, chosen(capture, { thread: -1, kind: -1 }))[0], [capture]);
+  if (!line) return null;
+  const { name, file, line: at } = line.key;
+  const source = file < 0 ? null : sourceLine(capture, file, at);
+  const place = file < 0 ? "" : `${capture.files[file].short}${at ? `:${at}` : ""}`;
+  return (
+    <p class="answer">
+      Most at the peak: <b>{size(line.bytes)}</b>, {share(line.bytes, capture.described.summary.peak.allocated_bytes)}, in <code>{shortened(name, 80)}</code>{" "}
+      {source !== null ? <button class="link" onClick={() => onSource(file, at)}>{place}</button> : <span class="muted">{place}</span>}
+      {source && <code class="quote">{shortened(source.trim(), 140)}</code>}
+    </p>
   );
 }
 

@@ -6,6 +6,7 @@ import { printable, seconds, shortened, size } from "./words";
 
 const HEIGHT = 210;
 const LANE = 15;
+const MOST_LANES = 4;
 
 interface Curve {
   label: string;
@@ -74,7 +75,7 @@ export function Timeline({ capture, moment, held, isDark, onWindow, onPeak, onEn
         onKeyDown={press}
         onDblClick={onPeak}
       />
-      <Legend curves={curves} at={at} atNs={held.atNs} />
+      <Legend curves={curves} at={at} atNs={capture.isTimeline ? null : held.atNs} />
     </div>
   );
 }
@@ -88,23 +89,27 @@ function sliceAt(capture: Capture, ns: number): number {
   return slice;
 }
 
-function Legend({ curves, at, atNs }: { curves: Curve[]; at: number[]; atNs: number }) {
+/** What each curve had at a moment; without one, the most it ever had. */
+function Legend({ curves, at, atNs }: { curves: Curve[]; at: number[]; atNs: number | null }) {
   let point = 0;
-  while (point + 1 < at.length && at[point + 1] * 1e9 <= atNs) point += 1;
+  while (atNs !== null && point + 1 < at.length && at[point + 1] * 1e9 <= atNs) point += 1;
+  const valueOf = ({ values }: Curve) => (atNs === null ? values.reduce<number>((most, value) => Math.max(most, value ?? 0), 0) : values[point]);
   return (
     <ul class="legend">
       {curves.map((curve) => (
         <li key={curve.label}>
-          <i class={swatch(curve)} />
-          {shortened(curve.label, 40)} <b>{curve.values[point] === null || curve.values[point] === undefined ? "" : size(curve.values[point]!)}</b>
+          <i class={curve.group === "kind" ? `dot kind${curve.kind}` : `stroke ${strokeOf(curve, curves)}`} />
+          {shortened(curve.label, 40)} <b>{size(valueOf(curve) ?? 0)}</b>
         </li>
       ))}
     </ul>
   );
 }
 
-function swatch(curve: Curve): string {
-  return curve.group === "kind" ? `dot kind${curve.kind}` : `stroke ${curve.group}`;
+/** The name of the colour of a line: processes take turns. */
+function strokeOf(curve: Curve, curves: Curve[]): string {
+  if (curve.group !== "process") return { resident: "ink", device: "kind3", limit: "warn", kind: "ink" }[curve.group];
+  return `line${curves.filter((one) => one.group === "process").indexOf(curve) % 5}`;
 }
 
 /** Times in seconds, and the curves over them: resident memory, each kind that counts, devices, processes and limits. */
@@ -146,11 +151,14 @@ function drawingOrder(curves: Curve[]): number[] {
 }
 
 function lanesOf(capture: Capture): number {
-  return capture.described.summary.scopes.reduce((most, scope) => Math.max(most, scope.depth + 1), 0);
+  return Math.min(
+    MOST_LANES,
+    capture.described.summary.scopes.reduce((most, scope) => Math.max(most, scope.depth + 1), 0),
+  );
 }
 
 function heightOf(capture: Capture): number {
-  return HEIGHT + Math.min(4, lanesOf(capture)) * LANE;
+  return HEIGHT + lanesOf(capture) * LANE;
 }
 
 function optionsOf(
@@ -163,7 +171,7 @@ function optionsOf(
   const style = getComputedStyle(place);
   const colour = (name: string) => style.getPropertyValue(`--${name}`).trim();
   const axis = { stroke: colour("muted"), font: "11px system-ui, sans-serif", grid: { stroke: colour("rule"), width: 1 }, ticks: { show: false } };
-  const lanes = Math.min(4, lanesOf(capture)) * LANE;
+  const lanes = lanesOf(capture) * LANE;
   return {
     width: place.clientWidth || 800,
     height: heightOf(capture),
@@ -182,7 +190,7 @@ function optionsOf(
         const line = { label: curve.label, points: { show: false }, spanGaps: true, paths: uPlot.paths.stepped!({ align: 1 }) };
         if (curve.group === "kind") return { ...line, width: 0, fill: colour(`kind${curve.kind}`) };
         if (curve.group === "limit") return { ...line, width: 1, stroke: colour("warn"), dash: [6, 4] };
-        return { ...line, width: 1.5, stroke: colour(curve.group === "resident" ? "ink" : curve.group === "device" ? "kind3" : "muted") };
+        return { ...line, width: 1.5, stroke: colour(strokeOf(curve, curves)) };
       }),
     ],
     hooks: {
@@ -228,7 +236,8 @@ function drawOver(plot: uPlot, capture: Capture, { moment, held }: { moment: Mom
     context.fillStyle = colour("shade");
     context.fillRect(x(from * 1e9), top, Math.max(ratio, x(to * 1e9) - x(from * 1e9)), height);
   }
-  for (const scope of capture.described.summary.scopes) drawScope(context, scope, x, top, ratio, colour);
+  const lanes = { x, top, lanes: lanesOf(capture), ratio };
+  for (const scope of capture.described.summary.scopes) drawScope(context, scope, lanes, colour);
   const upright = (ns: number, stroke: string, dash: number[]) => {
     context.strokeStyle = stroke;
     context.lineWidth = ratio;
@@ -267,10 +276,18 @@ interface Drawn {
   end_ns: number;
 }
 
-function drawScope(context: CanvasRenderingContext2D, scope: Drawn, x: (ns: number) => number, top: number, ratio: number, colour: (name: string) => string): void {
-  if (scope.depth > 3) return;
+interface Lanes {
+  x: (ns: number) => number;
+  top: number;
+  lanes: number;
+  ratio: number;
+}
+
+/** A scope as a band above the curves, those it lies in above it. */
+function drawScope(context: CanvasRenderingContext2D, scope: Drawn, { x, top, lanes, ratio }: Lanes, colour: (name: string) => string): void {
+  if (scope.depth >= lanes) return;
   const [from, to] = [x(scope.start_ns), x(scope.end_ns)];
-  const y = top - (scope.depth + 1) * LANE * ratio;
+  const y = top - (lanes - scope.depth) * LANE * ratio;
   context.fillStyle = colour("band");
   context.fillRect(from, y, Math.max(ratio, to - from - ratio), (LANE - 2) * ratio);
   const room = Math.floor((to - from) / (6.2 * ratio)) - 1;

@@ -35,6 +35,7 @@ interface Holder {
   peak: number;
   end?: number;
   run?: number;
+  delta?: number;
   slices?: number[]; // what it had at the high of each slice
 }
 
@@ -106,6 +107,7 @@ export function made(holders: Holder[], slices = 1): Capture {
       total_bytes: packer.add(holders.map((one) => one.run ?? one.peak)),
       total_blocks: packer.add(holders.map(() => 1)),
       temporaries: packer.add(holders.map(() => 0)),
+      ...(holders.some((one) => one.delta !== undefined) && { delta_bytes: packer.add(holders.map((one) => one.delta ?? 0)) }),
     },
     changes: {
       count: packer.add(changes.map((one) => one.length)),

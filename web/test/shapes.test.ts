@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Painter } from "../src/colour";
 import { afterKey, boxIn } from "../src/flame";
 import { ownLines, rank } from "../src/ranking";
 import { search } from "../src/search";
@@ -101,6 +102,38 @@ test("frames stand side by side below their callers, narrow ones are left out, a
   assert.deepEqual(boxes.filter((box) => box.row === 1).map((box) => [name(tree, box.node), box.x, box.width]).sort(), [["main", 0, 0.8], ["main", 0.8, 0.15]]);
   const zoomed = layout(tree, tree.children(tree.children(0)[0])[0], 0.1);
   assert.deepEqual(zoomed.map((box) => [box.row, box.width]), [[0, 1], [1, 1], [2, 1], [3, 0.75]]);
+});
+
+test("a page that compares two: growth is summed like bytes, and colours say which way", () => {
+  const two = made([
+    { path: [["main", "/app/a.py", 1], ["more", "/app/a.py", 2]], peak: 100, delta: 90 },
+    { path: [["main", "/app/a.py", 1], ["less", "/app/a.py", 3]], peak: 10, delta: -40 },
+  ]);
+  const shape = new Shape(two, LOOK);
+  const figures = figuresOf(shape, two.peak, chosen(two, ALL));
+  for (const tree of [new Upright(shape, figures), new Inverted(shape, figures)]) {
+    assert.equal(tree.delta(0), 50);
+    const [more, less] = [...tree.children(0)].flatMap((node) => (name(tree, node) === "main" ? tree.children(node) : [node]));
+    assert.deepEqual([tree.delta(more), tree.delta(less)], [90, -40]);
+    const paint = new Painter(tree, "delta", false);
+    assert.match(paint.of(more).fill, /^hsl\(8 /);
+    assert.match(paint.of(less).fill, /^hsl\(212 /);
+  }
+});
+
+test("colours by kind and by module, paler for what is not one's own", () => {
+  const tree = treeOf(LOOK);
+  const [main] = tree.children(0);
+  const [load] = tree.children(main);
+  const [read] = tree.children(load);
+  const saturation = (fill: string) => Number(/ (\d+)% /.exec(fill)![1]);
+  for (const colouring of ["kind", "module"] as const) {
+    for (const isDark of [false, true]) {
+      const painter = new Painter(tree, colouring, isDark);
+      assert.ok(saturation(painter.of(read).fill) < saturation(painter.of(load).fill));
+      assert.equal(painter.of(load).fill, new Painter(tree, colouring, isDark).of(load).fill);
+    }
+  }
 });
 
 test("keys go where the eye goes", () => {

@@ -20,16 +20,17 @@ from hiwater.capture.layout import KINDS
 from hiwater.capture.moment import Ints
 
 FOLDED_FRAME = Frame("[smaller stacks]", "", 0)
-COLUMNS = ("peak_bytes", "peak_blocks", "end_bytes", "end_blocks", "total_bytes", "total_blocks", "temporaries")
+Bools = npt.NDArray[np.bool_]
+_FEW_CHANGES = 500_000
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many of each are kept. Of the holders those that held most come first, then those that asked for most in all."""
+    """How many of each are kept, entries about. Of the holders those that held most come first, then those that asked for most."""
 
     holders: int = 120_000
     nodes: int = 400_000
-    entries: int = 1_000_000
+    entries: int = 2_500_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,16 +59,18 @@ def condense(capture: Capture, limits: Limits | None = None) -> Condensed:
     """Everything that can be asked of a capture, with the smallest stacks folded where there are more than `limits`."""
     bounds = limits or Limits()
     columns = _columns(capture)
-    slices, ledgers, change_bytes, change_blocks = _changes(capture)
-    most = _most(columns, slices, ledgers, change_bytes)
+    changes = _changes(capture)
+    most = _most(columns, changes)
     is_used = np.any([values != 0 for values in columns.values()], axis=0)
-    is_used[ledgers] = True
-    is_kept, node_kept = _choose(capture, bounds, is_used, most, columns["total_bytes"], ledgers)
+    is_used[changes.ledger] = True
+    order = np.lexsort((-columns["total_bytes"], -most, ~is_used))[: int(is_used.sum())]
+    is_kept, node_kept = _choose(capture, bounds, order, changes)
     shape = _fold(capture, is_kept, is_used & ~is_kept, node_kept)
     length = len(shape.holder_node)
-    key = slices * length + shape.holder_of_ledger[ledgers]
+    key = changes.slice * length + shape.holder_of_ledger[changes.ledger]
     distinct, back = np.unique(key, return_inverse=True)
-    entry_bytes, entry_blocks = _sum_at(len(distinct), back, change_bytes), _sum_at(len(distinct), back, change_blocks)
+    entry_bytes = _sum_at(len(distinct), back, changes.bytes)
+    entry_blocks = _sum_at(len(distinct), back, changes.blocks)
     told = (entry_bytes != 0) | (entry_blocks != 0)
     folded = is_used & ~is_kept
     return Condensed(
@@ -101,8 +104,18 @@ def _columns(capture: Capture) -> dict[str, Ints]:
     }
 
 
-def _changes(capture: Capture) -> tuple[Ints, Ints, Ints, Ints]:
-    """(slice, ledger, bytes, blocks) of each difference from one slice's high to the next one's, the open slice last."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Changes:
+    """Differences of ledgers from one slice's high to the next one's."""
+
+    slice: Ints
+    ledger: Ints
+    bytes: Ints
+    blocks: Ints
+
+
+def _changes(capture: Capture) -> _Changes:
+    """All differences, those of the open slice last."""
     entries, slices = capture.tables["slice_entries"], capture.tables["slices"]
     first, count = slices["first_entry"].astype(np.int64), slices["entry_count"].astype(np.int64)
     number = np.repeat(np.arange(len(slices)), count)
@@ -118,7 +131,7 @@ def _changes(capture: Capture) -> tuple[Ints, Ints, Ints, Ints]:
     open_bytes = last.bytes - _sum_at(length, ledger, change_bytes)
     open_blocks = last.blocks - _sum_at(length, ledger, change_blocks)
     changed = np.flatnonzero((open_bytes != 0) | (open_blocks != 0))
-    return (
+    return _Changes(
         np.append(number, np.full(len(changed), len(slices))),
         np.append(ledger, changed),
         np.append(change_bytes, open_bytes[changed]),
@@ -126,7 +139,7 @@ def _changes(capture: Capture) -> tuple[Ints, Ints, Ints, Ints]:
     )
 
 
-def _differences(values: Ints, order: Ints, is_same: npt.NDArray[np.bool_]) -> Ints:
+def _differences(values: Ints, order: Ints, is_same: Bools) -> Ints:
     """Each value less the one before it of the same ledger."""
     ordered = values[order]
     before = np.zeros(len(ordered), np.int64)
@@ -136,35 +149,55 @@ def _differences(values: Ints, order: Ints, is_same: npt.NDArray[np.bool_]) -> I
     return changes
 
 
-def _most(columns: dict[str, Ints], slices: Ints, ledgers: Ints, changes: Ints) -> Ints:
+def _most(columns: dict[str, Ints], changes: _Changes) -> Ints:
     """The most each ledger had at any moment that can be asked for."""
     most = np.maximum(columns["peak_bytes"], columns["end_bytes"])
-    order = np.lexsort((slices, ledgers))
-    running = np.cumsum(changes[order])
-    starts = np.flatnonzero(np.diff(ledgers[order], prepend=-1))
-    before = np.repeat(running[starts] - changes[order][starts], np.diff(np.append(starts, len(order))))
-    np.maximum.at(most, ledgers[order], running - before)
+    order = np.argsort(changes.ledger, kind="stable")  # they are in the order of the slices already
+    ledgers, ordered = changes.ledger[order], changes.bytes[order]
+    running = np.cumsum(ordered)
+    starts = np.flatnonzero(np.diff(ledgers, prepend=-1))
+    before = np.repeat(running[starts] - ordered[starts], np.diff(np.append(starts, len(order))))
+    np.maximum.at(most, ledgers, running - before)
     return most
 
 
-def _choose(
-    capture: Capture, limits: Limits, is_used: npt.NDArray[np.bool_], most: Ints, total: Ints, ledgers: Ints
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which ledgers stay, and which call paths they need."""
+def _choose(capture: Capture, limits: Limits, order: Ints, changes: _Changes) -> tuple[Bools, Bools]:
+    """Which ledgers stay, of those in `order`, and which call paths they need: fewer and fewer until all limits hold."""
     parent = _parents(capture)
-    order = np.lexsort((-total, -most, ~is_used))
-    keep = min(int(is_used.sum()), limits.holders)
+    looked_at, part = _some_changes(changes)
+    keep = min(len(order), limits.holders)
     while True:
-        is_kept = np.zeros(len(most), bool)
+        is_kept = np.zeros(len(capture.ledger_node), bool)
         is_kept[order[:keep]] = True
         needed = np.zeros(len(parent), np.int64)
         needed[capture.ledger_node[is_kept]] = 1
         node_kept = sums.sum_upwards(parent, needed) > 0
+        node_kept |= capture.is_thread_root  # what is folded still has its thread
         node_kept[:1] = True
-        if keep <= 1 or (int(node_kept.sum()) <= limits.nodes and int(is_kept[ledgers].sum()) <= limits.entries):
-            # A thread stays when any of it is told: what is folded then still has its thread.
-            return is_kept, node_kept | (capture.is_thread_root & (sums.sum_upwards(parent, np.ones_like(parent)) > 1))
-        keep //= 2
+        if keep <= 1:
+            return is_kept, node_kept
+        ledger = looked_at.ledger
+        place = _nearest(parent, node_kept)[capture.ledger_node[ledger]] * len(KINDS) + capture.ledger_kind[ledger]
+        holder = np.where(is_kept[ledger], ledger, len(is_kept) + place)
+        told = len(np.unique(looked_at.slice * (len(is_kept) + len(parent) * len(KINDS)) + holder))
+        if int(node_kept.sum()) <= limits.nodes and told <= limits.entries * part:
+            return is_kept, node_kept
+        keep = keep * 2 // 3
+
+
+def _some_changes(changes: _Changes) -> tuple[_Changes, float]:
+    """The changes of some slices, evenly spread, and their part of all: enough to tell how many a choice leaves."""
+    if len(changes.slice) <= _FEW_CHANGES:
+        return changes, 1.0
+    step = -(-len(changes.slice) // _FEW_CHANGES)
+    chosen = changes.slice % step == 0
+    some = _Changes(*(column[chosen] for column in (changes.slice, changes.ledger, changes.bytes, changes.blocks)))
+    return some, len(some.slice) / len(changes.slice)
+
+
+def _nearest(parent: Ints, node_kept: Bools) -> Ints:
+    """For each call path itself or its nearest caller that stays."""
+    return follow(np.where(node_kept, np.arange(len(parent)), parent))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,16 +213,16 @@ class _Shape:
 
 def _fold(
     capture: Capture,
-    is_kept: npt.NDArray[np.bool_],
-    is_folded: npt.NDArray[np.bool_],
-    node_kept: npt.NDArray[np.bool_],
+    is_kept: Bools,
+    is_folded: Bools,
+    node_kept: Bools,
 ) -> _Shape:
     """The kept paths and, after them, one more below each path that something was folded into; numbered depth first."""
     forest, parent = plant(capture, Grouping.stack), _parents(capture)
     kept = np.flatnonzero(node_kept)
     number = np.zeros(len(parent), np.int64)
     number[kept] = np.arange(len(kept))
-    nearest = follow(np.where(node_kept, np.arange(len(parent)), parent))
+    nearest = _nearest(parent, node_kept)
     into, folded_place = np.unique(number[nearest[capture.ledger_node[is_folded]]], return_inverse=True)
     node_of_ledger = number[nearest[capture.ledger_node]]
     node_of_ledger[is_folded] = len(kept) + folded_place
@@ -207,9 +240,7 @@ def _fold(
     return _Shape(parents, frame, frames, threads, *_holders(capture, is_kept, is_folded, enter[node_of_ledger]))
 
 
-def _holders(
-    capture: Capture, is_kept: npt.NDArray[np.bool_], is_folded: npt.NDArray[np.bool_], node: Ints
-) -> tuple[Ints, Ints, Ints]:
+def _holders(capture: Capture, is_kept: Bools, is_folded: Bools, node: Ints) -> tuple[Ints, Ints, Ints]:
     """(node, kind) of each holder and the holder of each ledger: those that stay in their order, then the folded ones. Ledgers
     that never held anything get the last holder, to which they add nothing."""
     of_ledger = np.zeros(len(is_kept), np.int64)
