@@ -108,8 +108,9 @@ function Recording({ capture, captures, isDark, onCapture }: { capture: Capture;
 function momentWords(moment: Moment, held: Held): string {
   if (moment.at === "peak") return `at the peak, at ${seconds(held.atNs)}`;
   if (moment.at === "end") return `at the end, at ${seconds(held.atNs)}`;
-  const [from, to] = moment.asked && moment.asked[0] < moment.asked[1] ? [moment.asked[0] * 1e9, moment.asked[1] * 1e9] : [held.startNs, held.endNs];
-  return `at ${seconds(held.atNs)}, the highest moment between ${seconds(from)} and ${seconds(to)}`;
+  const { asked } = moment;
+  if (asked && asked[0] < asked[1]) return `at ${seconds(held.atNs)}, the highest of the slices that touch ${seconds(asked[0] * 1e9)} to ${seconds(asked[1] * 1e9)}`;
+  return `at ${seconds(held.atNs)}, the highest moment between ${seconds(held.startNs)} and ${seconds(held.endNs)}`;
 }
 
 interface MomentProps {

@@ -257,7 +257,7 @@ function drawBox(context: CanvasRenderingContext2D, { tree, width, found, painte
   const key = tree.key(box.node);
   const isFound = found !== null && key >= 0 && found.keys[key] === 1;
   const { fill, text } = painter.of(box.node);
-  context.globalAlpha = found && !isFound ? 0.32 : 1;
+  context.globalAlpha = found && !isFound ? 0.38 : 1;
   context.fillStyle = isFound ? FOUND : fill;
   const gap = wide > 3 ? 1 : wide > 1.5 ? 0.5 : 0;
   context.beginPath();

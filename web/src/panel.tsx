@@ -73,7 +73,7 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
       </p>
       <KindBar tree={tree} node={node} />
       <dl>
-        <dt>by itself</dt>
+        <dt>{tree.ownWords}</dt>
         <dd>{size(own)}</dd>
         <dt>blocks</dt>
         <dd>{count(tree.blocks(node))}</dd>

@@ -1,4 +1,4 @@
-// What each thread's call paths held over time: a press shows that thread alone.
+// What each thread's call paths held over time: a press shows that thread alone. Threads that never held anything are left out.
 import { useMemo } from "preact/hooks";
 import { type Capture, COUNTED_KINDS, type Held } from "./capture";
 import { Spark } from "./spark";
@@ -15,7 +15,7 @@ interface Props {
 
 export function Threads({ capture, held, chosen, onThread }: Props) {
   const { order, series, most } = useMemo(() => overTime(capture), [capture]);
-  if (capture.threads.length < 2) return null;
+  if (order.length < 2) return null;
   return (
     <ul class="threads" aria-label="threads, by the most that their call paths held">
       {order.slice(0, MOST).map((thread) => (
@@ -38,6 +38,7 @@ function overTime(capture: Capture): { order: number[]; series: Float64Array[]; 
   }
   const series = capture.overTime(group, capture.threads.length);
   const most = series.map((values) => values.reduce((high, value) => Math.max(high, value), 0));
-  const order = most.map((_, thread) => thread).sort((one, other) => most[other] - most[one]);
+  const order = most.map((_, thread) => thread).filter((thread) => most[thread] > 0);
+  order.sort((one, other) => most[other] - most[one]);
   return { order, series, most };
 }

@@ -5,7 +5,9 @@ import type { Figures, Shape } from "./shape";
 export interface Tree {
   readonly shape: Shape;
   bytes(node: number): number;
+  /** What it asked for itself; of an inverted tree, what begins here and has no caller. */
   own(node: number): number;
+  readonly ownWords: string;
   blocks(node: number): number;
   kindBytes(node: number, kind: number): number;
   delta(node: number): number;
@@ -18,6 +20,7 @@ export interface Tree {
 }
 
 export class Upright implements Tree {
+  readonly ownWords = "by itself";
   private readonly known = new Map<number, readonly number[]>();
 
   constructor(
@@ -55,6 +58,7 @@ interface Rows {
 }
 
 export class Inverted implements Tree {
+  readonly ownWords = "with no caller";
   private readonly rows: Rows[] = [];
   private readonly parents: number[] = [0];
   private readonly keys: number[] = [-1];
