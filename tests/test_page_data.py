@@ -8,6 +8,7 @@ import hashlib
 import re
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -283,6 +284,20 @@ def test_a_report_is_opened_as_a_file_beside_its_capture(
     assert Page((tmp_path / "a b.html").read_text("utf-8")).capture["title"] == "etl.py"
     assert main(["report", str(capture), "--format", "text", "--open"]) == 2
     assert "--open needs html or svg" in capsys.readouterr().err
+
+
+def test_the_manual_reads_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snippet in docs/page.md, as it stands there."""
+    what = report(program())
+    (tmp_path / "run.html").write_text(page_of([what]), "utf-8")
+    monkeypatch.chdir(tmp_path)
+    manual = (Path(__file__).parent.parent / "docs" / "page.md").read_text("utf-8")
+    snippet = re.search(r"```python\n(.*?)```", manual, re.DOTALL)
+    assert snippet is not None
+    names: dict[str, Any] = {}
+    exec(snippet[1], names)
+    holders = names["head"]["captures"][0]["holders"]
+    assert names["numbers"](holders["peak_bytes"]) == Page(page_of([what])).column("holders", "peak_bytes").tolist()
 
 
 def test_the_committed_page_is_small() -> None:

@@ -81,7 +81,7 @@ export class Capture {
     this.parent = ints(described.nodes.above);
     for (let node = 0; node < this.parent.length; node += 1) this.parent[node] = node - this.parent[node];
     this.after = afterEach(this.parent);
-    this.threads = described.threads.map((thread) => printable(thread.name));
+    this.threads = described.threads.map((thread) => printable(thread.name) || "[no name]");
     this.thread = new Int32Array(this.parent.length).fill(-1);
     this.isThreadRoot = new Uint8Array(this.parent.length);
     described.threads.forEach(({ node }, index) => {

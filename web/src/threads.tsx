@@ -14,16 +14,16 @@ interface Props {
 }
 
 export function Threads({ capture, held, chosen, onThread }: Props) {
-  const { order, series, most } = useMemo(() => overTime(capture), [capture]);
-  if (order.length < 2) return null;
+  const told = useMemo(() => overTime(capture), [capture]);
+  if (told.length < 2) return null;
   return (
     <ul class="threads" aria-label="threads, by the most that their call paths held">
-      {order.slice(0, MOST).map((thread) => (
+      {told.map(({ thread, series, most }) => (
         <li key={thread}>
           <button aria-pressed={thread === chosen} onClick={() => onThread(thread === chosen ? -1 : thread)} title={capture.threads[thread]}>
             <span>{shortened(capture.threads[thread], 40)}</span>
-            <b>{size(most[thread])}</b>
-            <Spark capture={capture} values={series[thread]} atNs={held.atNs} height={20} />
+            <b>{size(most)}</b>
+            <Spark capture={capture} values={series} atNs={held.atNs} height={20} />
           </button>
         </li>
       ))}
@@ -31,14 +31,24 @@ export function Threads({ capture, held, chosen, onThread }: Props) {
   );
 }
 
-function overTime(capture: Capture): { order: number[]; series: Float64Array[]; most: number[] } {
-  const group = new Int32Array(capture.holderNode.length);
-  for (let holder = 0; holder < group.length; holder += 1) {
-    group[holder] = capture.holderKind[holder] < COUNTED_KINDS ? capture.thread[capture.holderNode[holder]] : -1;
+interface Told {
+  thread: number;
+  series: Float64Array;
+  most: number;
+}
+
+/** The threads that held most at some moment, of those that asked for most in all. */
+function overTime(capture: Capture): Told[] {
+  const isCounted = (holder: number) => capture.holderKind[holder] < COUNTED_KINDS;
+  const threadOf = (holder: number) => capture.thread[capture.holderNode[holder]];
+  const asked = new Float64Array(capture.threads.length);
+  for (let holder = 0; holder < capture.holderNode.length; holder += 1) {
+    if (isCounted(holder) && threadOf(holder) >= 0) asked[threadOf(holder)] += capture.totalBytes[holder];
   }
-  const series = capture.overTime(group, capture.threads.length);
-  const most = series.map((values) => values.reduce((high, value) => Math.max(high, value), 0));
-  const order = most.map((_, thread) => thread).filter((thread) => most[thread] > 0);
-  order.sort((one, other) => most[other] - most[one]);
-  return { order, series, most };
+  const busy = Array.from(asked.keys()).sort((one, other) => asked[other] - asked[one]).slice(0, 8 * MOST);
+  const place = new Map(busy.map((thread, index) => [thread, index]));
+  const group = new Int32Array(capture.holderNode.length);
+  for (let holder = 0; holder < group.length; holder += 1) group[holder] = isCounted(holder) ? (place.get(threadOf(holder)) ?? -1) : -1;
+  const told = capture.overTime(group, busy.length).map((series, index) => ({ thread: busy[index], series, most: series.reduce((high, value) => Math.max(high, value), 0) }));
+  return told.filter((one) => one.most > 0).sort((one, other) => other.most - one.most).slice(0, MOST);
 }
