@@ -164,16 +164,13 @@ def _most(columns: dict[str, Ints], changes: _Changes) -> Ints:
 def _choose(capture: Capture, limits: Limits, order: Ints, changes: _Changes) -> tuple[Bools, Bools]:
     """Which ledgers stay, of those in `order`, and which call paths they need: fewer and fewer until all limits hold."""
     parent = _parents(capture)
+    roots = capture.is_thread_root & _needed(capture, parent, order)
     looked_at, part = _some_changes(changes)
     keep = min(len(order), limits.holders)
     while True:
         is_kept = np.zeros(len(capture.ledger_node), bool)
         is_kept[order[:keep]] = True
-        needed = np.zeros(len(parent), np.int64)
-        needed[capture.ledger_node[is_kept]] = 1
-        node_kept = sums.sum_upwards(parent, needed) > 0
-        node_kept |= capture.is_thread_root  # what is folded still has its thread
-        node_kept[:1] = True
+        node_kept = roots | _needed(capture, parent, order[:keep])  # what is folded still has its thread
         if keep <= 1:
             return is_kept, node_kept
         ledger = looked_at.ledger
@@ -183,6 +180,15 @@ def _choose(capture: Capture, limits: Limits, order: Ints, changes: _Changes) ->
         if int(node_kept.sum()) <= limits.nodes and told <= limits.entries * part:
             return is_kept, node_kept
         keep = keep * 2 // 3
+
+
+def _needed(capture: Capture, parent: Ints, ledgers: Ints) -> Bools:
+    """The call paths of these ledgers with all their callers, and path 0."""
+    used = np.zeros(len(parent), np.int64)
+    used[capture.ledger_node[ledgers]] = 1
+    needed: Bools = sums.sum_upwards(parent, used) > 0
+    needed[:1] = True
+    return needed
 
 
 def _some_changes(changes: _Changes) -> tuple[_Changes, float]:
@@ -211,12 +217,7 @@ class _Shape:
     holder_of_ledger: Ints
 
 
-def _fold(
-    capture: Capture,
-    is_kept: Bools,
-    is_folded: Bools,
-    node_kept: Bools,
-) -> _Shape:
+def _fold(capture: Capture, is_kept: Bools, is_folded: Bools, node_kept: Bools) -> _Shape:
     """The kept paths and, after them, one more below each path that something was folded into; numbered depth first."""
     forest, parent = plant(capture, Grouping.stack), _parents(capture)
     kept = np.flatnonzero(node_kept)
@@ -242,7 +243,7 @@ def _fold(
 
 def _holders(capture: Capture, is_kept: Bools, is_folded: Bools, node: Ints) -> tuple[Ints, Ints, Ints]:
     """(node, kind) of each holder and the holder of each ledger: those that stay in their order, then the folded ones. Ledgers
-    that never held anything get the last holder, to which they add nothing."""
+    without any figure are given to the first holder, to which they add nothing."""
     of_ledger = np.zeros(len(is_kept), np.int64)
     stays = np.flatnonzero(is_kept)
     of_ledger[stays] = np.arange(len(stays))
