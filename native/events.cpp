@@ -8,6 +8,7 @@ namespace hiwater {
 using capture::Kind;
 
 std::atomic<Mode> g_mode{Mode::off};
+std::atomic<bool> g_sampled{false};
 
 namespace {
 
@@ -44,11 +45,10 @@ void Recorder::on_late_alloc(std::uintptr_t address, std::size_t bytes, Kind kin
     put(live_.region_of(address), address, bytes, accounts_.ledger(tls.exit_node, kind));
 }
 
-void Recorder::on_alloc(const void* block, std::size_t bytes, Kind kind) noexcept {
+void Recorder::record(const void* block, std::size_t bytes, Kind kind) noexcept {
     if (tls.busy != 0) return;
-    BusyGuard busy;
     const std::uintptr_t address = address_of(block);
-    try {
+    guarded([&] {
         LiveTable::Region* region = live_.region_of(address);
         LiveTable::prefetch(region, address, bytes);
         Thread* t = mine();
@@ -65,15 +65,11 @@ void Recorder::on_alloc(const void* block, std::size_t bytes, Kind kind) noexcep
             return forget_stale(address);
         put(region, address, bytes, ledger);
         t->last_block = address;
-    } catch (const std::bad_alloc&) {
-        fail("no memory for the recorder's tables");
-    } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
-    }
+    });
 }
 
 template <bool kFreed>
-[[gnu::always_inline]] inline Block Recorder::remove(const void* block) noexcept {
+Block Recorder::forget(const void* block) noexcept {
     const std::uintptr_t address = address_of(block);
     LiveTable::Region* region = live_.find(address);
     if (region == nullptr) return {};
@@ -92,9 +88,8 @@ template <bool kFreed>
     return taken;
 }
 
-void Recorder::on_free(const void* block) noexcept { remove<true>(block); }
-
-Block Recorder::take(const void* block) noexcept { return remove<false>(block); }
+template Block Recorder::forget<true>(const void*) noexcept;
+template Block Recorder::forget<false>(const void*) noexcept;
 
 void Recorder::put_back(const void* block, Block taken) noexcept {
     if (taken.ledger == 0) return;
@@ -102,6 +97,7 @@ void Recorder::put_back(const void* block, Block taken) noexcept {
     Hold hold(lock_, ticket());
     if (!is_on() || taken.session != session_) return;
     const std::uintptr_t address = address_of(block);
+    if (sampled()) return put_back_sample(address, taken);
     LiveTable::insert(live_.find(address), address, taken.bytes, taken.ledger, [this](const Block& stale) { forget_block(stale); });
     accounts_.restore(taken.ledger, static_cast<std::int64_t>(taken.bytes));
 }
@@ -119,18 +115,13 @@ void Recorder::on_code_death(const void* code) noexcept {
 
 void Recorder::on_mark(capture::MarkKind kind, std::uint64_t value) noexcept {
     if (tls.busy != 0) return;
-    BusyGuard busy;
-    try {
+    guarded([&] {
         Thread* t = mine();
         if (t != nullptr) find_top(*t);
         Hold hold(lock_, ticket());
         if (!is_on()) return;
         marks_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t == nullptr ? 0 : t->top->node});
-    } catch (const std::bad_alloc&) {
-        fail("no memory for the recorder's tables");
-    } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
-    }
+    });
 }
 
 // --- mappings --------------------------------------------------------------------------------------------------------------
@@ -145,10 +136,9 @@ void Recorder::debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& 
 
 void Recorder::on_map(std::uintptr_t start, std::size_t bytes, Kind kind, std::uint32_t protection, const char* label) noexcept {
     if (tls.busy != 0 || bytes == 0) return;
-    BusyGuard busy;
     if (!is_on()) return lose_event();
     const std::uintptr_t end = start + bytes;
-    try {
+    guarded([&] {
         Thread* t = mine();
         if (t == nullptr) return;
         find_top(*t);
@@ -161,50 +151,39 @@ void Recorder::on_map(std::uintptr_t start, std::size_t bytes, Kind kind, std::u
         const std::uint32_t ledger = accounts_.ledger(label_node(t->top->node, label), kind);
         mappings_.add(start, end, ledger, protection);
         accounts_.credit(ledger, static_cast<std::int64_t>(end - start));
-    } catch (const std::bad_alloc&) {
-        fail("no memory for the recorder's tables");
-    } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
-    }
+    });
 }
 
 void Recorder::take_range(std::uintptr_t start, std::size_t bytes, TakenRange* undo) noexcept {
     undo->count = 0;
     if (tls.busy != 0 || bytes == 0) return;
-    BusyGuard busy;
-    Hold hold(lock_, ticket());
-    if (!is_on()) return;
-    undo->session = session_;
-    try {
+    guarded([&] {
+        Hold hold(lock_, ticket());
+        if (!is_on()) return;
+        undo->session = session_;
         mappings_.take(start, start + bytes, [&](auto from, auto to, const Piece& piece, int left) {
             debit_piece(from, to, piece, left);
             if (undo->count < TakenRange::kMost) undo->part[undo->count++] = {from, to, piece};
         });
-    } catch (const std::bad_alloc&) {
-        fail("no memory for the recorder's tables");
-    }
+    });
 }
 
 void Recorder::put_back_range(const TakenRange& undo) noexcept {
     if (undo.count == 0) return;
-    BusyGuard busy;
-    Hold hold(lock_, ticket());
-    if (!is_on() || undo.session != session_) return;
-    try {
+    guarded([&] {
+        Hold hold(lock_, ticket());
+        if (!is_on() || undo.session != session_) return;
         for (int i = 0; i < undo.count; ++i) {
             const auto& part = undo.part[i];
             mappings_.add(part.start, part.end, part.piece.ledger, part.piece.protection);
             accounts_.restore(part.piece.ledger, static_cast<std::int64_t>(part.end - part.start));
         }
-    } catch (const std::bad_alloc&) {
-        fail("no memory for the recorder's tables");
-    }
+    });
 }
 
 void Recorder::on_arena(std::uintptr_t start, std::size_t bytes) noexcept {
     if (tls.busy != 0) return;
-    BusyGuard busy;
-    try {
+    guarded([&] {
         Thread* t = mine();
         if (t == nullptr) return;
         find_top(*t);
@@ -215,11 +194,7 @@ void Recorder::on_arena(std::uintptr_t start, std::size_t bytes) noexcept {
                        [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
         mappings_.add(start, start + bytes, ledger, 1);
         accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
-    } catch (const std::bad_alloc&) {
-        fail("no memory for the recorder's tables");
-    } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
-    }
+    });
 }
 
 std::uintptr_t Recorder::range_end(std::uintptr_t start) noexcept {
@@ -268,21 +243,15 @@ void Recorder::change_range(std::uintptr_t start, std::uintptr_t end, std::uint3
 }
 
 void Recorder::on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t protection) noexcept {
-    if (tls.busy != 0 || bytes == 0) return;
-    BusyGuard busy;
-    if (!is_on()) return;
-    try {
+    if (tls.busy != 0 || bytes == 0 || !is_on()) return;
+    guarded([&] {
         Thread* t = mine();
         if (t == nullptr) return;
         find_top(*t);
         Hold hold(lock_, ticket());
         if (!is_on() || t->session != session_ || is_internal(*t)) return;
         change_range(start, start + bytes, protection);
-    } catch (const std::bad_alloc&) {
-        fail("no memory for the recorder's tables");
-    } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
-    }
+    });
 }
 
 }  // namespace hiwater

@@ -5,14 +5,17 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 
 #include "interpose/hooks.h"
 #include "interpose/python_hooks.h"
+#include "ledger/thread_heap.h"
 #include "lines/line_door.h"
 #include "process.h"
 #include "recorder.h"
+#include "residency/breakdown.h"
 #include "resident_watch.h"
 #include "sampler.h"
 
@@ -35,6 +38,8 @@ std::string g_partly;  // what of the last start does not work
 }
 
 int g_heap_users = 0;  // of the heap's meters
+// The heap's two marks start anew together: one that was not asked for this time is kept until it is. Scopes fold under one lock.
+std::int64_t g_kept_marks[2] = {};
 
 int begin(const hiwater::StartOptions& options) {
     hiwater::interpose::watch_forks();
@@ -47,6 +52,7 @@ int begin(const hiwater::StartOptions& options) {
 
 void end(int exit_code) {
     hiwater::sampler::stop();
+    Recorder::instance().look_at_residency();
     hiwater::interpose::remove_python_hooks();
     hiwater::interpose::remove_hooks();
     Recorder::instance().stop(exit_code, g_heap_users > 0);
@@ -60,13 +66,12 @@ void begin_counting() {
 }
 
 void start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
-           const std::vector<std::string>& library_prefixes, std::uint64_t sample_bytes) {
+           const std::vector<std::string>& library_prefixes, std::uint64_t sample_bytes, std::uint64_t sample_seed) {
     const bool counting = Recorder::instance().counts_only();
     if (hiwater::recording() && !counting)
         throw EngineFault("a recording is in progress already: stop it before another is started");
-    if (sample_bytes != 0) throw EngineFault("this version records every block: leave sample_bytes at 0");
     if (counting) end(-1);
-    if (int error = begin({path, false, facts, internal_prefix, library_prefixes})) {
+    if (int error = begin({path, false, facts, sample_bytes, sample_seed, internal_prefix, library_prefixes})) {
         if (counting) begin_counting();
         raise_os_error(error, path);
     }
@@ -81,6 +86,7 @@ void stop(std::optional<int> exit_code) {
 
 void heap_open() {
     if (g_heap_users == 0) {
+        g_kept_marks[0] = g_kept_marks[1] = 0;
         if (hiwater::recording()) {
             Recorder::instance().heap_fold();
         } else {
@@ -99,12 +105,25 @@ void heap_close() {
 
 nb::tuple heap_now() {
     const Recorder::Heap h = Recorder::instance().heap_now();
-    return nb::make_tuple(h.live_bytes, h.live_blocks, h.python_bytes, h.native_bytes, h.mapping_bytes);
+    return nb::make_tuple(h.live_bytes, h.live_blocks, h.python_bytes, h.native_bytes, h.mapping_bytes,
+                          hiwater::thread_heap.live_bytes);
 }
 
-nb::tuple heap_fold() {
+nb::tuple heap_fold(unsigned which) {
+    if (which > 1) throw nb::index_error("the heap has two marks: 0, of everything, and 1, of Python's allocators");
     const hiwater::Accounts::Fold fold = Recorder::instance().heap_fold();
-    return nb::make_tuple(fold.total_bytes, fold.python_bytes);
+    const Recorder::Heap now = Recorder::instance().heap_now();
+    g_kept_marks[0] = std::max(g_kept_marks[0], fold.total_bytes);
+    g_kept_marks[1] = std::max(g_kept_marks[1], fold.python_bytes);
+    const std::int64_t live = which == 0 ? now.live_bytes : now.python_bytes;
+    const std::int64_t peak = std::max(live, g_kept_marks[which]);
+    g_kept_marks[which] = 0;
+    return nb::make_tuple(live, peak, true);
+}
+
+nb::tuple thread_heap_fold() {
+    const std::int64_t highest = hiwater::thread_heap.fold();
+    return nb::make_tuple(hiwater::thread_heap.live_bytes, highest, true);
 }
 
 // Returns nothing where it has to be done with fresh descriptors.
@@ -133,10 +152,30 @@ nb::dict summary() {
     out["resident_exact"] = s.resident_exact;
     out["resident_error_bytes"] = s.resident_error_bytes;
     out["lost_events"] = s.lost_events;
+    out["sample_bytes"] = s.sample_bytes;
+    out["standard_error_bytes"] = s.standard_error_bytes;
     out["stop_reason"] = s.stop_reason.empty() ? nb::none() : nb::object(nb::str(s.stop_reason.c_str()));
     out["top_line"] =
         s.top.bytes == 0 ? nb::none() : nb::object(nb::make_tuple(s.top.file, s.top.line, s.top.function, s.top.bytes));
     return out;
+}
+
+nb::tuple residency_look() {
+    hiwater::BusyGuard busy;  // what it allocates is not the program's
+    hiwater::residency::Breakdown found;
+    bool done = false;
+    {
+        nb::gil_scoped_release release;
+        done = hiwater::residency::look(&found);
+    }
+    if (!done) throw EngineFault("the process's mappings cannot be read: this needs Linux with /proc");
+    nb::list rows, large;
+    for (std::size_t i = 0; i < hiwater::residency::kParts; ++i)
+        rows.append(nb::make_tuple(hiwater::residency::name_of(static_cast<hiwater::residency::Part>(i)),
+                                   found.rows[i].resident_bytes, found.rows[i].untouched_bytes));
+    for (const auto& block : found.large)
+        large.append(nb::make_tuple(block.from_malloc, block.address, block.bytes, block.touched_bytes));
+    return nb::make_tuple(found.resident_bytes, rows, large, found.cannot_look, found.looked_enough, found.not_found_bytes);
 }
 
 void self_check() {
@@ -162,20 +201,25 @@ std::map<std::string, std::string> doctor() {
 NB_MODULE(_core, m) {
     Recorder::make_instance();
     nb::exception<EngineFault>(m, "EngineFault", PyExc_RuntimeError);
-    m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0);
+    m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0,
+          "sample_seed"_a = 0);
     m.def("stop", &stop, "exit_code"_a = nb::none());
     m.def("is_recording", [] { return hiwater::recording() && !Recorder::instance().counts_only(); });
     m.def("snapshot", &snapshot, "path"_a);
     m.def("summary", &summary);
     m.def("counters", [] { return Recorder::instance().counters(); });
     m.def("self_check", &self_check);
+    m.def("residency_look", &residency_look);
+    m.def("touched_bytes", &hiwater::residency::touched_bytes, "address"_a, "bytes"_a);
     m.def("name_thread", [](const std::string& name) { Recorder::instance().name_thread(name.c_str()); }, "name"_a);
     m.def("doctor", &doctor);
     m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_last_words(callback.ptr()); }, "callback"_a.none());
+    m.def("heap_is_sampled", [] { return hiwater::recording() && hiwater::sampled(); });
     m.def("heap_open", &heap_open);
     m.def("heap_close", &heap_close);
     m.def("heap_now", &heap_now);
-    m.def("heap_fold", &heap_fold);
+    m.def("heap_fold", &heap_fold, "which"_a);
+    m.def("thread_heap_fold", &thread_heap_fold);
     m.def("note_resident_peak", [](std::int64_t bytes) { Recorder::instance().hear_of_resident_peak(bytes); }, "bytes"_a);
     m.def("resident_fold", &resident_fold);
     m.def(

@@ -27,6 +27,8 @@ void Recorder::write_facts(const StartOptions& options) {
     facts_.attach(file_, capture::Table::facts);
     marks_.attach(file_, capture::Table::marks);
     timeline_.attach(file_, capture::Table::timeline);
+    residency_.attach(file_, capture::Table::residency);
+    large_blocks_.attach(file_, capture::Table::large_blocks);
     for (const auto& [key, value] : options.facts)
         facts_.append({tree_.string(key.substr(0, 1000)), tree_.string(value.substr(0, 60000))});
 }
@@ -37,7 +39,7 @@ int Recorder::start(const StartOptions& options) {
     Hold hold(lock_);
     if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str())) return error;
     only_counters_ = options.only_counters;
-    if (!live_.init()) {
+    if (!live_.init() || !samples_.init()) {
         file_.discard();
         return ENOMEM;
     }
@@ -76,6 +78,8 @@ int Recorder::start(const StartOptions& options) {
     h.state = static_cast<std::uint32_t>(State::recording);
     ::memcpy(h.magic, capture::kMagic, sizeof h.magic);
     ++session_;
+    set_up_drawing(options);
+    h.sample_bytes = sample_bytes_;
     epoch_.fetch_add(1, std::memory_order_relaxed);
     g_mode.store(Mode::on, std::memory_order_release);
     return 0;
@@ -112,7 +116,8 @@ void Recorder::stop(int exit_code, bool carry) {
     }
     h.heartbeat_ns = h.ended_ns = now_ns();
     h.exit_code = exit_code;
-    h.own_bytes = live_.resident_bytes() + file_.resident_bytes();
+    if (sampled()) note_exact_totals();
+    h.own_bytes = live_.resident_bytes() + samples_.own_bytes() + file_.resident_bytes();
     try {
         if (fail_reason_[0] != '\0') h.stop_reason = tree_.string(fail_reason_);
         if (!failed) accounts_.close_slice(h.ended_ns);
@@ -139,6 +144,7 @@ void Recorder::let_go(State state) noexcept {
 
 void Recorder::forget_tables() noexcept {
     live_.empty();
+    samples_.empty();
     mappings_.reset();
     tree_.forget_everything();
     accounts_.forget_everything();
@@ -191,6 +197,8 @@ Summary Recorder::summary_so_far() {
     s.resident_error_bytes = h.resident_error_bytes;
     s.resident_exact = h.resident_exact != 0;
     s.lost_events = lost_.load(std::memory_order_relaxed);
+    s.sample_bytes = sample_bytes_;
+    s.standard_error_bytes = standard_error_of_peak();
     s.top = top_line();
     return s;
 }
@@ -228,7 +236,8 @@ std::map<std::string, std::int64_t> Recorder::counters() {
     out["codes"] = static_cast<std::int64_t>(tree_.code_count());
     out["ledgers"] = accounts_.size();
     out["mappings"] = static_cast<std::int64_t>(mappings_.size());
-    out["own_table_bytes"] = static_cast<std::int64_t>(live_.resident_bytes() + tree_.own_bytes() + accounts_.own_bytes());
+    out["own_table_bytes"] =
+        static_cast<std::int64_t>(live_.resident_bytes() + samples_.own_bytes() + tree_.own_bytes() + accounts_.own_bytes());
     out["capture_bytes"] = static_cast<std::int64_t>(file_.mapped_bytes());
     return out;
 }
@@ -239,13 +248,18 @@ std::string Recorder::self_check() {
     if (!file_.is_open()) return {};
     if (!tree_.is_consistent()) return "the call tree is not consistent";
     if (!mappings_.is_consistent()) return "the mappings overlap";
+    if (!samples_.is_consistent()) return "the table of drawn blocks is not consistent";
     std::map<std::uint32_t, std::pair<std::int64_t, std::int64_t>> sums;
-    const auto add = [&sums](std::uint32_t ledger, std::uint64_t bytes) {
+    const auto add = [&sums](std::uint32_t ledger, std::uint64_t bytes, std::int64_t blocks) {
         sums[ledger].first += static_cast<std::int64_t>(bytes);
-        ++sums[ledger].second;
+        sums[ledger].second += blocks;
     };
-    live_.each([&](std::uintptr_t, const Block& block) { add(block.ledger, block.bytes); });
-    mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) { add(piece.ledger, end - start); });
+    live_.each([&](std::uintptr_t, const Block& block) { add(block.ledger, block.bytes, 1); });
+    samples_.each([&](std::uintptr_t, const Block& block) {
+        const sampling::Weight weight = weight_of(block.bytes);
+        add(block.ledger, static_cast<std::uint64_t>(weight.bytes), weight.blocks);
+    });
+    mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) { add(piece.ledger, end - start, 1); });
     for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
         const capture::LedgerRecord& l = accounts_.record(id);
         const auto kind = static_cast<capture::Kind>(l.kind);
@@ -296,19 +310,16 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
     capture::Header& h = file_.header();
     __atomic_store_n(&h.heartbeat_ns, now, __ATOMIC_RELAXED);
     h.lost_events = lost_.load(std::memory_order_relaxed);
+    if (sampled()) note_exact_totals();
     if (resident_bytes >= 0) h.resident_last_bytes = resident_bytes;
     note_resident_peak(h.resident_exact != 0 ? std::max(resident_bytes, kernel_mark_bytes) : resident_bytes);
     if (!is_on()) return;
-    try {
+    guarded([&] {
         if (now - last_point_ns_ >= std::max(kShortestPointNs, now / 2048) || timeline_.size() == 0) add_point(now, resident_bytes);
         if (now - h.epoch[h.epoch_index].slice_start_ns < std::max(kShortestSliceNs, now / 64)) return;
         Hold hold(lock_);
         if (is_on()) accounts_.close_slice(now);
-    } catch (const std::exception&) {
-        fail("no memory for the recorder's tables");
-    } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
-    }
+    });
 }
 
 void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
@@ -323,6 +334,45 @@ void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
         timeline_.append(point);
     }
     last_point_ns_ = now;
+}
+
+void Recorder::look_at_residency() noexcept {
+    BusyGuard busy;
+    if (!is_on() || only_counters_) return;
+    residency::Breakdown found;
+    const std::uint64_t at_ns = now_ns();
+    guarded([&] {
+        residency::Ranges mappings;
+        known_mappings(&mappings);
+        if (!residency::look(&found, &mappings)) return;
+        Hold hold(lock_);
+        if (is_on()) write_down(found, at_ns);
+    });
+}
+
+void Recorder::known_mappings(residency::Ranges* out) {
+    constexpr std::uintptr_t kWorthKnowing = 64 * 1024;
+    Hold hold(lock_);
+    mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) {
+        const auto kind = static_cast<capture::Kind>(accounts_.record(piece.ledger).kind);
+        if (kind == capture::Kind::mapping && end - start >= kWorthKnowing) out->push_back({start, end});
+    });
+}
+
+// Under the lock. The parts last: a reader takes a look for whole when it has all of them.
+void Recorder::write_down(const residency::Breakdown& found, std::uint64_t at_ns) {
+    constexpr std::size_t kMostBlocks = 16;
+    for (std::size_t i = 0; i < std::min(kMostBlocks, found.large.size()); ++i) {
+        const residency::LargeBlock& large = found.large[i];
+        const Block block = sampled() ? samples_.look(large.block) : live_.look(large.block);
+        const std::uint32_t ledger = large.from_malloc ? block.ledger : mappings_.ledger_at(large.address);
+        const std::uint32_t node = ledger == 0 ? 0 : accounts_.record(ledger).node;
+        large_blocks_.append({at_ns, large.bytes, large.touched_bytes, node, large.from_malloc ? 1u : 0u});
+    }
+    for (std::size_t i = 0; i < residency::kParts; ++i) {
+        const std::uint32_t part = tree_.string(residency::name_of(static_cast<residency::Part>(i)));
+        residency_.append({at_ns, found.rows[i].resident_bytes, found.rows[i].untouched_bytes, part, 0});
+    }
 }
 
 bool Recorder::mark_exited(int exit_code) noexcept {

@@ -19,6 +19,8 @@
 #include "ledger/call_tree.h"
 #include "ledger/live_table.h"
 #include "ledger/mappings.h"
+#include "ledger/sample_table.h"
+#include "residency/breakdown.h"
 #include "thread_state.h"
 
 namespace hiwater {
@@ -28,11 +30,16 @@ enum class Mode : std::uint32_t { off = 0, on = 1, counting_losses = 2 };
 // The one word every hook reads first.
 extern std::atomic<Mode> g_mode;
 inline bool recording() noexcept { return g_mode.load(std::memory_order_relaxed) != Mode::off; }
+// Whether small blocks are drawn at random. Changes only while the mode is off.
+extern std::atomic<bool> g_sampled;
+inline bool sampled() noexcept { return g_sampled.load(std::memory_order_relaxed); }
 
 struct StartOptions {
     std::string path;
     bool only_counters = false;  // no capture, no stacks: live bytes and their highest mark
     std::map<std::string, std::string> facts;
+    std::uint64_t sample_bytes = 0;  // blocks below this are drawn at random; 0: every block is recorded
+    std::uint64_t sample_seed = 0;   // 0: another draw each time
     std::string internal_prefix;
     std::vector<std::string> library_prefixes;
 };
@@ -49,6 +56,8 @@ struct Summary {
     std::int64_t resident_peak_bytes = 0, resident_error_bytes = 0;
     bool resident_exact = false;
     std::uint64_t lost_events = 0;
+    std::uint64_t sample_bytes = 0;
+    std::int64_t standard_error_bytes = 0;  // of the peak, at most; 0 where every block was recorded
     TopLine top;
 };
 
@@ -83,10 +92,25 @@ public:
     void stop_folding() noexcept;
 
     // --- events; any thread, any time -------------------------------------------------------------------------------------
-    void on_alloc(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
-    void on_free(const void* block) noexcept;
+    void on_alloc(const void* block, std::size_t bytes, capture::Kind kind) noexcept {
+        if (sampled()) {
+            if (pass_sampling(bytes)) return;
+            return draw(block, bytes, kind);
+        }
+        record(block, bytes, kind);
+    }
+    void on_free(const void* block) noexcept {
+        if (!sampled()) {
+            forget<true>(block);
+        } else if (samples_.may_hold(reinterpret_cast<std::uintptr_t>(block))) {
+            forget_sample(block);
+        }
+    }
     // A reallocation is take, the real call, then on_alloc of the result, or put_back when it failed.
-    Block take(const void* block) noexcept;
+    Block take(const void* block) noexcept {
+        if (!sampled()) return forget<false>(block);
+        return samples_.may_hold(reinterpret_cast<std::uintptr_t>(block)) ? forget_sample(block) : Block{};
+    }
     void put_back(const void* block, Block taken) noexcept;
 
     void on_map(std::uintptr_t start, std::size_t bytes, capture::Kind kind, std::uint32_t protection, const char* label) noexcept;
@@ -123,6 +147,8 @@ public:
     // `resident_bytes` -1 where it could not be read; `kernel_mark_bytes` 0 where it was not asked this time.
     void tick(std::uint64_t now_ns, std::int64_t resident_bytes, std::int64_t kernel_mark_bytes) noexcept;
     std::uint64_t now_ns() const noexcept;
+    // Looks at where resident memory is and writes it down. Not from a thread that is being recorded.
+    void look_at_residency() noexcept;
     bool mark_exited(int exit_code) noexcept;  // _exit and exec: the last stores before the process image is gone
     void unmark_exited() noexcept;
 
@@ -141,6 +167,7 @@ private:
         return t != nullptr ? t : make_thread();
     }
     Thread* make_thread() noexcept;
+    Thread* take_thread() noexcept;
     static void give_thread_back(void* thread) noexcept;
     void sync(Thread& t);
     void set_base(Thread& t);
@@ -154,9 +181,32 @@ private:
     std::uint32_t code_of(const hw_code_info& info);
     std::uint32_t open_ledger(Thread& t, capture::Kind kind);
     static bool is_internal(const Thread& t) noexcept { return (t.top->flags & Thread::kInternal) != 0; }
+    void record(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
     template <bool kFreed>
-    Block remove(const void* block) noexcept;
+    Block forget(const void* block) noexcept;
+    // Whether an allocation ends before the next point of its thread's stream: nothing is recorded of it but that it was.
+    static bool pass_sampling(std::size_t bytes) noexcept {
+        ThreadLocal& local = tls;
+        local.allocated_blocks.store(local.allocated_blocks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        const std::int64_t left = local.sample_left.load(std::memory_order_relaxed) - static_cast<std::int64_t>(bytes);
+        local.sample_left.store(left, std::memory_order_relaxed);
+        return left > 0;
+    }
+    void draw(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
+    bool is_drawn(Thread& t, std::size_t bytes) noexcept;
+    void begin_drawing(Thread& t) noexcept;
+    void set_up_drawing(const StartOptions& options) noexcept;
+    void keep_counts_of(Thread& t) noexcept;
+    void put_back_sample(std::uintptr_t address, const Block& taken) noexcept;
+    void put_sample(std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
+    Block forget_sample(const void* block) noexcept;
+    void debit_sample(const Block& block) noexcept;
+    sampling::Weight weight_of(std::uint64_t bytes) const noexcept { return sampling::weight(bytes, sample_bytes_); }
+    void note_exact_totals() noexcept;
+    std::int64_t standard_error_of_peak() const;
     void note_resident_peak(std::int64_t peak_bytes) noexcept;
+    void known_mappings(residency::Ranges* out);
+    void write_down(const residency::Breakdown& found, std::uint64_t at_ns);
     void add_point(std::uint64_t now, std::int64_t resident_bytes);
     void put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
     void on_late_alloc(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
@@ -164,6 +214,18 @@ private:
     [[gnu::noinline]] void forget_block(const Block& stale) noexcept;
     static bool is_on() noexcept { return g_mode.load(std::memory_order_relaxed) == Mode::on; }
     void fail(const char* reason) noexcept;
+    // Everything that may end a recording by our own fault runs in here; nothing of it reaches the program.
+    template <typename Work>
+    [[gnu::always_inline]] void guarded(const Work& work) noexcept {
+        BusyGuard busy;
+        try {
+            work();
+        } catch (const capture::NoRoom&) {
+            fail("the capture cannot grow: the disk is full or the file is gone");
+        } catch (const std::exception&) {
+            fail("no memory for the recorder's tables");
+        }
+    }
     // Counts only what our own fault lost: an event that meets the end of a recording is not part of it.
     void lose_event() noexcept {
         if (g_mode.load(std::memory_order_relaxed) == Mode::counting_losses) lost_.fetch_add(1, std::memory_order_relaxed);
@@ -186,11 +248,14 @@ private:
     CallTree tree_;
     Accounts accounts_;
     LiveTable live_;
+    SampleTable samples_;  // instead of live_, in sampled mode
     Mappings mappings_;
     PageVector<TakenRange::Part> parts_;  // of the range being changed
     capture::FileTable<capture::TimelineRecord> timeline_;
     capture::FileTable<capture::FactRecord> facts_;
     capture::FileTable<capture::MarkRecord> marks_;
+    capture::FileTable<capture::ResidencyRecord> residency_;
+    capture::FileTable<capture::LargeBlockRecord> large_blocks_;
     PageVector<std::uint8_t> code_class_;  // by code; 0x80: known
 
     std::atomic<std::uint32_t> epoch_{1};  // moves when a code object dies or a recording starts: caches keyed by address are void
@@ -206,8 +271,13 @@ private:
     std::vector<std::string> library_prefixes_;
     Summary last_;
 
+    std::uint64_t sample_bytes_ = 0, sample_seed_ = 0, drawing_threads_ = 0;
+
     FutexMutex pool_lock_;
     Thread* pool_ = nullptr;
+    Thread* all_ = nullptr;        // every thread's state there is, in the pool or not
+    std::int64_t gone_bytes_ = 0;  // allocated in this recording by threads that have ended
+    std::uint64_t gone_blocks_ = 0;
     std::uint32_t roots_ = 0;
 };
 

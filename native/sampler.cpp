@@ -45,6 +45,25 @@ void sleep_until_stopped(std::uint64_t ns) noexcept {
     ::syscall(SYS_futex, &g_stop, FUTEX_WAIT_PRIVATE, 0, &left, nullptr, 0);
 }
 
+// Looks at where resident memory is, whenever it has grown to a new height; looking is to take a hundredth of the time at most.
+class ResidencyLooks {
+public:
+    void consider(Recorder& recorder, std::int64_t resident) noexcept {
+        const std::uint64_t now = process::monotonic_ns();
+        if (height_ == 0) height_ = resident;  // as the recording began
+        if (resident < height_ + height_ / 20 + kLeastGrowth || now < next_ns_) return;
+        height_ = resident;
+        recorder.look_at_residency();
+        const std::uint64_t done = process::monotonic_ns();
+        next_ns_ = done + 100 * (done - now);
+    }
+
+private:
+    static constexpr std::int64_t kLeastGrowth = 4 << 20;
+    std::int64_t height_ = 0;
+    std::uint64_t next_ns_ = 0;
+};
+
 void* run(void*) {
     ++tls.busy;  // for good: nothing this thread does is the program's
     g_thread_id.store(static_cast<std::int32_t>(::syscall(SYS_gettid)), std::memory_order_release);
@@ -53,14 +72,17 @@ void* run(void*) {
     const int kept = own_descriptors ? ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC) : -1;
     Recorder& recorder = Recorder::instance();
     std::uint64_t last_peak_ns = 0;
+    ResidencyLooks looks;
     while (g_stop.load(std::memory_order_acquire) == 0) {
         const std::uint64_t now = recorder.now_ns();
         // The kernel's mark costs ten times a plain reading; it only has to be fresh should the process be killed.
         process::Resident resident;
         if (now - last_peak_ns >= 50 * kMillisecond && process::read_status(&resident)) last_peak_ns = now;
         const int fd = kept >= 0 ? kept : ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-        recorder.tick(now, fd >= 0 ? process::read_statm(fd) : -1, resident.peak_bytes);
+        const std::int64_t resident_bytes = fd >= 0 ? process::read_statm(fd) : -1;
         if (fd >= 0 && kept < 0) ::close(fd);
+        recorder.tick(now, resident_bytes, resident.peak_bytes);
+        looks.consider(recorder, resident_bytes);
         sleep_until_stopped(std::clamp(now / 128, kMillisecond, 10 * kMillisecond));
     }
     if (kept >= 0) ::close(kept);

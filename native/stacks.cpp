@@ -59,41 +59,51 @@ void Recorder::give_thread_back(void* thread) noexcept {
     tls.exiting = true;
     tls.thread = nullptr;
     MutexHold hold(self.pool_lock_);
+    self.keep_counts_of(*t);
     t->next = self.pool_;
     self.pool_ = t;
 }
 
-Thread* Recorder::make_thread() noexcept {
-    if (tls.exiting) return nullptr;
-    Thread* t = nullptr;
-    {
-        MutexHold hold(pool_lock_);
-        t = pool_;
-        if (t != nullptr) pool_ = t->next;
-    }
-    hw_memo memo{};
-    if (t != nullptr) {
-        memo = t->memo;
-        ::madvise(t, round_up(sizeof(Thread), kPage), MADV_DONTNEED);
-    } else {
+// Under the pool's lock: fresh pages, or those of a thread that has ended.
+Thread* Recorder::take_thread() noexcept {
+    Thread* t = pool_;
+    if (t == nullptr) {
         t = static_cast<Thread*>(map_pages(round_up(sizeof(Thread), kPage)));
         if (t == nullptr) return nullptr;
+        t->next_of_all = all_;
+        all_ = t;
+        return t;
     }
+    pool_ = t->next;
+    const hw_memo memo = t->memo;
+    Thread* const next_of_all = t->next_of_all;
+    ::madvise(t, round_up(sizeof(Thread), kPage), MADV_DONTNEED);
+    t->next_of_all = next_of_all;
     t->memo = memo;
     t->memo.depth = 0;
     t->memo.thread = 0;
-    t->top = &t->no_frames;
-    t->top_depth = Thread::kNoDepth;
+    return t;
+}
+
+Thread* Recorder::make_thread() noexcept {
+    if (tls.exiting) return nullptr;
     static pthread_key_t key = [] {
         pthread_key_t made{};
         ::pthread_key_create(&made, &Recorder::give_thread_back);
         return made;
     }();
+    MutexHold hold(pool_lock_);
+    Thread* t = take_thread();
+    if (t == nullptr) return nullptr;
+    t->top = &t->no_frames;
+    t->top_depth = Thread::kNoDepth;
     // May allocate for a late key; we are busy, so that is not recorded.
     if (::pthread_setspecific(key, t) != 0) {
-        unmap_pages(t, round_up(sizeof(Thread), kPage));
+        t->next = pool_;
+        pool_ = t;
         return nullptr;
     }
+    t->local = &tls;
     tls.thread = t;
     return t;
 }
@@ -143,16 +153,12 @@ void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, const cha
         ::snprintf(t->name, sizeof t->name, "%s", name);
         t->named_by_program = true;
     }
-    Hold hold(lock_, ticket());
-    if (!is_on() || session != session_) return;
-    try {
+    guarded([&] {
+        Hold hold(lock_, ticket());
+        if (!is_on() || session != session_) return;
         sync(*t);
         if (node != 0) t->base = t->no_frames.node = node;
-    } catch (const std::exception&) {
-        fail("no memory for a thread's state");
-    } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
-    }
+    });
 }
 
 void Recorder::name_thread(const char* name) noexcept {
@@ -186,31 +192,20 @@ void Recorder::note_thread_name(const char* name) noexcept {
     char text[16] = {};  // the kernel keeps 15 bytes
     ::strncpy(text, name, sizeof text - 1);
     if (t->base == t->root) return name_thread(text);
-    BusyGuard busy;
-    try {
-        rename_native_thread(*t, text);
-    } catch (const std::bad_alloc&) {
-        fail("no memory for the call tree");
-    } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
-    }
+    guarded([&] { rename_native_thread(*t, text); });
 }
 
 std::uint32_t Recorder::thread_start_node() noexcept {
-    BusyGuard busy;
-    Thread* t = mine();
-    if (t == nullptr) return 0;
-    try {
+    std::uint32_t node = 0;
+    guarded([&] {
+        Thread* t = mine();
+        if (t == nullptr) return;
         find_top(*t);
         Hold hold(lock_, ticket());
-        if (!is_on() || t->session != session_) return 0;
-        return tree_.child(t->top->node, tree_.code("[thread]", "", 0, CodeKind::native_thread), 0);
-    } catch (const std::exception&) {
-        fail("no memory for the call tree");
-    } catch (const capture::NoRoom&) {
-        fail("the capture cannot grow: the disk is full or the file is gone");
-    }
-    return 0;
+        if (!is_on() || t->session != session_) return;
+        node = tree_.child(t->top->node, tree_.code("[thread]", "", 0, CodeKind::native_thread), 0);
+    });
+    return node;
 }
 
 // --- stacks --------------------------------------------------------------------------------------------------------------

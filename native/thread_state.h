@@ -7,6 +7,7 @@
 #include "base/lock.h"
 #include "capture/format.h"
 #include "frames/frames.h"
+#include "ledger/sampling.h"
 
 namespace hiwater {
 
@@ -47,6 +48,12 @@ struct Thread {
     static constexpr std::uint32_t kNoDepth = ~0u;
 
     LockTicket ticket;
+    struct ThreadLocal* local;    // of the thread that has this now
+    sampling::Random random;      // what follows is of a sampled recording
+    std::uint32_t drawn_session;  // recording the next two belong to
+    std::int64_t granted_bytes;   // of the stream of small blocks: up to the next point; less local->sample_left: what has passed
+    std::int64_t large_bytes;     // allocated in blocks that are not drawn
+    Thread* next_of_all;
     hw_memo memo;
     std::uint32_t epoch;        // of the caches; see Recorder::epoch_
     std::uint32_t session;      // recording the node numbers belong to
@@ -74,6 +81,10 @@ struct ThreadLocal {
     std::uint32_t exit_session;
     bool exiting;
     bool holds_over_fork;
+    // Of a sampled recording: bytes up to the next point of the stream of small blocks, and how many blocks have been allocated. Written
+    // by their thread alone.
+    std::atomic<std::int64_t> sample_left;
+    std::atomic<std::uint64_t> allocated_blocks;
 };
 
 extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));

@@ -138,6 +138,65 @@ def test_the_modules_options(tmp_path: Path) -> None:
     assert run("-m", "memory_profiler", "no_such.py", cwd=tmp_path, check=False).returncode == 127
 
 
+@pytest.mark.parametrize("option", [[], ["--backend", "psutil_uss"]])
+def test_the_debugger_is_entered_in_the_line_that_takes_too_much(tmp_path: Path, option: list[str]) -> None:
+    program = script(
+        tmp_path / "p.py",
+        "@profile\ndef f():\n    small = 1\n    a = [0] * 30_000_000\n    after = 2\n    return len(a)\nprint(f())\n",
+    )
+    words = [sys.executable, "-m", "memory_profiler", "--pdb-mmem", "150", *option, str(program)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([folder(), HIWATER])}
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, input="p 'small', small\np len(a)\nw\nc\n", capture_output=True, text=True,
+        check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("exceeded the maximum of 150.00 MiB") == 1
+    assert "('small', 1)" in done.stdout and re.search(r"p.py\([56]\)f\(\)", done.stdout)
+    assert done.stdout.count("30000000") == 2, "the debugger sees the list, and the program goes on to its end"
+
+
+def test_each_thread_has_a_report_of_its_own(tmp_path: Path) -> None:
+    program = script(
+        tmp_path / "p.py",
+        "import threading\nfrom memory_profiler import profile\nbarrier = threading.Barrier(3)\n"
+        "@profile\ndef f(rounds):\n    barrier.wait()\n    for _ in range(rounds):\n        x = 1\n    barrier.wait()\n"
+        "threads = [threading.Thread(target=f, args=(n,)) for n in (10, 20, 30)]\n"
+        "for t in threads: t.start()\nfor t in threads: t.join()\n",
+    )
+    report = run(program, cwd=tmp_path).stdout
+    assert sorted(int(line.split()[5]) for line in report.splitlines() if line.endswith("  x = 1")) == [10, 20, 30]
+
+
+def test_trace_functions_and_code_that_is_made_twice(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom memory_profiler import LineProfiler, show_results\n"
+        "names = [{}, {}]\nfor each in names: exec(compile('def f():\\n    return [1]\\n', __file__, 'exec'), each)\n"
+        "p = LineProfiler()\nfor each in names: p.add_function(each['f'])\n"
+        "with p:\n    for each in names: each['f']()\n"
+        "sys.settrace(p.trace_memory_usage)\nnames[0]['f']()\nsys.settrace(None)\nnames[0]['f']()\n"
+        "(name, rows), = p.code_map.items()\nprint({line: row[2] for line, row in rows})\n"
+    )
+    assert run(script(tmp_path / "p.py", code), cwd=tmp_path).stdout == "{1: 3, 2: 3}\n"
+
+
+def test_the_tracemalloc_backend_and_children_are_measured_line_by_line(tmp_path: Path) -> None:
+    program = script(
+        tmp_path / "p.py",
+        "import subprocess, sys\nfrom memory_profiler import LineProfiler, profile, show_results\n"
+        "@profile(backend='tracemalloc')\ndef f():\n    a = bytearray(5 << 20)\n    return a\nf()\n"
+        "def g():\n    code = \"x = b'a' * (60 << 20); print(); input()\"\n"
+        "    p = subprocess.Popen([sys.executable, '-c', code], stdin=-1, stdout=-1)\n    p.stdout.readline()\n"
+        "    p.communicate(b'\\n')\n"
+        "p = LineProfiler(include_children=True)\np(g)()\nshow_results(p)\n",
+    )
+    found = rows(run(program, cwd=tmp_path).stdout)
+    assert found[5][1] == pytest.approx(5, abs=0.1) and found[5][0] < 8, (
+        "what Python objects take, not what is resident"
+    )
+    assert found[11][0] > 60 and found[12][1] < -55
+
+
 def test_time_stamps(tmp_path: Path) -> None:
     code = (
         "import sys, time, asyncio\nfrom memory_profiler import TimeStamper\nt = TimeStamper('psutil')\n"

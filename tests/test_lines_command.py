@@ -44,6 +44,15 @@ def row(report: str, source: str) -> list[str]:
     return re.split(r"\s{2,}", line.removesuffix(source).strip())
 
 
+def without_engine(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """The command in a build that has no engine, or as good as that."""
+    code = "import sys; sys.modules['hiwater._core'] = None; from hiwater.cli import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=60, env=child_environment(),
+    )  # fmt: skip
+
+
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "script.py"
@@ -97,17 +106,38 @@ def test_functions_by_name_the_whole_script_and_json(script: Path) -> None:
     assert done.returncode == 2 and done.stderr.count("\n") == 1
 
 
-@needs_engine
 def test_nothing_marked_is_said(tmp_path: Path) -> None:
     done = hiwater(tmp_path, "lines", "-c", "print(1)")
     assert (done.returncode, done.stdout) == (0, "1\n")
     assert "no function was marked" in done.stderr
 
 
+def test_without_the_engine_lines_are_of_resident_memory_alone(script: Path) -> None:
+    script.write_text(SCRIPT.replace("bytes(1000)", "b'x' * 10_000"))
+    done = without_engine(script.parent, "lines", "script.py", "a")
+    assert (done.returncode, done.stdout) == (0, f"['a'] __main__ {script}\n")
+    assert "line     calls     resident  source" in done.stderr and "kept" not in done.stderr
+    assert "there are no heap figures, this hiwater was built without its engine" in done.stderr
+    cells = row(done.stderr, "rows = [b'x' * 10_000 for _ in range(n)]")
+    assert cells[:2] == ["4", "1"] and 9 < float(cells[2].removesuffix(" MiB")) < 11
+    done = without_engine(script.parent, "lines", "--all", "--format", "json", "-c", "x = b'x' * 30_000_000")
+    said = json.loads(done.stdout)
+    assert said["why_without_heap"].startswith("this hiwater was built without its engine")
+    (line,) = said["functions"][0]["lines"]
+    assert line["kept_bytes"] is line["allocated_bytes"] is line["peak_bytes"] is None
+    assert line["resident_bytes"] == pytest.approx(30_000_000, abs=1 << 20)
+
+
+def test_without_the_engine_and_resident_memory_nothing_is_left(script: Path) -> None:
+    done = without_engine(script.parent, "lines", "--no-resident", "script.py")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (125, "", 1)
+    assert "built without its engine" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [((), 2), (("--nonsense", "x.py"), 2), (("--format", "svg", "x.py"), 2), (("--precision", "x", "y.py"), 2),
-     pytest.param(("missing.py",), 127, marks=needs_engine), (("-o",), 2), (("-m",), 2)],
+     (("missing.py",), 127), (("-o",), 2), (("-m",), 2)],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_line(tmp_path: Path, words: tuple[str, ...], code: int) -> None:
     done = hiwater(tmp_path, "lines", *words)
@@ -137,7 +167,6 @@ def test_the_decorator_prints_at_the_end_to_where_it_is_told(tmp_path: Path) -> 
     assert (done.returncode, done.stderr) == (3, "")
 
 
-@needs_engine
 def test_children_print_nothing(tmp_path: Path) -> None:
     text = (
         "import hiwater, os, sys\n@hiwater.profile\ndef f(n):\n    return bytearray(n)\n"

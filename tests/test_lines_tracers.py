@@ -6,6 +6,7 @@ import bdb
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,10 +15,15 @@ import pytest
 
 from hiwater.errors import EngineFailed
 from hiwater.lines import LineProfiler
-from recording import child_environment, needs_engine
+from line_recorders import RECORDERS, use_recorder
+from recording import child_environment
 
-pytestmark = needs_engine
 BEFORE_312 = sys.version_info < (3, 12)
+
+
+@pytest.fixture(params=RECORDERS, autouse=True)
+def recorder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    yield from use_recorder(request.param, monkeypatch)
 
 
 def work(rounds: int) -> int:
@@ -31,7 +37,7 @@ def calls(profiler: LineProfiler) -> list[int]:
     return [line.calls for line in profiler.results()[0].lines]
 
 
-def test_a_tracer_found_there_goes_on_and_comes_back() -> None:
+def test_a_tracer_found_there_goes_on_and_comes_back(recorder: str) -> None:
     seen: list[str] = []
 
     def tracer(frame: FrameType, event: str, _argument: Any) -> Any:
@@ -44,7 +50,8 @@ def test_a_tracer_found_there_goes_on_and_comes_back() -> None:
     sys.settrace(tracer)
     try:
         with profiler:
-            assert sys.gettrace() is tracer
+            if recorder == "engine" or not BEFORE_312:  # in Python our own cannot stand there unseen
+                assert sys.gettrace() is tracer
             work(3)
         assert sys.gettrace() is tracer
         work(1)
@@ -96,8 +103,7 @@ def test_a_debugger_stops_inside_a_measured_function() -> None:
         sys.settrace(found)
     assert stops == [1, 2, 3, 2, 3, 2, 4]
     # On 3.11 a thread has one trace function: the debugger's took the place of ours, and its going took it out.
-    expected = [0, 0, 0, 0] if BEFORE_312 else [2, 6, 4, 2]
-    assert (calls(profiler) or [0, 0, 0, 0]) == expected
+    assert calls(profiler) == ([] if BEFORE_312 else [2, 6, 4, 2])
     assert profiler.displaced >= 1 if BEFORE_312 else profiler.displaced == 0
 
 
@@ -141,11 +147,13 @@ def test_with_every_place_taken_there_is_one_clear_line() -> None:
     assert calls(profiler) == [1, 2, 1, 1]
 
 
-def test_coverage_and_ours_together(tmp_path: Path) -> None:
+def test_coverage_and_ours_together(tmp_path: Path, recorder: str) -> None:
     pytest.importorskip("coverage")
     script = tmp_path / "script.py"
+    no_engine = "import sys\nsys.modules['hiwater._core'] = None\n" if recorder == "python" else ""
     script.write_text(
-        "import hiwater\n@hiwater.profile\ndef f(n):\n    if n:\n        x = 1\n    else:\n        x = 2\n    return x\nf(1)\n"
+        no_engine
+        + "import hiwater\n@hiwater.profile\ndef f(n):\n    if n:\n        x = 1\n    else:\n        x = 2\n    return x\nf(1)\n"
     )
     run = [sys.executable, "-m", "coverage"]
     for words in (["run", "--data-file=data", "script.py"], ["report", "--data-file=data", "-m", "script.py"]):
@@ -160,5 +168,12 @@ def test_coverage_and_ours_together(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         if words[0] == "run":
-            assert "x = 1" in done.stderr
-    assert "7" in done.stdout.split("%")[-1] or "7\n" in done.stdout
+            if (
+                recorder == "python" and BEFORE_312
+            ):  # coverage's tracer takes the thread as soon as it is called from Python
+                assert "another tracer took over" in done.stderr
+            else:
+                assert "x = 1" in done.stderr
+    assert done.stdout.splitlines()[2].split()[-1] == ("7" if recorder == "engine" else "9"), (
+        "the one line that did not run"
+    )

@@ -1,5 +1,6 @@
 """The engine's meters: exact to the byte but for what a scope itself allocates."""
 
+import functools
 import os
 import threading
 import time
@@ -7,6 +8,7 @@ import warnings
 
 import pytest
 
+import hiwater
 from hiwater.meters.heap import COUNTING, Heap, PythonObjects
 from recording import needs_engine
 
@@ -80,3 +82,91 @@ def test_a_forked_child_can_count(heap):
         held = bytearray(MIB)
         os._exit(0 if heap.fold()[0] - start >= MIB and held is not None else 1)
     assert os.waitpid(pid, 0)[1] == 0
+
+
+def in_threads(*functions):
+    threads = [threading.Thread(target=function) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_each_thread_has_its_own_share_to_the_byte():
+    together, found = threading.Barrier(3), {}
+
+    def work(size):
+        with hiwater.track(str(size), meters=("heap", "thread")) as t:
+            together.wait()
+            kept = bytearray(size)
+            passing = bytearray(2 * size)
+            del passing
+            together.wait()
+        found[size] = t.usage
+        del kept
+
+    in_threads(*(functools.partial(work, size) for size in (10 * MIB, 20 * MIB, 30 * MIB)))
+    for size, usage in found.items():
+        assert abs(usage.thread.kept_bytes - size) < 4096
+        assert abs(usage.thread.peak_bytes - 3 * size) < 4096
+        assert (usage.thread.start_bytes, usage.thread.exact, usage.thread.whose) == (0, True, "thread")
+        assert usage.heap.peak_above_start_bytes > 59 * MIB
+
+
+def test_a_thread_that_frees_what_another_made_goes_below_zero():
+    handed = [None]
+
+    def free():
+        with hiwater.track(meters=("thread",)) as t:
+            handed.clear()
+        found.append(t.usage.thread)
+
+    found = []
+    with hiwater.track(meters=("thread",)) as here:
+        handed[0] = bytearray(5 * MIB)
+        in_threads(free)
+    assert abs(found[0].kept_bytes + 5 * MIB) < 4096
+    assert abs(here.usage.thread.kept_bytes - 5 * MIB) < 64 * 1024  # this thread made it, and never freed it
+
+
+def test_nested_scopes_of_one_thread_fold_their_shares():
+    with hiwater.track(meters=("thread",)) as outer:
+        bytearray(6 * MIB)
+        with hiwater.track(meters=("thread",)) as inner:
+            bytearray(2 * MIB)
+        assert outer.usage.thread.peak_bytes >= 6 * MIB
+    assert abs(inner.usage.thread.peak_bytes - 2 * MIB) < 4096
+    assert abs(outer.usage.thread.peak_bytes - 6 * MIB) < 16 * 1024
+
+
+def test_a_thread_of_its_own_figure_that_is_asked_elsewhere_says_so():
+    tracker = hiwater.track("elsewhere", meters=("heap", "thread"))
+    run = tracker.start()
+    seen = []
+    in_threads(lambda: seen.append(run.usage))
+    assert "another thread" in seen[0].unmeasured["thread"]
+    assert run.usage.thread.start_bytes == 0  # here it is known all the same
+    in_threads(tracker.stop)
+    assert "another thread" in run.usage.unmeasured["thread"] and run.usage.heap.exact
+
+
+def test_threads_that_come_and_go_leave_nothing():
+    for _ in range(200):
+        in_threads(lambda: hiwater.track(meters=("thread",)).start())
+    from hiwater.scopes import FOLDING
+
+    with hiwater.track(meters=("thread",)) as t:
+        pass
+    assert t.usage.thread.kept_bytes < 4096
+    assert len([slot for slot in FOLDING._slots.values() if slot.thread and not slot.users]) <= 64
+
+
+def test_the_table_leaves_out_a_thread_that_says_what_the_heap_says():
+    with hiwater.track("alone") as alone:
+        kept = bytearray(MIB)
+    assert "thread" in alone.usage.levels and "\nthread " not in str(alone)
+    kept_elsewhere = []
+    with hiwater.track("shared") as shared:
+        in_threads(lambda: kept_elsewhere.append(bytearray(9 * MIB)))
+    assert "\nthread " in str(shared)
+    assert kept

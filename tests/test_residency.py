@@ -9,7 +9,7 @@ import time
 import pytest
 
 import hiwater
-from hiwater.residency import _chunk_bytes, _is_pool, breakdown, touched_bytes
+from hiwater.residency import breakdown, touched_bytes
 
 MIB = 2**20
 
@@ -130,18 +130,6 @@ def test_the_stack_of_a_waiting_thread_is_a_stack():
     wait.set()
     thread.join()
     assert with_it > rows()["stacks"].resident_bytes
-
-
-def test_heads_that_are_nearly_right_are_not_taken():
-    good = (0).to_bytes(8, "little") + (8192 | 2).to_bytes(8, "little")
-    assert _chunk_bytes(good, 8192) == 8192
-    assert _chunk_bytes(good, 4096) == 0
-    assert _chunk_bytes((0).to_bytes(8, "little") + (8192 | 3).to_bytes(8, "little"), 8192) == 0
-    shifted = bytes(48) + (48).to_bytes(8, "little") + (8192 - 48 | 2).to_bytes(8, "little")
-    assert _chunk_bytes(shifted, 8192) == 8192
-    assert not _is_pool(os.urandom(64)) or True
-    assert not _is_pool(bytes(64))
-    assert not _is_pool(b"")
 
 
 def test_every_form_says_the_same():

@@ -79,11 +79,11 @@ def test_the_sampler_is_nobodys_child() -> None:
         return "a stranger"
 
     assert memory_usage(waits_for_all, retval=True)[1] == "no children"
-    before = memory_usage()[0]
-    alone = memory_usage((time.sleep, (0.05,)), interval=0.01, include_children=True)
-    assert (
-        max(alone) < max(before, memory_usage()[0]) + 3
-    )  # this process may shrink meanwhile: the allocator gives pages back
+    for _ in range(20):  # what starts it is a child while it ends: it must not be counted either
+        before = memory_usage()[0]
+        alone = memory_usage((time.sleep, (0.001,)), interval=0.01, include_children=True)
+        # This process may shrink meanwhile: the allocator gives pages back.
+        assert max(alone) < max(before, memory_usage()[0]) + 3
 
 
 def test_a_popen_until_it_ends_and_its_exit_code_is_left_to_its_owner() -> None:
@@ -104,8 +104,13 @@ def test_children_as_a_sum_and_apart() -> None:
 
 
 def test_what_sphinx_gallery_asks_for() -> None:
-    peak, value = memory_usage(temporary_list, max_usage=True, retval=True, multiprocess=True)
-    assert isinstance(peak, float) and value == 30_000_000
+    for _ in range(5):
+        before = memory_usage()[0]
+        peak, value = memory_usage(temporary_list, max_usage=True, retval=True, multiprocess=True)
+        assert isinstance(peak, float) and value == 30_000_000
+        assert peak - before == pytest.approx(LIST_MIB, abs=2), (
+            "children being listed, the peak is the kernel's all the same"
+        )
 
 
 def test_a_stream_gets_lines_in_every_mode() -> None:

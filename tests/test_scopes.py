@@ -120,7 +120,7 @@ def test_notes_stay_few_under_one_long_scope():
         inner = Scope("", ("tape",))
         folding.enter(inner)
         folding.exit(inner)
-        assert len(folding._slots["tape"].peaks.moments) < 80
+        assert len(folding._slots["tape", 0].peaks.moments) < 80
     folding.exit(outer)
     assert figures(outer)["tape"] == (0, 5000, 1)
 

@@ -530,12 +530,73 @@ def test_a_recording_that_begins_inside_a_scope_does_not_rob_it(tmp_path):
     assert t.usage.heap.peak_above_start_bytes > 119 * MIB
 
 
+SIZES = [(120, 30, 60), (30, 120, 60), (30, 60, 120), (0, 40, 0)]  # MiB before, inside and after the inner block
+
+
+def peak_of(call, *arguments):
+    """What memory_usage() says of the call, in bytes above what was resident at its start."""
+    start = hiwater.memory_usage()[0]
+    return (hiwater.memory_usage((call, arguments), max_usage=True) - start) * MIB
+
+
 @needs_mark
-def test_a_timeline_taken_inside_a_scope_leaves_it_its_mark():
-    with hiwater.track(meters=("resident",)) as t:
+@pytest.mark.parametrize(("before", "inside", "after"), SIZES)
+def test_a_call_that_is_sampled_inside_a_scope(before, inside, after):
+    peak_of(hold, 1)  # its modules are loaded
+    with hiwater.track(meters=("resident",)) as outer:
+        hold(before)
+        inner = peak_of(hold, inside)
+        hold(after)
+    assert abs(inner - inside * MIB) < MIB
+    assert abs(outer.usage.resident.peak_above_start_bytes - max(before, inside, after) * MIB) < MIB
+    assert outer.usage.resident.exact
+
+
+@needs_mark
+@pytest.mark.parametrize(("before", "inside", "after"), SIZES)
+def test_a_scope_inside_a_call_that_is_sampled(before, inside, after):
+    found = []
+
+    def work():
+        hold(before)
+        with hiwater.track(meters=("resident",)) as inner:
+            hold(inside)
+        hold(after)
+        found.append(inner.usage.resident)
+
+    peak_of(work)  # its modules are loaded
+    outer = peak_of(work)
+    assert abs(found[-1].peak_above_start_bytes - inside * MIB) < MIB
+    assert abs(outer - max(before, inside, after) * MIB) < MIB
+    assert found[-1].exact
+
+
+@needs_mark
+def test_calls_that_are_sampled_nest_and_leave_no_scope_open():
+    from hiwater.scopes import FOLDING
+
+    def work():
+        hold(80)
+        inner = peak_of(hold, 20)
+        with pytest.raises(ZeroDivisionError):
+            hiwater.memory_usage(lambda: 1 / 0)
+        return inner
+
+    peak_of(hold, 1)
+    start = hiwater.memory_usage()[0]
+    outer, inner = hiwater.memory_usage(work, max_usage=True, retval=True)
+    assert abs(inner - 20 * MIB) < MIB and abs((outer - start) - 80) < 1
+    assert FOLDING.open_scopes == 0
+
+
+@needs_engine
+@needs_mark
+def test_a_call_that_is_sampled_in_a_recording_is_exact_and_so_is_the_recording(tmp_path):
+    with hiwater.record(tmp_path / "run.hiw") as recorder:
         hold(120)
-        hiwater.memory_usage((hold, (20,)), max_usage=True, max_iterations=1)
-    assert t.usage.resident.peak_above_start_bytes > 119 * MIB
+        inner = peak_of(hold, 20)
+    assert abs(inner - 20 * MIB) < MIB
+    assert recorder.summary()["resident_peak_bytes"] > 120 * MIB
 
 
 def test_a_tracker_is_a_tracker():

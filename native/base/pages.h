@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include "own_ranges.h"
+
 namespace hiwater {
 
 inline constexpr std::size_t kPage = 4096;
@@ -21,11 +23,14 @@ inline void* map_pages(std::size_t bytes) noexcept {
     if (p == MAP_FAILED) return nullptr;
     // A huge page behind a sparse table would cost 2 MiB for a few bytes.
     ::madvise(p, bytes, MADV_NOHUGEPAGE);
+    own_ranges.add(p, bytes);
     return p;
 }
 
 inline void unmap_pages(void* p, std::size_t bytes) noexcept {
-    if (p != nullptr) ::munmap(p, bytes);
+    if (p == nullptr) return;
+    own_ranges.remove(p);
+    ::munmap(p, bytes);
 }
 
 // An array that lives in its own pages and doubles; elements are plain bytes. Not for many threads.
@@ -41,6 +46,10 @@ public:
     T& operator[](std::size_t i) { return data_[i]; }
     const T& operator[](std::size_t i) const { return data_[i]; }
     T* data() { return data_; }
+    T* begin() { return data_; }
+    T* end() { return data_ + size_; }
+    const T* begin() const { return data_; }
+    const T* end() const { return data_ + size_; }
 
     // Grows or shrinks to `n` elements, new ones zero. Throws bad_alloc, the array then is as before.
     void resize(std::size_t n) {
@@ -70,10 +79,17 @@ private:
     }
     void reserve(std::size_t n) {
         const std::size_t bytes = round_up(n * sizeof(T), kPage);
-        void* grown = data_ == nullptr ? map_pages(bytes) : ::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE);
-        if (grown == nullptr || grown == MAP_FAILED) throw std::bad_alloc();
+        void* grown = data_ == nullptr ? map_pages(bytes) : move(bytes);
+        if (grown == nullptr) throw std::bad_alloc();
         data_ = static_cast<T*>(grown);
         capacity_ = bytes / sizeof(T);
+    }
+    void* move(std::size_t bytes) noexcept {
+        void* moved = ::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE);
+        if (moved == MAP_FAILED) return nullptr;
+        own_ranges.remove(data_);
+        own_ranges.add(moved, bytes);
+        return moved;
     }
     T* data_ = nullptr;
     std::size_t size_ = 0;

@@ -25,7 +25,9 @@ int move_high(int fd) noexcept {
 
 std::byte* map_file(int fd, std::uint64_t offset, std::uint64_t bytes) noexcept {
     void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
-    return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
+    if (p == MAP_FAILED) return nullptr;
+    own_ranges.add(p, bytes);
+    return static_cast<std::byte*>(p);
 }
 
 std::uint64_t resident_in(const void* at, std::uint64_t bytes) noexcept {
@@ -146,7 +148,7 @@ int CaptureFile::add_segment() noexcept {
     try {
         segments_.push_back({at, bytes});
     } catch (const std::bad_alloc&) {
-        ::munmap(at, bytes);
+        unmap_pages(at, bytes);
         return ENOMEM;
     }
     file_bytes_ += bytes;
@@ -172,8 +174,8 @@ std::byte* CaptureFile::add_extent(Table table, std::uint32_t chunk) {
 }
 
 void CaptureFile::unmap() noexcept {
-    if (header_ != nullptr) ::munmap(header_, kFirstExtentOffset);
-    for (std::size_t i = 0; i < segments_.size(); ++i) ::munmap(segments_[i].at, segments_[i].bytes);
+    unmap_pages(header_, kFirstExtentOffset);
+    for (std::size_t i = 0; i < segments_.size(); ++i) unmap_pages(segments_[i].at, segments_[i].bytes);
     segments_.reset();
     path_.reset();
     header_ = nullptr;

@@ -13,7 +13,7 @@
 //
 // Words
 //   block       one live allocation           node    a call path: parent node + code + line; node 0 is "nothing"
-//   ledger      the account of one (node, kind)       kind    what sort of memory; only the first four count as allocated
+//   ledger      the account of one (node, kind, whether sampled)       kind    what sort of memory; only the first four count as allocated
 //   slice       a stretch of time with its own peak   mark    the moment the open slice's live bytes were highest so far
 //
 // What a ledger held at the open slice's mark is saved lazily, at the ledger's next change:
@@ -64,6 +64,8 @@ enum class Table : std::uint32_t {
     timeline,
     facts,
     marks,
+    residency,
+    large_blocks,
     count_
 };
 inline constexpr std::uint32_t kTables = static_cast<std::uint32_t>(Table::count_);
@@ -104,7 +106,8 @@ struct alignas(64) LedgerRecord {
     std::uint64_t total_bytes;  // allocated over the whole recording
     std::uint64_t total_blocks;
     std::uint32_t node;
-    std::uint32_t kind;  // Kind
+    std::uint16_t kind;     // Kind
+    std::uint16_t sampled;  // 1: of blocks drawn at random, each counted for what it stands for; 0: every block, exactly
 };
 static_assert(sizeof(LedgerRecord) == 64);
 
@@ -141,6 +144,9 @@ struct FactRecord {
     std::uint32_t key, value;  // strings
 };
 
+// In a sampled recording blocks below header.sample_bytes are drawn as native/ledger/sampling.h says. The variance of a sum over
+// ledgers is at most header.sample_bytes times the sum over those that are `sampled`.
+
 enum class MarkKind : std::uint32_t { fork = 1, out_of_memory = 2, exec = 3 };
 
 struct MarkRecord {
@@ -148,6 +154,24 @@ struct MarkRecord {
     std::uint64_t value;  // fork: the child's pid; out_of_memory: bytes asked for
     std::uint32_t kind;   // MarkKind
     std::uint32_t node;
+};
+
+// Looks at where resident memory was: one record for each part of it, all parts of a look with one time. The parts of a look add up to
+// what was resident then. Looks are taken as resident memory reaches new heights, as far as time allows, and at the end.
+struct ResidencyRecord {
+    std::uint64_t at_ns;  // since header.started_ns
+    std::int64_t resident_bytes;
+    std::int64_t untouched_bytes;  // address space of this part that was never written
+    std::uint32_t part;            // string
+    std::uint32_t reserved;
+};
+
+// The largest blocks and anonymous mappings of a look, with how much of them was in RAM.
+struct LargeBlockRecord {
+    std::uint64_t at_ns;
+    std::int64_t bytes, touched_bytes;
+    std::uint32_t node;         // that allocated it; 0 where that was before the recording, or by nobody we see
+    std::uint32_t from_malloc;  // 1: a block that malloc mapped for itself; 0: an anonymous mapping
 };
 
 struct EpochRecord {  // about all closed slices; two copies, so that a new one is put in place by one store
@@ -193,6 +217,8 @@ struct Header {
     EpochRecord epoch[2];
     std::uint64_t own_bytes;  // resident pages of the recorder itself (tables outside the capture), already in resident_*
     std::uint64_t table_count[16];
+    // In a sampled recording: what was allocated in all, by every thread, in kinds python and native, counted block by block.
+    std::uint64_t exact_total_bytes, exact_total_blocks;
     std::uint64_t inherited_bytes;  // live before a fork made this process; part of live from the first moment
     // changes with every event
     alignas(64) std::int64_t live_bytes;  // counted kinds

@@ -101,6 +101,8 @@ void header_fields(SchemaText& schema) {
     HIWATER_EPOCH(1, slice_start_ns);
     HIWATER_FIELD(Header, own_bytes);
     HIWATER_FIELD(Header, table_count);
+    HIWATER_FIELD(Header, exact_total_bytes);
+    HIWATER_FIELD(Header, exact_total_blocks);
     HIWATER_FIELD(Header, inherited_bytes);
     HIWATER_FIELD(Header, live_bytes);
     HIWATER_FIELD(Header, live_blocks);
@@ -140,6 +142,7 @@ void account_tables(SchemaText& schema) {
     HIWATER_FIELD(LedgerRecord, total_blocks);
     HIWATER_FIELD(LedgerRecord, node);
     HIWATER_FIELD(LedgerRecord, kind);
+    HIWATER_FIELD(LedgerRecord, sampled);
     schema.table("ledger_cold", sizeof(LedgerColdRecord));
     HIWATER_FIELD(LedgerColdRecord, peak_bytes);
     HIWATER_FIELD(LedgerColdRecord, peak_blocks);
@@ -173,6 +176,18 @@ void time_tables(SchemaText& schema) {
     HIWATER_FIELD(MarkRecord, value);
     HIWATER_FIELD(MarkRecord, kind);
     HIWATER_FIELD(MarkRecord, node);
+    schema.table("residency", sizeof(ResidencyRecord));
+    HIWATER_FIELD(ResidencyRecord, at_ns);
+    HIWATER_FIELD(ResidencyRecord, resident_bytes);
+    HIWATER_FIELD(ResidencyRecord, untouched_bytes);
+    HIWATER_FIELD(ResidencyRecord, part);
+    HIWATER_FIELD(ResidencyRecord, reserved);
+    schema.table("large_blocks", sizeof(LargeBlockRecord));
+    HIWATER_FIELD(LargeBlockRecord, at_ns);
+    HIWATER_FIELD(LargeBlockRecord, bytes);
+    HIWATER_FIELD(LargeBlockRecord, touched_bytes);
+    HIWATER_FIELD(LargeBlockRecord, node);
+    HIWATER_FIELD(LargeBlockRecord, from_malloc);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Who holds how much: one ledger for each (call path, kind), the running total, its highest mark, and the slices of time.
+// Who holds how much: one ledger for each (call path, kind, sampled or not), the running total, its highest mark, and the slices of time.
 // The rules of the marks stand at the head of capture/format.h. Callers hold the recorder's lock.
 #pragma once
 
@@ -38,14 +38,15 @@ public:
     }
 
     // The ledger of a call path and kind, opened when it is the first such block. Throws NoRoom, bad_alloc.
-    std::uint32_t ledger(std::uint32_t node, capture::Kind kind) {
-        const auto k = static_cast<std::uint32_t>(kind);
+    std::uint32_t ledger(std::uint32_t node, capture::Kind kind, bool sampled = false) {
+        const auto k = static_cast<std::uint16_t>(kind);
         if (node >= first_of_node_.size()) first_of_node_.resize(node + 1);
         for (std::uint32_t id = first_of_node_[node]; id != 0; id = next_of_ledger_[id])
-            if (hot_[id].kind == k) return id;
+            if (hot_[id].kind == k && (hot_[id].sampled != 0) == sampled) return id;
         capture::LedgerRecord record{};
         record.node = node;
         record.kind = k;
+        record.sampled = sampled ? 1 : 0;
         cold_.append({});
         const auto id = static_cast<std::uint32_t>(hot_.append(record));
         next_of_ledger_.push_back(first_of_node_[node]);
@@ -53,13 +54,13 @@ public:
         return id;
     }
 
-    [[gnu::always_inline]] void credit(std::uint32_t id, std::int64_t bytes) noexcept {
+    [[gnu::always_inline]] void credit(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
         capture::LedgerRecord& ledger = hot_[id];
         save(ledger);
-        store_pair(&ledger.live_bytes, ledger.live_bytes + bytes, ledger.live_blocks + 1);
+        store_pair(&ledger.live_bytes, ledger.live_bytes + bytes, ledger.live_blocks + blocks);
         ledger.total_bytes += static_cast<std::uint64_t>(bytes);
-        ++ledger.total_blocks;
-        change_total(ledger.kind, bytes, 1);
+        ledger.total_blocks += static_cast<std::uint64_t>(blocks);
+        change_total(ledger.kind, bytes, blocks);
     }
 
     // Takes bytes back; `blocks` is 0 where only part of a mapping went, and negative where it was cut in two.

@@ -60,6 +60,14 @@ public:
         return it == tree_.end() ? 0 : it->second.end;
     }
 
+    // The ledger of the piece that an address lies in, or 0.
+    std::uint32_t ledger_at(std::uintptr_t address) const {
+        const auto it = tree_.upper_bound(address);
+        if (it == tree_.begin()) return 0;
+        const Piece& piece = std::prev(it)->second;
+        return address < piece.end ? piece.ledger : 0;
+    }
+
     template <typename Visit>
     void each(Visit visit) const {
         for (const auto& [start, piece] : tree_) visit(start, piece.end, piece);

@@ -11,11 +11,20 @@ struct ThreadHeap {
     std::int64_t live_bytes;
     std::int64_t mark_bytes;  // highest live_bytes since the mark was lowered
     std::int64_t allocated_bytes;
+    std::int64_t scope_mark_bytes;  // highest live_bytes since fold(): scopes have a mark of their own beside the lines'
 
     void change(std::int64_t bytes) noexcept {
         live_bytes += bytes;
         if (bytes > 0) allocated_bytes += bytes;
         if (live_bytes > mark_bytes) mark_bytes = live_bytes;
+        if (live_bytes > scope_mark_bytes) scope_mark_bytes = live_bytes;
+    }
+
+    // The highest live_bytes since the last fold; then the mark starts anew.
+    std::int64_t fold() noexcept {
+        const std::int64_t highest = scope_mark_bytes;
+        scope_mark_bytes = live_bytes;
+        return highest;
     }
 };
 

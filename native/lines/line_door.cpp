@@ -2,7 +2,10 @@
 
 #include <nanobind/stl/string.h>
 
+#include <memory>
+#include <new>
 #include <stdexcept>
+#include <utility>
 
 #include "line_events.h"
 #include "line_recorder.h"
@@ -13,6 +16,65 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace {
+
+// Bytes as a Python function says. When it fails, what it said before stands and sys.unraisablehook hears of it; what is no Exception,
+// such as KeyboardInterrupt, is meant for the program and goes on to it.
+class PythonMeter final : public Meter {
+public:
+    explicit PythonMeter(nb::object function) : function_(std::move(function)) {}
+    bool read() noexcept override {
+        PyObject* said = PyObject_CallNoArgs(function_.ptr());
+        const long long bytes = said != nullptr ? PyLong_AsLongLong(said) : -1;
+        Py_XDECREF(said);
+        if (PyErr_Occurred() == nullptr) {
+            this->bytes = bytes;
+            return true;
+        }
+        if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
+        PyErr_WriteUnraisable(function_.ptr());
+        return true;
+    }
+
+private:
+    const nb::object function_;
+};
+
+void make(LineRecorder* self, bool resident, nb::object meter, bool recursion_apart) {
+    std::shared_ptr<Meter> read = meter.is_none() ? nullptr : std::make_shared<PythonMeter>(std::move(meter));
+    new (self) LineRecorder(resident, recursion_apart, std::move(read));
+}
+
+void set_active(LineRecorder& recorder, bool active, bool here) {
+    if (!recorder.set_active(active, here)) throw nb::python_error();
+}
+
+nb::tuple begun(LineRecorder& recorder, std::uint32_t number) {
+    const Group& group = recorder.group(number);
+    return nb::make_tuple(group.calls, group.resident_first_bytes);
+}
+
+void check_code(nb::handle code) {
+    if (!PyCode_Check(code.ptr())) throw nb::type_error("a code object is needed");
+}
+
+// Events from a trace function in Python: the frame object tells activations apart.
+void python_line(nb::handle frame, nb::handle code, std::int32_t line) {
+    check_code(code);
+    if (!read_meters(code.ptr())) throw nb::python_error();
+    on_line(frame.ptr(), code.ptr(), line);
+}
+
+void python_resume(nb::handle frame, nb::handle code, std::int32_t line) {
+    check_code(code);
+    if (!read_meters(code.ptr())) throw nb::python_error();
+    on_resume(frame.ptr(), code.ptr(), line);
+}
+
+void python_exit(nb::handle frame, nb::handle code, bool suspends) {
+    check_code(code);
+    if (!read_meters(code.ptr())) throw nb::python_error();
+    on_exit(frame.ptr(), suspends);
+}
 
 // A tuple for each line that ran; the order of the fields stands in _core.pyi.
 nb::list figures(LineRecorder& recorder, std::uint32_t number) {
@@ -29,7 +91,7 @@ nb::list figures(LineRecorder& recorder, std::uint32_t number) {
 }
 
 void watch(LineRecorder& recorder, nb::handle code, std::uint32_t group, bool nested) {
-    if (!PyCode_Check(code.ptr())) throw nb::type_error("a code object is needed");
+    check_code(code);
     recorder.watch(code.ptr(), group, nested);
 }
 
@@ -37,12 +99,16 @@ void watch(LineRecorder& recorder, nb::handle code, std::uint32_t group, bool ne
 
 void add_to(nb::module_& module) {
     nb::class_<LineRecorder>(module, "LineRecorder")
-        .def(nb::init<bool>(), nb::kw_only(), "resident"_a)
+        .def("__init__", &make, nb::kw_only(), "resident"_a, "meter"_a.none() = nb::none(), "recursion_apart"_a = false)
         .def("add_group", &LineRecorder::add_group, "first_line"_a, "last_line"_a)
         .def("watch", &watch, "code"_a, "group"_a, nb::kw_only(), "nested"_a = false)
-        .def("set_active", &LineRecorder::set_active, "active"_a)
+        .def("set_active", &set_active, "active"_a, nb::kw_only(), "here"_a = false)
         .def("clear", &LineRecorder::clear)
-        .def("figures", &figures, "group"_a);
+        .def("figures", &figures, "group"_a)
+        .def("begun", &begun, "group"_a);
+    module.def("lines_on_line", &python_line, "frame"_a, "code"_a, "line"_a);
+    module.def("lines_on_resume", &python_resume, "frame"_a, "code"_a, "line"_a);
+    module.def("lines_on_exit", &python_exit, "frame"_a, "code"_a, "suspends"_a);
     module.def("lines_self_check", [] {
         const std::string wrong = self_check();
         if (!wrong.empty()) throw std::runtime_error(wrong);

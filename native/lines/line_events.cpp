@@ -57,6 +57,7 @@ using WithoutLine = WithoutOffset;
 
 PyObject* line_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     if (count >= 2) {
+        if (!read_meters(arguments[0])) return nullptr;
         WithoutLine without(arguments[1]);
         on_line(hw_current_frame(), arguments[0], static_cast<std::int32_t>(PyLong_AsLong(arguments[1])));
     }
@@ -65,6 +66,7 @@ PyObject* line_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
 
 PyObject* resume_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     if (count >= 2 && is_watched(arguments[0])) {
+        if (!read_meters(arguments[0])) return nullptr;
         WithoutOffset without(arguments[1]);
         auto* code = reinterpret_cast<PyCodeObject*>(arguments[0]);
         on_resume(hw_current_frame(), code, PyCode_Addr2Line(code, static_cast<int>(PyLong_AsLong(arguments[1]))));
@@ -75,6 +77,7 @@ PyObject* resume_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) 
 template <bool kSuspends>
 PyObject* exit_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     if (count >= 2 && is_watched(arguments[0])) {
+        if (!read_meters(arguments[0])) return nullptr;
         WithoutOffset without(arguments[1]);
         on_exit(hw_current_frame(), kSuspends);
     }
@@ -134,6 +137,7 @@ int trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument) {
     PyCodeObject* code = PyFrame_GetCode(frame);
     Py_DECREF(code);  // the frame has it
     if (is_watched(code)) {
+        if (what != PyTrace_EXCEPTION && what != PyTrace_OPCODE && !read_meters(code)) return -1;
         if (what == PyTrace_LINE) {
             on_line(frame, code, line_of(frame));
         } else if (what == PyTrace_CALL) {

@@ -63,6 +63,7 @@ class Resident {
 public:
     std::int64_t of(const Group& group) noexcept {
         if (!group.reads_resident) return 0;
+        if (group.meter != nullptr) return group.meter->bytes;
         if (bytes_ < 0) bytes_ = resident_now();
         return bytes_;
     }
@@ -125,6 +126,8 @@ void close_segment(LineThread& thread, Frame& frame, Resident& resident) noexcep
         line->kept_bytes += kept;
         line->allocated_bytes += heap.allocated_bytes - frame.allocated_bytes;
         line->peak_bytes = std::max(line->peak_bytes, frame.before_bytes + mark - frame.live_bytes);
+    }
+    if (frame.outermost || (frame.group->recursion_apart && !frame.nested)) {
         line->resident_bytes += resident_end - frame.resident_bytes;
     }
     frame.before_bytes += kept;
@@ -155,8 +158,21 @@ std::uint32_t g_generation = 0;  // moves when something is switched off
     thread.generation = g_generation;
 }
 
+// The caller of a recursive call goes on as if the call had changed nothing.
+void take_from_caller(LineThread& thread, const Frame& ended, Resident& resident) noexcept {
+    const Group& group = *ended.group;
+    if (!group.recursion_apart || ended.nested || ended.epoch != group.epoch) return;
+    const std::int64_t change = resident.of(group) - ended.resident_entered_bytes;
+    const auto is_caller = [&](const Frame& other) {
+        return other.group == ended.group && other.code == ended.code && &other != &ended && other.line != nullptr;
+    };
+    const auto caller = std::find_if(thread.frames.rbegin(), thread.frames.rend(), is_caller);
+    if (caller != thread.frames.rend()) caller->resident_bytes += change;
+}
+
 void pop(LineThread& thread, Resident& resident) noexcept {
     close_segment(thread, thread.frames.back(), resident);
+    take_from_caller(thread, thread.frames.back(), resident);
     thread.frames.pop_back();
 }
 
@@ -184,7 +200,7 @@ void push(LineThread& thread, const void* frame, const void* code) {
     const auto found = watched().find(code);
     if (found == watched().end()) return;
     for (const Watch& watch : found->second) {
-        if (!watch.group->active) continue;
+        if (!watch.group->active || (watch.group->only != nullptr && watch.group->only != &thread)) continue;
         Frame& entry = thread.frames.emplace_back();
         entry.frame = frame;
         entry.code = code;
@@ -193,7 +209,39 @@ void push(LineThread& thread, const void* frame, const void* code) {
     }
 }
 
+// A frame that a line took in, now that the line is open.
+void begin_frame(Frame& frame, Resident& resident) noexcept {
+    Group& group = *frame.group;
+    frame.resident_entered_bytes = resident.of(group);
+    if (!frame.nested && group.calls++ == 0) group.resident_first_bytes = frame.resident_entered_bytes;
+}
+
+long g_meters = 0;  // recorders that have one
+
 }  // namespace
+
+bool read_meters(const void* code) noexcept {
+    if (g_meters == 0) [[likely]]
+        return true;
+    std::vector<std::shared_ptr<Meter>> meters;  // ours while they run: their recorder may go
+    try {
+        HIWATER_LINES_GUARD;
+        const auto found = watched().find(code);
+        if (found == watched().end()) return true;
+        for (const Watch& watch : found->second) {
+            const Group& group = *watch.group;
+            const bool is_wanted = group.active && (group.only == nullptr || group.only == &own_state());
+            if (is_wanted && group.meter != nullptr && std::find(meters.begin(), meters.end(), group.meter) == meters.end()) {
+                meters.push_back(group.meter);
+            }
+        }
+    } catch (const std::bad_alloc&) {
+        return true;  // what they said last stands
+    }
+    bool goes_on = true;
+    for (const auto& meter : meters) goes_on = meter->read() && goes_on;
+    return goes_on;
+}
 
 bool is_watched(const void* code) noexcept {
     HIWATER_LINES_GUARD;
@@ -204,8 +252,10 @@ void on_line(const void* frame, const void* code, std::int32_t line) noexcept {
     HIWATER_LINES_GUARD;
     LineThread& thread = own_state();
     Resident resident;
+    bool is_new = false;
     try {
-        if (!bring_to_top(mine(), frame, code, resident)) push(thread, frame, code);
+        is_new = !bring_to_top(mine(), frame, code, resident);
+        if (is_new) push(thread, frame, code);
     } catch (const std::bad_alloc&) {
         return;  // this frame goes unmeasured
     }
@@ -215,6 +265,7 @@ void on_line(const void* frame, const void* code, std::int32_t line) noexcept {
     for (; first < frames.size(); ++first) {
         LineFigure* figure = frames[first].group->active ? frames[first].group->figure(line) : nullptr;
         if (figure != nullptr) open_segment(thread, frames[first], figure, true, resident);
+        if (is_new) begin_frame(frames[first], resident);
     }
 }
 
@@ -242,6 +293,7 @@ void on_resume(const void* frame, const void* code, std::int32_t line) noexcept 
             group.parked.erase(parked);
         }
         if (figure != nullptr) open_segment(thread, frames[first], figure, false, resident);
+        frames[first].resident_entered_bytes = resident.of(group);
     }
 }
 
@@ -260,6 +312,7 @@ void on_exit(const void* frame, bool suspends) noexcept {
             if (suspends && line != nullptr) entry.group->parked[frame] = {line, entry.before_bytes};
         } catch (const std::bad_alloc&) {  // its resumption then counts from there
         }
+        take_from_caller(thread, entry, resident);
         frames.pop_back();
     }
 }
@@ -269,6 +322,9 @@ void on_exit(const void* frame, bool suspends) noexcept {
 LineRecorder::~LineRecorder() {
     set_active(false);
     HIWATER_LINES_GUARD;
+    if (meter_ != nullptr && !groups_.empty()) --g_meters;
+    for (const auto& group : groups_)
+        group->meter = nullptr;  // a thread that ends may be the last to let go of a group, without the GIL
     for (const void* code : codes_) {
         const auto found = watched().find(code);
         if (found == watched().end()) continue;
@@ -281,7 +337,11 @@ LineRecorder::~LineRecorder() {
 std::uint32_t LineRecorder::add_group(std::int32_t first_line, std::int32_t last_line) {
     HIWATER_LINES_GUARD;
     auto group = std::make_shared<Group>(first_line, std::max(first_line, last_line));
+    if (meter_ != nullptr && groups_.empty()) ++g_meters;
     group->reads_resident = reads_resident_;
+    group->recursion_apart = recursion_apart_;
+    group->meter = meter_;
+    group->only = only_;
     group->active = active_;
     groups_.push_back(std::move(group));
     return static_cast<std::uint32_t>(groups_.size() - 1);
@@ -295,12 +355,18 @@ void LineRecorder::watch(const void* code, std::uint32_t group, bool nested) {
 
 // What is open in the calling thread ends here, with its figures. In other threads it is of no account: nobody can say what of it
 // came before now.
-void LineRecorder::set_active(bool active) {
+bool LineRecorder::set_active(bool active, bool here) {
+    if (active == active_) return true;
+    const bool goes_on = active || meter_ == nullptr || meter_->read();
     HIWATER_LINES_GUARD;
-    if (active == active_) return;
+    if (active == active_) return goes_on;  // the meter was quicker
     active_ = active;
-    for (const auto& group : groups_) group->active = active;
-    if (active) return;
+    only_ = active && here ? &own_state() : nullptr;
+    for (const auto& group : groups_) {
+        group->active = active;
+        group->only = only_;
+    }
+    if (active) return goes_on;
     ++g_generation;
     drop_inactive(own_state());
     for (const auto& group : groups_) {
@@ -308,6 +374,7 @@ void LineRecorder::set_active(bool active) {
         for (LineFigure& figure : group->figures) figure.open = 0;
         group->parked.clear();
     }
+    return goes_on;
 }
 
 void LineRecorder::clear() {
@@ -315,6 +382,8 @@ void LineRecorder::clear() {
     for (const auto& group : groups_) {
         ++group->epoch;
         std::fill(group->figures.begin(), group->figures.end(), LineFigure{});
+        group->calls = 0;
+        group->resident_first_bytes = 0;
         group->parked.clear();
     }
 }

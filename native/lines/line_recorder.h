@@ -9,13 +9,15 @@
 // and lowers it to what is live now, closing it puts back the higher of the two. Every line's peak is exact, whatever runs inside.
 // Heap figures are the thread's own (ThreadHeap). Resident memory is the process's: the kernel knows no other.
 //
-// A line that is open already in the same thread (recursion) counts its calls and no bytes: each byte is in a line once.
+// A line that is open already in the same thread (recursion) counts its calls and no bytes: each byte is in a line once. A recorder may
+// be asked to tell the calls of a recursion apart, in resident memory: each call's change is then in its own lines and in no line above.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "../base/lock.h"
@@ -23,6 +25,15 @@
 namespace hiwater::lines {
 
 struct LineThread;
+
+// What the resident figures are of, where it is not the kernel's figure for this process.
+class Meter {
+public:
+    virtual ~Meter() = default;
+    // Brings `bytes` up to date. It may run foreign code. False when that wants the program to be interrupted.
+    virtual bool read() noexcept = 0;
+    std::int64_t bytes = 0;
+};
 
 struct LineFigure {
     std::uint64_t calls = 0;
@@ -55,7 +66,12 @@ struct Group {
     std::unordered_map<const void*, Parked> parked;
     bool active = false;
     bool reads_resident = false;
-    std::uint32_t epoch = 0;  // moves when it is switched off or cleared: segments opened before are of no account
+    bool recursion_apart = false;
+    std::shared_ptr<Meter> meter;           // gone when the recorder is
+    const LineThread* only = nullptr;       // the one thread that is measured; nullptr: all of them
+    std::uint64_t calls = 0;                // of the function: frames taken in by a line, those of nested code left out
+    std::int64_t resident_first_bytes = 0;  // at the first of them
+    std::uint32_t epoch = 0;                // moves when it is switched off or cleared: segments opened before are of no account
 };
 
 struct Watch {
@@ -70,6 +86,7 @@ struct Frame {
     LineFigure* line = nullptr;     // nullptr: no segment is open
     std::int64_t before_bytes = 0;  // kept by earlier segments of the same call of the line
     std::int64_t live_bytes = 0, allocated_bytes = 0, saved_mark_bytes = 0, resident_bytes = 0;
+    std::int64_t resident_entered_bytes = 0;  // when it was taken in
     std::uint32_t epoch = 0;
     bool nested = false, outermost = false;
 };
@@ -83,7 +100,8 @@ struct LineThread {
 // One profiler's groups. All members need the GIL, or on a free-threaded interpreter the lock that they take.
 class LineRecorder {
 public:
-    explicit LineRecorder(bool reads_resident) : reads_resident_(reads_resident) {}
+    explicit LineRecorder(bool reads_resident, bool recursion_apart = false, std::shared_ptr<Meter> meter = nullptr)
+        : reads_resident_(reads_resident), recursion_apart_(recursion_apart), meter_(std::move(meter)) {}
     ~LineRecorder();
     LineRecorder(const LineRecorder&) = delete;
     LineRecorder& operator=(const LineRecorder&) = delete;
@@ -91,12 +109,15 @@ public:
     std::uint32_t add_group(std::int32_t first_line, std::int32_t last_line);
     // The caller keeps the code object alive as long as this recorder.
     void watch(const void* code, std::uint32_t group, bool nested);
-    void set_active(bool active);
+    // `here`: in the calling thread alone. False when the meter wants the program to be interrupted; it is done all the same.
+    bool set_active(bool active, bool here = false);
     void clear();
     Group& group(std::uint32_t number) { return *groups_.at(number); }
 
 private:
-    const bool reads_resident_;
+    const bool reads_resident_, recursion_apart_;
+    std::shared_ptr<Meter> meter_;
+    const LineThread* only_ = nullptr;
     bool active_ = false;
     std::vector<std::shared_ptr<Group>> groups_;
     std::vector<const void*> codes_;
@@ -105,6 +126,9 @@ private:
 // --- events, in the thread they happen in ----------------------------------------------------------------------------------------
 // `frame` tells activations apart. A frame first seen by a line of it is taken in: it may have begun before it was watched.
 bool is_watched(const void* code) noexcept;
+// To be called before each event of this code. What a meter runs may switch recorders on and off, or let other threads do so: nothing
+// of an event may have begun. False when a meter wants the program to be interrupted.
+bool read_meters(const void* code) noexcept;
 void on_line(const void* frame, const void* code, std::int32_t line) noexcept;
 void on_resume(const void* frame, const void* code, std::int32_t line) noexcept;
 // `suspends`: a generator or coroutine that may come back.

@@ -94,7 +94,9 @@ bool FileView::is_whole() const {
                                               sizeof(capture::SliceEntryRecord),
                                               sizeof(capture::TimelineRecord),
                                               sizeof(capture::FactRecord),
-                                              sizeof(capture::MarkRecord)};
+                                              sizeof(capture::MarkRecord),
+                                              sizeof(capture::ResidencyRecord),
+                                              sizeof(capture::LargeBlockRecord)};
     static_assert(std::size(record_bytes) == capture::kTables);
     for (std::uint32_t t = 0; t < capture::kTables; ++t) {
         const std::uint64_t per_extent = header().extent_bytes / record_bytes[t];

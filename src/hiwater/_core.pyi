@@ -1,7 +1,7 @@
 """The native engine's door. Everything here is thin; meanings live in `hiwater.engine`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import CodeType
+from types import CodeType, FrameType
 
 class EngineFault(RuntimeError):
     """The engine cannot start or has stopped by itself; the message says why and what to do."""
@@ -13,11 +13,13 @@ def start(
     internal_prefix: str,
     library_prefixes: Sequence[str],
     sample_bytes: int = 0,
+    sample_seed: int = 0,
 ) -> None:
     """Record every allocation of this process into a new capture at `path`.
 
     `internal_prefix` is the folder whose frames are hiwater's own: they never appear in a stack, and what they allocate is
     not recorded. A frame of the function named `_hiwater_launch_` there is a root: frames below it are left out.
+    `sample_bytes`: blocks below it are drawn at random; 0 records every block. `sample_seed` makes draws repeatable; 0 does not.
     `library_prefixes` are the folders `summary()` takes as not the user's own code.
     Raises EngineFault when recording already, OSError (with errno) when the capture cannot be made.
     """
@@ -31,7 +33,7 @@ def snapshot(path: str) -> None:
 
 def summary() -> dict[str, object]:
     """Of the recording in progress or the last one: `path`, `peak_bytes`, `peak_blocks`, `live_bytes`, `resident_peak_bytes`,
-    `resident_exact`, `resident_error_bytes`, `lost_events`, `stop_reason` (str or None), and `top_line`: None or
+    `resident_exact`, `resident_error_bytes`, `lost_events`, `sample_bytes`, `standard_error_bytes` (of the peak, at most), `stop_reason` (str or None), and `top_line`: None or
     (file, line, function, bytes): the line of the user's own code whose stacks held most at the peak."""
 
 def counters() -> dict[str, int]:
@@ -53,16 +55,23 @@ def heap_open() -> None:
     """Begin to count live heap bytes; calls nest. Without a recording the engine counts without stacks and without a capture.
     A recording that starts or ends meanwhile does not disturb the figures. Raises OSError when there is no memory for it."""
 
+def heap_is_sampled() -> bool:
+    """Whether the recording in progress draws blocks at random, so that the figures below are estimates."""
+
 def heap_close() -> None:
     """End what one heap_open() began. Raises EngineFault when there was none."""
 
-def heap_now() -> tuple[int, int, int, int, int]:
-    """(live bytes, live blocks, bytes of Python's allocators, of malloc's, of anonymous mappings): allocated since counting began
-    and not freed; exact."""
+def heap_now() -> tuple[int, int, int, int, int, int]:
+    """(live bytes, live blocks, bytes of Python's allocators, of malloc's, of anonymous mappings; the calling thread's balance):
+    allocated since counting began and not freed; exact."""
 
-def heap_fold() -> tuple[int, int]:
-    """(highest live bytes, highest bytes of Python's allocators) since the last fold or heap_open(); then both start anew from
-    now. The two need not have been reached at the same moment."""
+def heap_fold(which: int) -> tuple[int, int, bool]:
+    """(live bytes, their highest since this one was last asked for or heap_open(), True), as `Meter.fold` gives it; the mark then
+    starts anew. `which` is 0 for everything, 1 for Python's allocators; raises IndexError for another."""
+
+def thread_heap_fold() -> tuple[int, int, bool]:
+    """(bytes that the calling thread allocated less those it freed, their highest since its last call, True), counted while heap_open()
+    is in force. Of use as differences: a thread that frees what others made goes below zero."""
 
 def note_resident_peak(bytes: int) -> None:  # noqa: A002
     """Tell the recording in progress, if any, of a mark that is about to be started anew through clear_refs."""
@@ -87,19 +96,38 @@ def resident_watch_fold() -> int:
 class LineRecorder:
     """Figures of lines, kept while it is active. Events come from `lines_attach_…` (3.11) or `lines_callbacks` (3.12 and later)."""
 
-    def __init__(self, *, resident: bool) -> None: ...
+    def __init__(
+        self, *, resident: bool, meter: Callable[[], int] | None = None, recursion_apart: bool = False
+    ) -> None:
+        """`meter` says what resident figures are of, in place of the kernel's figure for this process: it is called before each event.
+        `recursion_apart`: a line's resident figures leave out what a recursive call of its function changed."""
     def add_group(self, first_line: int, last_line: int) -> int:
         """Make room for the lines of one function; return its number."""
     def watch(self, code: CodeType, group: int, *, nested: bool = False) -> None:
         """Book the lines of `code` in a group. The caller keeps the code object alive as long as the recorder.
         `nested`: its events on a line that is open already (a comprehension's) are no calls of that line."""
-    def set_active(self, active: bool) -> None:
-        """Switched off, it closes the lines that the calling thread has open; what others have open is not counted."""
+    def set_active(self, active: bool, *, here: bool = False) -> None:
+        """`here`: in the calling thread alone. Switched off, it closes the lines that the calling thread has open; what others have open is not counted."""
     def clear(self) -> None: ...
     def figures(self, group: int) -> list[tuple[int, int, int, int, int, int, int, int, int]]:
         """For each line that ran: line, calls, kept, allocated and peak bytes, resident bytes: change, at the start and at the end of
         its last stretch, highest at an end."""
+    def begun(self, group: int) -> tuple[int, int]:
+        """How often the function began or was come upon, and the resident bytes of the first time."""
 
+def residency_look() -> tuple[int, list[tuple[str, int, int]], list[tuple[bool, int, int, int]], bool, bool, int]:
+    """Where resident memory is: (resident bytes, rows of (name, resident bytes, untouched bytes), large blocks of (whether malloc
+    mapped it, address, bytes, touched bytes), whether memory could not be looked into, whether there was too much to look at, bytes
+    of malloc's large blocks that were not found). Raises EngineFault where the kernel shows no mappings."""
+
+def touched_bytes(address: int, bytes: int) -> int:  # noqa: A002
+    """Bytes in RAM of [address, address + bytes)."""
+
+def lines_on_line(frame: FrameType, code: CodeType, line: int) -> None:
+    """An event from a trace function in Python. Do not mix with the sources below for the same frame."""
+
+def lines_on_resume(frame: FrameType, code: CodeType, line: int) -> None: ...
+def lines_on_exit(frame: FrameType, code: CodeType, suspends: bool) -> None: ...
 def lines_self_check() -> None:
     """Raise RuntimeError when the structures behind the lines contradict themselves. For when no watched code runs."""
 

@@ -12,6 +12,7 @@ import threading
 import time
 from bisect import bisect_left
 from contextlib import contextmanager
+from threading import get_ident
 
 from hiwater import meters
 from hiwater.errors import MeterUnavailable
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     from hiwater.meters.base import Meter
     from hiwater.meters.counters import Counters
+
+
+_MOST_SLOTS = 64
 
 
 class Peaks:
@@ -66,10 +70,12 @@ class Peaks:
 class Slot:
     """A meter in use: its notes, how many scopes want it, and when its mark was last disturbed or unreadable."""
 
-    __slots__ = ("disturbed_at", "failed", "meter", "name", "now", "peaks", "users")
+    __slots__ = ("disturbed_at", "failed", "meter", "name", "now", "peaks", "thread", "users")
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: Meter, thread: int = 0) -> None:
         self.meter = meter
+        self.thread = thread
+        """The thread whose own figure it is; 0 for a figure that all share."""
         self.name = meter.name
         self.peaks = Peaks()
         self.users = 0
@@ -138,7 +144,7 @@ class Folding:
         # Re-entrant: a signal handler or a finaliser may begin a scope while its thread is in here.
         self._lock = threading.RLock()
         self._moment = 0
-        self._slots: dict[str, Slot] = {}
+        self._slots: dict[tuple[str, int], Slot] = {}
         self._refused: dict[str, str] = {}
         self._active: list[Slot] = []
         self._open: dict[int, Scope] = {}
@@ -159,7 +165,7 @@ class Folding:
             scope.moment = self._moment
             scope.figures = [Figure(slot) for slot in scope.slots]
             scope.is_open = True
-            scope.thread = threading.get_ident()
+            scope.thread = get_ident()
             scope.started_at = time.time()
             scope.spent_ns = -self._spent_ns
             self._open[id(scope)] = scope
@@ -190,8 +196,9 @@ class Folding:
             arrived = self._clock_ns()
             self._fold()
             seen = Scope(scope.name, scope.wanted)
-            for field in ("moment", "unmeasured", "began", "started_at", "thread", "is_open"):
+            for field in ("moment", "began", "started_at", "thread", "is_open"):
                 setattr(seen, field, getattr(scope, field))
+            seen.unmeasured = dict(scope.unmeasured)
             seen.figures = []
             for figure in scope.figures:
                 copy = Figure(figure.slot)
@@ -217,7 +224,10 @@ class Folding:
     def _fold(self) -> None:
         moment = self._moment
         enough = 2 * len(self._open) + 64
+        me = get_ident()
         for slot in self._active:
+            if slot.thread not in (0, me):
+                continue  # that thread's own scopes ask for it, and nobody else
             slot.fold(moment)
             if len(slot.peaks.moments) > enough:
                 slot.peaks.keep([scope.moment for scope in self._open.values()])
@@ -225,8 +235,12 @@ class Folding:
 
     def _finish(self, scope: Scope, ended: Counters) -> None:
         scope.ended = ended
+        me = get_ident()
         for figure in scope.figures:
             slot = figure.slot
+            if slot.thread not in (0, me):
+                scope.unmeasured[slot.name] = "it was asked for in another thread than the one that began it"
+                continue
             figure.end = slot.now
             figure.peak = max(figure.start, slot.peaks.highest_since(scope.moment))
             figure.intact = slot.disturbed_at < scope.moment
@@ -251,7 +265,8 @@ class Folding:
         return slots
 
     def _slot(self, name: str, scope: Scope, *, required: bool) -> Slot | None:
-        slot = self._slots.get(name)
+        key = (name, get_ident() if name in meters.PER_THREAD else 0)
+        slot = self._slots.get(key)
         if slot is not None and slot.users > 0:
             return slot
         reason = self._refused.get(name)
@@ -259,17 +274,18 @@ class Folding:
             scope.unmeasured[name] = reason
             return None
         try:
-            return self._begin(name)
+            return self._begin(key)
         except MeterUnavailable as error:
             self._refused[name] = scope.unmeasured[name] = str(error)
             if required:
                 raise
             return None
 
-    def _begin(self, name: str) -> Slot:
-        slot = self._slots.get(name)
+    def _begin(self, key: tuple[str, int]) -> Slot:
+        slot = self._slots.get(key)
         if slot is None:
-            slot = self._slots[name] = Slot(self._create(name))
+            self._forget_threads()
+            slot = self._slots[key] = Slot(self._create(key[0]), key[1])
         if self._open:
             self._fold()  # beginning to measure one thing may disturb the mark of another
         slot.meter.open()
@@ -277,6 +293,11 @@ class Folding:
         slot.disturbed_at = -1
         self._active.append(slot)  # its next note, of what lies before, is older than any scope that will ask
         return slot
+
+    def _forget_threads(self) -> None:
+        """Threads come and go: keep the slots of few that measure nothing now."""
+        if len(self._slots) > _MOST_SLOTS:
+            self._slots = {key: slot for key, slot in self._slots.items() if slot.thread == 0 or slot.users > 0}
 
     def _let_go(self, slots: Iterable[Slot]) -> None:
         for slot in slots:
@@ -293,7 +314,7 @@ class Folding:
         self._lock = threading.RLock()  # another thread of the parent's may have held it
         for slot in self._active:
             slot.meter.forked()
-        me = threading.get_ident()
+        me = get_ident()
         for scope in [scope for scope in self._open.values() if scope.thread != me]:
             scope.is_open = False  # its thread does not exist here, so nobody will end it
             del self._open[id(scope)]

@@ -102,6 +102,13 @@ class Usage:
         return self._level("python")
 
     @property
+    def thread(self) -> Level:
+        """What the thread that ran the scope allocated less what it freed, counted from the scope's start, which is 0. Other threads'
+        allocations are not in it; those of other tasks of the same thread, while the scope was open, are.
+        """
+        return self._level("thread")
+
+    @property
     def cpu_seconds(self) -> float:
         """CPU time of the process, user and system, all threads."""
         return float(self.counters["cpu_user_seconds"] or 0) + float(self.counters["cpu_system_seconds"] or 0)
@@ -162,7 +169,7 @@ class Usage:
         return json.dumps(self.to_dict(), indent=indent)
 
     def __str__(self) -> str:
-        rows = [_HEADS, *(_row(level) for level in self.levels.values())]
+        rows = [_HEADS, *(_row(level) for level in self._shown_levels())]
         widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
         lines = [self._headline()]
         lines += ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
@@ -178,7 +185,7 @@ class Usage:
         head = "".join(f"<th>{escape(word)}</th>" for word in _HEADS)
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _row(level)) + "</tr>"
-            for level in self.levels.values()
+            for level in self._shown_levels()
         )
         notes = "".join(f"<br><small>{escape(note)}</small>" for note in self._notes())
         return f"<div><b>{escape(self._headline())}</b><table><tr>{head}</tr>{body}</table>{notes}</div>"
@@ -191,6 +198,16 @@ class Usage:
                 f"this scope has no {name!r} figure: {reason}", f"look at {', '.join(self.levels) or 'wall_seconds'}"
             )
         return level
+
+    def _shown_levels(self) -> list[Level]:
+        """All but a thread's own figure that says the same as the process's heap: nobody else allocated anything."""
+        thread, heap = self.levels.get("thread"), self.levels.get("heap")
+        if thread is None or heap is None:
+            return list(self.levels.values())
+        apart = abs(thread.kept_bytes - heap.kept_bytes)
+        apart += abs(thread.peak_above_start_bytes - heap.peak_above_start_bytes)
+        # The two are read one after the other, and reading allocates a little.
+        return [level for level in self.levels.values() if level is not thread or apart > _OWN_BYTES]
 
     def _headline(self) -> str:
         ended = "" if self.complete else ", still open"
@@ -208,6 +225,7 @@ class Usage:
         return notes
 
 
+_OWN_BYTES = 4096
 _HEADS = ("", "start", "end", "peak", "peak above start", "kept", "transient", "exact")
 _DISTURBED = "something else in the process started the mark anew meanwhile"
 
@@ -219,11 +237,12 @@ def _level(figure: Figure) -> Level:
     reason = traits.reason if traits.exact == exact or not exact else ""
     if not exact and not traits.reason:
         reason = _DISTURBED
+    zero = figure.start if traits.relative else 0
     return Level(
         traits.name,
-        figure.start,
-        figure.end,
-        figure.peak,
+        figure.start - zero,
+        figure.end - zero,
+        figure.peak - zero,
         exact,
         traits.error_bytes,
         traits.source,

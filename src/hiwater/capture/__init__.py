@@ -22,12 +22,16 @@ if TYPE_CHECKING:
         WatchedProcess,
     )
     from hiwater.capture.moment import Frame, Moment, Stack, Stacks
+    from hiwater.capture.residency import LargeBlock, Look, Part
 
 __all__ = [
-    "Capture", "Frame", "Mark", "Moment", "Process", "Resident", "ScopeSpan", "Slice", "Stack", "Stacks", "Timeline",
-    "Totals", "WatchedProcess", "open",
+    "Capture", "Frame", "LargeBlock", "Look", "Mark", "Moment", "Part", "Process", "Resident", "ScopeSpan", "Slice", "Stack",
+    "Stacks", "Timeline", "Totals", "WatchedProcess", "open",
 ]  # fmt: skip
-_OF_MOMENTS = frozenset({"Frame", "Moment", "Stack", "Stacks"})
+_HOMES = {
+    **dict.fromkeys(("Frame", "Moment", "Stack", "Stacks"), "moment"),
+    **dict.fromkeys(("LargeBlock", "Look", "Part"), "residency"),
+}
 
 
 def open(path: str | os.PathLike[str]) -> Capture:
@@ -40,7 +44,6 @@ def open(path: str | os.PathLike[str]) -> Capture:
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "hiwater.capture.moment" if name in _OF_MOMENTS else "hiwater.capture.model"
-    value: object = getattr(import_module(home), name)
+    value: object = getattr(import_module(f"hiwater.capture.{_HOMES.get(name, 'model')}"), name)
     globals()[name] = value
     return value

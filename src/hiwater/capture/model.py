@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import check, process
+from hiwater.capture import check, process, residency
 from hiwater.capture.layout import (
     CODE_THREAD,
     COUNTED_KINDS,
@@ -403,6 +403,16 @@ class Capture:
         for kind in COUNTED_KINDS:
             allocated += kinds[kind]
         return Timeline(rows["at_ns"].astype(np.int64), rows["resident_bytes"].astype(np.int64), allocated, kinds)
+
+    @cached_property
+    def looks(self) -> tuple[residency.Look, ...]:
+        """Where resident memory was, as often as that was looked at: when it reached new heights, and at the end."""
+        return residency.looks(self)
+
+    @property
+    def highest_look(self) -> residency.Look | None:
+        """The look at which most was resident."""
+        return max(self.looks, key=lambda look: look.resident_bytes, default=None)
 
     @cached_property
     def marks(self) -> tuple[Mark, ...]:

@@ -215,6 +215,7 @@ def check_references(header: dict[str, Any], tables: dict[str, Records]) -> None
         ("ledgers", "node", "nodes"), ("slice_entries", "ledger", "ledgers"), ("facts", "key", "strings"),
         ("facts", "value", "strings"), ("marks", "node", "nodes"), ("processes", "name", "strings"),
         ("processes", "command", "strings"), ("process_samples", "process", "processes"), ("scopes", "name", "strings"),
+        ("residency", "part", "strings"), ("large_blocks", "node", "nodes"),
     ):  # fmt: skip
         if table not in tables:
             continue  # one that a capture may lack

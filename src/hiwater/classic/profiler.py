@@ -9,8 +9,9 @@ import os
 import sys
 import threading
 import warnings
+import weakref
 
-from hiwater.classic import lines as line_engine
+from hiwater import lines, meters
 from hiwater.classic import session
 from hiwater.sampling import backends
 from hiwater.sampling.procfs import BYTES_PER_MIB
@@ -32,25 +33,37 @@ SWITCH = "HIWATER_PROFILE"  # "0" turns the decorator off
 class CodeMap(dict):  # type: ignore[type-arg]  # a dict of what memory_profiler's users expect in it
     """Code object → {line: (increment, most used, occurrences)}, in MiB."""
 
-    def __init__(self, include_children: bool = False, backend: str | None = None) -> None:
+    def __init__(
+        self, include_children: bool = False, backend: str | None = None, limit: Callable[[int], object] | None = None
+    ) -> None:
+        """`limit` is told of every reading, in bytes, in the frame of the measured line."""
         super().__init__()
         self.include_children = include_children
         self.backend = backends.choose_backend(backend)
-        self.engine = line_engine.LineProfiler(meter=_meter(self.backend, include_children))
+        self.engine = lines.LineProfiler(
+            heap=False, meter=_meter(self.backend, include_children, limit), recursion_apart=True
+        )
 
     def add(self, code: CodeType, toplevel_code: CodeType | None = None) -> None:
         """Measure the lines of `code`; those written inside it belong to it."""
-        if toplevel_code is None and code not in self:
-            self[code] = {}
-            self.engine.add_code(code)
+        if toplevel_code is None:
+            self.setdefault(code, {})
+            self.engine.add_function(code)
 
     def refresh(self) -> None:
         """Fill in what was measured so far."""
-        for function in self.engine.results():
-            self[function.code] = {
-                number: (figures.kept_bytes / BYTES_PER_MIB, figures.resident_end_bytes / BYTES_PER_MIB, figures.calls)
-                for number, figures in function.lines.items()
-            }
+        for measured in self.values():
+            measured.clear()
+        for code, function in zip(self.engine.codes, self.engine.results(), strict=True):
+            measured = self[code]
+            if function.calls:  # the line it begins at says what was used when it was first called
+                used = function.resident_first_bytes / BYTES_PER_MIB
+                _add(measured, code.co_firstlineno, used, used, function.calls)
+            for line in function.lines:
+                _add(
+                    measured, line.line, line.resident_bytes / BYTES_PER_MIB, line.resident_highest_bytes / BYTES_PER_MIB,
+                    line.calls,
+                )  # fmt: skip
 
     def items(self) -> Iterator[tuple[str, Iterator[tuple[int, Figures | None]]]]:  # type: ignore[override]
         """For each function its file and all of its lines, those that never ran with None."""
@@ -70,17 +83,37 @@ def _all_lines(code: CodeType) -> range:
     return range(code.co_firstlineno, max(code.co_firstlineno + len(block), last + 1))
 
 
-def _meter(backend: str, include_children: bool) -> Callable[[], int]:
+def _add(measured: dict[int, Figures], line: int, increment: float, most: float, occurrences: int) -> None:
+    before = measured.get(line)
+    if before is not None:
+        increment, most, occurrences = before[0] + increment, max(before[1], most), before[2] + occurrences
+    measured[line] = (increment, most, occurrences)
+
+
+def _meter(backend: str, include_children: bool, limit: Callable[[int], object] | None) -> Callable[[], int] | None:
+    """What reads bytes at every line; None for resident memory and no limit, which the engine reads in a fraction of the time."""
     if backend == backends.TRACEMALLOC:
         import tracemalloc
 
         if not tracemalloc.is_tracing():
             tracemalloc.start()
-        return lambda: tracemalloc.get_traced_memory()[0]
-    if include_children or backend not in {"psutil", "posix"}:
+        read: Callable[[], int] = lambda: tracemalloc.get_traced_memory()[0]  # noqa: E731 - one of several
+    elif include_children or backend not in {"psutil", "posix"}:
         usage = functools.partial(memory_usage, -1, include_children=include_children, backend=backend)
-        return lambda: int(usage()[0] * BYTES_PER_MIB)
-    return line_engine.resident_meter()
+        read = lambda: int(usage()[0] * BYTES_PER_MIB)  # noqa: E731 - as above
+    elif limit is not None:
+        read = meters.create("resident").now
+    else:
+        return None
+    if limit is None:
+        return read
+
+    def read_and_tell() -> int:
+        used = read()
+        limit(used)
+        return used
+
+    return read_and_tell
 
 
 class LineProfiler:
@@ -90,11 +123,12 @@ class LineProfiler:
         """Takes `include_children`, `backend` and `max_mem`: MiB at which a debugger is entered."""
         self.include_children = bool(kw.get("include_children", False))
         self.backend = backends.choose_backend(kw.get("backend"))
-        self.code_map = CodeMap(self.include_children, self.backend)
         self.max_mem: float | None = kw.get("max_mem")
+        # Weakly, for what measures lines lives until it is finalised.
+        limit = _Limit(weakref.WeakMethod(self._enter_debugger), self.max_mem) if self.max_mem is not None else None
+        self.code_map = CodeMap(self.include_children, self.backend, limit)
         self.functions: list[Callable[..., Any]] = []
         self.enable_count = 0
-        self._tracer_before: Any = None
 
     def __call__(self, func: Callable[..., Any] | None = None, precision: int = 1) -> Any:
         if func is None:
@@ -134,17 +168,10 @@ class LineProfiler:
                 self.disable()
 
     def enable(self) -> None:
-        if self.max_mem is not None:
-            self._tracer_before = sys.gettrace()
-            sys.settrace(self.trace_max_mem)
-        else:
-            self.code_map.engine.enable()
+        self.code_map.engine.enable()
 
     def disable(self) -> None:
-        if self.max_mem is not None:
-            sys.settrace(self._tracer_before)
-        else:
-            self.code_map.engine.disable()
+        self.code_map.engine.disable()
 
     def __enter__(self) -> Self:
         self.enable_by_count()
@@ -157,28 +184,50 @@ class LineProfiler:
 
     def trace_memory_usage(self, frame: FrameType, event: str, arg: Any) -> Any:
         """A trace function for `sys.settrace` that measures this profiler's functions."""
-        return line_engine.trace_for(self.code_map.engine, frame, event, arg)
+        return self.code_map.engine.trace(frame, event, arg)
 
-    def trace_max_mem(self, frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG002 - what trace functions take
-        """A trace function that enters the debugger at the first measured line where `max_mem` is reached."""
-        if event in {"line", "return"} and self.code_map.engine.measures(frame.f_code):
-            used = self.code_map.engine.read() / BYTES_PER_MIB
-            if self.max_mem is not None and used >= self.max_mem:
-                from pdb import Pdb
+    def trace_max_mem(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """The same: the debugger is entered at the first measured line where `max_mem` is reached, however lines are measured."""
+        return self.code_map.engine.trace(frame, event, arg)
 
-                sys.stdout.write(
-                    f"Current memory {used:.2f} MiB exceeded the maximum of {self.max_mem:.2f} MiB\n"
-                    f"Stepping into the debugger \n"
-                )
-                frame.f_lineno  # noqa: B018 - brought up to date by being read, for the debugger
-                debugger = Pdb(nosigint=True)
-                self.disable()
-                debugger.set_trace(frame)
-                return None
-        return self.trace_max_mem
+    def _enter_debugger(self, used_bytes: int) -> None:
+        """Stop in the measured frame that is being read for."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and not self.code_map.engine.watches(frame.f_code):
+            frame = frame.f_back
+        if frame is None or self.max_mem is None:
+            return
+        from pdb import Pdb
+
+        sys.stdout.write(
+            f"Current memory {used_bytes / BYTES_PER_MIB:.2f} MiB exceeded the maximum of {self.max_mem:.2f} MiB\n"
+            f"Stepping into the debugger \n"
+        )
+        debugger = Pdb(nosigint=True)
+        self.disable()
+        debugger.set_trace(frame)
 
     def print_stats(self, stream: TextIO | None = None, precision: int = 1) -> None:
         show_results(self, stream, precision)
+
+
+class _Limit:
+    """Calls a method whenever a reading reaches so many MiB; one whose object is gone no more."""
+
+    def __init__(self, reached: weakref.WeakMethod[Callable[[int], object]], mib: float) -> None:
+        self._reached = reached
+        self._mib = mib
+        self._is_telling = False
+
+    def __call__(self, used_bytes: int) -> None:
+        reached = self._reached()
+        if self._is_telling or reached is None or used_bytes < self._mib * BYTES_PER_MIB:
+            return
+        self._is_telling = True  # to stop measuring takes a last reading
+        try:
+            reached(used_bytes)
+        finally:
+            self._is_telling = False
 
 
 def wrapped(func: Callable[..., Any], begin: Callable[[], object], end: Callable[[], object]) -> Callable[..., Any]:
@@ -263,14 +312,14 @@ def profile(
         if state.depth == 0:
             state.profiler = LineProfiler(backend=chosen)
             state.profiler.add_function(func)
-            state.profiler.enable_by_count()
+            state.profiler.code_map.engine.enable(here=True)  # other threads have a report of their own
         state.depth += 1
 
     def end() -> None:
         state.depth -= 1
         if state.depth == 0 and state.profiler is not None:
             profiler, state.profiler = state.profiler, None
-            profiler.disable_by_count()
+            profiler.disable()
             show_results(profiler, stream=stream, precision=precision)
 
     return wrapped(func, begin, end)

@@ -29,7 +29,8 @@ def main(words: Sequence[str]) -> int:
             return 0
         if arguments.is_capture:
             return _annotate(arguments)
-        native.load()
+        if not arguments.resident:
+            native.load()  # without it there would be nothing to measure
         program = _find(arguments)
     except HiwaterError as error:
         say(str(error))
@@ -160,8 +161,11 @@ class _Ending:
         if self._arguments.format == "json":
             import json
 
-            return json.dumps(report.as_data(functions), indent=1) + "\n"
-        return report.as_text(functions, precision=self._arguments.precision, resident=self._arguments.resident)
+            return json.dumps(report.as_data(functions, self._session.why_without_heap), indent=1) + "\n"
+        return report.as_text(
+            functions, precision=self._arguments.precision, resident=self._arguments.resident,
+            why_without_heap=self._session.why_without_heap,
+        )  # fmt: skip
 
 
 # --- a capture --------------------------------------------------------------------------------------------------------

@@ -74,6 +74,11 @@ class Session:
         """In how many threads another tracer took our place."""
         return max((profiler.displaced for profiler in self._profilers.values()), default=0)
 
+    @property
+    def why_without_heap(self) -> str:
+        """Why there are no figures of the heap; "" where there are."""
+        return next((profiler.why_without_heap for profiler in self._profilers.values()), "")
+
     def _print(self) -> None:
         if os.getpid() != self._owner:
             return  # a forked child that ran to the interpreter's end: the report is its parent's
@@ -84,7 +89,10 @@ class Session:
                 if code in found:
                     groups.setdefault((id(stream), precision, resident), (stream, []))[1].append(found[code])
         for (_, precision, resident), (stream, functions) in groups.items():
-            _write(stream, report.as_text(functions, precision=precision, resident=resident))
+            said = report.as_text(
+                functions, precision=precision, resident=resident, why_without_heap=self.why_without_heap
+            )
+            _write(stream, said)
         if self.displaced:
             _write(
                 None, f"hiwater: another tracer took over in {self.displaced} threads: lines after that are missing\n"
@@ -126,7 +134,8 @@ def profile(
     Takes functions, coroutine and generator functions, methods of any kind, properties and whole classes. The report goes to
     `stream`, or stderr, with `precision` digits after the point; `resident=False` leaves resident memory out, which makes a
     line's event some twenty times cheaper. HIWATER_PROFILE=0 in the environment switches it all off: functions stay as they are.
-    Raises EngineUnavailable where there is no engine, EngineFailed when it cannot count.
+    Without the engine the report is of resident memory alone, and says so. Raises EngineUnavailable where that is left out, too,
+    EngineFailed when the engine cannot count.
     """
     if os.environ.get(_SWITCH, "").lower() in _OFF:
         return function if function is not None else _unchanged

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from hiwater.engine import native
 from hiwater.errors import EngineFailed
+from hiwater.lines import core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if sys.version_info >= (3, 12):
             if _monitoring.get_tool(number) is not None:
                 continue
             _monitoring.use_tool_id(number, _TOOL_NAME)
-            for name, callback in native.load().lines_callbacks().items():
+            for name, callback in core.module().lines_callbacks().items():
                 _monitoring.register_callback(number, getattr(_monitoring.events, name), callback)
             _monitoring.set_events(number, _GLOBAL)
             _tool_id = number
@@ -71,7 +71,7 @@ if sys.version_info >= (3, 12):
         if _tool_id is None:
             return
         _monitoring.set_events(_tool_id, 0)
-        for name in native.load().lines_callbacks():
+        for name in core.module().lines_callbacks():
             _monitoring.register_callback(_tool_id, getattr(_monitoring.events, name), None)
         _monitoring.free_tool_id(_tool_id)
         _tool_id = None
@@ -92,7 +92,7 @@ else:
         _users += 1
         if _users > 1:
             return
-        native.load().lines_attach_all()
+        core.module().lines_attach_all()
         _found_hook = threading.gettrace()
         threading.settrace(_in_new_thread)
 
@@ -102,7 +102,7 @@ else:
         _users -= 1
         if _users > 0:
             return
-        native.load().lines_detach_all()
+        core.module().lines_detach_all()
         if threading.gettrace() is _in_new_thread:
             threading.settrace(_found_hook)
         _found_hook = None
@@ -112,9 +112,9 @@ else:
         hook = _found_hook
         sys.settrace(hook)
         if _users > 0:
-            native.load().lines_join()
+            core.module().lines_join()
         return hook(frame, event, argument) if hook is not None else None
 
     def displaced() -> int:
         """In how many threads another tracer has taken our place: their lines are missing from there on."""
-        return int(native.load().lines_displaced())
+        return int(core.module().lines_displaced())

@@ -14,8 +14,8 @@ class LineFigures:
     all that was asked for meanwhile; `peak_bytes` the most that one call held above its start, so a temporary is seen.
     `resident_bytes` is how much resident memory grew (of the whole process: the kernel knows no other);
     `resident_start_bytes` and `resident_end_bytes` are those of the last call, `resident_highest_bytes` the highest at the end
-    of any. All resident figures are 0 where they were not asked for. In recursion each byte is counted once, by the outermost
-    call.
+    of any. All resident figures are 0 where they were not asked for, those of the heap None where it was not counted. In
+    recursion each byte is counted once, by the outermost call.
     """
 
     __slots__ = (
@@ -34,9 +34,9 @@ class LineFigures:
         self,
         line: int,
         calls: int,
-        kept_bytes: int,
-        allocated_bytes: int,
-        peak_bytes: int,
+        kept_bytes: int | None,
+        allocated_bytes: int | None,
+        peak_bytes: int | None,
         resident_bytes: int = 0,
         resident_start_bytes: int = 0,
         resident_end_bytes: int = 0,
@@ -52,7 +52,7 @@ class LineFigures:
         self.resident_end_bytes = resident_end_bytes
         self.resident_highest_bytes = resident_highest_bytes
 
-    def to_dict(self) -> dict[str, int]:
+    def to_dict(self) -> dict[str, int | None]:
         """Return the figures by name."""
         return {name: getattr(self, name) for name in ("line", *(n for n in self.__slots__ if n != "line"))}
 
@@ -61,16 +61,31 @@ class LineFigures:
 
 
 class FunctionLines:
-    """The lines of a function that ran, in the order of the source; the code nested in it is part of it."""
+    """The lines of a function that ran, in the order of the source; the code nested in it is part of it.
 
-    __slots__ = ("file", "first_line", "last_line", "lines", "name")
+    `calls` is how often it began, or was come upon while it ran; `resident_first_bytes` what was resident the first time, 0 where
+    resident memory was not asked for.
+    """
 
-    def __init__(self, file: str, name: str, first_line: int, last_line: int, lines: Sequence[LineFigures]) -> None:
+    __slots__ = ("calls", "file", "first_line", "last_line", "lines", "name", "resident_first_bytes")
+
+    def __init__(
+        self,
+        file: str,
+        name: str,
+        first_line: int,
+        last_line: int,
+        lines: Sequence[LineFigures],
+        calls: int = 0,
+        resident_first_bytes: int = 0,
+    ) -> None:
         self.file = file
         self.name = name
         self.first_line = first_line
         self.last_line = last_line
         self.lines = list(lines)
+        self.calls = calls
+        self.resident_first_bytes = resident_first_bytes
 
     def to_dict(self) -> dict[str, object]:
         """Return everything as plain data."""
@@ -79,6 +94,8 @@ class FunctionLines:
             "name": self.name,
             "first_line": self.first_line,
             "last_line": self.last_line,
+            "calls": self.calls,
+            "resident_first_bytes": self.resident_first_bytes,
             "lines": [line.to_dict() for line in self.lines],
         }
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 
-from hiwater.engine import native
-from hiwater.errors import BadRequest, EngineFailed
-from hiwater.lines import events, functions, wrapping
+from hiwater.errors import BadRequest, EngineFailed, EngineUnavailable
+from hiwater.lines import core, events, functions, python_events, wrapping
 from hiwater.lines.figures import FunctionLines, LineFigures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import CodeType, ModuleType, TracebackType
+    from collections.abc import Callable, Iterable
+    from types import CodeType, FrameType, TracebackType
     from typing import Any, Self, TypeVar
 
     Thing = TypeVar("Thing")
@@ -21,14 +21,44 @@ if TYPE_CHECKING:
 class LineProfiler:
     """Measures the lines of chosen functions while it is enabled; a context manager that enables it.
 
-    Heap figures are exact and the thread's own: what other threads allocate meanwhile is in none of them. Resident figures
-    are the process's, and cost most of the time of a line event: `resident=False` leaves them out.
+    Heap figures are exact and the thread's own: what other threads allocate meanwhile is in none of them. They need the engine:
+    without it they are None, and `why_without_heap` says why. Resident figures are the process's, and cost most of the time
+    of a line event.
     """
 
-    def __init__(self, functions: Iterable[object] = (), *, resident: bool = True) -> None:
-        """Watch `functions`; anything that `add_function` takes. Raises EngineUnavailable, and BadRequest as it does."""
-        self._core: Any = native.load()
-        self._state = _State(self._core, self._core.LineRecorder(resident=resident))
+    def __init__(
+        self,
+        functions: Iterable[object] = (),
+        *,
+        resident: bool = True,
+        heap: bool = True,
+        meter: Callable[[], int] | None = None,
+        recursion_apart: bool = False,
+    ) -> None:
+        """Watch `functions`; anything that `add_function` takes.
+
+        `resident=False` leaves resident figures out, `heap=False` those of the heap: allocations are then not counted at all.
+
+        `meter` is a function without arguments whose bytes take the place of this process's resident memory in all resident
+        figures. It is called at every start and end of a line, in the thread that runs it, with tracing off. An Exception of
+        its goes to `sys.unraisablehook`, and what it said before stands; others, such as KeyboardInterrupt, reach the program.
+        It should not keep the profiler alive.
+
+        `recursion_apart`: the resident figures of a line leave out what a recursive call of the function changed, which is in
+        that call's own lines; else the outermost call of each line has it all.
+
+        Raises EngineUnavailable where neither heap nor resident memory would be measured for want of the engine,
+        MeterUnavailable where resident memory cannot be read, and BadRequest as `add_function` does.
+        """
+        self._core = core.module()
+        self.why_without_heap = core.why_without_heap() if heap else "it was not asked for"
+        if not resident and not core.counts_heap():
+            raise EngineUnavailable(
+                f"{self.why_without_heap}, and without it there are figures of resident memory alone",
+                "measure resident memory, too",
+            )
+        recorder = self._core.LineRecorder(resident=resident, meter=meter, recursion_apart=recursion_apart)
+        self._state = _State(self._core, recorder, counts=not self.why_without_heap)
         self._finalizer = weakref.finalize(self, self._state.close)
         self._found: dict[int, tuple[CodeType, int, int, int]] = {}  # by id: code, group, first and last line
         self._enabled = 0
@@ -61,17 +91,19 @@ class LineProfiler:
 
     __call__ = wrap
 
-    def enable(self) -> None:
-        """Measure from now on, in every thread. Calls count: as many `disable()` end it.
+    def enable(self, *, here: bool = False) -> None:
+        """Measure from now on, in every thread; with `here`, in the calling thread alone, which then ends it as well. Calls count:
+        as many `disable()` end it.
 
         Raises EngineFailed when the engine cannot count here, or no place for a line tool is free.
         """
         self._enabled += 1
         if self._enabled == 1:
             try:
-                self._state.start(enabled=True)
+                self._state.start(enabled=True, here=here)
             except BaseException:
                 self._enabled = 0
+                self._state.stop_enabled()
                 raise
 
     def disable(self) -> None:
@@ -81,6 +113,18 @@ class LineProfiler:
         self._enabled -= 1
         if self._enabled == 0:
             self._state.stop_enabled()
+
+    def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """A trace function, for a caller who hands it to `sys.settrace` instead of using `enable()`."""
+        if not self.watches(frame.f_code):
+            return None
+        self._state.start(fed=True)
+        python_events.feed(self._core, frame, event, argument)
+        return self.trace
+
+    def watches(self, code: CodeType) -> bool:
+        """Whether lines of this very code object are measured, as a function's or inside one."""
+        return id(code) in self._state.codes
 
     def close(self) -> None:
         """End all measuring, of wrapped functions, too; they go on working. Results stay."""
@@ -96,7 +140,11 @@ class LineProfiler:
         found = []
         for code, group, first_line, last_line in self._found.values():
             figures = [LineFigures(*row) for row in self._state.recorder.figures(group)]
-            found.append(FunctionLines(code.co_filename, code.co_qualname, first_line, last_line, figures))
+            if self.why_without_heap:
+                for line in figures:
+                    line.kept_bytes = line.allocated_bytes = line.peak_bytes = None
+            begun = self._state.recorder.begun(group)
+            found.append(FunctionLines(code.co_filename, code.co_qualname, first_line, last_line, figures, *begun))
         return found
 
     @property
@@ -137,27 +185,34 @@ class LineProfiler:
 class _State:
     """What must be put right when a profiler goes away: it holds no reference to it."""
 
-    def __init__(self, core: ModuleType, recorder: Any) -> None:
+    def __init__(self, core: Any, recorder: Any, *, counts: bool) -> None:
         self.core = core
         self.recorder = recorder
         self.codes: dict[int, CodeType] = {}  # by id; keeps them alive as long as the recorder
+        self._counts = counts  # whether allocations are to be counted
         self._enabled = False
+        self._here = False  # enabled in one thread
         self._wrapping = False
+        self._fed = False  # events are handed over by a trace function of the caller's
         self._counting = False
         self._switched: dict[int, CodeType] = {}  # those with events on
+        self._attached = 0  # the one thread that is traced (3.11)
 
     def watch(self, code: CodeType, group: int, *, nested: bool) -> None:
         self.recorder.watch(code, group, nested=nested)
         self.codes[id(code)] = code
         self._switch()
 
-    def start(self, *, enabled: bool = False, wrapping: bool = False) -> None:
-        if (self._enabled or not enabled) and (self._wrapping or not wrapping):
+    def start(self, *, enabled: bool = False, wrapping: bool = False, fed: bool = False, here: bool = False) -> None:
+        if (self._enabled or not enabled) and (self._wrapping or not wrapping) and (self._fed or not fed):
             return
         self._count()
         self._enabled |= enabled
         self._wrapping |= wrapping
-        self.recorder.set_active(True)
+        self._fed |= fed
+        if enabled:
+            self._here = here
+        self.recorder.set_active(True, here=here)
         self._switch()
 
     def stop_enabled(self) -> None:
@@ -169,13 +224,21 @@ class _State:
             self._stop_counting()
 
     def close(self) -> None:
-        self._enabled = self._wrapping = False
+        self._enabled = self._wrapping = self._fed = False
         self._switch()
         self._stop_counting()
 
     def _switch(self) -> None:
         """Bring the events in line with what is wanted."""
-        wanted = self._enabled or (self._wrapping and events.LOCAL_EVENTS)
+        here = self._enabled and self._here and not events.LOCAL_EVENTS
+        if here and not self._attached:
+            self._attached = threading.get_ident()
+            self.core.lines_attach_here()
+        elif self._attached and not here:
+            if self._attached == threading.get_ident():  # nobody can end it for another thread
+                self.core.lines_detach_here()
+            self._attached = 0
+        wanted = (self._enabled and not here) or (self._wrapping and events.LOCAL_EVENTS)
         if wanted:
             missing = {number: code for number, code in self.codes.items() if number not in self._switched}
             # On 3.11 threads are traced as a whole: once for all code objects.
@@ -187,7 +250,7 @@ class _State:
             self._switched = {}
 
     def _count(self) -> None:
-        if self._counting:
+        if self._counting or not self._counts:
             return
         try:
             self.core.heap_open()
@@ -198,7 +261,10 @@ class _State:
         self._counting = True
 
     def _stop_counting(self) -> None:
-        self.recorder.set_active(False)
-        if self._counting:
-            self._counting = False
-            self.core.heap_close()
+        try:
+            if not self._fed:
+                self.recorder.set_active(False)
+        finally:  # a meter may let KeyboardInterrupt through
+            if self._counting:
+                self._counting = False
+                self.core.heap_close()

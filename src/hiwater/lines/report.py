@@ -14,24 +14,36 @@ if TYPE_CHECKING:
 SCHEMA = "hiwater.lines/1"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _COLUMNS = (("line", 6), ("calls", 9), ("kept", 12), ("allocated", 12), ("peak above", 12), ("resident", 12))
-_NOTE = (
-    "kept, allocated and the peak above a line's start are its own thread's, with all that the line calls; "
-    "resident is the whole process's growth."
-)
+_HEAP = {"kept", "allocated", "peak above"}
+_OF_HEAP = "kept, allocated and the peak above a line's start are its own thread's, with all that the line calls"
+_OF_RESIDENT = "resident is the whole process's growth"
 
 
-def as_data(functions: Iterable[FunctionLines]) -> dict[str, object]:
-    """Return the profile as plain data for JSON."""
-    return {"schema": SCHEMA, "functions": [function.to_dict() for function in functions]}
+def as_data(functions: Iterable[FunctionLines], why_without_heap: str = "") -> dict[str, object]:
+    """Return the profile as plain data for JSON. Figures of the heap are null where `why_without_heap` says why."""
+    return {
+        "schema": SCHEMA,
+        "why_without_heap": why_without_heap,
+        "functions": [function.to_dict() for function in functions],
+    }
 
 
-def as_text(functions: Sequence[FunctionLines], *, precision: int = 1, resident: bool = True) -> str:
+def as_text(
+    functions: Sequence[FunctionLines], *, precision: int = 1, resident: bool = True, why_without_heap: str = ""
+) -> str:
     """Return the report: every line of every function with its source, what did nothing left blank.
 
-    `precision` is the number of digits after the point.
+    `precision` is the number of digits after the point; `why_without_heap` says why there are no figures of the heap.
     """
-    blocks = [_function(function, precision, resident) for function in functions]
-    return "\n\n".join([*blocks, _NOTE if resident else _NOTE.partition("; ")[0] + "."]) + "\n" if blocks else ""
+    columns = [
+        (name, width)
+        for name, width in _COLUMNS
+        if (name != "resident" or resident) and not (name in _HEAP and why_without_heap)
+    ]
+    said = [_OF_RESIDENT] if resident else []
+    said.insert(0, f"there are no heap figures, {why_without_heap}" if why_without_heap else _OF_HEAP)
+    blocks = [_function(function, precision, columns) for function in functions]
+    return "\n\n".join([*blocks, "; ".join(said) + "."]) + "\n" if blocks else ""
 
 
 def size(count: int, precision: int = 1) -> str:
@@ -44,8 +56,7 @@ def size(count: int, precision: int = 1) -> str:
     return f"{count} B" if unit == "B" else f"{value:.{precision}f} {unit}"
 
 
-def _function(function: FunctionLines, precision: int, resident: bool) -> str:
-    columns = _COLUMNS if resident else _COLUMNS[:-1]
+def _function(function: FunctionLines, precision: int, columns: Sequence[tuple[str, int]]) -> str:
     widths = [width + max(0, precision - 1) if width == 12 else width for _, width in columns]
     heading = " ".join(f"{name:>{width}}" for (name, _), width in zip(columns, widths, strict=True))
     ran = {figures.line: figures for figures in function.lines}
@@ -55,7 +66,7 @@ def _function(function: FunctionLines, precision: int, resident: bool) -> str:
         return "\n".join([*text[:1], "  did not run"])
     for number in _lines_shown(function, ran):
         source = linecache.getline(function.file, number).rstrip()
-        cells = _cells(ran.get(number), number, precision, resident)
+        cells = _cells(ran.get(number), number, precision, [name for name, _ in columns])
         row = " ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
         text.append(f"{row}  {_printable(source)}".rstrip())
     return "\n".join(text)
@@ -68,13 +79,15 @@ def _lines_shown(function: FunctionLines, ran: dict[int, LineFigures]) -> Iterab
     return sorted(ran)
 
 
-def _cells(figures: LineFigures | None, number: int, precision: int, resident: bool) -> list[str]:
+def _cells(figures: LineFigures | None, number: int, precision: int, columns: Sequence[str]) -> list[str]:
     if figures is None:
-        return [str(number), *[""] * (5 if resident else 4)]
-    amounts = [figures.kept_bytes, figures.allocated_bytes, figures.peak_bytes]
-    if resident:
-        amounts.append(figures.resident_bytes)
-    return [str(number), f"{figures.calls:,}", *(size(amount, precision) if amount else "·" for amount in amounts)]
+        return [str(number), *[""] * (len(columns) - 1)]
+    amounts = {
+        "kept": figures.kept_bytes, "allocated": figures.allocated_bytes, "peak above": figures.peak_bytes,
+        "resident": figures.resident_bytes,
+    }  # fmt: skip
+    shown = [amounts[name] for name in columns if name in amounts]
+    return [str(number), f"{figures.calls:,}", *(size(amount, precision) if amount else "·" for amount in shown)]
 
 
 def _shown(file: str) -> str:

@@ -8,13 +8,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.meters.base import Meter
 
-DEFAULT = ("resident", "heap", "python")
+DEFAULT = ("resident", "heap", "python", "thread")
 """What a scope measures unless told otherwise. CPU, faults, switches and I/O are always taken."""
 
 _HOMES = {
     "resident": ("process", "Resident"),
     "heap": ("heap", "Heap"),
     "python": ("heap", "PythonObjects"),
+    "thread": ("heap", "ThreadHeap"),
     "pss": ("process", "Pss"),
     "uss": ("process", "Uss"),
     "swap": ("process", "Swap"),
@@ -24,6 +25,8 @@ _HOMES = {
 }
 NAMES = tuple(_HOMES)
 """All there are."""
+PER_THREAD = frozenset({"thread"})
+"""Those whose figure each thread has for itself."""
 
 
 def create(name: str) -> Meter:

@@ -20,7 +20,7 @@ class Traits:
     source: str
     """Where the figure comes from, in words."""
     whose: str
-    """Whose memory it is: "process", "interpreter", "process tree" or "cgroup"."""
+    """Whose memory it is: "process", "thread", "interpreter", "process tree" or "cgroup"."""
     unit: str = "bytes"
     exact: bool = True
     """Whether the peak misses nothing between two looks; False makes it a lower bound."""
@@ -32,6 +32,8 @@ class Traits:
     """Whether the source keeps a mark of its own."""
     resets_peak: bool = True
     """Whether that mark can be started anew, so that each scope has its own."""
+    relative: bool = False
+    """Whether only differences mean something: a scope's figures then count from its start, which is 0."""
     cost_us: float = 1.0
     """About what one fold costs, in microseconds; measured figures stand in docs/scopes.md."""
 
@@ -44,6 +46,8 @@ class Meter:
     """
 
     name = "meter"
+    per_thread = False
+    """Whether each thread has its own figure, which only it can read."""
 
     @property
     def traits(self) -> Traits:

@@ -12,32 +12,31 @@ import os
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 
 from hiwater.errors import EngineUnavailable
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
+    from typing import Any
 
 LINGER_SECONDS = 1.0
+_THREAD = 2
 
 
 class Counting:
-    """The engine's counting, shared by the meters of this module: begun by the first that opens, ended a while after the last closes.
-
-    The engine has two marks and starts both anew at once; a mark that was not asked for this time is carried to when it is.
-    """
+    """The engine's counting, shared by the meters of this module: begun by the first that opens, ended a while after the last closes."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._core: ModuleType | None = None
         self._users = 0
         self._process = os.getpid()
-        self._carried = [0, 0]
-        self._counting_in = (
-            0  # the process that counts: a forked child inherits the figures, not the thread that ends it
-        )
+        # The process that counts: a forked child inherits the figures, not the thread that ends it.
+        self._counting_in = 0
         self._ends_at = 0.0
         self._cancel: threading.Event | None = None
         self._thread: threading.Thread | None = None
@@ -54,7 +53,6 @@ class Counting:
                     raise MeterUnavailable(f"the heap cannot be counted ({error})", "see `hiwater doctor`") from error
                 self._core = core
                 self._counting_in = os.getpid()
-                self._carried = [0, 0]
             self._users += 1
 
     def close(self) -> None:
@@ -69,10 +67,10 @@ class Counting:
                 self._thread = threading.Thread(target=self._linger, args=(self._cancel,), name="hiwater", daemon=True)
                 self._thread.start()
 
-    def now(self) -> tuple[int, int]:
-        """Return (live bytes, live bytes of Python's allocator) of what was allocated since counting began."""
+    def now(self) -> tuple[int, int, int]:
+        """Return live bytes, those of Python's allocators, and the calling thread's balance, since counting began."""
         live = self._core.heap_now()  # type: ignore[union-attr]
-        return live[0], live[2]
+        return live[0], live[2], live[5]
 
     def by_kind(self) -> dict[str, int]:
         """Return live bytes by kind, or nothing while nobody counts."""
@@ -81,17 +79,14 @@ class Counting:
         live = self._core.heap_now()
         return {"python": live[2], "native": live[3], "mapping": live[4]}
 
-    def fold(self, which: int) -> Reading:
-        """Return one figure, its peak since it was last asked for, and start its mark anew."""
-        core = self._core
-        total, python = core.heap_fold()  # type: ignore[union-attr]
-        now = core.heap_now()[2 * which]  # type: ignore[union-attr]
-        carried = self._carried
-        carried[0] = max(carried[0], total)
-        carried[1] = max(carried[1], python)
-        peak = carried[which]
-        carried[which] = 0
-        return now, max(now, peak), True
+    def folding(self, which: int) -> Callable[[], Reading]:
+        """Return what reads figure `which` and its peak since it was last read, and starts its mark anew: 0 is everything, 1 is what
+        came from Python's allocators, 2 the calling thread's own balance. Of use while counting is open.
+
+        The engine's own functions, without a layer of Python: scopes call them at every beginning and end.
+        """
+        core: Any = self._core
+        return core.thread_heap_fold if which == _THREAD else partial(core.heap_fold, which)
 
     def end(self) -> None:
         """End counting now if nobody measures."""
@@ -177,6 +172,8 @@ class _Counted(Meter):
     def open(self) -> None:
         """Raises MeterUnavailable where hiwater has no engine."""
         COUNTING.open()
+        if "fold" not in self.__dict__:
+            self.fold = COUNTING.folding(self._which)  # type: ignore[method-assign]  # see there
 
     def close(self) -> None:
         """Counting goes on for a while: see Counting."""
@@ -187,12 +184,12 @@ class _Counted(Meter):
         COUNTING.after_fork()
 
     def now(self) -> int:
-        """Return live bytes of blocks allocated since counting began."""
+        """Return live bytes of blocks allocated since counting began; of a thread, its balance since some moment in the past."""
         return COUNTING.now()[self._which]
 
     def fold(self) -> Reading:
-        """Return (live now, its peak since the last fold, True)."""
-        return COUNTING.fold(self._which)
+        """Return (live now, its peak since the last fold, True). Replaced by the engine's own function once the meter is open."""
+        return COUNTING.folding(self._which)()
 
 
 class Heap(_Counted):
@@ -210,3 +207,18 @@ class PythonObjects(_Counted):
     _which = 1
     _source = "engine: Python's allocators"
     _whose = "interpreter"
+
+
+class ThreadHeap(_Counted):
+    """What one thread allocated less what it freed, all allocators. Below zero where it frees what others made."""
+
+    name = "thread"
+    per_thread = True
+    _which = _THREAD
+    _source = "engine: this thread's allocations less its frees"
+    _whose = "thread"
+
+    @property
+    def traits(self) -> Traits:
+        """Exact to the byte, counted from the scope's start."""
+        return Traits(self.name, self._source, self._whose, relative=True, cost_us=0.5)

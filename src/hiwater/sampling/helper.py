@@ -87,6 +87,7 @@ def _wait(pid: int) -> None:
 
 def main(pid: str, interval: str, children: str, backend: str, timeout: str) -> None:
     """The sampling process itself: samples until its standard input closes, then writes all rows to its standard output."""
+    starter = os.getpid()  # a child of the watched process, for as long as it takes to end
     if os.fork():
         os._exit(0)  # the one that samples belongs to nobody
     import signal
@@ -104,6 +105,7 @@ def main(pid: str, interval: str, children: str, backend: str, timeout: str) -> 
         ticks,
         interval_ns=max(1, int(float(interval) * 1e9)),
         children=bool(int(children)),
+        exclude=(starter,),
         reader=backends.reader_of(backend),
     )
     started = False

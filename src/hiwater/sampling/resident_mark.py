@@ -1,50 +1,41 @@
-"""The kernel's mark of this process's resident memory, set back at the start of a block where nobody else relies on it.
+"""The most that was resident during a block, by the kernel's own mark.
 
-There is one mark a process. Whoever sets it back takes it from whoever reads it later, so a recording of this process, which
-reads it at its end, keeps it, and so do scopes that are open.
+There is one mark a process, and whoever starts it anew takes it from whoever reads it later. So a block is a scope like any
+other: scopes and blocks that nest or overlap are folded together, and a recording hears of each mark that is wiped out.
 """
 
 from __future__ import annotations
 
-import os
-import sys
+from hiwater.errors import MeterUnavailable
+from hiwater.scopes import FOLDING, Scope
 
-from hiwater.sampling.procfs import ProcessMemory
-
-_SET_BACK = b"5"  # proc(5), /proc/pid/clear_refs
-
-
-def set_back() -> bool:
-    """Set the mark to what is resident now; false where the kernel refuses or a recording or a scope of hiwater's needs it."""
-    if _is_recording() or _has_open_scopes():
-        return False
-    try:
-        descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return os.write(descriptor, _SET_BACK) == 1
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
 
 
-def read() -> int:
-    """The most that was resident since the mark was last set back, in bytes; 0 where the kernel keeps none."""
-    memory = ProcessMemory(os.getpid())
-    try:
-        figures = memory.mark_and_resident()
-    finally:
-        memory.close()
-    return figures[0] if figures is not None else 0
+class ResidentPeak:
+    """A block whose resident peak is asked for; without `is_wanted`, one that measures nothing."""
 
+    def __init__(self, *, is_wanted: bool = True) -> None:
+        self._scope: Scope | None = Scope("memory_usage", ("resident",)) if is_wanted else None
 
-def _is_recording() -> bool:
-    core = sys.modules.get("hiwater._core")
-    return core is not None and bool(core.is_recording())
+    def so_far(self) -> int:
+        """The most that was resident since the block began, in bytes; 0 where that is not known."""
+        figures = FOLDING.look(self._scope).figures if self._scope is not None else []
+        return figures[0].peak if figures else 0
 
+    def __enter__(self) -> Self:
+        if self._scope is not None:
+            try:
+                FOLDING.enter(self._scope)
+            except MeterUnavailable:
+                self._scope = None
+        return self
 
-def _has_open_scopes() -> bool:
-    scopes = sys.modules.get("hiwater.scopes")
-    return scopes is not None and scopes.FOLDING.open_scopes > 0
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._scope is not None:
+            FOLDING.exit(self._scope)

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from hiwater.errors import BadRequest, NoSuchProcess, ProcessNotReadable
-from hiwater.sampling import backends, procfs, resident_mark
+from hiwater.sampling import backends, procfs
 from hiwater.sampling.procfs import BYTES_PER_MIB
 from hiwater.sampling.ticks import Ticks, wall_seconds
 from hiwater.sampling.watcher import Watcher
@@ -225,18 +225,19 @@ def _of_call(
 
 def _sampled(call: Call, interval: float, timeout: float | None, children: bool, backend: str) -> tuple[list[Row], Any]:
     from hiwater.sampling.helper import OutsideSampler
+    from hiwater.sampling.resident_mark import ResidentPeak
 
     function, args, keywords = call
-    has_mark = backends.reader_of(backend) is procfs.ProcessMemory and not children
-    is_own = has_mark and resident_mark.set_back()
-    with OutsideSampler(interval=interval, children=children, backend=backend, timeout=timeout) as sampler:
+    has_mark = backends.reader_of(backend) is procfs.ProcessMemory
+    sampler = OutsideSampler(interval=interval, children=children, backend=backend, timeout=timeout)
+    with ResidentPeak(is_wanted=has_mark) as block, sampler:
         value = function(*args, **keywords)
+        mark = block.so_far() if timeout is None else 0
         after = _one_row(os.getpid(), children, backend)
-        mark = resident_mark.read() if is_own and timeout is None else 0
     rows = [row for row in sampler.rows if row[0] < after[0]]
     rows.append(after)
     missing = mark > max(row[1] for row in rows)
-    if missing:  # it came between the sampler's last look and the end of the call
+    if missing:  # it came between the sampler's last look and the end of the call; what children had then is not known
         rows.insert(len(rows) - 1, (after[0], mark, ()))
     return rows, value
 

@@ -16,7 +16,7 @@ import numpy as np
 from hiwater.analysis.forest import Grouping, follow, plant
 from hiwater.analysis.ranking import by
 from hiwater.analysis.reconcile import standard_error_bytes
-from hiwater.capture import Frame, WatchedProcess
+from hiwater.capture import Frame, Look, WatchedProcess
 from hiwater.capture.layout import COUNTED_KINDS, KINDS
 from hiwater.views.paths import PathTexts, chunks, joined, write_bytes
 from hiwater.views.report import Report
@@ -74,6 +74,8 @@ def summary(report: Report) -> dict[str, Any]:
             "recorded_bytes": peak.recorded_bytes,
         },
         "resident": _resident(report),
+        "breakdown": _look(capture.highest_look),
+        "breakdown_at_end": _look(capture.looks[-1] if capture.looks else None),
         "devices": [],
         "end": {"allocated_bytes": capture.end.allocated_bytes, "blocks": capture.end.allocated_blocks},
         "totals": {
@@ -155,6 +157,10 @@ def _resident(report: Report) -> dict[str, Any]:
         "source": resident.source,
         "own_bytes": resident.own_bytes,
     }
+
+
+def _look(look: Look | None) -> dict[str, Any] | None:
+    return asdict(look) if look is not None else None
 
 
 def _mappings(report: Report) -> list[dict[str, Any]]:

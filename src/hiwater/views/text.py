@@ -10,9 +10,10 @@ from rich.text import Text
 from hiwater.analysis.forest import IMPORT_SYSTEM, Grouping
 from hiwater.analysis.ranking import by, own_lines
 from hiwater.analysis.reconcile import reconcile
-from hiwater.capture import Frame
+from hiwater.capture import Frame, Look
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.capture.moment import Stacks
+from hiwater.capture.residency import OWN, UNEXPLAINED
 from hiwater.views import terminal, timeline_text
 from hiwater.views.report import Report
 from hiwater.views.source import Sources
@@ -32,6 +33,7 @@ BESIDE_WORDS = {
 }
 _BAR_WIDTH = 20
 _FRAMES_SHOWN = 12
+_WORTH_TELLING = 1 << 20  # bytes
 
 
 def write(report: Report, stream: TextIO) -> None:
@@ -42,7 +44,9 @@ def write(report: Report, stream: TextIO) -> None:
             console.print(line, soft_wrap=True)
         return
     sources = Sources(report.capture.facts.get("cwd", ""), report.capture.process.started_unix_ns)
-    for line in (*_head(report), *_peaks(report), *_made_of(report), *_from_allocated_to_resident(report)):
+    for line in (
+        *_head(report), *_peaks(report), *_made_of(report), *_from_allocated_to_resident(report), *_where_resident(report),
+    ):  # fmt: skip
         console.print(line, soft_wrap=True)
     for line in timeline_text.scope_lines(report.capture, report.top):
         console.print(line, soft_wrap=True)
@@ -132,6 +136,39 @@ def _from_allocated_to_resident(report: Report) -> Iterator[Text]:
             f"− {size(-way.rest_bytes):>11}  or more was allocated and never touched, or not in RAM at that moment"
         )
     yield Text(f"= {size(way.resident_peak_bytes):>11}  resident at its peak")
+
+
+def _where_resident(report: Report) -> Iterator[Text]:
+    """The parts of resident memory at the look that saw most of it."""
+    look = report.capture.highest_look
+    if look is None:
+        return
+    whole = look.resident_bytes
+    yield _title(
+        "Where resident memory was", f"at {seconds(look.at_ns)}, of all looks the one that saw most: {size(whole)}"
+    )
+    for part in look.parts:
+        if not part.resident_bytes and not part.untouched_bytes and part.name != UNEXPLAINED:
+            continue
+        untouched = part.untouched_bytes if part.name != OWN else 0  # sparse tables: nobody asked for those
+        beside = f", and {size(untouched)} never touched" if untouched >= _WORTH_TELLING else ""
+        yield Text.assemble(
+            f"  {size(part.resident_bytes):>11} {share(part.resident_bytes, whole):>8}  ",
+            (_bar(part.resident_bytes, whole), "cyan"),
+            f"  {printable(part.name, 40)}",
+            (beside, "dim"),
+        )
+    yield from _partly_touched(look)
+
+
+def _partly_touched(look: Look) -> Iterator[Text]:
+    """Large blocks that are much smaller in RAM than they were asked for."""
+    for block in look.large:
+        if block.bytes - block.touched_bytes < _WORTH_TELLING:
+            continue
+        own = [frame for frame in block.frames if not frame.file.startswith(IMPORT_SYSTEM)]
+        where = frame_text(own[-1], 80) if own else "allocated by nobody that was recorded"
+        yield Text(f"  of one block of {size(block.bytes)}, {size(block.touched_bytes)} were in RAM: {where}", "dim")
 
 
 def _shown(report: Report) -> str:

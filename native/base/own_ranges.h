@@ -1,0 +1,70 @@
+// Which address ranges are the recorder's own, so that whoever explains a process's memory can leave them out of the program's.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace hiwater {
+
+// A fixed table without a lock: pages are mapped and given back under several locks, and in the child of a fork. Ranges beyond its
+// room are not known; the recorder needs a few dozen, and one more for each 64 MiB of address space that holds blocks.
+class OwnRanges {
+public:
+    static constexpr std::size_t kMost = 4096;
+    struct Range {
+        std::uintptr_t start, end;
+    };
+
+    void add(const void* start, std::size_t bytes) noexcept {
+        for (std::size_t i = 0; i < kMost; ++i) {
+            std::uintptr_t none = 0;
+            Slot& slot = slots_[i];
+            if (slot.start.load(std::memory_order_relaxed) != 0 ||
+                !slot.start.compare_exchange_strong(none, kTaken, std::memory_order_acquire))
+                continue;
+            slot.bytes.store(bytes, std::memory_order_relaxed);
+            slot.start.store(reinterpret_cast<std::uintptr_t>(start), std::memory_order_release);
+            raise_used(i + 1);
+            return;
+        }
+    }
+
+    void remove(const void* start) noexcept {
+        const std::size_t used = used_.load(std::memory_order_acquire);
+        for (std::size_t i = 0; i < used; ++i) {
+            std::uintptr_t found = reinterpret_cast<std::uintptr_t>(start);
+            if (slots_[i].start.compare_exchange_strong(found, 0, std::memory_order_release, std::memory_order_relaxed)) return;
+        }
+    }
+
+    // Calls visit(range) for each.
+    template <typename Visit>
+    void each(Visit visit) const {
+        const std::size_t used = used_.load(std::memory_order_acquire);
+        for (std::size_t i = 0; i < used; ++i) {
+            const std::uintptr_t start = slots_[i].start.load(std::memory_order_acquire);
+            if (start > kTaken) visit(Range{start, start + slots_[i].bytes.load(std::memory_order_relaxed)});
+        }
+    }
+
+private:
+    static constexpr std::uintptr_t kTaken = 1;  // being filled in
+    struct Slot {
+        std::atomic<std::uintptr_t> start;
+        std::atomic<std::size_t> bytes;
+    };
+
+    void raise_used(std::size_t to) noexcept {
+        std::size_t used = used_.load(std::memory_order_relaxed);
+        while (used < to && !used_.compare_exchange_weak(used, to, std::memory_order_release)) {
+        }
+    }
+
+    Slot slots_[kMost] = {};
+    std::atomic<std::size_t> used_{0};
+};
+
+inline constinit OwnRanges own_ranges;
+
+}  // namespace hiwater

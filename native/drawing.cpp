@@ -1,0 +1,150 @@
+// Sampled mode: which allocations are recorded, and what they count for. The rules stand in ledger/sampling.h.
+#include <sys/random.h>
+
+#include <cmath>
+
+#include "recorder.h"
+
+namespace hiwater {
+
+using capture::Kind;
+
+namespace {
+
+std::uint64_t any_number() noexcept {
+    std::uint64_t number = 0;
+    if (::getrandom(&number, sizeof number, GRND_NONBLOCK) != static_cast<ssize_t>(sizeof number)) number = 0x9e3779b97f4a7c15ULL;
+    return number;
+}
+
+}  // namespace
+
+// A thread's first event in a sampled recording. With a seed, threads that come in the same order draw the same.
+void Recorder::begin_drawing(Thread& t) noexcept {
+    t.drawn_session = session_;
+    t.random.state = sample_seed_ == 0 ? any_number() : sample_seed_ + 0x9e3779b97f4a7c15ULL * ++drawing_threads_;
+    if (t.random.state == 0) t.random.state = 1;
+    for (int i = 0; i < 8; ++i) t.random.next();  // seeds that are near each other
+    t.large_bytes = 0;
+    t.granted_bytes = sampling::first_distance(t.random, sample_bytes_);
+    tls.sample_left.store(t.granted_bytes, std::memory_order_relaxed);
+    tls.allocated_blocks.store(1, std::memory_order_relaxed);
+}
+
+// Whether the allocation that went past the thread's next point, or seemed to, is to be recorded.
+bool Recorder::is_drawn(Thread& t, std::size_t bytes) noexcept {
+    const auto size = static_cast<std::int64_t>(bytes);
+    std::int64_t left = tls.sample_left.load(std::memory_order_relaxed);
+    if (t.drawn_session != session_) {
+        begin_drawing(t);
+        left = t.granted_bytes - size;
+    }
+    const bool large = bytes >= sample_bytes_;
+    if (large) {
+        left += size;  // not part of the stream
+        t.large_bytes += size;
+    }
+    const bool drawn = large || left <= 0;
+    while (left <= 0) {
+        const std::int64_t next = sampling::distance(t.random, sample_bytes_);
+        left += next;
+        t.granted_bytes += next;
+    }
+    tls.sample_left.store(left, std::memory_order_relaxed);
+    return drawn;
+}
+
+void Recorder::draw(const void* block, std::size_t bytes, Kind kind) noexcept {
+    if (tls.busy != 0 || !is_on()) return;
+    guarded([&] {
+        Thread* t = mine();
+        if (t == nullptr || !is_drawn(*t, bytes)) return;
+        find_top(*t);
+        Hold hold(lock_, &t->ticket);
+        if (!is_on() || t->session != session_) return lose_event();
+        if (is_internal(*t)) return;
+        put_sample(reinterpret_cast<std::uintptr_t>(block), bytes, accounts_.ledger(t->top->node, kind, bytes < sample_bytes_));
+    });
+}
+
+// Under the lock.
+void Recorder::put_sample(std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) {
+    const Block stale = samples_.insert(address, bytes, ledger);
+    if (stale.ledger != 0) debit_sample(stale);
+    const sampling::Weight weight = weight_of(bytes);
+    accounts_.credit(ledger, weight.bytes, weight.blocks);
+}
+
+void Recorder::debit_sample(const Block& block) noexcept {
+    const sampling::Weight weight = weight_of(block.bytes);
+    accounts_.debit(block.ledger, weight.bytes, weight.blocks);
+}
+
+Block Recorder::forget_sample(const void* block) noexcept {
+    BusyGuard busy;
+    Hold hold(lock_, ticket());
+    if (!is_on()) return {};
+    Block taken = samples_.remove(reinterpret_cast<std::uintptr_t>(block));
+    taken.session = session_;
+    if (taken.ledger != 0) debit_sample(taken);
+    return taken;
+}
+
+// Under the lock: a block whose reallocation failed.
+void Recorder::put_back_sample(std::uintptr_t address, const Block& taken) noexcept {
+    try {
+        samples_.insert(address, taken.bytes, taken.ledger);
+    } catch (const std::bad_alloc&) {
+        return fail("no memory for the recorder's tables");
+    }
+    const sampling::Weight weight = weight_of(taken.bytes);
+    accounts_.restore(taken.ledger, weight.bytes, weight.blocks);
+}
+
+// Every thread's own counts, which are exact but for what happens while they are read.
+void Recorder::note_exact_totals() noexcept {
+    MutexHold hold(pool_lock_);
+    std::int64_t bytes = gone_bytes_;
+    std::uint64_t blocks = gone_blocks_;
+    for (const Thread* t = all_; t != nullptr; t = t->next_of_all) {
+        if (t->local == nullptr || t->drawn_session != session_) continue;
+        bytes += t->large_bytes + t->granted_bytes - t->local->sample_left.load(std::memory_order_relaxed);
+        blocks += t->local->allocated_blocks.load(std::memory_order_relaxed);
+    }
+    file_.header().exact_total_bytes = static_cast<std::uint64_t>(bytes);
+    file_.header().exact_total_blocks = blocks;
+}
+
+// A new recording: every thread is to come by begin_drawing() at its next allocation. Under the lock.
+void Recorder::set_up_drawing(const StartOptions& options) noexcept {
+    sample_bytes_ = options.sample_bytes;
+    sample_seed_ = options.sample_seed;
+    drawing_threads_ = 0;
+    g_sampled.store(sample_bytes_ != 0, std::memory_order_release);
+    if (sample_bytes_ == 0) return;
+    MutexHold hold(pool_lock_);
+    gone_bytes_ = 0;
+    gone_blocks_ = 0;
+    for (Thread* t = all_; t != nullptr; t = t->next_of_all)
+        if (t->local != nullptr) t->local->sample_left.store(0, std::memory_order_relaxed);
+}
+
+// Under the pool's lock: a thread that ends takes its counts along.
+void Recorder::keep_counts_of(Thread& t) noexcept {
+    if (sampled() && t.drawn_session == session_) {
+        gone_bytes_ += t.large_bytes + t.granted_bytes - tls.sample_left.load(std::memory_order_relaxed);
+        gone_blocks_ += tls.allocated_blocks.load(std::memory_order_relaxed);
+    }
+    t.drawn_session = 0;
+    t.local = nullptr;
+}
+
+std::int64_t Recorder::standard_error_of_peak() const {
+    double drawn = 0;
+    for (std::uint32_t id = 1; sample_bytes_ != 0 && id < accounts_.size(); ++id)
+        if (accounts_.record(id).sampled != 0 && Accounts::counted(accounts_.record(id).kind))
+            drawn += static_cast<double>(accounts_.at_peak(id).bytes);
+    return static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(sample_bytes_) * std::fmax(drawn, 0))));
+}
+
+}  // namespace hiwater

@@ -1,0 +1,187 @@
+#include "areas.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "page_flags.h"
+
+namespace hiwater::residency {
+
+namespace {
+
+// The lines of a file of /proc, one after another, without a heap of our own that grows with it.
+class Lines {
+public:
+    explicit Lines(const char* path) : fd_(::open(path, O_RDONLY | O_CLOEXEC)) {}
+    Lines(const Lines&) = delete;
+    Lines& operator=(const Lines&) = delete;
+    ~Lines() {
+        if (fd_ >= 0) ::close(fd_);
+    }
+
+    // The next line with NUL for its newline, or null. A line longer than the buffer comes in pieces.
+    char* next() noexcept {
+        for (;;) {
+            char* newline = static_cast<char*>(::memchr(text_ + from_, '\n', to_ - from_));
+            if (newline != nullptr) {
+                *newline = '\0';
+                char* line = text_ + from_;
+                from_ = static_cast<std::size_t>(newline - text_) + 1;
+                return line;
+            }
+            if (!refill()) return nullptr;
+        }
+    }
+
+private:
+    bool refill() noexcept {
+        ::memmove(text_, text_ + from_, to_ - from_);
+        to_ -= from_;
+        from_ = 0;
+        if (to_ == sizeof text_) text_[to_ - 1] = '\n';
+        const ssize_t n = fd_ < 0 || to_ == sizeof text_ ? 0 : ::read(fd_, text_ + to_, sizeof text_ - to_);
+        if (n > 0) to_ += static_cast<std::size_t>(n);
+        return n > 0 || to_ == sizeof text_;
+    }
+
+    int fd_;
+    std::size_t from_ = 0, to_ = 0;
+    char text_[16384];
+};
+
+constexpr std::uintptr_t kMallocHeap = 64 << 20;  // HEAP_MAX_SIZE of glibc on 64-bit machines
+
+bool starts(const char* text, const char* head) noexcept { return ::strncmp(text, head, ::strlen(head)) == 0; }
+
+Area::Path path_of(const char* path, char sharing) noexcept {
+    if (sharing == 's' || starts(path, "/dev/shm/") || starts(path, "/memfd:") || starts(path, "/SYSV") ||
+        starts(path, "/dev/zero"))
+        return Area::Path::shared;
+    if (path[0] == '/') return Area::Path::file;
+    if (path[0] == '\0' || starts(path, "[anon:")) return Area::Path::none;
+    if (starts(path, "[heap]")) return Area::Path::heap;
+    return starts(path, "[stack") ? Area::Path::stack : Area::Path::other;
+}
+
+// "start-end mode offset device inode   path"
+bool read_head(const char* line, Area* out) noexcept {
+    char mode[8] = {};
+    unsigned long start = 0, end = 0;
+    int path_at = 0;
+    if (::sscanf(line, "%lx-%lx %7s %*s %*s %*s %n", &start, &end, mode, &path_at) < 3) return false;
+    *out = {};
+    out->start = start;
+    out->end = end;
+    out->writable = mode[0] == 'r' && mode[1] == 'w' && mode[3] == 'p';
+    out->inaccessible = mode[0] == '-' && mode[1] == '-' && mode[2] == '-';
+    out->path = path_of(path_at > 0 ? line + path_at : "", mode[3]);
+    return true;
+}
+
+void read_smaps(PageVector<Area>* out) {
+    PageVector<Area>& found = *out;
+    Lines lines("/proc/self/smaps");
+    for (char* line = lines.next(); line != nullptr; line = lines.next()) {
+        Area area;
+        if (line[0] >= 'A' && line[0] <= 'Z') {
+            if (found.size() != 0 && starts(line, "Rss:"))
+                found[found.size() - 1].resident = ::strtoll(line + 4, nullptr, 10) * 1024;
+        } else if (read_head(line, &area)) {
+            if (found.size() != 0 && found[found.size() - 1].end == area.start) {
+                area.follows_file = found[found.size() - 1].path == Area::Path::file && found[found.size() - 1].writable;
+                found[found.size() - 1].malloc_heap = area.inaccessible && found[found.size() - 1].start % kMallocHeap == 0;
+            }
+            found.push_back(area);
+        }
+    }
+}
+
+// Where the stack of a waiting thread is; 0 for one that is running, which does not say.
+std::uintptr_t stack_pointer(const char* thread) noexcept {
+    char path[64];
+    ::snprintf(path, sizeof path, "/proc/self/task/%.20s/syscall", thread);
+    Lines lines(path);
+    const char* line = lines.next();
+    const char* last = line == nullptr ? nullptr : ::strrchr(line, ' ');
+    if (last == nullptr) return 0;
+    while (last > line && last[-1] != ' ') --last;  // the stack pointer is the last but one
+    return ::strtoul(last, nullptr, 16);
+}
+
+// readdir() would take a buffer from the heap.
+void stack_pointers(PageVector<std::uintptr_t>* out) {
+    struct Entry {  // linux_dirent64
+        std::uint64_t inode, next;
+        unsigned short bytes;
+        unsigned char type;
+        char name[1];
+    };
+    const int fd = ::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    alignas(Entry) char text[8192];
+    for (long n; fd >= 0 && (n = ::syscall(SYS_getdents64, fd, text, sizeof text)) > 0;) {
+        for (long at = 0; at < n; at += reinterpret_cast<const Entry*>(text + at)->bytes) {
+            const auto* entry = reinterpret_cast<const Entry*>(text + at);
+            if (entry->name[0] == '.') continue;
+            if (const std::uintptr_t pointer = stack_pointer(entry->name)) out->push_back(pointer);
+        }
+    }
+    if (fd >= 0) ::close(fd);
+    std::sort(out->begin(), out->end());
+}
+
+void mark_stacks(PageVector<Area>& areas) {
+    PageVector<std::uintptr_t> pointers;
+    stack_pointers(&pointers);
+    for (Area& area : areas) {
+        const std::uintptr_t* at = std::lower_bound(pointers.begin(), pointers.end(), area.start);
+        area.holds_stack = at != pointers.end() && *at < area.end;
+    }
+}
+
+// Cuts areas at the borders of ranges, and sets a flag of the pieces inside: the kernel joins neighbours whoever they belong to.
+void cut(PageVector<Area>* areas, Ranges& ranges, bool Area::* flag) {
+    std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
+    PageVector<Area> out;
+    PageFlags pages;
+    for (const Area& area : *areas) {
+        std::uintptr_t at = area.start;
+        std::int64_t left = area.resident;
+        const auto piece = [&](std::uintptr_t end, bool inside) {
+            if (end <= at) return;
+            Area part = area;
+            part.start = at;
+            part.end = at = end;
+            part.*flag = inside;
+            part.resident = end == area.end ? left : std::min(left, pages.resident_bytes(part.start, part.end));
+            left -= part.resident;
+            out.push_back(part);
+        };
+        const OwnRanges::Range* range =
+            std::lower_bound(ranges.begin(), ranges.end(), at, [](const auto& r, auto to) { return r.end <= to; });
+        for (; range != ranges.end() && range->start < area.end; ++range) {
+            piece(std::max(range->start, area.start), false);
+            piece(std::min(range->end, area.end), true);
+        }
+        piece(area.end, false);
+    }
+    areas->swap(out);
+}
+
+}  // namespace
+
+void read_areas(PageVector<Area>* out, Ranges* mappings) {
+    read_smaps(out);
+    mark_stacks(*out);
+    Ranges own;
+    own_ranges.each([&own](const OwnRanges::Range& range) { own.push_back(range); });
+    cut(out, own, &Area::own);
+    if (mappings != nullptr) cut(out, *mappings, &Area::mapping);
+}
+
+}  // namespace hiwater::residency

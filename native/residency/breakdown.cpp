@@ -1,0 +1,240 @@
+#include "breakdown.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+#include "../base/pages.h"
+#include "../process.h"
+#include "page_flags.h"
+
+namespace hiwater::residency {
+
+namespace {
+
+constexpr int kMostLooks = 100'000;  // pages looked at, at about half a microsecond each
+constexpr std::int64_t kLarge = 1 << 20;
+constexpr std::uint64_t kTooSparse = 64ULL << 30;
+
+struct MallocInfo {  // struct mallinfo2 of glibc 2.33 and later
+    std::size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
+};
+
+// Bytes in use inside malloc's heaps (uordblks) and of the blocks that it mapped for themselves (hblkhd); zeros for another malloc.
+MallocInfo malloc_info() noexcept {
+    using Function = MallocInfo (*)();
+    static const auto function = reinterpret_cast<Function>(::dlsym(RTLD_DEFAULT, "mallinfo2"));
+    return function == nullptr ? MallocInfo{} : function();
+}
+
+class Looker {
+public:
+    explicit Looker(Breakdown& out) : out_(out), memory_(::open("/proc/self/mem", O_RDONLY | O_CLOEXEC)) {
+        out_.cannot_look = memory_ < 0 || !pages_.works();
+    }
+    Looker(const Looker&) = delete;
+    Looker& operator=(const Looker&) = delete;
+    ~Looker() {
+        if (memory_ >= 0) ::close(memory_);
+    }
+
+    // Goes through the areas. Neighbouring plain ones are one: advice about huge pages, which NumPy gives, cuts a block in two.
+    void sort_out(const PageVector<Area>& areas) {
+        for (std::size_t i = 0; i < areas.size(); ++i) {
+            Area run = areas[i];
+            if (!run.is_plain()) {
+                sort(run);
+                continue;
+            }
+            for (; i + 1 < areas.size() && areas[i + 1].is_plain() && areas[i + 1].start == run.end; ++i) {
+                run.end = areas[i + 1].end;
+                run.resident += areas[i + 1].resident;
+            }
+            look_into(run);
+        }
+    }
+
+    void finish() {
+        const MallocInfo info = malloc_info();
+        const auto in_use = static_cast<std::int64_t>(info.uordblks), mapped = static_cast<std::int64_t>(info.hblkhd);
+        const std::int64_t small_blocks = std::min(heap_, in_use);
+        const std::int64_t objects = std::min(objects_, pools_);
+        out_[Part::python_live].resident_bytes = objects;
+        out_[Part::python_slack].resident_bytes = pools_ - objects;
+        out_[Part::malloc_live] = {small_blocks + chunks_touched_,
+                                   std::max<std::int64_t>(0, in_use - heap_) + chunks_ - chunks_touched_};
+        out_[Part::malloc_slack].resident_bytes = heap_ - small_blocks;
+        out_.looked_enough = looks_ <= 0;
+        if (mapped - chunks_ > kLarge) out_.not_found_bytes = mapped - chunks_;
+        std::sort(out_.large.begin(), out_.large.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+    }
+
+private:
+    void add(Part part, const Area& area) {
+        out_[part].resident_bytes += area.resident;
+        if (part == Part::own) out_[part].untouched_bytes += static_cast<std::int64_t>(area.size()) - area.resident;
+    }
+
+    void sort(const Area& area) {
+        using Path = Area::Path;
+        if (area.own) return add(Part::own, area);
+        if (area.mapping && area.path == Path::none) return add_mapping(area);
+        if (area.path == Path::shared) return add(Part::shared, area);
+        if (area.path == Path::file || (area.follows_file && area.path == Path::none && area.size() < kLarge))
+            return add(Part::files, area);
+        if (area.path == Path::stack || area.holds_stack) return add(Part::stacks, area);
+        if (area.path == Path::heap || area.malloc_heap) {
+            heap_ += area.resident;
+        } else if (area.path == Path::none && area.writable) {
+            look_into(area);
+        } else {
+            add(Part::anonymous, area);
+        }
+    }
+
+    // Tells malloc's own mappings and Python's pools from other anonymous memory, page by page.
+    void look_into(const Area& area) {
+        if (area.resident == 0 && area.size() >= kLarge) return add_mapping(area);
+        if (out_.cannot_look || area.size() > kTooSparse) return add_mapping(area);
+        pages_.choose(area.start, area.end, area.resident);
+        std::int64_t found = 0;
+        for (std::uintptr_t at = area.start; looks_ > 0;) {
+            at = pages_.next_present(at, area.end);
+            if (at >= area.end) break;
+            at += one_thing(at, area, &found);
+        }
+        // The rest of an area with an allocator's memory in it lies beside it, so perhaps is the allocator's: unexplained.
+        if (found == 0 || looks_ <= 0) add_mapping(area, found);
+    }
+
+    // What begins at a page that is in RAM: adds it where it belongs, and returns how long it is.
+    std::uint64_t one_thing(std::uintptr_t at, const Area& area, std::int64_t* found) {
+        unsigned char head[kHeadBytes] = {};
+        --looks_;
+        if (::pread(memory_, head, sizeof head, static_cast<off_t>(at)) != static_cast<ssize_t>(sizeof head)) return kPage;
+        if (const Chunk chunk = chunk_of(head, area.end - at); chunk.bytes != 0) {
+            const auto bytes = static_cast<std::int64_t>(chunk.bytes);
+            const std::int64_t touched = pages_.resident_bytes(at, at + chunk.bytes);
+            chunks_ += bytes;
+            chunks_touched_ += touched;
+            *found += touched;
+            if (bytes >= kLarge) out_.large.push_back({true, at, at + chunk.offset, bytes, touched});
+            return chunk.bytes;
+        }
+        const std::int64_t live = at % kPoolBytes == 0 ? pool_live_bytes(head) : -1;
+        if (live < 0) return kPage;
+        const std::int64_t touched = pages_.resident_bytes(at, std::min(at + kPoolBytes, area.end));
+        pools_ += touched;
+        objects_ += std::min(live, touched);
+        *found += touched;
+        return kPoolBytes;
+    }
+
+    void add_mapping(const Area& area, std::int64_t found = 0) {
+        Row& row = out_[Part::anonymous];
+        row.resident_bytes += std::max<std::int64_t>(0, area.resident - found);
+        if (found != 0) return;
+        const auto size = static_cast<std::int64_t>(area.size());
+        row.untouched_bytes += size - area.resident;
+        if (size >= kLarge) out_.large.push_back({false, area.start, area.start, size, area.resident});
+    }
+
+    Breakdown& out_;
+    int memory_;
+    PageFlags pages_;
+    int looks_ = kMostLooks;
+    std::int64_t heap_ = 0, pools_ = 0, objects_ = 0, chunks_ = 0, chunks_touched_ = 0;
+};
+
+std::int64_t resident_now() noexcept {
+    const int fd = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    const std::int64_t bytes = process::read_statm(fd);
+    ::close(fd);
+    return bytes;
+}
+
+}  // namespace
+
+const char* name_of(Part part) noexcept {
+    static constexpr const char* kNames[kParts] = {
+        "Python objects, live",
+        "Python's arenas, slack",
+        "malloc, live",
+        "malloc, slack",
+        "anonymous maps",
+        "files and libraries",
+        "shared",
+        "stacks",
+        "hiwater's own",
+        "unexplained",
+    };
+    return kNames[static_cast<std::size_t>(part)];
+}
+
+bool look(Breakdown* out, Ranges* mappings) noexcept {
+    try {
+        PageVector<Area> areas;
+        read_areas(&areas, mappings);
+        if (areas.size() == 0) return false;
+        Looker looker(*out);
+        looker.sort_out(areas);
+        looker.finish();
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+    out->resident_bytes = resident_now();
+    std::int64_t sum = 0;
+    for (const Row& row : out->rows) sum += row.resident_bytes;
+    (*out)[Part::unexplained].resident_bytes += out->resident_bytes - sum;
+    return out->resident_bytes >= 0;
+}
+
+std::int64_t touched_bytes(std::uintptr_t address, std::uint64_t bytes) noexcept {
+    std::int64_t touched = 0;
+    try {
+        PageFlags pages;
+        PageVector<Area> areas;
+        read_areas(&areas);
+        for (const Area& area : areas) {
+            if (area.start >= address + bytes || area.end <= address) continue;
+            pages.choose(area.start, area.end, area.resident);
+            touched += pages.resident_bytes(std::max(address, area.start), std::min(address + bytes, area.end));
+        }
+    } catch (const std::bad_alloc&) {
+        return 0;
+    }
+    return std::min(touched, static_cast<std::int64_t>(bytes));
+}
+
+// glibc keeps two words before a block that it mapped for itself: how far they are from the mapping's beginning, and the mapping's
+// size from there on with the flag IS_MMAPPED (malloc/malloc.c, "struct malloc_chunk").
+Chunk chunk_of(const unsigned char* head, std::uint64_t room) noexcept {
+    constexpr std::uint64_t kFlags = 7, kIsMapped = 2;
+    for (std::size_t at = 0; at + 16 <= kHeadBytes; at += 16) {
+        std::uint64_t words[2];
+        ::memcpy(words, head + at, sizeof words);
+        const std::uint64_t before = words[0], size = words[1], whole = before + (size & ~kFlags);
+        if ((size & kFlags) == kIsMapped && before == at && whole % kPage == 0 && whole > kPage && whole <= room)
+            return {whole, at + 16};
+    }
+    return {};
+}
+
+// struct pool_header of CPython since 3.10 (Include/internal/pycore_obmalloc.h): its numbers must agree with each other.
+std::int64_t pool_live_bytes(const unsigned char* head) noexcept {
+    constexpr std::uint32_t kSizeClasses = 32;
+    std::uint32_t used = 0, last[3];  // size class, offset of the next block never used, the highest it may have
+    ::memcpy(&used, head, sizeof used);
+    ::memcpy(last, head + 36, sizeof last);
+    if (last[0] >= kSizeClasses) return -1;
+    const std::uint32_t block = (last[0] + 1) * 16;
+    if (last[2] != kPoolBytes - block || last[1] > kPoolBytes || used > kPoolBytes / block) return -1;
+    return static_cast<std::int64_t>(used) * block;
+}
+
+}  // namespace hiwater::residency

@@ -1,0 +1,73 @@
+// Where resident memory is: what Python, malloc and mappings hold of it, and what nobody can name.
+//
+// Every page that smaps counts goes into one part, so the parts add up to resident memory; what differs, and what lies beside an
+// allocator's memory without a mark of its own, is "unexplained". What pages hold is told from what allocators wrote at their
+// beginnings, read through /proc/self/mem, and only of pages that are in RAM: looking must not touch what the program did not.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include "areas.h"
+
+namespace hiwater::residency {
+
+enum class Part : std::uint8_t {
+    python_live,
+    python_slack,
+    malloc_live,
+    malloc_slack,
+    anonymous,
+    files,
+    shared,
+    stacks,
+    own,
+    unexplained,
+    count_
+};
+inline constexpr std::size_t kParts = static_cast<std::size_t>(Part::count_);
+const char* name_of(Part part) noexcept;
+
+struct Row {
+    std::int64_t resident_bytes = 0;
+    std::int64_t untouched_bytes = 0;  // address space of it that has never been written: allocated, not resident
+};
+
+// One large block of malloc's, or one large anonymous mapping.
+struct LargeBlock {
+    bool from_malloc;
+    std::uintptr_t address;  // of the mapping
+    std::uintptr_t block;    // what the program was given; of a mapping, its beginning
+    std::int64_t bytes, touched_bytes;
+};
+
+struct Breakdown {
+    std::int64_t resident_bytes = 0;
+    Row rows[kParts];
+    PageVector<LargeBlock> large;      // largest first
+    bool cannot_look = false;          // /proc/self/mem is closed to us: allocators' large blocks are under anonymous maps
+    bool looked_enough = false;        // too many pages to look at: the rest is under anonymous maps
+    std::int64_t not_found_bytes = 0;  // of malloc's large blocks, by its own count
+
+    Row& operator[](Part part) { return rows[static_cast<std::size_t>(part)]; }
+};
+
+// Some milliseconds, more in a large process. False where the kernel shows no smaps, or there is no memory to look with.
+// `mappings`: what the program is known to have mapped; each is told from its neighbours.
+bool look(Breakdown* out, Ranges* mappings = nullptr) noexcept;
+
+// Bytes in RAM of [address, address + bytes), in whole pages at its ends but never more than `bytes`.
+std::int64_t touched_bytes(std::uintptr_t address, std::uint64_t bytes) noexcept;
+
+// What the first bytes of a page say. `head` has kHeadBytes.
+inline constexpr std::size_t kHeadBytes = 144;
+struct Chunk {
+    std::uint64_t bytes = 0;   // of the whole mapping; 0: malloc did not map this for one block
+    std::uint64_t offset = 0;  // of the block in it
+};
+// `room`: bytes from the page to the end of its area.
+Chunk chunk_of(const unsigned char* head, std::uint64_t room) noexcept;
+// Live bytes of a pool of Python's object allocator, or -1 where `head` begins none.
+std::int64_t pool_live_bytes(const unsigned char* head) noexcept;
+inline constexpr std::uintptr_t kPoolBytes = 16 * 1024;
+
+}  // namespace hiwater::residency

@@ -1,0 +1,57 @@
+#include "page_flags.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "../base/pages.h"
+
+namespace hiwater::residency {
+
+namespace {
+
+// Documentation/admin-guide/mm/pagemap.rst
+constexpr std::uint64_t kPresent = 1ULL << 63, kNotAnonymous = 1ULL << 61, kMineAlone = 1ULL << 56;
+constexpr std::int64_t kSlip = 64 * static_cast<std::int64_t>(kPage);  // may be touched between smaps and pagemap
+
+}  // namespace
+
+PageFlags::PageFlags() : fd_(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
+PageFlags::~PageFlags() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+void PageFlags::choose(std::uintptr_t start, std::uintptr_t end, std::int64_t resident) noexcept {
+    only_surely_ = false;
+    only_surely_ = resident_bytes(start, end) > resident + kSlip;
+}
+
+bool PageFlags::load(std::uint64_t page) noexcept {
+    first_ = page;
+    loaded_ = 0;
+    const ssize_t n = ::pread(fd_, window_, sizeof window_, static_cast<off_t>(page * sizeof window_[0]));
+    if (n <= 0) return false;
+    loaded_ = static_cast<std::uint64_t>(n) / sizeof window_[0];
+    return loaded_ > 0;
+}
+
+bool PageFlags::is_present(std::uint64_t page) noexcept {
+    if ((page < first_ || page >= first_ + loaded_) && !load(page)) return false;
+    const std::uint64_t flags = window_[page - first_];
+    if ((flags & (kPresent | kNotAnonymous)) != kPresent) return false;
+    return !only_surely_ || (flags & kMineAlone) != 0;
+}
+
+std::uintptr_t PageFlags::next_present(std::uintptr_t from, std::uintptr_t end) noexcept {
+    for (std::uint64_t page = from / kPage; page * kPage < end; ++page)
+        if (is_present(page)) return page * kPage;
+    return end;
+}
+
+std::int64_t PageFlags::resident_bytes(std::uintptr_t start, std::uintptr_t end) noexcept {
+    std::int64_t bytes = 0;
+    for (std::uint64_t page = start / kPage; page * kPage < end; ++page)
+        if (is_present(page)) bytes += kPage;
+    return bytes;
+}
+
+}  // namespace hiwater::residency

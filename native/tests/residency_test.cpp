@@ -1,0 +1,135 @@
+#include "residency/breakdown.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cstdlib>
+
+#include "base/pages.h"
+#include "support.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kIsGlibcMalloc = false;
+#else
+constexpr bool kIsGlibcMalloc = true;
+#endif
+
+namespace hiwater::tests {
+
+using namespace residency;
+
+TEST_SUITE_BEGIN("residency");
+
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+struct Looked : Breakdown {
+    Looked() { REQUIRE(look(this)); }
+};
+
+struct Head {
+    unsigned char bytes[kHeadBytes] = {};
+    template <typename T>
+    void put(std::size_t at, T value) {
+        ::memcpy(bytes + at, &value, sizeof value);
+    }
+};
+
+Head chunk_head(std::uint64_t before, std::uint64_t size) {
+    Head head;
+    head.put(before, before);
+    head.put(before + 8, size);
+    return head;
+}
+
+Head pool_head(std::uint32_t used, std::uint32_t size_class, std::uint32_t next, std::uint32_t last) {
+    Head head;
+    head.put(0, used);
+    head.put(36, size_class);
+    head.put(40, next);
+    head.put(44, last);
+    return head;
+}
+
+std::int64_t grown(Part part, Breakdown& before, Breakdown& after) {
+    return after[part].resident_bytes - before[part].resident_bytes;
+}
+
+}  // namespace
+
+TEST_CASE("a block that malloc mapped is known by its head, and nothing that is nearly one") {
+    CHECK(chunk_of(chunk_head(0, 8192 | 2).bytes, 8192).bytes == 8192);
+    CHECK(chunk_of(chunk_head(0, 8192 | 2).bytes, 8192).offset == 16);
+    CHECK(chunk_of(chunk_head(48, (8192 - 48) | 2).bytes, 8192).bytes == 8192);  // an aligned block
+    CHECK(chunk_of(chunk_head(48, (8192 - 48) | 2).bytes, 8192).offset == 64);
+    CHECK(chunk_of(chunk_head(0, 8192 | 2).bytes, 4096).bytes == 0);   // longer than its area
+    CHECK(chunk_of(chunk_head(0, 8192 | 3).bytes, 8192).bytes == 0);   // another flag
+    CHECK(chunk_of(chunk_head(0, 4096 | 2).bytes, 8192).bytes == 0);   // nothing that small is mapped
+    CHECK(chunk_of(chunk_head(0, 8200 | 2).bytes, 16384).bytes == 0);  // no whole number of pages
+    CHECK(chunk_of(Head().bytes, 8192).bytes == 0);
+}
+
+TEST_CASE("a pool's head tells what is live in it, and what is nearly one is none") {
+    CHECK(pool_live_bytes(pool_head(10, 1, 4096, 16384 - 32).bytes) == 320);
+    CHECK(pool_live_bytes(pool_head(0, 31, 512, 16384 - 512).bytes) == 0);
+    CHECK(pool_live_bytes(pool_head(10, 32, 4096, 16384 - 32).bytes) == -1);
+    CHECK(pool_live_bytes(pool_head(10, 1, 4096, 16384 - 48).bytes) == -1);
+    CHECK(pool_live_bytes(pool_head(600, 1, 4096, 16384 - 32).bytes) == -1);
+    CHECK(pool_live_bytes(pool_head(10, 1, 20000, 16384 - 32).bytes) == -1);
+    CHECK(pool_live_bytes(Head().bytes) == -1);
+}
+
+TEST_CASE("the parts add up to what is resident") {
+    Looked found;
+    std::int64_t sum = 0;
+    for (const Row& row : found.rows) sum += row.resident_bytes;
+    CHECK(sum == found.resident_bytes);
+    CHECK(found.resident_bytes > 0);
+}
+
+TEST_CASE("a mapping splits into touched and untouched, and looking touches nothing") {
+    Looked before;
+    auto* bytes = static_cast<char*>(::mmap(nullptr, 64 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ::madvise(bytes, 64 * kMiB, MADV_NOHUGEPAGE);
+    ::memset(bytes + 8 * kMiB, 1, 24 * kMiB);
+    for (int i = 0; i < 3; ++i) Looked();
+    Looked after;
+    CHECK(std::abs(grown(Part::anonymous, before, after) + grown(Part::unexplained, before, after) - 24 * kMiB) < kMiB);
+    CHECK(touched_bytes(reinterpret_cast<std::uintptr_t>(bytes), 64 * kMiB) == 24 * kMiB);
+    CHECK(touched_bytes(reinterpret_cast<std::uintptr_t>(bytes) + 8 * kMiB, kMiB) == kMiB);
+    ::munmap(bytes, 64 * kMiB);
+}
+
+TEST_CASE("pages of the recorder are its own, even where the kernel joined them with others") {
+    Looked before;
+    auto* ours = static_cast<char*>(map_pages(16 * kMiB));
+    ::memset(ours, 1, 4 * kMiB);
+    Looked with;
+    CHECK(std::abs(grown(Part::own, before, with) - 4 * kMiB) < kMiB / 4);
+    CHECK(with[Part::own].untouched_bytes - before[Part::own].untouched_bytes > 11 * kMiB);
+    unmap_pages(ours, 16 * kMiB);
+    Looked without;
+    CHECK(std::abs(grown(Part::own, before, without)) < kMiB / 4);
+}
+
+TEST_CASE("a large block of malloc's is found, whole and in its touched part" * doctest::skip(!kIsGlibcMalloc)) {
+    if (is_slow_machine()) return;  // valgrind has a malloc of its own
+    Looked before;
+    auto* block = static_cast<char*>(std::malloc(48 * kMiB));
+    ::madvise(reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(block) + kPage) & ~(kPage - 1)), 47 * kMiB,
+              MADV_NOHUGEPAGE);
+    ::memset(block, 1, 12 * kMiB);
+    Looked found;
+    REQUIRE(found.large.size() != 0);
+    CHECK(found.large[0].from_malloc);
+    CHECK(found.large[0].block == reinterpret_cast<std::uintptr_t>(block));
+    CHECK(std::abs(found.large[0].bytes - 48 * kMiB) <= 8192);
+    CHECK(std::abs(found.large[0].touched_bytes - 12 * kMiB) <= 8192);
+    CHECK(std::abs(grown(Part::malloc_live, before, found) - 12 * kMiB) < kMiB);
+    std::free(block);
+}
+
+TEST_SUITE_END();
+
+}  // namespace hiwater::tests

@@ -1,0 +1,36 @@
+"""What keeps the lines' figures: the engine, or where there is none its twin in Python, behind the same door."""
+
+from __future__ import annotations
+
+from hiwater.engine import native
+from hiwater.errors import EngineUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_module: Any = None
+_why_without_heap = ""
+
+
+def module() -> Any:
+    """The engine's module, or `hiwater.lines.without_engine`."""
+    global _module, _why_without_heap  # noqa: PLW0603 - chosen once for the process
+    if _module is None:
+        try:
+            _module = native.load()
+        except EngineUnavailable as error:
+            from hiwater.lines import without_engine
+
+            _module, _why_without_heap = without_engine, error.problem
+    return _module
+
+
+def counts_heap() -> bool:
+    """Whether it can count allocations."""
+    return hasattr(module(), "heap_open")
+
+
+def why_without_heap() -> str:
+    """Why it cannot, in words; "" where it can."""
+    return "" if counts_heap() else _why_without_heap or "the engine was left out"

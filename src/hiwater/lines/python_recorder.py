@@ -1,0 +1,327 @@
+"""The line recorder in Python, of resident memory alone: what native/lines/line_recorder.h says of its words holds here.
+
+A meter may be any Python function, which may do anything: it is read before an event looks at what there is. Frames are told
+apart by their addresses, so that nothing is kept alive.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from hiwater import meters
+from hiwater.errors import MeterUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, FrameType
+    from typing import Any
+
+    Row = tuple[int, int, int, int, int, int, int, int, int]
+
+
+class _Figure:
+    """One line; bytes are the meter's."""
+
+    __slots__ = ("calls", "end", "grown", "highest", "start")
+
+    def __init__(self) -> None:
+        self.calls = self.grown = self.start = self.end = self.highest = 0
+
+
+class _Book:
+    """What the groups of one recorder have in common."""
+
+    __slots__ = ("active", "bytes", "epoch", "meter", "only", "recursion_apart")
+
+    def __init__(self, meter: Callable[[], int] | None, recursion_apart: bool) -> None:
+        self.meter = meter
+        self.bytes = 0  # what the meter said last
+        self.recursion_apart = recursion_apart
+        self.active = False
+        self.only: int | None = None  # the thread that is measured; None: all of them
+        self.epoch = 0
+
+    def is_wanted(self) -> bool:
+        return self.active and (self.only is None or self.only == threading.get_ident())
+
+    def read(self) -> None:
+        if self.meter is None:
+            return
+        try:
+            self.bytes = self.meter()
+        except Exception as error:  # noqa: BLE001 - what it said last stands; KeyboardInterrupt is for the program
+            _tell(error, self.meter)
+
+
+def _tell(error: Exception, meter: object) -> None:
+    """As the interpreter tells of what cannot be raised. Its own hook takes nothing that is made in Python."""
+    hook: Any = sys.unraisablehook
+    if hook is sys.__unraisablehook__:
+        import traceback
+
+        traceback.print_exception(error)
+        return
+    from types import SimpleNamespace
+
+    hook(
+        SimpleNamespace(
+            exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__, err_msg=None, object=meter
+        )
+    )
+
+
+class _Group:
+    """The figures of a function and the code nested in it."""
+
+    __slots__ = ("begun", "book", "figures", "first_bytes", "lines")
+
+    def __init__(self, book: _Book, lines: range) -> None:
+        self.book = book
+        self.lines = lines
+        self.clear()
+
+    def clear(self) -> None:
+        self.figures: dict[int, _Figure] = {}
+        self.begun = self.first_bytes = 0
+
+    def begin(self) -> None:
+        self.begun += 1
+        if self.begun == 1:
+            self.first_bytes = self.book.bytes
+
+    def figure(self, line: int) -> _Figure | None:
+        if line not in self.lines:
+            return None
+        return self.figures.get(line) or self.figures.setdefault(line, _Figure())
+
+
+class _Entry:
+    """A running activation of watched code, for one of the groups that watch it."""
+
+    __slots__ = ("code", "counts", "entered", "epoch", "frame", "group", "line", "nested", "start")
+
+    def __init__(self, frame: int, code: int, group: _Group, nested: bool) -> None:
+        self.frame = frame
+        self.code = code
+        self.group = group
+        self.nested = nested
+        self.line: _Figure | None = None  # None: no segment is open
+        self.counts = False  # whether the segment's change is the line's
+        self.epoch = group.book.epoch
+        self.entered = self.start = group.book.bytes
+
+    def is_current(self) -> bool:
+        return self.epoch == self.group.book.epoch
+
+
+class _Thread(threading.local):
+    """The entries of one thread, outermost first, and how often it has each line open."""
+
+    def __init__(self) -> None:
+        self.entries: list[_Entry] = []
+        self.open: dict[_Figure, int] = {}
+        self.generation = _generation
+        self.at_work = (
+            threading.Lock()
+        )  # held during an event; like every lock here one whose end cannot fail in deep recursion
+
+    def of_frame(self, frame: int, code: int) -> list[_Entry]:
+        """The frame's entries, on top of the stack; what lies above has ended unseen. None are there for one not seen before."""
+        if self.generation != _generation:
+            self.drop_inactive()
+        entries = self.entries
+        if not entries or entries[-1].frame != frame:
+            if not any(entry.frame == frame for entry in entries):
+                return []
+            while entries[-1].frame != frame:
+                self.pop()
+        first = len(entries) - 1
+        while first > 0 and entries[first - 1].frame == frame:
+            first -= 1
+        found = entries[first:]
+        if found[-1].code == code:
+            return found
+        for _ in found:
+            self.pop()  # the address was used again
+        return []
+
+    def push(self, frame: int, code: int) -> list[_Entry]:
+        watches = _watched.get(code, ())
+        new = [_Entry(frame, code, group, nested) for group, nested in watches if group.book.is_wanted()]
+        self.entries += new
+        return new
+
+    def open_segment(self, entry: _Entry, line: int, *, is_call: bool) -> None:
+        group = entry.group
+        figure = group.figure(line) if group.book.active else None
+        if figure is None:
+            return
+        count = self.open.get(figure, 0)
+        self.open[figure] = count + 1
+        entry.counts = count == 0 or (group.book.recursion_apart and not entry.nested)
+        if is_call and (count == 0 or not entry.nested):
+            figure.calls += 1
+        entry.line, entry.epoch, entry.start = figure, group.book.epoch, group.book.bytes
+
+    def close_segment(self, entry: _Entry) -> None:
+        figure, entry.line = entry.line, None
+        if figure is None:
+            return
+        if self.open[figure] == 1:
+            del self.open[figure]
+        else:
+            self.open[figure] -= 1
+        if not entry.is_current():
+            return
+        now = entry.group.book.bytes
+        figure.start, figure.end, figure.highest = entry.start, now, max(figure.highest, now)
+        if entry.counts:
+            figure.grown += now - entry.start
+
+    def pop(self) -> None:
+        entry = self.entries[-1]
+        self.close_segment(entry)
+        self.entries.pop()
+        book = entry.group.book
+        if not book.recursion_apart or entry.nested or not entry.is_current():
+            return
+        for other in reversed(self.entries):  # the caller of a recursive call goes on as if it had changed nothing
+            if other.group is entry.group and other.code == entry.code and other.line is not None:
+                other.start += book.bytes - entry.entered
+                return
+
+    def drop_inactive(self) -> None:
+        self.generation = _generation
+        for entry in self.entries:
+            if not entry.group.book.active:
+                self.close_segment(entry)
+        self.entries = [entry for entry in self.entries if entry.group.book.active]
+
+
+_generation = 0  # moves when something is switched off
+_thread = _Thread()
+_watched: dict[int, list[tuple[_Group, bool]]] = {}  # by the code object's address
+_lock = threading.RLock()  # figures belong to all threads; a finaliser may come in between
+
+
+def _resident_meter() -> Callable[[], int]:
+    """Raises MeterUnavailable where there is nothing to read."""
+    meter = meters.create("resident")
+    try:
+        meter.now()
+    except (OSError, ValueError, IndexError) as error:
+        raise MeterUnavailable(
+            f"resident memory cannot be read ({error})", "lines need Linux with /proc mounted"
+        ) from error
+    return meter.now
+
+
+class LineRecorder:
+    """The native recorder's twin."""
+
+    def __init__(
+        self, *, resident: bool, meter: Callable[[], int] | None = None, recursion_apart: bool = False
+    ) -> None:
+        self._groups: list[_Group] = []
+        self._codes: list[int] = []
+        self._book = _Book((meter or _resident_meter()) if resident else None, recursion_apart)
+
+    def add_group(self, first_line: int, last_line: int) -> int:
+        self._groups.append(_Group(self._book, range(first_line, last_line + 1)))
+        return len(self._groups) - 1
+
+    def watch(self, code: CodeType, group: int, *, nested: bool = False) -> None:
+        with _lock:
+            _watched.setdefault(id(code), []).append((self._groups[group], nested))
+            self._codes.append(id(code))
+
+    def set_active(self, active: bool, *, here: bool = False) -> None:
+        global _generation  # noqa: PLW0603 - every thread compares with it
+        book = self._book
+        if active == book.active:
+            return
+        if not active:
+            book.read()
+        with _lock:
+            book.active = active
+            book.only = threading.get_ident() if active and here else None
+            if not active:
+                _generation += 1
+                if not _thread.at_work.locked():  # else a finaliser runs in the middle of an event: at the next one
+                    _thread.drop_inactive()
+                book.epoch += 1
+
+    def clear(self) -> None:
+        with _lock:
+            self._book.epoch += 1
+            for group in self._groups:
+                group.clear()
+
+    def figures(self, group: int) -> list[Row]:
+        with _lock:
+            found = sorted(self._groups[group].figures.items())
+            return [(line, f.calls, 0, 0, 0, f.grown, f.start, f.end, f.highest) for line, f in found]
+
+    def begun(self, group: int) -> tuple[int, int]:
+        with _lock:
+            return self._groups[group].begun, self._groups[group].first_bytes
+
+    def __del__(self) -> None:
+        groups = {id(group) for group in self._groups}
+        with _lock:
+            for code in self._codes:
+                left = [watch for watch in _watched.get(code, ()) if id(watch[0]) not in groups]
+                if left:
+                    _watched[code] = left
+                else:
+                    _watched.pop(code, None)
+
+
+def is_watched(code: CodeType) -> bool:
+    return id(code) in _watched
+
+
+def _read_meters(code: CodeType) -> None:
+    for book in dict.fromkeys([group.book for group, _ in _watched.get(id(code), ())]):
+        if book.is_wanted():
+            book.read()
+
+
+def lines_on_line(frame: FrameType, code: CodeType, line: int) -> None:
+    """A line of watched code begins. A frame first seen by one is taken in: it may have begun before it was watched."""
+    if id(code) not in _watched:
+        return
+    _read_meters(code)
+    with _lock, _thread.at_work:
+        seen = _thread.of_frame(id(frame), id(code))
+        entries = seen or _thread.push(id(frame), id(code))
+        for entry in reversed(entries):
+            _thread.close_segment(entry)
+        for entry in entries:
+            _thread.open_segment(entry, line, is_call=True)
+            if not seen and not entry.nested:
+                entry.group.begin()
+
+
+def lines_on_resume(frame: FrameType, code: CodeType, line: int) -> None:
+    """A generator or coroutine goes on in the middle of a line."""
+    if id(code) not in _watched:
+        return
+    _read_meters(code)
+    with _lock, _thread.at_work:
+        for _ in _thread.of_frame(id(frame), id(code)):
+            _thread.pop()
+        for entry in _thread.push(id(frame), id(code)):
+            _thread.open_segment(entry, line, is_call=False)
+
+
+def lines_on_exit(frame: FrameType, code: CodeType, suspends: bool) -> None:  # noqa: ARG001 - for the heap's peaks alone
+    """The frame ends or is suspended."""
+    if id(code) not in _watched:
+        return
+    _read_meters(code)
+    with _lock, _thread.at_work:
+        for _ in _thread.of_frame(id(frame), id(code)):
+            _thread.pop()

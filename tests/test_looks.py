@@ -1,0 +1,82 @@
+"""Where resident memory was, as a recording noted it: in the capture, the text report and JSON."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hiwater
+from hiwater.capture import Look
+from recording import needs_engine
+
+pytestmark = needs_engine
+
+MIB = 2**20
+HALF = """
+import mmap, time
+half = mmap.mmap(-1, 128 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+half.madvise(mmap.MADV_NOHUGEPAGE)
+for page in range(0, 64 << 20, 4096):
+    half[page] = 1
+objects = [object() for _ in range(500_000)]
+time.sleep(1.2)
+half.close()
+"""
+
+
+def recorded(folder: Path, text: str) -> Path:
+    program, capture = folder / "program.py", folder / "c.hiw"
+    program.write_text(text)
+    done = subprocess.run([sys.executable, "-m", "hiwater", "run", "-q", "-o", capture, program], check=False)
+    assert done.returncode == 0
+    return capture
+
+
+def resident_of(look: Look, name: str) -> int:
+    return next(part.resident_bytes for part in look.parts if part.name == name)
+
+
+def test_the_highest_look_is_near_the_peak_and_names_who_holds_what(tmp_path: Path) -> None:
+    capture = hiwater.open(recorded(tmp_path, HALF))
+    look = capture.highest_look
+    assert look is not None
+    assert capture.resident.peak_bytes * 0.93 < look.resident_bytes <= capture.resident.peak_bytes + 2 * MIB
+    assert sum(part.resident_bytes for part in look.parts) == look.resident_bytes
+    assert abs(resident_of(look, "anonymous maps") + resident_of(look, "unexplained") - 64 * MIB) < 2 * MIB
+    assert resident_of(look, "Python objects, live") > 500_000 * 16
+    assert resident_of(look, "hiwater's own") > MIB
+    (block,) = [block for block in look.large if block.bytes == 128 * MIB]
+    assert (block.touched_bytes, block.from_malloc) == (64 * MIB, False)
+    assert (block.frames[-1].line, os.path.basename(block.frames[-1].file)) == (3, "program.py")
+
+
+def test_the_last_look_is_of_the_end(tmp_path: Path) -> None:
+    capture = hiwater.open(recorded(tmp_path, HALF))
+    last = capture.looks[-1]
+    assert last.at_ns > capture.process.duration_ns * 0.5
+    assert resident_of(last, "anonymous maps") < 4 * MIB
+    assert abs(last.resident_bytes - capture.resident.end_bytes) < 4 * MIB
+
+
+def test_a_block_of_malloc_is_named_by_its_line(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    text = "import numpy\nzeros = numpy.zeros(96 << 20, dtype='u1')\nzeros[:16 << 20] = 1\n"
+    (look,) = hiwater.open(recorded(tmp_path, text)).looks[-1:]
+    (block,) = [block for block in look.large if abs(block.bytes - 96 * MIB) <= 8192]
+    assert block.from_malloc and block.frames[-1].line == 2
+    assert 16 * MIB <= block.touched_bytes <= 20 * MIB  # a huge page comes whole
+
+
+def test_views_show_it(tmp_path: Path) -> None:
+    path = recorded(tmp_path, HALF)
+    report = [sys.executable, "-m", "hiwater", "report", str(path), "--format"]
+    text = subprocess.run([*report, "text"], check=True, capture_output=True, text=True).stdout
+    assert "Where resident memory was" in text and "unexplained" in text
+    assert "of one block of 128.0 MiB, 64.0 MiB were in RAM: <module>" in text
+    told = json.loads(subprocess.run([*report, "json"], check=True, capture_output=True, text=True).stdout)
+    for look in (told["breakdown"], told["breakdown_at_end"]):
+        assert sum(part["resident_bytes"] for part in look["parts"]) == look["resident_bytes"]
+    assert told["breakdown"]["resident_bytes"] >= told["breakdown_at_end"]["resident_bytes"]
