@@ -3,6 +3,7 @@ import { useMemo } from "preact/hooks";
 import type { Capture } from "./capture";
 import { sourceLine } from "./panel";
 import { ownLines } from "./ranking";
+import { Breakdown } from "./residency";
 import { chosen } from "./shape";
 import { blocks, count, printable, seconds, share, shortened, size } from "./words";
 
@@ -91,42 +92,6 @@ function Device({ device, index }: { device: Record<string, unknown>; index: num
   const name = printable(String(device.name ?? `device ${index}`));
   const rest = peaks.slice(1).map((one) => `${size(one.bytes)} ${one.word}`);
   return <Figure label={`${shortened(name, 40)}, ${peaks[0].word} at its peak`} value={size(peaks[0].bytes)} note={rest.join(" · ")} isMain />;
-}
-
-interface Part {
-  name: string;
-  bytes: number;
-}
-
-function Breakdown({ capture }: { capture: Capture }) {
-  const { breakdown } = capture.described.summary;
-  const parts: Part[] = (breakdown?.parts ?? []).filter((part) => part.bytes > 0);
-  if (!parts.length) return null;
-  const whole = parts.reduce((sum, part) => sum + part.bytes, 0);
-  return (
-    <figure class="breakdown">
-      <figcaption>
-        where resident memory is <span class="muted">{size(whole)}</span>
-      </figcaption>
-      <div class="stack-bar tall" aria-hidden="true">
-        {parts.map((part, index) => (
-          <i key={part.name} class={shadeOf(part, index)} style={{ width: `${(100 * part.bytes) / whole}%` }} title={`${part.name} ${size(part.bytes)}`} />
-        ))}
-      </div>
-      <ul class="kinds">
-        {parts.map((part, index) => (
-          <li key={part.name}>
-            <i class={`dot ${shadeOf(part, index)}`} />
-            {printable(part.name.replaceAll("_", " "))} <b>{size(part.bytes)}</b>
-          </li>
-        ))}
-      </ul>
-    </figure>
-  );
-}
-
-function shadeOf(part: Part, index: number): string {
-  return part.name === "unexplained" ? "unexplained" : `part${index % 6}`;
 }
 
 function Notes({ capture }: { capture: Capture }) {

@@ -3,6 +3,7 @@ import { useMemo } from "preact/hooks";
 import { type Capture, COUNTED_KINDS, type Held, KIND_WORDS } from "./capture";
 import { type OwnLine, ownLines } from "./ranking";
 import { type Choice, chosen } from "./shape";
+import { LargeBlocks } from "./residency";
 import { Spark } from "./spark";
 import { type Column, Table } from "./table";
 import { blocks, count, share, shortened, size } from "./words";
@@ -135,6 +136,7 @@ export function MappingsView({ capture, held, momentWords }: { capture: Capture;
         Of these only anonymous mappings are part of what is called allocated ({KIND_WORDS.slice(0, COUNTED_KINDS).join(", ")}); {momentWords}.
       </p>
       <Table caption="Mappings by class" columns={columns} items={classes} first="bytes" />
+      <LargeBlocks capture={capture} />
     </section>
   );
 }

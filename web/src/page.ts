@@ -207,6 +207,14 @@ export interface Summary {
      */
     own_bytes: number;
   };
+  /**
+   * where resident memory was, at the look that saw most of it; null in captures without looks
+   */
+  breakdown: Look | null;
+  /**
+   * the same at the last look
+   */
+  breakdown_at_end: Look | null;
   devices: {}[];
   end: {
     allocated_bytes: number;
@@ -261,15 +269,6 @@ export interface Summary {
      */
     error_bytes: number;
   };
-  /**
-   * where resident memory is: parts that sum to resident memory
-   */
-  breakdown?: {
-    parts: {
-      name: string;
-      bytes: number;
-    }[];
-  };
 }
 export interface Process {
   pid: number;
@@ -286,6 +285,41 @@ export interface Process {
    */
   started_at: string | null;
   duration_ns: number;
+}
+/**
+ * Where resident memory was at one moment: the parts add up to resident_bytes.
+ */
+export interface Look {
+  at_ns: number;
+  resident_bytes: number;
+  parts: {
+    name: string;
+    /**
+     * of `unexplained` it may be below zero: what changed between two readings
+     */
+    resident_bytes: number;
+    /**
+     * allocated and never written, so not resident
+     */
+    untouched_bytes: number;
+  }[];
+  large: {
+    bytes: number;
+    /**
+     * in RAM
+     */
+    touched_bytes: number;
+    from_malloc: boolean;
+    thread: string;
+    /**
+     * root first; file is empty and line 0 for what is not Python code
+     */
+    frames: {
+      function: string;
+      file: string;
+      line: number;
+    }[];
+  }[];
 }
 export interface Watched {
   pid: number;

@@ -1,19 +1,13 @@
 // Memory over time. Dragging chooses a window, clicking or the arrow keys a moment; everything below follows.
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import { type Capture, KIND_WORDS, KINDS, type Held, type Moment } from "./capture";
+import type { Capture, Held, Moment } from "./capture";
+import { type Curve, curvesOf, stacked, valueAt } from "./curves";
 import { printable, seconds, shortened, size } from "./words";
 
 const HEIGHT = 210;
 const LANE = 15;
 const MOST_LANES = 4;
-
-interface Curve {
-  label: string;
-  group: "resident" | "kind" | "device" | "process" | "limit";
-  kind: number;
-  values: (number | null)[];
-}
 
 interface Props {
   capture: Capture;
@@ -34,7 +28,9 @@ export function Timeline({ capture, moment, held, isDark, onWindow, onPeak, onEn
   // At once and not after the next frame: printing does not wait for one.
   useLayoutEffect(() => {
     const place = element.current!;
-    const plot = new uPlot(optionsOf(capture, curves, place, shown, onWindow), dataOf(at, curves), place);
+    const { order, data } = stacked(at, curves);
+    const ordered = order.map((index) => curves[index]);
+    const plot = new uPlot(optionsOf(capture, ordered, place, shown, onWindow), [at, ...data] as uPlot.AlignedData, place);
     chart.current = plot;
     const observer = new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: heightOf(capture) }));
     observer.observe(place);
@@ -91,15 +87,13 @@ function sliceAt(capture: Capture, ns: number): number {
 
 /** What each curve had at a moment; without one, the most it ever had. */
 function Legend({ curves, at, atNs }: { curves: Curve[]; at: number[]; atNs: number | null }) {
-  let point = 0;
-  while (atNs !== null && point + 1 < at.length && at[point + 1] * 1e9 <= atNs) point += 1;
-  const valueOf = ({ values }: Curve) => (atNs === null ? values.reduce<number>((most, value) => Math.max(most, value ?? 0), 0) : values[point]);
+  const valueOf = (curve: Curve) => (atNs === null ? curve.values.reduce<number>((most, value) => Math.max(most, value ?? 0), 0) : valueAt(at, curve, atNs));
   return (
     <ul class="legend">
       {curves.map((curve) => (
         <li key={curve.label}>
           <i class={curve.group === "kind" ? `dot kind${curve.kind}` : `stroke ${strokeOf(curve, curves)}`} />
-          {shortened(curve.label, 40)} <b>{size(valueOf(curve) ?? 0)}</b>
+          {shortened(curve.label, 40)} <b>{size(valueOf(curve))}</b>
         </li>
       ))}
     </ul>
@@ -110,44 +104,6 @@ function Legend({ curves, at, atNs }: { curves: Curve[]; at: number[]; atNs: num
 function strokeOf(curve: Curve, curves: Curve[]): string {
   if (curve.group !== "process") return { resident: "ink", device: "kind3", limit: "warn", kind: "ink" }[curve.group];
   return `line${curves.filter((one) => one.group === "process").indexOf(curve) % 5}`;
-}
-
-/** Times in seconds, and the curves over them: resident memory, each kind that counts, devices, processes and limits. */
-function curvesOf(capture: Capture): [number[], Curve[]] {
-  const { timeline } = capture.described;
-  const own = Array.from(capture.unpacked.numbers(timeline.at_ns), (ns) => ns / 1e9);
-  const others = timeline.series.filter((series) => series.at_ns).map((series) => Array.from(capture.unpacked.numbers(series.at_ns!), (ns) => ns / 1e9));
-  const at = others.length ? Array.from(new Set([own, ...others].flat())).sort((one, other) => one - other) : own;
-  const place = new Map(at.map((time, index) => [time, index]));
-  const curves = timeline.series.map((series): Curve => {
-    const times = series.at_ns ? Array.from(capture.unpacked.numbers(series.at_ns), (ns) => ns / 1e9) : own;
-    const values: (number | null)[] = times === own && at === own ? [] : new Array(at.length).fill(undefined);
-    capture.unpacked.numbers(series.bytes).forEach((value, index) => {
-      if (at === own) values.push(value);
-      else values[place.get(times[index])!] = value;
-    });
-    const kind = series.group === "kind" ? KINDS.indexOf(series.name as (typeof KINDS)[number]) : -1;
-    return { label: kind < 0 ? printable(series.name) : KIND_WORDS[kind], group: series.group, kind, values };
-  });
-  const limits = timeline.limits.map((limit): Curve => ({ label: printable(limit.name), group: "limit", kind: -1, values: at.map(() => limit.bytes) }));
-  const counted = (curve: Curve) => curve.group !== "kind" || (curve.kind < 4 && curve.values.some((value) => value));
-  return [at, [...curves.filter(counted), ...limits]];
-}
-
-/** Kinds stand on one another: each curve of a kind is drawn as the sum of itself and those below it. */
-function dataOf(at: number[], curves: Curve[]): uPlot.AlignedData {
-  const below = at.map(() => 0);
-  const sums = curves.map((curve) =>
-    curve.group === "kind" ? curve.values.map((value, index) => (below[index] += value ?? 0)) : curve.values,
-  );
-  const order = drawingOrder(curves);
-  return [at, ...order.map((index) => sums[index])] as uPlot.AlignedData;
-}
-
-/** The highest sum of kinds first, so that lower ones are painted over it. */
-function drawingOrder(curves: Curve[]): number[] {
-  const kinds = curves.map((_, index) => index).filter((index) => curves[index].group === "kind");
-  return [...kinds.reverse(), ...curves.map((_, index) => index).filter((index) => curves[index].group !== "kind")];
 }
 
 function lanesOf(capture: Capture): number {
@@ -185,8 +141,7 @@ function optionsOf(
     ],
     series: [
       {},
-      ...drawingOrder(curves).map((index): uPlot.Series => {
-        const curve = curves[index];
+      ...curves.map((curve): uPlot.Series => {
         const line = { label: curve.label, points: { show: false }, spanGaps: true, paths: uPlot.paths.stepped!({ align: 1 }) };
         if (curve.group === "kind") return { ...line, width: 0, fill: colour(`kind${curve.kind}`) };
         if (curve.group === "limit") return { ...line, width: 1, stroke: colour("warn"), dash: [6, 4] };

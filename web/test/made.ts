@@ -116,6 +116,17 @@ export function made(holders: Holder[], slices = 1): Capture {
       blocks: packer.add(changes.flat().map((one) => Math.sign(one.value))),
     },
     slices: { start_ns: seconds(0), end_ns: seconds(1), mark_ns: seconds(0.5), mark_bytes: packer.add(highs.map(sum)), unlisted_bytes: packer.add(highs.map(() => 0)) },
+    timeline: {
+      at_ns: packer.add(highs.map((_, slice) => slice * 1e9)),
+      points: slices,
+      series: [
+        { name: "resident", group: "resident", bytes: packer.add(highs.map((_, slice) => 100 + 100 * slice)) },
+        { name: "python", group: "kind", bytes: packer.add(highs.map((_, slice) => 1 + slice)) },
+        { name: "native", group: "kind", bytes: packer.add(highs.map(() => 0)) },
+        { name: "slack", group: "kind", bytes: packer.add(highs.map(() => 7)) },
+      ],
+      limits: [],
+    },
     source: { which: "none", files: [], left_out: 0 },
   };
   const unpacked = packer.unpacked({ schema: "hiwater.page/1", captures: [described] });
