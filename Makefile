@@ -79,9 +79,11 @@ web/node_modules: web/package.json web/package-lock.json
 	@touch $@
 
 web: web/node_modules ## build the interactive report's page and types from web/
+	cd web && npx prettier --write --log-level warn .
 	cd web && node build.mjs
 
 web-check: web/node_modules ## test the page's scripts, and compare the committed page with what its sources make
+	cd web && npx prettier --check --log-level warn .
 	cd web && npx tsc -p .
 	cd web && node test.mjs
 	cd web && node build.mjs --check

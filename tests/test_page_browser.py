@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from capture_builder import Recording
 from hiwater.views.report import Report
 from hiwater.views.words import size
 from page_reader import page_of
+from recording import needs_engine
 from test_page_data import with_source
 from test_reading_capture import in_memory
 from test_reading_views import HOSTILE
@@ -210,6 +212,16 @@ def test_axe_finds_nothing(tmp_path: Path, which: str) -> None:
         "two": lambda: [ten_seconds(), ten_seconds()],
     }
     assert see("accessible", written(tmp_path, *recordings[which]())) == []
+
+
+@needs_engine
+def test_a_real_recording(tmp_path: Path) -> None:
+    program = "import time; held = bytearray(50_000_000); held[::4096] = bytes(len(held[::4096])); time.sleep(0.2)"
+    command = [sys.executable, "-m", "hiwater", "run", "-q", "-o", "a.hiw", "--format", "html", "-c", program]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    text = see("whole", tmp_path / "a.html")["text"]
+    assert "47.7 MiB" in text and "Where resident memory was" in text and "malloc, live" in text
+    assert see("accessible", tmp_path / "a.html") == []
 
 
 def test_several_captures_in_one_page(tmp_path: Path) -> None:

@@ -10,15 +10,15 @@ const HERE = dirname(fileURLToPath(import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "hiwater-web-"));
 const tests = readdirSync(join(HERE, "test")).filter((name) => name.endsWith(".test.ts"));
 await build({
-  entryPoints: tests.map((name) => join(HERE, "test", name)),
-  outdir: folder,
-  outExtension: { ".js": ".mjs" },
-  bundle: true,
-  format: "esm",
-  platform: "node",
-  jsx: "automatic",
-  jsxImportSource: "preact",
-  logLevel: "warning",
+    entryPoints: tests.map((name) => join(HERE, "test", name)),
+    outdir: folder,
+    outExtension: { ".js": ".mjs" },
+    bundle: true,
+    format: "esm",
+    platform: "node",
+    jsx: "automatic",
+    jsxImportSource: "preact",
+    logLevel: "warning",
 });
 const made = tests.map((name) => join(folder, name.replace(/\.ts$/, ".mjs")));
 const { status } = spawnSync(process.execPath, ["--test", ...made], { stdio: "inherit" });

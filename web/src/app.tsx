@@ -29,7 +29,8 @@ export function App({ captures }: { captures: Capture[] }) {
             <select value={index} onChange={(event) => setIndex(Number(event.currentTarget.value))}>
               {captures.map((capture, number) => (
                 <option key={number} value={number}>
-                  {capture.described.summary.process.pid} {shortened(capture.described.title, 40)} — {size(capture.described.summary.peak.allocated_bytes)}
+                  {capture.described.summary.process.pid} {shortened(capture.described.title, 40)} —{" "}
+                  {size(capture.described.summary.peak.allocated_bytes)}
                 </option>
               ))}
             </select>
@@ -51,10 +52,23 @@ function firstMoment(capture: Capture): Moment {
   return at === "slice" && slice !== null ? { at, slice, asked: null } : at === "end" ? END : PEAK;
 }
 
-function Recording({ capture, captures, isDark, onCapture }: { capture: Capture; captures: Capture[]; isDark: boolean; onCapture: (index: number) => void }) {
+function Recording({
+  capture,
+  captures,
+  isDark,
+  onCapture,
+}: {
+  capture: Capture;
+  captures: Capture[];
+  isDark: boolean;
+  onCapture: (index: number) => void;
+}) {
   const { asked, summary } = capture.described;
   const [moment, setMoment] = useState<Moment>(() => firstMoment(capture));
-  const [choice, setChoice] = useState<Choice>({ thread: -1, kind: KINDS.slice(0, COUNTED_KINDS).indexOf(asked.kind as "python") });
+  const [choice, setChoice] = useState<Choice>({
+    thread: -1,
+    kind: KINDS.slice(0, COUNTED_KINDS).indexOf(asked.kind as "python"),
+  });
   const [colouring, setColouring] = useState<Colouring>(capture.deltaBytes ? "delta" : "kind");
   const [wantedLine, setWantedLine] = useState<{ file: number; line: number } | null>(null);
   const held = useMemo(() => capture.held(moment), [capture, moment]);
@@ -62,7 +76,15 @@ function Recording({ capture, captures, isDark, onCapture }: { capture: Capture;
   const words = momentWords(moment, held);
   const hasProcesses = captures.length > 1 || summary.processes.length > 0;
   const tabs: [Tab, string][] = [
-    ...(capture.isTimeline ? [] : ([["flame", "Flame graph"], ["table", "Table"], ["source", "Source"], ["kept", "Kept"], ["mappings", "Mappings"]] as [Tab, string][])),
+    ...(capture.isTimeline
+      ? []
+      : ([
+          ["flame", "Flame graph"],
+          ["table", "Table"],
+          ["source", "Source"],
+          ["kept", "Kept"],
+          ["mappings", "Mappings"],
+        ] as [Tab, string][])),
     ...(hasProcesses ? ([["processes", "Processes"]] as [Tab, string][]) : []),
   ];
   const [tab, setTab] = useState<Tab>(tabs[0]?.[0] ?? "flame");
@@ -83,23 +105,59 @@ function Recording({ capture, captures, isDark, onCapture }: { capture: Capture;
           onPeak={() => setMoment(PEAK)}
           onEnd={() => setMoment(END)}
         />
-        <Threads capture={capture} held={held} chosen={choice.thread} onThread={(thread) => setChoice({ ...choice, thread })} />
+        <Threads
+          capture={capture}
+          held={held}
+          chosen={choice.thread}
+          onThread={(thread) => setChoice({ ...choice, thread })}
+        />
       </section>
-      {!capture.isTimeline && <MomentBar capture={capture} moment={moment} held={held} counts={counts} choice={choice} words={words} onMoment={setMoment} onChoice={setChoice} />}
+      {!capture.isTimeline && (
+        <MomentBar
+          capture={capture}
+          moment={moment}
+          held={held}
+          counts={counts}
+          choice={choice}
+          words={words}
+          onMoment={setMoment}
+          onChoice={setChoice}
+        />
+      )}
       <Tabs tabs={tabs} tab={tab} onTab={setTab} />
       <div id="view" role="tabpanel" aria-labelledby={`tab-${tab}`} class="view">
         {tab === "flame" && tabs[0]?.[0] === "flame" && (
-          <FlameView capture={capture} held={held} counts={counts} momentWords={words} isDark={isDark} colouring={colouring} onColouring={setColouring} onSource={showSource} />
+          <FlameView
+            capture={capture}
+            held={held}
+            counts={counts}
+            momentWords={words}
+            isDark={isDark}
+            colouring={colouring}
+            onColouring={setColouring}
+            onSource={showSource}
+          />
         )}
-        {tab === "table" && <TableView capture={capture} held={held} choice={choice} by={asked.by} momentWords={words} onSource={showSource} />}
-        {tab === "source" && <SourceView capture={capture} held={held} choice={choice} momentWords={words} asked={wantedLine} />}
+        {tab === "table" && (
+          <TableView
+            capture={capture}
+            held={held}
+            choice={choice}
+            by={asked.by}
+            momentWords={words}
+            onSource={showSource}
+          />
+        )}
+        {tab === "source" && (
+          <SourceView capture={capture} held={held} choice={choice} momentWords={words} asked={wantedLine} />
+        )}
         {tab === "kept" && <KeptView capture={capture} choice={choice} onSource={showSource} />}
         {tab === "mappings" && <MappingsView capture={capture} held={held} momentWords={words} />}
         {tab === "processes" && <ProcessesView captures={captures} onCapture={onCapture} />}
       </div>
       <footer class="muted">
-        Made by hiwater {summary.process.hiwater}. Sizes are requested bytes in binary units unless a figure says resident. The page is whole in this file and asks nothing of
-        any other.
+        Made by hiwater {summary.process.hiwater}. Sizes are requested bytes in binary units unless a figure says
+        resident. The page is whole in this file and asks nothing of any other.
       </footer>
     </main>
   );
@@ -109,7 +167,8 @@ function momentWords(moment: Moment, held: Held): string {
   if (moment.at === "peak") return `at the peak, at ${seconds(held.atNs)}`;
   if (moment.at === "end") return `at the end, at ${seconds(held.atNs)}`;
   const { asked } = moment;
-  if (asked && asked[0] < asked[1]) return `at ${seconds(held.atNs)}, the highest of the slices that touch ${seconds(asked[0] * 1e9)} to ${seconds(asked[1] * 1e9)}`;
+  if (asked && asked[0] < asked[1])
+    return `at ${seconds(held.atNs)}, the highest of the slices that touch ${seconds(asked[0] * 1e9)} to ${seconds(asked[1] * 1e9)}`;
   return `at ${seconds(held.atNs)}, the highest moment between ${seconds(held.startNs)} and ${seconds(held.endNs)}`;
 }
 
@@ -142,7 +201,10 @@ function MomentBar({ capture, moment, held, counts, choice, words, onMoment, onC
       </span>
       <label>
         Kind{" "}
-        <select value={choice.kind} onChange={(event) => onChoice({ ...choice, kind: Number(event.currentTarget.value) })}>
+        <select
+          value={choice.kind}
+          onChange={(event) => onChoice({ ...choice, kind: Number(event.currentTarget.value) })}
+        >
           <option value={-1}>all that counts</option>
           {KINDS.slice(0, COUNTED_KINDS).map((kind, number) => (
             <option key={kind} value={number}>
@@ -154,7 +216,10 @@ function MomentBar({ capture, moment, held, counts, choice, words, onMoment, onC
       {capture.threads.length > 1 && (
         <label>
           Thread{" "}
-          <select value={choice.thread} onChange={(event) => onChoice({ ...choice, thread: Number(event.currentTarget.value) })}>
+          <select
+            value={choice.thread}
+            onChange={(event) => onChoice({ ...choice, thread: Number(event.currentTarget.value) })}
+          >
             <option value={-1}>all {capture.threads.length}</option>
             {capture.threads.map((thread, number) => (
               <option key={number} value={number}>
@@ -186,7 +251,15 @@ function Tabs({ tabs, tab, onTab }: { tabs: [Tab, string][]; tab: Tab; onTab: (t
   return (
     <div class="tabs" role="tablist" aria-label="views" ref={list} onKeyDown={press}>
       {tabs.map(([name, words]) => (
-        <button key={name} id={`tab-${name}`} role="tab" aria-selected={name === tab} aria-controls="view" tabIndex={name === tab ? 0 : -1} onClick={() => onTab(name)}>
+        <button
+          key={name}
+          id={`tab-${name}`}
+          role="tab"
+          aria-selected={name === tab}
+          aria-controls="view"
+          tabIndex={name === tab ? 0 : -1}
+          onClick={() => onTab(name)}
+        >
           {words}
         </button>
       ))}

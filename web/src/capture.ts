@@ -59,7 +59,13 @@ export class Capture {
   readonly deltaBytes: Float64Array | null;
   readonly peak: Held;
   readonly end: Held;
-  readonly slices: { startNs: Float64Array; endNs: Float64Array; markNs: Float64Array; markBytes: Float64Array; unlisted: Float64Array };
+  readonly slices: {
+    startNs: Float64Array;
+    endNs: Float64Array;
+    markNs: Float64Array;
+    markBytes: Float64Array;
+    unlisted: Float64Array;
+  };
   /** Changes from slice to slice: those of slice i are [changeFirst[i], changeFirst[i + 1]). */
   readonly changeFirst: Int32Array;
   readonly changeHolder: Int32Array;
@@ -73,7 +79,12 @@ export class Capture {
   ) {
     const { ints, numbers } = { ints: unpacked.ints.bind(unpacked), numbers: unpacked.numbers.bind(unpacked) };
     this.functions = described.functions.map(printable);
-    this.files = described.files.map((file) => ({ ...file, name: printable(file.name), short: printable(shortPath(file.name)), module: printable(file.module) }));
+    this.files = described.files.map((file) => ({
+      ...file,
+      name: printable(file.name),
+      short: printable(shortPath(file.name)),
+      module: printable(file.module),
+    }));
     this.frameFunction = ints(described.frames.function);
     this.frameFile = ints(described.frames.file);
     this.frameLine = ints(described.frames.line);
@@ -97,8 +108,22 @@ export class Capture {
     this.deltaBytes = holders.delta_bytes ? numbers(holders.delta_bytes) : null;
     const duration = this.durationNs;
     const peakNs = described.summary.peak.at_ns;
-    this.peak = { bytes: numbers(holders.peak_bytes), blocks: numbers(holders.peak_blocks), atNs: peakNs, startNs: 0, endNs: duration, errorBytes: 0 };
-    this.end = { bytes: numbers(holders.end_bytes), blocks: numbers(holders.end_blocks), atNs: duration, startNs: duration, endNs: duration, errorBytes: 0 };
+    this.peak = {
+      bytes: numbers(holders.peak_bytes),
+      blocks: numbers(holders.peak_blocks),
+      atNs: peakNs,
+      startNs: 0,
+      endNs: duration,
+      errorBytes: 0,
+    };
+    this.end = {
+      bytes: numbers(holders.end_bytes),
+      blocks: numbers(holders.end_blocks),
+      atNs: duration,
+      startNs: duration,
+      endNs: duration,
+      errorBytes: 0,
+    };
     this.slices = {
       startNs: numbers(slices.start_ns),
       endNs: numbers(slices.end_ns),
@@ -108,7 +133,8 @@ export class Capture {
     };
     const counts = ints(changes.count);
     this.changeFirst = new Int32Array(this.slices.startNs.length + 1);
-    for (let slice = 0; slice < this.slices.startNs.length; slice += 1) this.changeFirst[slice + 1] = this.changeFirst[slice] + (counts[slice] ?? 0);
+    for (let slice = 0; slice < this.slices.startNs.length; slice += 1)
+      this.changeFirst[slice + 1] = this.changeFirst[slice] + (counts[slice] ?? 0);
     this.changeHolder = ints(changes.holder);
     this.changeBytes = numbers(changes.bytes);
     this.changeBlocks = numbers(changes.blocks);
@@ -128,7 +154,8 @@ export class Capture {
     const [begin, end] = [from * 1e9, to * 1e9];
     let best = -1;
     for (let slice = 0; slice < startNs.length; slice += 1) {
-      if (startNs[slice] <= end && endNs[slice] > begin && (best < 0 || markBytes[slice] > markBytes[best])) best = slice;
+      if (startNs[slice] <= end && endNs[slice] > begin && (best < 0 || markBytes[slice] > markBytes[best]))
+        best = slice;
     }
     return { at: "slice", slice: best < 0 ? startNs.length - 1 : best, asked: [from, to] };
   }
@@ -150,7 +177,14 @@ export class Capture {
       held[this.changeHolder[change]] += this.changeBlocks[change];
     }
     const { startNs, endNs, markNs, unlisted } = this.slices;
-    return { bytes, blocks: held, atNs: markNs[slice], startNs: startNs[slice], endNs: endNs[slice], errorBytes: unlisted[slice] };
+    return {
+      bytes,
+      blocks: held,
+      atNs: markNs[slice],
+      startNs: startNs[slice],
+      endNs: endNs[slice],
+      errorBytes: unlisted[slice],
+    };
   }
 
   /** What groups of holders had at the high of each slice: `group` says which a holder is in, below 0 for none. */

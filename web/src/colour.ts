@@ -43,7 +43,8 @@ export class Painter {
 
   private mostOf(node: number): number {
     let most = 0;
-    for (let kind = 1; kind < COUNTED_KINDS; kind += 1) if (this.tree.kindBytes(node, kind) > this.tree.kindBytes(node, most)) most = kind;
+    for (let kind = 1; kind < COUNTED_KINDS; kind += 1)
+      if (this.tree.kindBytes(node, kind) > this.tree.kindBytes(node, most)) most = kind;
     return most;
   }
 

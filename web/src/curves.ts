@@ -21,23 +21,40 @@ export function curvesOf(capture: Capture): [number[], Curve[]] {
   const own = capture.unpacked.numbers(timeline.at_ns);
   const highs = capture.isTimeline ? [] : highsOf(capture);
   const drawn = timeline.series
-    .map((series) => ({ series, kind: series.group === "kind" ? KINDS.indexOf(series.name as (typeof KINDS)[number]) : -1 }))
+    .map((series) => ({
+      series,
+      kind: series.group === "kind" ? KINDS.indexOf(series.name as (typeof KINDS)[number]) : -1,
+    }))
     .filter(({ series, kind }) => series.group !== "kind" || kind < COUNTED_KINDS);
   const points = drawn.map(({ series, kind }): Points[] => {
-    const sampled = { atNs: series.at_ns ? capture.unpacked.numbers(series.at_ns) : own, bytes: capture.unpacked.numbers(series.bytes) };
+    const sampled = {
+      atNs: series.at_ns ? capture.unpacked.numbers(series.at_ns) : own,
+      bytes: capture.unpacked.numbers(series.bytes),
+    };
     return kind < 0 || !highs[kind] ? [sampled] : [sampled, { atNs: capture.slices.markNs, bytes: highs[kind] }];
   });
-  const times = Array.from(new Set(points.flat().flatMap((some) => Array.from(some.atNs)))).sort((one, other) => one - other);
+  const times = Array.from(new Set(points.flat().flatMap((some) => Array.from(some.atNs)))).sort(
+    (one, other) => one - other,
+  );
   const place = new Map(times.map((ns, index) => [ns, index]));
   const curves = drawn.map(({ series, kind }, index): Curve => {
     const values: (number | undefined)[] = new Array(times.length).fill(undefined);
-    for (const { atNs, bytes } of points[index]) for (let point = 0; point < atNs.length; point += 1) values[place.get(atNs[point])!] = bytes[point];
+    for (const { atNs, bytes } of points[index])
+      for (let point = 0; point < atNs.length; point += 1) values[place.get(atNs[point])!] = bytes[point];
     // Kinds stand on one another, so each needs a value everywhere: the last one that is known.
     if (kind >= 0) values.forEach((value, at) => (values[at] = value ?? values[at - 1] ?? 0));
     return { label: kind < 0 ? printable(series.name) : KIND_WORDS[kind], group: series.group, kind, values };
   });
-  const limits = timeline.limits.map((limit): Curve => ({ label: printable(limit.name), group: "limit", kind: -1, values: times.map(() => limit.bytes) }));
-  return [times.map((ns) => ns / 1e9), [...curves.filter((curve) => curve.kind < 0 || curve.values.some((value) => value)), ...limits]];
+  const limits = timeline.limits.map((limit): Curve => ({
+    label: printable(limit.name),
+    group: "limit",
+    kind: -1,
+    values: times.map(() => limit.bytes),
+  }));
+  return [
+    times.map((ns) => ns / 1e9),
+    [...curves.filter((curve) => curve.kind < 0 || curve.values.some((value) => value)), ...limits],
+  ];
 }
 
 /** What each kind had at the high of each slice: the samples of the timeline may have missed it. */
@@ -49,7 +66,9 @@ function highsOf(capture: Capture): Float64Array[] {
 /** Kinds stand on one another: each curve of a kind is drawn as the sum of itself and those below it, the highest sum first. */
 export function stacked(at: number[], curves: Curve[]): { order: number[]; data: (number | undefined)[][] } {
   const below = at.map(() => 0);
-  const sums = curves.map((curve) => (curve.group === "kind" ? curve.values.map((value, index) => (below[index] += value ?? 0)) : curve.values));
+  const sums = curves.map((curve) =>
+    curve.group === "kind" ? curve.values.map((value, index) => (below[index] += value ?? 0)) : curve.values,
+  );
   const numbers = curves.map((_, index) => index);
   const isKind = (index: number) => curves[index].group === "kind";
   const order = [...numbers.filter(isKind).reverse(), ...numbers.filter((index) => !isKind(index))];
@@ -59,6 +78,7 @@ export function stacked(at: number[], curves: Curve[]): { order: number[]; data:
 /** What a curve had at a moment: its last value up to then. */
 export function valueAt(at: number[], curve: Curve, atNs: number): number {
   let value = 0;
-  for (let point = 0; point < at.length && at[point] * 1e9 <= atNs + 0.5; point += 1) value = curve.values[point] ?? value;
+  for (let point = 0; point < at.length && at[point] * 1e9 <= atNs + 0.5; point += 1)
+    value = curve.values[point] ?? value;
   return value;
 }

@@ -65,7 +65,18 @@ export function Flame(props: Props) {
     const element = canvas.current;
     if (!element || !scroller.current) return;
     const context = prepared(element, width, visible);
-    drawRows(context, { tree, rows, width, visible, top: scroller.current.scrollTop, yOf, found, painter, selected, hovered: hovered?.node ?? -1 });
+    drawRows(context, {
+      tree,
+      rows,
+      width,
+      visible,
+      top: scroller.current.scrollTop,
+      yOf,
+      found,
+      painter,
+      selected,
+      hovered: hovered?.node ?? -1,
+    });
   }, [tree, rows, width, visible, yOf, found, painter, selected, hovered]);
   useLayoutEffect(draw, [draw]);
 
@@ -183,7 +194,10 @@ interface Standing {
 }
 
 /** Where a key leads: to another frame, to another zoom, or null for keys that mean nothing here. */
-export function afterKey(key: string, { boxes, rows, selected, zoom, rootBelow, tree }: Standing): { node?: number; zoom?: number } | null {
+export function afterKey(
+  key: string,
+  { boxes, rows, selected, zoom, rootBelow, tree }: Standing,
+): { node?: number; zoom?: number } | null {
   const here = boxes.find((box) => box.node === selected) ?? boxes.find((box) => box.node === zoom)!;
   const [down, up] = rootBelow ? ["ArrowUp", "ArrowDown"] : ["ArrowDown", "ArrowUp"];
   if (key === "Enter") return { zoom: here.node };
@@ -194,7 +208,10 @@ export function afterKey(key: string, { boxes, rows, selected, zoom, rootBelow, 
   const inRow = row.indexOf(here);
   if (key === "ArrowRight") return { node: row[Math.min(row.length - 1, inRow + 1)].node };
   if (key === "ArrowLeft") return { node: row[Math.max(0, inRow - 1)].node };
-  if (key === up) return { node: (rows[here.row - 1] ? boxIn(rows[here.row - 1], here.x + here.width / 2) : null)?.node ?? here.node };
+  if (key === up)
+    return {
+      node: (rows[here.row - 1] ? boxIn(rows[here.row - 1], here.x + here.width / 2) : null)?.node ?? here.node,
+    };
   if (key === down) {
     const children = (rows[here.row + 1] ?? []).filter((box) => tree.parent(box.node) === here.node && box.x >= here.x);
     return { node: children.sort((one, other) => other.width - one.width)[0]?.node ?? here.node };
@@ -252,7 +269,13 @@ function drawRows(context: CanvasRenderingContext2D, drawing: Drawing): void {
   }
 }
 
-function drawBox(context: CanvasRenderingContext2D, { tree, width, found, painter }: Drawing, box: Box, y: number, letter: number): void {
+function drawBox(
+  context: CanvasRenderingContext2D,
+  { tree, width, found, painter }: Drawing,
+  box: Box,
+  y: number,
+  letter: number,
+): void {
   const [x, wide] = [box.x * width, box.width * width];
   const key = tree.key(box.node);
   const isFound = found !== null && key >= 0 && found.keys[key] === 1;
@@ -265,7 +288,8 @@ function drawBox(context: CanvasRenderingContext2D, { tree, width, found, painte
   else context.rect(x, y, Math.max(0.4, wide - gap), ROW - 1.5);
   context.fill();
   const room = Math.floor((wide - 9) / letter);
-  if (room >= 3) drawLabel(context, tree, box.node, { x: x + 5, y: y + ROW / 2, room, letter, wide }, isFound ? "#1b1503" : text);
+  if (room >= 3)
+    drawLabel(context, tree, box.node, { x: x + 5, y: y + ROW / 2, room, letter, wide }, isFound ? "#1b1503" : text);
   context.globalAlpha = 1;
 }
 
@@ -278,7 +302,13 @@ interface LabelPlace {
 }
 
 /** The name, and where there is room its place and size, fainter. */
-function drawLabel(context: CanvasRenderingContext2D, tree: Tree, node: number, { x, y, room, letter, wide }: LabelPlace, colour: string): void {
+function drawLabel(
+  context: CanvasRenderingContext2D,
+  tree: Tree,
+  node: number,
+  { x, y, room, letter, wide }: LabelPlace,
+  colour: string,
+): void {
   const name = node === 0 ? `all · ${size(tree.bytes(0))}` : nameOf(tree, node);
   const shown = shortened(name, room);
   // Letters of other scripts may be wider than the room that was counted for them.
@@ -297,7 +327,8 @@ function drawLabel(context: CanvasRenderingContext2D, tree: Tree, node: number, 
     const alpha = context.globalAlpha;
     context.globalAlpha = alpha * 0.66;
     if (more.length <= left) context.fillText(more, x + (name.length + 2) * letter, y + 0.5);
-    else if (size(tree.bytes(node)).length <= left) context.fillText(size(tree.bytes(node)), x + (name.length + 2) * letter, y + 0.5);
+    else if (size(tree.bytes(node)).length <= left)
+      context.fillText(size(tree.bytes(node)), x + (name.length + 2) * letter, y + 0.5);
     context.globalAlpha = alpha;
   }
   if (!isPlain) context.restore();

@@ -20,11 +20,22 @@ interface Props {
   onSource: (file: number, line: number) => void;
 }
 
-const FINENESSES: [Grouping, string][] = [["line", "lines"], ["function", "functions"], ["file", "files"], ["module", "modules"], ["thread", "threads"]];
+const FINENESSES: [Grouping, string][] = [
+  ["line", "lines"],
+  ["function", "functions"],
+  ["file", "files"],
+  ["module", "modules"],
+  ["thread", "threads"],
+];
 
 export function FlameView({ capture, held, counts, momentWords, isDark, colouring, onColouring, onSource }: Props) {
   const { asked } = capture.described;
-  const [look, setLook] = useState<Look>({ by: asked.by === "stack" ? "line" : (asked.by as Grouping), hideImports: true, hideLibraries: false, hide: "" });
+  const [look, setLook] = useState<Look>({
+    by: asked.by === "stack" ? "line" : (asked.by as Grouping),
+    hideImports: true,
+    hideLibraries: false,
+    hide: "",
+  });
   const [inverted, setInverted] = useState(asked.inverted);
   const [rootBelow, setRootBelow] = useState(false);
   const [wanted, setWanted] = useState("");
@@ -39,7 +50,8 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
   }, [shape, held, counts, inverted]);
   // A node is the same as long as the shape is; inverted, nodes are numbered as they are unfolded.
   const known = useRef({ shape, tree, inverted });
-  const isSame = known.current.shape === shape && known.current.inverted === inverted && (!inverted || known.current.tree === tree);
+  const isSame =
+    known.current.shape === shape && known.current.inverted === inverted && (!inverted || known.current.tree === tree);
   const { zoom, selected } = isSame && tree.bytes(at.zoom) > 0 ? at : { zoom: 0, selected: 0 };
   useEffect(() => {
     known.current = { shape, tree, inverted };
@@ -70,10 +82,30 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
   return (
     <section class="flame-view">
       <div class="controls">
-        <Toggle on={inverted} words="Inverted" title="from what asked for memory to its callers (i)" onToggle={() => setInverted(!inverted)} />
-        <Toggle on={rootBelow} words="Root below" title="flames instead of icicles (f)" onToggle={() => setRootBelow(!rootBelow)} />
-        <Toggle on={look.hideImports} words="No imports" title="what the import system holds counts for whoever imports" onToggle={() => setLook({ ...look, hideImports: !look.hideImports })} />
-        <Toggle on={look.hideLibraries} words="No libraries" title="your own code alone; what libraries hold counts for whoever called them" onToggle={() => setLook({ ...look, hideLibraries: !look.hideLibraries })} />
+        <Toggle
+          on={inverted}
+          words="Inverted"
+          title="from what asked for memory to its callers (i)"
+          onToggle={() => setInverted(!inverted)}
+        />
+        <Toggle
+          on={rootBelow}
+          words="Root below"
+          title="flames instead of icicles (f)"
+          onToggle={() => setRootBelow(!rootBelow)}
+        />
+        <Toggle
+          on={look.hideImports}
+          words="No imports"
+          title="what the import system holds counts for whoever imports"
+          onToggle={() => setLook({ ...look, hideImports: !look.hideImports })}
+        />
+        <Toggle
+          on={look.hideLibraries}
+          words="No libraries"
+          title="your own code alone; what libraries hold counts for whoever called them"
+          onToggle={() => setLook({ ...look, hideLibraries: !look.hideLibraries })}
+        />
         <label>
           Frames as{" "}
           <select value={look.by} onChange={(event) => setLook({ ...look, by: event.currentTarget.value as Grouping })}>
@@ -92,7 +124,14 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
             {capture.deltaBytes && <option value="delta">growth</option>}
           </select>
         </label>
-        <input type="search" class="hide" placeholder="Leave out…" aria-label="leave out frames that contain" value={look.hide} onChange={(event) => setLook({ ...look, hide: event.currentTarget.value })} />
+        <input
+          type="search"
+          class="hide"
+          placeholder="Leave out…"
+          aria-label="leave out frames that contain"
+          value={look.hide}
+          onChange={(event) => setLook({ ...look, hide: event.currentTarget.value })}
+        />
         <input
           type="search"
           id="search"
@@ -104,7 +143,8 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
           onKeyDown={(event) => event.key === "Escape" && (setWanted(""), event.currentTarget.blur())}
         />
         <span role="status" id="found" class="muted">
-          {found && `${size(found.bytes)}, ${share(found.bytes, whole)}, in ${count(found.frames)} ${found.frames === 1 ? "match" : "matches"}`}
+          {found &&
+            `${size(found.bytes)}, ${share(found.bytes, whole)}, in ${count(found.frames)} ${found.frames === 1 ? "match" : "matches"}`}
           {wanted.trim() && !found && "not a regular expression"}
         </span>
         {zoom !== 0 && (
@@ -126,13 +166,22 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
           onSelect={(node) => setAt((now) => ({ ...now, selected: node }))}
           onZoom={(node) => setAt((now) => ({ ...now, zoom: node }))}
         />
-        <Panel capture={capture} tree={tree} node={looked} held={held} counts={counts} momentWords={momentWords} onSource={onSource} />
+        <Panel
+          capture={capture}
+          tree={tree}
+          node={looked}
+          held={held}
+          counts={counts}
+          momentWords={momentWords}
+          onSource={onSource}
+        />
       </div>
       <p class="sr" role="status" id="told">
         {nameOf(tree, selected)}, {size(tree.bytes(selected))}, {share(tree.bytes(selected), whole)}
       </p>
       <p class="muted hint" id="flame-keys">
-        Width is bytes; {inverted ? "below what asked for memory are its callers" : "below a frame is what it called"}; paler is not your own code. Click or Enter zooms, arrows move, Esc shows all, / searches.
+        Width is bytes; {inverted ? "below what asked for memory are its callers" : "below a frame is what it called"};
+        paler is not your own code. Click or Enter zooms, arrows move, Esc shows all, / searches.
       </p>
     </section>
   );

@@ -17,13 +17,25 @@ export function Head({ capture, onSource }: Props) {
   const { process } = summary;
   const ended = { exit: "ended", killed: "was killed", recording: "is still running" }[process.ended];
   const code = process.exit_code ? ` with exit code ${process.exit_code}` : "";
-  const mode = process.mode === "exact" ? "every block recorded" : process.mode === "timeline" ? "watched from outside" : `sampled, one block in ${size(process.sample_bytes)}`;
+  const mode =
+    process.mode === "exact"
+      ? "every block recorded"
+      : process.mode === "timeline"
+        ? "watched from outside"
+        : `sampled, one block in ${size(process.sample_bytes)}`;
   const python = process.python ? `Python ${printable(process.python)}` : "";
   return (
     <header class="head">
       <h1 title={printable(process.argv.join(" "))}>{shortened(title, 120)}</h1>
       <p class="muted">
-        {[python, `process ${process.pid} ${ended}${code} after ${seconds(process.duration_ns)}`, mode, day(process.started_at)].filter(Boolean).join(" · ")}
+        {[
+          python,
+          `process ${process.pid} ${ended}${code} after ${seconds(process.duration_ns)}`,
+          mode,
+          day(process.started_at),
+        ]
+          .filter(Boolean)
+          .join(" · ")}
       </p>
       <Figures capture={capture} />
       {!capture.isTimeline && <Answer capture={capture} onSource={onSource} />}
@@ -42,8 +54,15 @@ function Answer({ capture, onSource }: Props) {
   const place = file < 0 ? "" : `${capture.files[file].short}${at ? `:${at}` : ""}`;
   return (
     <p class="answer">
-      Most at the peak: <b>{size(line.bytes)}</b>, {share(line.bytes, capture.described.summary.peak.allocated_bytes)}, in <code>{shortened(name, 80)}</code>{" "}
-      {source !== null ? <button class="link" onClick={() => onSource(file, at)}>{place}</button> : <span class="muted">{place}</span>}
+      Most at the peak: <b>{size(line.bytes)}</b>, {share(line.bytes, capture.described.summary.peak.allocated_bytes)},
+      in <code>{shortened(name, 80)}</code>{" "}
+      {source !== null ? (
+        <button class="link" onClick={() => onSource(file, at)}>
+          {place}
+        </button>
+      ) : (
+        <span class="muted">{place}</span>
+      )}
       {source && <code class="quote">{shortened(source.trim(), 140)}</code>}
     </p>
   );
@@ -56,17 +75,44 @@ function day(started: string | null): string {
 function Figures({ capture }: { capture: Capture }) {
   const { summary, exactness } = capture.described;
   const { peak, resident, end, totals, devices } = summary;
-  const how = resident.exact ? `${resident.error_bytes ? `within ${size(resident.error_bytes)}` : "exact"}, kernel's mark` : "at least: highest sample";
+  const how = resident.exact
+    ? `${resident.error_bytes ? `within ${size(resident.error_bytes)}` : "exact"}, kernel's mark`
+    : "at least: highest sample";
   return (
     <dl class="figures">
-      {!capture.isTimeline && <Figure label="allocated at its peak" value={size(peak.allocated_bytes)} note={`${exactness} · requested bytes · ${blocks(peak.blocks)}`} isMain />}
+      {!capture.isTimeline && (
+        <Figure
+          label="allocated at its peak"
+          value={size(peak.allocated_bytes)}
+          note={`${exactness} · requested bytes · ${blocks(peak.blocks)}`}
+          isMain
+        />
+      )}
       <Figure label="resident at its peak" value={size(resident.peak_bytes)} note={how} isMain />
       {devices.map((device, index) => (
         <Device key={index} device={device} index={index} />
       ))}
-      {!capture.isTimeline && <Figure label="allocated at the end" value={size(end.allocated_bytes)} note={`${blocks(end.blocks)} never freed`} />}
-      {!capture.isTimeline && <Figure label="allocated in all" value={size(totals.allocated_bytes)} note={`${count(totals.allocations)} allocations`} />}
-      {capture.isTimeline && <Figure label="resident at the end" value={size(resident.end_bytes)} note={`${size(resident.start_bytes)} at the start`} />}
+      {!capture.isTimeline && (
+        <Figure
+          label="allocated at the end"
+          value={size(end.allocated_bytes)}
+          note={`${blocks(end.blocks)} never freed`}
+        />
+      )}
+      {!capture.isTimeline && (
+        <Figure
+          label="allocated in all"
+          value={size(totals.allocated_bytes)}
+          note={`${count(totals.allocations)} allocations`}
+        />
+      )}
+      {capture.isTimeline && (
+        <Figure
+          label="resident at the end"
+          value={size(resident.end_bytes)}
+          note={`${size(resident.start_bytes)} at the start`}
+        />
+      )}
     </dl>
   );
 }
@@ -91,7 +137,14 @@ function Device({ device, index }: { device: Record<string, unknown>; index: num
   if (!peaks.length) return null;
   const name = printable(String(device.name ?? `device ${index}`));
   const rest = peaks.slice(1).map((one) => `${size(one.bytes)} ${one.word}`);
-  return <Figure label={`${shortened(name, 40)}, ${peaks[0].word} at its peak`} value={size(peaks[0].bytes)} note={rest.join(" · ")} isMain />;
+  return (
+    <Figure
+      label={`${shortened(name, 40)}, ${peaks[0].word} at its peak`}
+      value={size(peaks[0].bytes)}
+      note={rest.join(" · ")}
+      isMain
+    />
+  );
 }
 
 function Notes({ capture }: { capture: Capture }) {
@@ -99,8 +152,10 @@ function Notes({ capture }: { capture: Capture }) {
   const refused = marks.filter((mark) => mark.kind === "out of memory").length;
   const notes = [
     summary.process.stop_reason && `Recording stopped early: ${printable(summary.process.stop_reason)}`,
-    summary.lost_events && `${count(summary.lost_events)} events were lost: figures may be off by what they were about.`,
-    summary.process.ended === "recording" && "The program still ran when this page was made: figures are as of that moment.",
+    summary.lost_events &&
+      `${count(summary.lost_events)} events were lost: figures may be off by what they were about.`,
+    summary.process.ended === "recording" &&
+      "The program still ran when this page was made: figures are as of that moment.",
     ...summary.problems.map((problem) => `The capture contradicts itself: ${printable(problem)}`),
     refused && `Memory was refused to the program ${count(refused)} times.`,
     folded.stacks &&

@@ -22,8 +22,13 @@ function keptLines(capture: Capture, choice: Choice): Kept[] {
   lines.forEach((line, index) => line.holders.forEach((holder) => (group[holder] = index)));
   const series = capture.overTime(group, lines.length);
   let middle = 0;
-  while (middle + 1 < capture.slices.startNs.length && capture.slices.endNs[middle] < capture.durationNs / 2) middle += 1;
-  return lines.map((line, index) => ({ ...line, series: series[index], grewBytes: line.bytes - series[index][middle] }));
+  while (middle + 1 < capture.slices.startNs.length && capture.slices.endNs[middle] < capture.durationNs / 2)
+    middle += 1;
+  return lines.map((line, index) => ({
+    ...line,
+    series: series[index],
+    grewBytes: line.bytes - series[index][middle],
+  }));
 }
 
 interface Props {
@@ -36,21 +41,48 @@ export function KeptView({ capture, choice, onSource }: Props) {
   const lines = useMemo(() => keptLines(capture, choice), [capture, choice]);
   const counts = useMemo(() => chosen(capture, choice), [capture, choice]);
   let [whole, number] = [0, 0];
-  for (let holder = 0; holder < counts.length; holder += 1) if (counts[holder]) [whole, number] = [whole + capture.end.bytes[holder], number + capture.end.blocks[holder]];
+  for (let holder = 0; holder < counts.length; holder += 1)
+    if (counts[holder]) [whole, number] = [whole + capture.end.bytes[holder], number + capture.end.blocks[holder]];
   const columns: Column<Kept>[] = [
     { id: "bytes", title: "Kept", value: (line) => line.bytes, cell: (line) => size(line.bytes) },
-    { id: "share", title: "Share", value: (line) => line.bytes / Math.max(1, whole), cell: (line) => share(line.bytes, whole) },
-    { id: "name", title: "Line", value: (line) => lineName(capture, line), cell: (line) => <Where capture={capture} line={line} onSource={onSource} />, wide: true },
-    { id: "over", title: "Over time", value: (line) => line.grewBytes, cell: (line) => <Spark capture={capture} values={line.series} height={22} /> },
-    { id: "grew", title: "Since half-time", value: (line) => line.grewBytes, cell: (line) => `${line.grewBytes > 0 ? "+" : ""}${size(line.grewBytes)}` },
+    {
+      id: "share",
+      title: "Share",
+      value: (line) => line.bytes / Math.max(1, whole),
+      cell: (line) => share(line.bytes, whole),
+    },
+    {
+      id: "name",
+      title: "Line",
+      value: (line) => lineName(capture, line),
+      cell: (line) => <Where capture={capture} line={line} onSource={onSource} />,
+      wide: true,
+    },
+    {
+      id: "over",
+      title: "Over time",
+      value: (line) => line.grewBytes,
+      cell: (line) => <Spark capture={capture} values={line.series} height={22} />,
+    },
+    {
+      id: "grew",
+      title: "Since half-time",
+      value: (line) => line.grewBytes,
+      cell: (line) => `${line.grewBytes > 0 ? "+" : ""}${size(line.grewBytes)}`,
+    },
     { id: "blocks", title: "Blocks", value: (line) => line.blocks, cell: (line) => count(line.blocks) },
-    { id: "of", title: "Of all it asked for", value: (line) => line.bytes / Math.max(1, line.runBytes), cell: (line) => share(line.bytes, line.runBytes) },
+    {
+      id: "of",
+      title: "Of all it asked for",
+      value: (line) => line.bytes / Math.max(1, line.runBytes),
+      cell: (line) => share(line.bytes, line.runBytes),
+    },
   ];
   return (
     <section>
       <p class="controls muted">
-        {size(whole)} in {blocks(number)} were never freed. Each block stands at the innermost line of your own code that it came through; modules and what
-        they define are among them.
+        {size(whole)} in {blocks(number)} were never freed. Each block stands at the innermost line of your own code
+        that it came through; modules and what they define are among them.
       </p>
       <Table caption="Never freed, by line of your own code" columns={columns} items={lines} first="bytes" />
     </section>
@@ -68,7 +100,14 @@ function Where({ capture, line, onSource }: { capture: Capture; line: OwnLine; o
   const place = file < 0 ? "" : `${capture.files[file].short}${at ? `:${at}` : ""}`;
   return (
     <span class="name">
-      <code>{name}</code> {hasSource ? <button class="link" onClick={() => onSource(file, at)}>{place}</button> : <small>{place}</small>}
+      <code>{name}</code>{" "}
+      {hasSource ? (
+        <button class="link" onClick={() => onSource(file, at)}>
+          {place}
+        </button>
+      ) : (
+        <small>{place}</small>
+      )}
     </span>
   );
 }
@@ -126,14 +165,19 @@ export function MappingsView({ capture, held, momentWords }: { capture: Capture;
       id: "lines",
       title: "Most at",
       value: (one) => one.lines.map((line) => lineName(capture, line)).join(", "),
-      cell: (one) => <small>{shortened(one.lines.map((line) => `${lineName(capture, line)} ${size(line.bytes)}`).join(" · "), 120)}</small>,
+      cell: (one) => (
+        <small>
+          {shortened(one.lines.map((line) => `${lineName(capture, line)} ${size(line.bytes)}`).join(" · "), 120)}
+        </small>
+      ),
       wide: true,
     },
   ];
   return (
     <section>
       <p class="controls muted">
-        Of these only anonymous mappings are part of what is called allocated ({KIND_WORDS.slice(0, COUNTED_KINDS).join(", ")}); {momentWords}.
+        Of these only anonymous mappings are part of what is called allocated (
+        {KIND_WORDS.slice(0, COUNTED_KINDS).join(", ")}); {momentWords}.
       </p>
       <Table caption="Mappings by class" columns={columns} items={classes} first="bytes" />
       <LargeBlocks capture={capture} />

@@ -101,7 +101,8 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
 function KindBar({ tree, node }: { tree: Tree; node: number }) {
   const whole = Math.max(1, tree.bytes(node));
   const parts = [];
-  for (let kind = 0; kind < COUNTED_KINDS; kind += 1) if (tree.kindBytes(node, kind) > 0) parts.push({ kind, bytes: tree.kindBytes(node, kind) });
+  for (let kind = 0; kind < COUNTED_KINDS; kind += 1)
+    if (tree.kindBytes(node, kind) > 0) parts.push({ kind, bytes: tree.kindBytes(node, kind) });
   return (
     <div>
       <div class="stack-bar" aria-hidden="true">

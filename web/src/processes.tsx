@@ -9,17 +9,29 @@ export function ProcessesView({ captures, onCapture }: { captures: Capture[]; on
   return (
     <section>
       {captures.length > 1 && <Recorded captures={captures} onCapture={onCapture} />}
-      {watched.length > 0 && <Table caption="Processes watched from outside" columns={WATCHED} items={watched} first="peak" />}
+      {watched.length > 0 && (
+        <Table caption="Processes watched from outside" columns={WATCHED} items={watched} first="peak" />
+      )}
     </section>
   );
 }
 
 const WATCHED: Column<Watched>[] = [
-  { id: "peak", title: "Peak", value: (one) => one.peak_bytes, cell: (one) => (one.peak_bytes ? `${one.exact ? "" : "≥ "}${size(one.peak_bytes)}` : "too short") },
+  {
+    id: "peak",
+    title: "Peak",
+    value: (one) => one.peak_bytes,
+    cell: (one) => (one.peak_bytes ? `${one.exact ? "" : "≥ "}${size(one.peak_bytes)}` : "too short"),
+  },
   { id: "pid", title: "Process", value: (one) => one.pid },
   { id: "parent", title: "Parent", value: (one) => one.parent_pid },
   { id: "start", title: "From", value: (one) => one.start_ns, cell: (one) => seconds(one.start_ns) },
-  { id: "end", title: "To", value: (one) => one.end_ns ?? Infinity, cell: (one) => (one.end_ns === null ? "runs" : seconds(one.end_ns)) },
+  {
+    id: "end",
+    title: "To",
+    value: (one) => one.end_ns ?? Infinity,
+    cell: (one) => (one.end_ns === null ? "runs" : seconds(one.end_ns)),
+  },
   { id: "status", title: "Ended", value: (one) => one.exit_status ?? 0, cell: (one) => status(one.exit_status) },
   {
     id: "command",
@@ -36,8 +48,18 @@ function status(code: number | null): string {
 
 function Recorded({ captures, onCapture }: { captures: Capture[]; onCapture: (index: number) => void }) {
   const columns: Column<number>[] = [
-    { id: "peak", title: "Allocated peak", value: (index) => captures[index].described.summary.peak.allocated_bytes, cell: (index) => size(captures[index].described.summary.peak.allocated_bytes) },
-    { id: "resident", title: "Resident peak", value: (index) => captures[index].described.summary.resident.peak_bytes, cell: (index) => size(captures[index].described.summary.resident.peak_bytes) },
+    {
+      id: "peak",
+      title: "Allocated peak",
+      value: (index) => captures[index].described.summary.peak.allocated_bytes,
+      cell: (index) => size(captures[index].described.summary.peak.allocated_bytes),
+    },
+    {
+      id: "resident",
+      title: "Resident peak",
+      value: (index) => captures[index].described.summary.resident.peak_bytes,
+      cell: (index) => size(captures[index].described.summary.resident.peak_bytes),
+    },
     { id: "pid", title: "Process", value: (index) => captures[index].described.summary.process.pid },
     {
       id: "title",
@@ -51,5 +73,12 @@ function Recorded({ captures, onCapture }: { captures: Capture[]; onCapture: (in
       wide: true,
     },
   ];
-  return <Table caption="Processes with a capture of their own" columns={columns} items={captures.map((_, index) => index)} first="peak" />;
+  return (
+    <Table
+      caption="Processes with a capture of their own"
+      columns={columns}
+      items={captures.map((_, index) => index)}
+      first="peak"
+    />
+  );
 }

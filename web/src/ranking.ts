@@ -38,7 +38,8 @@ export function outermost(shape: Shape, keyOf: (node: number) => number, keys: n
         stack.push(~node);
       }
     }
-    for (let child = shape.childFirst[node]; child < shape.childFirst[node + 1]; child += 1) stack.push(shape.childList[child]);
+    for (let child = shape.childFirst[node]; child < shape.childFirst[node + 1]; child += 1)
+      stack.push(shape.childList[child]);
   }
   return outer;
 }
@@ -58,8 +59,20 @@ export function rank(shape: Shape, held: Held, choice: Choice): Row[] {
   const counts = chosen(capture, choice);
   const figures = figuresOf(shape, held, counts);
   const upwards = (values: Float64Array) => sumUpwards(shape.parent, sumsAt(shape, values, counts));
-  const [end, runBytes, runBlocks] = [upwards(capture.end.bytes), upwards(capture.totalBytes), upwards(capture.totalBlocks)];
-  const rows: Row[] = shape.keys.list.map((key) => ({ key, ownBytes: 0, ownBlocks: 0, totalBytes: 0, runBytes: 0, runBlocks: 0, endBytes: 0 }));
+  const [end, runBytes, runBlocks] = [
+    upwards(capture.end.bytes),
+    upwards(capture.totalBytes),
+    upwards(capture.totalBlocks),
+  ];
+  const rows: Row[] = shape.keys.list.map((key) => ({
+    key,
+    ownBytes: 0,
+    ownBlocks: 0,
+    totalBytes: 0,
+    runBytes: 0,
+    runBlocks: 0,
+    endBytes: 0,
+  }));
   const outer = outermost(shape, (node) => shape.key[node], rows.length);
   for (let node = 1; node < shape.parent.length; node += 1) {
     const row = rows[shape.key[node]];
@@ -73,13 +86,26 @@ export function rank(shape: Shape, held: Held, choice: Choice): Row[] {
   }
   if (figures.own[0]) {
     const [ownBytes, ownBlocks] = [figures.own[0], figures.ownBlocks[0]];
-    rows.push({ key: NO_FRAME, ownBytes, ownBlocks, totalBytes: ownBytes, runBytes: ownBytes, runBlocks: ownBlocks, endBytes: 0 });
+    rows.push({
+      key: NO_FRAME,
+      ownBytes,
+      ownBlocks,
+      totalBytes: ownBytes,
+      runBytes: ownBytes,
+      runBlocks: ownBlocks,
+      endBytes: 0,
+    });
   }
   return rows.filter((row) => row.totalBytes || row.runBytes).sort(byOwnBytes);
 }
 
 function byOwnBytes(one: Row, other: Row): number {
-  return other.ownBytes - one.ownBytes || other.totalBytes - one.totalBytes || other.runBytes - one.runBytes || compare(one.key.name, other.key.name);
+  return (
+    other.ownBytes - one.ownBytes ||
+    other.totalBytes - one.totalBytes ||
+    other.runBytes - one.runBytes ||
+    compare(one.key.name, other.key.name)
+  );
 }
 
 function compare(one: string, other: string): number {
@@ -90,7 +116,12 @@ function compare(one: string, other: string): number {
 export function rankKinds(capture: Capture, held: Held, thread: number): Row[] {
   const rows: Row[] = KINDS.map((_, kind) => ({
     key: { name: `${KIND_WORDS[kind]}${kind < COUNTED_KINDS ? "" : ", not in the sum"}`, file: -1, line: 0 },
-    ownBytes: 0, ownBlocks: 0, totalBytes: 0, runBytes: 0, runBlocks: 0, endBytes: 0,
+    ownBytes: 0,
+    ownBlocks: 0,
+    totalBytes: 0,
+    runBytes: 0,
+    runBlocks: 0,
+    endBytes: 0,
   }));
   for (let holder = 0; holder < capture.holderNode.length; holder += 1) {
     if (thread >= 0 && capture.thread[capture.holderNode[holder]] !== thread) continue;
@@ -114,7 +145,11 @@ export interface LineUse {
 }
 
 /** The lines of files that asked for memory, by file number: each byte once for a line, and once for a file. */
-export function linesByFile(capture: Capture, held: Held, choice: Choice): Map<number, { bytes: number; runBytes: number; lines: Map<number, LineUse> }> {
+export function linesByFile(
+  capture: Capture,
+  held: Held,
+  choice: Choice,
+): Map<number, { bytes: number; runBytes: number; lines: Map<number, LineUse> }> {
   const shape = new Shape(capture, { by: "line", hideImports: false, hideLibraries: false, hide: "" });
   const counts = chosen(capture, choice);
   const figures = figuresOf(shape, held, counts);
@@ -178,7 +213,8 @@ export function ownLines(capture: Capture, held: Held, counts: Uint8Array): OwnL
     let line = lines.get(id);
     if (!line) {
       const [file, at] = [files[frameFile[of]].name ? frameFile[of] : -1, frameLine[of]];
-      const key = node === 0 || isThreadRoot[node] ? NO_FRAME : { name: capture.functions[frameFunction[of]], file, line: at };
+      const key =
+        node === 0 || isThreadRoot[node] ? NO_FRAME : { name: capture.functions[frameFunction[of]], file, line: at };
       lines.set(id, (line = { key, bytes: 0, blocks: 0, runBytes: 0, holders: [] }));
     }
     line.bytes += held.bytes[holder];

@@ -49,7 +49,11 @@ export function Breakdown({ capture }: { capture: Capture }) {
       </figcaption>
       <div class="stack-bar tall" aria-hidden="true">
         {told.map((part) => (
-          <i key={part.name} class={shadeOf(part)} style={{ width: `${(100 * Math.max(0, part.resident_bytes)) / Math.max(1, whole)}%` }} />
+          <i
+            key={part.name}
+            class={shadeOf(part)}
+            style={{ width: `${(100 * Math.max(0, part.resident_bytes)) / Math.max(1, whole)}%` }}
+          />
         ))}
       </div>
       <ul class="kinds">
@@ -82,9 +86,20 @@ const placeOf = (block: Block): string => {
 const COLUMNS: Column<Block>[] = [
   { id: "bytes", title: "Size", value: (block) => block.bytes, cell: (block) => size(block.bytes) },
   { id: "touched", title: "In RAM", value: (block) => block.touched_bytes, cell: (block) => size(block.touched_bytes) },
-  { id: "share", title: "Share", value: (block) => block.touched_bytes / Math.max(1, block.bytes), cell: (block) => share(block.touched_bytes, block.bytes) },
+  {
+    id: "share",
+    title: "Share",
+    value: (block) => block.touched_bytes / Math.max(1, block.bytes),
+    cell: (block) => share(block.touched_bytes, block.bytes),
+  },
   { id: "from", title: "From", value: (block) => (block.from_malloc ? "malloc" : "mmap") },
-  { id: "place", title: "Allocated at", value: placeOf, cell: (block) => <code>{shortened(placeOf(block), 160)}</code>, wide: true },
+  {
+    id: "place",
+    title: "Allocated at",
+    value: placeOf,
+    cell: (block) => <code>{shortened(placeOf(block), 160)}</code>,
+    wide: true,
+  },
 ];
 
 /** The largest blocks at the look that saw most, with how much of each was in RAM. */

@@ -41,7 +41,14 @@ export function keysOf(capture: Capture, by: Grouping): Keys {
   for (let frame = 0; frame < frameFunction.length; frame += 1) {
     const [fn, file, line] = [frameFunction[frame], frameFile[frame], frameLine[frame]];
     const of = files[file];
-    const id = by === "line" ? (fn * files.length + file) * 0x400000 + line : by === "function" ? fn * files.length + file : by === "file" ? file : of.module;
+    const id =
+      by === "line"
+        ? (fn * files.length + file) * 0x400000 + line
+        : by === "function"
+          ? fn * files.length + file
+          : by === "file"
+            ? file
+            : of.module;
     let number = numbers.get(id);
     if (number === undefined) {
       number = list.length;
@@ -121,10 +128,14 @@ function hiddenFrames(capture: Capture, look: Look): Uint8Array {
   const wanted = look.hide.toLowerCase();
   const functions = capture.functions.map((name) => wanted !== "" && name.toLowerCase().includes(wanted));
   const files = capture.files.map(
-    (file) => (wanted !== "" && file.name.toLowerCase().includes(wanted)) || (look.hideImports && file.imports) || (look.hideLibraries && file.library && file.name !== ""),
+    (file) =>
+      (wanted !== "" && file.name.toLowerCase().includes(wanted)) ||
+      (look.hideImports && file.imports) ||
+      (look.hideLibraries && file.library && file.name !== ""),
   );
   const hidden = new Uint8Array(capture.frameFile.length);
-  for (let frame = 0; frame < hidden.length; frame += 1) hidden[frame] = Number(functions[capture.frameFunction[frame]] || files[capture.frameFile[frame]]);
+  for (let frame = 0; frame < hidden.length; frame += 1)
+    hidden[frame] = Number(functions[capture.frameFunction[frame]] || files[capture.frameFile[frame]]);
   return hidden;
 }
 
@@ -148,7 +159,9 @@ export function chosen(capture: Capture, choice: Choice): Uint8Array {
   for (let holder = 0; holder < counts.length; holder += 1) {
     const kind = capture.holderKind[holder];
     const ofKind = choice.kind < 0 ? kind < COUNTED_KINDS : kind === choice.kind;
-    counts[holder] = Number(ofKind && (choice.thread < 0 || capture.thread[capture.holderNode[holder]] === choice.thread));
+    counts[holder] = Number(
+      ofKind && (choice.thread < 0 || capture.thread[capture.holderNode[holder]] === choice.thread),
+    );
   }
   return counts;
 }

@@ -18,7 +18,12 @@ export function SourceView({ capture, held, choice, momentWords, asked }: Props)
   const uses = useMemo(() => linesByFile(capture, held, choice), [capture, held, choice]);
   const { files, which, left_out: leftOut } = capture.described.source;
   const ordered = useMemo(
-    () => [...files].sort((one, other) => (uses.get(other.file)?.bytes ?? 0) - (uses.get(one.file)?.bytes ?? 0) || (uses.get(other.file)?.runBytes ?? 0) - (uses.get(one.file)?.runBytes ?? 0)),
+    () =>
+      [...files].sort(
+        (one, other) =>
+          (uses.get(other.file)?.bytes ?? 0) - (uses.get(one.file)?.bytes ?? 0) ||
+          (uses.get(other.file)?.runBytes ?? 0) - (uses.get(one.file)?.runBytes ?? 0),
+      ),
     [files, uses],
   );
   const hottest = useMemo(() => ownLines(capture, held, holdersOf(capture, choice)), [capture, held, choice]);
@@ -27,7 +32,8 @@ export function SourceView({ capture, held, choice, momentWords, asked }: Props)
     if (asked) setChosen(asked.file);
   }, [asked]);
   if (!ordered.length) {
-    const why = which === "none" ? "it was made with --source none" : "the files were not found, or hold nothing of your own";
+    const why =
+      which === "none" ? "it was made with --source none" : "the files were not found, or hold nothing of your own";
     return <p class="empty">This page carries no source text: {why}. The table has every line.</p>;
   }
   const file = ordered.find((one) => one.file === chosen) ?? ordered[0];

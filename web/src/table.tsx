@@ -38,8 +38,15 @@ export function Table<Item>({ caption, columns, items, first, perPage = 100 }: T
     setSort((now) => ({ id: column.id, down: now.id === column.id ? !now.down : !isText }));
   };
   const copy = async () => {
-    const lines = [columns.map((column) => column.title), ...sorted.map((item) => columns.map((column) => column.value(item)))];
-    setSaid((await copied(lines.map((line) => line.join("\t")).join("\n"))) ? `${count(sorted.length)} rows copied` : "the browser does not let a page copy");
+    const lines = [
+      columns.map((column) => column.title),
+      ...sorted.map((item) => columns.map((column) => column.value(item))),
+    ];
+    setSaid(
+      (await copied(lines.map((line) => line.join("\t")).join("\n")))
+        ? `${count(sorted.length)} rows copied`
+        : "the browser does not let a page copy",
+    );
   };
   return (
     <div class="table-view">
@@ -49,7 +56,12 @@ export function Table<Item>({ caption, columns, items, first, perPage = 100 }: T
           <thead>
             <tr>
               {columns.map((column) => (
-                <th key={column.id} scope="col" class={column.wide ? "wide" : ""} aria-sort={sort.id !== column.id ? "none" : sort.down ? "descending" : "ascending"}>
+                <th
+                  key={column.id}
+                  scope="col"
+                  class={column.wide ? "wide" : ""}
+                  aria-sort={sort.id !== column.id ? "none" : sort.down ? "descending" : "ascending"}
+                >
                   <button onClick={() => order(column)}>
                     {column.title}
                     <span aria-hidden="true">{sort.id !== column.id ? "" : sort.down ? " ▾" : " ▴"}</span>
@@ -131,16 +143,38 @@ export function TableView({ capture, held, choice, by: asked, momentWords, onSou
   const whole = rows.reduce((sum, row) => sum + row.ownBytes, 0);
   const title = GROUPINGS.find((one) => one.by === by)!.title;
   const wanted = filter.toLowerCase();
-  const place = (row: Row) => (row.key.file < 0 || by === "file" || by === "module" ? "" : `${capture.files[row.key.file].short}${row.key.line ? `:${row.key.line}` : ""}`);
+  const place = (row: Row) =>
+    row.key.file < 0 || by === "file" || by === "module"
+      ? ""
+      : `${capture.files[row.key.file].short}${row.key.line ? `:${row.key.line}` : ""}`;
   const shown = useMemo(
-    () => rows.filter((row) => `${row.key.name} ${row.key.file < 0 ? "" : capture.files[row.key.file].name}`.toLowerCase().includes(wanted)),
+    () =>
+      rows.filter((row) =>
+        `${row.key.name} ${row.key.file < 0 ? "" : capture.files[row.key.file].name}`.toLowerCase().includes(wanted),
+      ),
     [rows, wanted],
   );
   const columns: Column<Row>[] = [
-    { id: "own", title: "Own", value: (row) => row.ownBytes, cell: (row) => <Bar bytes={row.ownBytes} whole={whole} /> },
+    {
+      id: "own",
+      title: "Own",
+      value: (row) => row.ownBytes,
+      cell: (row) => <Bar bytes={row.ownBytes} whole={whole} />,
+    },
     { id: "total", title: "With callees", value: (row) => row.totalBytes, cell: (row) => size(row.totalBytes) },
-    { id: "share", title: "Share", value: (row) => row.totalBytes / Math.max(1, whole), cell: (row) => share(row.totalBytes, whole) },
-    { id: "name", title, value: (row) => (place(row) ? `${row.key.name} (${place(row)})` : row.key.name), cell: (row) => <Name capture={capture} row={row} place={place(row)} onSource={onSource} />, wide: true },
+    {
+      id: "share",
+      title: "Share",
+      value: (row) => row.totalBytes / Math.max(1, whole),
+      cell: (row) => share(row.totalBytes, whole),
+    },
+    {
+      id: "name",
+      title,
+      value: (row) => (place(row) ? `${row.key.name} (${place(row)})` : row.key.name),
+      cell: (row) => <Name capture={capture} row={row} place={place(row)} onSource={onSource} />,
+      wide: true,
+    },
     { id: "blocks", title: "Blocks", value: (row) => row.ownBlocks, cell: (row) => count(row.ownBlocks) },
     { id: "end", title: "Kept at end", value: (row) => row.endBytes, cell: (row) => size(row.endBytes) },
     { id: "run", title: "Over the run", value: (row) => row.runBytes, cell: (row) => size(row.runBytes) },
@@ -156,12 +190,24 @@ export function TableView({ capture, held, choice, by: asked, momentWords, onSou
             </button>
           ))}
         </span>
-        <input type="search" placeholder="Filter rows" aria-label="filter rows" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
+        <input
+          type="search"
+          placeholder="Filter rows"
+          aria-label="filter rows"
+          value={filter}
+          onInput={(event) => setFilter(event.currentTarget.value)}
+        />
         <span class="muted">
           {count(shown.length)} rows · {size(whole)} {momentWords}
         </span>
       </div>
-      <Table key={by} caption={`By ${title.toLowerCase()}, ${momentWords}`} columns={columns} items={shown} first="own" />
+      <Table
+        key={by}
+        caption={`By ${title.toLowerCase()}, ${momentWords}`}
+        columns={columns}
+        items={shown}
+        first="own"
+      />
     </section>
   );
 }
@@ -175,12 +221,29 @@ function Bar({ bytes, whole }: { bytes: number; whole: number }) {
   );
 }
 
-function Name({ capture, row, place, onSource }: { capture: Capture; row: Row; place: string; onSource: (file: number, line: number) => void }) {
+function Name({
+  capture,
+  row,
+  place,
+  onSource,
+}: {
+  capture: Capture;
+  row: Row;
+  place: string;
+  onSource: (file: number, line: number) => void;
+}) {
   const { file, line } = row.key;
   const hasSource = file >= 0 && line > 0 && capture.described.source.files.some((one) => one.file === file);
   return (
     <span class="name" title={file < 0 ? row.key.name : `${row.key.name} — ${capture.files[file].name}`}>
-      <code>{row.key.name}</code> {hasSource ? <button class="link" onClick={() => onSource(file, line)}>{place}</button> : <small>{place}</small>}
+      <code>{row.key.name}</code>{" "}
+      {hasSource ? (
+        <button class="link" onClick={() => onSource(file, line)}>
+          {place}
+        </button>
+      ) : (
+        <small>{place}</small>
+      )}
     </span>
   );
 }

@@ -20,7 +20,11 @@ export function Threads({ capture, held, chosen, onThread }: Props) {
     <ul class="threads" aria-label="threads, by the most that their call paths held">
       {told.map(({ thread, series, most }) => (
         <li key={thread}>
-          <button aria-pressed={thread === chosen} onClick={() => onThread(thread === chosen ? -1 : thread)} title={capture.threads[thread]}>
+          <button
+            aria-pressed={thread === chosen}
+            onClick={() => onThread(thread === chosen ? -1 : thread)}
+            title={capture.threads[thread]}
+          >
             <span>{shortened(capture.threads[thread], 40)}</span>
             <b>{size(most)}</b>
             <Spark capture={capture} values={series} atNs={held.atNs} height={20} />
@@ -45,10 +49,20 @@ function overTime(capture: Capture): Told[] {
   for (let holder = 0; holder < capture.holderNode.length; holder += 1) {
     if (isCounted(holder) && threadOf(holder) >= 0) asked[threadOf(holder)] += capture.totalBytes[holder];
   }
-  const busy = Array.from(asked.keys()).sort((one, other) => asked[other] - asked[one]).slice(0, 8 * MOST);
+  const busy = Array.from(asked.keys())
+    .sort((one, other) => asked[other] - asked[one])
+    .slice(0, 8 * MOST);
   const place = new Map(busy.map((thread, index) => [thread, index]));
   const group = new Int32Array(capture.holderNode.length);
-  for (let holder = 0; holder < group.length; holder += 1) group[holder] = isCounted(holder) ? (place.get(threadOf(holder)) ?? -1) : -1;
-  const told = capture.overTime(group, busy.length).map((series, index) => ({ thread: busy[index], series, most: series.reduce((high, value) => Math.max(high, value), 0) }));
-  return told.filter((one) => one.most > 0).sort((one, other) => other.most - one.most).slice(0, MOST);
+  for (let holder = 0; holder < group.length; holder += 1)
+    group[holder] = isCounted(holder) ? (place.get(threadOf(holder)) ?? -1) : -1;
+  const told = capture.overTime(group, busy.length).map((series, index) => ({
+    thread: busy[index],
+    series,
+    most: series.reduce((high, value) => Math.max(high, value), 0),
+  }));
+  return told
+    .filter((one) => one.most > 0)
+    .sort((one, other) => other.most - one.most)
+    .slice(0, MOST);
 }

@@ -30,7 +30,11 @@ export function Timeline({ capture, moment, held, isDark, onWindow, onPeak, onEn
     const place = element.current!;
     const { order, data } = stacked(at, curves);
     const ordered = order.map((index) => curves[index]);
-    const plot = new uPlot(optionsOf(capture, ordered, place, shown, onWindow), [at, ...data] as uPlot.AlignedData, place);
+    const plot = new uPlot(
+      optionsOf(capture, ordered, place, shown, onWindow),
+      [at, ...data] as uPlot.AlignedData,
+      place,
+    );
     chart.current = plot;
     const observer = new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: heightOf(capture) }));
     observer.observe(place);
@@ -87,7 +91,10 @@ function sliceAt(capture: Capture, ns: number): number {
 
 /** What each curve had at a moment; without one, the most it ever had. */
 function Legend({ curves, at, atNs }: { curves: Curve[]; at: number[]; atNs: number | null }) {
-  const valueOf = (curve: Curve) => (atNs === null ? curve.values.reduce<number>((most, value) => Math.max(most, value ?? 0), 0) : valueAt(at, curve, atNs));
+  const valueOf = (curve: Curve) =>
+    atNs === null
+      ? curve.values.reduce<number>((most, value) => Math.max(most, value ?? 0), 0)
+      : valueAt(at, curve, atNs);
   return (
     <ul class="legend">
       {curves.map((curve) => (
@@ -126,7 +133,12 @@ function optionsOf(
 ): uPlot.Options {
   const style = getComputedStyle(place);
   const colour = (name: string) => style.getPropertyValue(`--${name}`).trim();
-  const axis = { stroke: colour("muted"), font: "11px system-ui, sans-serif", grid: { stroke: colour("rule"), width: 1 }, ticks: { show: false } };
+  const axis = {
+    stroke: colour("muted"),
+    font: "11px system-ui, sans-serif",
+    grid: { stroke: colour("rule"), width: 1 },
+    ticks: { show: false },
+  };
   const lanes = lanesOf(capture) * LANE;
   return {
     width: place.clientWidth || 800,
@@ -134,15 +146,33 @@ function optionsOf(
     padding: [8 + lanes, 22, 0, 0],
     legend: { show: false },
     cursor: { drag: { x: true, y: false, setScale: false }, points: { show: false }, y: false },
-    scales: { x: { time: false, range: () => [0, Math.max(1e-6, capture.durationNs / 1e9)] }, y: { range: (_plot, _low, high) => [0, Math.max(1, high * 1.06)] } },
+    scales: {
+      x: { time: false, range: () => [0, Math.max(1e-6, capture.durationNs / 1e9)] },
+      y: { range: (_plot, _low, high) => [0, Math.max(1, high * 1.06)] },
+    },
     axes: [
-      { ...axis, size: 26, values: (_plot, splits) => splits.map((value) => `${+value.toFixed(3)} s`), grid: { show: false } },
-      { ...axis, size: 68, splits: (_plot, _axis, _low, high) => ticks(high), values: (_plot, splits) => splits.map((value) => (value ? size(value).replace(".0 ", " ") : "0")) },
+      {
+        ...axis,
+        size: 26,
+        values: (_plot, splits) => splits.map((value) => `${+value.toFixed(3)} s`),
+        grid: { show: false },
+      },
+      {
+        ...axis,
+        size: 68,
+        splits: (_plot, _axis, _low, high) => ticks(high),
+        values: (_plot, splits) => splits.map((value) => (value ? size(value).replace(".0 ", " ") : "0")),
+      },
     ],
     series: [
       {},
       ...curves.map((curve): uPlot.Series => {
-        const line = { label: curve.label, points: { show: false }, spanGaps: true, paths: uPlot.paths.stepped!({ align: 1 }) };
+        const line = {
+          label: curve.label,
+          points: { show: false },
+          spanGaps: true,
+          paths: uPlot.paths.stepped!({ align: 1 }),
+        };
         if (curve.group === "kind") return { ...line, width: 0, fill: colour(`kind${curve.kind}`) };
         if (curve.group === "limit") return { ...line, width: 1, stroke: colour("warn"), dash: [6, 4] };
         return { ...line, width: 1.5, stroke: colour(strokeOf(curve, curves)) };
@@ -178,7 +208,12 @@ function ticks(high: number): number[] {
 }
 
 /** Scopes above the curves, the window that is shown, the peak, and what happened. */
-function drawOver(plot: uPlot, capture: Capture, { moment, held }: { moment: Moment; held: Held }, colour: (name: string) => string): void {
+function drawOver(
+  plot: uPlot,
+  capture: Capture,
+  { moment, held }: { moment: Moment; held: Held },
+  colour: (name: string) => string,
+): void {
   const context = plot.ctx;
   const ratio = uPlot.pxRatio;
   const { left, top, width, height } = plot.bbox;
@@ -239,7 +274,12 @@ interface Lanes {
 }
 
 /** A scope as a band above the curves, those it lies in above it. */
-function drawScope(context: CanvasRenderingContext2D, scope: Drawn, { x, top, lanes, ratio }: Lanes, colour: (name: string) => string): void {
+function drawScope(
+  context: CanvasRenderingContext2D,
+  scope: Drawn,
+  { x, top, lanes, ratio }: Lanes,
+  colour: (name: string) => string,
+): void {
   if (scope.depth >= lanes) return;
   const [from, to] = [x(scope.start_ns), x(scope.end_ns)];
   const y = top - (lanes - scope.depth) * LANE * ratio;

@@ -70,7 +70,12 @@ export class Inverted implements Tree {
     readonly shape: Shape,
     figures: Figures,
   ) {
-    this.columns = [figures.own, figures.ownBlocks, figures.ownDelta ?? new Float64Array(figures.own.length), ...figures.ownByKind];
+    this.columns = [
+      figures.own,
+      figures.ownBlocks,
+      figures.ownDelta ?? new Float64Array(figures.own.length),
+      ...figures.ownByKind,
+    ];
     const leaves: number[] = [];
     for (let node = 0; node < figures.own.length; node += 1) if (figures.own[node] > 0) leaves.push(node);
     const leaf = Int32Array.from(leaves);
@@ -84,7 +89,8 @@ export class Inverted implements Tree {
   kindBytes = (node: number, kind: number): number => this.sums[node][3 + kind];
   key = (node: number): number => this.keys[node];
   parent = (node: number): number => this.parents[node];
-  own = (node: number): number => this.children(node).reduce((rest, child) => rest - this.bytes(child), this.bytes(node));
+  own = (node: number): number =>
+    this.children(node).reduce((rest, child) => rest - this.bytes(child), this.bytes(node));
 
   part(node: number): Uint8Array {
     const marked = new Uint8Array(this.shape.parent.length);

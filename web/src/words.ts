@@ -40,7 +40,11 @@ export function printable(text: string): string {
   return text.replace(UNSAFE, (character) => {
     const code = character.codePointAt(0)!;
     const hex = code.toString(16);
-    return code < 0x100 ? `\\x${hex.padStart(2, "0")}` : code < 0x10000 ? `\\u${hex.padStart(4, "0")}` : `\\U${hex.padStart(8, "0")}`;
+    return code < 0x100
+      ? `\\x${hex.padStart(2, "0")}`
+      : code < 0x10000
+        ? `\\u${hex.padStart(4, "0")}`
+        : `\\U${hex.padStart(8, "0")}`;
   });
 }
 

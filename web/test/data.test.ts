@@ -34,7 +34,17 @@ test("what holders had in a slice is the sum of the changes up to it", () => {
     3,
   );
   const held = [0, 1, 2].map((slice) => Array.from(capture.held({ at: "slice", slice, asked: null }).bytes));
-  assert.deepEqual(held, [[3, 0], [7, 1], [0, 1]]);
+  assert.deepEqual(held, [
+    [3, 0],
+    [7, 1],
+    [0, 1],
+  ]);
   assert.deepEqual(Array.from(capture.overTime(Int32Array.from([0, -1]), 1)[0]), [3, 7, 0]);
-  assert.deepEqual(capture.overTime(Int32Array.from([1, 0]), 2).map((row) => Array.from(row)), [[0, 1, 1], [3, 7, 0]]);
+  assert.deepEqual(
+    capture.overTime(Int32Array.from([1, 0]), 2).map((row) => Array.from(row)),
+    [
+      [0, 1, 1],
+      [3, 7, 0],
+    ],
+  );
 });

@@ -12,7 +12,8 @@ export class Packer {
     let width = 0;
     while (raw.some((value) => value >= 256 ** width)) width += 1;
     const at = this.bytes.length;
-    for (let plane = 0; plane < width; plane += 1) for (const value of raw) this.bytes.push(Math.floor(value / 256 ** plane) % 256);
+    for (let plane = 0; plane < width; plane += 1)
+      for (const value of raw) this.bytes.push(Math.floor(value / 256 ** plane) % 256);
     return { at, count: values.length, width, signed: signed ? 1 : 0 };
   }
 
@@ -68,7 +69,8 @@ export function made(holders: Holder[], slices = 1): Capture {
   numberOf(frames, [numberOf(functions, ""), numberOf(files, ""), 0]);
   holders.forEach((holder, index) => {
     let node = step(root, holder.thread ?? "MainThread", 0);
-    for (const [name, file, line] of holder.path) node = step(node, null, numberOf(frames, [numberOf(functions, name), numberOf(files, file), line]));
+    for (const [name, file, line] of holder.path)
+      node = step(node, null, numberOf(frames, [numberOf(functions, name), numberOf(files, file), line]));
     node.holders.push(index);
   });
   const above: number[] = [];
@@ -84,17 +86,38 @@ export function made(holders: Holder[], slices = 1): Capture {
     for (const child of node.below.values()) visit(child, number);
   };
   visit(root, 0);
-  const highs = Array.from({ length: slices }, (_, slice) => holders.map((holder) => holder.slices?.[slice] ?? holder.peak));
-  const changes = highs.map((high, slice) => high.map((value, index) => ({ index, value: value - (highs[slice - 1]?.[index] ?? 0) })).filter((one) => one.value !== 0));
+  const highs = Array.from({ length: slices }, (_, slice) =>
+    holders.map((holder) => holder.slices?.[slice] ?? holder.peak),
+  );
+  const changes = highs.map((high, slice) =>
+    high
+      .map((value, index) => ({ index, value: value - (highs[slice - 1]?.[index] ?? 0) }))
+      .filter((one) => one.value !== 0),
+  );
   const seconds = (from: number) => packer.add(highs.map((_, slice) => (slice + from) * 1e9));
   const sum = (values: number[]) => values.reduce((total, value) => total + value, 0);
   const described = {
     title: "made.py",
-    summary: { process: { mode: "exact", duration_ns: slices * 1e9 }, peak: { at_ns: 5e8, allocated_bytes: sum(holders.map((one) => one.peak)) }, scopes: [], processes: [], devices: [] },
+    summary: {
+      process: { mode: "exact", duration_ns: slices * 1e9 },
+      peak: { at_ns: 5e8, allocated_bytes: sum(holders.map((one) => one.peak)) },
+      scopes: [],
+      processes: [],
+      devices: [],
+    },
     asked: { at: "peak", slice: null, kind: "all", by: "stack", inverted: false },
-    files: files.map((name) => ({ name, module: name.replace(/^.*\/|\.py$/g, "") || "[native]", library: name === "" || name.startsWith(LIBRARY) || name.startsWith("<frozen"), imports: name.startsWith("<frozen importlib.") })),
+    files: files.map((name) => ({
+      name,
+      module: name.replace(/^.*\/|\.py$/g, "") || "[native]",
+      library: name === "" || name.startsWith(LIBRARY) || name.startsWith("<frozen"),
+      imports: name.startsWith("<frozen importlib."),
+    })),
     functions,
-    frames: { function: packer.add(frames.map((one) => one[0])), file: packer.add(frames.map((one) => one[1])), line: packer.add(frames.map((one) => one[2])) },
+    frames: {
+      function: packer.add(frames.map((one) => one[0])),
+      file: packer.add(frames.map((one) => one[1])),
+      line: packer.add(frames.map((one) => one[2])),
+    },
     nodes: { above: packer.add(above), frame: packer.add(frame) },
     threads,
     holders: {
@@ -107,7 +130,9 @@ export function made(holders: Holder[], slices = 1): Capture {
       total_bytes: packer.add(holders.map((one) => one.run ?? one.peak)),
       total_blocks: packer.add(holders.map(() => 1)),
       temporaries: packer.add(holders.map(() => 0)),
-      ...(holders.some((one) => one.delta !== undefined) && { delta_bytes: packer.add(holders.map((one) => one.delta ?? 0)) }),
+      ...(holders.some((one) => one.delta !== undefined) && {
+        delta_bytes: packer.add(holders.map((one) => one.delta ?? 0)),
+      }),
     },
     changes: {
       count: packer.add(changes.map((one) => one.length)),
@@ -115,7 +140,13 @@ export function made(holders: Holder[], slices = 1): Capture {
       bytes: packer.add(changes.flat().map((one) => one.value)),
       blocks: packer.add(changes.flat().map((one) => Math.sign(one.value))),
     },
-    slices: { start_ns: seconds(0), end_ns: seconds(1), mark_ns: seconds(0.5), mark_bytes: packer.add(highs.map(sum)), unlisted_bytes: packer.add(highs.map(() => 0)) },
+    slices: {
+      start_ns: seconds(0),
+      end_ns: seconds(1),
+      mark_ns: seconds(0.5),
+      mark_bytes: packer.add(highs.map(sum)),
+      unlisted_bytes: packer.add(highs.map(() => 0)),
+    },
     timeline: {
       at_ns: packer.add(highs.map((_, slice) => slice * 1e9)),
       points: slices,
