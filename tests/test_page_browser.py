@@ -169,6 +169,11 @@ def test_without_scripts_the_summary_is_there(page: Path) -> None:
     assert "Scripts may not run here" in seen
 
 
+def test_in_an_old_browser_the_summary_stays(page: Path) -> None:
+    seen = see("old", page)
+    assert "Only the summary can be shown here" in seen and "work (/app/work.py:5)" in seen
+
+
 def test_in_the_frame_of_a_notebook(tmp_path: Path, page: Path) -> None:
     host = tmp_path / "host.html"
     content = escape(page.read_text("utf-8"))
@@ -212,6 +217,18 @@ def test_axe_finds_nothing(tmp_path: Path, which: str) -> None:
         "two": lambda: [ten_seconds(), ten_seconds()],
     }
     assert see("accessible", written(tmp_path, *recordings[which]())) == []
+
+
+def test_a_timeline_of_processes(tmp_path: Path) -> None:
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(0.3)'])"
+    for words in (
+        ["sample", "-q", "-o", "a.hiw", "--", sys.executable, "-c", program],
+        ["report", "a.hiw", "--format", "html", "-o", "a.html"],
+    ):
+        subprocess.run([sys.executable, "-m", "hiwater", *words], cwd=tmp_path, check=True, timeout=60)
+    seen = see("processes", tmp_path / "a.html")
+    assert len(seen["rows"]) == 2 and all("MiB" in row for row in seen["rows"])
+    assert see("accessible", tmp_path / "a.html") == []
 
 
 @needs_engine

@@ -237,6 +237,15 @@ const SPECIAL = {
             return page.locator("body").innerText();
         },
     },
+    // A browser that cannot unpack the data.
+    old: {
+        options: {},
+        before: (page) => page.addInitScript(() => delete window.DecompressionStream),
+        async act(page) {
+            await page.locator(".notes").waitFor(SHOWN);
+            return page.locator("body").innerText();
+        },
+    },
     // PAGE holds an iframe whose srcdoc is the page.
     srcdoc: {
         options: {},
@@ -257,6 +266,7 @@ const [scenario, path] = process.argv.slice(2);
 const special = SPECIAL[scenario];
 const seen = await withPage(path, special?.options ?? {}, async (page, record) => {
     page.setDefaultTimeout(20_000);
+    await special?.before?.(page);
     await page.goto(record.url);
     if (!special) await page.waitForSelector(".bar", SHOWN);
     if (!special && scenario !== "whole" && scenario !== "accessible" && scenario !== "processes")
