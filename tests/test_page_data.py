@@ -282,6 +282,10 @@ def test_a_report_is_opened_as_a_file_beside_its_capture(
     assert main(["report", str(capture), "--format", "html", "--open"]) == 0
     assert opened == [(tmp_path / "a b.html").as_uri()]
     assert Page((tmp_path / "a b.html").read_text("utf-8")).capture["title"] == "etl.py"
+    odd = tmp_path / "odd.html"  # a capture that has the name of its report
+    odd.write_bytes(capture.read_bytes())
+    assert main(["report", str(odd), "--format", "html", "--open"]) == 2
+    assert odd.read_bytes() == capture.read_bytes() and len(opened) == 1
     assert main(["report", str(capture), "--format", "text", "--open"]) == 2
     assert "--open needs html or svg" in capsys.readouterr().err
 

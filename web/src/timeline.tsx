@@ -154,7 +154,7 @@ function optionsOf(
       {
         ...axis,
         size: 26,
-        values: (_plot, splits) => splits.map((value) => `${+value.toFixed(3)} s`),
+        values: (_plot, splits, _axis, _space, step) => splits.map((value) => `${+value.toFixed(digitsOf(step))} s`),
         grid: { show: false },
       },
       {
@@ -197,6 +197,11 @@ function optionsOf(
       ],
     },
   };
+}
+
+/** Digits after the point that tell ticks this far apart from each other. */
+function digitsOf(step: number): number {
+  return Math.max(0, Math.ceil(-Math.log10(step)) + 1);
 }
 
 /** Round sizes: powers of two times 1 or what makes about four of them. */

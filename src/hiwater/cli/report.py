@@ -117,8 +117,8 @@ def _count(text: str) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Write the report; the exit code. Talks on stderr in one line when it cannot."""
     try:
-        _check_request(arguments)
         _name_output(arguments)
+        _check_request(arguments)
         reports = [make_report(path, arguments) for path in arguments.captures]
         warn(reports)
         with open_output(arguments) as stream:
