@@ -154,7 +154,8 @@ function optionsOf(
       {
         ...axis,
         size: 26,
-        values: (_plot, splits, _axis, _space, step) => splits.map((value) => `${+value.toFixed(digitsOf(step))} s`),
+        space: 70,
+        values: (_plot, splits, _axis, _space, step) => splits.map((value) => timeText(value, step)),
         grid: { show: false },
       },
       {
@@ -199,9 +200,10 @@ function optionsOf(
   };
 }
 
-/** Digits after the point that tell ticks this far apart from each other. */
-function digitsOf(step: number): number {
-  return Math.max(0, Math.ceil(-Math.log10(step)) + 1);
+/** A time on the axis, with the digits that tell ticks `step` seconds apart from each other. */
+function timeText(value: number, step: number): string {
+  const [count, apart, unit] = step < 0.01 ? [value * 1000, step * 1000, "ms"] : [value, step, "s"];
+  return `${+count.toFixed(Math.max(0, Math.ceil(-Math.log10(apart)) + 1))} ${unit}`;
 }
 
 /** Round sizes: powers of two times 1 or what makes about four of them. */
