@@ -6,10 +6,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT := examples/out
 BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ninja),,ninja)
-SOURCES := src tests examples benchmarks
+SOURCES := src tests examples benchmarks tools
 NATIVE := build/native
 
-.PHONY: help demo test test-native test-valgrind stress lint format web web-check bench bench-instructions clean
+.PHONY: help demo test test-pythons test-native test-valgrind stress lint format web web-check bench bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -31,6 +31,10 @@ demo: $(VENV)/installed ## run an example and show what held its memory
 
 test: $(VENV)/installed ## build and run all tests
 	$(BIN)/python -m pytest
+
+# Environments of its own, and any Python from 3.11 on to run it: `make test-pythons WORDS='--only 3.14'`.
+test-pythons: ## build and test on every CPython from 3.11 to 3.15 that is found, and show a table
+	$(PYTHON) tools/test_pythons.py $(WORDS)
 
 # Needs no Python environment: a compiler and CMake.
 define build-native-tests

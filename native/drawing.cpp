@@ -25,20 +25,26 @@ void Recorder::begin_drawing(Thread& t) noexcept {
     t.random.state = sample_seed_ == 0 ? any_number() : sample_seed_ + 0x9e3779b97f4a7c15ULL * ++drawing_threads_;
     if (t.random.state == 0) t.random.state = 1;
     for (int i = 0; i < 8; ++i) t.random.next();  // seeds that are near each other
-    t.large_bytes = 0;
-    t.granted_bytes = sampling::first_distance(t.random, sample_bytes_);
-    tls.sample_left.store(t.granted_bytes, std::memory_order_relaxed);
-    tls.allocated_blocks.store(1, std::memory_order_relaxed);
+    t.large_bytes = t.granted_bytes = 0;
+    for (std::size_t i = 0; i < sampling::kStreams; ++i) {
+        const std::int64_t first = t.cells[i].first(t.random, sample_bytes_);
+        t.granted_bytes += first;
+        t.streams.left[i].store(first, std::memory_order_relaxed);
+    }
+    t.streams.blocks.store(1, std::memory_order_relaxed);
+    tls.streams = &t.streams;
 }
 
-// Whether the allocation that went past the thread's next point, or seemed to, is to be recorded.
+// Whether the allocation that reached its stream's next picked byte, or seemed to, is to be recorded.
 bool Recorder::is_drawn(Thread& t, std::size_t bytes) noexcept {
     const auto size = static_cast<std::int64_t>(bytes);
-    std::int64_t left = tls.sample_left.load(std::memory_order_relaxed);
+    const std::size_t number = sampling::stream_of(bytes);
+    std::atomic<std::int64_t>& stream = t.streams.left[number];
     if (t.drawn_session != session_) {
         begin_drawing(t);
-        left = t.granted_bytes - size;
+        stream.store(stream.load(std::memory_order_relaxed) - size, std::memory_order_relaxed);
     }
+    std::int64_t left = stream.load(std::memory_order_relaxed);
     const bool large = bytes >= sample_bytes_;
     if (large) {
         left += size;  // not part of the stream
@@ -46,12 +52,18 @@ bool Recorder::is_drawn(Thread& t, std::size_t bytes) noexcept {
     }
     const bool drawn = large || left <= 0;
     while (left <= 0) {
-        const std::int64_t next = sampling::distance(t.random, sample_bytes_);
+        const std::int64_t next = t.cells[number].next(t.random, sample_bytes_);
         left += next;
         t.granted_bytes += next;
     }
-    tls.sample_left.store(left, std::memory_order_relaxed);
+    stream.store(left, std::memory_order_relaxed);
     return drawn;
+}
+
+std::int64_t Recorder::passed_bytes(const Thread& t) noexcept {
+    std::int64_t bytes = t.large_bytes + t.granted_bytes;
+    for (const auto& left : t.streams.left) bytes -= left.load(std::memory_order_relaxed);
+    return bytes;
 }
 
 void Recorder::draw(const void* block, std::size_t bytes, Kind kind) noexcept {
@@ -107,9 +119,9 @@ void Recorder::note_exact_totals() noexcept {
     std::int64_t bytes = gone_bytes_;
     std::uint64_t blocks = gone_blocks_;
     for (const Thread* t = all_; t != nullptr; t = t->next_of_all) {
-        if (t->local == nullptr || t->drawn_session != session_) continue;
-        bytes += t->large_bytes + t->granted_bytes - t->local->sample_left.load(std::memory_order_relaxed);
-        blocks += t->local->allocated_blocks.load(std::memory_order_relaxed);
+        if (t->drawn_session != session_) continue;
+        bytes += passed_bytes(*t);
+        blocks += t->streams.blocks.load(std::memory_order_relaxed);
     }
     file_.header().exact_total_bytes = static_cast<std::uint64_t>(bytes);
     file_.header().exact_total_blocks = blocks;
@@ -126,17 +138,17 @@ void Recorder::set_up_drawing(const StartOptions& options) noexcept {
     gone_bytes_ = 0;
     gone_blocks_ = 0;
     for (Thread* t = all_; t != nullptr; t = t->next_of_all)
-        if (t->local != nullptr) t->local->sample_left.store(0, std::memory_order_relaxed);
+        for (auto& left : t->streams.left) left.store(0, std::memory_order_relaxed);
 }
 
 // Under the pool's lock: a thread that ends takes its counts along.
 void Recorder::keep_counts_of(Thread& t) noexcept {
     if (sampled() && t.drawn_session == session_) {
-        gone_bytes_ += t.large_bytes + t.granted_bytes - tls.sample_left.load(std::memory_order_relaxed);
-        gone_blocks_ += tls.allocated_blocks.load(std::memory_order_relaxed);
+        gone_bytes_ += passed_bytes(t);
+        gone_blocks_ += t.streams.blocks.load(std::memory_order_relaxed);
     }
     t.drawn_session = 0;
-    t.local = nullptr;
+    tls.streams = &g_no_streams;
 }
 
 std::int64_t Recorder::standard_error_of_peak() const {

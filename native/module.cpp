@@ -109,6 +109,8 @@ nb::tuple heap_now() {
                           hiwater::thread_heap.live_bytes);
 }
 
+bool heap_is_sampled() noexcept { return hiwater::recording() && hiwater::sampled(); }
+
 nb::tuple heap_fold(unsigned which) {
     if (which > 1) throw nb::index_error("the heap has two marks: 0, of everything, and 1, of Python's allocators");
     const hiwater::Accounts::Fold fold = Recorder::instance().heap_fold();
@@ -118,12 +120,12 @@ nb::tuple heap_fold(unsigned which) {
     const std::int64_t live = which == 0 ? now.live_bytes : now.python_bytes;
     const std::int64_t peak = std::max(live, g_kept_marks[which]);
     g_kept_marks[which] = 0;
-    return nb::make_tuple(live, peak, true);
+    return nb::make_tuple(live, peak, !heap_is_sampled());
 }
 
 nb::tuple thread_heap_fold() {
     const std::int64_t highest = hiwater::thread_heap.fold();
-    return nb::make_tuple(hiwater::thread_heap.live_bytes, highest, true);
+    return nb::make_tuple(hiwater::thread_heap.live_bytes, highest, !heap_is_sampled());
 }
 
 // Returns nothing where it has to be done with fresh descriptors.
@@ -191,6 +193,14 @@ std::map<std::string, std::string> doctor() {
     return out;
 }
 
+// The version and the build of the interpreter whose structs we read.
+#ifdef Py_DEBUG
+constexpr const char* kBuild = "debug";
+#else
+constexpr const char* kBuild = "release";
+#endif
+const std::string kBuiltFor = std::to_string(PY_MAJOR_VERSION) + "." + std::to_string(PY_MINOR_VERSION) + " " + kBuild;
+
 // A program may leave through the C library's exit() without the interpreter's consent.
 [[gnu::destructor]] void at_library_exit() {
     if (hiwater::recording()) Recorder::instance().mark_exited(-1);
@@ -201,6 +211,7 @@ std::map<std::string, std::string> doctor() {
 NB_MODULE(_core, m) {
     Recorder::make_instance();
     nb::exception<EngineFault>(m, "EngineFault", PyExc_RuntimeError);
+    m.attr("BUILT_FOR") = kBuiltFor;
     m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0,
           "sample_seed"_a = 0);
     m.def("stop", &stop, "exit_code"_a = nb::none());
@@ -214,7 +225,7 @@ NB_MODULE(_core, m) {
     m.def("name_thread", [](const std::string& name) { Recorder::instance().name_thread(name.c_str()); }, "name"_a);
     m.def("doctor", &doctor);
     m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_last_words(callback.ptr()); }, "callback"_a.none());
-    m.def("heap_is_sampled", [] { return hiwater::recording() && hiwater::sampled(); });
+    m.def("heap_is_sampled", &heap_is_sampled);
     m.def("heap_open", &heap_open);
     m.def("heap_close", &heap_close);
     m.def("heap_now", &heap_now);

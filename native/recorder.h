@@ -184,12 +184,13 @@ private:
     void record(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
     template <bool kFreed>
     Block forget(const void* block) noexcept;
-    // Whether an allocation ends before the next point of its thread's stream: nothing is recorded of it but that it was.
+    // Whether an allocation ends before the next picked byte of its thread's stream: nothing is recorded of it but that it was.
     static bool pass_sampling(std::size_t bytes) noexcept {
-        ThreadLocal& local = tls;
-        local.allocated_blocks.store(local.allocated_blocks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-        const std::int64_t left = local.sample_left.load(std::memory_order_relaxed) - static_cast<std::int64_t>(bytes);
-        local.sample_left.store(left, std::memory_order_relaxed);
+        SampleStreams& streams = *tls.streams;
+        streams.blocks.store(streams.blocks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        std::atomic<std::int64_t>& stream = streams.left[sampling::stream_of(bytes)];
+        const std::int64_t left = stream.load(std::memory_order_relaxed) - static_cast<std::int64_t>(bytes);
+        stream.store(left, std::memory_order_relaxed);
         return left > 0;
     }
     void draw(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
@@ -202,6 +203,7 @@ private:
     Block forget_sample(const void* block) noexcept;
     void debit_sample(const Block& block) noexcept;
     sampling::Weight weight_of(std::uint64_t bytes) const noexcept { return sampling::weight(bytes, sample_bytes_); }
+    static std::int64_t passed_bytes(const Thread& t) noexcept;
     void note_exact_totals() noexcept;
     std::int64_t standard_error_of_peak() const;
     void note_resident_peak(std::int64_t peak_bytes) noexcept;

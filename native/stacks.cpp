@@ -17,7 +17,8 @@ using capture::CodeKind;
 using capture::Kind;
 
 std::atomic<std::uint32_t> g_code_generation[kCodePages] = {};
-constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec"))) = {};
+SampleStreams g_no_streams = {};
+constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec"))) = {.streams = &g_no_streams};
 
 namespace {
 
@@ -103,7 +104,6 @@ Thread* Recorder::make_thread() noexcept {
         pool_ = t;
         return nullptr;
     }
-    t->local = &tls;
     tls.thread = t;
     return t;
 }

@@ -25,6 +25,14 @@ inline std::atomic<std::uint32_t>& code_generation(const void* instr) noexcept {
     return g_code_generation[(reinterpret_cast<std::uintptr_t>(instr) >> 12) % kCodePages];
 }
 
+// Of a sampled recording: bytes up to the next picked one of each stream, and how many blocks have been allocated. Written by their
+// thread alone.
+struct SampleStreams {
+    std::atomic<std::int64_t> left[sampling::kStreams];
+    std::atomic<std::uint64_t> blocks;
+};
+extern SampleStreams g_no_streams;
+
 struct Thread {
     static constexpr std::uint32_t kInternal = 1;  // slot flag: hiwater's own frame
 
@@ -48,10 +56,12 @@ struct Thread {
     static constexpr std::uint32_t kNoDepth = ~0u;
 
     LockTicket ticket;
-    struct ThreadLocal* local;    // of the thread that has this now
-    sampling::Random random;      // what follows is of a sampled recording
+    // What follows is of a sampled recording.
+    sampling::Random random;
+    sampling::Cells cells[sampling::kStreams];
+    SampleStreams streams;
     std::uint32_t drawn_session;  // recording the next two belong to
-    std::int64_t granted_bytes;   // of the stream of small blocks: up to the next point; less local->sample_left: what has passed
+    std::int64_t granted_bytes;   // of all streams, up to their next picked bytes; less streams.left: what has passed
     std::int64_t large_bytes;     // allocated in blocks that are not drawn
     Thread* next_of_all;
     hw_memo memo;
@@ -81,10 +91,8 @@ struct ThreadLocal {
     std::uint32_t exit_session;
     bool exiting;
     bool holds_over_fork;
-    // Of a sampled recording: bytes up to the next point of the stream of small blocks, and how many blocks have been allocated. Written
-    // by their thread alone.
-    std::atomic<std::int64_t> sample_left;
-    std::atomic<std::uint64_t> allocated_blocks;
+    SampleStreams*
+        streams;  // never null: the thread's own, or one for all that have none yet, whose next byte is always a picked one
 };
 
 extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));

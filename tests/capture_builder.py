@@ -33,7 +33,7 @@ RECORDS: dict[str, list[tuple[Any, ...]]] = {
     "nodes": [("parent", "<u4"), ("code", "<u4"), ("line", "<u4"), ("reserved", "<u4")],
     "ledgers": [
         ("live_bytes", "<i8"), ("live_blocks", "<i8"), ("saved_bytes", "<i8"), ("saved_blocks", "<i8"),
-        ("generation", "<u8"), ("total_bytes", "<u8"), ("total_blocks", "<u8"), ("node", "<u4"), ("kind", "<u4"),
+        ("generation", "<u8"), ("total_bytes", "<u8"), ("total_blocks", "<u8"), ("node", "<u4"), ("kind", "<u2"), ("sampled", "<u2"),
     ],
     "ledger_cold": [("peak_bytes", "<i8"), ("peak_blocks", "<i8"), ("entered_bytes", "<i8"), ("temporaries", "<u8")],
     "slices": [
@@ -72,6 +72,7 @@ class HeaderBeforeEvents(ctypes.Structure):
         ("resident_last_bytes", ctypes.c_int64), ("resident_peak_bytes", ctypes.c_int64),
         ("resident_error_bytes", ctypes.c_int64), ("resident_exact", ctypes.c_uint32), ("epoch_index", ctypes.c_uint32),
         *_epoch(0), *_epoch(1), ("own_bytes", ctypes.c_uint64), ("table_count", ctypes.c_uint64 * 16),
+        ("exact_total_bytes", ctypes.c_uint64), ("exact_total_blocks", ctypes.c_uint64),
         ("inherited_bytes", ctypes.c_uint64),
     )  # fmt: skip
 
@@ -317,8 +318,17 @@ class Recording:
         for text in texts:
             strings.append((offset, len(text), 0))
             offset += len(text)
+        drawn = 2 if self.header.get("sample_bytes") else 0  # objects and malloc's blocks; mappings never are
         ledgers = [
-            (*ledger.live, *ledger.saved, ledger.generation, *ledger.total, ledger.node, ledger.kind)
+            (
+                *ledger.live,
+                *ledger.saved,
+                ledger.generation,
+                *ledger.total,
+                ledger.node,
+                ledger.kind,
+                int(ledger.kind < drawn),
+            )  # fmt: skip
             for ledger in self.ledgers.values()
         ]
         cold = [(*ledger.peak, ledger.entered, ledger.temporaries) for ledger in self.ledgers.values()]

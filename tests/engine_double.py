@@ -53,6 +53,8 @@ def build(mode: str) -> ModuleType:
             "resident_exact": mode != "lost",
             "resident_error_bytes": 4096,
             "lost_events": 7 if mode == "lost" else 0,
+            "sample_bytes": 0,
+            "standard_error_bytes": 0,
             "stop_reason": None,
             "top_line": ("/project/etl.py", 42, "load", 800_000_000),
         }
@@ -61,6 +63,8 @@ def build(mode: str) -> ModuleType:
         with open(path, "wb") as file:
             file.write(b"\x89HIW\r\n\x1a\n")
 
+    build = "debug" if "d" in sys.abiflags else "release"
+    core.__dict__.update(BUILT_FOR=f"{sys.version_info[0]}.{sys.version_info[1]} {build}")
     core.__dict__.update(EngineFault=EngineFault, start=start, stop=stop, summary=summary, snapshot=snapshot)
     core.__dict__.update(is_recording=lambda: state["recording"], on_exit=lambda callback: None)
     return core

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import inspect
 import io
 import json
 import logging
@@ -228,7 +229,7 @@ def test_a_decorated_coroutine_is_measured_to_its_end():
         await asyncio.sleep(0.05)
         return 7
 
-    assert asyncio.iscoroutinefunction(work)
+    assert inspect.iscoroutinefunction(work)
     assert asyncio.run(work()) == 7
     assert work.tracker.usage.wall_seconds > 0.04
     assert abs(work.tracker.usage.resident.peak_above_start_bytes - 30 * MIB) < MIB
@@ -460,7 +461,7 @@ def test_8_reuse_of_memory_inside_the_heap_is_seen():
 def test_9_and_11_a_logger_is_optional_and_units_are_right():
     lines = []
     with hiwater.ResourceTracker(lines.append) as tracker:
-        hold(10)
+        hold(40)  # more than malloc ever keeps of freed memory to use again
     assert any("Peak System RAM Usage (Incremental)" in line and "MiB" in line for line in lines)
     assert lines[0].startswith("Execution time: ")
     assert tracker.get_peak_memory_usage() > 5

@@ -310,6 +310,8 @@ SUB_INTERPRETER = {
     (3, 11): ("_xxsubinterpreters", "run_string", "create"),
     (3, 12): ("_xxsubinterpreters", "run_string", "create"),
     (3, 13): ("_interpreters", "run_string", "create"),
+    (3, 14): ("_interpreters", "run_string", "create"),
+    (3, 15): ("_interpreters", "run_string", "create"),
 }
 
 

@@ -228,6 +228,7 @@ def test_files_and_shared_memory_are_listed_and_do_not_count(tmp_path: Path) -> 
     assert recorded.capture.peak_bytes < 5 * MB
 
 
+@pytest.mark.skipif(" /dev/shm tmpfs " not in Path("/proc/mounts").read_text(), reason="/dev/shm is no tmpfs here")
 def test_python_mmap_and_shared_memory(tmp_path: Path) -> None:
     recorded = run(
         tmp_path,

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import sysconfig
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ PROGRAMS = {
             global kept
             kept, parent = [], None
             for value in range(20_000):
-                parent = Node(value + 1_000, parent)
+                parent = Node((value + 1) * 10**10, parent)  # no int of a size that the interpreter keeps to use again
                 kept.append(parent)
         """,
     "containers": """
@@ -139,7 +140,39 @@ def test_objects_agree_with_tracemalloc(tmp_path: Path, name: str) -> None:
             assert ours.get(place, 0) == pytest.approx(size, rel=0.01, abs=1_000), place
 
 
-@pytest.mark.parametrize("allocator", ["pymalloc", "malloc", "debug", "pymalloc_debug", "malloc_debug"])
+ALLOCATORS = ["default", "pymalloc", "malloc", "debug", "pymalloc_debug", "malloc_debug", "-X dev"]
+if sys.version_info >= (3, 13) and sysconfig.get_config_var("WITH_MIMALLOC"):
+    ALLOCATORS += ["mimalloc", "mimalloc_debug"]
+
+
+def allocator_environment(allocator: str) -> dict[str, str]:
+    return {"PYTHONDEVMODE": "1"} if allocator == "-X dev" else {"PYTHONMALLOC": allocator}
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_a_program_says_the_same_with_every_python_allocator(tmp_path: Path, allocator: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import json, re\n"
+        "table = {str(number): [number] * 50 for number in range(5_000)}\n"
+        "text = json.dumps(table)\n"
+        "assert json.loads(text) == table\n"
+        "print(len(text), hash(len(re.sub('1', '', text))))\n"
+        "raise SystemExit(7)\n"
+    )
+    environment = child_environment(allocator_environment(allocator))
+    plain, recorded = (
+        subprocess.run(
+            [sys.executable, *words, program],
+            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False, env=environment,
+        )
+        for words in ((), ("-m", "hiwater", "run", "-q"))
+    )  # fmt: skip
+    assert plain.returncode == 7
+    assert (recorded.returncode, recorded.stdout, recorded.stderr) == (7, plain.stdout, plain.stderr)
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_every_python_allocator(tmp_path: Path, allocator: str) -> None:
     """What is asked for is the same whichever allocator answers, and none of it is counted a second time as native."""
     recorded = record(
@@ -156,7 +189,7 @@ def test_every_python_allocator(tmp_path: Path, allocator: str) -> None:
             del gone
             kept = large, small, resized
         """,
-        environment={"PYTHONMALLOC": allocator},
+        environment=allocator_environment(allocator),
     )
     assert 5 * 1_000_004 <= recorded.held("large", "python", "end") <= 5 * 1_000_004 + 2_000
     objects = 10_000 * (bytes(100).__sizeof__())
@@ -167,6 +200,8 @@ def test_every_python_allocator(tmp_path: Path, allocator: str) -> None:
     assert recorded.held("gone", "python", "peak") in range(2 * 3_000_018, 2 * 3_000_018 + 2_000)
     for name in ("large", "small", "resized", "gone"):
         assert recorded.held(name, "native", "end") < 1_000, "an object's memory is counted as native too"
+        # A JIT takes a few pages there; an allocator would take megabytes.
+        assert recorded.held(name, "mapping", "end") < 100_000, "nor are the allocator's own mappings"
 
 
 def test_objects_older_than_the_recording_can_die_in_it(tmp_path: Path) -> None:

@@ -99,7 +99,10 @@ def test_allocations_while_a_thread_is_taken_apart(tmp_path: Path) -> None:
         libraries=["threads", "objects"],
     )
     assert sum(s.bytes for s in recorded.stacks("key", "native", "end") if s.bytes > 1_000_000) == 1_000_003
-    assert sum(s.bytes for s in recorded.stacks("local", "native", "end") if s.bytes > 1_000_000) == 1_000_033
+    local = sum(s.bytes for s in recorded.stacks("local", "native", "end") if s.bytes > 1_000_000)
+    assert local in {1_000_033, 1_000_033 + 16}, (
+        "newer C libraries leave their note of such a destructor in the same place"
+    )
 
 
 def test_two_threads_churning_realloc_lose_nothing(tmp_path: Path) -> None:

@@ -15,6 +15,10 @@
 
 #include "frames.h"
 
+#if defined(Py_GIL_DISABLED)
+#error "the walkers do not read a free-threaded interpreter's copies of instructions yet: build with -DHIWATER_ENGINE=OFF"
+#endif
+
 static inline void slot_fill(hw_slot* slot, const hw_frame* f) {
     slot->frame = f;
     slot->previous = f->previous;

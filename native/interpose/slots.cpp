@@ -278,9 +278,47 @@ int change_all(const Hook* hooks, std::size_t count, bool put_in) {
 
 }  // namespace
 
+namespace {
+
+// An executable at a fixed address (Debian's python) that takes a function's address makes its own call stub that address for
+// everybody: an undefined symbol with a value. Through such a stub we would call ourselves.
+bool is_call_stub(void* function) noexcept {
+    Dl_info info{};
+    void* entry = nullptr;
+    if (::dladdr1(function, &info, &entry, RTLD_DL_SYMENT) == 0 || entry == nullptr) return false;
+    return static_cast<const ElfW(Sym)*>(entry)->st_shndx == SHN_UNDEF;
+}
+
+// The first library, in the loader's order, that has the function itself.
+void* defined_in_a_library(const char* name) noexcept {
+    void* program = ::dlopen(nullptr, RTLD_LAZY);
+    link_map* module = nullptr;
+    if (program == nullptr || ::dlinfo(program, RTLD_DI_LINKMAP, &module) != 0) return nullptr;
+    void* found = nullptr;
+    for (module = module->l_next; module != nullptr && found == nullptr; module = module->l_next) {
+        void* library = ::dlopen(module->l_name, RTLD_LAZY | RTLD_NOLOAD);
+        if (library == nullptr) continue;
+        void* candidate = ::dlsym(library, name);
+        Dl_info info{};
+        link_map* home = nullptr;
+        if (candidate != nullptr && ::dladdr1(candidate, &info, reinterpret_cast<void**>(&home), RTLD_DL_LINKMAP) != 0 &&
+            home == module)
+            found = candidate;
+        ::dlclose(library);
+    }
+    ::dlclose(program);
+    return found;
+}
+
+}  // namespace
+
 void find_real_functions(Hook* hooks, std::size_t count) noexcept {
-    for (std::size_t i = 0; i < count; ++i)
-        if (*hooks[i].real == nullptr) *hooks[i].real = ::dlsym(RTLD_DEFAULT, hooks[i].name);
+    for (std::size_t i = 0; i < count; ++i) {
+        if (*hooks[i].real != nullptr) continue;
+        void* found = ::dlsym(RTLD_DEFAULT, hooks[i].name);
+        if (found != nullptr && is_call_stub(found)) found = defined_in_a_library(hooks[i].name);
+        *hooks[i].real = found;
+    }
 }
 
 std::string install(const Hook* hooks, std::size_t count) {

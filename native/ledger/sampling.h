@@ -1,20 +1,20 @@
 // Which small blocks are recorded in sampled mode, and for how much each of them then stands.
 //
-// Every thread's allocations of blocks below `sample_bytes` (S) are a stream of bytes. Points are thrown on it, S apart on average: the
-// distances are independent and uniform in [S/2, 3S/2], and the first is what remains of such a distance at a random place in it. So
-// the points are stationary: any n bytes of the stream, wherever they lie, hold n/S points on average. A block that holds a point is
-// recorded. Two points are at least S/2 apart, so for a block of n bytes
+// A thread's allocations of blocks below `sample_bytes` (S) are streams of bytes. A stream is cut into cells of S bytes, the first of
+// them at a random place, and in each cell one byte is picked, any of the S with the same probability. A block that holds a picked byte
+// is recorded. A block of n bytes (n < S) lies in one cell, which holds its pick inside the block with probability n/S; or in two,
+// with a bytes in one and n - a in the other, for each a from 1 to n - 1 with probability 1/S: then both may be picked. So
 //
-//   P(n) = n/S                             for n <= S/2
-//   P(n) = n/S - (n - S/2)^2 / (2 S^2)     for S/2 < n < S: less what would be counted twice (a second point, if the first lies at x,
-//                                          is in it with probability (n - x - S/2)/S; integrate over x with density 1/S)
+//   P(n) = n/S - sum over a of a (n - a) / S^3 = n/S - (n^3 - n) / (6 S^3)
 //
-// and recorded, it stands for n/P(n) bytes in 1/P(n) blocks, which makes every sum unbiased (Horvitz and Thompson, 1952). The bytes of
-// blocks that hold a point differ from those of a Poisson process only in being spaced more evenly: the variance of a sum over blocks
-// that come in random order is at most that of independent draws, n^2 (1-P)/P <= n S for each block, or S times the sum in all.
-// Blocks of S bytes and more are all recorded, and stand for themselves.
+// and recorded, it stands for n/P(n) bytes in 1/P(n) blocks, which makes every sum unbiased (D. Horvitz, D. Thompson, "A generalization
+// of sampling without replacement", 1952). Picks of different cells are independent and each cell has but one, so no two blocks are
+// recorded together more often than by chance: the variance of a sum is at most that of independent draws, which is n^2 (1 - P)/P <= n S
+// for each block, and S times the sum in all, whatever the pattern of allocations. Of blocks that stay, one after another, it is far
+// less: stratified sampling. Blocks of S bytes and more are all recorded, and stand for themselves.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace hiwater::sampling {
@@ -31,23 +31,38 @@ struct Random {
     double uniform() noexcept { return static_cast<double>(next() >> 11) * 0x1p-53; }  // in [0, 1)
 };
 
-inline std::int64_t distance(Random& random, std::uint64_t sample_bytes) noexcept {
-    return static_cast<std::int64_t>((0.5 + random.uniform()) * static_cast<double>(sample_bytes)) + 1;
-}
+// Where the picks of one stream are.
+struct Cells {
+    std::uint64_t pick = 0;  // of the present cell: 0 .. S - 1
 
-// From any place in the stream to the next point: a long distance is more likely to be the one that lies over a random place.
-inline std::int64_t first_distance(Random& random, std::uint64_t sample_bytes) noexcept {
-    for (;;) {
-        const double length = 0.5 + random.uniform();
-        if (random.uniform() * 1.5 >= length) continue;
-        return static_cast<std::int64_t>(random.uniform() * length * static_cast<double>(sample_bytes)) + 1;
+    static std::uint64_t any(Random& random, std::uint64_t below) noexcept {
+        return static_cast<std::uint64_t>(random.uniform() * static_cast<double>(below));
     }
-}
+    // Bytes from one picked byte to the next.
+    std::int64_t next(Random& random, std::uint64_t sample_bytes) noexcept {
+        const std::uint64_t before = pick;
+        pick = any(random, sample_bytes);
+        return static_cast<std::int64_t>(sample_bytes - before + pick);
+    }
+    // Bytes from the beginning of the stream up to and with the first picked byte.
+    std::int64_t first(Random& random, std::uint64_t sample_bytes) noexcept {
+        const std::uint64_t place = any(random, sample_bytes);
+        pick = any(random, sample_bytes);
+        if (pick >= place) return static_cast<std::int64_t>(pick - place) + 1;
+        const auto to_pick = static_cast<std::int64_t>(pick) - static_cast<std::int64_t>(place) + 1;  // behind us
+        return to_pick + next(random, sample_bytes);
+    }
+};
+
+// Each thread has a stream for blocks of about one size: objects that stay and others that pass are often of different sizes, and kept
+// apart they disturb each other's figures less.
+inline constexpr std::size_t kStreams = 33;
+inline std::size_t stream_of(std::size_t bytes) noexcept { return bytes < 512 ? bytes >> 4 : kStreams - 1; }
 
 inline double probability(std::uint64_t bytes, std::uint64_t sample_bytes) noexcept {
     if (bytes >= sample_bytes) return 1;
-    const double x = static_cast<double>(bytes) / static_cast<double>(sample_bytes);
-    return x <= 0.5 ? x : x - (x - 0.5) * (x - 0.5) / 2;
+    const auto n = static_cast<double>(bytes), s = static_cast<double>(sample_bytes);
+    return n / s - (n * n * n - n) / (6 * s * s * s);
 }
 
 struct Weight {

@@ -16,6 +16,15 @@ namespace {
 
 // The interpreter makes an int for a callback and gives it back after it. It is no memory of the program's: while a callback runs
 // the thread's figures are as if it was not there.
+#if PY_VERSION_HEX >= 0x030e0000
+// From 3.14 on it takes that int from its own list of free ones, and puts it back there: nothing is allocated.
+struct WithoutInt {
+    explicit WithoutInt(PyObject*) noexcept {}
+    ~WithoutInt() {}  // a variable of it is not unused
+};
+using WithoutOffset = WithoutInt;
+using WithoutLine = WithoutInt;
+#else
 template <auto kMakesInt>
 class WithoutInt {
 public:
@@ -53,6 +62,7 @@ using WithoutOffset = WithoutInt<PyLong_FromSsize_t>;
 using WithoutLine = WithoutInt<PyLong_FromLong>;
 #else
 using WithoutLine = WithoutOffset;
+#endif
 #endif
 
 PyObject* line_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {

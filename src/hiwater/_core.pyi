@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType
 
+BUILT_FOR: str
+"""The version and the build of CPython whose structs the engine reads: `3.14 release`, `3.11 debug` …"""
+
 class EngineFault(RuntimeError):
     """The engine cannot start or has stopped by itself; the message says why and what to do."""
 
@@ -66,11 +69,11 @@ def heap_now() -> tuple[int, int, int, int, int, int]:
     allocated since counting began and not freed; exact."""
 
 def heap_fold(which: int) -> tuple[int, int, bool]:
-    """(live bytes, their highest since this one was last asked for or heap_open(), True), as `Meter.fold` gives it; the mark then
+    """(live bytes, their highest since this one was last asked for or heap_open(), whether exact), as `Meter.fold` gives it; the mark then
     starts anew. `which` is 0 for everything, 1 for Python's allocators; raises IndexError for another."""
 
 def thread_heap_fold() -> tuple[int, int, bool]:
-    """(bytes that the calling thread allocated less those it freed, their highest since its last call, True), counted while heap_open()
+    """(bytes that the calling thread allocated less those it freed, their highest since its last call, whether exact), counted while heap_open()
     is in force. Of use as differences: a thread that frees what others made goes below zero."""
 
 def note_resident_peak(bytes: int) -> None:  # noqa: A002

@@ -227,7 +227,6 @@ class Usage:
 
 _OWN_BYTES = 4096
 _HEADS = ("", "start", "end", "peak", "peak above start", "kept", "transient", "exact")
-_DISTURBED = "something else in the process started the mark anew meanwhile"
 
 
 def _level(figure: Figure) -> Level:
@@ -236,7 +235,7 @@ def _level(figure: Figure) -> Level:
     exact = figure.intact and (traits.exact or (traits.keeps_peak and not traits.resets_peak))
     reason = traits.reason if traits.exact == exact or not exact else ""
     if not exact and not traits.reason:
-        reason = _DISTURBED
+        reason = figure.slot.meter.disturbance
     zero = figure.start if traits.relative else 0
     return Level(
         traits.name,

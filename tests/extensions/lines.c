@@ -1,8 +1,13 @@
 // The engine's reading of line tables, beside the interpreter's own. Loaded with ctypes.PyDLL: the GIL is held.
 #define Py_BUILD_CORE 1
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* in the interpreter's own headers, from 3.15 on */
 #include <Python.h>
 
-#if PY_VERSION_HEX >= 0x030d0000
+#if PY_VERSION_HEX >= 0x030f0000
+#include "../../native/frames/frames_315.c"
+#elif PY_VERSION_HEX >= 0x030e0000
+#include "../../native/frames/frames_314.c"
+#elif PY_VERSION_HEX >= 0x030d0000
 #include "../../native/frames/frames_313.c"
 #elif PY_VERSION_HEX >= 0x030c0000
 #include "../../native/frames/frames_312.c"
@@ -34,9 +39,15 @@ PyObject* lines_read(PyObject* code, int order) {
 PyObject* lines_told(PyObject* code) {
     const Py_ssize_t count = bytes_of(code) / (Py_ssize_t)sizeof(_Py_CODEUNIT) + 1;
     PyObject* lines = PyList_New(count);
-    for (Py_ssize_t i = 0; lines != NULL && i < count; ++i)
-        PyList_SET_ITEM(lines, i,
-                        PyLong_FromLong(PyCode_Addr2Line((PyCodeObject*)code, (int)(i * (Py_ssize_t)sizeof(_Py_CODEUNIT)))));
+    for (Py_ssize_t i = 0; lines != NULL && i < count; ++i) {
+        const int offset = (int)(i * (Py_ssize_t)sizeof(_Py_CODEUNIT));
+#ifdef Py_DEBUG
+        const int is_behind = i == count - 1; /* a debug build ends the process when asked */
+#else
+        const int is_behind = 0;
+#endif
+        PyList_SET_ITEM(lines, i, PyLong_FromLong(is_behind ? -1 : PyCode_Addr2Line((PyCodeObject*)code, offset)));
+    }
     return lines;
 }
 
@@ -45,7 +56,10 @@ PyObject* line_shown(PyObject* code, Py_ssize_t instruction) {
     hw_frame frame;
     memset(&frame, 0, sizeof frame);
     _Py_CODEUNIT* const instr = _PyCode_CODE((PyCodeObject*)code) + instruction;
-#if PY_VERSION_HEX >= 0x030d0000
+#if PY_VERSION_HEX >= 0x030e0000
+    frame.f_executable = PyStackRef_FromPyObjectBorrow(code);
+    frame.instr_ptr = instr;
+#elif PY_VERSION_HEX >= 0x030d0000
     frame.f_executable = code;
     frame.instr_ptr = instr;
 #else

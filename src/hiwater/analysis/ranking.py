@@ -22,13 +22,16 @@ class Row:
     own_bytes: int
     own_blocks: int
     total_bytes: int
+    own_error_bytes: int = 0
+    """Standard errors, at most; 0 where every block was recorded."""
+    total_error_bytes: int = 0
 
 
 def rank(forest: Forest, holdings: Holdings) -> list[Row]:
     """Rows for every key that held something, most own bytes first, then most in total, then by name."""
     leaf = forest.place[holdings.node]
     length = len(forest.parent)
-    own, blocks = _sum_at(length, leaf, holdings.bytes), _sum_at(length, leaf, holdings.blocks)
+    own, blocks, drawn = (_sum_at(length, leaf, values) for values in (holdings.bytes, holdings.blocks, holdings.drawn))
     total = sums.sum_upwards(forest.parent, own)
     # Node 0 stands for no frame at all: what is held outside every frame gets a row of its own, under the last key.
     nothing = len(forest.frames)
@@ -38,16 +41,23 @@ def rank(forest: Forest, holdings: Holdings) -> list[Row]:
     key_of_stand = np.where(stands, key, nothing + 1)
     outer = sums.outermost(sums.walk(forest.parent), key_of_stand)
     outer = outer[stands[outer]]
-    own_of, blocks_of = (
-        _sum_at(nothing + 2, key, np.where(stands, own, 0)),
-        _sum_at(nothing + 2, key, np.where(stands, blocks, 0)),
+    own_of, blocks_of, drawn_of = (
+        _sum_at(nothing + 2, key, np.where(stands, values, 0)) for values in (own, blocks, drawn)
     )
     total_of = _sum_at(nothing + 2, key[outer], total[outer])
     total_of[nothing] = own[0] if length else 0
+    below_of = drawn_of  # all zeros where nothing was drawn
+    if holdings.sample_bytes:
+        below_of = _sum_at(nothing + 2, key[outer], sums.sum_upwards(forest.parent, drawn)[outer])
     shown = np.flatnonzero((own_of != 0) | (blocks_of != 0) | (total_of != 0))
     rows = [
         Row(
-            forest.frames[key] if key < nothing else NO_FRAME, int(own_of[key]), int(blocks_of[key]), int(total_of[key])
+            forest.frames[key] if key < nothing else NO_FRAME,
+            int(own_of[key]),
+            int(blocks_of[key]),
+            int(total_of[key]),
+            holdings.standard_error(int(drawn_of[key])),
+            holdings.standard_error(int(below_of[key])),
         )
         for key in shown.tolist()
     ]
@@ -66,6 +76,7 @@ class Line:
     frame: Frame
     bytes: int
     blocks: int
+    standard_error_bytes: int = 0
 
 
 def own_lines(capture: Capture, holdings: Holdings, at_most: int) -> list[Line]:
@@ -82,17 +93,20 @@ def own_lines(capture: Capture, holdings: Holdings, at_most: int) -> list[Line]:
     length = len(place)
     sum_bytes = _sum_at(length, back_to_place[back], holdings.bytes)
     sum_blocks = _sum_at(length, back_to_place[back], holdings.blocks)
-    lines: dict[Frame, tuple[int, int]] = {}
+    sum_drawn = _sum_at(length, back_to_place[back], holdings.drawn)
+    lines: dict[Frame, tuple[int, int, int]] = {}
     # One line may come from several code objects (a comprehension, a module compiled twice): join a few more than shown.
     for index in np.argsort(-sum_bytes, kind="stable")[: 8 * at_most].tolist():
         record = codes[int(place[index]) >> 32]
         frame = Frame(
             capture.string(int(record["function"])), capture.string(int(record["file"])), int(place[index]) & 0xFFFFFFFF
         )
-        before = lines.get(frame, (0, 0))
-        lines[frame] = (before[0] + int(sum_bytes[index]), before[1] + int(sum_blocks[index]))
+        held_bytes, held_blocks, drawn = lines.get(frame, (0, 0, 0))
+        lines[frame] = (
+            held_bytes + int(sum_bytes[index]), held_blocks + int(sum_blocks[index]), drawn + int(sum_drawn[index])
+        )  # fmt: skip
     ordered = sorted(lines.items(), key=lambda item: -item[1][0])[:at_most]
-    return [Line(frame, *figures) for frame, figures in ordered]
+    return [Line(frame, count, blocks, holdings.standard_error(drawn)) for frame, (count, blocks, drawn) in ordered]
 
 
 def by(capture: Capture, holdings: Holdings, grouping: Grouping) -> list[Row]:

@@ -6,7 +6,6 @@ not; resident counts pages in RAM, whoever asked. What is left over is therefore
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from hiwater.capture import Capture, Moment
@@ -35,10 +34,6 @@ def reconcile(capture: Capture) -> Reconciliation:
 
 
 def standard_error_bytes(moment: Moment) -> int:
-    """An upper bound for the standard error of the sum at this moment; 0 when every block was recorded.
-
-    Blocks of s < S bytes are drawn with probability s / S and then count as S: the variance of each is s (S − s), so that of
-    the sum is at most S times the sum.
-    """
-    sample_bytes = moment.capture.process.sample_bytes
-    return math.ceil(math.sqrt(sample_bytes * max(0, moment.allocated_bytes)))
+    """The most that the standard error of the sum at this moment can be; 0 when every block was recorded."""
+    held = moment.holdings()
+    return held.standard_error(int(held.drawn.sum()))

@@ -11,7 +11,7 @@ from hiwater.analysis.forest import Forest
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.capture.moment import Frame, Holdings, Ints
 
-_FIGURES = 2 + len(COUNTED_KINDS)  # bytes, blocks, bytes of each counted kind
+_FIGURES = 3 + len(COUNTED_KINDS)  # bytes, blocks, bytes of drawn blocks, bytes of each counted kind
 
 
 @dataclass(slots=True)
@@ -28,6 +28,7 @@ class Branch:
     blocks: int
     own_bytes: int
     kind_bytes: tuple[int, ...]
+    error_bytes: int = 0  # standard error of `bytes`, at most
     hidden_bytes: int = 0
     children: list[Branch] = field(default_factory=list)
 
@@ -48,7 +49,7 @@ def grow(
     rows = _rows(forest, holdings)
     grower = _Inverted(forest, rows) if inverted else _Upright(forest, rows)
     root_figures = grower.start.figures.sum(axis=0) if inverted else grower.start.figures[0]
-    root = _branch(None, 0, root_figures)
+    root = _branch(holdings, None, 0, root_figures)
     waiting = [(root, grower.start)]
     while waiting:
         branch, group = waiting.pop()
@@ -57,7 +58,7 @@ def grow(
             if int(figures[0]) < max(1, minimum_bytes) or branch.depth >= deepest:
                 branch.hidden_bytes += int(figures[0])
                 continue
-            child = _branch(forest.frames[key], branch.depth + 1, figures)
+            child = _branch(holdings, forest.frames[key], branch.depth + 1, figures)
             branch.children.append(child)
             shown += child.bytes
             waiting.append((child, below))
@@ -66,17 +67,17 @@ def grow(
     return root
 
 
-def _branch(frame: Frame | None, depth: int, figures: Ints) -> Branch:
-    numbers = figures.tolist()
-    return Branch(frame, depth, numbers[0], numbers[1], 0, tuple(numbers[2:]))
+def _branch(holdings: Holdings, frame: Frame | None, depth: int, figures: Ints) -> Branch:
+    count, blocks, drawn, *kinds = figures.tolist()
+    return Branch(frame, depth, count, blocks, 0, tuple(kinds), holdings.standard_error(drawn))
 
 
 def _rows(forest: Forest, holdings: Holdings) -> tuple[Ints, Ints]:
     """(place, figures) for each holding: bytes, blocks, and bytes under the column of its kind."""
     figures = np.zeros((len(holdings.node), _FIGURES), np.int64)
-    figures[:, 0], figures[:, 1] = holdings.bytes, holdings.blocks
+    figures[:, 0], figures[:, 1], figures[:, 2] = holdings.bytes, holdings.blocks, holdings.drawn
     counted = np.flatnonzero(holdings.kind < len(COUNTED_KINDS))
-    figures[counted, 2 + holdings.kind[counted]] = holdings.bytes[counted]
+    figures[counted, 3 + holdings.kind[counted]] = holdings.bytes[counted]
     return forest.place[holdings.node], figures
 
 

@@ -32,7 +32,7 @@ NEEDED_FIELDS: dict[str, tuple[str, ...]] = {
     "nodes": ("parent", "code", "line"),
     "ledgers": (
         "live_bytes", "live_blocks", "saved_bytes", "saved_blocks",
-        "generation", "total_bytes", "total_blocks", "node", "kind",
+        "generation", "total_bytes", "total_blocks", "node", "kind", "sampled",
     ),
     "ledger_cold": ("peak_bytes", "peak_blocks", "entered_bytes", "temporaries"),
     "slices": (
@@ -43,7 +43,7 @@ NEEDED_FIELDS: dict[str, tuple[str, ...]] = {
     "facts": ("key", "value"),
     "marks": ("at_ns", "value", "kind", "node"),
 }  # fmt: skip
-# Tables that a capture may lack: `hiwater sample` writes them. Where one is there it has these fields.
+# Tables that a capture may lack: some only `hiwater sample` writes, some only the engine. Where one is there it has these fields.
 OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
     "processes": (
         "pid", "parent_pid", "name", "command", "start_ns", "end_ns", "peak_bytes", "exact", "exit_status",
@@ -52,6 +52,8 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
     "scopes": (
         "name", "pid", "thread_id", "depth", "start_ns", "end_ns", "start_bytes", "end_bytes", "peak_bytes",
     ),
+    "residency": ("at_ns", "resident_bytes", "untouched_bytes", "part"),
+    "large_blocks": ("at_ns", "bytes", "touched_bytes", "node", "from_malloc"),
 }  # fmt: skip
 NEEDED_HEADER = (
     "extents_used", "state", "pid",
@@ -59,8 +61,8 @@ NEEDED_HEADER = (
     "lost_events", "stop_reason", "resident_start_bytes", "resident_last_bytes", "resident_peak_bytes",
     "resident_error_bytes", "resident_exact", "epoch_index", "epoch0_best_bytes", "epoch0_best_blocks",
     "epoch0_best_ns", "epoch0_slice_start_ns", "epoch1_best_bytes", "epoch1_best_blocks", "epoch1_best_ns",
-    "epoch1_slice_start_ns", "own_bytes", "table_count", "inherited_bytes", "live_bytes", "live_blocks", "mark_bytes",
-    "mark_blocks", "generation", "mark_ns", "kind_live_bytes",
+    "epoch1_slice_start_ns", "own_bytes", "table_count", "exact_total_bytes", "exact_total_blocks", "inherited_bytes",
+    "live_bytes", "live_blocks", "mark_bytes", "mark_blocks", "generation", "mark_ns", "kind_live_bytes",
 )  # fmt: skip
 
 # Signed in the file, for a figure may be a difference; every other number, ids and places above all, is unsigned.
@@ -69,6 +71,7 @@ SIGNED_FIELDS = frozenset({
     "mark_bytes", "mark_blocks", "unlisted_bytes", "resident_bytes", "exit_code", "resident_start_bytes",
     "resident_last_bytes", "resident_peak_bytes", "resident_error_bytes", "epoch0_best_bytes", "epoch0_best_blocks",
     "epoch1_best_bytes", "epoch1_best_blocks", "kind_live_bytes", "start_bytes", "end_bytes", "exit_status",
+    "untouched_bytes", "touched_bytes",
 })  # fmt: skip
 
 _START = struct.Struct("<8sIIQQQQQI")  # magic, version, and the fields of HeaderStart
@@ -223,7 +226,7 @@ def _need(name: str, record: np.dtype[Any], fields: tuple[str, ...]) -> None:
             ("header", "kind_live_bytes"),
             ("timeline", "live_bytes"),
         )
-        is_signed = field in SIGNED_FIELDS or (name, field) == ("slice_entries", "bytes")
+        is_signed = field in SIGNED_FIELDS or (name, field) in {("slice_entries", "bytes"), ("large_blocks", "bytes")}
         wanted = "S" if field == "boot_id" else "i" if is_signed else "u"
         if kind.base.kind != wanted or (kind.shape != ()) != is_array:
             raise corrupt(f"its schema gives the field {field!r} of {name!r} an unexpected type")

@@ -65,7 +65,8 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Over the whole recording, counted kinds. `temporaries` were freed before their thread's next allocation."""
+    """Over the whole recording, counted kinds. Allocations and their bytes are exact in a sampled recording, too, but for what a killed
+    program did in its last milliseconds; `frees` is an estimate there, and `temporaries` are not counted. `temporaries` were freed before their thread's next allocation."""
 
     allocations: int
     frees: int
@@ -157,6 +158,7 @@ class Capture:
         ledgers = self.tables["ledgers"]
         self.ledger_node: Ints = ledgers["node"].astype(np.int64)
         self.ledger_kind: Ints = ledgers["kind"].astype(np.int64)
+        self.ledger_is_drawn: npt.NDArray[np.bool_] = ledgers["sampled"] != 0
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -282,10 +284,18 @@ class Capture:
         ledgers = self.tables["ledgers"]
         counted = self.ledger_kind < len(COUNTED_KINDS)
         allocations = int(ledgers["total_blocks"][counted].sum())
+        allocated_bytes = int(ledgers["total_bytes"][counted].sum())
+        frees = max(0, allocations - int(ledgers["live_blocks"][counted].sum()))
+        if self.header[
+            "sample_bytes"
+        ]:  # objects and malloc's blocks were counted all the same; mappings are never drawn
+            other = counted & (self.ledger_kind > KINDS.index("native"))
+            allocations = self.header["exact_total_blocks"] + int(ledgers["total_blocks"][other].sum())
+            allocated_bytes = self.header["exact_total_bytes"] + int(ledgers["total_bytes"][other].sum())
         return Totals(
             allocations=allocations,
-            frees=max(0, allocations - int(ledgers["live_blocks"][counted].sum())),
-            allocated_bytes=int(ledgers["total_bytes"][counted].sum()),
+            frees=frees,
+            allocated_bytes=allocated_bytes,
             temporaries=int(self.tables["ledger_cold"]["temporaries"][: len(counted)][counted].sum()),
         )
 

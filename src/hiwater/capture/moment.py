@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
@@ -38,16 +39,35 @@ class Stack:
     kind: str
     thread: str
     frames: tuple[Frame, ...]
+    standard_error_bytes: int = 0
+    """Of `bytes`, at most; 0 where every block was recorded."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Holdings:
-    """Who held what: parallel arrays with an entry for each (call path, kind), largest first. Every view shows this order."""
+    """Who held what: parallel arrays with an entry for each (call path, kind), largest first. Every view shows this order.
+
+    `drawn` is the part of `bytes` that stands on blocks drawn at random: 0 in a recording of every block.
+    """
 
     node: Ints
     kind: Ints
     bytes: Ints
     blocks: Ints
+    drawn: Ints
+    sample_bytes: int = 0
+
+    def __getitem__(self, part: slice) -> Holdings:
+        return Holdings(
+            self.node[part], self.kind[part], self.bytes[part], self.blocks[part], self.drawn[part], self.sample_bytes
+        )
+
+    def standard_error(self, drawn: int) -> int:
+        """The most that the standard error of a sum can be of which `drawn` bytes stand on blocks drawn at random.
+
+        The variance of each such block is at most sample_bytes times what it stands for (native/ledger/sampling.h).
+        """
+        return math.ceil(math.sqrt(self.sample_bytes * max(0, drawn)))
 
     @property
     def total_bytes(self) -> int:
@@ -105,8 +125,24 @@ class Moment:
         kinds = self.capture.ledger_kind
         wanted = kinds < len(COUNTED_KINDS) if kind == "all" else kinds == KINDS.index(kind)
         held = np.flatnonzero(wanted & ((self.bytes != 0) | (self.blocks != 0)))
+        if self.capture.process.sample_bytes:
+            return self._of_samples(held)
         held = held[np.argsort(-self.bytes[held], kind="stable")]
-        return Holdings(self.capture.ledger_node[held], kinds[held], self.bytes[held], self.blocks[held])
+        nothing = np.zeros(len(held), np.int64)
+        return Holdings(self.capture.ledger_node[held], kinds[held], self.bytes[held], self.blocks[held], nothing)
+
+    def _of_samples(self, held: Ints) -> Holdings:
+        """Put the two ledgers of a call path and kind together: of blocks drawn at random, and of those recorded exactly."""
+        capture = self.capture
+        key = capture.ledger_node[held] * len(KINDS) + capture.ledger_kind[held]
+        places, first, back = np.unique(key, return_index=True, return_inverse=True)
+        count, blocks, drawn = (np.zeros(len(places), np.int64) for _ in range(3))
+        np.add.at(count, back, self.bytes[held])
+        np.add.at(blocks, back, self.blocks[held])
+        np.add.at(drawn, back, np.where(capture.ledger_is_drawn, self.bytes, 0)[held])
+        order = np.lexsort((first, -count))
+        nodes, kinds = capture.ledger_node[held][first][order], capture.ledger_kind[held][first][order]
+        return Holdings(nodes, kinds, count[order], blocks[order], drawn[order], capture.process.sample_bytes)
 
     @property
     def stacks(self) -> Stacks:
@@ -130,9 +166,7 @@ class Stacks(Sequence[Stack]):
     def __getitem__(self, index: slice) -> Sequence[Stack]: ...
     def __getitem__(self, index: int | slice) -> Stack | Sequence[Stack]:
         if isinstance(index, slice):
-            held = self._holdings
-            part = Holdings(held.node[index], held.kind[index], held.bytes[index], held.blocks[index])
-            return Stacks(self._capture, part)
+            return Stacks(self._capture, self._holdings[index])
         return self._stack(range(len(self))[index])
 
     def __iter__(self) -> Iterator[Stack]:
@@ -141,7 +175,8 @@ class Stacks(Sequence[Stack]):
     def _stack(self, index: int) -> Stack:
         held = self._holdings
         thread, frames = self._capture.path_of(int(held.node[index]))
-        return Stack(int(held.bytes[index]), int(held.blocks[index]), KINDS[held.kind[index]], thread, frames)
+        error = held.standard_error(int(held.drawn[index]))
+        return Stack(int(held.bytes[index]), int(held.blocks[index]), KINDS[held.kind[index]], thread, frames, error)
 
     def __repr__(self) -> str:
         return f"<{len(self)} stacks holding {self._holdings.total_bytes} bytes>"

@@ -50,7 +50,7 @@ _HEADER = (
     ("epoch0_best_bytes", "q", 1), ("epoch0_best_blocks", "q", 1), ("epoch0_best_ns", "Q", 1),
     ("epoch0_slice_start_ns", "Q", 1), ("epoch1_best_bytes", "q", 1), ("epoch1_best_blocks", "q", 1),
     ("epoch1_best_ns", "Q", 1), ("epoch1_slice_start_ns", "Q", 1), ("own_bytes", "Q", 1), ("table_count", "Q", 16),
-    ("inherited_bytes", "Q", 1),
+    ("exact_total_bytes", "Q", 1), ("exact_total_blocks", "Q", 1), ("inherited_bytes", "Q", 1),
 )  # fmt: skip
 _HEADER_OF_EVENTS = (
     ("live_bytes", "q", 1), ("live_blocks", "q", 1), ("mark_bytes", "q", 1), ("mark_blocks", "q", 1), ("generation", "Q", 1),
@@ -67,7 +67,7 @@ _TABLES: dict[str, tuple[tuple[str, str, int], ...]] = {
     "nodes": (("parent", "I", 1), ("code", "I", 1), ("line", "I", 1), ("reserved", "I", 1)),
     "ledgers": (
         ("live_bytes", "q", 1), ("live_blocks", "q", 1), ("saved_bytes", "q", 1), ("saved_blocks", "q", 1),
-        ("generation", "Q", 1), ("total_bytes", "Q", 1), ("total_blocks", "Q", 1), ("node", "I", 1), ("kind", "I", 1),
+        ("generation", "Q", 1), ("total_bytes", "Q", 1), ("total_blocks", "Q", 1), ("node", "I", 1), ("kind", "H", 1), ("sampled", "H", 1),
     ),
     "ledger_cold": (("peak_bytes", "q", 1), ("peak_blocks", "q", 1), ("entered_bytes", "q", 1), ("temporaries", "Q", 1)),
     "slices": (
@@ -88,7 +88,7 @@ _TABLES: dict[str, tuple[tuple[str, str, int], ...]] = {
         ("start_bytes", "q", 1), ("end_bytes", "q", 1), ("peak_bytes", "q", 1),
     ),
 }  # fmt: skip
-_NUMPY_LETTERS = {"I": "<u4", "i": "<i4", "Q": "<u8", "q": "<i8"}
+_NUMPY_LETTERS = {"H": "<u2", "I": "<u4", "i": "<i4", "Q": "<u8", "q": "<i8"}
 
 
 def _placed(fields: tuple[tuple[str, str, int], ...], start: int = 0) -> Iterator[tuple[str, str, int, int]]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import sysconfig
 import tempfile
 
 from hiwater import __version__
 from hiwater.engine import native
-from hiwater.errors import EngineUnavailable
+from hiwater.errors import EngineFailed, EngineUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,10 +61,10 @@ def run(args: argparse.Namespace) -> int:
 def _about_the_engine() -> Iterator[Finding]:
     try:
         core = native.load()
-    except EngineUnavailable as error:
+    except (EngineUnavailable, EngineFailed) as error:
         yield Finding("engine", False, str(error))
         return
-    yield Finding("engine", True, "present")
+    yield Finding("engine", True, f"present, built for CPython {core.BUILT_FOR}")
     for name, answer in core.doctor().items():
         yield Finding(name, answer == "ok", answer)
     yield _self_test()
@@ -138,15 +137,22 @@ def _own_cgroup_file() -> str:
 
 def _about_the_interpreter() -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
-    traits = ["debug build" if hasattr(sys, "gettotalrefcount") else "release build"]
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    traits = ["debug build" if native.is_debug_build() else "release build"]
+    if native.is_free_threaded():
         traits.append("free-threaded")
+    if _jit_is_on():
+        traits.append("with its JIT on")
     yield Finding("interpreter", None, f"{sys.implementation.name} {version} ({', '.join(traits)})")
     chosen = os.environ.get("PYTHONMALLOC") if not sys.flags.ignore_environment else None
     usual = "debug hooks (-X dev)" if sys.flags.dev_mode else "the build's default"
     yield Finding("object allocator", None, f"{chosen} (PYTHONMALLOC)" if chosen else usual)
     system = os.uname()
     yield Finding("system", None, f"{system.sysname} {system.release} {system.machine}")
+
+
+def _jit_is_on() -> bool:
+    jit = getattr(sys, "_jit", None)  # from 3.14 on
+    return jit is not None and bool(jit.is_enabled())
 
 
 def _versions() -> Iterator[Finding]:

@@ -25,7 +25,6 @@ def main(words: Sequence[str]) -> int:
         if arguments.help:
             sys.stdout.write(run_arguments.HELP)
             return 0
-        native.load()
         program = _find(arguments)
         recording = _Recording(arguments, program)
     except HiwaterError as error:
@@ -84,8 +83,15 @@ class _Recording:
         self._arguments = arguments
         self._argv = program.argv if arguments.argv else None
         self._path_head = program.path_head
-        self._recorder = Recorder(arguments.output or destination.default_pattern(program.name))
-        self._recorder.check()
+        self._recorder = Recorder(
+            arguments.output or destination.default_pattern(program.name),
+            sample=arguments.sample,
+            sample_seed=int(arguments.sample_seed or 0),
+        )
+        try:  # noqa: SIM105
+            self._recorder.check()
+        except EngineFailed:  # contextlib.suppress would be a module that python had not loaded
+            pass  # start() says so, and the program runs
         self._begun = False
 
     def start(self) -> None:

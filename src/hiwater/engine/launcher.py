@@ -65,7 +65,7 @@ def exit_status(error: BaseException | None) -> int:
         if error.code is None:
             return 0
         return error.code & 0xFF if isinstance(error.code, int) else 1
-    return _STATUS_OF_AN_INTERRUPT if type(error) is KeyboardInterrupt else 1
+    return _STATUS_OF_AN_INTERRUPT if _is_interrupt(error) else 1
 
 
 def conclude(error: BaseException | None) -> int:
@@ -79,9 +79,16 @@ def conclude(error: BaseException | None) -> int:
     if isinstance(error, SystemExit):
         raise error
     _print_uncaught(error)
-    if type(error) is KeyboardInterrupt:
+    if _is_interrupt(error):
         _interrupt_silently()
     return 1
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether the interpreter dies by SIGINT of `error`: from 3.14 on also where its class is one of the program's own."""
+    if sys.version_info >= (3, 14):
+        return isinstance(error, KeyboardInterrupt)
+    return type(error) is KeyboardInterrupt
 
 
 def _interpreter_arguments(own_arguments: int) -> list[str]:

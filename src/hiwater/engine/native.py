@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hiwater.errors import EngineUnavailable
+import sys
+
+from hiwater.errors import EngineFailed, EngineUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,13 +14,35 @@ if TYPE_CHECKING:
 def load() -> ModuleType:
     """Return `hiwater._core`.
 
-    Raises EngineUnavailable when hiwater was built without it or the loader refuses it.
+    Raises EngineUnavailable when hiwater was built without it or the loader refuses it, EngineFailed on an interpreter that it
+    refuses to work in.
     """
+    if is_free_threaded():
+        raise EngineFailed(
+            "the engine does not work on a free-threaded build of CPython yet, so nothing can be recorded here",
+            f"use the usual build of Python {sys.version_info[0]}.{sys.version_info[1]} to record",
+        )
     try:
         from hiwater import _core
     except ImportError as error:
         raise EngineUnavailable(*_explain(error)) from error
+    here = f"{sys.version_info[0]}.{sys.version_info[1]} {'debug' if is_debug_build() else 'release'}"
+    if here != _core.BUILT_FOR:  # a debug build of CPython loads modules of the release build, too
+        raise EngineFailed(
+            f"the engine was built for CPython {_core.BUILT_FOR}, and this is {here}, whose frames it would misread",
+            "install hiwater with this interpreter's own pip",
+        )
     return _core
+
+
+def is_free_threaded() -> bool:
+    """Whether this interpreter was built without the GIL, whatever PYTHON_GIL says."""
+    return "t" in sys.abiflags
+
+
+def is_debug_build() -> bool:
+    """Whether this interpreter was configured --with-pydebug."""
+    return "d" in sys.abiflags
 
 
 def _explain(error: ImportError) -> tuple[str, str]:

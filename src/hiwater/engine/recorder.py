@@ -6,7 +6,7 @@ import os
 import sys
 
 from hiwater.engine import destination, facts, native
-from hiwater.errors import AlreadyRecording, EngineFailed, NotRecording
+from hiwater.errors import AlreadyRecording, BadSize, EngineFailed, NotRecording
 from hiwater.sizes import parse_size
 
 TYPE_CHECKING = False
@@ -27,22 +27,33 @@ if TYPE_CHECKING:
         resident_exact: bool
         resident_error_bytes: int
         lost_events: int
+        sample_bytes: int
+        standard_error_bytes: int
         stop_reason: str | None
         top_line: tuple[str, int, str, int] | None
+
+
+LARGEST_SAMPLE = 1 << 40
 
 
 class Recorder:
     """One recording of this process, from `start()` to `stop()`; a context manager that does both."""
 
-    def __init__(self, path: str | os.PathLike[str], *, sample: int | str | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, sample: int | str | None = None, sample_seed: int | None = None
+    ) -> None:
         """Describe a recording; nothing happens before `start()`.
 
-        `path` may hold `%p`, `%h` and `%r`. `sample` is the size (65536, "64KiB") below which blocks are drawn at random;
-        None records every block. Raises CaptureUnwritable for an unknown `%`, BadSize for a size that is none.
+        `path` may hold `%p`, `%h` and `%r`. `sample` is the size (65536, "64KiB") below which blocks are drawn at random, with
+        a probability that grows with their size; None or 0 records every block. `sample_seed`, a number above 0, makes the draw
+        repeatable. Raises CaptureUnwritable for an unknown `%`, BadSize for a size that is none.
         """
         # Absolute from the start: the program may change its folder before it stops.
         self._path = destination.absolute(destination.expand(os.fspath(path)))
         self._sample_bytes = parse_size(str(sample)) if sample is not None else 0
+        if self._sample_bytes > LARGEST_SAMPLE:
+            raise BadSize(f"sampling at {self._sample_bytes} bytes would see nothing", f"stay below {LARGEST_SAMPLE}")
+        self._sample_seed = sample_seed or 0
         self._owner = 0
         self._snapshots = 0
 
@@ -93,6 +104,7 @@ class Recorder:
                     internal_prefix=prefix,
                     library_prefixes=libraries,
                     sample_bytes=self._sample_bytes,
+                    sample_seed=self._sample_seed,
                 )
         except OSError as error:
             self._owner = 0
@@ -178,7 +190,9 @@ class _ScopesNoted:
             self._held.__exit__(kind, error, traceback)
 
 
-def record(path: str | os.PathLike[str], *, sample: int | str | None = None) -> Recorder:
+def record(
+    path: str | os.PathLike[str], *, sample: int | str | None = None, sample_seed: int | None = None
+) -> Recorder:
     """Return a context manager that records every allocation inside its block into a capture at `path`.
 
         with hiwater.record("load.hiw") as recorder:
@@ -188,4 +202,4 @@ def record(path: str | os.PathLike[str], *, sample: int | str | None = None) -> 
 
     Raises what `Recorder` and `Recorder.start` raise.
     """
-    return Recorder(path, sample=sample)
+    return Recorder(path, sample=sample, sample_seed=sample_seed)

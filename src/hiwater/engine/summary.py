@@ -29,6 +29,8 @@ def _peaks(summary: Summary) -> str:
     resident = "exact" if summary["resident_exact"] else f"± {format_size(summary['resident_error_bytes'])}"
     # A recording that dropped events knows its peak no better than that.
     allocated = "at least" if summary["lost_events"] else "exact"
+    if summary["sample_bytes"] and not summary["lost_events"]:
+        allocated = f"± {format_size(summary['standard_error_bytes'])}, sampled"
     return (
         f"peak {format_size(summary['peak_bytes'])} allocated ({allocated}, {summary['peak_blocks']:,} blocks), "
         f"{format_size(summary['resident_peak_bytes'])} resident ({resident})"

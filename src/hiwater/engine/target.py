@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import CodeType, ModuleType
 
+# The interpreter itself gives a script's __main__ this name up to 3.14.
+_CACHED: dict[str, object] = {} if sys.version_info >= (3, 15) else {"__cached__": None}
+
 
 class Target:
     """A program that is ready to run. `entry(main)` gives the call that runs it in the module `main`."""
@@ -63,7 +66,7 @@ def script(path: str, arguments: Sequence[str]) -> Target:
         from _frozen_importlib_external import SourceFileLoader, SourcelessFileLoader
 
         loader = SourcelessFileLoader if compiled else SourceFileLoader
-        main.__dict__.update(__file__=absolute, __cached__=None, __loader__=loader("__main__", absolute))
+        main.__dict__.update(__file__=absolute, __loader__=loader("__main__", absolute), **_CACHED)
         return exec, (code, main.__dict__)
 
     return Target(
@@ -125,7 +128,7 @@ def standard_input(arguments: Sequence[str]) -> Target:
     code = _compile("<stdin>", sys.stdin.buffer.read())
 
     def entry(main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
-        main.__dict__.update(__file__="<stdin>", __cached__=None)
+        main.__dict__.update(__file__="<stdin>", **_CACHED)
         return exec, (code, main.__dict__)
 
     return Target(

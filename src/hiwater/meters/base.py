@@ -50,6 +50,11 @@ class Meter:
     """Whether each thread has its own figure, which only it can read."""
 
     @property
+    def disturbance(self) -> str:
+        """What it means when a fold says that the mark was disturbed."""
+        return "something else in the process started the mark anew meanwhile"
+
+    @property
     def traits(self) -> Traits:
         """What the figure is worth here; final once the meter has been opened."""
         raise NotImplementedError

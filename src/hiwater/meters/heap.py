@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from hiwater.errors import EngineUnavailable
+from hiwater.errors import EngineFailed, EngineUnavailable
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
 
 TYPE_CHECKING = False
@@ -149,7 +149,7 @@ class Counting:
 
         try:
             core = native.load()
-        except EngineUnavailable as error:
+        except (EngineUnavailable, EngineFailed) as error:
             raise MeterUnavailable(error.problem, error.remedy) from error
         if not hasattr(core, "heap_open"):
             raise MeterUnavailable("this engine cannot count without recording", "install the engine of this version")
@@ -163,11 +163,17 @@ class _Counted(Meter):
     _which = 0
     _source = ""
     _whose = "process"
+    _relative = False
 
     @property
     def traits(self) -> Traits:
-        """Exact to the byte, of what was allocated since counting began."""
-        return Traits(self.name, self._source, self._whose, cost_us=0.5)
+        """Exact to the byte, of what was allocated since counting began, but for the time of a sampled recording."""
+        return Traits(self.name, self._source, self._whose, relative=self._relative, cost_us=0.5)
+
+    @property
+    def disturbance(self) -> str:
+        """Where the engine draws blocks at random, figures are estimates."""
+        return "a sampled recording was in progress: an estimate, which may be too high or too low"
 
     def open(self) -> None:
         """Raises MeterUnavailable where hiwater has no engine."""
@@ -217,8 +223,4 @@ class ThreadHeap(_Counted):
     _which = _THREAD
     _source = "engine: this thread's allocations less its frees"
     _whose = "thread"
-
-    @property
-    def traits(self) -> Traits:
-        """Exact to the byte, counted from the scope's start."""
-        return Traits(self.name, self._source, self._whose, relative=True, cost_us=0.5)
+    _relative = True

@@ -18,6 +18,7 @@ from hiwater.analysis.ranking import by
 from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.capture import Frame, Look, WatchedProcess
 from hiwater.capture.layout import COUNTED_KINDS, KINDS
+from hiwater.capture.moment import Holdings
 from hiwater.views.paths import PathTexts, chunks, joined, write_bytes
 from hiwater.views.report import Report
 
@@ -178,6 +179,8 @@ def _groups(report: Report) -> list[dict[str, Any]]:
             "own_bytes": row.own_bytes,
             "own_blocks": row.own_blocks,
             "total_bytes": row.total_bytes,
+            "own_standard_error_bytes": row.own_error_bytes,
+            "total_standard_error_bytes": row.total_error_bytes,
         }
         for row in by(report.capture, report.holdings, report.grouping)
     ]
@@ -190,15 +193,22 @@ def _stacks(report: Report) -> Iterator[bytes]:
     threads = _threads(report)
     for part in chunks(len(held.node)):
         rows = zip(
-            held.bytes[part].tolist(), held.blocks[part].tolist(), held.kind[part].tolist(), threads[part], strict=True
-        )
+            held.bytes[part].tolist(), held.blocks[part].tolist(), held.kind[part].tolist(), threads[part],
+            held.drawn[part].tolist(), strict=True,
+        )  # fmt: skip
         heads = [
-            b'\n{"bytes":%d,"blocks":%d,"kind":"%s","thread":%s,"frames":[' % (count, blocks, _KINDS[kind], thread)
-            for count, blocks, kind, thread in rows
+            b'\n{"bytes":%d,"blocks":%d,"kind":"%s","thread":%s,%b"frames":['
+            % (count, blocks, _KINDS[kind], thread, _error(held, drawn))
+            for count, blocks, kind, thread, drawn in rows
         ]
         # Every stack but the very first begins with the comma after the one before it.
         heads = [heads[0], *(b"," + head for head in heads[1:])] if part.start == 0 else [b"," + head for head in heads]
         yield joined(heads, *texts.pieces_of(forest.place[held.node[part]]), [b"]}"] * len(heads))
+
+
+def _error(held: Holdings, drawn: int) -> bytes:
+    """In a sampled recording every stack has its standard error; else none has, for there may be a million."""
+    return b'"standard_error_bytes":%d,' % held.standard_error(drawn) if held.sample_bytes else b""
 
 
 def _frame(frame: Frame) -> bytes:

@@ -40,7 +40,8 @@ def _fill_with_groups(report: Report, table: Table, grouping: Grouping) -> None:
     rows = by(report.capture, report.holdings, grouping)
     for row in rows[: report.top]:
         table.add_row(
-            size(row.own_bytes), share(row.own_bytes, whole), size(row.total_bytes), f"{row.own_blocks:,}",
+            size(row.own_bytes, row.own_error_bytes), share(row.own_bytes, whole),
+            size(row.total_bytes, row.total_error_bytes), f"{row.own_blocks:,}",
             Text(frame_text(row.frame, 200)),
         )  # fmt: skip
     rest = rows[report.top :]
@@ -58,8 +59,9 @@ def _fill_with_stacks(report: Report, table: Table) -> None:
         frames = "\n".join(frame_text(frame, 200) for frame in stack.frames[:-9:-1]) or "[no Python frame]"
         more = f"\n… {len(stack.frames) - 8} more" if len(stack.frames) > 8 else ""
         table.add_row(
-            size(stack.bytes), share(stack.bytes, whole), f"{stack.blocks:,}", stack.kind, Text(frames + more)
-        )
+            size(stack.bytes, stack.standard_error_bytes), share(stack.bytes, whole), f"{stack.blocks:,}", stack.kind,
+            Text(frames + more),
+        )  # fmt: skip
     rest = len(held.node) - report.top
     if rest > 0:
         own, blocks = int(held.bytes[report.top :].sum()), int(held.blocks[report.top :].sum())

@@ -68,7 +68,11 @@ def _head(report: Report) -> Iterator[Text]:
     yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(report.title, 100), "bold"))
     ended = {"exit": "ended", "killed": "was killed", "recording": "is still running"}[process.ended]
     code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
-    mode = "every block recorded" if process.mode == "exact" else f"sampled, one block in {size(process.sample_bytes)}"
+    mode = (
+        "every block recorded"
+        if process.mode == "exact"
+        else f"blocks below {size(process.sample_bytes)} drawn at random"
+    )
     python = f"Python {printable(process.python, 40)} · " if process.python else ""
     yield Text(f"{python}process {process.pid} {ended}{code} after {seconds(process.duration_ns)} · {mode}", "dim")
 
@@ -182,7 +186,7 @@ def _lines(report: Report, sources: Sources) -> Iterator[Text]:
     yield _title("Lines that held most", f"your code with all that it called; each byte once · {_shown(report)}")
     lines = own_lines(report.capture, report.holdings, report.top)
     for line in lines:
-        yield _figures(line.bytes, whole, line.blocks, short_frame_text(line.frame, 80))
+        yield _figures(line.bytes, whole, line.blocks, short_frame_text(line.frame, 80), line.standard_error_bytes)
         source = sources.line(line.frame.file, line.frame.line)
         if source:
             yield _source(source, " " * 28)
@@ -197,6 +201,7 @@ def _rows(report: Report) -> Iterator[Text]:
         yield Text.assemble(
             f"  {size(row.own_bytes):>11} {share(row.own_bytes, whole):>8}  {size(row.total_bytes):>11}  ",
             (frame_text(row.frame, 90), "bold"),
+            _beside_error(row.total_error_bytes),
         )
     yield from _others(sum(row.own_bytes for row in rows[report.top :]), "in other rows")
 
@@ -207,7 +212,11 @@ def _stacks(report: Report, sources: Sources) -> Iterator[Text]:
     yield _title("Stacks that held most", f"{order}, without the import system's own frames")
     for stack in Stacks(capture, held)[: report.top]:
         yield _figures(
-            stack.bytes, held.total_bytes, stack.blocks, f"{stack.kind} · {printable(stack.thread, 40) or 'no thread'}"
+            stack.bytes,
+            held.total_bytes,
+            stack.blocks,
+            f"{stack.kind} · {printable(stack.thread, 40) or 'no thread'}",
+            stack.standard_error_bytes,
         )
         yield from _frames(stack.frames if report.inverted else stack.frames[::-1], sources)
     rest = int(held.bytes[report.top :].sum())
@@ -233,12 +242,18 @@ def _source(text: str, indent: str) -> Text:
     return Text.assemble(indent, (text, "italic yellow"))
 
 
-def _figures(count: int, whole: int, blocks: int, name: str) -> Text:
+def _figures(count: int, whole: int, blocks: int, name: str, error_bytes: int) -> Text:
     return Text.assemble(
         f"  {size(count):>11} {share(count, whole):>8}  ",
         (name, "bold"),
-        (f"  {blocks:,} block{'' if blocks == 1 else 's'}", "dim"),
+        (f"  {'about ' if error_bytes else ''}{blocks:,} block{'' if blocks == 1 else 's'}", "dim"),
+        _beside_error(error_bytes),
     )
+
+
+def _beside_error(error_bytes: int) -> tuple[str, str]:
+    """The standard error of a row that stands on blocks drawn at random."""
+    return (f"  ± {size(error_bytes)}" if error_bytes else "", "yellow")
 
 
 def _others(count: int, where: str) -> Iterator[Text]:

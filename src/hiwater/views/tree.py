@@ -57,5 +57,7 @@ def _line(branch: Branch, whole: int, indent: str) -> Text:
     assert branch.frame is not None, "the root is not printed"
     heat = "bold red" if branch.bytes * 2 >= whole else "yellow" if branch.bytes * 10 >= whole else ""
     return Text.assemble(
-        (f"{size(branch.bytes):>11} {share(branch.bytes, whole):>8}", heat), f"  {indent}{frame_text(branch.frame, 140)}",
+        (f"{size(branch.bytes):>11} {share(branch.bytes, whole):>8}", heat),
+        (f"  ± {size(branch.error_bytes)}" if branch.error_bytes else "", "dim"),
+        f"  {indent}{frame_text(branch.frame, 140)}",
     )  # fmt: skip

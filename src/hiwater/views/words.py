@@ -14,8 +14,10 @@ _JOINERS = "\u200d\ufe0f"  # hold emoji together, and can do no harm
 _PLAIN = re.compile(r"[\x20-\x7e]*\Z")
 
 
-def size(count: int) -> str:
-    """Bytes in IEC units: 812.4 MiB."""
+def size(count: int, error: int = 0) -> str:
+    """Bytes in IEC units: 812.4 MiB; with a standard error above zero: 812.4 MiB ± 1.2 MiB."""
+    if error:
+        return f"{size(count)} ± {size(error)}"
     value = float(count)
     for unit in _UNITS:
         if abs(value) < 1024 or unit == _UNITS[-1]:

@@ -1,0 +1,35 @@
+/* What 3.14 and 3.15 have in common: frames keep their code and their locals as _PyStackRef, a pointer with tag bits. */
+#ifndef HIWATER_STACKREF_FRAMES_H
+#define HIWATER_STACKREF_FRAMES_H
+
+#if defined(Py_STACKREF_DEBUG)
+#error "an interpreter built with Py_STACKREF_DEBUG keeps numbers in its frames, not pointers: build with -DHIWATER_ENGINE=OFF"
+#endif
+
+typedef struct _PyInterpreterFrame hw_frame;
+
+/* The state of the thread that calls: the attached one, and while the GIL is let go the one this thread came from. */
+static inline PyThreadState* own_thread_state(void) {
+    PyThreadState* state = PyThreadState_GetUnchecked();
+    return state != NULL ? state : PyGILState_GetThisThreadState();
+}
+
+static inline const hw_frame* top_frame(hw_memo* memo) {
+    (void)memo;
+    PyThreadState* state = own_thread_state();
+    return state == NULL ? NULL : state->current_frame;
+}
+
+static inline const void* frame_instr(const hw_frame* f) { return f->instr_ptr; }
+
+/* Frames of owners from "interpreter" on are entries from C and the sentinel below all others: they run None. A compiler that
+ * plugs into the interpreter may put an object of its own where the code object is (PyUnstable_ExecutableKinds): not ours to name. */
+static inline PyCodeObject* frame_code(const hw_frame* f) {
+    if (f->owner >= FRAME_OWNED_BY_INTERPRETER) return NULL;
+    PyObject* executable = PyStackRef_AsPyObjectBorrow(f->f_executable);
+    return executable != NULL && PyCode_Check(executable) ? (PyCodeObject*)executable : NULL;
+}
+
+static inline const void* frame_first_local(const hw_frame* f) { return PyStackRef_AsPyObjectBorrow(f->localsplus[0]); }
+
+#endif

@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""Build hiwater and run its test suite on every CPython that is found, and end with a table of what came of it.
+
+Looked through are PATH, pyenv's versions, and the folders in HIWATER_PYTHON_ROOTS (separated by colons): a prefix with `bin/python3.14`
+in it, or the root of another system, which is entered with chroot and so needs root. Debug builds (python3.14d, python3.14-dbg) and
+free-threaded ones (python3.14t) are interpreters of their own. Of several with the same version and build the first is taken.
+
+Exit code: 0 when every interpreter that was found passed, 1 when one did not, 2 when none was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
+TREE = Path(__file__).resolve().parent.parent
+SUITE_SECONDS = 1200
+IN_A_ROOT = "/opt/hiwater-tests"  # where another system keeps its copy of the tree and its environments
+PROBE = """
+import importlib.util, json, os, sys, sysconfig
+print(json.dumps({
+    "python": sys.implementation.name,
+    "version": "%d.%d" % sys.version_info[:2],
+    "full": sys.version.split()[0],
+    "flags": sys.abiflags,
+    "real": os.path.realpath(sys.executable),
+    "headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")),
+    "venv": all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")),
+}))
+"""
+# A system's root needs /proc, and a /dev/shm of its own; in a namespace of mounts that ends with the command nothing is left behind.
+ENTER = """
+set -e
+mount -t proc proc "$0/proc"
+mkdir -p "$0/dev/shm"
+mount -t tmpfs tmpfs "$0/dev/shm"
+exec chroot "$0" sh -c 'cd "$0" && exec "$@"' "$@"
+"""
+
+
+@dataclass
+class Interpreter:
+    """A CPython that can build and test; `root` is the system it lives in, None for this one."""
+
+    executable: str
+    version: str
+    full: str
+    flags: str
+    real: str
+    root: Path | None
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others: version and build."""
+        return self.version + self.flags
+
+    @property
+    def build(self) -> str:
+        """The build in words."""
+        return {"": "release", "d": "debug", "t": "free-threaded", "td": "free-threaded debug"}.get(
+            self.flags, self.flags
+        )
+
+
+@dataclass
+class Outcome:
+    """What came of one interpreter; `step` is where it ended."""
+
+    interpreter: Interpreter
+    step: str = "environment"
+    counts: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    lacking: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the whole suite ran and nothing in it failed."""
+        return self.step == "done"
+
+
+def inside(root: Path | None, folder: Path, words: list[str]) -> list[str]:
+    """Return the command that runs `words` in `folder` (of `root`, where there is one)."""
+    if root is None:
+        return words
+    return ["unshare", "--mount", "sh", "-c", ENTER, str(root), str(folder), *words]
+
+
+def probe(executable: str, root: Path | None) -> tuple[Interpreter | None, str]:
+    """Ask an interpreter what it is; return it, or None and what it lacks."""
+    try:
+        done = subprocess.run(
+            inside(root, Path("/"), [executable, "-c", PROBE]), capture_output=True, text=True, timeout=60, check=True
+        )
+        told = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None, "does not run"
+    if told["python"] != "cpython" or told["version"] not in VERSIONS:
+        return None, ""
+    if not told["headers"]:
+        return None, "has no headers"
+    if not told["venv"]:
+        return None, "has no venv or ensurepip"
+    return Interpreter(executable, told["version"], told["full"], told["flags"], told["real"], root), ""
+
+
+def executables() -> list[tuple[str, Path | None]]:
+    """Return every file that by its name may be one of ours, with the root it lives in; pyenv's newest first."""
+    names = [f"python{version}{suffix}" for version in VERSIONS for suffix in ("", "d", "-dbg", "t")]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    by_age = sorted(
+        pyenv.glob("*"), key=lambda path: [int(part) for part in re.findall(r"\d+", path.name)], reverse=True
+    )
+    folders = [path / "bin" for path in by_age] + [
+        Path(entry) for entry in os.get_exec_path() if not entry.endswith("/shims")
+    ]
+    roots = [Path(entry).resolve() for entry in os.environ.get("HIWATER_PYTHON_ROOTS", "").split(":") if entry]
+    folders += [root / "bin" for root in roots if not (root / "usr/bin").is_dir()]
+    found: list[tuple[str, Path | None]] = [
+        (str(folder / name), None) for name in names for folder in folders if os.access(folder / name, os.X_OK)
+    ]
+    for root in roots:
+        found += [(f"/usr/bin/{name}", root) for name in names if (root / "usr/bin" / name).exists()]
+    return found
+
+
+def find() -> tuple[list[Interpreter], list[str]]:
+    """Return the interpreters to test, and a line for each that is there and cannot be used."""
+    found: dict[str, Interpreter] = {}
+    unusable: dict[str, None] = {}
+    for executable, root in executables():
+        if root is not None and os.geteuid() != 0:
+            unusable[f"{root}: only root can enter it"] = None
+            continue
+        interpreter, lack = probe(executable, root)
+        if interpreter is not None:
+            found.setdefault(interpreter.name, interpreter)
+        elif lack:
+            unusable[f"{root or ''}{executable}: {lack}"] = None
+    return sorted(found.values(), key=lambda one: (VERSIONS.index(one.version), one.flags)), list(unusable)
+
+
+class Place:
+    """Where one interpreter is tested: its environment, and for another system's root a copy of the tree."""
+
+    def __init__(self, interpreter: Interpreter, work: Path) -> None:
+        self._root = interpreter.root
+        self._interpreter = interpreter
+        self._outside = work if self._root is None else self._root / IN_A_ROOT.lstrip("/")
+        self._folder = self._outside if self._root is None else Path(IN_A_ROOT)
+        self._tree = TREE if self._root is None else self._folder / "tree"
+        self._bin = self._folder / interpreter.name / "bin"
+        self.log = work / f"{interpreter.name}.log"
+
+    def run(self, words: list[str], seconds: float = 900) -> tuple[int, str]:
+        """Run a command in the tree; return its exit code and all it said, which also goes into the log."""
+        command = inside(self._root, self._tree, words)
+        kept = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+        with self.log.open("a") as log:
+            log.write(f"$ {shlex.join(words)}\n")
+            log.flush()
+            begin = log.tell()
+            try:
+                code = subprocess.run(
+                    command, cwd=TREE, stdout=log, stderr=subprocess.STDOUT, env=kept, timeout=seconds, check=False
+                ).returncode
+            except subprocess.TimeoutExpired:
+                code = 124
+        return code, self.log.read_text(errors="replace")[begin:]
+
+    def python(self, *words: str, seconds: float = 900) -> tuple[int, str]:
+        """Run the environment's interpreter."""
+        return self.run([str(self._bin / "python"), *words], seconds)
+
+    def make(self) -> bool:
+        """Make the environment anew, and copy the tree where the interpreter cannot see it."""
+        self.log.unlink(missing_ok=True)
+        if self._root is not None:
+            copy_tree(self._outside / "tree")
+        return self.run([self._interpreter.executable, "-m", "venv", "--clear", str(self._bin.parent)])[0] == 0
+
+
+def copy_tree(to: Path) -> None:
+    """Copy what git knows, and what it would add."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=TREE,
+        capture_output=True,
+        check=True,
+    ).stdout
+    shutil.rmtree(to, ignore_errors=True)
+    for name in filter(None, os.fsdecode(listed).split("\0")):
+        if (TREE / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(TREE / name, to / name)
+
+
+def packages() -> tuple[list[str], list[str]]:
+    """Return what a build needs, and what the tests would like to have."""
+    about = tomllib.loads((TREE / "pyproject.toml").read_text())
+    building = about["build-system"]["requires"] + [tool for tool in ("cmake", "ninja") if shutil.which(tool) is None]
+    return building, about["project"]["dependencies"] + about["project"]["optional-dependencies"]["test"]
+
+
+def test(interpreter: Interpreter, work: Path, pytest_words: list[str]) -> Outcome:
+    """Build and test on one interpreter."""
+    outcome, place, began = Outcome(interpreter), Place(interpreter, work), time.monotonic()
+    building, wanted = packages()
+    install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--prefer-binary"]
+    if not place.make() or place.python(*install, *building)[0] != 0:
+        return outcome
+    if place.python(*install, "--only-binary=:all:", *wanted)[0] != 0:
+        # Some package is not made for this interpreter: the tests that need it skip, and say so.
+        outcome.lacking = [one for one in wanted if place.python(*install, "--only-binary=:all:", one)[0] != 0]
+    outcome.step = "build"
+    if place.python(*install, "--no-build-isolation", "--no-deps", ".")[0] != 0:
+        return outcome
+    outcome.step = "tests"
+    code, said = place.python("-m", "pytest", "-q", "-p", "no:cacheprovider", *pytest_words, seconds=SUITE_SECONDS)
+    last = next((line for line in reversed(said.splitlines()) if " in " in line and re.search(r"\d+ \w+", line)), "")
+    outcome.counts = {
+        word.rstrip("s"): int(count) for count, word in re.findall(r"(\d+) (passed|failed|skipped|errors?)", last)
+    }
+    if code == 0:
+        outcome.step = "done"
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def say(line: str = "") -> None:
+    """Print a line now, whatever stdout is."""
+    print(line, flush=True)
+
+
+def show(outcomes: list[Outcome], unusable: list[str], work: Path) -> None:
+    """Print the table."""
+    say(f"\n{'interpreter':<22} {'build':<14} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
+    for outcome in outcomes:
+        one, counts = outcome.interpreter, outcome.counts
+        failed = counts.get("failed", 0) + counts.get("error", 0)
+        if counts:
+            cells = f"{counts.get('passed', 0):>7} {failed:>7} {counts.get('skipped', 0):>8} {outcome.seconds:>8.0f}"
+        else:
+            cells = f"  the {outcome.step} failed: see {work / one.name}.log"
+        say(f"{'CPython ' + one.full:<22} {one.build:<14} {cells}")
+        if outcome.lacking:
+            say(f"{'':<22} without {', '.join(outcome.lacking)}")
+    tested = {outcome.interpreter.version for outcome in outcomes}
+    missing = [version for version in VERSIONS if version not in tested]
+    for line in unusable:
+        say(f"not tested: {line}")
+    if missing:
+        say(f"not tested, not found or left out: CPython {', '.join(missing)}")
+
+
+def main() -> int:
+    """Test on all that was asked for."""
+    parser = argparse.ArgumentParser(description="Builds hiwater and runs its tests on every CPython that is found.")
+    parser.add_argument("--list", action="store_true", help="say what is found, and test nothing")
+    parser.add_argument("--only", metavar="NAME", action="append", default=[], help="3.14, 3.14d, 3.14t …: these alone")
+    parser.add_argument("--without", metavar="NAME", action="append", default=[], help="leave this one out")
+    parser.add_argument("--work", type=Path, default=TREE / "build/pythons", help="where environments and logs go")
+    parser.add_argument("pytest", nargs="*", help="words for pytest, after --")
+    arguments = parser.parse_args()
+    found, unusable = find()
+    chosen = [
+        one for one in found if (not arguments.only or one.name in arguments.only) and one.name not in arguments.without
+    ]
+    if arguments.list:
+        for one in chosen:
+            say(f"{one.name:<6} {one.full:<10} {one.build:<14} {one.root or ''}{one.executable}")
+        for line in unusable:
+            say(f"not usable: {line}")
+        return 0
+    if not chosen:
+        say("no CPython was found to test on: put one on PATH, or name its folder in HIWATER_PYTHON_ROOTS")
+        return 2
+    work = arguments.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    outcomes = []
+    for one in chosen:
+        say(f"CPython {one.full} ({one.build}), {one.root or ''}{one.executable}")
+        outcomes.append(test(one, work, arguments.pytest))
+        if not outcomes[-1].passed:
+            log = (work / f"{one.name}.log").read_text(errors="replace").splitlines()
+            say("\n".join(log[-40:]))
+    show(outcomes, unusable, work)
+    return 0 if all(outcome.passed for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
