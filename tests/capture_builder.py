@@ -328,7 +328,7 @@ class Recording:
                 ledger.node,
                 ledger.kind,
                 int(ledger.kind < drawn),
-            )  # fmt: skip
+            )
             for ledger in self.ledgers.values()
         ]
         cold = [(*ledger.peak, ledger.entered, ledger.temporaries) for ledger in self.ledgers.values()]

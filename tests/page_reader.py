@@ -60,9 +60,12 @@ class Page:
     ) -> list[tuple[int, int, str, list[tuple[Any, ...]]]]:
         """(bytes, kind, thread, frames root first) of what is held, largest first and then as recorded: as json has them."""
         node = self.column("holders", "node")
-        wanted = np.flatnonzero(np.isin(self.kind, kinds) & (held != 0))
-        wanted = wanted[np.argsort(-held[wanted], kind="stable")]
-        return [(int(held[one]), int(self.kind[one]), *self.path(int(node[one]))) for one in wanted]
+        sums: dict[tuple[int, int], int] = {}  # blocks drawn at random have a holder of their own
+        for one in np.flatnonzero(np.isin(self.kind, kinds) & (held != 0)).tolist():
+            place = (int(node[one]), int(self.kind[one]))
+            sums[place] = sums.get(place, 0) + int(held[one])
+        ordered = sorted(sums.items(), key=lambda item: -item[1])
+        return [(count, kind, *self.path(where)) for (where, kind), count in ordered]
 
     def path(self, node: int) -> tuple[str, list[tuple[Any, ...]]]:
         threads = {thread["node"]: thread["name"] for thread in self.capture["threads"]}

@@ -58,9 +58,13 @@ def recording_of(events: list[tuple[int, int, int, int]]) -> Recording:
 
 
 @settings(max_examples=60, deadline=None)
-@given(EVENTS)
-def test_the_page_says_of_every_moment_what_json_says(events: list[tuple[int, int, int, int]]) -> None:
-    capture = in_memory(recording_of(events))
+@given(EVENTS, st.sampled_from([0, 4096]))
+def test_the_page_says_of_every_moment_what_json_says(
+    events: list[tuple[int, int, int, int]], sample_bytes: int
+) -> None:
+    recording = recording_of(events)
+    recording.header["sample_bytes"] = sample_bytes
+    capture = in_memory(recording)
     page = Page(page_of([Report(capture, capture.peak)]))
     moments = [
         (capture.peak, page.column("holders", "peak_bytes")),
@@ -77,6 +81,8 @@ def test_the_page_says_of_every_moment_what_json_says(events: list[tuple[int, in
             )
             for stack in as_json(Report(capture, moment))["stacks"]
         ]
+        drawn = int(held[(page.column("holders", "drawn") == 1) & (page.kind < 4)].sum())
+        assert drawn == int(moment.holdings().drawn.sum())
         assert page.stacks(held) == expected
         for kind, count in moment.kind_bytes().items():
             assert int(held[page.kind == KINDS.index(kind)].sum()) == count

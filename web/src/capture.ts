@@ -52,6 +52,8 @@ export class Capture {
   readonly threads: string[];
   readonly holderNode: Int32Array;
   readonly holderKind: Int32Array;
+  /** 1 for holders of blocks that were drawn at random: what they say has a standard error. */
+  readonly holderDrawn: Int32Array;
   readonly totalBytes: Float64Array;
   readonly totalBlocks: Float64Array;
   readonly temporaries: Float64Array;
@@ -102,6 +104,7 @@ export class Capture {
     const { holders, changes, slices } = described;
     this.holderNode = ints(holders.node);
     this.holderKind = ints(holders.kind);
+    this.holderDrawn = ints(holders.drawn);
     this.totalBytes = numbers(holders.total_bytes);
     this.totalBlocks = numbers(holders.total_blocks);
     this.temporaries = numbers(holders.temporaries);
@@ -142,6 +145,11 @@ export class Capture {
 
   get durationNs(): number {
     return this.described.summary.process.duration_ns;
+  }
+
+  /** The most that the standard error of a sum can be of which `drawn` bytes stand on blocks drawn at random. */
+  errorOf(drawn: number): number {
+    return Math.ceil(Math.sqrt(this.described.summary.process.sample_bytes * Math.max(0, drawn)));
   }
 
   get isTimeline(): boolean {

@@ -3,7 +3,7 @@ import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } fr
 import type { Painter } from "./colour";
 import type { Found } from "./search";
 import { type Box, layout, type Tree } from "./tree";
-import { blocks, share, shortened, size } from "./words";
+import { blocks, share, shortened, size, sizeWithin } from "./words";
 
 const ROW = 21;
 const FONT = 12;
@@ -158,7 +158,8 @@ function Tip({ tree, node, x, y }: { tree: Tree; node: number; x: number; y: num
       <strong>{shortened(nameOf(tree, node), 90)}</strong>
       {place && <span>{shortened(place, 90)}</span>}
       <span>
-        {size(tree.bytes(node))} · {share(tree.bytes(node), tree.bytes(0))} · {blocks(tree.blocks(node))}
+        {sizeWithin(tree.bytes(node), tree.shape.capture.errorOf(tree.drawn(node)))} ·{" "}
+        {share(tree.bytes(node), tree.bytes(0))} · {blocks(tree.blocks(node))}
       </span>
     </div>
   );

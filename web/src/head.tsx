@@ -22,7 +22,7 @@ export function Head({ capture, onSource }: Props) {
       ? "every block recorded"
       : process.mode === "timeline"
         ? "watched from outside"
-        : `sampled, one block in ${size(process.sample_bytes)}`;
+        : `blocks below ${size(process.sample_bytes)} drawn at random`;
   const python = process.python ? `Python ${printable(process.python)}` : "";
   return (
     <header class="head">

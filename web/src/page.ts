@@ -68,6 +68,7 @@ export interface Capture {
   holders: {
     node: Column;
     kind: Column;
+    drawn: Column;
     peak_bytes: Column;
     peak_blocks: Column;
     end_bytes: Column;

@@ -5,7 +5,7 @@ import { KIND_HUES } from "./colour";
 import { nameOf } from "./flame";
 import { Spark } from "./spark";
 import type { Tree } from "./tree";
-import { count, share, size } from "./words";
+import { count, share, size, sizeWithin } from "./words";
 
 interface Props {
   capture: Capture;
@@ -48,6 +48,7 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
   const key = tree.key(node) < 0 ? null : tree.shape.keys.list[tree.key(node)];
   const file = key && key.file >= 0 ? capture.files[key.file] : null;
   const source = key && file ? sourceLine(capture, key.file, key.line) : null;
+  const isSampled = capture.described.summary.process.mode === "sampled"; // which does not count what is freed at once
   const [bytes, own, peak] = [tree.bytes(node), tree.own(node), capture.described.summary.peak.allocated_bytes];
   return (
     <aside class="panel" aria-label="the frame looked at">
@@ -69,7 +70,7 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
       )}
       {source && <pre class="source-line">{source.trim()}</pre>}
       <p class="big">
-        {size(bytes)} <span>{momentWords}</span>
+        {sizeWithin(bytes, capture.errorOf(tree.drawn(node)))} <span>{momentWords}</span>
       </p>
       <KindBar tree={tree} node={node} />
       <dl>
@@ -83,8 +84,8 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
         <dd>{size(sums.runBytes)}</dd>
         <dt>allocations</dt>
         <dd>{count(sums.runBlocks)}</dd>
-        <dt title="before the thread's next allocation">freed at once</dt>
-        <dd>{count(sums.temporaries)}</dd>
+        {!isSampled && <dt title="before the thread's next allocation">freed at once</dt>}
+        {!isSampled && <dd>{count(sums.temporaries)}</dd>}
         <dt>kept at the end</dt>
         <dd>{size(sums.endBytes)}</dd>
         {capture.deltaBytes && <dt>grew by</dt>}

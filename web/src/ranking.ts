@@ -8,6 +8,9 @@ export interface Row {
   ownBytes: number;
   ownBlocks: number;
   totalBytes: number;
+  /** What of them stands on blocks drawn at random. */
+  ownDrawn: number;
+  totalDrawn: number;
   /** Over the whole run, with all that it called. */
   runBytes: number;
   runBlocks: number;
@@ -69,6 +72,8 @@ export function rank(shape: Shape, held: Held, choice: Choice): Row[] {
     ownBytes: 0,
     ownBlocks: 0,
     totalBytes: 0,
+    ownDrawn: 0,
+    totalDrawn: 0,
     runBytes: 0,
     runBlocks: 0,
     endBytes: 0,
@@ -78,8 +83,10 @@ export function rank(shape: Shape, held: Held, choice: Choice): Row[] {
     const row = rows[shape.key[node]];
     row.ownBytes += figures.own[node];
     row.ownBlocks += figures.ownBlocks[node];
+    row.ownDrawn += figures.ownDrawn[node];
     if (!outer[node]) continue;
     row.totalBytes += figures.total[node];
+    row.totalDrawn += figures.drawn[node];
     row.runBytes += runBytes[node];
     row.runBlocks += runBlocks[node];
     row.endBytes += end[node];
@@ -91,6 +98,8 @@ export function rank(shape: Shape, held: Held, choice: Choice): Row[] {
       ownBytes,
       ownBlocks,
       totalBytes: ownBytes,
+      ownDrawn: figures.ownDrawn[0],
+      totalDrawn: figures.ownDrawn[0],
       runBytes: ownBytes,
       runBlocks: ownBlocks,
       endBytes: 0,
@@ -119,6 +128,8 @@ export function rankKinds(capture: Capture, held: Held, thread: number): Row[] {
     ownBytes: 0,
     ownBlocks: 0,
     totalBytes: 0,
+    ownDrawn: 0,
+    totalDrawn: 0,
     runBytes: 0,
     runBlocks: 0,
     endBytes: 0,
@@ -129,6 +140,8 @@ export function rankKinds(capture: Capture, held: Held, thread: number): Row[] {
     row.ownBytes += held.bytes[holder];
     row.ownBlocks += held.blocks[holder];
     row.totalBytes += held.bytes[holder];
+    if (capture.holderDrawn[holder]) row.ownDrawn += held.bytes[holder];
+    if (capture.holderDrawn[holder]) row.totalDrawn += held.bytes[holder];
     row.runBytes += capture.totalBytes[holder];
     row.runBlocks += capture.totalBlocks[holder];
     row.endBytes += capture.end.bytes[holder];

@@ -172,6 +172,9 @@ export interface Figures {
   ownBlocks: Float64Array;
   ownByKind: Float64Array[];
   ownDelta: Float64Array | null;
+  /** What of the bytes stands on blocks drawn at random. */
+  ownDrawn: Float64Array;
+  drawn: Float64Array;
   total: Float64Array;
   blocks: Float64Array;
   byKind: Float64Array[];
@@ -184,6 +187,7 @@ export function figuresOf(shape: Shape, held: Held, counts: Uint8Array): Figures
   const own = new Float64Array(length);
   const blocks = new Float64Array(length);
   const byKind = Array.from({ length: COUNTED_KINDS }, () => new Float64Array(length));
+  const drawn = new Float64Array(length);
   const delta = capture.deltaBytes ? new Float64Array(length) : null;
   for (let holder = 0; holder < counts.length; holder += 1) {
     if (!counts[holder]) continue;
@@ -192,6 +196,7 @@ export function figuresOf(shape: Shape, held: Held, counts: Uint8Array): Figures
     blocks[node] += held.blocks[holder];
     const kind = capture.holderKind[holder];
     if (kind < COUNTED_KINDS) byKind[kind][node] += held.bytes[holder];
+    if (capture.holderDrawn[holder]) drawn[node] += held.bytes[holder];
     if (delta) delta[node] += capture.deltaBytes![holder];
   }
   const upwards = (values: Float64Array) => sumUpwards(parent, values.slice());
@@ -200,10 +205,12 @@ export function figuresOf(shape: Shape, held: Held, counts: Uint8Array): Figures
     ownBlocks: blocks,
     ownByKind: byKind,
     ownDelta: delta,
+    ownDrawn: drawn,
     total: upwards(own),
     blocks: upwards(blocks),
     byKind: byKind.map(upwards),
     delta: delta && upwards(delta),
+    drawn: upwards(drawn),
   };
 }
 

@@ -3,7 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Capture, Held } from "./capture";
 import { rank, rankKinds, type Row } from "./ranking";
 import { type Choice, type Grouping, Shape } from "./shape";
-import { count, share, size } from "./words";
+import { count, share, size, sizeWithin } from "./words";
 
 export interface Column<Item> {
   id: string;
@@ -159,9 +159,14 @@ export function TableView({ capture, held, choice, by: asked, momentWords, onSou
       id: "own",
       title: "Own",
       value: (row) => row.ownBytes,
-      cell: (row) => <Bar bytes={row.ownBytes} whole={whole} />,
+      cell: (row) => <Bar bytes={row.ownBytes} error={capture.errorOf(row.ownDrawn)} whole={whole} />,
     },
-    { id: "total", title: "With callees", value: (row) => row.totalBytes, cell: (row) => size(row.totalBytes) },
+    {
+      id: "total",
+      title: "With callees",
+      value: (row) => row.totalBytes,
+      cell: (row) => sizeWithin(row.totalBytes, capture.errorOf(row.totalDrawn)),
+    },
     {
       id: "share",
       title: "Share",
@@ -212,11 +217,11 @@ export function TableView({ capture, held, choice, by: asked, momentWords, onSou
   );
 }
 
-function Bar({ bytes, whole }: { bytes: number; whole: number }) {
+function Bar({ bytes, error, whole }: { bytes: number; error: number; whole: number }) {
   return (
     <span class="cell-bar">
       <i style={{ width: `${Math.min(100, (100 * bytes) / Math.max(1, whole))}%` }} />
-      <b>{size(bytes)}</b>
+      <b>{sizeWithin(bytes, error)}</b>
     </span>
   );
 }

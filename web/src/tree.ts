@@ -11,6 +11,8 @@ export interface Tree {
   blocks(node: number): number;
   kindBytes(node: number, kind: number): number;
   delta(node: number): number;
+  /** What of its bytes stands on blocks drawn at random. */
+  drawn(node: number): number;
   key(node: number): number;
   parent(node: number): number;
   /** Children that hold something, most first. */
@@ -33,6 +35,7 @@ export class Upright implements Tree {
   blocks = (node: number): number => this.figures.blocks[node];
   kindBytes = (node: number, kind: number): number => this.figures.byKind[kind][node];
   delta = (node: number): number => this.figures.delta?.[node] ?? 0;
+  drawn = (node: number): number => this.figures.drawn[node];
   key = (node: number): number => this.shape.key[node];
   parent = (node: number): number => this.shape.parent[node];
   part = (node: number): Uint8Array => this.shape.below(node);
@@ -62,7 +65,7 @@ export class Inverted implements Tree {
   private readonly rows: Rows[] = [];
   private readonly parents: number[] = [0];
   private readonly keys: number[] = [-1];
-  private readonly sums: Float64Array[] = []; // bytes, blocks, delta, bytes of each counted kind
+  private readonly sums: Float64Array[] = []; // bytes, blocks, delta, drawn, bytes of each counted kind
   private readonly below = new Map<number, readonly number[]>();
   private readonly columns: Float64Array[];
 
@@ -74,6 +77,7 @@ export class Inverted implements Tree {
       figures.own,
       figures.ownBlocks,
       figures.ownDelta ?? new Float64Array(figures.own.length),
+      figures.ownDrawn,
       ...figures.ownByKind,
     ];
     const leaves: number[] = [];
@@ -86,7 +90,8 @@ export class Inverted implements Tree {
   bytes = (node: number): number => this.sums[node][0];
   blocks = (node: number): number => this.sums[node][1];
   delta = (node: number): number => this.sums[node][2];
-  kindBytes = (node: number, kind: number): number => this.sums[node][3 + kind];
+  drawn = (node: number): number => this.sums[node][3];
+  kindBytes = (node: number, kind: number): number => this.sums[node][4 + kind];
   key = (node: number): number => this.keys[node];
   parent = (node: number): number => this.parents[node];
   own = (node: number): number =>
@@ -127,7 +132,7 @@ export class Inverted implements Tree {
   }
 
   private summed(leaves: Int32Array): Float64Array {
-    const sums = new Float64Array(3 + COUNTED_KINDS);
+    const sums = new Float64Array(4 + COUNTED_KINDS);
     this.columns.forEach((column, index) => {
       let sum = 0;
       for (let row = 0; row < leaves.length; row += 1) sum += column[leaves[row]];

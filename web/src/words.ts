@@ -14,6 +14,11 @@ export function size(bytes: number): string {
   return unit === 0 ? `${Math.round(bytes)} B` : `${value.toFixed(1)} ${UNITS[unit]}`;
 }
 
+/** A size with its standard error, where it has one: 812.4 MiB ± 1.2 MiB. */
+export function sizeWithin(bytes: number, error: number): string {
+  return error ? `${size(bytes)} ± ${size(error)}` : size(bytes);
+}
+
 export function share(part: number, whole: number): string {
   return whole ? `${((100 * part) / whole).toFixed(1)} %` : "–";
 }

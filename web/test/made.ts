@@ -37,6 +37,7 @@ interface Holder {
   end?: number;
   run?: number;
   delta?: number;
+  drawn?: 0 | 1;
   slices?: number[]; // what it had at the high of each slice
 }
 
@@ -99,7 +100,7 @@ export function made(holders: Holder[], slices = 1): Capture {
   const described = {
     title: "made.py",
     summary: {
-      process: { mode: "exact", duration_ns: slices * 1e9 },
+      process: { mode: "exact", sample_bytes: 64, duration_ns: slices * 1e9 },
       peak: { at_ns: 5e8, allocated_bytes: sum(holders.map((one) => one.peak)) },
       scopes: [],
       processes: [],
@@ -123,6 +124,7 @@ export function made(holders: Holder[], slices = 1): Capture {
     holders: {
       node: packer.add(nodeOf),
       kind: packer.add(holders.map((one) => one.kind ?? 0)),
+      drawn: packer.add(holders.map((one) => one.drawn ?? 0)),
       peak_bytes: packer.add(holders.map((one) => one.peak)),
       peak_blocks: packer.add(holders.map(() => 1)),
       end_bytes: packer.add(holders.map((one) => one.end ?? 0)),

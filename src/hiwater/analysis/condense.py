@@ -1,6 +1,7 @@
 """A whole capture in as few arrays as a page can carry: call paths in depth-first order, what held memory, and every slice of time.
 
-holder   a call path with one kind of memory: a ledger of the capture, or several small ones folded into one
+holder   a call path with one kind of memory: a ledger of the capture, or several small ones folded into one. In a sampled recording
+         there are two, one of blocks drawn at random and one of those recorded exactly
 most     the most a holder had at any moment that can be asked for: the peak, the end, and the high of each slice
 fold     the smallest stacks, by `most` and then by what they asked for in all, become one holder for each kind below their
          nearest caller that stays. All sums stay as they are.
@@ -46,6 +47,7 @@ class Condensed:
     threads: dict[int, str]
     holder_node: Ints
     holder_kind: Ints
+    holder_is_drawn: Bools
     columns: dict[str, Ints]
     entry_slice: Ints
     entry_holder: Ints
@@ -80,6 +82,7 @@ def condense(capture: Capture, limits: Limits | None = None) -> Condensed:
         shape.threads,
         shape.holder_node,
         shape.holder_kind,
+        shape.holder_is_drawn,
         {name: _sum_at(length, shape.holder_of_ledger, values) for name, values in columns.items()},
         (distinct // length)[told],
         (distinct % length)[told],
@@ -214,6 +217,7 @@ class _Shape:
     threads: dict[int, str]
     holder_node: Ints
     holder_kind: Ints
+    holder_is_drawn: Bools
     holder_of_ledger: Ints
 
 
@@ -241,21 +245,19 @@ def _fold(capture: Capture, is_kept: Bools, is_folded: Bools, node_kept: Bools) 
     return _Shape(parents, frame, frames, threads, *_holders(capture, is_kept, is_folded, enter[node_of_ledger]))
 
 
-def _holders(capture: Capture, is_kept: Bools, is_folded: Bools, node: Ints) -> tuple[Ints, Ints, Ints]:
-    """(node, kind) of each holder and the holder of each ledger: those that stay in their order, then the folded ones. Ledgers
+def _holders(capture: Capture, is_kept: Bools, is_folded: Bools, node: Ints) -> tuple[Ints, Ints, Bools, Ints]:
+    """(node, kind, whether of blocks drawn at random) of each holder and the holder of each ledger: those that stay in their order, then the folded ones. Ledgers
     without any figure are given to the first holder, to which they add nothing."""
     of_ledger = np.zeros(len(is_kept), np.int64)
     stays = np.flatnonzero(is_kept)
     of_ledger[stays] = np.arange(len(stays))
-    pairs, place = np.unique(node[is_folded] * len(KINDS) + capture.ledger_kind[is_folded], return_inverse=True)
+    what = (node * len(KINDS) + capture.ledger_kind) * 2 + capture.ledger_is_drawn
+    folded, place = np.unique(what[is_folded], return_inverse=True)
     of_ledger[is_folded] = len(stays) + place
-    nodes, kinds = (
-        np.append(node[stays], pairs // len(KINDS)),
-        np.append(capture.ledger_kind[stays], pairs % len(KINDS)),
-    )
-    if not len(nodes):
-        nodes, kinds = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    return nodes, kinds, of_ledger
+    whats = np.append(what[stays], folded)
+    if not len(whats):
+        whats = np.zeros(1, np.int64)
+    return whats // 2 // len(KINDS), whats // 2 % len(KINDS), whats % 2 == 1, of_ledger
 
 
 def _parents(capture: Capture) -> Ints:

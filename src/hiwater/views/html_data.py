@@ -111,6 +111,7 @@ def _stacks(condensed: Condensed, files: _Numbered, columns: Columns) -> dict[st
         "holders": {
             "node": columns.add(condensed.holder_node),
             "kind": columns.add(condensed.holder_kind),
+            "drawn": columns.add(condensed.holder_is_drawn),
             **{name: columns.add(values) for name, values in condensed.columns.items()},
         },
         "changes": {
