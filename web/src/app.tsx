@@ -12,7 +12,7 @@ import { TableView } from "./table";
 import { Threads } from "./threads";
 import { nextTheme, type Theme, useTheme } from "./theme";
 import { Timeline } from "./timeline";
-import { seconds, shortened, size } from "./words";
+import { seconds, shortened, size, sizeWithin } from "./words";
 
 type Tab = "flame" | "table" | "source" | "kept" | "mappings" | "processes";
 
@@ -184,8 +184,12 @@ interface MomentProps {
 }
 
 function MomentBar({ capture, moment, held, counts, choice, words, onMoment, onChoice }: MomentProps) {
-  let bytes = 0;
-  for (let holder = 0; holder < counts.length; holder += 1) if (counts[holder]) bytes += held.bytes[holder];
+  let [bytes, drawn] = [0, 0];
+  for (let holder = 0; holder < counts.length; holder += 1) {
+    if (!counts[holder]) continue;
+    bytes += held.bytes[holder];
+    if (capture.holderDrawn[holder]) drawn += held.bytes[holder];
+  }
   return (
     <div class="moment">
       <span class="segmented" role="group" aria-label="moment">
@@ -197,7 +201,7 @@ function MomentBar({ capture, moment, held, counts, choice, words, onMoment, onC
         </button>
       </span>
       <span class="moment-words" role="status" id="moment">
-        <b>{size(bytes)}</b> {words}
+        <b>{sizeWithin(bytes, capture.errorOf(drawn))}</b> {words}
       </span>
       <label>
         Kind{" "}
