@@ -25,6 +25,12 @@ def hiwater(folder: Path, program: list[str]) -> list[str]:
     return [*python("-m", "hiwater", "run", "-q", "-o"), str(folder / "capture.hiw"), *program]
 
 
+def hiwater_sampled(folder: Path, program: list[str]) -> list[str]:
+    return [
+        *python("-m", "hiwater", "run", "-q", "--sample", "64KiB", "-o"), str(folder / "capture.hiw"), *program,
+    ]  # fmt: skip
+
+
 def memray(folder: Path, program: list[str]) -> list[str]:
     return [*python("-m", "memray", "run", "-q", "-o"), str(folder / "memray.bin"), *program]
 
@@ -61,6 +67,7 @@ TOOLS = {
     tool.name: tool
     for tool in (
         Tool("hiwater", "hiwater", "hiwater", hiwater),
+        Tool("hiwater-sampled", "hiwater", "hiwater", hiwater_sampled),
         Tool("memray", "memray", "memray", memray),
         Tool("memray-objects", "memray", "memray", memray_objects),
         Tool("memray-aggr", "memray", "memray", memray_aggregate),

@@ -1,5 +1,8 @@
 // What the hooks report. Each event: find the stack, then one short stretch under the lock. No foreign code, no heap.
+#include <errno.h>
 #include <string.h>
+
+#include <algorithm>
 
 #include "recorder.h"
 
@@ -122,6 +125,26 @@ void Recorder::on_mark(capture::MarkKind kind, std::uint64_t value) noexcept {
         if (!is_on()) return;
         marks_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t == nullptr ? 0 : t->top->node});
     });
+}
+
+void Recorder::on_refused(std::size_t bytes) noexcept {
+    constexpr std::uint64_t kMostMarks = 10'000, kShortestNs = 25'000'000;
+    if (tls.busy != 0 || !is_on() || only_counters_) return;
+    const int saved_errno = errno;
+    guarded([&] {
+        Thread* t = mine();
+        if (t != nullptr) find_top(*t);
+        Hold hold(lock_, ticket());
+        if (!is_on() || (t != nullptr && t->session != session_) || ++refusals_ > kMostMarks) return;
+        const std::uint64_t now = now_ns();
+        marks_.append({now, bytes, static_cast<std::uint32_t>(capture::MarkKind::out_of_memory), t == nullptr ? 0 : t->top->node});
+        // What was live now: a slice of no length, between two that are closed at the same moment.
+        if (refusals_ > 1 && now - last_refused_slice_ns_ < std::max(kShortestNs, now / 64)) return;
+        last_refused_slice_ns_ = now;
+        accounts_.close_slice(now);
+        accounts_.close_slice(now);
+    });
+    errno = saved_errno;
 }
 
 // --- mappings --------------------------------------------------------------------------------------------------------------

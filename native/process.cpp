@@ -43,12 +43,13 @@ bool read_status(Resident* out) noexcept {
     return out->now_bytes >= 0 && out->peak_bytes >= 0;
 }
 
-std::int64_t read_statm(int fd) noexcept {
+std::int64_t read_statm(int fd, std::int64_t* address_space_bytes) noexcept {
     char text[128];
     const ssize_t n = ::pread(fd, text, sizeof text - 1, 0);
     if (n <= 0) return -1;
     text[n] = '\0';
     const char* space = ::strchr(text, ' ');
+    if (address_space_bytes != nullptr) *address_space_bytes = ::strtoll(text, nullptr, 10) * ::sysconf(_SC_PAGESIZE);
     return space == nullptr ? -1 : ::strtoll(space + 1, nullptr, 10) * ::sysconf(_SC_PAGESIZE);
 }
 
@@ -71,6 +72,19 @@ bool fold_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Res
         if (out->peak_bytes < 0) return false;
     }
     return ::write(files.clear_refs, "5", 1) == 1;
+}
+
+std::int64_t read_number(const char* path) noexcept {
+    constexpr std::int64_t kUnlimited = INT64_MAX / 4096 * 4096;  // of cgroup v1, or a page less
+    char text[64];
+    if (read_file(path, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9') return -1;
+    const std::int64_t number = ::strtoll(text, nullptr, 10);
+    return number >= kUnlimited - 4096 ? -1 : number;
+}
+
+std::int64_t available_bytes() noexcept {
+    char text[1024];
+    return read_file("/proc/meminfo", text, sizeof text) <= 0 ? -1 : kib_after(text, "MemAvailable:");
 }
 
 bool reset_peak() noexcept {

@@ -11,8 +11,11 @@ struct Resident {
 };
 
 bool read_status(Resident* out) noexcept;
-// Resident bytes from an open /proc/self/statm, or -1.
-std::int64_t read_statm(int fd) noexcept;
+// Resident bytes from an open /proc/self/statm, or -1; and the size of the address space, if asked for.
+std::int64_t read_statm(int fd, std::int64_t* address_space_bytes = nullptr) noexcept;
+// The number a file of cgroupfs holds; -1 for "max", for v1's way of saying it, and where there is none.
+std::int64_t read_number(const char* path) noexcept;
+std::int64_t available_bytes() noexcept;  // MemAvailable of the machine, or -1
 // One scope's end: what is resident now, the mark since it was last started anew, and the mark started anew. The descriptors are the
 // caller's, kept open; `clear_refs` is written to, so it must still be the file with that inode. `lowest_maximum` is the lowest
 // ru_maxrss ever seen: that figure survives exec, and is the mark of now only above what came before. False: read it otherwise.

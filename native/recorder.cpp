@@ -29,6 +29,7 @@ void Recorder::write_facts(const StartOptions& options) {
     timeline_.attach(file_, capture::Table::timeline);
     residency_.attach(file_, capture::Table::residency);
     large_blocks_.attach(file_, capture::Table::large_blocks);
+    pressure_.attach(file_, capture::Table::pressure);
     for (const auto& [key, value] : options.facts)
         facts_.append({tree_.string(key.substr(0, 1000)), tree_.string(value.substr(0, 60000))});
 }
@@ -39,7 +40,7 @@ int Recorder::start(const StartOptions& options) {
     Hold hold(lock_);
     if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str())) return error;
     only_counters_ = options.only_counters;
-    if (!live_.init() || !samples_.init()) {
+    if (!live_.init() || (options.sample_bytes != 0 && !samples_.init())) {
         file_.discard();
         return ENOMEM;
     }
@@ -49,6 +50,8 @@ int Recorder::start(const StartOptions& options) {
         internal_prefix_ = options.internal_prefix;
         library_prefixes_ = options.library_prefixes;
         path_ = options.path;
+        cgroup_usage_ = options.cgroup_usage;
+        cgroup_limits_ = options.cgroup_limits;
         tree_.attach(file_);
         accounts_.attach(file_);
         write_facts(options);
@@ -63,7 +66,8 @@ int Recorder::start(const StartOptions& options) {
     lost_ = 0;
     fail_reason_[0] = '\0';
     if (!only_counters_) last_ = {};
-    last_point_ns_ = 0;
+    last_point_ns_ = last_refused_slice_ns_ = refusals_ = last_pressure_ns_ = last_available_ns_ = 0;
+    last_available_bytes_ = -1;
     pid_ = ::getpid();
     h.pid = static_cast<std::uint32_t>(pid_);
     h.process_start_ticks = process::start_ticks();
@@ -334,6 +338,37 @@ void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
         timeline_.append(point);
     }
     last_point_ns_ = now;
+}
+
+// The sampler alone writes this table.
+void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes) noexcept {
+    constexpr std::uint64_t kShortestNs = 10'000'000, kShortestRowNs = 20'000'000, kMachineNs = 100'000'000;
+    if (!is_on() || (pressure_.size() != 0 && now - pressure_[pressure_.size() - 1].at_ns < kShortestNs)) return;
+    if (last_available_ns_ == 0 || now - last_available_ns_ >= kMachineNs) {
+        last_available_bytes_ = process::available_bytes();
+        last_available_ns_ = now;
+    }
+    capture::PressureRecord row{now, address_space_bytes, own_limit.in_force(), -1, -1, last_available_bytes_};
+    if (row.address_space_limit >= 0) row.address_space_bytes -= static_cast<std::int64_t>(own_limit.own_bytes());
+    if (!cgroup_usage_.empty()) row.cgroup_bytes = process::read_number(cgroup_usage_.c_str());
+    for (const std::string& path : cgroup_limits_) {
+        const std::int64_t limit = process::read_number(path.c_str());
+        if (limit >= 0 && (row.cgroup_limit < 0 || limit < row.cgroup_limit)) row.cgroup_limit = limit;
+    }
+    guarded([&] {
+        const bool keep = pressure_.size() == 0 || now - last_pressure_ns_ >= std::max(kShortestRowNs, now / 512);
+        if (!keep) {
+            pressure_[pressure_.size() - 1] = row;
+            return;
+        }
+        last_pressure_ns_ = now;
+        if (!pressure_.needs_extent()) {
+            pressure_.append(row);
+            return;
+        }
+        Hold hold(lock_);  // extents are everybody's
+        if (is_on()) pressure_.append(row);
+    });
 }
 
 void Recorder::look_at_residency() noexcept {

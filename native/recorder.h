@@ -38,8 +38,10 @@ struct StartOptions {
     std::string path;
     bool only_counters = false;  // no capture, no stacks: live bytes and their highest mark
     std::map<std::string, std::string> facts;
-    std::uint64_t sample_bytes = 0;  // blocks below this are drawn at random; 0: every block is recorded
-    std::uint64_t sample_seed = 0;   // 0: another draw each time
+    std::uint64_t sample_bytes = 0;          // blocks below this are drawn at random; 0: every block is recorded
+    std::uint64_t sample_seed = 0;           // 0: another draw each time
+    std::string cgroup_usage;                // file with the group's usage; "" where there is none
+    std::vector<std::string> cgroup_limits;  // files with the limits of the group and of those around it
     std::string internal_prefix;
     std::vector<std::string> library_prefixes;
 };
@@ -133,6 +135,8 @@ public:
     std::uintptr_t range_end(std::uintptr_t start) noexcept;
     void on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t protection) noexcept;
     void on_mark(capture::MarkKind kind, std::uint64_t value) noexcept;
+    // The program asked for memory and got none. Leaves errno alone.
+    void on_refused(std::size_t bytes) noexcept;
     void on_code_death(const void* code) noexcept;
 
     // The node native threads started from here hang under; 0 when not recording.
@@ -147,6 +151,8 @@ public:
     // `resident_bytes` -1 where it could not be read; `kernel_mark_bytes` 0 where it was not asked this time.
     void tick(std::uint64_t now_ns, std::int64_t resident_bytes, std::int64_t kernel_mark_bytes) noexcept;
     std::uint64_t now_ns() const noexcept;
+    // How near the process is to what limits it.
+    void note_pressure(std::uint64_t now, std::int64_t address_space_bytes) noexcept;
     // Looks at where resident memory is and writes it down. Not from a thread that is being recorded.
     void look_at_residency() noexcept;
     bool mark_exited(int exit_code) noexcept;  // _exit and exec: the last stores before the process image is gone
@@ -258,6 +264,7 @@ private:
     capture::FileTable<capture::MarkRecord> marks_;
     capture::FileTable<capture::ResidencyRecord> residency_;
     capture::FileTable<capture::LargeBlockRecord> large_blocks_;
+    capture::FileTable<capture::PressureRecord> pressure_;
     PageVector<std::uint8_t> code_class_;  // by code; 0x80: known
 
     std::atomic<std::uint32_t> epoch_{1};  // moves when a code object dies or a recording starts: caches keyed by address are void
@@ -265,6 +272,11 @@ private:
     std::atomic<std::uint64_t> lost_{0};
     std::uint64_t started_ns_ = 0;
     std::uint64_t last_point_ns_ = 0;
+    std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;
+    std::uint64_t last_pressure_ns_ = 0, last_available_ns_ = 0;
+    std::int64_t last_available_bytes_ = -1;
+    std::string cgroup_usage_;
+    std::vector<std::string> cgroup_limits_;
     pid_t pid_ = 0;  // that records
     bool only_counters_ = false;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use

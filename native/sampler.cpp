@@ -79,9 +79,11 @@ void* run(void*) {
         process::Resident resident;
         if (now - last_peak_ns >= 50 * kMillisecond && process::read_status(&resident)) last_peak_ns = now;
         const int fd = kept >= 0 ? kept : ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-        const std::int64_t resident_bytes = fd >= 0 ? process::read_statm(fd) : -1;
+        std::int64_t address_space_bytes = -1;
+        const std::int64_t resident_bytes = fd >= 0 ? process::read_statm(fd, &address_space_bytes) : -1;
         if (fd >= 0 && kept < 0) ::close(fd);
         recorder.tick(now, resident_bytes, resident.peak_bytes);
+        recorder.note_pressure(now, address_space_bytes);
         looks.consider(recorder, resident_bytes);
         sleep_until_stopped(std::clamp(now / 128, kMillisecond, 10 * kMillisecond));
     }

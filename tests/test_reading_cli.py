@@ -19,7 +19,9 @@ from capture_builder import DIRECTORY_OFFSET, EXTENT_BYTES, FIRST_EXTENT_OFFSET,
 from hiwater.cli import report
 from test_reading_capture import small
 
-FORMATS = tuple(report.FORMATS)
+FORMATS = tuple(
+    name for name in report.FORMATS if name not in {"pprof", "parquet"}
+)  # those are not text: test_exports.py
 PROGRAM = "import argparse, sys; from hiwater.cli import report; p = argparse.ArgumentParser(); report.add_arguments(p); sys.exit(report.run(p.parse_args()))"
 
 
@@ -81,6 +83,18 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     shown = capsys.readouterr()
     assert shown.out == "" and shown.err.count("\n") == 1 and shown.err.startswith("hiwater report: ")
     return shown.err
+
+
+@pytest.mark.parametrize(
+    ("formats", "words"),
+    [(("pdf",), "unknown format 'pdf'; choose one of text"), (("json", "csv"), "given 2 times (json, csv)")],
+)
+def test_an_unknown_format_and_two_formats_are_one_line(
+    capture: Path, formats: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [word for name in formats for word in ("--format", name)]
+    assert typed(capture, *asked) == 2
+    assert words in one_line(capsys)
 
 
 def test_captures_that_cannot_be_read_are_one_line_and_2(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,7 +215,7 @@ def test_a_terminal_that_knows_ascii_only(capture: Path, output_format: str) -> 
     plain = environment(PYTHONIOENCODING="ascii:strict", NO_COLOR="1")
     done = subprocess.run(command, env=plain, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.isascii() or output_format in ("collapsed", "svg", "html")
+    assert done.stdout.isascii() or output_format in ("collapsed", "svg", "html", "csv", "openmetrics")
 
 
 def test_help_loads_neither_numpy_nor_rich() -> None:

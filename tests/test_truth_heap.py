@@ -327,3 +327,26 @@ def test_all_doors_work_after_the_recording(tmp_path: Path) -> None:
     )
     assert recorded.stdout == "well\n"
     assert recorded.held("both", at="end") == 1_000_003 + 1_000_033
+
+
+def test_a_fork_handler_of_another_library_may_allocate(tmp_path: Path) -> None:
+    """One that was there before the recording runs while the recorder holds its lock over the fork. Arrow has such a handler."""
+    record(
+        tmp_path,
+        """
+        import ctypes, os
+        kept = []
+        @ctypes.CFUNCTYPE(None)
+        def prepare():
+            kept.append(bytearray(5_000))
+        def before():
+            getattr(ctypes.CDLL(None), "__register_atfork")(prepare, None, None, None)
+        def main():
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0 and len(kept) == 1
+            kept.clear()
+        """,
+        timeout=60,
+    )

@@ -9,6 +9,7 @@
 #include <new>
 #include <utility>
 
+#include "own_limit.h"
 #include "own_ranges.h"
 
 namespace hiwater {
@@ -19,8 +20,12 @@ constexpr std::size_t round_up(std::size_t n, std::size_t step) { return (n + st
 
 // Zeroed pages, touched only when used. Null when the kernel refuses.
 inline void* map_pages(std::size_t bytes) noexcept {
+    own_limit.add(bytes);
     void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) return nullptr;
+    if (p == MAP_FAILED) {
+        own_limit.remove(bytes);
+        return nullptr;
+    }
     // A huge page behind a sparse table would cost 2 MiB for a few bytes.
     ::madvise(p, bytes, MADV_NOHUGEPAGE);
     own_ranges.add(p, bytes);
@@ -31,6 +36,7 @@ inline void unmap_pages(void* p, std::size_t bytes) noexcept {
     if (p == nullptr) return;
     own_ranges.remove(p);
     ::munmap(p, bytes);
+    own_limit.remove(bytes);
 }
 
 // An array that lives in its own pages and doubles; elements are plain bytes. Not for many threads.
@@ -85,7 +91,9 @@ private:
         capacity_ = bytes / sizeof(T);
     }
     void* move(std::size_t bytes) noexcept {
+        own_limit.add(bytes);  // both, for a moment: the kernel may want it so
         void* moved = ::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE);
+        own_limit.remove(moved == MAP_FAILED ? bytes : capacity_bytes());
         if (moved == MAP_FAILED) return nullptr;
         own_ranges.remove(data_);
         own_ranges.add(moved, bytes);

@@ -24,8 +24,12 @@ int move_high(int fd) noexcept {
 }
 
 std::byte* map_file(int fd, std::uint64_t offset, std::uint64_t bytes) noexcept {
+    own_limit.add(bytes);
     void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
-    if (p == MAP_FAILED) return nullptr;
+    if (p == MAP_FAILED) {
+        own_limit.remove(bytes);
+        return nullptr;
+    }
     own_ranges.add(p, bytes);
     return static_cast<std::byte*>(p);
 }

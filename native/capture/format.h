@@ -66,6 +66,7 @@ enum class Table : std::uint32_t {
     marks,
     residency,
     large_blocks,
+    pressure,
     count_
 };
 inline constexpr std::uint32_t kTables = static_cast<std::uint32_t>(Table::count_);
@@ -147,6 +148,7 @@ struct FactRecord {
 // In a sampled recording blocks below header.sample_bytes are drawn as native/ledger/sampling.h says. The variance of a sum over
 // ledgers is at most header.sample_bytes times the sum over those that are `sampled`.
 
+// An instant slice (start_ns == end_ns == mark_ns) is what was live at that moment: taken when memory was refused.
 enum class MarkKind : std::uint32_t { fork = 1, out_of_memory = 2, exec = 3 };
 
 struct MarkRecord {
@@ -172,6 +174,15 @@ struct LargeBlockRecord {
     std::int64_t bytes, touched_bytes;
     std::uint32_t node;         // that allocated it; 0 where that was before the recording, or by nobody we see
     std::uint32_t from_malloc;  // 1: a block that malloc mapped for itself; 0: an anonymous mapping
+};
+
+// How near the process was to what limits it. -1: no such limit, or not known. The last record is kept up to date in place, so that a
+// process that is killed leaves what it was a moment before.
+struct PressureRecord {
+    std::uint64_t at_ns;                                    // since header.started_ns
+    std::int64_t address_space_bytes, address_space_limit;  // RLIMIT_AS; hiwater's own pages are in neither when --limit set it
+    std::int64_t cgroup_bytes, cgroup_limit;                // the group's usage, others in it included, and its nearest limit
+    std::int64_t available_bytes;                           // MemAvailable of the machine
 };
 
 struct EpochRecord {  // about all closed slices; two copies, so that a new one is put in place by one store

@@ -188,6 +188,13 @@ void time_tables(SchemaText& schema) {
     HIWATER_FIELD(LargeBlockRecord, touched_bytes);
     HIWATER_FIELD(LargeBlockRecord, node);
     HIWATER_FIELD(LargeBlockRecord, from_malloc);
+    schema.table("pressure", sizeof(PressureRecord));
+    HIWATER_FIELD(PressureRecord, at_ns);
+    HIWATER_FIELD(PressureRecord, address_space_bytes);
+    HIWATER_FIELD(PressureRecord, address_space_limit);
+    HIWATER_FIELD(PressureRecord, cgroup_bytes);
+    HIWATER_FIELD(PressureRecord, cgroup_limit);
+    HIWATER_FIELD(PressureRecord, available_bytes);
 }
 
 }  // namespace

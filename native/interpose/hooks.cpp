@@ -69,8 +69,18 @@ Recorder& recorder() { return Recorder::instance(); }
 bool watching() noexcept { return recording() && tls.covered == 0; }
 
 void* booked(void* block, std::size_t bytes) noexcept {
-    if (block != nullptr) recorder().on_alloc(block, bytes, Kind::native);
+    if (block != nullptr) [[likely]] {
+        recorder().on_alloc(block, bytes, Kind::native);
+    } else if (bytes != 0) {
+        recorder().on_refused(bytes);
+    }
     return block;
+}
+
+// What a product stands for that overflows: more than there is.
+std::size_t product(std::size_t count, std::size_t each) noexcept {
+    std::size_t bytes = 0;
+    return __builtin_mul_overflow(count, each, &bytes) ? SIZE_MAX : bytes;
 }
 
 // --- malloc and its family -----------------------------------------------------------------------------------------------------
@@ -82,7 +92,7 @@ void* hook_malloc(std::size_t bytes) {
 
 void* hook_calloc(std::size_t count, std::size_t each) {
     void* block = real.calloc(count, each);
-    return watching() ? booked(block, count * each) : block;
+    return watching() ? booked(block, product(count, each)) : block;
 }
 
 void* hook_realloc(void* old, std::size_t bytes) {
@@ -92,6 +102,7 @@ void* hook_realloc(void* old, std::size_t bytes) {
     if (block != nullptr) return booked(block, bytes);
     // realloc(p, 0) frees and gives null; any other null left the old block as it was.
     if (bytes != 0 && old != nullptr) recorder().put_back(old, taken);
+    if (bytes != 0) recorder().on_refused(bytes);
     return nullptr;
 }
 
@@ -101,10 +112,10 @@ void* hook_reallocarray(void* old, std::size_t count, std::size_t each) {
     ++tls.covered;  // the C library's own calls realloc through its slot
     void* block = real.reallocarray(old, count, each);
     --tls.covered;
-    std::size_t bytes = 0;
-    if (block != nullptr) return booked(block, count * each);
-    const bool freed = !__builtin_mul_overflow(count, each, &bytes) && bytes == 0;
-    if (!freed && old != nullptr) recorder().put_back(old, taken);
+    const std::size_t bytes = product(count, each);
+    if (block != nullptr) return booked(block, bytes);
+    if (bytes != 0 && old != nullptr) recorder().put_back(old, taken);
+    if (bytes != 0) recorder().on_refused(bytes);
     return nullptr;
 }
 
@@ -126,6 +137,7 @@ void hook_free_aligned_sized(void* block, std::size_t alignment, std::size_t byt
 int hook_posix_memalign(void** out, std::size_t alignment, std::size_t bytes) {
     const int error = real.posix_memalign(out, alignment, bytes);
     if (error == 0 && watching()) booked(*out, bytes);
+    if (error == ENOMEM && watching()) recorder().on_refused(bytes);
     return error;
 }
 
@@ -187,13 +199,23 @@ void book_mapping(void* at, std::size_t bytes, int protection, int flags, int fd
 
 void* hook_mmap(void* hint, std::size_t bytes, int protection, int flags, int fd, off_t offset) {
     void* at = real.mmap(hint, bytes, protection, flags, fd, offset);
-    if (at != MAP_FAILED && watching()) book_mapping(at, bytes, protection, flags, fd);
+    if (!watching()) return at;
+    if (at != MAP_FAILED) {
+        book_mapping(at, bytes, protection, flags, fd);
+    } else if (errno == ENOMEM) {
+        recorder().on_refused(bytes);
+    }
     return at;
 }
 
 void* hook_mmap64(void* hint, std::size_t bytes, int protection, int flags, int fd, off64_t offset) {
     void* at = real.mmap64(hint, bytes, protection, flags, fd, offset);
-    if (at != MAP_FAILED && watching()) book_mapping(at, bytes, protection, flags, fd);
+    if (!watching()) return at;
+    if (at != MAP_FAILED) {
+        book_mapping(at, bytes, protection, flags, fd);
+    } else if (errno == ENOMEM) {
+        recorder().on_refused(bytes);
+    }
     return at;
 }
 
@@ -222,6 +244,7 @@ void* hook_mremap(void* old, std::size_t old_bytes, std::size_t bytes, int flags
     const int saved_errno = errno;
     if (at == MAP_FAILED) {
         recorder().put_back_range(taken);
+        if (saved_errno == ENOMEM) recorder().on_refused(bytes);
     } else {
         recorder().on_moved(taken, reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage));
 #if defined(MREMAP_DONTUNMAP)
@@ -435,11 +458,13 @@ void before_fork() {
     if (!tls.holds_over_fork) return;
     sampler::pause_for_fork();
     recorder().lock().lock(nullptr);
+    ++tls.busy;  // other libraries' handlers run with the lock held, and may allocate: they would wait for this very thread
 }
 
 void after_fork_in_parent() {
     if (!tls.holds_over_fork) return;
     tls.holds_over_fork = false;
+    --tls.busy;
     recorder().lock().unlock(nullptr, false);
     recorder().request_attention();
 }
@@ -447,6 +472,7 @@ void after_fork_in_parent() {
 void after_fork_in_child() {
     if (!tls.holds_over_fork) return;
     tls.holds_over_fork = false;
+    --tls.busy;
     sampler::forget_in_child();
     recorder().become_unrecorded_child();
 }

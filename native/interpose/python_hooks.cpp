@@ -34,6 +34,16 @@ struct Domain {
 Domain g_object{PYMEM_DOMAIN_OBJ, {}, false};
 Domain g_memory{PYMEM_DOMAIN_MEM, {}, false};
 
+// CPython's allocators give a block for 0 bytes, too: null is always a refusal.
+void* booked(void* block, std::size_t bytes) noexcept {
+    if (block != nullptr) [[likely]] {
+        recorder().on_alloc(block, bytes, Kind::python);
+    } else {
+        recorder().on_refused(bytes);
+    }
+    return block;
+}
+
 PyMemAllocatorEx& below(void* domain) { return static_cast<Domain*>(domain)->below; }
 
 void* python_malloc(void* domain, std::size_t bytes) {
@@ -44,8 +54,7 @@ void* python_malloc(void* domain, std::size_t bytes) {
         Covered covered;
         block = next.malloc(next.ctx, bytes);
     }
-    if (block != nullptr && tls.covered == 0) recorder().on_alloc(block, bytes, Kind::python);
-    return block;
+    return tls.covered == 0 ? booked(block, bytes) : block;
 }
 
 void* python_calloc(void* domain, std::size_t count, std::size_t each) {
@@ -56,8 +65,7 @@ void* python_calloc(void* domain, std::size_t count, std::size_t each) {
         Covered covered;
         block = next.calloc(next.ctx, count, each);
     }
-    if (block != nullptr && tls.covered == 0) recorder().on_alloc(block, count * each, Kind::python);
-    return block;
+    return tls.covered == 0 ? booked(block, count * each) : block;
 }
 
 void* python_realloc(void* domain, void* old, std::size_t bytes) {
@@ -69,12 +77,8 @@ void* python_realloc(void* domain, void* old, std::size_t bytes) {
         Covered covered;
         block = next.realloc(next.ctx, old, bytes);
     }
-    if (block != nullptr) {
-        recorder().on_alloc(block, bytes, Kind::python);
-    } else if (old != nullptr) {
-        recorder().put_back(old, taken);  // CPython's realloc to 0 gives a block, so null is a failure
-    }
-    return block;
+    if (block == nullptr && old != nullptr) recorder().put_back(old, taken);  // a realloc to 0 gives a block: null is a failure
+    return booked(block, bytes);
 }
 
 void python_free(void* domain, void* block) {

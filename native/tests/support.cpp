@@ -96,7 +96,8 @@ bool FileView::is_whole() const {
                                               sizeof(capture::FactRecord),
                                               sizeof(capture::MarkRecord),
                                               sizeof(capture::ResidencyRecord),
-                                              sizeof(capture::LargeBlockRecord)};
+                                              sizeof(capture::LargeBlockRecord),
+                                              sizeof(capture::PressureRecord)};
     static_assert(std::size(record_bytes) == capture::kTables);
     for (std::uint32_t t = 0; t < capture::kTables; ++t) {
         const std::uint64_t per_extent = header().extent_bytes / record_bytes[t];

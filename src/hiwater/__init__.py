@@ -8,7 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hiwater.capture import open
+    from hiwater.capture import open, open_all
     from hiwater.engine.recorder import Recorder, record
     from hiwater.errors import HiwaterError
     from hiwater.lines.decorator import profile
@@ -25,6 +25,7 @@ __all__ = [
     "breakdown",
     "memory_usage",
     "open",
+    "open_all",
     "profile",
     "record",
     "track",
@@ -37,6 +38,7 @@ _HOMES = {
     "breakdown": "hiwater.residency",
     "memory_usage": "hiwater.sampling.usage",
     "open": "hiwater.capture",
+    "open_all": "hiwater.capture",
     "profile": "hiwater.lines.decorator",
     "record": "hiwater.engine.recorder",
     "track": "hiwater.tracker",

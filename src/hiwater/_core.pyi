@@ -17,15 +17,21 @@ def start(
     library_prefixes: Sequence[str],
     sample_bytes: int = 0,
     sample_seed: int = 0,
+    cgroup_usage: str = "",
+    cgroup_limits: Sequence[str] = (),
 ) -> None:
     """Record every allocation of this process into a new capture at `path`.
 
     `internal_prefix` is the folder whose frames are hiwater's own: they never appear in a stack, and what they allocate is
     not recorded. A frame of the function named `_hiwater_launch_` there is a root: frames below it are left out.
     `sample_bytes`: blocks below it are drawn at random; 0 records every block. `sample_seed` makes draws repeatable; 0 does not.
+    `cgroup_usage` and `cgroup_limits` are files whose numbers go on the timeline.
     `library_prefixes` are the folders `summary()` takes as not the user's own code.
     Raises EngineFault when recording already, OSError (with errno) when the capture cannot be made.
     """
+
+def limit_address_space(bytes: int) -> None:  # noqa: A002
+    """Give the program this much address space (RLIMIT_AS), the engine's own pages not counted. Raises OSError when refused."""
 
 def stop(exit_code: int | None = None) -> None:
     """Stop recording, put every patched slot back, close the capture. Does nothing when not recording."""

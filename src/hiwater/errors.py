@@ -165,6 +165,12 @@ class HelperFailed(HiwaterError):
     slug = "sampling-helper-failed"
 
 
+class ExtraMissing(HiwaterError):
+    """A format needs a package that is not installed."""
+
+    slug = "extra-missing"
+
+
 class PlotLibraryMissing(HiwaterError):
     """matplotlib, which draws, cannot be used."""
 

@@ -49,7 +49,7 @@ const THEME_WORDS: Record<Theme, string> = { auto: "as the system's", light: "li
 
 function firstMoment(capture: Capture): Moment {
   const { at, slice } = capture.described.asked;
-  return at === "slice" && slice !== null ? { at, slice, asked: null } : at === "end" ? END : PEAK;
+  return slice !== null ? { at: "slice", slice, asked: null } : at === "end" ? END : PEAK;
 }
 
 function Recording({

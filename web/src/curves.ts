@@ -45,7 +45,13 @@ export function curvesOf(capture: Capture): [number[], Curve[]] {
     if (kind >= 0) values.forEach((value, at) => (values[at] = value ?? values[at - 1] ?? 0));
     return { label: kind < 0 ? printable(series.name) : KIND_WORDS[kind], group: series.group, kind, values };
   });
-  const limits = timeline.limits.map((limit): Curve => ({
+  const most = curves.reduce(
+    (high, curve) => curve.values.reduce<number>((one, value) => Math.max(one, value ?? 0), high),
+    0,
+  );
+  // A limit that is far away would leave the curves no room.
+  const near = timeline.limits.filter((limit) => limit.bytes <= 2 * most);
+  const limits = near.map((limit): Curve => ({
     label: printable(limit.name),
     group: "limit",
     kind: -1,

@@ -21,7 +21,7 @@ export interface Capture {
    * what the command line asked for: the page opens there
    */
   asked: {
-    at: "peak" | "end" | "slice";
+    at: "peak" | "end" | "slice" | "oom";
     slice: number | null;
     kind: string;
     by: string;
@@ -120,7 +120,7 @@ export interface Capture {
       at_ns?: Column;
     }[];
     /**
-     * ceilings: of a cgroup, of a device
+     * ceilings in force at the last look: of a cgroup, of address space, of a device
      */
     limits: {
       name: string;
@@ -286,6 +286,14 @@ export interface Process {
    */
   started_at: string | null;
   duration_ns: number;
+  /**
+   * name of the machine; empty when it is not known
+   */
+  host?: string;
+  /**
+   * number of the process in a job
+   */
+  rank?: string | null;
 }
 /**
  * Where resident memory was at one moment: the parts add up to resident_bytes.

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _PACKAGES = re.compile(r"^(.*?/(?:site|dist)-packages)/(.*)$")
 _STANDARD_LIBRARY = re.compile(r"^(.*?/lib(?:64)?/python3(?:\.\d+t?)?)/(.*)$")
+_COMPREHENSION = re.compile(r"(?:(?:^|\.)(?:<locals>\.)?<(?:list|dict|set)comp>)+$")
 _FROZEN = re.compile(r"^<frozen (.+)>$")
 
 
 def is_library(file: str) -> bool:
     """Whether a file is an installed package's, the standard library's or no Python file at all: not the user's own."""
     return not file or bool(_PACKAGES.match(file) or _STANDARD_LIBRARY.match(file) or _FROZEN.match(file))
+
+
+def function_of(name: str) -> str:
+    """The function that a comprehension stands in; any other name as it is. Up to Python 3.11 a comprehension was a function
+    of its own, since then it is part of the one around it."""
+    return _COMPREHENSION.sub("", name) or "<module>"
+
+
+def place_of(file: str, roots: Sequence[str]) -> str:
+    """The file as its project knows it, wherever that was checked out or installed: relative to site-packages, to the standard
+    library or to the longest of the folders `roots` it lies in; any other as it is."""
+    for pattern, name in ((_PACKAGES, "site-packages"), (_STANDARD_LIBRARY, "lib/python")):
+        inside = pattern.match(file)
+        if inside:
+            return f"{name}/{inside[2]}"
+    folders = [folder.rstrip("/") + "/" for folder in roots if folder.strip("/")]
+    inside_of = [folder for folder in folders if file.startswith(folder)]
+    return file[len(max(inside_of, key=len)) :] if inside_of else file
 
 
 def module_of(file: str, cwd: str) -> str:

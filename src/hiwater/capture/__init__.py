@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Capture", "Frame", "LargeBlock", "Look", "Mark", "Moment", "Part", "Process", "Resident", "ScopeSpan", "Slice", "Stack",
-    "Stacks", "Timeline", "Totals", "WatchedProcess", "open",
+    "Stacks", "Timeline", "Totals", "WatchedProcess", "open", "open_all",
 ]  # fmt: skip
 _HOMES = {
     **dict.fromkeys(("Frame", "Moment", "Stack", "Stacks"), "moment"),
@@ -39,6 +39,13 @@ def open(path: str | os.PathLike[str]) -> Capture:
     from hiwater.capture.model import Capture
 
     return Capture.open(path)
+
+
+def open_all(*paths: str | os.PathLike[str]) -> list[Capture]:
+    """Read the captures at `paths`, and all that merged ones among them hold; see `Capture.open` for the errors."""
+    from hiwater.capture.model import Capture
+
+    return [capture for path in paths for capture in Capture.open_all(path)]
 
 
 def __getattr__(name: str) -> object:

@@ -53,6 +53,9 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
         "name", "pid", "thread_id", "depth", "start_ns", "end_ns", "start_bytes", "end_bytes", "peak_bytes",
     ),
     "residency": ("at_ns", "resident_bytes", "untouched_bytes", "part"),
+    "pressure": (
+        "at_ns", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit", "available_bytes",
+    ),
     "large_blocks": ("at_ns", "bytes", "touched_bytes", "node", "from_malloc"),
 }  # fmt: skip
 NEEDED_HEADER = (
@@ -71,7 +74,8 @@ SIGNED_FIELDS = frozenset({
     "mark_bytes", "mark_blocks", "unlisted_bytes", "resident_bytes", "exit_code", "resident_start_bytes",
     "resident_last_bytes", "resident_peak_bytes", "resident_error_bytes", "epoch0_best_bytes", "epoch0_best_blocks",
     "epoch1_best_bytes", "epoch1_best_blocks", "kind_live_bytes", "start_bytes", "end_bytes", "exit_status",
-    "untouched_bytes", "touched_bytes",
+    "untouched_bytes", "touched_bytes", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit",
+    "available_bytes",
 })  # fmt: skip
 
 _START = struct.Struct("<8sIIQQQQQI")  # magic, version, and the fields of HeaderStart

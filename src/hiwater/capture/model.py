@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import check, process, residency
+from hiwater.capture import check, container, limits, process, residency
+from hiwater.capture.container import read_contents
 from hiwater.capture.layout import (
     CODE_THREAD,
     COUNTED_KINDS,
@@ -20,8 +21,11 @@ from hiwater.capture.layout import (
     STATE_RECORDING,
 )
 from hiwater.capture.moment import Frame, Ints, Moment
-from hiwater.capture.reader import Contents, read
-from hiwater.errors import CorruptCapture, MomentOutOfRange
+from hiwater.capture.reader import Contents
+from hiwater.errors import BadRequest, CorruptCapture, MomentOutOfRange
+
+if TYPE_CHECKING:
+    from hiwater.analysis.diff import Comparison
 
 _LIVE_TRIES = 5
 UNKNOWN_EXIT_STATUS = -(1 << 31)  # a process of -1 was ended by SIGHUP
@@ -162,9 +166,10 @@ class Capture:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a capture; one that is still being written is read again when it changed under us.
+        """Read a capture; one that is still being written is read again when it changed under us. `all.hiw/NAME` is one of a
+        merged one.
 
-        Raises MissingCapture, ForeignFile, NewerCapture, CutCapture or CorruptCapture.
+        Raises BadRequest for a merged capture of more than one, MissingCapture, ForeignFile, NewerCapture, CutCapture or CorruptCapture.
         """
         for attempt in range(_LIVE_TRIES):
             try:
@@ -176,16 +181,18 @@ class Capture:
 
     @classmethod
     def _open_once(cls, path: str | os.PathLike[str]) -> Self:
-        contents = read(path)
-        header = contents.header
-        boot_id = header["boot_id"].decode("ascii", "replace")
-        # A process that was watched from outside does not write its capture itself.
-        writer = (
-            header.get("writer_pid") or header["pid"],
-            header.get("writer_start_ticks") or header["process_start_ticks"],
-        )
-        is_alive = header["state"] == STATE_RECORDING and process.is_alive(*writer, boot_id)
-        return cls(contents, is_alive=is_alive)
+        return cls._of(read_contents(path))
+
+    @classmethod
+    def open_all(cls, path: str | os.PathLike[str]) -> tuple[Self, ...]:
+        """Read the capture at `path`, or all that a merged one holds, in its order. Raises what `open` raises."""
+        if not container.is_container(path):
+            return (cls.open(path),)
+        return tuple(cls._of(container.read_member(path, member)) for member in container.members(path))
+
+    @classmethod
+    def _of(cls, contents: Contents) -> Self:
+        return cls(contents, is_alive=process.is_being_written(contents.header))
 
     def __repr__(self) -> str:
         return f"<Capture {str(self.path)!r} of process {self.process.pid}, {self.process.ended}>"
@@ -339,6 +346,15 @@ class Capture:
             Slice(None, start_ns, end_ns, header["mark_ns"], header["mark_bytes"], header["mark_blocks"], 0),
         )
 
+    @cached_property
+    def oom(self) -> Moment:
+        """What was live when memory was last refused, of the refusals at which that was noted. Raises MomentOutOfRange."""
+        refused_at = {mark.at_ns for mark in self.refusals}
+        for piece in reversed(self.slices):
+            if piece.index is not None and piece.start_ns == piece.end_ns and piece.mark_ns in refused_at:
+                return replace(self.of_slice(piece), name="oom")
+        raise MomentOutOfRange("memory was never refused to this program", "look at the peak or the end instead")
+
     def at(self, seconds: float) -> Moment:
         """The peak of the slice that `seconds` after the start lies in. Raises MomentOutOfRange."""
         return self.window(seconds, seconds)
@@ -356,6 +372,23 @@ class Capture:
         if not touching:
             touching = [self.slices[-1]]
         return self.of_slice(max(touching, key=lambda piece: piece.mark_bytes))
+
+    def moment(self, at: str | float) -> Moment:
+        """The moment that `at` names: "peak", "end", "oom", seconds since the start, or a window "T1:T2" in seconds.
+
+        Raises BadRequest for anything else, MomentOutOfRange for a time the recording does not have.
+        """
+        if at == "peak":
+            return self.peak
+        if at == "end":
+            return self.end
+        if at == "oom":
+            return self.oom
+        first, _, last = str(at).partition(":")
+        try:
+            return self.window(float(first), float(last or first))
+        except ValueError:
+            raise BadRequest(f"{at!r} is none of peak, end, oom, SECONDS, T1:T2", "name a moment so") from None
 
     def of_slice(self, piece: Slice) -> Moment:
         """What every ledger held when this slice was highest."""
@@ -425,6 +458,16 @@ class Capture:
         return max(self.looks, key=lambda look: look.resident_bytes, default=None)
 
     @cached_property
+    def pressure(self) -> tuple[limits.Pressure, ...]:
+        """How near the process was to its limits, over time."""
+        return limits.pressure(self)
+
+    @cached_property
+    def refusals(self) -> tuple[Mark, ...]:
+        """The requests for memory that were refused: the first 10,000."""
+        return tuple(mark for mark in self.marks if mark.kind == "out of memory")
+
+    @cached_property
     def marks(self) -> tuple[Mark, ...]:
         """Forks, refused requests for memory, and exec."""
         return tuple(
@@ -475,6 +518,24 @@ class Capture:
             )
             for row in rows
         )  # fmt: skip
+
+    # Beside another
+
+    def diff(
+        self, after: Capture | str | os.PathLike[str], *, at: str | float = "peak", kind: str = "all", by: str = "stack"
+    ) -> Comparison:
+        """What grew from this capture to `after`, a capture or the path of one: peak against peak unless `at` says otherwise.
+
+        `kind` is "all", "python", "native", "mapping" or "device"; `by` is "stack", "function", "line", "file" or "module".
+        Raises BadRequest for other words, MomentOutOfRange, and what `open` raises.
+        """
+        from hiwater.analysis.diff import (
+            compare,
+        )  # a convenience at this end of the flow: nothing else here looks ahead
+        from hiwater.views.source import as_recorded
+
+        other = after if isinstance(after, Capture) else Capture.open(after)
+        return compare(self, other, at=at, kind=kind, by=by, sources=(as_recorded(self), as_recorded(other)))
 
     # Consistency
 

@@ -54,7 +54,7 @@ def read(path: str | os.PathLike[str]) -> Contents:
     place = Path(path)
     descriptor = _open(place)
     try:
-        return _read(place, descriptor)
+        return read_descriptor(place, descriptor)
     finally:
         os.close(descriptor)
 
@@ -76,7 +76,8 @@ def _open(path: Path) -> int:
     return descriptor
 
 
-def _read(path: Path, descriptor: int) -> Contents:
+def read_descriptor(path: Path, descriptor: int) -> Contents:
+    """Read the capture in an open file. `path` is what it is called; the errors are those of `read`."""
     start = read_start(_pread(descriptor, FIRST_BYTES, 0, may_be_short=True))
     schema = parse_schema(_pread(descriptor, start.schema_bytes, start.schema_offset), start.header_bytes)
     header = _steady_header(descriptor, schema)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 VERBS = {
     "run": "run a program and record its memory",
     "report": "show what a capture holds: who held memory at the peak",
+    "diff": "show what grew between two captures",
+    "merge": "put many captures into one file",
     "sample": "watch any process and what it starts, from outside, over time",
     "plot": "draw the timelines of captures",
     "compat-path": "print the folder of the drop-in modules memory_profiler and mprof",
@@ -23,6 +25,7 @@ examples:
   hiwater run train.py --epochs 3        run a script as python would, and record it
   hiwater run -m pytest tests            the same for a module
   hiwater report hiwater-train.4711.hiw  who held memory at the peak
+  hiwater diff before.hiw after.hiw      what grew between two captures
   hiwater sample --interval 1ms -- make  watch any program and its children
   hiwater plot hiwater-make.4712.hiw     draw what it used over time
   hiwater lines train.py                 what each line of the functions marked @profile did

@@ -181,12 +181,15 @@ def _annotate(arguments: lines_arguments.LinesArguments) -> int:
         at=report_verb.moment_text(arguments.at), kind="all", by=None, inverted=False, top=10, all=arguments.all,
         files=arguments.arguments, output=arguments.output, format=arguments.format,
     )  # fmt: skip
-    report = report_verb.make_report(arguments.program, chosen)
-    report_verb.warn([report])
-    write = view.write_json if arguments.format == "json" else view.write
+    reports = report_verb.make_reports([arguments.program], chosen)
+    report_verb.warn(reports)
     try:
         with report_verb.open_output(chosen) as stream:
-            write(report, stream)
+            if arguments.format == "json":
+                view.write_json(reports, stream)
+            else:
+                for report in reports:
+                    view.write(report, stream)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13

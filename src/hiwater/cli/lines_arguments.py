@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from hiwater.cli import program_words
-from hiwater.engine.destination import MAGIC
+from hiwater.engine.destination import HEAD_BYTES, MAGIC, is_merged
 from hiwater.errors import UsageError
 
 TYPE_CHECKING = False
@@ -31,7 +33,7 @@ options:
   -a, --all           every function of the script, marked or not; of a capture: libraries' files, too
   --no-resident       leave resident memory out: a line event then costs a twentieth
   --precision N       digits after the point (default: 1)
-  --at MOMENT         of a capture: peak, end, SECONDS or T1:T2 (default: peak)
+  --at MOMENT         of a capture: peak, end, oom, SECONDS or T1:T2 (default: peak)
   --format FORMAT     text or json (default: text)
   -o, --output FILE   write the report to this file
   -h, --help          show this
@@ -109,11 +111,17 @@ def parse(words: Sequence[str], settings: Settings) -> LinesArguments:
 
 
 def _is_capture(path: str) -> bool:
+    """Whether `path` is a capture, a merged one, or one in a merged one."""
+    head = _head(path)
+    return head.startswith(MAGIC) or is_merged(head) or is_merged(_head(os.path.dirname(path)))
+
+
+def _head(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
+            return file.read(HEAD_BYTES)
     except (OSError, ValueError):
-        return False
+        return b""
 
 
 def _take_files(result: LinesArguments) -> None:

@@ -13,12 +13,14 @@ import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from hiwater.cli import report as report_verb
 from hiwater.errors import BadRequest, HiwaterError, OutputFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hiwater.analysis.curves import Picture
+    from hiwater.capture import Capture
 
 _FORMATS = ("png", "svg", "pdf")
 _EXAMPLES = """examples:
@@ -63,7 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Draw; the exit code. Talks on stderr in one line when it cannot."""
     try:
         output_format = _format_of(arguments)
-        pictures = [_picture(path, arguments) for path in arguments.captures]
+        captures = report_verb.open_captures(arguments.captures)
+        pictures = [_picture(capture, arguments, len(captures) > 1) for capture in captures]
         if output_format is None:
             _to_terminal(pictures, arguments.title)
         else:
@@ -91,17 +94,11 @@ def format_of_file(path: str) -> str:
     return suffix
 
 
-def _picture(path: str, arguments: argparse.Namespace) -> Picture:
+def _picture(capture: Capture, arguments: argparse.Namespace, is_one_of_several: bool) -> Picture:
     from hiwater.analysis import curves
-    from hiwater.capture import open as open_capture
     from hiwater.views.report import Report
 
-    try:
-        capture = open_capture(path)
-    except HiwaterError as error:
-        problem = error.problem if repr(path) in error.problem else f"{path}: {error.problem}"
-        raise type(error)(problem, error.remedy) from error
-    title = Report(capture, capture.peak).title
+    title = Report(capture, capture.peak, is_one_of_several=is_one_of_several).title
     shown = curves.picture(capture, title, children=not arguments.no_children, scopes=not arguments.no_scopes)
     return curves.window(shown, *arguments.window) if arguments.window else shown
 

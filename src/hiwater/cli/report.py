@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TextIO
 from hiwater.errors import BadRequest, HiwaterError, OutputFailed
 
 if TYPE_CHECKING:  # numpy and rich are loaded when a report is made, not for `--help`
-    from hiwater.capture import Capture, Moment
+    from hiwater.capture import Capture
     from hiwater.views.report import Report
 
 FORMATS = {
@@ -33,9 +33,18 @@ FORMATS = {
     "collapsed": "hiwater.views.collapsed",
     "svg": "hiwater.views.svg",
     "html": "hiwater.views.html",
+    "speedscope": "hiwater.views.speedscope",
+    "pprof": "hiwater.views.pprof",
+    "csv": "hiwater.views.csv_view",
+    "parquet": "hiwater.views.parquet_view",
+    "chrome": "hiwater.views.chrome",
+    "openmetrics": "hiwater.views.openmetrics",
 }
-_FOR_MACHINES = ("json", "collapsed", "svg", "html")
-_OF_ALL = ("json", "html")  # one report of all captures
+_FOR_PEOPLE = ("text", "tree", "table", "lines")
+_WITH_OVERVIEW = ("text", "tree", "table")
+_BINARY = ("pprof", "parquet")
+_OF_ALL = ("json", "html", "speedscope", "csv", "parquet", "chrome", "openmetrics")  # these show all captures in one
+_OF_ONE = {"svg": "a flame graph", "pprof": "a pprof profile"}
 _SHOWN_IN_BROWSERS = ("svg", "html")
 _KINDS = ("all", "python", "native", "mapping", "device")
 _GROUPINGS = ("stack", "function", "line", "file", "module", "thread")
@@ -46,6 +55,7 @@ _EXAMPLES = """examples:
   hiwater report run.hiw --at 10:20 --format tree the highest moment between 10 s and 20 s
   hiwater report run.hiw --format html --open     a page with all of it, in the browser
   hiwater report run.hiw --format svg -o run.svg  a flame graph
+  hiwater report run.hiw --format pprof -o run.pb.gz
 """
 
 
@@ -64,20 +74,47 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this verb."""
-    parser.add_argument("captures", metavar="CAPTURE", nargs="+", help="a capture (*.hiw); several are shown in turn")
-    parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="what to write (default: text)")
+    parser.add_argument(
+        "captures",
+        metavar="CAPTURE",
+        nargs="+",
+        help="a capture (*.hiw), or one of a merged one: all.hiw/NAME; several are shown together",
+    )
+    add_format(parser, FORMATS)
+    add_common_arguments(parser)
+    parser.add_argument("--inverted", action="store_true", help="from what asked for memory to its callers")
+    parser.add_argument(
+        "--by", choices=_GROUPINGS, default=None, help="tell apart by stack, function, line, file, module or thread"
+    )
+
+
+def add_format(parser: argparse.ArgumentParser, known: Iterable[str]) -> None:
+    """The option `--format`; what is given is looked at by `chosen_format`."""
+    parser.add_argument(
+        "--format", action="append", metavar="FORMAT", help=f"what to write: {', '.join(known)} (default: text)"
+    )
+
+
+def chosen_format(given: Sequence[str] | None, known: Iterable[str]) -> str:
+    """The one format that was asked for. Raises BadRequest for two, and for one that is none."""
+    formats = given or ["text"]
+    if len(formats) > 1:
+        raise BadRequest(f"--format was given {len(formats)} times ({', '.join(formats)})", "choose one of them")
+    if formats[0] not in known:
+        raise BadRequest(f"unknown format {formats[0]!r}", f"choose one of {', '.join(known)}")
+    return formats[0]
+
+
+def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of every verb that shows what was held at a moment."""
     parser.add_argument(
         "-o", "--output", metavar="OUT", help="write to this file; replaced only when the report is complete"
     )
     parser.add_argument(
-        "--at", type=_moment, default="peak", metavar="peak|end|SECONDS|T1:T2",
+        "--at", type=_moment, default="peak", metavar="peak|end|oom|SECONDS|T1:T2",
         help="which moment (default: peak); for seconds, the highest moment of the time slice they lie in",
     )  # fmt: skip
-    parser.add_argument("--inverted", action="store_true", help="from what asked for memory to its callers")
     parser.add_argument("--kind", choices=_KINDS, default="all", help="only this kind of memory")
-    parser.add_argument(
-        "--by", choices=_GROUPINGS, default=None, help="tell apart by stack, function, line, file, module or thread"
-    )
     parser.add_argument(
         "--top",
         type=_count,
@@ -103,9 +140,9 @@ def _moment(text: str) -> str:
 
 def moment_text(text: str) -> str:
     """Return `text` when it names a moment. Raises BadRequest."""
-    if text in ("peak", "end") or re.fullmatch(r"\d+(\.\d*)?(:\d+(\.\d*)?)?", text):
+    if text in ("peak", "end", "oom") or re.fullmatch(r"\d+(\.\d*)?(:\d+(\.\d*)?)?", text):
         return text
-    raise BadRequest(f"{text!r} is none of peak, end, SECONDS, T1:T2", "see --help")
+    raise BadRequest(f"{text!r} is none of peak, end, oom, SECONDS, T1:T2", "see --help")
 
 
 def _count(text: str) -> int:
@@ -117,9 +154,11 @@ def _count(text: str) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Write the report; the exit code. Talks on stderr in one line when it cannot."""
     try:
+        arguments.format = chosen_format(arguments.format, FORMATS)
         _name_output(arguments)
         _check_request(arguments)
-        reports = [make_report(path, arguments) for path in arguments.captures]
+        reports = make_reports(arguments.captures, arguments)
+        _check_number(reports, arguments.format)
         warn(reports)
         with open_output(arguments) as stream:
             _write(reports, arguments, stream)
@@ -136,15 +175,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_request(arguments: argparse.Namespace) -> None:
-    if arguments.format == "svg" and len(arguments.captures) > 1:
-        raise BadRequest("a flame graph shows one capture", "give one capture, or another format")
-    if arguments.open and arguments.format not in _SHOWN_IN_BROWSERS:
-        raise BadRequest(f"--open needs html or svg, and not {arguments.format}", "give --format html")
-    if arguments.output is not None:
-        for capture in arguments.captures:
-            with suppress(OSError):  # one of the two does not exist: then they are not the same
-                if os.path.samefile(capture, arguments.output):
-                    raise BadRequest("the report would replace the capture it is made from", "give another file to -o")
+    asked = arguments.format
+    if asked in _BINARY and arguments.output is None and sys.stdout.isatty():
+        raise BadRequest(f"{asked} is no text for a terminal", "write it to a file with -o")
+    if arguments.open and asked not in _SHOWN_IN_BROWSERS:
+        raise BadRequest(f"--open needs html or svg, and not {asked}", "give --format html")
+    refuse_to_replace(arguments.captures, arguments.output)
+
+
+def _check_number(reports: Sequence[Report], output_format: str) -> None:
+    if output_format in _OF_ONE and len(reports) > 1:
+        one = str(reports[0].capture.path)
+        raise BadRequest(f"{_OF_ONE[output_format]} shows one capture", f"give one, such as {one!r}, or another format")
 
 
 def _name_output(arguments: argparse.Namespace) -> None:
@@ -160,38 +202,58 @@ def _open(path: str) -> None:
     webbrowser.open(Path(path).absolute().as_uri())
 
 
-def make_report(path: str, arguments: argparse.Namespace) -> Report:
-    """Open the capture at `path` and return what is asked for of it."""
-    from hiwater.analysis.forest import Grouping
-    from hiwater.capture import open as open_capture
-    from hiwater.views.report import Report
+def refuse_to_replace(captures: Sequence[str], output: str | None) -> None:
+    """Raise BadRequest when what is to be written would take the place of a capture it is made from."""
+    sources = [*captures, *map(os.path.dirname, captures)]  # all.hiw/NAME lies in all.hiw
+    for source in sources if output is not None else ():
+        with suppress(OSError):  # one of the two does not exist: then they are not the same
+            if os.path.samefile(source, output or ""):
+                raise BadRequest("the report would replace the capture it is made from", "give another file to -o")
 
+
+def open_captures(paths: Sequence[str]) -> list[Capture]:
+    """Open the captures at these paths, and all that merged ones hold; errors name the path."""
+    from hiwater.capture import open_all
+
+    captures = []
+    for path in paths:
+        with naming(path):
+            captures += open_all(path)
+    return captures
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Errors that are raised in here say which capture they are about."""
     try:
-        capture = open_capture(path)
-        report = Report(
-            capture,
-            _moment_of(capture, arguments.at),
-            arguments.kind,
-            Grouping(arguments.by) if arguments.by else None,
-            arguments.inverted,
-            arguments.top,
-            tuple(getattr(arguments, "files", ())),
-            getattr(arguments, "all", False),
-        )
-        _ = report.holdings  # a damaged one is refused before anything is written
+        yield
     except HiwaterError as error:
         problem = error.problem if repr(path) in error.problem else f"{path}: {error.problem}"
         raise type(error)(problem, error.remedy) from error
-    return report
 
 
-def _moment_of(capture: Capture, at: str) -> Moment:
-    if at == "peak":
-        return capture.peak
-    if at == "end":
-        return capture.end
-    first, _, last = at.partition(":")
-    return capture.window(float(first), float(last or first))
+def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Report]:
+    """Open the captures at these paths and return what is asked for of each."""
+    from hiwater.analysis.forest import Grouping
+    from hiwater.views.report import Report
+
+    captures, reports = open_captures(paths), []
+    for capture in captures:
+        with naming(str(capture.path)):
+            report = Report(
+                capture,
+                capture.moment(arguments.at),
+                arguments.kind,
+                Grouping(arguments.by) if arguments.by else None,
+                arguments.inverted,
+                arguments.top,
+                tuple(getattr(arguments, "files", ())),
+                getattr(arguments, "all", False),
+                is_one_of_several=len(captures) > 1,
+            )
+            _ = report.holdings  # a damaged one is refused before anything is written
+        reports.append(report)
+    return reports
 
 
 def warn(reports: Sequence[Report]) -> None:
@@ -206,8 +268,13 @@ def _write(reports: Sequence[Report], arguments: argparse.Namespace, stream: Tex
     if arguments.format in _OF_ALL:
         view.write(reports, stream, *((arguments.source,) if arguments.format == "html" else ()))
         return
+    if arguments.format in _WITH_OVERVIEW and len(reports) > 1:
+        from hiwater.views import together_text
+
+        together_text.write(reports, stream)
+        reports = together_text.worst_first(reports)
     for number, report in enumerate(reports):
-        if number and arguments.format not in _FOR_MACHINES:
+        if number and arguments.format in _FOR_PEOPLE:
             stream.write("\n")
         view.write(report, stream)
 
@@ -219,7 +286,7 @@ def open_output(arguments: argparse.Namespace) -> Iterator[TextIO]:
         if arguments.output is None:
             stream = sys.stdout
             if isinstance(stream, io.TextIOWrapper):
-                encoding = "utf-8" if arguments.format in _FOR_MACHINES else stream.encoding
+                encoding = stream.encoding if arguments.format in _FOR_PEOPLE else "utf-8"
                 stream.reconfigure(encoding=encoding, errors="backslashreplace")
             yield stream
             stream.flush()

@@ -12,6 +12,7 @@ from hiwater.engine import destination, launcher, native, target
 from hiwater.engine.recorder import Recorder
 from hiwater.engine.summary import shown_path, summary_lines
 from hiwater.errors import EngineFailed, HiwaterError, NotFound, NotRunnable
+from hiwater.sizes import parse_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,6 +89,9 @@ class _Recording:
             sample=arguments.sample,
             sample_seed=int(arguments.sample_seed or 0),
         )
+        self._limit = parse_size(arguments.limit) if arguments.limit is not None else 0
+        if self._limit:
+            self._recorder.note("limit_bytes", str(self._limit))
         try:  # noqa: SIM105
             self._recorder.check()
         except EngineFailed:  # contextlib.suppress would be a module that python had not loaded
@@ -109,6 +113,16 @@ class _Recording:
         else:
             self._begun = True
             native.load().on_exit(self._finish_abruptly)
+            self._set_limit()
+
+    def _set_limit(self) -> None:
+        """Set the program's ceiling, last: what hiwater itself needed to get here is not counted against it."""
+        if not self._limit:
+            return
+        try:
+            native.load().limit_address_space(self._limit)
+        except OSError as error:
+            say(f"warning: the ceiling of {self._limit} bytes could not be set ({error.strerror}): there is none")
 
     def abandon(self) -> None:
         """Forget the recording: at the end there is nothing to finish."""

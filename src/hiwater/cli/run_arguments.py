@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 # The formats `hiwater report` knows: shown at once on stdout, or written beside the capture under this suffix.
 SHOWN_FORMATS = ("text", "tree", "table")
-FILE_SUFFIXES = {"json": ".json", "collapsed": ".collapsed", "svg": ".svg", "html": ".html"}
+FILE_SUFFIXES = {
+    "json": ".json", "collapsed": ".collapsed", "svg": ".svg", "html": ".html", "speedscope": ".speedscope.json", "pprof": ".pb.gz",
+    "csv": ".csv", "parquet": ".parquet", "chrome": ".trace.json", "openmetrics": ".metrics.txt",
+}  # fmt: skip
 
 USAGE = "usage: hiwater run [options] (script.py | folder | archive.pyz | - | -m MOD | -c CODE) [arguments …]"
 HELP = f"""\
@@ -32,6 +35,8 @@ options:
   --sample SIZE       draw blocks below SIZE at random instead of recording every one: costs next to nothing, and
                       figures carry their standard error; 64KiB is a good choice
   --sample-seed N     repeat a draw
+  --limit SIZE        give the program a ceiling of address space, as `ulimit -v` does: it meets MemoryError there
+                      instead of the machine meeting the OOM killer
   --no-argv           leave the program's arguments out of the capture
   --format FORMAT     make a report at once: {", ".join(SHOWN_FORMATS)} on stdout;
                       {", ".join(FILE_SUFFIXES)} into a file beside the capture
@@ -40,8 +45,8 @@ options:
   -v, --verbose       say what is being done
   -h, --help          show this
 
-settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_ARGV=0, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
-output, sample, sample_seed, argv, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
+settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_ARGV=0, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
+output, sample, sample_seed, limit, argv, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
 
 exit codes: the program's own; 2 usage, 125 hiwater could not start, 126 not something Python can run, 127 not found.
 
@@ -58,6 +63,7 @@ _WITH_VALUE = {
     "--format": "format",
     "--sample": "sample",
     "--sample-seed": "sample_seed",
+    "--limit": "limit",
 }
 _FLAGS = {
     "--no-argv": ("argv", False),
@@ -80,6 +86,7 @@ class RunArguments:
         "format",
         "help",
         "kind",
+        "limit",
         "open",
         "output",
         "program",
@@ -95,6 +102,7 @@ class RunArguments:
         self.arguments: list[str] = []
         self.output = settings.text("output")
         self.format = settings.text("format")
+        self.limit = settings.text("limit")
         self.sample = settings.text("sample")
         self.sample_seed = settings.text("sample_seed")
         self.argv = settings.flag("argv", True)
@@ -120,8 +128,9 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
             "there is no program to run", "name a script, -m MOD or -c CODE, as in `hiwater run script.py`"
         )
     _check_format(result)
-    if result.sample is not None:
-        parse_size(result.sample)  # known before the program is looked for
+    for size in (result.sample, result.limit):
+        if size is not None:
+            parse_size(size)  # known before the program is looked for
     if result.sample_seed is not None and not result.sample_seed.isdecimal():
         raise UsageError(f"--sample-seed {result.sample_seed!r} is no number", "write a whole number above 0")
     return result

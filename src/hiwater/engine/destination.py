@@ -10,6 +10,10 @@ from hiwater.errors import CaptureUnwritable
 DEFAULT_PATTERN = "hiwater-{program}.%p.hiw"
 MAGIC = b"\x89HIW\r\n\x1a\n"  # native/capture/format.h, kMagic
 
+MERGED_INDEX = "hiwater.merged.json"  # first in a merged capture, which is a zip file (capture/container.py)
+_ZIP_ENTRY, _ZIP_NAME_OFFSET = b"PK\x03\x04", 30
+HEAD_BYTES = _ZIP_NAME_OFFSET + len(MERGED_INDEX)
+
 # The first that is set names this process among its peers: torchrun, Open MPI, MPICH and PMIx launchers, Slurm.
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 _LONGEST_NAME = 80
@@ -38,7 +42,7 @@ def expand(pattern: str, pid: int | None = None) -> str:
         elif code == "h":
             pieces.append(os.uname().nodename)
         elif code == "r":
-            pieces.append(_rank())
+            pieces.append(rank() or "0")
         elif code == "%":
             pieces.append("%")
         else:
@@ -71,9 +75,14 @@ def check(path: str) -> None:
     if not os.access(path, os.R_OK | os.W_OK):
         raise CaptureUnwritable(f"{path!r} is there and not writable", "choose another file with -o")
     with open(path, "rb") as file:
-        head = file.read(len(MAGIC))
-    if head and head != MAGIC:
+        head = file.read(HEAD_BYTES)
+    if head and not head.startswith(MAGIC) and not is_merged(head):
         raise CaptureUnwritable(f"{path!r} is there and is no capture", "move it away, or choose another file with -o")
+
+
+def is_merged(head: bytes) -> bool:
+    """Whether a file that begins with `head` is a merged capture."""
+    return head.startswith(_ZIP_ENTRY) and head[_ZIP_NAME_OFFSET:HEAD_BYTES] == MERGED_INDEX.encode("ascii")
 
 
 def explain(path: str, error: OSError) -> CaptureUnwritable:
@@ -86,9 +95,10 @@ def explain(path: str, error: OSError) -> CaptureUnwritable:
     return CaptureUnwritable(f"{path!r} cannot be written ({reason})", remedy)
 
 
-def _rank() -> str:
+def rank() -> str | None:
+    """Return this process's number in a job; None outside one."""
     for variable in _RANK_VARIABLES:
-        rank = os.environ.get(variable, "")
-        if rank.isdigit():
-            return rank
-    return "0"
+        number = os.environ.get(variable, "")
+        if number.isdigit():
+            return number
+    return None

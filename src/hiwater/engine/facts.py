@@ -1,4 +1,4 @@
-"""What a capture says about its process. Never the environment: it holds secrets."""
+"""What a capture says about its process. Never the environment, which holds secrets, but for the rank in a job."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 import sys
 
 from hiwater import __version__
+from hiwater.cgroup_files import Group, find
+from hiwater.engine import destination
+from hiwater.errors import MeterUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +25,11 @@ def process_facts(argv: Sequence[str] | None) -> dict[str, str]:
         "executable": sys.executable or "",
         "platform": f"{system.sysname} {system.release} {system.machine}",
         "host": system.nodename,
+        "ppid": str(os.getppid()),
     }
+    rank = destination.rank()
+    if rank is not None:
+        facts["rank"] = rank
     try:
         facts["cwd"] = os.getcwd()
     except OSError:
@@ -30,6 +37,19 @@ def process_facts(argv: Sequence[str] | None) -> dict[str, str]:
     if argv is not None:
         facts["argv"] = json_list(argv)
     return facts
+
+
+def memory_group() -> Group | None:
+    """Return the memory cgroup of this process, if one can be read."""
+    try:
+        return find()
+    except (MeterUnavailable, OSError, ValueError):
+        return None
+
+
+def group_facts(group: Group) -> dict[str, str]:
+    """Return what tells later whether the kernel's OOM killer came: the file with its count, and the count as of now."""
+    return {"cgroup_events": group.events_file, "oom_kills": str(group.events().get("oom_kill", 0))}
 
 
 def library_prefixes() -> list[str]:

@@ -56,6 +56,7 @@ class Recorder:
         self._sample_seed = sample_seed or 0
         self._owner = 0
         self._snapshots = 0
+        self._facts: dict[str, str] = {}
 
     @property
     def path(self) -> str:
@@ -71,6 +72,10 @@ class Recorder:
     def recording(self) -> bool:
         """Whether this recorder is recording this process now. The engine may have stopped by itself, on a fault."""
         return self.owned_here and bool(native.load().is_recording())
+
+    def note(self, key: str, value: str) -> None:
+        """Have a fact in the capture; before `start()`."""
+        self._facts[key] = value
 
     def check(self) -> None:
         """Make sure that `start()` has what it needs.
@@ -91,7 +96,10 @@ class Recorder:
         """
         self.check()
         core = native.load()
-        known = facts.process_facts(argv)
+        known = facts.process_facts(argv) | self._facts
+        group = facts.memory_group()
+        if group is not None:
+            known |= facts.group_facts(group)
         prefix = facts.internal_prefix()
         libraries = facts.library_prefixes()
         try:
@@ -105,6 +113,8 @@ class Recorder:
                     library_prefixes=libraries,
                     sample_bytes=self._sample_bytes,
                     sample_seed=self._sample_seed,
+                    cgroup_usage=group.current if group is not None else "",
+                    cgroup_limits=group.limits if group is not None else [],
                 )
         except OSError as error:
             self._owner = 0

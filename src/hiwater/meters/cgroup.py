@@ -8,78 +8,10 @@ otherwise what was seen is a lower bound.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from hiwater.cgroup_files import Group, find
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
 from hiwater.meters.kept import Kept
-
-_NO_LIMIT_FROM = 1 << 60  # v1 writes "no limit" as the largest multiple of a page
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Where a memory cgroup's files are, and what they are called."""
-
-    version: int
-    folder: str
-
-    @property
-    def current(self) -> str:
-        return f"{self.folder}/{'memory.current' if self.version == 2 else 'memory.usage_in_bytes'}"
-
-    @property
-    def peak(self) -> str:
-        return f"{self.folder}/{'memory.peak' if self.version == 2 else 'memory.max_usage_in_bytes'}"
-
-    def limit(self) -> int | None:
-        """Return the limit in bytes, None where there is none."""
-        text = _text(f"{self.folder}/{'memory.max' if self.version == 2 else 'memory.limit_in_bytes'}")
-        if text is None or text == "max":
-            return None
-        return int(text) if int(text) < _NO_LIMIT_FROM else None
-
-    def events(self) -> dict[str, int]:
-        """Return how often the group met its limits: `max`, `oom`, `oom_kill` … (v2), `failcnt`, `oom_kill` (v1)."""
-        if self.version == 2:
-            return _pairs(_text(f"{self.folder}/memory.events") or "")
-        found = _pairs(_text(f"{self.folder}/memory.oom_control") or "")
-        failures = _text(f"{self.folder}/memory.failcnt")
-        return {**({"failcnt": int(failures)} if failures else {}), **found}
-
-    def swap_bytes(self) -> int | None:
-        """Return what the group has in swap, where the kernel counts it (v2)."""
-        text = _text(f"{self.folder}/memory.swap.current") if self.version == 2 else None
-        return int(text) if text else None
-
-
-def find(pid: int | str = "self", proc: str = "/proc") -> Group:
-    """Return the memory cgroup of a process; raises MeterUnavailable where none can be read."""
-    memberships = (_text(f"{proc}/{pid}/cgroup") or "").splitlines()
-    mounts = [line.split() for line in (_text(f"{proc}/{pid}/mountinfo") or "").splitlines()]
-    for membership in memberships:
-        _, controllers, path = membership.split(":", 2)
-        version = 2 if controllers == "" else 1
-        if version == 1 and "memory" not in controllers.split(","):
-            continue
-        for mount in mounts:
-            kind = mount[mount.index("-") + 1 :]
-            if (version == 2 and kind[0] == "cgroup2") or (
-                version == 1 and kind[0] == "cgroup" and "memory" in kind[-1].split(",")
-            ):
-                group = _within(version, mount[4], mount[3], path)
-                if group is not None:
-                    return group
-    raise MeterUnavailable("no memory cgroup can be read here", "run where /sys/fs/cgroup shows the memory controller")
-
-
-def _within(version: int, mount_point: str, mount_root: str, path: str) -> Group | None:
-    # In a container the mount may show the group itself as its root, while /proc tells the path from the host's root.
-    inside = path.removeprefix(mount_root.rstrip("/")) if mount_root != "/" else path
-    for folder in (f"{mount_point}{inside}".rstrip("/"), mount_point):
-        group = Group(version, folder)
-        if os.access(group.current, os.R_OK):
-            return group
-    return None
 
 
 class Cgroup(Meter):
@@ -153,15 +85,3 @@ class Cgroup(Meter):
         except (OSError, ValueError):
             return None, False
         return shared, False
-
-
-def _text(path: str) -> str | None:
-    try:
-        with open(path) as file:
-            return file.read().strip()
-    except OSError:
-        return None
-
-
-def _pairs(text: str) -> dict[str, int]:
-    return {words[0]: int(words[1]) for words in map(str.split, text.splitlines()) if len(words) == 2}

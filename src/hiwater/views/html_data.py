@@ -60,13 +60,13 @@ def _asked(report: Report) -> dict[str, Any]:
         (
             number
             for number, piece in enumerate(report.capture.slices)
-            if (piece.start_ns, piece.mark_ns) == (moment.start_ns, moment.at_ns)
+            if (piece.start_ns, piece.end_ns, piece.mark_ns) == (moment.start_ns, moment.end_ns, moment.at_ns)
         ),
         None,
     )
     return {
         "at": moment.name,
-        "slice": piece if moment.name == "slice" else None,
+        "slice": piece if moment.name in ("slice", "oom") else None,
         "kind": report.kind,
         "by": str(report.grouping),
         "inverted": report.inverted,
@@ -153,7 +153,22 @@ def _timeline(capture: Capture, columns: Columns) -> dict[str, Any]:
                 process.at_ns[own], process.resident_bytes[own],
             )
         )  # fmt: skip
-    return {"at_ns": columns.add(line.at_ns[place]), "series": series, "points": len(line.at_ns), "limits": []}
+    return {
+        "at_ns": columns.add(line.at_ns[place]),
+        "series": series,
+        "points": len(line.at_ns),
+        "limits": _limits(capture),
+    }
+
+
+def _limits(capture: Capture) -> list[dict[str, Any]]:
+    """The limits that were in force at the last look."""
+    found = []
+    for name, field in (("limit of the cgroup", "cgroup_limit"), ("limit of address space", "address_space_limit")):
+        known = [limit for row in capture.pressure if (limit := getattr(row, field))]
+        if known:
+            found.append({"name": name, "bytes": known[-1]})
+    return found
 
 
 def _curve(name: str, group: str, columns: Columns, at_ns: Ints | None, values: Ints) -> dict[str, Any]:

@@ -11,52 +11,78 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
-import numpy as np
-
-from hiwater.analysis.forest import Grouping, follow, plant
+from hiwater.analysis import together
+from hiwater.analysis.forest import Grouping, plant
 from hiwater.analysis.ranking import by
 from hiwater.analysis.reconcile import standard_error_bytes
-from hiwater.capture import Frame, Look, WatchedProcess
+from hiwater.analysis.together import Host
+from hiwater.capture import Capture, Frame, Look, WatchedProcess
 from hiwater.capture.layout import COUNTED_KINDS, KINDS
 from hiwater.capture.moment import Holdings
+from hiwater.views.exports import thread_of
 from hiwater.views.paths import PathTexts, chunks, joined, write_bytes
 from hiwater.views.report import Report
 
 _KINDS = [kind.encode("ascii") for kind in KINDS]
+_REFUSALS_LISTED = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def write(reports: Sequence[Report], stream: TextIO) -> None:
-    """One report as an object. Of several, the children of the first (by their parent's pid) as its `children` when all
-    are; else a list."""
-    if len(reports) == 1 or _is_family(reports):
-        _write_report(reports[0], reports[1:], stream)
+    """One report as an object; of several, each process as one of its parent's `children`. Without a parent that all have, a list."""
+    family = _Family(reports)
+    if len(family.roots) == 1:
+        family.write(family.roots[0], stream)
     else:
-        _write_list(reports, stream)
+        family.write_list(family.roots, stream)
     stream.write("\n")
 
 
-def _is_family(reports: Sequence[Report]) -> bool:
-    parent = str(reports[0].capture.process.pid)
-    return all(report.capture.facts.get("ppid") == parent for report in reports[1:])
+class _Family:
+    """Reports with who is whose child, and what the processes of each machine held at once."""
+
+    def __init__(self, reports: Sequence[Report]) -> None:
+        captures = [report.capture for report in reports]
+        self._reports = reports
+        self._children: dict[int, list[int]] = {}
+        self.roots: list[int] = []
+        for number, parent in enumerate(together.parents(captures)):
+            (self.roots if parent is None else self._children.setdefault(parent, [])).append(number)
+        self._host = {}
+        if len(reports) > 1:
+            self._host = {id(capture): host for host in together.hosts(captures) for capture in host.captures}
+
+    def write_list(self, numbers: Sequence[int], stream: TextIO) -> None:
+        stream.write("[")
+        for place, number in enumerate(numbers):
+            stream.write(",\n" if place else "\n")
+            self.write(number, stream)
+        stream.write("]")
+
+    def write(self, number: int, stream: TextIO) -> None:
+        """Recursive: a family of a thousand generations would be a fork bomb."""
+        report = self._reports[number]
+        said = summary(report)
+        host = self._host.get(id(report.capture))
+        if host is not None:
+            said["together"] = _together(host)
+        head = json.dumps(said, indent=1)
+        stream.write(head[:-2])  # without the newline and brace that close it: two more members follow
+        stream.write(',\n "stacks": [')
+        write_bytes(stream, _stacks(report))
+        stream.write('],\n "children": ')
+        self.write_list(self._children.get(number, ()), stream)
+        stream.write("\n}")
 
 
-def _write_list(reports: Sequence[Report], stream: TextIO) -> None:
-    stream.write("[")
-    for number, report in enumerate(reports):
-        stream.write(",\n" if number else "\n")
-        _write_report(report, (), stream)
-    stream.write("]")
-
-
-def _write_report(report: Report, children: Sequence[Report], stream: TextIO) -> None:
-    head = json.dumps(summary(report), indent=1)
-    stream.write(head[:-2])  # without the newline and brace that close it: two more members follow
-    stream.write(',\n "stacks": [')
-    write_bytes(stream, _stacks(report))
-    stream.write('],\n "children": ')
-    _write_list(children, stream)
-    stream.write("\n}")
+def _together(host: Host) -> dict[str, Any]:
+    """What the processes of one machine held at one instant, the same for each of them."""
+    return {
+        "host": host.name,
+        "processes": len(host.captures),
+        "allocated": None if host.allocated is None else asdict(host.allocated),
+        "resident": None if host.resident is None else asdict(host.resident),
+    }
 
 
 def summary(report: Report) -> dict[str, Any]:
@@ -86,6 +112,8 @@ def summary(report: Report) -> dict[str, Any]:
             "temporaries": totals.temporaries,
         },
         "lost_events": capture.lost_events,
+        "refusals": _refusals(capture),
+        "pressure": [asdict(moment) for moment in capture.pressure[-1:]],
         "processes": [_watched(process) for process in capture.processes],
         "scopes": [asdict(scope) for scope in capture.scopes],
         "problems": report.problems,
@@ -118,6 +146,8 @@ def _process(report: Report) -> dict[str, Any]:
         "ended": process.ended,
         "exit_code": process.exit_code,
         "stop_reason": process.stop_reason,
+        "host": report.capture.facts.get("host", ""),
+        "rank": report.capture.facts.get("rank"),
         "started_at": _date(process.started_unix_ns),
         "duration_ns": process.duration_ns,
     }
@@ -158,6 +188,20 @@ def _resident(report: Report) -> dict[str, Any]:
         "source": resident.source,
         "own_bytes": resident.own_bytes,
     }
+
+
+def _refusals(capture: Capture) -> dict[str, Any]:
+    refused = capture.refusals
+    last = [
+        {
+            "at_ns": mark.at_ns,
+            "bytes": mark.value,
+            "thread": mark.thread,
+            "frames": [asdict(frame) for frame in mark.frames],
+        }
+        for mark in refused[-_REFUSALS_LISTED:]
+    ]
+    return {"count": len(refused), "last": last}
 
 
 def _look(look: Look | None) -> dict[str, Any] | None:
@@ -218,13 +262,6 @@ def _frame(frame: Frame) -> bytes:
 
 def _threads(report: Report) -> list[bytes]:
     """The name of the thread of each holding, as JSON; "" for paths that begin in none."""
-    capture = report.capture
-    nodes, codes = capture.tables["nodes"], capture.tables["codes"]
-    number = np.arange(len(nodes))
-    root = follow(np.where(nodes["parent"] == 0, number, nodes["parent"].astype(np.int64)))[report.holdings.node]
-    distinct, back = np.unique(np.where(capture.is_thread_root[root], root, 0), return_inverse=True)
-    names = [
-        json.dumps(capture.string(int(codes["function"][nodes["code"][node]])) if node else "").encode("ascii")
-        for node in distinct.tolist()
-    ]
-    return [names[index] for index in back.tolist()]
+    names, thread = thread_of(report.capture, report.holdings.node)
+    said = [json.dumps(name).encode("ascii") for name in names]
+    return [said[number] for number in thread.tolist()]

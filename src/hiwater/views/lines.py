@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TextIO
 
@@ -17,6 +17,7 @@ from hiwater.views.source import Sources
 from hiwater.views.words import printable, size
 
 SCHEMA = "hiwater.lines-of-capture/1"
+_FIGURES_WIDTH, _SOURCE_WIDTH = 65, 90  # columns before the source text; how much of it a file or pipe gets
 _SMALLEST_SHARE = 1000  # lines below a thousandth in every column are summed up, where no file was asked for by name
 
 
@@ -44,39 +45,44 @@ def _is_meant(name: str, file: str) -> bool:
 
 def write(report: Report, stream: TextIO) -> None:
     """The annotated files as text, hottest first."""
-    console = terminal.console(stream)
+    page = terminal.Page(stream, report.capture.facts.get("cwd", ""))
     sources = Sources(report.capture.facts.get("cwd", ""), report.capture.process.started_unix_ns)
     files = chosen_files(report)
+    source_width = page.room(_FIGURES_WIDTH) if page.is_terminal else _SOURCE_WIDTH
     title = Text.assemble((printable(report.title, 80), "bold"), (f"  at {report.moment_words}", "dim"))
-    console.print(title, soft_wrap=True)
+    page.show(title)
     note = (
         "  each line with all that it called; asked: over the whole recording; temporary: freed before the next block"
     )
-    console.print(Text(note, "dim"), soft_wrap=True)
+    page.show(Text(note, "dim"))
     for file in files:
-        for line in _file(file, sources, is_whole=bool(report.files)):
-            console.print(line, soft_wrap=True)
+        for line in _file(file, sources, source_width, is_whole=bool(report.files)):
+            page.show(line)
     if not files:
-        console.print(Text("  no file of the program's own asked for memory; --all shows the libraries'"))
+        page.show(Text("  no file of the program's own asked for memory; --all shows the libraries'"))
     if sources.changed:
         names = ", ".join(printable(name, 60) for name in sorted(sources.changed)[:3])
-        console.print(Text(f"! changed since the recording, the source may not be what ran: {names}", "yellow"))
+        page.show(Text(f"! changed since the recording, the source may not be what ran: {names}", "yellow"))
 
 
-def write_json(report: Report, stream: TextIO) -> None:
-    """The same as data, every line of the chosen files."""
-    said = {
-        "schema": SCHEMA,
-        "at": report.moment.name,
-        "at_ns": report.moment.at_ns,
-        "kind": report.kind,
-        "files": [asdict(file) for file in chosen_files(report)],
-    }
-    json.dump(said, stream, indent=1)
+def write_json(reports: Sequence[Report], stream: TextIO) -> None:
+    """The same as data, every line of the chosen files; a list where several captures are shown."""
+    said = [
+        {
+            "schema": SCHEMA,
+            "pid": report.capture.process.pid,
+            "at": report.moment.name,
+            "at_ns": report.moment.at_ns,
+            "kind": report.kind,
+            "files": [asdict(file) for file in chosen_files(report)],
+        }
+        for report in reports
+    ]
+    json.dump(said[0] if len(said) == 1 else said, stream, indent=1)
     stream.write("\n")
 
 
-def _file(file: FileUse, sources: Sources, *, is_whole: bool) -> Iterator[Text]:
+def _file(file: FileUse, sources: Sources, source_width: int, *, is_whole: bool) -> Iterator[Text]:
     yield Text.assemble(
         "\n", (printable(file.file, 110), "bold"), f"  held {size(file.bytes)}, asked for {size(file.total_bytes)}"
     )
@@ -89,7 +95,7 @@ def _file(file: FileUse, sources: Sources, *, is_whole: bool) -> Iterator[Text]:
         if before and line.line > before + 1:
             yield Text(f"{'⋯':>63}", "dim")
         before = line.line
-        yield _line(line, file, sources.line(file.file, line.line, 90))
+        yield _line(line, file, sources.line(file.file, line.line, source_width))
     if smaller:
         asked = sum(line.own_bytes for line in smaller)
         yield Text(

@@ -27,6 +27,7 @@ class Report:
     top: int = 10
     files: tuple[str, ...] = ()  # for views of source: these alone, by their paths or the ends of them
     libraries: bool = False  # for views of source: those that are not the program's own, too
+    is_one_of_several: bool = False  # then its title says which
 
     @cached_property
     def holdings(self) -> Holdings:
@@ -58,12 +59,20 @@ class Report:
         return "exact" if self.capture.process.stop_reason is None else "exact until recording stopped"
 
     @property
-    def title(self) -> str:
+    def program(self) -> str:
         """The program, in one line."""
         capture = self.capture
         argv = list(capture.process.argv)
         argv[:1] = [argument.rsplit("/", 1)[-1] for argument in argv[:1]]
         return capture.facts.get("program") or " ".join(argv) or f"process {capture.process.pid}"
+
+    @property
+    def title(self) -> str:
+        """The program; of several processes, with which of them it is."""
+        if not self.is_one_of_several:
+            return self.program
+        rank = f"rank {self.capture.facts['rank']}, " if self.capture.facts.get("rank") else ""
+        return f"{self.program} ({rank}process {self.capture.process.pid})"
 
     @property
     def moment_words(self) -> str:
@@ -72,4 +81,6 @@ class Report:
         at = f"{moment.at_ns / 1e9:.2f} s"
         if moment.name == "slice":
             return f"the highest moment between {moment.start_ns / 1e9:.2f} s and {moment.end_ns / 1e9:.2f} s, at {at}"
+        if moment.name == "oom":
+            return f"the moment memory was refused, at {at}"
         return f"the peak, at {at}" if moment.name == "peak" else f"the end, at {at}"

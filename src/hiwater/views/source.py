@@ -6,11 +6,14 @@ import io
 import os
 import stat
 import tokenize
+from collections.abc import Callable
 from pathlib import Path
 
+from hiwater.capture import Capture
 from hiwater.views.words import printable
 
 _LARGEST_FILE_BYTES = 8 << 20
+_LONGEST_LINE = 400  # of those that are compared and not shown
 
 
 class Sources:
@@ -64,3 +67,14 @@ def _decode(content: bytes) -> str:
     except SyntaxError:
         encoding = "utf-8"
     return content.decode(encoding, "replace")
+
+
+def as_recorded(capture: Capture) -> Callable[[str, int], str]:
+    """A function that gives the text of a line as it was when the capture was made: "" where the file has changed since."""
+    sources = Sources(capture.facts.get("cwd", ""), capture.process.started_unix_ns)
+
+    def line(file: str, number: int) -> str:
+        text = sources.line(file, number, _LONGEST_LINE)
+        return "" if file in sources.changed else text
+
+    return line

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TextIO
 
+from rich.style import Style
 from rich.text import Text
 
 from hiwater.analysis.forest import IMPORT_SYSTEM, Grouping
@@ -14,9 +15,10 @@ from hiwater.capture import Frame, Look
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.capture.moment import Stacks
 from hiwater.capture.residency import OWN, UNEXPLAINED
-from hiwater.views import terminal, timeline_text
+from hiwater.views import limits_text, terminal, timeline_text
 from hiwater.views.report import Report
 from hiwater.views.source import Sources
+from hiwater.views.terminal import Page, title
 from hiwater.views.words import frame_text, printable, seconds, share, short_frame_text, size
 
 KIND_WORDS = {
@@ -32,40 +34,42 @@ BESIDE_WORDS = {
     "slack": "pymalloc's arenas (hold the small Python objects above)",
 }
 _BAR_WIDTH = 20
+_FIGURES_WIDTH, _BLOCKS_WIDTH = 24, 20  # columns beside a name: size and share before it, the number of blocks behind
 _FRAMES_SHOWN = 12
 _WORTH_TELLING = 1 << 20  # bytes
 
 
 def write(report: Report, stream: TextIO) -> None:
-    """The whole report; wide names are shortened in their middle, and no name can move the cursor."""
-    console = terminal.console(stream)
-    if report.capture.is_timeline:
-        for line in timeline_text.lines(report.capture, report.title, report.top):
-            console.print(line, soft_wrap=True)
+    """The whole report, as wide as the terminal; wide names are shortened in their middle, and no name can move the cursor."""
+    page = terminal.Page(stream, report.capture.facts.get("cwd", ""))
+    for line in _report(report, page):
+        page.show(line)
+
+
+def _report(report: Report, page: Page) -> Iterator[Text]:
+    capture = report.capture
+    if capture.is_timeline:
+        yield from timeline_text.lines(capture, report.title, report.top, page.width)
         return
-    sources = Sources(report.capture.facts.get("cwd", ""), report.capture.process.started_unix_ns)
-    for line in (
-        *_head(report), *_peaks(report), *_made_of(report), *_from_allocated_to_resident(report), *_where_resident(report),
+    sources = Sources(capture.facts.get("cwd", ""), capture.process.started_unix_ns)
+    yield from _head(report, page)
+    for section in (
+        _peaks, _made_of, _from_allocated_to_resident, _where_resident, limits_text.refusals, limits_text.nearness,
     ):  # fmt: skip
-        console.print(line, soft_wrap=True)
-    for line in timeline_text.scope_lines(report.capture, report.top):
-        console.print(line, soft_wrap=True)
-    body = (
-        _rows(report)
-        if report.by not in (None, Grouping.stack)
-        else (*_lines(report, sources), *_stacks(report, sources))
-    )
-    for line in (*body, *_notes(report, sources)):
-        console.print(line, soft_wrap=True)
+        yield from section(report)
+    yield from timeline_text.over_time(capture, page.width)
+    yield from timeline_text.scope_lines(capture, report.top, page.width)
+    if report.by in (None, Grouping.stack):
+        yield from _lines(report, sources, page)
+        yield from _stacks(report, sources, page)
+    else:
+        yield from _rows(report, page)
+    yield from _notes(report, sources)
 
 
-def _title(text: str, remark: str = "") -> Text:
-    return Text.assemble("\n", (text, "bold"), ("  " + remark if remark else "", "dim"))
-
-
-def _head(report: Report) -> Iterator[Text]:
+def _head(report: Report, page: Page) -> Iterator[Text]:
     process = report.capture.process
-    yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(report.title, 100), "bold"))
+    yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(report.title, page.room(9)), "bold"))
     ended = {"exit": "ended", "killed": "was killed", "recording": "is still running"}[process.ended]
     code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
     mode = (
@@ -81,7 +85,7 @@ def _peaks(report: Report) -> Iterator[Text]:
     """The two truths side by side, each with how exact it is."""
     capture, peak, resident = report.capture, report.capture.peak, report.capture.resident
     exactness = report.exactness(peak)
-    yield _title("Peak")
+    yield title("Peak")
     yield Text.assemble(
         f"  allocated  {size(peak.allocated_bytes):>11}  ", (f"{exactness} · requested bytes", "green" if exactness == "exact" else "yellow"),
         f" · {peak.allocated_blocks:,} blocks · at {seconds(peak.at_ns)}",
@@ -105,7 +109,7 @@ def _peaks(report: Report) -> Iterator[Text]:
 def _made_of(report: Report) -> Iterator[Text]:
     moment = report.moment
     kinds, whole = moment.kind_bytes(), moment.allocated_bytes
-    yield _title("Held by kind", f"at {report.moment_words}: {size(whole)}")
+    yield title("Held by kind", f"at {report.moment_words}: {size(whole)}")
     for kind in COUNTED_KINDS:
         if kinds[kind] or kind in ("python", "native", "mapping"):
             yield Text.assemble(
@@ -126,7 +130,7 @@ def _bar(part: int, whole: int) -> str:
 def _from_allocated_to_resident(report: Report) -> Iterator[Text]:
     """The reconciliation, as a small sum."""
     way = reconcile(report.capture)
-    yield _title("From allocated to resident", "the peaks are different quantities, each at its own moment")
+    yield title("From allocated to resident", "the peaks are different quantities, each at its own moment")
     yield Text(f"  {size(way.allocated_bytes):>11}  allocated at its peak")
     yield Text(f"+ {size(way.resident_start_bytes):>11}  resident before the recording began")
     if way.own_bytes:
@@ -148,7 +152,7 @@ def _where_resident(report: Report) -> Iterator[Text]:
     if look is None:
         return
     whole = look.resident_bytes
-    yield _title(
+    yield title(
         "Where resident memory was", f"at {seconds(look.at_ns)}, of all looks the one that saw most: {size(whole)}"
     )
     for part in look.parts:
@@ -181,71 +185,68 @@ def _shown(report: Report) -> str:
     return f"{size(report.holdings.total_bytes)}{kind} at {report.moment_words}{error}"
 
 
-def _lines(report: Report, sources: Sources) -> Iterator[Text]:
+def _lines(report: Report, sources: Sources, page: Page) -> Iterator[Text]:
     whole = report.holdings.total_bytes
-    yield _title("Lines that held most", f"your code with all that it called; each byte once · {_shown(report)}")
+    yield title("Lines that held most", f"your code with all that it called; each byte once · {_shown(report)}")
     lines = own_lines(report.capture, report.holdings, report.top)
     for line in lines:
-        yield _figures(line.bytes, whole, line.blocks, short_frame_text(line.frame, 80), line.standard_error_bytes)
-        source = sources.line(line.frame.file, line.frame.line)
-        if source:
-            yield _source(source, " " * 28)
+        name = short_frame_text(line.frame, page.room(_FIGURES_WIDTH + _BLOCKS_WIDTH))
+        style = page.style(line.frame, bold=True)
+        yield _figures(line.bytes, whole, line.blocks, name, style, line.standard_error_bytes)
+        yield from _source(line.frame, sources, page)
     yield from _others(whole - sum(line.bytes for line in lines), "on other lines")
 
 
-def _rows(report: Report) -> Iterator[Text]:
+def _rows(report: Report, page: Page) -> Iterator[Text]:
     whole = report.holdings.total_bytes
     rows = by(report.capture, report.holdings, report.grouping)
-    yield _title(f"By {report.grouping}", f"own, then with all that it called · {_shown(report)}")
+    yield title(f"By {report.grouping}", f"own, then with all that it called · {_shown(report)}")
     for row in rows[: report.top]:
         yield Text.assemble(
             f"  {size(row.own_bytes):>11} {share(row.own_bytes, whole):>8}  {size(row.total_bytes):>11}  ",
-            (frame_text(row.frame, 90), "bold"),
+            (frame_text(row.frame, page.room(_FIGURES_WIDTH + 13)), page.style(row.frame, bold=True)),
             _beside_error(row.total_error_bytes),
         )
     yield from _others(sum(row.own_bytes for row in rows[report.top :]), "in other rows")
 
 
-def _stacks(report: Report, sources: Sources) -> Iterator[Text]:
+def _stacks(report: Report, sources: Sources, page: Page) -> Iterator[Text]:
     held, capture = report.holdings, report.capture
     order = "innermost frame first" if not report.inverted else "outermost frame first"
-    yield _title("Stacks that held most", f"{order}, without the import system's own frames")
+    yield title("Stacks that held most", f"{order}, without the import system's own frames")
     for stack in Stacks(capture, held)[: report.top]:
-        yield _figures(
-            stack.bytes,
-            held.total_bytes,
-            stack.blocks,
-            f"{stack.kind} · {printable(stack.thread, 40) or 'no thread'}",
-            stack.standard_error_bytes,
-        )
-        yield from _frames(stack.frames if report.inverted else stack.frames[::-1], sources)
+        name = f"{stack.kind} · {printable(stack.thread, 40) or 'no thread'}"
+        yield _figures(stack.bytes, held.total_bytes, stack.blocks, name, "bold", stack.standard_error_bytes)
+        yield from _frames(stack.frames if report.inverted else stack.frames[::-1], sources, page)
     rest = int(held.bytes[report.top :].sum())
     yield from _others(rest, f"in {max(0, len(held.node) - report.top):,} other stacks")
 
 
-def _frames(frames: tuple[Frame, ...], sources: Sources) -> Iterator[Text]:
+def _frames(frames: tuple[Frame, ...], sources: Sources, page: Page) -> Iterator[Text]:
     """One stack without the import system's frames; of a long one the middle is left out."""
     told = [frame for frame in frames if not frame.file.startswith(IMPORT_SYSTEM)]
     half = _FRAMES_SHOWN // 2
     for number, frame in enumerate(told):
         if len(told) > _FRAMES_SHOWN and half <= number < len(told) - half:
             if number == half:
-                yield Text(f"{'':24}… {len(told) - 2 * half} frames …", "dim")
+                yield Text(f"{'':{_FIGURES_WIDTH}}… {len(told) - 2 * half} frames …", "dim")
             continue
-        yield Text(f"{'':24}{frame_text(frame, 110)}")
-        source = sources.line(frame.file, frame.line)
-        if source:
-            yield _source(source, " " * 28)
+        name = frame_text(frame, page.room(_FIGURES_WIDTH))
+        yield Text.assemble(" " * _FIGURES_WIDTH, (name, page.style(frame)))
+        yield from _source(frame, sources, page)
 
 
-def _source(text: str, indent: str) -> Text:
-    return Text.assemble(indent, (text, "italic yellow"))
+def _source(frame: Frame, sources: Sources, page: Page) -> Iterator[Text]:
+    indent = _FIGURES_WIDTH + 4
+    text = sources.line(frame.file, frame.line, page.room(indent))
+    if text:
+        yield Text.assemble(" " * indent, (text, "italic yellow"))
 
 
-def _figures(count: int, whole: int, blocks: int, name: str, error_bytes: int) -> Text:
+def _figures(count: int, whole: int, blocks: int, name: str, style: Style | str, error_bytes: int) -> Text:
     return Text.assemble(
         f"  {size(count):>11} {share(count, whole):>8}  ",
-        (name, "bold"),
+        (name, style),
         (f"  {'about ' if error_bytes else ''}{blocks:,} block{'' if blocks == 1 else 's'}", "dim"),
         _beside_error(error_bytes),
     )
@@ -274,13 +275,10 @@ def _notes(report: Report, sources: Sources) -> Iterator[Text]:
             "the program still runs: figures are as of a moment ago and may be apart by what happened while reading"
         )
     notes += [f"the capture contradicts itself: {printable(problem, 300)}" for problem in report.problems]
-    refused = sum(mark.kind == "out of memory" for mark in capture.marks)
-    if refused:
-        notes.append(f"memory was refused to the program {refused:,} times")
     if sources.changed:
         names = ", ".join(printable(name, 60) for name in sorted(sources.changed)[:3])
         notes.append(f"source files changed since the recording; the lines shown may not be those that ran: {names}")
     if notes:
-        yield _title("To know")
+        yield title("To know")
         for note in notes:
             yield Text.assemble(("  ! ", "bold yellow"), note)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 from rich.text import Text
 
 from hiwater.capture import Capture, ScopeSpan, WatchedProcess
+from hiwater.capture.moment import Ints
 from hiwater.views.words import printable, seconds, size
 
+_BARS = " ▁▂▃▄▅▆▇█"
+_LABEL_WIDTH = 26  # columns before a curve
+_WIDEST = 160
 
-def lines(capture: Capture, title: str, top: int) -> Iterator[Text]:
+
+def lines(capture: Capture, title: str, top: int, width: int) -> Iterator[Text]:
     """The report of a capture that holds a timeline and no stacks."""
     process, resident = capture.process, capture.resident
-    yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(title, 100), "bold"))
+    yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(title, width - 9), "bold"))
     ended = {"exit": "ended", "killed": "sampler was killed", "recording": "is still being sampled"}[process.ended]
     if process.ended == "exit" and capture.processes and capture.processes[0].end_ns is None:
         ended = "ran on when sampling stopped"
@@ -32,19 +38,50 @@ def lines(capture: Capture, title: str, top: int) -> Iterator[Text]:
     together = capture.facts.get("sum_peak_bytes", "")
     if len(capture.processes) > 1 and together.isdecimal():
         yield Text(f"  all at once {size(int(together)):>10}  a sum: pages that processes share count for each")
-    yield from _processes(capture.processes, top)
-    yield from scope_lines(capture, top)
+    yield from over_time(capture, width)
+    yield from _processes(capture.processes, top, width)
+    yield from scope_lines(capture, top, width)
     yield from _notes(capture)
 
 
-def _processes(processes: tuple[WatchedProcess, ...], top: int) -> Iterator[Text]:
+def over_time(capture: Capture, width: int) -> Iterator[Text]:
+    """Memory over time, a line a curve, as wide as there is room; nothing where less than two points are known."""
+    timeline = capture.timeline
+    if len(timeline) < 2:
+        return
+    columns = max(20, min(width, _WIDEST) - _LABEL_WIDTH)
+    curves = [("resident", timeline.resident_bytes)]
+    if not capture.is_timeline:
+        curves.insert(0, ("allocated", timeline.allocated_bytes))
+    highest = max(int(held.max()) for _, held in curves)
+    span = f"{seconds(int(timeline.at_ns[0]))} – {seconds(int(timeline.at_ns[-1]))}, the highest sample of each column"
+    yield Text.assemble("\n", ("Over time", "bold"), (f"  {span}", "dim"))
+    for name, held in curves:
+        bars = "".join(_BARS[level] for level in _levels(timeline.at_ns, held, columns, highest))
+        yield Text.assemble(
+            f"  {name:<10} {size(int(held.max())):>11}  ", (bars, "cyan" if name == "resident" else "yellow")
+        )
+
+
+def _levels(at_ns: Ints, held: Ints, columns: int, highest: int) -> list[int]:
+    """For each column how high its highest sample is, in eighths; a column without one is as high as what came before it."""
+    first, span = int(at_ns[0]), max(1, int(at_ns[-1]) - int(at_ns[0]))
+    column = (at_ns - first) * (columns - 1) // span
+    tops = np.full(columns, -1, np.int64)
+    np.maximum.at(tops, column, held)
+    last = np.maximum.accumulate(np.where(tops >= 0, np.arange(columns), 0))
+    levels: list[int] = ((len(_BARS) - 1) * np.maximum(tops[last], 0) // max(1, highest)).tolist()
+    return levels
+
+
+def _processes(processes: tuple[WatchedProcess, ...], top: int, width: int) -> Iterator[Text]:
     if not processes:
         return
     yield Text(f"\nProcesses  {len(processes):,}, highest first", "bold")
     for process in sorted(processes, key=lambda one: -one.peak_bytes)[:top]:
         peak = f"{size(process.peak_bytes):>11}" if process.peak_bytes else f"{'too short':>11}"
         end = "runs" if process.end_ns is None else seconds(process.end_ns)
-        command = printable(" ".join(process.command) or process.name, 70)
+        command = printable(" ".join(process.command) or process.name, max(24, width - 50))
         yield Text(f"  {peak}  {process.pid:>7}  {seconds(process.start_ns)} – {end}  {command}{_status(process)}")
     if len(processes) > top:
         yield Text(f"  … and {len(processes) - top:,} more", "dim")
@@ -56,7 +93,7 @@ def _status(process: WatchedProcess) -> str:
     return f"  (signal {-process.exit_status})" if process.exit_status < 0 else f"  (exit code {process.exit_status})"
 
 
-def scope_lines(capture: Capture, top: int) -> Iterator[Text]:
+def scope_lines(capture: Capture, top: int, width: int) -> Iterator[Text]:
     """The scopes, longest first; nothing where there are none."""
     scopes = capture.scopes
     if not scopes:
@@ -64,7 +101,7 @@ def scope_lines(capture: Capture, top: int) -> Iterator[Text]:
     yield Text(f"\nScopes  {len(scopes):,}, longest first", "bold")
     for scope in sorted(scopes, key=lambda one: one.start_ns - one.end_ns)[:top]:
         yield Text(
-            f"  {seconds(scope.start_ns)} – {seconds(scope.end_ns)}  {_sizes(scope)}{printable(scope.name, 70)}"
+            f"  {seconds(scope.start_ns)} – {seconds(scope.end_ns)}  {_sizes(scope)}{printable(scope.name, max(24, width - 90))}"
             f"  (process {scope.pid})"
         )
 

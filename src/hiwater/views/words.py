@@ -26,6 +26,18 @@ def size(count: int, error: int = 0) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def signed_size(count: int) -> str:
+    """A change in bytes, with its sign: +812.4 MiB."""
+    return ("+" if count > 0 else "−" if count < 0 else "±") + size(abs(count))
+
+
+def signed_percent(percent: float | None) -> str:
+    """A change in percent with its sign; "" where there is nothing to compare with."""
+    if percent is None:
+        return ""
+    return ("+" if percent > 0 else "−" if percent < 0 else "±") + f"{abs(percent):,.1f} %"
+
+
 def share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "–"
 

@@ -1,0 +1,459 @@
+"""What changed between two captures: the peaks, the totals, and who held more or less."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from hiwater.analysis import ranking
+from hiwater.analysis.forest import Forest, Grouping, plant
+from hiwater.analysis.matching import Matching, Side, SourceText
+from hiwater.analysis.naming import function_of
+from hiwater.capture import Capture, Frame, Moment
+from hiwater.capture.layout import COUNTED_KINDS, KINDS
+from hiwater.capture.moment import Holdings, Ints
+from hiwater.errors import BadRequest, CorruptCapture
+
+GROUPINGS = (Grouping.stack, Grouping.function, Grouping.line, Grouping.file, Grouping.module)
+SHOWN_KINDS = ("all", *COUNTED_KINDS)
+_ERRORS_APART = 2  # an estimate changed when it did by more than so many standard errors
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One quantity, before and after; None where a capture does not have it. `standard_error_bytes` is an upper bound for the standard error
+    of the difference, 0 when both captures recorded every block."""
+
+    before: int | None
+    after: int | None
+    standard_error_bytes: int = 0
+
+    @property
+    def change(self) -> int | None:
+        """After − before."""
+        return None if self.before is None or self.after is None else self.after - self.before
+
+    @property
+    def percent(self) -> float | None:
+        """The change in percent of what was before; None where that was nothing, or is not known."""
+        return 100 * self.change / self.before if self.before and self.change is not None else None
+
+    @property
+    def is_within_error(self) -> bool:
+        """Whether the change may be chance: the figures are estimates, no more than two standard errors apart."""
+        return self.change is not None and _is_within_error(self.change, self.standard_error_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that held memory in either capture.
+
+    `before` and `after` are its frames as each capture has them, root first (one frame when rows are not stacks); empty where it
+    held nothing. `kind` is the kind of memory, "" for rows that are not told apart by it. Total bytes count what it called,
+    too; for stacks and lines they are the bytes themselves.
+    """
+
+    before: tuple[Frame, ...]
+    after: tuple[Frame, ...]
+    kind: str
+    before_bytes: int
+    after_bytes: int
+    before_blocks: int
+    after_blocks: int
+    before_total_bytes: int
+    after_total_bytes: int
+    standard_error_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """After − before."""
+        return self.after_bytes - self.before_bytes
+
+    @property
+    def state(self) -> str:
+        """`within error`, `new` (held nothing before), `gone` (holds nothing now), `grew` or `shrank`."""
+        if _is_within_error(self.bytes, self.standard_error_bytes):
+            return "within error"
+        if not self.before_total_bytes:
+            return "new"
+        if not self.after_total_bytes:
+            return "gone"
+        return "grew" if self.direction > 0 else "shrank"
+
+    @property
+    def direction(self) -> int:
+        """Above 0 when it holds more, below when less: itself, or, where that is unchanged, with what it called."""
+        return self.bytes or self.after_total_bytes - self.before_total_bytes
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """Its frames in the later capture; in the earlier one, where it is gone."""
+        return self.after or self.before
+
+
+def _is_within_error(change: int, standard_error_bytes: int) -> bool:
+    return 0 < abs(change) <= _ERRORS_APART * standard_error_bytes
+
+
+class Changes(Sequence[Change]):
+    """Changes, the largest first, and the parts of them that views show."""
+
+    @property
+    @abstractmethod
+    def bytes(self) -> int:
+        """The sum of all changes."""
+
+    @property
+    @abstractmethod
+    def grew(self) -> Changes:
+        """Those that hold more: themselves, or, where that is unchanged, with what they called."""
+
+    @property
+    @abstractmethod
+    def shrank(self) -> Changes:
+        """Those that hold less."""
+
+    @abstractmethod
+    def after(self, first: int) -> Changes:
+        """All but the `first` largest."""
+
+
+class _ListedChanges(Changes):
+    """Changes of a few things, all made at once."""
+
+    def __init__(self, changes: list[Change]) -> None:
+        self._changes = changes
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    @overload
+    def __getitem__(self, index: int) -> Change: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Change]: ...
+    def __getitem__(self, index: int | slice) -> Change | Sequence[Change]:
+        return self._changes[index]
+
+    @property
+    def bytes(self) -> int:
+        return sum(change.bytes for change in self._changes)
+
+    @property
+    def grew(self) -> Changes:
+        return _ListedChanges([change for change in self._changes if change.direction > 0])
+
+    @property
+    def shrank(self) -> Changes:
+        return _ListedChanges([change for change in self._changes if change.direction < 0])
+
+    def after(self, first: int) -> Changes:
+        return _ListedChanges(self._changes[first:])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """Two captures side by side. Made by `hiwater.open(a).diff(b)`.
+
+    `held` is the sum of what is compared: of `kind`, at the moments `before_moment` and `after_moment`. `lines` gives every
+    byte to the innermost line of the user's own code, `rows` to what `by` names; both have what changed alone, the largest change first.
+    """
+
+    before: Capture
+    after: Capture
+    before_moment: Moment
+    after_moment: Moment
+    kind: str
+    by: Grouping
+    peak: Figure
+    resident: Figure
+    held: Figure
+    kinds: dict[str, Figure]
+    totals: dict[str, Figure]
+    lines: Changes = field(repr=False)
+    rows: Changes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """By how much the compared figure may grow: in bytes, or in percent of what was before."""
+
+    bytes: int | None = None
+    percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a limit was kept, which figure it was asked of, and both in words."""
+
+    kept: bool
+    quantity: str
+    figure: Figure
+    limit: Limit
+
+
+def judge(comparison: Comparison, limit: Limit) -> Verdict:
+    """Hold what is compared against a limit: allocated memory, or the resident peak where nothing else is known.
+
+    An increase that may be chance (within two standard errors) keeps every limit. From nothing, any increase is above any percentage.
+    """
+    figure, quantity = comparison.held, f"allocated at the {comparison.after_moment.name}"
+    if comparison.kind != "all":
+        quantity = f"{comparison.kind} memory {quantity}"
+    if figure.change is None:
+        figure, quantity = comparison.resident, "resident at the peak"
+    change = figure.change or 0
+    if change <= 0 or figure.is_within_error:
+        kept = True
+    elif limit.bytes is not None:
+        kept = change <= limit.bytes
+    else:
+        kept = figure.percent is not None and figure.percent <= (limit.percent or 0.0)
+    return Verdict(kept, quantity, figure, limit)
+
+
+def compare(
+    before: Capture, after: Capture, *, at: str | float = "peak", kind: str = "all", by: str = "stack",
+    sources: tuple[SourceText, SourceText] = (lambda *_: "", lambda *_: ""),
+) -> Comparison:  # fmt: skip
+    """Compare two captures at the moment `at` of each (see `Capture.moment`).
+
+    `sources` give the text of lines as they were when each was recorded. Raises BadRequest for a kind or grouping that is
+    none, MomentOutOfRange, and CorruptCapture when something holds less than nothing.
+    """
+    if kind not in SHOWN_KINDS:
+        raise BadRequest(f"{kind!r} is no kind of memory", f"choose one of {', '.join(SHOWN_KINDS)}")
+    if by not in list(GROUPINGS):
+        raise BadRequest(f"captures are not compared by {by!r}", f"choose one of {', '.join(map(str, GROUPINGS))}")
+    moments = before.moment(at), after.moment(at)
+    comparer = _Comparer((before, after), moments, kind, sources)
+    totals = {
+        name: Figure(getattr(before.totals, name), getattr(after.totals, name))
+        for name in ("allocations", "allocated_bytes", "temporaries")
+    }
+    return Comparison(
+        before, after, *moments, kind, Grouping(by),
+        peak=_allocated(before, after, before.peak, after.peak, "all"),
+        resident=Figure(before.resident.peak_bytes, after.resident.peak_bytes),
+        held=_allocated(before, after, *moments, kind),
+        kinds={name: _allocated(before, after, *moments, name) for name in COUNTED_KINDS},
+        totals={
+            "end_bytes": _allocated(before, after, before.end, after.end, "all"),
+            "peak_blocks": Figure(before.peak.allocated_blocks, after.peak.allocated_blocks),
+            **totals,
+            "duration_ns": Figure(before.process.duration_ns, after.process.duration_ns),
+        },
+        lines=comparer.lines(),
+        rows=comparer.stacks() if by == Grouping.stack else comparer.groups(Grouping(by)),
+    )  # fmt: skip
+
+
+def _allocated(before: Capture, after: Capture, here: Moment, there: Moment, kind: str) -> Figure:
+    """What is held of a kind at two moments. A process that was watched from outside told nobody what it allocated."""
+    held = [moment.holdings(kind) for moment in (here, there)]
+    known = [
+        None if capture.is_timeline else part.total_bytes for capture, part in zip((before, after), held, strict=True)
+    ]
+    return Figure(known[0], known[1], _combined(part.standard_error(int(part.drawn.sum())) for part in held))
+
+
+def _combined(errors: Iterable[int]) -> int:
+    """The standard error of a difference or sum of independent estimates: their variances add."""
+    return math.ceil(math.sqrt(sum(error * error for error in errors)))
+
+
+class _Comparer:
+    """Both captures with their frames matched, to be looked at at any fineness."""
+
+    def __init__(
+        self,
+        captures: tuple[Capture, Capture],
+        moments: tuple[Moment, Moment],
+        kind: str,
+        sources: tuple[SourceText, SourceText],
+    ) -> None:
+        self._captures = captures
+        self._holdings = tuple(_sound(moment.holdings(kind)) for moment in moments)
+        self._matching = Matching(*(Side(*given) for given in zip(captures, sources, strict=True)))
+        self._name: tuple[Callable[[Frame], tuple[str, str, int]], ...] = (self._matching.before, self._matching.after)
+
+    def lines(self) -> Changes:
+        """Every stack given to its innermost line of the user's own code."""
+        found: dict[object, list[list[ranking.Row]]] = {}
+        for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
+            for line in ranking.own_lines(capture, held, at_most=1 << 40):
+                rows = found.setdefault(self._name[side](line.frame), [[], []])
+                row = ranking.Row(line.frame, line.bytes, line.blocks, line.bytes, line.standard_error_bytes)
+                rows[side].append(row)
+        return self._changes(found)
+
+    def groups(self, by: Grouping) -> Changes:
+        """Rows by function, line, file or module."""
+        found: dict[object, list[list[ranking.Row]]] = {}
+        for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
+            for row in ranking.rank(plant(capture, by, fold_imports=True), held):
+                found.setdefault(self._group(side, by, row.frame), [[], []])[side].append(row)
+        return self._changes(found)
+
+    def _group(self, side: int, by: Grouping, frame: Frame) -> object:
+        if frame == ranking.NO_FRAME or by == Grouping.module:
+            return frame.function
+        if by == Grouping.file:  # a row by file has the path in the place of the function
+            return frame.function if side else self._matching.file_before(frame.function)
+        name = self._name[side](frame)
+        return name[:2] if by == Grouping.function else name
+
+    def _changes(self, found: dict[object, list[list[ranking.Row]]]) -> Changes:
+        changes = []
+        for here, there in found.values():
+            own = [sum(row.own_bytes for row in rows) for rows in (here, there)]
+            # Rows of one name are a function and its comprehensions, which it called: its total has theirs.
+            totals = [
+                max((held, *(row.total_bytes for row in rows))) for held, rows in zip(own, (here, there), strict=True)
+            ]
+            if own[0] == own[1] and totals[0] == totals[1]:
+                continue
+            blocks = [sum(row.own_blocks for row in rows) for rows in (here, there)]
+            frames = [tuple(sorted((row.frame for row in rows), key=_is_comprehension)[:1]) for rows in (here, there)]
+            changes.append(
+                Change(
+                    frames[0], frames[1], "", own[0], own[1], blocks[0], blocks[1], totals[0], totals[1],
+                    _combined(row.own_error_bytes for row in (*here, *there)),
+                )
+            )  # fmt: skip
+        return _ListedChanges(sorted(changes, key=_largest_first))
+
+    def stacks(self) -> Changes:
+        """Rows by call path and kind of memory; threads are not told apart."""
+        numbers = _PathNumbers()
+        sides = []
+        for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
+            forest = plant(capture, Grouping.line, fold_imports=True)
+            names = [self._name[side](frame) for frame in forest.frames]
+            leaf = numbers.of(forest, names)[forest.place[held.node]]
+            sides.append((forest, held, leaf * len(KINDS) + held.kind))
+        return _StackChanges(sides)
+
+
+def _sound(holdings: Holdings) -> Holdings:
+    if len(holdings.bytes) and int(holdings.bytes.min()) < 0:
+        raise CorruptCapture(f"the capture is damaged: a stack holds {int(holdings.bytes.min())} bytes", "record again")
+    return holdings
+
+
+def _is_comprehension(frame: Frame) -> bool:
+    return function_of(frame.function) != frame.function
+
+
+def _largest_first(change: Change) -> tuple[object, ...]:
+    return (
+        -abs(change.bytes),
+        change.bytes < 0,
+        -abs(change.after_total_bytes - change.before_total_bytes),
+        str(change.frames[:1]),
+    )
+
+
+class _PathNumbers:
+    """Numbers for call paths: equal ones, by the names of their frames, have equal numbers in both captures."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], int] = {}
+        self._names: dict[object, int] = {}
+
+    def of(self, forest: Forest, names: Sequence[object]) -> Ints:
+        """The number of each node's path."""
+        key_of = [self._names.setdefault(name, len(self._names)) for name in names]
+        known, numbers = self._known, [0] * len(forest.parent)
+        stands = (forest.place == np.arange(len(forest.parent))).tolist()
+        is_part = [_is_comprehension(frame) for frame in forest.frames]
+        parents, keys = forest.parent.tolist(), forest.key.tolist()
+        for node, (above, key) in enumerate(zip(parents, keys, strict=True)):
+            if not node or not stands[node]:
+                continue
+            if above and is_part[key] and key_of[key] == key_of[keys[above]]:
+                numbers[node] = numbers[above]
+            else:
+                numbers[node] = known.setdefault((numbers[above], key_of[key]), len(known) + 1)
+        return np.array(numbers, np.int64)
+
+
+class _StackChanges(Changes):
+    """Changes of stacks, made when they are looked at: there may be a million."""
+
+    def __init__(self, sides: list[tuple[Forest, Holdings, Ints]]) -> None:
+        self._held = [held for _, held, _ in sides]
+        self._forests = [forest for forest, _, _ in sides]
+        self._known: tuple[dict[int, Frame], dict[int, Frame]] = ({}, {})
+        every, back = np.unique(np.concatenate([path for _, _, path in sides]), return_inverse=True)
+        # Bytes before and after, blocks before and after, and what of the bytes stands on blocks drawn at random.
+        figures = np.zeros((len(every), 6), np.int64)
+        nodes = np.full((len(every), 2), -1, np.int64)
+        first = 0
+        for side, (forest, held, path) in enumerate(sides):
+            place = back[first : first + len(path)]
+            first += len(path)
+            np.add.at(figures[:, side], place, held.bytes)
+            np.add.at(figures[:, 2 + side], place, held.blocks)
+            np.add.at(figures[:, 4 + side], place, held.drawn)
+            nodes[place, side] = forest.place[held.node]
+        change = figures[:, 1] - figures[:, 0]
+        changed = np.flatnonzero(change)
+        order = changed[np.lexsort((change[changed] < 0, -np.abs(change[changed])))]
+        self._figures, self._nodes, self._kind = figures[order], nodes[order], every[order] % len(KINDS)
+
+    @property
+    def bytes(self) -> int:
+        return int((self._figures[:, 1] - self._figures[:, 0]).sum())
+
+    @property
+    def grew(self) -> Changes:
+        return self._part(self._figures[:, 1] > self._figures[:, 0])
+
+    @property
+    def shrank(self) -> Changes:
+        return self._part(self._figures[:, 1] < self._figures[:, 0])
+
+    def after(self, first: int) -> Changes:
+        return self._part(np.arange(len(self)) >= first)
+
+    def _part(self, chosen: npt.NDArray[np.bool_]) -> _StackChanges:
+        part = copy(self)
+        part._figures, part._nodes, part._kind = self._figures[chosen], self._nodes[chosen], self._kind[chosen]
+        return part
+
+    def __len__(self) -> int:
+        return len(self._kind)
+
+    @overload
+    def __getitem__(self, index: int) -> Change: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Change]: ...
+    def __getitem__(self, index: int | slice) -> Change | Sequence[Change]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
+        before, after, before_blocks, after_blocks, *drawn = self._figures[index].tolist()
+        frames = [self._frames(side, int(node)) for side, node in enumerate(self._nodes[index])]
+        return Change(
+            frames[0], frames[1], KINDS[int(self._kind[index])], before, after, before_blocks,
+            after_blocks, before, after,
+            _combined(held.standard_error(part) for held, part in zip(self._held, drawn, strict=True)),
+        )  # fmt: skip
+
+    def _frames(self, side: int, node: int) -> tuple[Frame, ...]:
+        """A path, root first, without the import system's frames; nothing for a node of -1."""
+        forest, known, frames = self._forests[side], self._known[side], []
+        while node > 0:
+            key = int(forest.key[node])
+            frame = known.get(key)
+            if frame is None:
+                frame = known[key] = forest.frames[key]
+            frames.append(frame)
+            node = int(forest.parent[node])
+        return tuple(reversed(frames))

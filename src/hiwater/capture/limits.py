@@ -1,0 +1,72 @@
+"""How near a recorded process was to what limited it, and what is known of how it died."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hiwater.capture import process
+from hiwater.cgroup_files import event_counts
+
+if TYPE_CHECKING:
+    from hiwater.capture.model import Capture
+
+NEAR = 0.9
+"""The share of a limit from which a killed process is said to have been near it."""
+_LITTLE_LEFT = 256 << 20  # of a machine's memory
+_FIELDS = ["at_ns", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit", "available_bytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """One moment: bytes, None where there is no such limit or it was not known. The cgroup's usage is that of all its processes."""
+
+    at_ns: int
+    address_space_bytes: int | None
+    address_space_limit: int | None
+    cgroup_bytes: int | None
+    cgroup_limit: int | None
+    available_bytes: int | None
+
+
+def pressure(capture: Capture) -> tuple[Pressure, ...]:
+    """All moments at which limits were looked at; the last is from a moment before the end, however it came."""
+    rows = capture.tables.get("pressure")
+    if rows is None:
+        return ()
+    return tuple(
+        Pressure(at_ns, *(value if value >= 0 else None for value in values))
+        for at_ns, *values in rows[_FIELDS].tolist()
+    )
+
+
+def kills_since(capture: Capture) -> int:
+    """How many processes of its cgroup the kernel's OOM killer has ended since the recording began; 0 where that is not known.
+
+    The count is read now, so it says nothing after a restart of the machine, or once the group is gone.
+    """
+    facts = capture.facts
+    path, before = facts.get("cgroup_events"), facts.get("oom_kills", "")
+    try:
+        same_boot = process.current_boot_id() == capture.header["boot_id"].decode("ascii", "replace")
+    except OSError:
+        return 0
+    if not path or not before.isdecimal() or not same_boot:
+        return 0
+    return max(0, event_counts(path).get("oom_kill", 0) - int(before))
+
+
+def suspects(capture: Capture) -> list[str]:
+    """What a process that was killed may have died of, in words, the surest first; empty for one that was not killed."""
+    last = capture.pressure[-1] if capture.pressure else None
+    if capture.process.ended != "killed" or last is None:
+        return []
+    found = []
+    kills = kills_since(capture)
+    if kills:
+        found.append(f"the kernel's OOM killer has ended processes of its cgroup since the recording began: {kills}")
+    if last.cgroup_bytes is not None and last.cgroup_limit and last.cgroup_bytes >= NEAR * last.cgroup_limit:
+        found.append("its cgroup was near its limit, where the kernel kills")
+    if last.available_bytes is not None and last.available_bytes < _LITTLE_LEFT:
+        found.append("the machine had little memory left, where the kernel kills")
+    return found

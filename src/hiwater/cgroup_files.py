@@ -1,0 +1,109 @@
+"""The files of a memory cgroup, v1 or v2: where they are, and what they say. Light, since every recording looks for them."""
+
+from __future__ import annotations
+
+import os
+
+from hiwater.errors import MeterUnavailable
+
+_NO_LIMIT_FROM = 1 << 60  # v1 writes "no limit" as the largest multiple of a page
+
+
+class Group:
+    """Where a memory cgroup's files are, and what they are called."""
+
+    __slots__ = ("folder", "top", "version")
+
+    def __init__(self, version: int, folder: str, top: str = "") -> None:
+        self.version = version
+        self.folder = folder
+        self.top = top or folder
+        """The folder of the outermost group that can be seen from here."""
+
+    @property
+    def current(self) -> str:
+        return f"{self.folder}/{'memory.current' if self.version == 2 else 'memory.usage_in_bytes'}"
+
+    @property
+    def peak(self) -> str:
+        return f"{self.folder}/{'memory.peak' if self.version == 2 else 'memory.max_usage_in_bytes'}"
+
+    @property
+    def limits(self) -> list[str]:
+        """Return the files with the limits that hold for this group: its own, and those of the groups around it."""
+        name = "memory.max" if self.version == 2 else "memory.limit_in_bytes"
+        folders = [self.folder]
+        while folders[-1] != self.top and len(folders[-1]) > len(self.top):
+            folders.append(os.path.dirname(folders[-1]))
+        return [f"{folder}/{name}" for folder in folders if os.access(f"{folder}/{name}", os.R_OK)]
+
+    @property
+    def events_file(self) -> str:
+        return f"{self.folder}/{'memory.events' if self.version == 2 else 'memory.oom_control'}"
+
+    def limit(self) -> int | None:
+        """Return the limit in bytes, None where there is none."""
+        text = _text(f"{self.folder}/{'memory.max' if self.version == 2 else 'memory.limit_in_bytes'}")
+        if text is None or text == "max":
+            return None
+        return int(text) if int(text) < _NO_LIMIT_FROM else None
+
+    def events(self) -> dict[str, int]:
+        """Return how often the group met its limits: `max`, `oom`, `oom_kill` … (v2), `failcnt`, `oom_kill` (v1)."""
+        found = event_counts(self.events_file)
+        if self.version == 2:
+            return found
+        failures = _text(f"{self.folder}/memory.failcnt")
+        return {**({"failcnt": int(failures)} if failures else {}), **found}
+
+    def swap_bytes(self) -> int | None:
+        """Return what the group has in swap, where the kernel counts it (v2)."""
+        text = _text(f"{self.folder}/memory.swap.current") if self.version == 2 else None
+        return int(text) if text else None
+
+
+def find(pid: int | str = "self", proc: str = "/proc") -> Group:
+    """Return the memory cgroup of a process; raises MeterUnavailable where none can be read."""
+    memberships = (_text(f"{proc}/{pid}/cgroup") or "").splitlines()
+    mounts = [line.split() for line in (_text(f"{proc}/{pid}/mountinfo") or "").splitlines()]
+    for membership in memberships:
+        _, controllers, path = membership.split(":", 2)
+        version = 2 if controllers == "" else 1
+        if version == 1 and "memory" not in controllers.split(","):
+            continue
+        for mount in mounts:
+            kind = mount[mount.index("-") + 1 :]
+            if (version == 2 and kind[0] == "cgroup2") or (
+                version == 1 and kind[0] == "cgroup" and "memory" in kind[-1].split(",")
+            ):
+                group = _within(version, mount[4], mount[3], path)
+                if group is not None:
+                    return group
+    raise MeterUnavailable("no memory cgroup can be read here", "run where /sys/fs/cgroup shows the memory controller")
+
+
+def _within(version: int, mount_point: str, mount_root: str, path: str) -> Group | None:
+    # In a container the mount may show the group itself as its root, while /proc tells the path from the host's root.
+    inside = path.removeprefix(mount_root.rstrip("/")) if mount_root != "/" else path
+    for folder in (f"{mount_point}{inside}".rstrip("/"), mount_point):
+        group = Group(version, folder, mount_point)
+        if os.access(group.current, os.R_OK):
+            return group
+    return None
+
+
+def event_counts(path: str) -> dict[str, int]:
+    """Return the counts in one of the files with events; empty where it cannot be read."""
+    return _pairs(_text(path) or "")
+
+
+def _text(path: str) -> str | None:
+    try:
+        with open(path) as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+def _pairs(text: str) -> dict[str, int]:
+    return {words[0]: int(words[1]) for words in map(str.split, text.splitlines()) if len(words) == 2}

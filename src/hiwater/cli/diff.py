@@ -1,0 +1,123 @@
+"""`hiwater diff`: what grew between two captures.
+
+Exits with 0; with 1 when --fail-on-increase was given and its limit is broken; with 2 for a wrong request or a capture that
+cannot be read; with 125 when the comparison cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from hiwater.cli import report as report_verb
+from hiwater.errors import BadRequest, HiwaterError, UsageError
+from hiwater.sizes import parse_size
+
+if TYPE_CHECKING:
+    from hiwater.analysis.diff import Comparison, Limit
+    from hiwater.views.diff_report import DiffReport
+
+FORMATS = {
+    "text": "hiwater.views.diff_text",
+    "json": "hiwater.views.diff_json",
+    "markdown": "hiwater.views.diff_markdown",
+}
+_GROUPINGS = ("stack", "function", "line", "file", "module")
+_EXAMPLES = """examples:
+  hiwater diff before.hiw after.hiw                        both peaks, and the lines and stacks that grew
+  hiwater diff before.hiw after.hiw --at end               what was never freed, and was before
+  hiwater diff before.hiw after.hiw --by function          which functions grew
+  hiwater diff main.hiw branch.hiw --format markdown       for a comment on a change
+  hiwater diff main.hiw branch.hiw --fail-on-increase 5%   exit code 1 when the peak grew by more
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Make the parser of this verb."""
+    parser = subparsers.add_parser(
+        "diff",
+        help="show what grew between two captures",
+        description="Show what grew between two captures: peak against peak, stack by stack, although lines moved.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("before", metavar="A", help="the earlier capture (*.hiw)")
+    parser.add_argument("after", metavar="B", help="the later one")
+    report_verb.add_format(parser, FORMATS)
+    report_verb.add_common_arguments(parser)
+    parser.add_argument(
+        "--by", choices=_GROUPINGS, default=None, help="rows by this alone (default: lines of your code, then stacks)"
+    )
+    parser.add_argument(
+        "--fail-on-increase", metavar="SIZE|PERCENT",
+        help="exit with 1 when what is compared (the allocated peak, unless --at or --kind say otherwise) grew by more: 10MiB, 5%%",
+    )  # fmt: skip
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the comparison; the exit code. Talks on stderr in one line when it cannot, or when the limit is broken."""
+    try:
+        arguments.format = report_verb.chosen_format(arguments.format, FORMATS)
+        limit = None if arguments.fail_on_increase is None else parse_limit(arguments.fail_on_increase)
+        report_verb.refuse_to_replace((arguments.before, arguments.after), arguments.output)
+        report = _compare(arguments, limit)
+        with report_verb.open_output(arguments) as stream:
+            import_module(FORMATS[arguments.format]).write(report, stream)
+    except HiwaterError as error:
+        print(f"hiwater diff: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
+    if report.verdict is None or report.verdict.kept:
+        return 0
+    from hiwater.views.diff_report import verdict_words
+
+    print(f"hiwater diff: {verdict_words(report.verdict)}", file=sys.stderr)
+    return 1
+
+
+def parse_limit(text: str) -> Limit:
+    """The limit that `text` (`10MiB`, `5%`, `0`) stands for. Raises UsageError or BadSize."""
+    from hiwater.analysis.diff import Limit
+
+    if not text.strip().endswith("%"):
+        return Limit(bytes=parse_size(text))
+    try:
+        percent = float(text.strip()[:-1])
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent < float("inf"):
+        raise UsageError(f"{text!r} is no percentage of 0 or more", "write --fail-on-increase 5% or 10MiB")
+    return Limit(percent=percent)
+
+
+def _compare(arguments: argparse.Namespace, limit: Limit | None) -> DiffReport:
+    from hiwater.analysis import together
+    from hiwater.analysis.diff import compare, judge
+    from hiwater.views.diff_report import DiffReport
+    from hiwater.views.source import as_recorded
+
+    sides = [report_verb.open_captures([path]) for path in (arguments.before, arguments.after)]
+    pairs = together.pairs(*sides)
+    if not pairs:
+        raise BadRequest("no process of the first capture is one of the second", "name one of each: all.hiw/NAME")
+    comparisons = [
+        compare(before, after, at=arguments.at, kind=arguments.kind, by=arguments.by or "stack",
+                sources=(as_recorded(before), as_recorded(after)))
+        for before, after in pairs
+    ]  # fmt: skip
+    ordered = sorted(comparisons, key=_growth, reverse=True)
+    others = tuple(ordered) if max(map(len, sides)) > 1 else ()
+    unmatched = (len(sides[0]) - len(pairs), len(sides[1]) - len(pairs))
+    verdicts = [judge(comparison, limit) for comparison in ordered] if limit else [None]
+    verdict = next((one for one in verdicts if one is not None and not one.kept), verdicts[0])
+    return DiffReport(ordered[0], arguments.by, arguments.top, verdict, others, unmatched)
+
+
+def _growth(comparison: Comparison) -> tuple[int, int]:
+    return comparison.held.change or 0, comparison.resident.change or 0

@@ -1,0 +1,18 @@
+"""Comma-separated values (RFC 4180), a row a stack or by what --by names; units are in the names of the columns."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from typing import TextIO
+
+from hiwater.views.exports import columns_of, tables
+from hiwater.views.report import Report
+
+
+def write(reports: Sequence[Report], stream: TextIO) -> None:
+    """One table with the rows of all reports; `pid` tells the processes apart. Names are escaped so that a row is one line."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns_of(reports[0]))
+    for part in tables(reports):
+        writer.writerows(zip(*part.values, strict=True))

@@ -1,0 +1,139 @@
+"""pprof's profile: what was asked for in all and what is held, each in objects and bytes. Needs the package protobuf."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from typing import Any, TextIO
+
+import numpy as np
+
+from hiwater.analysis.forest import Forest, plant
+from hiwater.capture import Frame
+from hiwater.capture.layout import COUNTED_KINDS, KINDS
+from hiwater.capture.moment import Ints
+from hiwater.views.exports import EXPORTER, NO_FRAME, bytes_below, measures, missing, thread_of
+from hiwater.views.report import Report
+from hiwater.views.words import printable
+
+SAMPLE_TYPES = (
+    ("alloc_objects", "count"),
+    ("alloc_space", "bytes"),
+    ("inuse_objects", "count"),
+    ("inuse_space", "bytes"),
+)
+
+
+def write(report: Report, stream: TextIO) -> None:
+    """One gzipped profile. A sample is a call path and a kind of memory (a label, as is the thread). Raises ExtraMissing."""
+    try:
+        from hiwater.views.pprof_proto import profile_pb2
+    except ImportError as error:
+        raise missing("protobuf", "pprof", error) from error
+    made: Any = profile_pb2  # generated when it is imported: its classes have no names before
+    profile = _Builder(made.Profile(), report).build()
+    bytes_below(stream).write(gzip.compress(profile.SerializeToString(), mtime=0))
+
+
+class _Builder:
+    """Fills a profile; pprof wants every text, function and location once, by number."""
+
+    def __init__(self, profile: Any, report: Report) -> None:
+        self._profile = profile
+        self._report = report
+        self._texts: dict[str, int] = {"": 0}
+        self._functions: dict[tuple[str, str], int] = {}
+
+    def build(self) -> Any:
+        report, profile = self._report, self._profile
+        for name, unit in SAMPLE_TYPES:
+            profile.sample_type.add(type=self._text(name), unit=self._text(unit))
+        profile.default_sample_type = self._text("inuse_space")
+        profile.period_type.type, profile.period_type.unit = self._text("space"), self._text("bytes")
+        process = report.capture.process
+        profile.period = process.sample_bytes or 1
+        profile.time_nanos = min(process.started_unix_ns + report.moment.at_ns, (1 << 63) - 1)
+        profile.duration_nanos = min(process.duration_ns, (1 << 63) - 1)
+        said = (
+            EXPORTER, printable(report.title, 200), f"inuse_*: {measures(report)}",
+            "alloc_*: blocks and requested bytes allocated over the whole recording, freed or not"
+            + ("; estimates from blocks drawn at random" if process.sample_bytes else ""),
+        )  # fmt: skip
+        profile.comment.extend([self._text(text) for text in said])
+        self._samples()
+        profile.string_table.extend(self._texts)
+        return profile
+
+    def _text(self, text: str) -> int:
+        return self._texts.setdefault(text.encode("utf-8", "replace").decode("utf-8"), len(self._texts))
+
+    def _samples(self) -> None:
+        report, capture = self._report, self._report.capture
+        ledgers, forest = _ledgers(report), plant(capture, report.grouping)
+        node = capture.ledger_node[ledgers]
+        names, thread = thread_of(capture, node)
+        table = capture.tables["ledgers"]
+        columns = (
+            table["total_blocks"][ledgers], table["total_bytes"][ledgers],
+            report.moment.blocks[ledgers], report.moment.bytes[ledgers],
+        )  # fmt: skip
+        figures = np.stack([column.astype(np.int64) for column in columns], axis=1).tolist()
+        kinds = [KINDS[kind] for kind in capture.ledger_kind[ledgers].tolist()]
+        paths = _Paths(forest, self._location)
+        for leaf, values, kind, number in zip(
+            forest.place[node].tolist(), figures, kinds, thread.tolist(), strict=True
+        ):
+            sample = self._profile.sample.add(location_id=paths.of(leaf), value=values)
+            sample.label.add(key=self._text("kind"), str=self._text(kind))
+            if names[number]:
+                sample.label.add(key=self._text("thread"), str=self._text(printable(names[number])))
+
+    def _location(self, frame: Frame) -> int:
+        number = len(self._profile.location) + 1
+        line = self._profile.location.add(id=number).line.add()
+        line.function_id, line.line = self._function(frame), frame.line
+        return number
+
+    def _function(self, frame: Frame) -> int:
+        key = (frame.function, frame.file)
+        known = self._functions.get(key)
+        if known is None:
+            known = self._functions[key] = len(self._functions) + 1
+            name, file = self._text(printable(frame.function) or "?"), self._text(printable(frame.file))
+            self._profile.function.add(id=known, name=name, system_name=name, filename=file)
+        return known
+
+
+class _Paths:
+    """The locations of paths, innermost first as pprof has it; each location is made when a path first has it."""
+
+    def __init__(self, forest: Forest, location: Callable[[Frame], int]) -> None:
+        self._frames, self._make = forest.frames, location
+        self._parent, self._key = forest.parent.tolist(), forest.key.tolist()
+        self._location = [0] * len(forest.frames)
+        self._of_nothing: list[int] = []
+
+    def of(self, node: int) -> list[int]:
+        if node == 0:
+            self._of_nothing = self._of_nothing or [self._make(NO_FRAME)]
+            return self._of_nothing
+        path = []
+        while node:
+            key = self._key[node]
+            if not self._location[key]:
+                self._location[key] = self._make(self._frames[key])
+            path.append(self._location[key])
+            node = self._parent[node]
+        return path
+
+
+def _ledgers(report: Report) -> Ints:
+    """The accounts that hold something at the moment, in the order of every view, and after them those that only ever asked."""
+    capture, moment = report.capture, report.moment
+    kinds = capture.ledger_kind
+    wanted = kinds < len(COUNTED_KINDS) if report.kind == "all" else kinds == KINDS.index(report.kind)
+    total = capture.tables["ledgers"]["total_bytes"].astype(np.int64)
+    is_held = (moment.bytes != 0) | (moment.blocks != 0)
+    shown = np.flatnonzero(wanted & (is_held | (total != 0)))
+    order: Ints = shown[np.lexsort((-total[shown] * ~is_held[shown], -moment.bytes[shown], ~is_held[shown]))]
+    return order

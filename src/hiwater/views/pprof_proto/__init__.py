@@ -1,0 +1,1 @@
+"""The pprof format, generated: see README.md here."""
