@@ -169,6 +169,7 @@ function momentWords(moment: Moment, held: Held): string {
   const { asked } = moment;
   if (asked && asked[0] < asked[1])
     return `at ${seconds(held.atNs)}, the highest of the slices that touch ${seconds(asked[0] * 1e9)} to ${seconds(asked[1] * 1e9)}`;
+  if (held.startNs === held.endNs) return `at ${seconds(held.atNs)}, when memory was refused`;
   return `at ${seconds(held.atNs)}, the highest moment between ${seconds(held.startNs)} and ${seconds(held.endNs)}`;
 }
 
@@ -184,6 +185,7 @@ interface MomentProps {
 }
 
 function MomentBar({ capture, moment, held, counts, choice, words, onMoment, onChoice }: MomentProps) {
+  const refused = capture.refusedSlice;
   let [bytes, drawn] = [0, 0];
   for (let holder = 0; holder < counts.length; holder += 1) {
     if (!counts[holder]) continue;
@@ -199,6 +201,14 @@ function MomentBar({ capture, moment, held, counts, choice, words, onMoment, onC
         <button aria-pressed={moment.at === "end"} onClick={() => onMoment(END)}>
           End
         </button>
+        {refused >= 0 && (
+          <button
+            aria-pressed={moment.slice === refused}
+            onClick={() => onMoment({ at: "slice", slice: refused, asked: null })}
+          >
+            Refused
+          </button>
+        )}
       </span>
       <span class="moment-words" role="status" id="moment">
         <b>{sizeWithin(bytes, capture.errorOf(drawn))}</b> {words}

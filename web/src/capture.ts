@@ -168,6 +168,17 @@ export class Capture {
     return { at: "slice", slice: best < 0 ? startNs.length - 1 : best, asked: [from, to] };
   }
 
+  /** The slice that was noted when memory was last refused: it has no length; -1 for none. */
+  get refusedSlice(): number {
+    const { startNs, endNs, markNs } = this.slices;
+    const refusedAt = new Set(
+      this.described.marks.filter((mark) => mark.kind === "out of memory").map((mark) => mark.at_ns),
+    );
+    let slice = refusedAt.size ? startNs.length - 1 : -1;
+    while (slice >= 0 && !(startNs[slice] === endNs[slice] && refusedAt.has(markNs[slice]))) slice -= 1;
+    return slice;
+  }
+
   held(moment: Moment): Held {
     if (moment.at === "peak") return this.peak;
     if (moment.at === "end" || moment.slice === null) return this.end;

@@ -157,7 +157,7 @@ function Notes({ capture }: { capture: Capture }) {
     summary.process.ended === "recording" &&
       "The program still ran when this page was made: figures are as of that moment.",
     ...summary.problems.map((problem) => `The capture contradicts itself: ${printable(problem)}`),
-    refused && `Memory was refused to the program ${count(refused)} times.`,
+    refused && `Memory was refused to the program ${refused === 1 ? "once" : `${count(refused)} times`}.`,
     folded.stacks &&
       `The ${count(folded.stacks)} smallest stacks, none of which ever had more than ${size(folded.most_bytes)}, are folded into [smaller stacks] under their nearest callers. All sums have them.`,
   ].filter((note): note is string => Boolean(note));
