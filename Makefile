@@ -9,7 +9,7 @@ BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ni
 SOURCES := src tests examples benchmarks tools
 NATIVE := build/native
 
-.PHONY: help demo test test-programs test-pythons test-native test-valgrind stress fuzz lint format bench bench-instructions clean
+.PHONY: help demo test test-programs test-pythons test-native test-valgrind stress fuzz lint format web web-check bench bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -26,8 +26,8 @@ demo: $(VENV)/installed ## run an example and show what held its memory
 	@mkdir -p $(OUT)
 	$(BIN)/hiwater run -o $(OUT)/etl.hiw examples/etl.py
 	$(BIN)/hiwater report $(OUT)/etl.hiw --format text
-	$(BIN)/hiwater report $(OUT)/etl.hiw --format svg -o $(OUT)/etl.svg
-	@echo 'the flame graph is in $(OUT)/etl.svg: open it in a browser'
+	$(BIN)/hiwater report $(OUT)/etl.hiw --format html -o $(OUT)/etl.html
+	@echo 'all of it is in $(OUT)/etl.html: open it in a browser'
 
 test: $(VENV)/installed ## build and run all tests
 	$(BIN)/python -m pytest
@@ -84,6 +84,21 @@ bench: $(VENV)/installed ## measure what recording costs, beside the peers that 
 
 bench-instructions: $(VENV)/installed ## count the engine's instructions for each event, under valgrind
 	$(BIN)/python benchmarks/instructions.py
+
+# The page is built by node from web/, and committed: neither an installation nor a build of the package needs node.
+web/node_modules: web/package.json web/package-lock.json
+	cd web && npm ci
+	@touch $@
+
+web: web/node_modules ## build the interactive report's page and types from web/
+	cd web && npx prettier --write --log-level warn .
+	cd web && node build.mjs
+
+web-check: web/node_modules ## test the page's scripts, and compare the committed page with what its sources make
+	cd web && npx prettier --check --log-level warn .
+	cd web && npx tsc -p .
+	cd web && node test.mjs
+	cd web && node build.mjs --check
 
 clean: ## remove what was built
 	rm -rf build dist $(VENV) $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis

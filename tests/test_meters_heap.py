@@ -151,8 +151,12 @@ def test_a_thread_of_its_own_figure_that_is_asked_elsewhere_says_so():
 
 
 def test_threads_that_come_and_go_leave_nothing():
+    def measure():
+        with hiwater.track(meters=("thread",)):
+            pass
+
     for _ in range(200):
-        in_threads(lambda: hiwater.track(meters=("thread",)).start())
+        in_threads(measure)
     from hiwater.scopes import FOLDING
 
     with hiwater.track(meters=("thread",)) as t:

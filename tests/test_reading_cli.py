@@ -215,7 +215,7 @@ def test_a_terminal_that_knows_ascii_only(capture: Path, output_format: str) -> 
     plain = environment(PYTHONIOENCODING="ascii:strict", NO_COLOR="1")
     done = subprocess.run(command, env=plain, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.isascii() or output_format in ("collapsed", "svg", "csv", "openmetrics")
+    assert done.stdout.isascii() or output_format in ("collapsed", "svg", "html", "csv", "openmetrics")
 
 
 def test_help_loads_neither_numpy_nor_rich() -> None:

@@ -23,6 +23,7 @@ from hiwater.views import collapsed, json_view, svg, table, text, tree
 from hiwater.views.report import Report
 from hiwater.views.source import Sources
 from hiwater.views.words import printable, size
+from page_reader import Page, page_of
 from test_reading_capture import in_memory, small
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -115,6 +116,9 @@ def test_all_looks_show_the_same_sum_in_the_same_order(kind: str, by: Grouping |
         assert sum(group["own_bytes"] for group in said["groups"]) == whole
     lines = shown(collapsed, what).splitlines()
     assert [int(line.rpartition(" ")[2]) for line in lines] == sizes
+    page = Page(page_of([what]))
+    kinds = range(4) if kind == "all" else (KINDS.index(kind),)
+    assert [stack[0] for stack in page.stacks(page.column("holders", "peak_bytes"), kinds)] == sizes
     drawing = ElementTree.fromstring(shown(svg, what))
     boxes = drawing.findall(f".//{SVG}g[@class='f']")
     assert int(boxes[0].attrib["data-w"]) == int(drawing.attrib["data-bytes"]) == whole

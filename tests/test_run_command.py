@@ -227,7 +227,7 @@ def test_a_report_can_be_had_at_once(engine: None, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("out\n")
     assert "47.7 MiB" in done.stdout
-    for name in ("json", "collapsed", "svg"):
+    for name in ("json", "collapsed", "svg", "html"):
         done = really(tmp_path, "--format", name, "-c", "held = bytearray(50_000_000); raise SystemExit(3)")
         assert (done.returncode, done.stdout) == (3, "")
         assert (tmp_path / f"a.{name}").stat().st_size > 100

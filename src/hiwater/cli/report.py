@@ -32,6 +32,7 @@ FORMATS = {
     "json": "hiwater.views.json_view",
     "collapsed": "hiwater.views.collapsed",
     "svg": "hiwater.views.svg",
+    "html": "hiwater.views.html",
     "speedscope": "hiwater.views.speedscope",
     "pprof": "hiwater.views.pprof",
     "csv": "hiwater.views.csv_view",
@@ -42,8 +43,9 @@ FORMATS = {
 _FOR_PEOPLE = ("text", "tree", "table", "lines")
 _WITH_OVERVIEW = ("text", "tree", "table")
 _BINARY = ("pprof", "parquet")
-_OF_ALL = ("json", "speedscope", "csv", "parquet", "chrome", "openmetrics")  # these show all captures in one
+_OF_ALL = ("json", "html", "speedscope", "csv", "parquet", "chrome", "openmetrics")  # these show all captures in one
 _OF_ONE = {"svg": "a flame graph", "pprof": "a pprof profile"}
+_SHOWN_IN_BROWSERS = ("svg", "html")
 _KINDS = ("all", "python", "native", "mapping", "device")
 _GROUPINGS = ("stack", "function", "line", "file", "module", "thread")
 _EXAMPLES = """examples:
@@ -51,6 +53,7 @@ _EXAMPLES = """examples:
   hiwater report run.hiw --by function            which functions asked for it
   hiwater report run.hiw --at end                 what was never freed
   hiwater report run.hiw --at 10:20 --format tree the highest moment between 10 s and 20 s
+  hiwater report run.hiw --format html --open     a page with all of it, in the browser
   hiwater report run.hiw --format svg -o run.svg  a flame graph
   hiwater report run.hiw --format pprof -o run.pb.gz
 """
@@ -119,6 +122,13 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many lines and stacks text and tables show (default: 10)",
     )
+    parser.add_argument(
+        "--source", choices=("own", "all", "none"), default="own",
+        help="whose source text html carries: your own files', libraries', too, or nobody's (default: own)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--open", action="store_true", help="open the report in a browser; without -o it is written beside the capture"
+    )
 
 
 def _moment(text: str) -> str:
@@ -145,12 +155,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the report; the exit code. Talks on stderr in one line when it cannot."""
     try:
         arguments.format = chosen_format(arguments.format, FORMATS)
+        _name_output(arguments)
         _check_request(arguments)
         reports = make_reports(arguments.captures, arguments)
         _check_number(reports, arguments.format)
         warn(reports)
         with open_output(arguments) as stream:
             _write(reports, arguments, stream)
+        if arguments.open:
+            _open(arguments.output)
     except HiwaterError as error:
         print(f"hiwater report: {error}", file=sys.stderr)
         return error.exit_code
@@ -165,6 +178,8 @@ def _check_request(arguments: argparse.Namespace) -> None:
     asked = arguments.format
     if asked in _BINARY and arguments.output is None and sys.stdout.isatty():
         raise BadRequest(f"{asked} is no text for a terminal", "write it to a file with -o")
+    if arguments.open and asked not in _SHOWN_IN_BROWSERS:
+        raise BadRequest(f"--open needs html or svg, and not {asked}", "give --format html")
     refuse_to_replace(arguments.captures, arguments.output)
 
 
@@ -172,6 +187,19 @@ def _check_number(reports: Sequence[Report], output_format: str) -> None:
     if output_format in _OF_ONE and len(reports) > 1:
         one = str(reports[0].capture.path)
         raise BadRequest(f"{_OF_ONE[output_format]} shows one capture", f"give one, such as {one!r}, or another format")
+
+
+def _name_output(arguments: argparse.Namespace) -> None:
+    """A report that is to be opened is a file: beside the first capture, unless another one is named."""
+    if arguments.open and arguments.output is None:
+        arguments.output = os.path.splitext(arguments.captures[0])[0] + "." + arguments.format
+
+
+def _open(path: str) -> None:
+    import webbrowser
+
+    print(f"hiwater report: {path}", file=sys.stderr)
+    webbrowser.open(Path(path).absolute().as_uri())
 
 
 def refuse_to_replace(captures: Sequence[str], output: str | None) -> None:
@@ -238,7 +266,7 @@ def warn(reports: Sequence[Report]) -> None:
 def _write(reports: Sequence[Report], arguments: argparse.Namespace, stream: TextIO) -> None:
     view = import_module(FORMATS[arguments.format])
     if arguments.format in _OF_ALL:
-        view.write(reports, stream)
+        view.write(reports, stream, *((arguments.source,) if arguments.format == "html" else ()))
         return
     if arguments.format in _WITH_OVERVIEW and len(reports) > 1:
         from hiwater.views import together_text

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # The formats `hiwater report` knows: shown at once on stdout, or written beside the capture under this suffix.
 SHOWN_FORMATS = ("text", "tree", "table")
 FILE_SUFFIXES = {
-    "json": ".json", "collapsed": ".collapsed", "svg": ".svg", "speedscope": ".speedscope.json", "pprof": ".pb.gz",
+    "json": ".json", "collapsed": ".collapsed", "svg": ".svg", "html": ".html", "speedscope": ".speedscope.json", "pprof": ".pb.gz",
     "csv": ".csv", "parquet": ".parquet", "chrome": ".trace.json", "openmetrics": ".metrics.txt",
 }  # fmt: skip
 
@@ -40,7 +40,7 @@ options:
   --no-argv           leave the program's arguments out of the capture
   --format FORMAT     make a report at once: {", ".join(SHOWN_FORMATS)} on stdout;
                       {", ".join(FILE_SUFFIXES)} into a file beside the capture
-  --open              open the report; without --format, the flame graph (svg)
+  --open              open the report; without --format, the page (html)
   -q, --quiet         say nothing but warnings
   -v, --verbose       say what is being done
   -h, --help          show this
@@ -156,7 +156,7 @@ def _check_format(result: RunArguments) -> None:
     if result.format is not None and result.format not in known:
         raise UsageError(f"unknown format {result.format!r}", f"choose one of {', '.join(known)}")
     if result.open and result.format is None:
-        result.format = "svg"
+        result.format = "html"
     if result.open and result.format in SHOWN_FORMATS:
         raise UsageError(
             f"--open needs a report that is a file, and {result.format} is not", "leave out one of the two"

@@ -27,10 +27,15 @@ class Sources:
 
     def line(self, file: str, number: int, longest: int = 100) -> str:
         """The text of a line without its indent; "" when it cannot be known."""
+        lines = self.lines(file)
+        return printable(lines[number - 1].strip(), longest) if 0 < number <= len(lines) else ""
+
+    def lines(self, file: str) -> list[str]:
+        """All lines of a file as they are; none when they cannot be known."""
         lines = self._files.get(file)
         if lines is None:
             lines = self._files[file] = self._read(file)
-        return printable(lines[number - 1].strip(), longest) if 0 < number <= len(lines) else ""
+        return lines
 
     def _read(self, file: str) -> list[str]:
         if not file or file.startswith("<"):

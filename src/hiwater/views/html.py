@@ -1,0 +1,29 @@
+"""The interactive report: one page with everything in it, that asks nothing of any other file or machine.
+
+`page.template.html` beside this file is built from `web/` and holds style, script, and a policy that allows these two and nothing
+else. What is put into it here is a summary that reads without scripts, and the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from typing import TextIO
+
+from hiwater.views import html_data, html_summary
+from hiwater.views.report import Report
+from hiwater.views.words import printable
+
+
+def write(reports: Sequence[Report], stream: TextIO, source: str = "own") -> None:
+    """The page of these captures, the first one in front. `source`: whose source text is in it, "own", "all" or "none"."""
+    template = (files("hiwater.views") / "page.template.html").read_text("utf-8")
+    before, rest = template.split("{{title}}", 1)
+    between, rest = rest.split("{{summary}}", 1)
+    middle, after = rest.split("{{data}}", 1)
+    stream.write(before + escape(f"{printable(reports[0].title, 80)} — hiwater") + between)
+    stream.writelines(html_summary.lines(reports[0]))
+    stream.write(middle)
+    stream.write(html_data.packed(reports, source))
+    stream.write(after)

@@ -1,0 +1,110 @@
+"""What a page shows where scripts may not run: the peaks, memory over time as a drawing, and the lines that held most.
+
+Colours are given twice, as attributes and as classes: some places allow a page no style at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+import numpy as np
+
+from hiwater.analysis.ranking import own_lines
+from hiwater.capture.layout import COUNTED_KINDS
+from hiwater.capture.moment import Ints
+from hiwater.views.report import Report
+from hiwater.views.text import KIND_WORDS
+from hiwater.views.words import frame_text, printable, seconds, share, size
+
+_WIDTH, _HEIGHT, _LEFT, _FOOT = 1000, 200, 70, 20
+_MOST_POINTS = 500
+_COLOURS = ("#8fbbe8", "#f3b272", "#85cda5", "#bf9ae0")
+_LINES = 20
+
+
+def lines(report: Report) -> Iterator[str]:
+    """The summary, as HTML."""
+    yield '<main class="summary">\n'
+    yield f'<h1>{escape(printable(report.title, 120))}</h1>\n<p class="muted">{escape(_facts(report))}</p>\n'
+    yield f'<dl class="figures">{"".join(_figures(report))}</dl>\n'
+    yield from _drawing(report)
+    if not report.capture.is_timeline:
+        yield from _table(report)
+    yield "<noscript><p>Scripts may not run here. With them this page has the flame graph, every moment, tables and source.</p></noscript>\n"
+    yield "</main>"
+
+
+def _facts(report: Report) -> str:
+    process = report.capture.process
+    ended = {"exit": "ended", "killed": "was killed", "recording": "is still running"}[process.ended]
+    code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
+    python = f"Python {printable(process.python, 40)} · " if process.python else ""
+    return f"{python}process {process.pid} {ended}{code} after {seconds(process.duration_ns)}"
+
+
+def _figures(report: Report) -> Iterator[str]:
+    capture, peak, resident = report.capture, report.capture.peak, report.capture.resident
+    how = f"within {size(resident.error_bytes)}, kernel's mark" if resident.exact else "at least: highest sample"
+    if not capture.is_timeline:
+        note = f"{report.exactness(peak)} · requested bytes · {peak.allocated_blocks:,} blocks"
+        yield _figure("allocated at its peak", size(peak.allocated_bytes), note)
+    yield _figure("resident at its peak", size(resident.peak_bytes), how)
+    if not capture.is_timeline:
+        end = capture.end
+        yield _figure("allocated at the end", size(end.allocated_bytes), f"{end.allocated_blocks:,} blocks never freed")
+
+
+def _figure(label: str, value: str, note: str) -> str:
+    return (
+        f'<div class="figure main"><dt>{label}</dt><dd><b>{value}</b> <span>{escape(printable(note))}</span></dd></div>'
+    )
+
+
+def _drawing(report: Report) -> Iterator[str]:
+    """Memory over time: kinds stand on one another, resident memory is the line."""
+    line, duration = report.capture.timeline, max(1, report.capture.process.duration_ns)
+    if not len(line):
+        return
+    most = max(1, int(line.resident_bytes.max()), int(line.allocated_bytes.max()))
+    place = np.unique(np.linspace(0, len(line) - 1, min(len(line), _MOST_POINTS)).astype(np.int64))
+    x = _LEFT + (_WIDTH - _LEFT) * np.minimum(line.at_ns[place] / duration, 1.0)
+    words = f"memory over {seconds(report.capture.process.duration_ns)}: at most {size(most)}"
+    yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + _FOOT}" role="img" aria-label="{words}" font-family="sans-serif">\n'
+    for part in (0.25, 0.5, 0.75, 1.0):
+        y = _y(np.array([int(most * part)]), most)[0]
+        yield f'<path class="axis" stroke="#e4e9ee" d="M{_LEFT} {y:.1f}H{_WIDTH}"/>'
+        yield f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" font-size="11" fill="#586673">{size(int(most * part))}</text>\n'
+    below = np.zeros(len(place), np.int64)
+    for number, kind in enumerate(COUNTED_KINDS):
+        top = below + line.kind_bytes[kind][place]
+        if line.kind_bytes[kind].any():
+            path = _steps(x, _y(top, most)) + "L" + _steps(x[::-1], _y(below, most)[::-1])[1:]
+            yield f'<path class="k{number}" fill="{_COLOURS[number]}" d="{path}Z"><title>{KIND_WORDS[kind]}</title></path>\n'
+        below = top
+    yield f'<path class="resident" fill="none" stroke="#17212b" stroke-width="1.5" d="{_steps(x, _y(line.resident_bytes[place], most))}"><title>resident</title></path>\n'
+    for at, anchor in ((0, "start"), (duration, "end")):
+        where = _LEFT + (_WIDTH - _LEFT) * at / duration
+        yield f'<text x="{where:.0f}" y="{_HEIGHT + 14}" text-anchor="{anchor}" font-size="11" fill="#586673">{seconds(at)}</text>'
+    yield "</svg>\n"
+
+
+def _y(values: Ints, most: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return 6 + (_HEIGHT - 6) * (1 - values / most)
+
+
+def _steps(x: np.ndarray[tuple[int], np.dtype[np.float64]], y: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:
+    return "M" + "L".join(f"{one:.1f} {other:.1f}" for one, other in zip(x.tolist(), y.tolist(), strict=True))
+
+
+def _table(report: Report) -> Iterator[str]:
+    whole = report.holdings.total_bytes
+    yield f"<h2>Lines that held most, {escape(report.moment_words)}</h2>\n"
+    yield '<div class="scroll-x"><table><thead><tr><th scope="col">Held</th><th scope="col">Share</th>'
+    yield '<th scope="col">Blocks</th><th scope="col" class="wide">Line of your own code, with all that it called</th></tr></thead>\n<tbody>\n'
+    for line in own_lines(report.capture, report.holdings, _LINES):
+        yield (
+            f"<tr><td>{size(line.bytes)}</td><td>{share(line.bytes, whole)}</td><td>{line.blocks:,}</td>"
+            f'<td class="wide"><code>{escape(frame_text(line.frame, 160))}</code></td></tr>\n'
+        )
+    yield "</tbody></table></div>\n"

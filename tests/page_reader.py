@@ -1,0 +1,82 @@
+"""Reads a page of `--format html` back: its data, and what it says is held at any moment, by the rules of `page.schema.json`."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import jsonschema
+import numpy as np
+from referencing import Registry, Resource
+
+from hiwater.views import html
+from hiwater.views.html_columns import Unpacked
+from hiwater.views.report import Report
+
+SCHEMA = json.loads((files("hiwater.views") / "page.schema.json").read_text("utf-8"))
+_REPORT_SCHEMA = json.loads((files("hiwater.views") / "report.schema.json").read_text("utf-8"))
+# The page's schema speaks of the report's as of the file beside it.
+_REGISTRY = Registry().with_resource("hiwater.page/report.schema.json", Resource.from_contents(_REPORT_SCHEMA))
+_DATA = re.compile(r'<script type="application/octet-stream" id="data">([A-Za-z0-9+/=]*)</script>')
+
+
+def page_of(reports: Sequence[Report], source: str = "own") -> str:
+    stream = io.StringIO()
+    html.write(reports, stream, source)
+    return stream.getvalue()
+
+
+class Page:
+    """The data of one capture in a page."""
+
+    def __init__(self, text: str, number: int = 0) -> None:
+        found = _DATA.findall(text)
+        assert len(found) == 1
+        self.unpacked = Unpacked(found[0])
+        jsonschema.Draft202012Validator(SCHEMA, registry=_REGISTRY).validate(self.unpacked.head)
+        self.capture: dict[str, Any] = self.unpacked.head["captures"][number]
+        self.parent = np.arange(self.capture["nodes"]["above"]["count"]) - self.column("nodes", "above")
+        self.kind = self.column("holders", "kind")
+
+    def column(self, *names: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+        described: Any = self.capture
+        for name in names:
+            described = described[name]
+        return self.unpacked.column(described)
+
+    def slice_bytes(self, number: int, what: str = "bytes") -> np.ndarray[Any, np.dtype[np.int64]]:
+        """What each holder had at the high of a slice."""
+        changes = int(self.column("changes", "count")[: number + 1].sum())
+        held = np.zeros(len(self.kind), np.int64)
+        np.add.at(held, self.column("changes", "holder")[:changes], self.column("changes", what)[:changes])
+        return held
+
+    def stacks(
+        self, held: Any, kinds: Sequence[int] = (0, 1, 2, 3)
+    ) -> list[tuple[int, int, str, list[tuple[Any, ...]]]]:
+        """(bytes, kind, thread, frames root first) of what is held, largest first and then as recorded: as json has them."""
+        node = self.column("holders", "node")
+        sums: dict[tuple[int, int], int] = {}  # blocks drawn at random have a holder of their own
+        for one in np.flatnonzero(np.isin(self.kind, kinds) & (held != 0)).tolist():
+            place = (int(node[one]), int(self.kind[one]))
+            sums[place] = sums.get(place, 0) + int(held[one])
+        ordered = sorted(sums.items(), key=lambda item: -item[1])
+        return [(count, kind, *self.path(where)) for (where, kind), count in ordered]
+
+    def path(self, node: int) -> tuple[str, list[tuple[Any, ...]]]:
+        threads = {thread["node"]: thread["name"] for thread in self.capture["threads"]}
+        functions, names = self.capture["functions"], [file["name"] for file in self.capture["files"]]
+        frame, frames, thread = self.column("nodes", "frame"), [], ""
+        function, file, line = (self.column("frames", name) for name in ("function", "file", "line"))
+        while node:
+            if node in threads:
+                thread = threads[node]
+            else:
+                at = frame[node]
+                frames.append((functions[function[at]], names[file[at]], int(line[at])))
+            node = int(self.parent[node])
+        return thread, frames[::-1]

@@ -1,0 +1,249 @@
+"""The interactive page in a real Chromium: what a reader clicks, types and sees. `web/browser/suite.mjs` is the reader.
+
+Skipped where there is no Chromium, no node, or no `web/node_modules` (`cd web && npm ci`). HIWATER_TEST_BROWSER=1 says that they must
+be there, 0 that these tests are not wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capture_builder import Recording
+from hiwater.views.report import Report
+from hiwater.views.words import size
+from page_reader import page_of
+from recording import needs_engine
+from test_page_data import with_source
+from test_reading_capture import in_memory
+from test_reading_views import HOSTILE
+
+WEB = Path(__file__).parent.parent / "web"
+CHROMIUM = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
+
+
+def _missing() -> str:
+    if not any(Path(path).exists() for path in (os.environ.get("HIWATER_CHROMIUM", ""), *CHROMIUM) if path):
+        return "no Chromium (set HIWATER_CHROMIUM to one)"
+    if shutil.which("node") is None:
+        return "no node"
+    if not (WEB / "node_modules" / "playwright-core").is_dir():
+        return "no web/node_modules (cd web && npm ci)"
+    return ""
+
+
+ASKED = os.environ.get("HIWATER_TEST_BROWSER", "")
+MISSING = "" if ASKED == "1" else "HIWATER_TEST_BROWSER=0" if ASKED == "0" else _missing()
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+SECOND = 1_000_000_000
+LIBRARY = "/v/lib/python3.11/site-packages/lib.py"
+
+
+def see(scenario: str, page: Path) -> Any:
+    """What the reader saw. Fails where a step fails, the page complains, or it asks for anything."""
+    done = subprocess.run(
+        ["node", str(WEB / "browser" / "suite.mjs"), scenario, str(page)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def ten_seconds() -> Recording:
+    """Ten slices of a second: `big` holds most from 3 s to 4 s, `small` a little all the time; the peak is at 7 s."""
+    recording = Recording()
+    recording.fact("program", "ten.py")
+    main = ("main", "/app/ten.py", 3)
+    big = recording.path(main, ("big", LIBRARY, 10))
+    small = recording.path(main, ("other", LIBRARY, 9), ("small", "/app/ten.py", 20))
+    worker = recording.path(("work", "/app/work.py", 5), thread="worker")
+    recording.allocate(small, 300_000)
+    recording.sample(1 << 20)
+    for second in range(1, 11):
+        if second == 4:
+            recording.allocate(big, 400_000, "native")
+            recording.free(big, 400_000, "native")
+        if second == 7:
+            recording.allocate(worker, 700_000)
+        if second == 9:
+            recording.free(worker, 600_000)
+        recording.allocate(small, 1_000)
+        recording.now_ns = second * SECOND
+        recording.close_slice()
+        recording.sample(2 << 20)
+    recording.end()
+    return recording
+
+
+def written(folder: Path, *recordings: Recording) -> Path:
+    path = folder / "page.html"
+    captures = [in_memory(recording) for recording in recordings]
+    path.write_text(page_of([Report(capture, capture.peak) for capture in captures]), "utf-8")
+    return path
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    return written(tmp_path, ten_seconds())
+
+
+def test_a_brush_on_the_timeline_changes_all_below(page: Path) -> None:
+    capture = in_memory(ten_seconds())
+    seen = see("brush", page)
+    expected = {
+        "peak": capture.peak,
+        "window": capture.window(2.1, 4.8),
+        "instant": capture.at(0.5),
+        "next": capture.at(1.5),
+        "end": capture.end,
+        "home": capture.peak,
+    }
+    words = {name: size(moment.allocated_bytes) for name, moment in expected.items()}
+    assert len(set(words.values())) == 5, "the moments must differ for this to say anything"
+    assert {name: seen[name] for name in words} == {name: [word, word] for name, word in words.items()}
+    assert seen["table"] == words["instant"]
+
+
+def test_a_search_marks_and_sums(page: Path) -> None:
+    capture = in_memory(ten_seconds())
+    held = {stack.frames[-1].function: stack.bytes for stack in capture.peak.stacks}
+    share = f"{100 * held['small'] / capture.peak.allocated_bytes:.1f} %"
+    seen = see("search", page)
+    words = f"{size(held['small'])}, {share}, in 1 match"
+    assert seen == {"part": words, "regular": words, "wrong": "not a regular expression", "none": ""}
+
+
+def test_the_flame_graph_by_keyboard_alone(page: Path) -> None:
+    seen = see("keyboard", page)
+    names = [told.split(",")[0] for told in seen[:7]]
+    assert names == ["all", "work", "work", "main", "main", "all", "all"]
+    assert seen[7] == "work, 683.6 KiB, 69.4 %"
+    assert seen[8] == "work" and seen[9].startswith("683.6 KiB")
+
+
+def test_every_look_draws_anew(page: Path) -> None:
+    seen = see("looks", page)
+    capture = in_memory(ten_seconds())
+    assert seen["whole"] == size(capture.peak.allocated_bytes)
+    assert seen["thread"] == seen["moment"] == size(700_000)
+
+
+def test_themes_and_printing(page: Path) -> None:
+    light, dark, again = see("theme", page)
+    assert light == again == "rgb(255, 255, 255)" != dark
+
+
+def test_tables_sort_filter_and_copy(page: Path) -> None:
+    seen = see("table", page)
+    capture = in_memory(ten_seconds())
+    own = sorted((stack.bytes for stack in capture.peak.stacks), reverse=True)
+    assert seen["own"][: len(own)] == [size(count) for count in own]
+    assert seen["names"][0].startswith("work") and seen["names"][1].startswith("small")
+    assert seen["total"] == seen["up"][::-1] and seen["total"][0] == size(700_000)
+    assert len(seen["filtered"]) == 1 and seen["filtered"][0].startswith("small")
+    for by in ("Line", "File", "Module", "Kind", "Thread"):
+        assert seen[by].startswith(size(700_000 if by != "Kind" else capture.peak.allocated_bytes)), by
+
+
+def test_source_kept_and_mappings(tmp_path: Path) -> None:
+    seen = see("views", written(tmp_path, with_source(tmp_path)))
+    assert "y = '</script>'" in seen["Source"] and "109 B" in seen["Source"]
+    assert "129 B in 4 blocks were never freed" in seen["Kept"] and "own.py:2" in seen["Kept"]
+    assert "anonymous mappings" in seen["Mappings"]
+    assert seen["asked"] == "y = '</script>'"
+
+
+def test_without_scripts_the_summary_is_there(page: Path) -> None:
+    seen = see("noscript", page)
+    capture = in_memory(ten_seconds())
+    assert size(capture.peak.allocated_bytes) in seen and "work (/app/work.py:5)" in seen
+    assert "Scripts may not run here" in seen
+
+
+def test_in_an_old_browser_the_summary_stays(page: Path) -> None:
+    seen = see("old", page)
+    assert "Only the summary can be shown here" in seen and "work (/app/work.py:5)" in seen
+
+
+def test_in_the_frame_of_a_notebook(tmp_path: Path, page: Path) -> None:
+    host = tmp_path / "host.html"
+    content = escape(page.read_text("utf-8"))
+    host.write_text(
+        f'<!doctype html><title>host</title><iframe sandbox="allow-scripts" width="1300" height="900" srcdoc="{content}"></iframe>'
+    )
+    seen = see("srcdoc", host)
+    assert seen["found"] >= 4 and seen["moment"] == size(in_memory(ten_seconds()).peak.allocated_bytes)
+
+
+def hostile_program(name: str) -> Recording:
+    recording = Recording()
+    recording.fact("program", name)
+    recording.fact("argv", json.dumps([name, name]))
+    recording.fact("python", name)
+    recording.allocate(recording.path((name, name, 3), (name + "2", "/x/" + name, 4), thread=name), 1000, "native")
+    recording.allocate(recording.path(("plain", "/x/plain.py", 1), thread="other"), 10)
+    recording.header.update(stop_reason=recording.string(name), lost_events=1)
+    recording.close_slice()
+    recording.sample(5)
+    recording.end()
+    return recording
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=[ascii(name)[:20] for name in HOSTILE])
+def test_hostile_names_stay_names(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, hostile_program(name))
+    seen = see("whole", path)
+    assert "1010 B" in seen["text"]
+    assert not any(character in seen["text"] for character in "\u202e\x1b\u2028")
+    assert "alert" not in seen["title"] or "</script>" in seen["title"]
+
+
+@pytest.mark.parametrize("which", ["ten", "source", "hostile", "empty", "two"])
+def test_axe_finds_nothing(tmp_path: Path, which: str) -> None:
+    recordings = {
+        "ten": lambda: [ten_seconds()],
+        "source": lambda: [with_source(tmp_path)],
+        "hostile": lambda: [hostile_program(HOSTILE[0])],
+        "empty": lambda: [Recording()],
+        "two": lambda: [ten_seconds(), ten_seconds()],
+    }
+    assert see("accessible", written(tmp_path, *recordings[which]())) == []
+
+
+def test_a_timeline_of_processes(tmp_path: Path) -> None:
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(0.3)'])"
+    for words in (
+        ["sample", "-q", "-o", "a.hiw", "--", sys.executable, "-c", program],
+        ["report", "a.hiw", "--format", "html", "-o", "a.html"],
+    ):
+        subprocess.run([sys.executable, "-m", "hiwater", *words], cwd=tmp_path, check=True, timeout=60)
+    seen = see("processes", tmp_path / "a.html")
+    assert len(seen["rows"]) == 2 and all("MiB" in row for row in seen["rows"])
+    assert see("accessible", tmp_path / "a.html") == []
+
+
+@needs_engine
+def test_a_real_recording(tmp_path: Path) -> None:
+    program = "import time; held = bytearray(50_000_000); held[::4096] = bytes(len(held[::4096])); time.sleep(0.2)"
+    command = [sys.executable, "-m", "hiwater", "run", "-q", "-o", "a.hiw", "--format", "html", "-c", program]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    text = see("whole", tmp_path / "a.html")["text"]
+    assert "47.7 MiB" in text and "Where resident memory was" in text and "malloc, live" in text
+    assert see("accessible", tmp_path / "a.html") == []
+
+
+def test_several_captures_in_one_page(tmp_path: Path) -> None:
+    second = hostile_program("child.py")
+    second.header["pid"] = 77
+    seen = see("processes", written(tmp_path, ten_seconds(), second))
+    assert seen["first"] == "ten.py" and len(seen["rows"]) == 2
+    assert seen["second"] == ["child.py", "1010 B"]

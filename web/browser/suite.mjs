@@ -1,0 +1,278 @@
+// What a reader does with a page, done in a real Chromium. Usage: node suite.mjs SCENARIO PAGE; prints what it saw as JSON.
+//
+// The pages are made by tests/test_page_browser.py, which knows what must be seen. A page that complains on the console, or asks
+// for anything beside itself, fails whatever it shows.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { withPage } from "./chromium.mjs";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const SHOWN = { timeout: 20_000 };
+
+/** Until what was done is to be seen. */
+const settled = (page) =>
+    page.evaluate(
+        () =>
+            new Promise((resolve) =>
+                requestAnimationFrame(() => setTimeout(() => requestAnimationFrame(() => setTimeout(resolve, 0)), 0)),
+            ),
+    );
+
+async function text(page, selector) {
+    await settled(page);
+    return page.locator(selector).first().innerText();
+}
+const moment = (page) => text(page, "#moment b");
+async function root(page) {
+    await settled(page);
+    return (await page.getAttribute(".flame canvas", "aria-label")).match(/: (.*?) at/)[1];
+}
+const told = (page) => text(page, "#told");
+
+async function zoomed(page) {
+    await settled(page);
+    return page.getByRole("button", { name: "Show all" }).count();
+}
+
+/** The place on the screen of a time, as a part of the recording. */
+async function at(page, part) {
+    const box = await page.locator(".u-over").boundingBox();
+    return [box.x + part * box.width, box.y + box.height / 2];
+}
+
+/** The canvas as an image, to see that it was drawn and drawn anew. */
+async function drawn(page) {
+    await settled(page);
+    return page.evaluate(() => document.querySelector(".flame canvas").toDataURL());
+}
+
+const SCENARIOS = {
+    async brush(page) {
+        const seen = { peak: [await moment(page), await root(page)] };
+        const before = await drawn(page);
+        await page.mouse.move(...(await at(page, 0.21)));
+        await page.mouse.down();
+        await page.mouse.move(...(await at(page, 0.3)), { steps: 4 });
+        await page.mouse.move(...(await at(page, 0.48)), { steps: 4 });
+        await page.mouse.up();
+        seen.window = [await moment(page), await root(page)];
+        assert.notEqual(await drawn(page), before);
+        await page.mouse.click(...(await at(page, 0.05)));
+        seen.instant = [await moment(page), await root(page)];
+        await page.locator(".plot").focus();
+        await page.keyboard.press("ArrowRight");
+        seen.next = [await moment(page), await root(page)];
+        await page.keyboard.press("End");
+        seen.end = [await moment(page), await root(page)];
+        await page.keyboard.press("Home");
+        seen.home = [await moment(page), await root(page)];
+        await page.getByRole("tab", { name: "Table" }).click();
+        await page.mouse.click(...(await at(page, 0.05)));
+        seen.table = await text(page, ".table-view tbody td b");
+        return seen;
+    },
+
+    async search(page) {
+        const before = await drawn(page);
+        await page.keyboard.press("/");
+        await page.keyboard.type("small");
+        const seen = { part: await text(page, "#found") };
+        assert.notEqual(await drawn(page), before);
+        await page.fill("#search", "/^big|small$/");
+        seen.regular = await text(page, "#found");
+        await page.fill("#search", "/(/");
+        seen.wrong = await text(page, "#found");
+        await page.press("#search", "Escape");
+        seen.none = await text(page, "#found");
+        assert.equal(await drawn(page), before);
+        return seen;
+    },
+
+    async keyboard(page) {
+        await page.locator(".flame canvas").focus();
+        const seen = [await told(page)];
+        const press = async (key) => {
+            await page.keyboard.press(key);
+            seen.push(await told(page));
+        };
+        await press("ArrowDown");
+        await press("ArrowDown");
+        await press("ArrowRight");
+        assert.equal(await zoomed(page), 0);
+        await press("Enter");
+        assert.equal(await zoomed(page), 1);
+        await press("ArrowUp");
+        await press("Escape");
+        assert.equal(await zoomed(page), 0);
+        await page.mouse.click(
+            ...(await page
+                .locator(".flame canvas")
+                .boundingBox()
+                .then((box) => [box.x + 20, box.y + 30])),
+        );
+        assert.equal(await zoomed(page), 1);
+        seen.push(await told(page), await text(page, ".panel h2"), await text(page, ".panel .big"));
+        return seen;
+    },
+
+    async looks(page) {
+        const drawings = new Set([await drawn(page)]);
+        const differs = async (what) => {
+            const size = drawings.size;
+            drawings.add(await drawn(page));
+            assert.equal(drawings.size, size + 1, `${what} draws the same`);
+        };
+        await page.keyboard.press("i");
+        assert.equal(await page.getByRole("button", { name: "Inverted" }).getAttribute("aria-pressed"), "true");
+        await differs("inverted");
+        await page.getByRole("button", { name: "Root below" }).click();
+        await differs("root below");
+        await page.getByLabel("Colour by").selectOption("module");
+        await differs("by module");
+        await page.getByRole("button", { name: "No libraries" }).click();
+        await differs("no libraries");
+        await page.getByLabel("leave out frames").fill("small");
+        await page.keyboard.press("Enter");
+        await differs("left out");
+        const whole = await root(page);
+        await page.locator(".moment label", { hasText: "Thread" }).locator("select").selectOption({ label: "worker" });
+        await differs("one thread");
+        return { whole, thread: await root(page), moment: await moment(page) };
+    },
+
+    async theme(page) {
+        const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+        const seen = [await paper()];
+        const canvas = await drawn(page);
+        await page.getByRole("button", { name: /^Theme/ }).click();
+        seen.push(await paper());
+        assert.notEqual(await drawn(page), canvas);
+        await page.getByRole("button", { name: /^Theme/ }).click();
+        seen.push(await paper());
+        assert.equal((await page.pdf()).subarray(0, 5).toString(), "%PDF-");
+        return seen;
+    },
+
+    async table(page) {
+        await page.getByRole("tab", { name: "Table" }).click();
+        const column = (number) => page.locator(`.table-view tbody td:nth-child(${number})`).allInnerTexts();
+        const seen = { own: await column(1), names: await column(4) };
+        await page.getByRole("button", { name: "With callees" }).click();
+        seen.total = await column(2);
+        await page.getByRole("button", { name: "With callees" }).click();
+        seen.up = await column(2);
+        await page.getByLabel("filter rows").fill("SMALL");
+        seen.filtered = await column(4);
+        await page.getByLabel("filter rows").fill("");
+        for (const by of ["Line", "File", "Module", "Kind", "Thread"]) {
+            await page.getByRole("group", { name: "rows by" }).getByRole("button", { name: by }).click();
+            seen[by] = (await column(1)).map((own, index) => own).join(" ");
+        }
+        await page.getByRole("button", { name: "Copy" }).click();
+        await page.getByText("rows copied").waitFor();
+        return seen;
+    },
+
+    async views(page) {
+        const seen = {};
+        for (const name of ["Source", "Kept", "Mappings"]) {
+            await page.getByRole("tab", { name }).click();
+            seen[name] = await page.locator("#view").innerText();
+        }
+        await page.getByRole("tab", { name: "Mappings" }).press("ArrowLeft");
+        assert.equal(await page.getByRole("tab", { name: "Kept" }).getAttribute("aria-selected"), "true");
+        await page.locator("#view .link").first().click();
+        assert.equal(await page.getByRole("tab", { name: "Source" }).getAttribute("aria-selected"), "true");
+        seen.asked = await page.locator("tr.asked code").innerText();
+        return seen;
+    },
+
+    async accessible(page) {
+        const found = [];
+        const tabs = await page.getByRole("tab").allInnerTexts();
+        for (const scheme of ["light", "dark"]) {
+            await page.emulateMedia({ colorScheme: scheme });
+            for (const name of tabs.length ? tabs : [null]) {
+                if (name) await page.getByRole("tab", { name }).click();
+                await page.waitForTimeout(150); // colours fade from one to the other
+                await page.evaluate(AXE);
+                const { violations } = await page.evaluate(() => window.axe.run());
+                for (const violation of violations)
+                    found.push(
+                        `${scheme} ${name}: ${violation.id}: ${violation.nodes.map((node) => node.html.slice(0, 160)).join(" | ")}`,
+                    );
+            }
+        }
+        return found;
+    },
+
+    async whole(page) {
+        return {
+            title: await page.title(),
+            text: await page.locator("body").innerText(),
+            processes: await page.getByRole("tab", { name: "Processes" }).count(),
+        };
+    },
+
+    async processes(page) {
+        await page.getByRole("tab", { name: "Processes" }).click();
+        const seen = { rows: await page.locator("#view tbody tr").allInnerTexts(), first: await text(page, "h1") };
+        if (await page.locator("#view .link").count()) {
+            await page.locator("#view .link").last().click();
+            await page.waitForSelector(".flame canvas", SHOWN);
+            seen.second = [await text(page, "h1"), await moment(page)];
+        }
+        return seen;
+    },
+};
+
+/** Those that need another browser, or stand elsewhere than on a page of their own. */
+const SPECIAL = {
+    noscript: {
+        options: { javaScriptEnabled: false },
+        async act(page) {
+            const box = await page.locator(".summary svg").boundingBox();
+            assert.ok(box.width > 500 && box.height > 80, "the drawing is not to be seen");
+            return page.locator("body").innerText();
+        },
+    },
+    // A browser that cannot unpack the data.
+    old: {
+        options: {},
+        before: (page) => page.addInitScript(() => delete window.DecompressionStream),
+        async act(page) {
+            await page.locator(".notes").waitFor(SHOWN);
+            return page.locator("body").innerText();
+        },
+    },
+    // PAGE holds an iframe whose srcdoc is the page.
+    srcdoc: {
+        options: {},
+        async act(page) {
+            const frame = page.frameLocator("iframe");
+            await frame.locator(".flame canvas").waitFor(SHOWN);
+            await frame.locator("#search").fill("small");
+            await frame.getByRole("tab", { name: "Table" }).click();
+            return {
+                found: await frame.locator(".table-view tbody tr").count(),
+                moment: await frame.locator("#moment b").innerText(),
+            };
+        },
+    },
+};
+
+const [scenario, path] = process.argv.slice(2);
+const special = SPECIAL[scenario];
+const seen = await withPage(path, special?.options ?? {}, async (page, record) => {
+    page.setDefaultTimeout(20_000);
+    await special?.before?.(page);
+    await page.goto(record.url);
+    if (!special) await page.waitForSelector(".bar", SHOWN);
+    if (!special && scenario !== "whole" && scenario !== "accessible" && scenario !== "processes")
+        await page.waitForSelector(".flame canvas", SHOWN);
+    const result = await (special?.act ?? SCENARIOS[scenario])(page);
+    assert.deepEqual(record.complaints, []);
+    return result;
+});
+console.log(JSON.stringify(seen));

@@ -1,0 +1,172 @@
+// What was recorded, the peaks side by side with how exact each is, where resident memory is, and what limits trust.
+import { useMemo } from "preact/hooks";
+import type { Capture } from "./capture";
+import { sourceLine } from "./panel";
+import { ownLines } from "./ranking";
+import { Breakdown } from "./residency";
+import { chosen } from "./shape";
+import { blocks, count, printable, seconds, share, shortened, size } from "./words";
+
+interface Props {
+  capture: Capture;
+  onSource: (file: number, line: number) => void;
+}
+
+export function Head({ capture, onSource }: Props) {
+  const { summary, title } = capture.described;
+  const { process } = summary;
+  const ended = { exit: "ended", killed: "was killed", recording: "is still running" }[process.ended];
+  const code = process.exit_code ? ` with exit code ${process.exit_code}` : "";
+  const mode =
+    process.mode === "exact"
+      ? "every block recorded"
+      : process.mode === "timeline"
+        ? "watched from outside"
+        : `blocks below ${size(process.sample_bytes)} drawn at random`;
+  const python = process.python ? `Python ${printable(process.python)}` : "";
+  return (
+    <header class="head">
+      <h1 title={printable(process.argv.join(" "))}>{shortened(title, 120)}</h1>
+      <p class="muted">
+        {[
+          python,
+          `process ${process.pid} ${ended}${code} after ${seconds(process.duration_ns)}`,
+          mode,
+          day(process.started_at),
+        ]
+          .filter(Boolean)
+          .join(" · ")}
+      </p>
+      <Figures capture={capture} />
+      {!capture.isTimeline && <Answer capture={capture} onSource={onSource} />}
+      <Breakdown capture={capture} />
+      <Notes capture={capture} />
+    </header>
+  );
+}
+
+/** The line of one's own code that held most at the peak: what one opens a report for. */
+function Answer({ capture, onSource }: Props) {
+  const line = useMemo(() => ownLines(capture, capture.peak, chosen(capture, { thread: -1, kind: -1 }))[0], [capture]);
+  if (!line) return null;
+  const { name, file, line: at } = line.key;
+  const source = file < 0 ? null : sourceLine(capture, file, at);
+  const place = file < 0 ? "" : `${capture.files[file].short}${at ? `:${at}` : ""}`;
+  return (
+    <p class="answer">
+      Most at the peak: <b>{size(line.bytes)}</b>, {share(line.bytes, capture.described.summary.peak.allocated_bytes)},
+      in <code>{shortened(name, 80)}</code>{" "}
+      {source !== null ? (
+        <button class="link" onClick={() => onSource(file, at)}>
+          {place}
+        </button>
+      ) : (
+        <span class="muted">{place}</span>
+      )}
+      {source && <code class="quote">{shortened(source.trim(), 140)}</code>}
+    </p>
+  );
+}
+
+function day(started: string | null): string {
+  return started ? `${started.slice(0, 10)} ${started.slice(11, 16)} UTC` : "";
+}
+
+function Figures({ capture }: { capture: Capture }) {
+  const { summary, exactness } = capture.described;
+  const { peak, resident, end, totals, devices } = summary;
+  const how = resident.exact
+    ? `${resident.error_bytes ? `within ${size(resident.error_bytes)}` : "exact"}, kernel's mark`
+    : "at least: highest sample";
+  return (
+    <dl class="figures">
+      {!capture.isTimeline && (
+        <Figure
+          label="allocated at its peak"
+          value={size(peak.allocated_bytes)}
+          note={`${exactness} · requested bytes · ${blocks(peak.blocks)}`}
+          isMain
+        />
+      )}
+      <Figure label="resident at its peak" value={size(resident.peak_bytes)} note={how} isMain />
+      {devices.map((device, index) => (
+        <Device key={index} device={device} index={index} />
+      ))}
+      {!capture.isTimeline && (
+        <Figure
+          label="allocated at the end"
+          value={size(end.allocated_bytes)}
+          note={`${blocks(end.blocks)} never freed`}
+        />
+      )}
+      {!capture.isTimeline && (
+        <Figure
+          label="allocated in all"
+          value={size(totals.allocated_bytes)}
+          note={`${count(totals.allocations)} allocations`}
+        />
+      )}
+      {capture.isTimeline && (
+        <Figure
+          label="resident at the end"
+          value={size(resident.end_bytes)}
+          note={`${size(resident.start_bytes)} at the start`}
+        />
+      )}
+    </dl>
+  );
+}
+
+function Figure({ label, value, note, isMain }: { label: string; value: string; note: string; isMain?: boolean }) {
+  return (
+    <div class={isMain ? "figure main" : "figure"}>
+      <dt>{label}</dt>
+      <dd>
+        <b>{value}</b>
+        <span>{note}</span>
+      </dd>
+    </div>
+  );
+}
+
+/** A GPU: whatever of its three peaks is known. */
+function Device({ device, index }: { device: Record<string, unknown>; index: number }) {
+  const peaks = (["allocated", "reserved", "used"] as const)
+    .map((word) => ({ word, bytes: device[`peak_${word}_bytes`] }))
+    .filter((one): one is { word: "allocated" | "reserved" | "used"; bytes: number } => typeof one.bytes === "number");
+  if (!peaks.length) return null;
+  const name = printable(String(device.name ?? `device ${index}`));
+  const rest = peaks.slice(1).map((one) => `${size(one.bytes)} ${one.word}`);
+  return (
+    <Figure
+      label={`${shortened(name, 40)}, ${peaks[0].word} at its peak`}
+      value={size(peaks[0].bytes)}
+      note={rest.join(" · ")}
+      isMain
+    />
+  );
+}
+
+function Notes({ capture }: { capture: Capture }) {
+  const { summary, folded, marks } = capture.described;
+  const refused = marks.filter((mark) => mark.kind === "out of memory").length;
+  const notes = [
+    summary.process.stop_reason && `Recording stopped early: ${printable(summary.process.stop_reason)}`,
+    summary.lost_events &&
+      `${count(summary.lost_events)} events were lost: figures may be off by what they were about.`,
+    summary.process.ended === "recording" &&
+      "The program still ran when this page was made: figures are as of that moment.",
+    ...summary.problems.map((problem) => `The capture contradicts itself: ${printable(problem)}`),
+    refused && `Memory was refused to the program ${refused === 1 ? "once" : `${count(refused)} times`}.`,
+    folded.stacks &&
+      `The ${count(folded.stacks)} smallest stacks, none of which ever had more than ${size(folded.most_bytes)}, are folded into [smaller stacks] under their nearest callers. All sums have them.`,
+  ].filter((note): note is string => Boolean(note));
+  if (!notes.length) return null;
+  return (
+    <ul class="notes">
+      {notes.map((note) => (
+        <li key={note}>{shortened(note, 400)}</li>
+      ))}
+    </ul>
+  );
+}

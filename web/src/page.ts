@@ -1,0 +1,379 @@
+// Made from src/hiwater/views/page.schema.json by `make web`; do not change it here.
+
+/**
+ * The data in a page of `hiwater report --format html`: base64 of a zlib stream that holds the length of this text (4 bytes, little-endian), this text as JSON, and the columns it speaks of. Sizes are bytes, times are nanoseconds since the recording began. Members are only ever added.
+ */
+export interface HiwaterPage {
+  schema: "hiwater.page/1";
+  /**
+   * one for each process that was recorded, the first one first
+   */
+  captures: Capture[];
+}
+export interface Capture {
+  title: string;
+  summary: Summary;
+  /**
+   * how far the allocated peak can be trusted, in words
+   */
+  exactness: string;
+  /**
+   * what the command line asked for: the page opens there
+   */
+  asked: {
+    at: "peak" | "end" | "slice" | "oom";
+    slice: number | null;
+    kind: string;
+    by: string;
+    inverted: boolean;
+  };
+  files: {
+    name: string;
+    module: string;
+    /**
+     * an installed package's, the standard library's, or no Python file
+     */
+    library: boolean;
+    /**
+     * the import system's own
+     */
+    imports: boolean;
+  }[];
+  functions: string[];
+  /**
+   * A function at a line.
+   */
+  frames: {
+    function: Column;
+    file: Column;
+    line: Column;
+  };
+  /**
+   * Call paths, depth first: all below a path stand right after it.
+   */
+  nodes: {
+    above: Column;
+    frame: Column;
+  };
+  threads: {
+    /**
+     * the path that stands for the thread
+     */
+    node: number;
+    name: string;
+  }[];
+  /**
+   * A call path with a kind of memory.
+   */
+  holders: {
+    node: Column;
+    kind: Column;
+    drawn: Column;
+    peak_bytes: Column;
+    peak_blocks: Column;
+    end_bytes: Column;
+    end_blocks: Column;
+    total_bytes: Column;
+    total_blocks: Column;
+    temporaries: Column;
+    delta_bytes?: Column;
+  };
+  /**
+   * By how much holders differ at a slice's high from the slice before, slice by slice: the sum of all changes up to a slice is what was held at its high.
+   */
+  changes: {
+    count: Column;
+    holder: Column;
+    bytes: Column;
+    blocks: Column;
+  };
+  folded: {
+    /**
+     * so many stacks were folded into their nearest callers' `[smaller stacks]`
+     */
+    stacks: number;
+    /**
+     * the most that any of them had at any moment
+     */
+    most_bytes: number;
+  };
+  /**
+   * The recording cut in stretches of time, the open one last.
+   */
+  slices: {
+    start_ns: Column;
+    end_ns: Column;
+    mark_ns: Column;
+    mark_bytes: Column;
+    unlisted_bytes: Column;
+  };
+  timeline: {
+    at_ns: Column;
+    /**
+     * how many the capture has; the highest of their neighbours are here where those are too many
+     */
+    points: number;
+    series: {
+      name: string;
+      group: "resident" | "kind" | "device" | "process";
+      bytes: Column;
+      at_ns?: Column;
+    }[];
+    /**
+     * ceilings in force at the last look: of a cgroup, of address space, of a device
+     */
+    limits: {
+      name: string;
+      bytes: number;
+    }[];
+  };
+  marks: {
+    at_ns: number;
+    kind: string;
+    value: number;
+  }[];
+  source: {
+    which: "own" | "all" | "none";
+    /**
+     * hottest first
+     */
+    files: {
+      /**
+       * index into files
+       */
+      file: number;
+      lines: number;
+      pieces: {
+        /**
+         * of the text's first line
+         */
+        line: number;
+        text: string;
+      }[];
+      /**
+       * newer than the recording
+       */
+      changed: boolean;
+    }[];
+    /**
+     * files that did not fit
+     */
+    left_out: number;
+  };
+}
+/**
+ * The report as `--format json` has it, without its stacks: see report.schema.json.
+ */
+export interface Summary {
+  schema?: "hiwater.report/1";
+  process: Process;
+  /**
+   * The moment the counted kinds together were highest.
+   */
+  peak: {
+    /**
+     * requested bytes of live blocks and used anonymous mappings at the allocated peak; the sum of stacks[].bytes of an unfiltered report of the peak
+     */
+    allocated_bytes: number;
+    blocks: number;
+    at_ns: number;
+    python_bytes: number;
+    native_bytes: number;
+    mapping_bytes: number;
+    device_bytes: number;
+    /**
+     * upper bound for the standard error of allocated_bytes; 0 when every block was recorded
+     */
+    standard_error_bytes: number;
+    /**
+     * the recorder's own sum; equal to allocated_bytes but for a process killed in the middle of an event
+     */
+    recorded_bytes: number;
+  };
+  resident: {
+    peak_bytes: number;
+    start_bytes: number;
+    end_bytes: number;
+    /**
+     * whether the peak is the kernel's own mark
+     */
+    exact: boolean;
+    /**
+     * most by which the peak may be off
+     */
+    error_bytes: number;
+    source: string;
+    /**
+     * the recorder's own tables, part of the other figures
+     */
+    own_bytes: number;
+  };
+  /**
+   * where resident memory was, at the look that saw most of it; null in captures without looks
+   */
+  breakdown: Look | null;
+  /**
+   * the same at the last look
+   */
+  breakdown_at_end: Look | null;
+  devices: {}[];
+  end: {
+    allocated_bytes: number;
+    blocks: number;
+  };
+  totals: {
+    allocations: number;
+    frees: number;
+    allocated_bytes: number;
+    /**
+     * blocks freed before their thread's next allocation
+     */
+    temporaries: number;
+  };
+  lost_events: number;
+  /**
+   * the processes that `hiwater sample` watched from outside, the target first
+   */
+  processes: Watched[];
+  /**
+   * named intervals that the program told of, as they ended
+   */
+  scopes: Scope[];
+  /**
+   * what contradicts itself in the capture; empty for a sound one
+   */
+  problems: string[];
+  /**
+   * listed and never counted, at the moment shown
+   */
+  mappings: {
+    class: "file" | "shared" | "reserved" | "slack";
+    bytes: number;
+    blocks: number;
+  }[];
+  /**
+   * What `stacks` is about: --at and --kind.
+   */
+  shown: {
+    at: "peak" | "end" | "slice";
+    at_ns: number;
+    start_ns: number;
+    end_ns: number;
+    kind: "all" | "python" | "native" | "mapping" | "device";
+    /**
+     * the sum of stacks[].bytes
+     */
+    bytes: number;
+    blocks: number;
+    /**
+     * most by which any one stack's figure may be out of date
+     */
+    error_bytes: number;
+  };
+}
+export interface Process {
+  pid: number;
+  argv: string[];
+  python: string;
+  hiwater: string;
+  mode: "exact" | "sampled" | "timeline";
+  sample_bytes: number;
+  ended: "exit" | "killed" | "recording";
+  exit_code: number | null;
+  stop_reason: string | null;
+  /**
+   * ISO 8601, UTC
+   */
+  started_at: string | null;
+  duration_ns: number;
+  /**
+   * name of the machine; empty when it is not known
+   */
+  host?: string;
+  /**
+   * number of the process in a job
+   */
+  rank?: string | null;
+}
+/**
+ * Where resident memory was at one moment: the parts add up to resident_bytes.
+ */
+export interface Look {
+  at_ns: number;
+  resident_bytes: number;
+  parts: {
+    name: string;
+    /**
+     * of `unexplained` it may be below zero: what changed between two readings
+     */
+    resident_bytes: number;
+    /**
+     * allocated and never written, so not resident
+     */
+    untouched_bytes: number;
+  }[];
+  large: {
+    bytes: number;
+    /**
+     * in RAM
+     */
+    touched_bytes: number;
+    from_malloc: boolean;
+    thread: string;
+    /**
+     * root first; file is empty and line 0 for what is not Python code
+     */
+    frames: {
+      function: string;
+      file: string;
+      line: number;
+    }[];
+  }[];
+}
+export interface Watched {
+  pid: number;
+  parent_pid: number;
+  name: string;
+  command: string[];
+  start_ns: number;
+  end_ns: number | null;
+  /**
+   * 0 for one that was too short-lived to be read
+   */
+  peak_bytes: number;
+  exact: boolean;
+  /**
+   * negative for the signal that ended it; null where nobody could tell
+   */
+  exit_status: number | null;
+  samples: number;
+}
+export interface Scope {
+  name: string;
+  pid: number;
+  thread_id: number;
+  depth: number;
+  start_ns: number;
+  end_ns: number;
+  start_bytes: number | null;
+  end_bytes: number | null;
+  peak_bytes: number | null;
+}
+/**
+ * Whole numbers: the lowest bytes of all, then the next bytes of all, and so on.
+ */
+export interface Column {
+  /**
+   * first byte after the text
+   */
+  at: number;
+  count: number;
+  /**
+   * bytes of each number
+   */
+  width: number;
+  /**
+   * 1: n stands for -(n+1)/2 when odd, n/2 when even
+   */
+  signed: 0 | 1;
+}

@@ -1,0 +1,134 @@
+// What is known of the frame that is looked at.
+import { useMemo } from "preact/hooks";
+import { type Capture, COUNTED_KINDS, type Held, KIND_WORDS } from "./capture";
+import { KIND_HUES } from "./colour";
+import { nameOf } from "./flame";
+import { Spark } from "./spark";
+import type { Tree } from "./tree";
+import { count, share, size, sizeWithin } from "./words";
+
+interface Props {
+  capture: Capture;
+  tree: Tree;
+  node: number;
+  held: Held;
+  counts: Uint8Array;
+  momentWords: string;
+  onSource: (file: number, line: number) => void;
+}
+
+interface Sums {
+  runBytes: number;
+  runBlocks: number;
+  endBytes: number;
+  endBlocks: number;
+  temporaries: number;
+  series: Float64Array;
+}
+
+/** What the holders of a node come to over the whole run. */
+function sumsOf(capture: Capture, tree: Tree, node: number, counts: Uint8Array): Sums {
+  const part = tree.part(node);
+  const group = new Int32Array(counts.length).fill(-1);
+  const sums = { runBytes: 0, runBlocks: 0, endBytes: 0, endBlocks: 0, temporaries: 0 };
+  for (let holder = 0; holder < counts.length; holder += 1) {
+    if (!counts[holder] || !part[tree.shape.place[capture.holderNode[holder]]]) continue;
+    group[holder] = 0;
+    sums.runBytes += capture.totalBytes[holder];
+    sums.runBlocks += capture.totalBlocks[holder];
+    sums.endBytes += capture.end.bytes[holder];
+    sums.endBlocks += capture.end.blocks[holder];
+    sums.temporaries += capture.temporaries[holder];
+  }
+  return { ...sums, series: capture.overTime(group, 1)[0] };
+}
+
+export function Panel({ capture, tree, node, held, counts, momentWords, onSource }: Props) {
+  const sums = useMemo(() => sumsOf(capture, tree, node, counts), [capture, tree, node, counts]);
+  const key = tree.key(node) < 0 ? null : tree.shape.keys.list[tree.key(node)];
+  const file = key && key.file >= 0 ? capture.files[key.file] : null;
+  const source = key && file ? sourceLine(capture, key.file, key.line) : null;
+  const isSampled = capture.described.summary.process.mode === "sampled"; // which does not count what is freed at once
+  const [bytes, own, peak] = [tree.bytes(node), tree.own(node), capture.described.summary.peak.allocated_bytes];
+  return (
+    <aside class="panel" aria-label="the frame looked at">
+      <h2 title={nameOf(tree, node)}>{key ? nameOf(tree, node) : "All that is shown"}</h2>
+      {file && (
+        <p class="where">
+          {source !== null ? (
+            <button class="link" onClick={() => onSource(key!.file, key!.line)}>
+              {file.name}
+              {key!.line ? `:${key!.line}` : ""}
+            </button>
+          ) : (
+            <span>
+              {file.name}
+              {key!.line ? `:${key!.line}` : ""}
+            </span>
+          )}
+        </p>
+      )}
+      {source && <pre class="source-line">{source.trim()}</pre>}
+      <p class="big">
+        {sizeWithin(bytes, capture.errorOf(tree.drawn(node)))} <span>{momentWords}</span>
+      </p>
+      <KindBar tree={tree} node={node} />
+      <dl>
+        <dt>{tree.ownWords}</dt>
+        <dd>{size(own)}</dd>
+        <dt>blocks</dt>
+        <dd>{count(tree.blocks(node))}</dd>
+        <dt>of the peak</dt>
+        <dd>{share(bytes, peak)}</dd>
+        <dt>over the run</dt>
+        <dd>{size(sums.runBytes)}</dd>
+        <dt>allocations</dt>
+        <dd>{count(sums.runBlocks)}</dd>
+        {!isSampled && <dt title="before the thread's next allocation">freed at once</dt>}
+        {!isSampled && <dd>{count(sums.temporaries)}</dd>}
+        <dt>kept at the end</dt>
+        <dd>{size(sums.endBytes)}</dd>
+        {capture.deltaBytes && <dt>grew by</dt>}
+        {capture.deltaBytes && <dd>{size(tree.delta(node))}</dd>}
+        {held.errorBytes > 0 && <dt>each stack within</dt>}
+        {held.errorBytes > 0 && <dd>{size(held.errorBytes)}</dd>}
+      </dl>
+      <p class="caption">over time</p>
+      <Spark capture={capture} values={sums.series} atNs={held.atNs} />
+    </aside>
+  );
+}
+
+function KindBar({ tree, node }: { tree: Tree; node: number }) {
+  const whole = Math.max(1, tree.bytes(node));
+  const parts = [];
+  for (let kind = 0; kind < COUNTED_KINDS; kind += 1)
+    if (tree.kindBytes(node, kind) > 0) parts.push({ kind, bytes: tree.kindBytes(node, kind) });
+  return (
+    <div>
+      <div class="stack-bar" aria-hidden="true">
+        {parts.map(({ kind, bytes }) => (
+          <i key={kind} class={`kind${kind}`} style={{ width: `${(100 * bytes) / whole}%` }} />
+        ))}
+      </div>
+      <ul class="kinds">
+        {parts.map(({ kind, bytes }) => (
+          <li key={kind}>
+            <i class={`dot kind${kind}`} data-hue={KIND_HUES[kind]} />
+            {KIND_WORDS[kind]} {share(bytes, whole)}
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+/** The text of a line, "" for one that is blank, null where the page has none. */
+export function sourceLine(capture: Capture, file: number, line: number): string | null {
+  const text = capture.described.source.files.find((one) => one.file === file);
+  for (const piece of text?.pieces ?? []) {
+    const lines = piece.text.split("\n");
+    if (line >= piece.line && line < piece.line + lines.length) return lines[line - piece.line];
+  }
+  return null;
+}

@@ -1,0 +1,239 @@
+// Who held most: rows by line, function, file, module, thread or kind; and what each line of each file did.
+import { type Capture, COUNTED_KINDS, type Held, KIND_WORDS, KINDS } from "./capture";
+import { chosen, type Choice, figuresOf, type Key, Shape, sumUpwards } from "./shape";
+
+/** One thing that held memory; `own…` asked for by itself, `total…` also by what it called, each byte once. */
+export interface Row {
+  key: Key;
+  ownBytes: number;
+  ownBlocks: number;
+  totalBytes: number;
+  /** What of them stands on blocks drawn at random. */
+  ownDrawn: number;
+  totalDrawn: number;
+  /** Over the whole run, with all that it called. */
+  runBytes: number;
+  runBlocks: number;
+  endBytes: number;
+}
+
+export const NO_FRAME: Key = { name: "[no Python frame]", file: -1, line: 0 };
+
+/**
+ * For each node but the first whether no caller of it has the same key: what such nodes hold is counted once for the key,
+ * however deep a function calls itself.
+ */
+export function outermost(shape: Shape, keyOf: (node: number) => number, keys: number): Uint8Array {
+  const outer = new Uint8Array(shape.parent.length);
+  const open = new Int32Array(keys);
+  const stack: number[] = [0];
+  while (stack.length) {
+    const node = stack.pop()!;
+    if (node < 0) {
+      open[keyOf(~node)] -= 1;
+      continue;
+    }
+    if (node > 0) {
+      const key = keyOf(node);
+      if (key >= 0) {
+        if (open[key] === 0) outer[node] = 1;
+        open[key] += 1;
+        stack.push(~node);
+      }
+    }
+    for (let child = shape.childFirst[node]; child < shape.childFirst[node + 1]; child += 1)
+      stack.push(shape.childList[child]);
+  }
+  return outer;
+}
+
+/** Sums of a column of the holders for each node of a shape. */
+export function sumsAt(shape: Shape, values: Float64Array, counts: Uint8Array): Float64Array {
+  const sums = new Float64Array(shape.parent.length);
+  for (let holder = 0; holder < counts.length; holder += 1) {
+    if (counts[holder]) sums[shape.place[shape.capture.holderNode[holder]]] += values[holder];
+  }
+  return sums;
+}
+
+/** Rows for every key that held something then or asked for something ever: most own bytes first, then most in total, then by name. */
+export function rank(shape: Shape, held: Held, choice: Choice): Row[] {
+  const { capture } = shape;
+  const counts = chosen(capture, choice);
+  const figures = figuresOf(shape, held, counts);
+  const upwards = (values: Float64Array) => sumUpwards(shape.parent, sumsAt(shape, values, counts));
+  const [end, runBytes, runBlocks] = [
+    upwards(capture.end.bytes),
+    upwards(capture.totalBytes),
+    upwards(capture.totalBlocks),
+  ];
+  const rows: Row[] = shape.keys.list.map((key) => ({
+    key,
+    ownBytes: 0,
+    ownBlocks: 0,
+    totalBytes: 0,
+    ownDrawn: 0,
+    totalDrawn: 0,
+    runBytes: 0,
+    runBlocks: 0,
+    endBytes: 0,
+  }));
+  const outer = outermost(shape, (node) => shape.key[node], rows.length);
+  for (let node = 1; node < shape.parent.length; node += 1) {
+    const row = rows[shape.key[node]];
+    row.ownBytes += figures.own[node];
+    row.ownBlocks += figures.ownBlocks[node];
+    row.ownDrawn += figures.ownDrawn[node];
+    if (!outer[node]) continue;
+    row.totalBytes += figures.total[node];
+    row.totalDrawn += figures.drawn[node];
+    row.runBytes += runBytes[node];
+    row.runBlocks += runBlocks[node];
+    row.endBytes += end[node];
+  }
+  if (figures.own[0]) {
+    const [ownBytes, ownBlocks] = [figures.own[0], figures.ownBlocks[0]];
+    rows.push({
+      key: NO_FRAME,
+      ownBytes,
+      ownBlocks,
+      totalBytes: ownBytes,
+      ownDrawn: figures.ownDrawn[0],
+      totalDrawn: figures.ownDrawn[0],
+      runBytes: ownBytes,
+      runBlocks: ownBlocks,
+      endBytes: 0,
+    });
+  }
+  return rows.filter((row) => row.totalBytes || row.runBytes).sort(byOwnBytes);
+}
+
+function byOwnBytes(one: Row, other: Row): number {
+  return (
+    other.ownBytes - one.ownBytes ||
+    other.totalBytes - one.totalBytes ||
+    other.runBytes - one.runBytes ||
+    compare(one.key.name, other.key.name)
+  );
+}
+
+function compare(one: string, other: string): number {
+  return one < other ? -1 : one > other ? 1 : 0;
+}
+
+/** A row for each kind of memory, counted or not, that has anything. */
+export function rankKinds(capture: Capture, held: Held, thread: number): Row[] {
+  const rows: Row[] = KINDS.map((_, kind) => ({
+    key: { name: `${KIND_WORDS[kind]}${kind < COUNTED_KINDS ? "" : ", not in the sum"}`, file: -1, line: 0 },
+    ownBytes: 0,
+    ownBlocks: 0,
+    totalBytes: 0,
+    ownDrawn: 0,
+    totalDrawn: 0,
+    runBytes: 0,
+    runBlocks: 0,
+    endBytes: 0,
+  }));
+  for (let holder = 0; holder < capture.holderNode.length; holder += 1) {
+    if (thread >= 0 && capture.thread[capture.holderNode[holder]] !== thread) continue;
+    const row = rows[capture.holderKind[holder]];
+    row.ownBytes += held.bytes[holder];
+    row.ownBlocks += held.blocks[holder];
+    row.totalBytes += held.bytes[holder];
+    if (capture.holderDrawn[holder]) row.ownDrawn += held.bytes[holder];
+    if (capture.holderDrawn[holder]) row.totalDrawn += held.bytes[holder];
+    row.runBytes += capture.totalBytes[holder];
+    row.runBlocks += capture.totalBlocks[holder];
+    row.endBytes += capture.end.bytes[holder];
+  }
+  return rows.filter((row) => row.totalBytes || row.runBytes);
+}
+
+/** What one line did, by itself and with all that it called. */
+export interface LineUse {
+  bytes: number;
+  ownBytes: number;
+  runBytes: number;
+  endBytes: number;
+}
+
+/** The lines of files that asked for memory, by file number: each byte once for a line, and once for a file. */
+export function linesByFile(
+  capture: Capture,
+  held: Held,
+  choice: Choice,
+): Map<number, { bytes: number; runBytes: number; lines: Map<number, LineUse> }> {
+  const shape = new Shape(capture, { by: "line", hideImports: false, hideLibraries: false, hide: "" });
+  const counts = chosen(capture, choice);
+  const figures = figuresOf(shape, held, counts);
+  const upwards = (values: Float64Array) => sumUpwards(shape.parent, sumsAt(shape, values, counts));
+  const [end, run] = [upwards(capture.end.bytes), upwards(capture.totalBytes)];
+  const places = new Map<string, number>();
+  const placeOfKey = shape.keys.list.map(({ file, line }) => {
+    const id = file < 0 || !line ? "" : `${file}:${line}`;
+    if (id && !places.has(id)) places.set(id, places.size);
+    return id ? places.get(id)! : -1;
+  });
+  const fileOf = (node: number) => (placeOfKey[shape.key[node]] < 0 ? -1 : shape.keys.list[shape.key[node]].file);
+  const outerLine = outermost(shape, (node) => placeOfKey[shape.key[node]], places.size);
+  const outerFile = outermost(shape, fileOf, capture.files.length);
+  const files = new Map<number, { bytes: number; runBytes: number; lines: Map<number, LineUse> }>();
+  for (let node = 1; node < shape.parent.length; node += 1) {
+    const number = fileOf(node);
+    if (number < 0) continue;
+    let file = files.get(number);
+    if (!file) files.set(number, (file = { bytes: 0, runBytes: 0, lines: new Map() }));
+    const at = shape.keys.list[shape.key[node]].line;
+    let line = file.lines.get(at);
+    if (!line) file.lines.set(at, (line = { bytes: 0, ownBytes: 0, runBytes: 0, endBytes: 0 }));
+    line.ownBytes += figures.own[node];
+    if (outerLine[node]) {
+      line.bytes += figures.total[node];
+      line.runBytes += run[node];
+      line.endBytes += end[node];
+    }
+    if (outerFile[node]) {
+      file.bytes += figures.total[node];
+      file.runBytes += run[node];
+    }
+  }
+  return files;
+}
+
+/** A line of the user's own code with what it and all that it called held: every byte belongs to one. */
+export interface OwnLine {
+  key: Key;
+  bytes: number;
+  blocks: number;
+  runBytes: number;
+  holders: number[];
+}
+
+/** Each holder given to its innermost line of the user's own code (to its innermost frame where it has none), most first. */
+export function ownLines(capture: Capture, held: Held, counts: Uint8Array): OwnLine[] {
+  const { parent, frame, frameFile, frameFunction, frameLine, files, isThreadRoot } = capture;
+  const nearest = new Int32Array(parent.length);
+  for (let node = 1; node < parent.length; node += 1) {
+    const isOwn = !isThreadRoot[node] && !files[frameFile[frame[node]]].library;
+    nearest[node] = isOwn ? node : nearest[parent[node]];
+  }
+  const lines = new Map<string, OwnLine>();
+  for (let holder = 0; holder < counts.length; holder += 1) {
+    if (!counts[holder] || !held.bytes[holder]) continue;
+    const node = nearest[capture.holderNode[holder]] || capture.holderNode[holder];
+    const of = frame[node];
+    const id = `${frameFunction[of]}:${frameFile[of]}:${frameLine[of]}`;
+    let line = lines.get(id);
+    if (!line) {
+      const [file, at] = [files[frameFile[of]].name ? frameFile[of] : -1, frameLine[of]];
+      const key =
+        node === 0 || isThreadRoot[node] ? NO_FRAME : { name: capture.functions[frameFunction[of]], file, line: at };
+      lines.set(id, (line = { key, bytes: 0, blocks: 0, runBytes: 0, holders: [] }));
+    }
+    line.bytes += held.bytes[holder];
+    line.blocks += held.blocks[holder];
+    line.runBytes += capture.totalBytes[holder];
+    line.holders.push(holder);
+  }
+  return Array.from(lines.values()).sort((one, other) => other.bytes - one.bytes);
+}

@@ -1,0 +1,221 @@
+// Call paths as a reader wants them: frames told apart as finely as asked, some left out, equal ones joined.
+//
+// place   the node of a shape that a call path of the capture belongs to; 0 is all of it
+// key     what a frame is at this fineness: equal keys are one thing to the reader
+import { Capture, COUNTED_KINDS, type Held } from "./capture";
+
+export type Grouping = "line" | "function" | "file" | "module" | "thread";
+
+export interface Look {
+  by: Grouping;
+  hideImports: boolean;
+  hideLibraries: boolean;
+  /** Frames whose text contains this are left out; "" for none. */
+  hide: string;
+}
+
+/** Which holders count: of one thread, of one kind, or of all counted kinds. */
+export interface Choice {
+  thread: number; // -1 for all
+  kind: number; // -1 for all counted kinds
+}
+
+/** What a frame is called and where it stands; `frame` is one that has this key. */
+export interface Key {
+  name: string;
+  file: number; // -1 for none
+  line: number;
+}
+
+export interface Keys {
+  ofFrame: Int32Array;
+  list: Key[];
+}
+
+/** The keys of all frames of a capture at this fineness. */
+export function keysOf(capture: Capture, by: Grouping): Keys {
+  const { frameFunction, frameFile, frameLine, files } = capture;
+  const numbers = new Map<string | number, number>();
+  const list: Key[] = [];
+  const ofFrame = new Int32Array(frameFunction.length);
+  for (let frame = 0; frame < frameFunction.length; frame += 1) {
+    const [fn, file, line] = [frameFunction[frame], frameFile[frame], frameLine[frame]];
+    const of = files[file];
+    const id =
+      by === "line"
+        ? (fn * files.length + file) * 0x400000 + line
+        : by === "function"
+          ? fn * files.length + file
+          : by === "file"
+            ? file
+            : of.module;
+    let number = numbers.get(id);
+    if (number === undefined) {
+      number = list.length;
+      numbers.set(id, number);
+      const place = of.name ? file : -1;
+      if (by === "file") list.push({ name: of.short || "[native]", file: place, line: 0 });
+      else if (by === "module") list.push({ name: of.module, file: place, line: 0 });
+      else list.push({ name: capture.functions[fn], file: place, line: by === "line" ? line : 0 });
+    }
+    ofFrame[frame] = number;
+  }
+  return { ofFrame, list };
+}
+
+export class Shape {
+  readonly keys: Keys;
+  readonly place: Int32Array;
+  readonly parent: Int32Array;
+  readonly key: Int32Array; // -1 for node 0
+  /** Children of node i: childList[childFirst[i] .. childFirst[i + 1]). */
+  readonly childFirst: Int32Array;
+  readonly childList: Int32Array;
+
+  constructor(
+    readonly capture: Capture,
+    readonly look: Look,
+  ) {
+    this.keys = look.by === "thread" ? threadKeys(capture) : keysOf(capture, look.by);
+    const isHidden = look.by === "thread" ? new Uint8Array(capture.frameFile.length) : hiddenFrames(capture, look);
+    const isCoarse = look.by === "file" || look.by === "module" || look.by === "thread";
+    const { parent, frame, thread, isThreadRoot } = capture;
+    const place = new Int32Array(parent.length);
+    const parents = [0];
+    const keys = [-1];
+    const known = new Map<number, number>();
+    const width = this.keys.list.length + 1;
+    for (let node = 1; node < parent.length; node += 1) {
+      const above = place[parent[node]];
+      const key = look.by === "thread" ? thread[node] + 1 : this.keys.ofFrame[frame[node]];
+      const leftOut = look.by === "thread" ? false : isThreadRoot[node] || isHidden[frame[node]];
+      if (leftOut || (isCoarse && above !== 0 && keys[above] === key)) {
+        place[node] = above;
+        continue;
+      }
+      const id = above * width + key;
+      let number = known.get(id);
+      if (number === undefined) {
+        number = parents.length;
+        known.set(id, number);
+        parents.push(above);
+        keys.push(key);
+      }
+      place[node] = number;
+    }
+    this.place = place;
+    this.parent = Int32Array.from(parents);
+    this.key = Int32Array.from(keys);
+    [this.childFirst, this.childList] = childrenOf(this.parent);
+  }
+
+  /** Nodes at or below `node`, marked. */
+  below(node: number): Uint8Array {
+    const marked = new Uint8Array(this.parent.length);
+    marked[node] = 1;
+    for (let index = node + 1; index < marked.length; index += 1) marked[index] = marked[this.parent[index]];
+    if (node === 0) marked.fill(1);
+    return marked;
+  }
+}
+
+function threadKeys(capture: Capture): Keys {
+  const list = ["[no thread]", ...capture.threads].map((name) => ({ name, file: -1, line: 0 }));
+  return { ofFrame: new Int32Array(0), list };
+}
+
+function hiddenFrames(capture: Capture, look: Look): Uint8Array {
+  const wanted = look.hide.toLowerCase();
+  const functions = capture.functions.map((name) => wanted !== "" && name.toLowerCase().includes(wanted));
+  const files = capture.files.map(
+    (file) =>
+      (wanted !== "" && file.name.toLowerCase().includes(wanted)) ||
+      (look.hideImports && file.imports) ||
+      (look.hideLibraries && file.library && file.name !== ""),
+  );
+  const hidden = new Uint8Array(capture.frameFile.length);
+  for (let frame = 0; frame < hidden.length; frame += 1)
+    hidden[frame] = Number(functions[capture.frameFunction[frame]] || files[capture.frameFile[frame]]);
+  return hidden;
+}
+
+/** The children of each node, by counting: [first, list]. */
+export function childrenOf(parent: Int32Array): [Int32Array, Int32Array] {
+  const first = new Int32Array(parent.length + 1);
+  for (let node = 1; node < parent.length; node += 1) first[parent[node] + 1] += 1;
+  for (let node = 0; node < parent.length; node += 1) first[node + 1] += first[node];
+  const next = first.slice();
+  const list = new Int32Array(Math.max(0, parent.length - 1));
+  for (let node = 1; node < parent.length; node += 1) {
+    list[next[parent[node]]] = node;
+    next[parent[node]] += 1;
+  }
+  return [first, list];
+}
+
+/** Which holders a choice counts. */
+export function chosen(capture: Capture, choice: Choice): Uint8Array {
+  const counts = new Uint8Array(capture.holderNode.length);
+  for (let holder = 0; holder < counts.length; holder += 1) {
+    const kind = capture.holderKind[holder];
+    const ofKind = choice.kind < 0 ? kind < COUNTED_KINDS : kind === choice.kind;
+    counts[holder] = Number(
+      ofKind && (choice.thread < 0 || capture.thread[capture.holderNode[holder]] === choice.thread),
+    );
+  }
+  return counts;
+}
+
+/** Sums for each node of a shape: `own…` by itself, the others with all below it; `byKind[kind]` splits the total. */
+export interface Figures {
+  own: Float64Array;
+  ownBlocks: Float64Array;
+  ownByKind: Float64Array[];
+  ownDelta: Float64Array | null;
+  /** What of the bytes stands on blocks drawn at random. */
+  ownDrawn: Float64Array;
+  drawn: Float64Array;
+  total: Float64Array;
+  blocks: Float64Array;
+  byKind: Float64Array[];
+  delta: Float64Array | null;
+}
+
+export function figuresOf(shape: Shape, held: Held, counts: Uint8Array): Figures {
+  const { capture, place, parent } = shape;
+  const length = parent.length;
+  const own = new Float64Array(length);
+  const blocks = new Float64Array(length);
+  const byKind = Array.from({ length: COUNTED_KINDS }, () => new Float64Array(length));
+  const drawn = new Float64Array(length);
+  const delta = capture.deltaBytes ? new Float64Array(length) : null;
+  for (let holder = 0; holder < counts.length; holder += 1) {
+    if (!counts[holder]) continue;
+    const node = place[capture.holderNode[holder]];
+    own[node] += held.bytes[holder];
+    blocks[node] += held.blocks[holder];
+    const kind = capture.holderKind[holder];
+    if (kind < COUNTED_KINDS) byKind[kind][node] += held.bytes[holder];
+    if (capture.holderDrawn[holder]) drawn[node] += held.bytes[holder];
+    if (delta) delta[node] += capture.deltaBytes![holder];
+  }
+  const upwards = (values: Float64Array) => sumUpwards(parent, values.slice());
+  return {
+    own,
+    ownBlocks: blocks,
+    ownByKind: byKind,
+    ownDelta: delta,
+    ownDrawn: drawn,
+    total: upwards(own),
+    blocks: upwards(blocks),
+    byKind: byKind.map(upwards),
+    delta: delta && upwards(delta),
+    drawn: upwards(drawn),
+  };
+}
+
+/** Each node's value becomes the sum of its own and of all below it. */
+export function sumUpwards(parent: Int32Array, values: Float64Array): Float64Array {
+  for (let node = parent.length - 1; node > 0; node -= 1) values[parent[node]] += values[node];
+  return values;
+}

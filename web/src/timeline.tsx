@@ -1,0 +1,300 @@
+// Memory over time. Dragging chooses a window, clicking or the arrow keys a moment; everything below follows.
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import type { Capture, Held, Moment } from "./capture";
+import { type Curve, curvesOf, stacked, valueAt } from "./curves";
+import { printable, seconds, shortened, size } from "./words";
+
+const HEIGHT = 210;
+const LANE = 15;
+const MOST_LANES = 4;
+
+interface Props {
+  capture: Capture;
+  moment: Moment;
+  held: Held;
+  isDark: boolean;
+  onWindow: (from: number, to: number) => void;
+  onPeak: () => void;
+  onEnd: () => void;
+}
+
+export function Timeline({ capture, moment, held, isDark, onWindow, onPeak, onEnd }: Props) {
+  const element = useRef<HTMLDivElement>(null);
+  const chart = useRef<uPlot | null>(null);
+  const shown = useRef({ moment, held });
+  shown.current = { moment, held };
+  const [at, curves] = useMemo(() => curvesOf(capture), [capture]);
+  // At once and not after the next frame: printing does not wait for one.
+  useLayoutEffect(() => {
+    const place = element.current!;
+    const { order, data } = stacked(at, curves);
+    const ordered = order.map((index) => curves[index]);
+    const plot = new uPlot(
+      optionsOf(capture, ordered, place, shown, onWindow),
+      [at, ...data] as uPlot.AlignedData,
+      place,
+    );
+    chart.current = plot;
+    const observer = new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: heightOf(capture) }));
+    observer.observe(place);
+    return () => {
+      observer.disconnect();
+      plot.destroy();
+      chart.current = null;
+    };
+  }, [capture, isDark]);
+  useEffect(() => chart.current?.redraw(false), [moment, held]);
+
+  const press = (event: KeyboardEvent) => {
+    const last = capture.slices.startNs.length - 1;
+    const now = moment.slice ?? sliceAt(capture, held.atNs);
+    if (event.key === "Home") onPeak();
+    else if (event.key === "End") onEnd();
+    else if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+      const next = Math.max(0, Math.min(last, now + (event.key === "ArrowLeft" ? -1 : 1)));
+      const { startNs, endNs } = capture.slices;
+      const other = event.shiftKey && moment.asked ? moment.asked : null;
+      const middle = (startNs[next] + endNs[next]) / 2e9;
+      onWindow(other ? Math.min(other[0], middle) : middle, other ? Math.max(other[1], middle) : middle);
+    } else return;
+    event.preventDefault();
+  };
+  return (
+    <div class="timeline">
+      <div
+        ref={element}
+        class="plot"
+        tabIndex={0}
+        role="slider"
+        aria-label="moment shown, in seconds since the recording began"
+        aria-valuemin={0}
+        aria-valuemax={round(capture.durationNs / 1e9)}
+        aria-valuenow={round(held.atNs / 1e9)}
+        aria-valuetext={`${seconds(held.atNs)}, ${moment.at === "slice" ? "highest moment of the window" : moment.at}`}
+        onKeyDown={press}
+        onDblClick={onPeak}
+      />
+      <Legend curves={curves} at={at} atNs={capture.isTimeline ? null : held.atNs} />
+    </div>
+  );
+}
+
+const round = (value: number) => Math.round(value * 1000) / 1000;
+
+function sliceAt(capture: Capture, ns: number): number {
+  const { startNs } = capture.slices;
+  let slice = 0;
+  while (slice + 1 < startNs.length && startNs[slice + 1] <= ns) slice += 1;
+  return slice;
+}
+
+/** What each curve had at a moment; without one, the most it ever had. */
+function Legend({ curves, at, atNs }: { curves: Curve[]; at: number[]; atNs: number | null }) {
+  const valueOf = (curve: Curve) =>
+    atNs === null
+      ? curve.values.reduce<number>((most, value) => Math.max(most, value ?? 0), 0)
+      : valueAt(at, curve, atNs);
+  return (
+    <ul class="legend">
+      {curves.map((curve) => (
+        <li key={curve.label}>
+          <i class={curve.group === "kind" ? `dot kind${curve.kind}` : `stroke ${strokeOf(curve, curves)}`} />
+          {shortened(curve.label, 40)} <b>{size(valueOf(curve))}</b>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** The name of the colour of a line: processes take turns. */
+function strokeOf(curve: Curve, curves: Curve[]): string {
+  if (curve.group !== "process") return { resident: "ink", device: "kind3", limit: "warn", kind: "ink" }[curve.group];
+  return `line${curves.filter((one) => one.group === "process").indexOf(curve) % 5}`;
+}
+
+function lanesOf(capture: Capture): number {
+  return Math.min(
+    MOST_LANES,
+    capture.described.summary.scopes.reduce((most, scope) => Math.max(most, scope.depth + 1), 0),
+  );
+}
+
+function heightOf(capture: Capture): number {
+  return HEIGHT + lanesOf(capture) * LANE;
+}
+
+function optionsOf(
+  capture: Capture,
+  curves: Curve[],
+  place: HTMLElement,
+  shown: { current: { moment: Moment; held: Held } },
+  onWindow: (from: number, to: number) => void,
+): uPlot.Options {
+  const style = getComputedStyle(place);
+  const colour = (name: string) => style.getPropertyValue(`--${name}`).trim();
+  const axis = {
+    stroke: colour("muted"),
+    font: "11px system-ui, sans-serif",
+    grid: { stroke: colour("rule"), width: 1 },
+    ticks: { show: false },
+  };
+  const lanes = lanesOf(capture) * LANE;
+  return {
+    width: place.clientWidth || 800,
+    height: heightOf(capture),
+    padding: [8 + lanes, 22, 0, 0],
+    legend: { show: false },
+    cursor: { drag: { x: true, y: false, setScale: false }, points: { show: false }, y: false },
+    scales: {
+      x: { time: false, range: () => [0, Math.max(1e-6, capture.durationNs / 1e9)] },
+      y: { range: (_plot, _low, high) => [0, Math.max(1, high * 1.06)] },
+    },
+    axes: [
+      {
+        ...axis,
+        size: 26,
+        space: 70,
+        values: (_plot, splits, _axis, _space, step) => splits.map((value) => timeText(value, step)),
+        grid: { show: false },
+      },
+      {
+        ...axis,
+        size: 68,
+        splits: (_plot, _axis, _low, high) => ticks(high),
+        values: (_plot, splits) => splits.map((value) => (value ? size(value).replace(".0 ", " ") : "0")),
+      },
+    ],
+    series: [
+      {},
+      ...curves.map((curve): uPlot.Series => {
+        const line = {
+          label: curve.label,
+          points: { show: false },
+          spanGaps: true,
+          paths: uPlot.paths.stepped!({ align: 1 }),
+        };
+        if (curve.group === "kind") return { ...line, width: 0, fill: colour(`kind${curve.kind}`) };
+        if (curve.group === "limit") return { ...line, width: 1, stroke: colour("warn"), dash: [6, 4] };
+        return { ...line, width: 1.5, stroke: colour(strokeOf(curve, curves)) };
+      }),
+    ],
+    hooks: {
+      draw: [(plot) => drawOver(plot, capture, shown.current, colour)],
+      setSelect: [
+        (plot) => {
+          const { left, width } = plot.select;
+          if (width < 3) return;
+          onWindow(Math.max(0, plot.posToVal(left, "x")), Math.max(0, plot.posToVal(left + width, "x")));
+          plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+        },
+      ],
+      ready: [
+        (plot) =>
+          plot.over.addEventListener("click", () => {
+            const time = Math.max(0, plot.posToVal(plot.cursor.left ?? 0, "x"));
+            onWindow(time, time);
+          }),
+      ],
+    },
+  };
+}
+
+/** A time on the axis, with the digits that tell ticks `step` seconds apart from each other. */
+function timeText(value: number, step: number): string {
+  const [count, apart, unit] = step < 0.01 ? [value * 1000, step * 1000, "ms"] : [value, step, "s"];
+  return `${+count.toFixed(Math.max(0, Math.ceil(-Math.log10(apart)) + 1))} ${unit}`;
+}
+
+/** Round sizes: powers of two times 1 or what makes about four of them. */
+function ticks(high: number): number[] {
+  const step = 2 ** Math.ceil(Math.log2(Math.max(1, high) / 5));
+  const places = [];
+  for (let value = 0; value <= high; value += step) places.push(value);
+  return places;
+}
+
+/** Scopes above the curves, the window that is shown, the peak, and what happened. */
+function drawOver(
+  plot: uPlot,
+  capture: Capture,
+  { moment, held }: { moment: Moment; held: Held },
+  colour: (name: string) => string,
+): void {
+  const context = plot.ctx;
+  const ratio = uPlot.pxRatio;
+  const { left, top, width, height } = plot.bbox;
+  const x = (ns: number) => Math.max(left, Math.min(left + width, plot.valToPos(ns / 1e9, "x", true)));
+  context.save();
+  context.font = `${11 * ratio}px system-ui, sans-serif`;
+  context.textBaseline = "middle";
+  if (moment.at === "slice") {
+    const [from, to] = moment.asked ?? [held.startNs / 1e9, held.endNs / 1e9];
+    context.fillStyle = colour("shade");
+    context.fillRect(x(from * 1e9), top, Math.max(ratio, x(to * 1e9) - x(from * 1e9)), height);
+  }
+  const lanes = { x, top, lanes: lanesOf(capture), ratio };
+  for (const scope of capture.described.summary.scopes) drawScope(context, scope, lanes, colour);
+  const upright = (ns: number, stroke: string, dash: number[]) => {
+    context.strokeStyle = stroke;
+    context.lineWidth = ratio;
+    context.setLineDash(dash.map((part) => part * ratio));
+    context.beginPath();
+    context.moveTo(Math.round(x(ns)) + 0.5, top);
+    context.lineTo(Math.round(x(ns)) + 0.5, top + height);
+    context.stroke();
+  };
+  const note = (text: string, ns: number, line: number) => {
+    const isLeft = x(ns) + context.measureText(text).width + 12 * ratio > left + width;
+    context.textAlign = isLeft ? "right" : "left";
+    context.lineWidth = 4 * ratio;
+    context.setLineDash([]);
+    context.strokeStyle = colour("paper");
+    context.strokeText(text, x(ns) + (isLeft ? -5 : 5) * ratio, top + (9 + 13 * line) * ratio);
+    context.fillStyle = colour("ink");
+    context.fillText(text, x(ns) + (isLeft ? -5 : 5) * ratio, top + (9 + 13 * line) * ratio);
+  };
+  if (!capture.isTimeline) {
+    upright(capture.peak.atNs, colour("ink"), [2, 3]);
+    note("peak", capture.peak.atNs, 0);
+  }
+  for (const mark of capture.described.marks.slice(0, 200)) {
+    upright(mark.at_ns, colour(mark.kind === "out of memory" ? "warn" : "muted"), [1, 2]);
+    note(mark.kind === "fork" ? `fork ${mark.value}` : printable(mark.kind), mark.at_ns, 1);
+  }
+  if (moment.at !== "peak") upright(held.atNs, colour("accent"), []);
+  context.restore();
+}
+
+interface Drawn {
+  name: string;
+  depth: number;
+  start_ns: number;
+  end_ns: number;
+}
+
+interface Lanes {
+  x: (ns: number) => number;
+  top: number;
+  lanes: number;
+  ratio: number;
+}
+
+/** A scope as a band above the curves, those it lies in above it. */
+function drawScope(
+  context: CanvasRenderingContext2D,
+  scope: Drawn,
+  { x, top, lanes, ratio }: Lanes,
+  colour: (name: string) => string,
+): void {
+  if (scope.depth >= lanes) return;
+  const [from, to] = [x(scope.start_ns), x(scope.end_ns)];
+  const y = top - (lanes - scope.depth) * LANE * ratio;
+  context.fillStyle = colour("band");
+  context.fillRect(from, y, Math.max(ratio, to - from - ratio), (LANE - 2) * ratio);
+  const room = Math.floor((to - from) / (6.2 * ratio)) - 1;
+  if (room < 3) return;
+  context.textAlign = "left";
+  context.fillStyle = colour("ink");
+  context.fillText(shortened(printable(scope.name), room), from + 4 * ratio, y + ((LANE - 2) / 2) * ratio);
+}

@@ -1,0 +1,174 @@
+// What a flame graph draws: a tree that is only unfolded where someone looks, upright or from the leaves to their callers.
+import { COUNTED_KINDS } from "./capture";
+import type { Figures, Shape } from "./shape";
+
+export interface Tree {
+  readonly shape: Shape;
+  bytes(node: number): number;
+  /** What it asked for itself; of an inverted tree, what begins here and has no caller. */
+  own(node: number): number;
+  readonly ownWords: string;
+  blocks(node: number): number;
+  kindBytes(node: number, kind: number): number;
+  delta(node: number): number;
+  /** What of its bytes stands on blocks drawn at random. */
+  drawn(node: number): number;
+  key(node: number): number;
+  parent(node: number): number;
+  /** Children that hold something, most first. */
+  children(node: number): readonly number[];
+  /** For each node of the shape whether what it holds itself is part of this node. */
+  part(node: number): Uint8Array;
+}
+
+export class Upright implements Tree {
+  readonly ownWords = "by itself";
+  private readonly known = new Map<number, readonly number[]>();
+
+  constructor(
+    readonly shape: Shape,
+    private readonly figures: Figures,
+  ) {}
+
+  bytes = (node: number): number => this.figures.total[node];
+  own = (node: number): number => this.figures.own[node];
+  blocks = (node: number): number => this.figures.blocks[node];
+  kindBytes = (node: number, kind: number): number => this.figures.byKind[kind][node];
+  delta = (node: number): number => this.figures.delta?.[node] ?? 0;
+  drawn = (node: number): number => this.figures.drawn[node];
+  key = (node: number): number => this.shape.key[node];
+  parent = (node: number): number => this.shape.parent[node];
+  part = (node: number): Uint8Array => this.shape.below(node);
+
+  children(node: number): readonly number[] {
+    let children = this.known.get(node);
+    if (!children) {
+      const { childFirst, childList } = this.shape;
+      const { total } = this.figures;
+      children = Array.from(childList.subarray(childFirst[node], childFirst[node + 1]))
+        .filter((child) => total[child] > 0)
+        .sort((one, other) => total[other] - total[one] || one - other);
+      this.known.set(node, children);
+    }
+    return children;
+  }
+}
+
+/** The rows of an inverted node: what asked for memory (`leaf`), and where its path has been followed to (`at`). */
+interface Rows {
+  leaf: Int32Array;
+  at: Int32Array;
+}
+
+export class Inverted implements Tree {
+  readonly ownWords = "with no caller";
+  private readonly rows: Rows[] = [];
+  private readonly parents: number[] = [0];
+  private readonly keys: number[] = [-1];
+  private readonly sums: Float64Array[] = []; // bytes, blocks, delta, drawn, bytes of each counted kind
+  private readonly below = new Map<number, readonly number[]>();
+  private readonly columns: Float64Array[];
+
+  constructor(
+    readonly shape: Shape,
+    figures: Figures,
+  ) {
+    this.columns = [
+      figures.own,
+      figures.ownBlocks,
+      figures.ownDelta ?? new Float64Array(figures.own.length),
+      figures.ownDrawn,
+      ...figures.ownByKind,
+    ];
+    const leaves: number[] = [];
+    for (let node = 0; node < figures.own.length; node += 1) if (figures.own[node] > 0) leaves.push(node);
+    const leaf = Int32Array.from(leaves);
+    this.rows.push({ leaf, at: leaf });
+    this.sums.push(this.summed(leaf));
+  }
+
+  bytes = (node: number): number => this.sums[node][0];
+  blocks = (node: number): number => this.sums[node][1];
+  delta = (node: number): number => this.sums[node][2];
+  drawn = (node: number): number => this.sums[node][3];
+  kindBytes = (node: number, kind: number): number => this.sums[node][4 + kind];
+  key = (node: number): number => this.keys[node];
+  parent = (node: number): number => this.parents[node];
+  own = (node: number): number =>
+    this.children(node).reduce((rest, child) => rest - this.bytes(child), this.bytes(node));
+
+  part(node: number): Uint8Array {
+    const marked = new Uint8Array(this.shape.parent.length);
+    for (const leaf of this.rows[node].leaf) marked[leaf] = 1;
+    return marked;
+  }
+
+  children(node: number): readonly number[] {
+    const known = this.below.get(node);
+    if (known) return known;
+    const { leaf, at } = this.rows[node];
+    const groups = new Map<number, { leaf: number[]; at: number[] }>();
+    for (let row = 0; row < leaf.length; row += 1) {
+      const next = node === 0 ? at[row] : this.shape.parent[at[row]];
+      if (next === 0) continue; // the path begins here
+      const key = this.shape.key[next];
+      let group = groups.get(key);
+      if (!group) groups.set(key, (group = { leaf: [], at: [] }));
+      group.leaf.push(leaf[row]);
+      group.at.push(next);
+    }
+    const children: number[] = [];
+    for (const [key, group] of groups) {
+      const rows = { leaf: Int32Array.from(group.leaf), at: Int32Array.from(group.at) };
+      children.push(this.rows.length);
+      this.rows.push(rows);
+      this.parents.push(node);
+      this.keys.push(key);
+      this.sums.push(this.summed(rows.leaf));
+    }
+    children.sort((one, other) => this.bytes(other) - this.bytes(one) || one - other);
+    this.below.set(node, children);
+    return children;
+  }
+
+  private summed(leaves: Int32Array): Float64Array {
+    const sums = new Float64Array(4 + COUNTED_KINDS);
+    this.columns.forEach((column, index) => {
+      let sum = 0;
+      for (let row = 0; row < leaves.length; row += 1) sum += column[leaves[row]];
+      sums[index] = sum;
+    });
+    return sums;
+  }
+}
+
+/** A frame's place: x and width as parts of the drawing's width, row 0 is the root. */
+export interface Box {
+  node: number;
+  x: number;
+  width: number;
+  row: number;
+}
+
+/** Where the frames of a tree stand when `zoom` has the whole width: its callers above it, and below it all at least `narrowest` wide. */
+export function layout(tree: Tree, zoom: number, narrowest: number): Box[] {
+  const above: number[] = [];
+  for (let node = zoom; node !== 0; node = tree.parent(node)) above.push(tree.parent(node));
+  above.reverse();
+  const boxes: Box[] = above.map((node, row) => ({ node, x: 0, width: 1, row }));
+  const whole = tree.bytes(zoom);
+  const waiting: Box[] = [{ node: zoom, x: 0, width: 1, row: above.length }];
+  while (waiting.length) {
+    const box = waiting.pop()!;
+    boxes.push(box);
+    if (!whole) continue;
+    let x = box.x;
+    for (const child of tree.children(box.node)) {
+      const width = tree.bytes(child) / whole;
+      if (width < narrowest) break;
+      waiting.push({ node: child, x, width, row: box.row + 1 });
+      x += width;
+    }
+  }
+  return boxes;
+}
