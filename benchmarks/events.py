@@ -75,7 +75,14 @@ def main(event: str, count: str, capture: str = "") -> None:
     if capture:
         from hiwater import _core  # here, so that the plain loop runs where hiwater is not installed
 
-        _core.start(capture, facts={}, internal_prefix=os.path.dirname(_core.__file__ or ""), library_prefixes=[])
+        _core.start(
+            capture,
+            facts={},
+            internal_prefix=os.path.dirname(_core.__file__ or ""),
+            library_prefixes=[],
+            sample_bytes=int(os.environ.get("HIWATER_SAMPLE", "0")),
+            sample_seed=1,
+        )
         loop(int(count))
         _core.stop(0)
     else:

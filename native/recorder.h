@@ -114,16 +114,29 @@ public:
     void on_free(const void* block) noexcept {
         if (!sampled()) {
             forget<true>(block);
-        } else if (samples_.may_hold(reinterpret_cast<std::uintptr_t>(block))) {
+        } else if (may_be_drawn(block)) {
             forget_sample(block);
         }
     }
     // A reallocation is take, the real call, then on_alloc of the result, or put_back when it failed.
     Block take(const void* block) noexcept {
         if (!sampled()) return forget<false>(block);
-        return samples_.may_hold(reinterpret_cast<std::uintptr_t>(block)) ? forget_sample(block) : Block{};
+        return may_be_drawn(block) ? forget_sample(block) : Block{};
     }
+    // In sampled mode: whether a block may be one of those that were drawn. Most are not.
+    bool may_be_drawn(const void* block) const noexcept { return samples_.may_hold(reinterpret_cast<std::uintptr_t>(block)); }
     void put_back(const void* block, Block taken) noexcept;
+
+    // Whether an allocation ends before the next picked byte of its thread's stream: nothing is recorded of it but that it was.
+    static bool pass_sampling(std::size_t bytes) noexcept {
+        SampleStreams& streams = *tls.streams;
+        streams.blocks.store(streams.blocks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        std::atomic<std::int64_t>& stream = streams.left[sampling::stream_of(bytes)];
+        const std::int64_t left = stream.load(std::memory_order_relaxed) - static_cast<std::int64_t>(bytes);
+        stream.store(left, std::memory_order_relaxed);
+        return left > 0;
+    }
+    void draw(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
 
     void on_map(std::uintptr_t start, std::size_t bytes, capture::Kind kind, std::uint32_t protection, const char* label) noexcept;
     // Takes a range out and remembers it in `undo`; put_back_range() restores it when the real call failed.
@@ -200,16 +213,6 @@ private:
     void record(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
     template <bool kFreed>
     Block forget(const void* block) noexcept;
-    // Whether an allocation ends before the next picked byte of its thread's stream: nothing is recorded of it but that it was.
-    static bool pass_sampling(std::size_t bytes) noexcept {
-        SampleStreams& streams = *tls.streams;
-        streams.blocks.store(streams.blocks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-        std::atomic<std::int64_t>& stream = streams.left[sampling::stream_of(bytes)];
-        const std::int64_t left = stream.load(std::memory_order_relaxed) - static_cast<std::int64_t>(bytes);
-        stream.store(left, std::memory_order_relaxed);
-        return left > 0;
-    }
-    void draw(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
     bool is_drawn(Thread& t, std::size_t bytes) noexcept;
     void begin_drawing(Thread& t) noexcept;
     void set_up_drawing(const StartOptions& options) noexcept;

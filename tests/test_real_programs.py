@@ -505,7 +505,8 @@ CYTHON = """
     for number in range(100_000):
         stack.push(number)
     print(stack.total(), sum(fast.squares(1000)))
-    threads = [threading.Thread(target=lambda: print(fast.unlocked(50_000))) for _ in range(4)]
+    write = sys.stdout.write  # at once: print() writes the end of a line by itself, and threads would mix them
+    threads = [threading.Thread(target=lambda: write(f"{fast.unlocked(50_000)}\n")) for _ in range(4)]
     for thread in threads: thread.start()
     for thread in threads: thread.join()
     try:

@@ -2,6 +2,7 @@
 
 #include "python_hooks.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -87,6 +88,35 @@ void python_free(void* domain, void* block) {
     next.free(next.ctx, block);
 }
 
+// The same in sampled mode over CPython's own allocator, for the sizes that it never asks malloc for: most end after a subtraction.
+constexpr std::size_t kSmallObject = 512;
+
+void* drawn_malloc(void* domain, std::size_t bytes) {
+    if (!sampled() || bytes > kSmallObject) [[unlikely]]
+        return python_malloc(domain, bytes);
+    PyMemAllocatorEx& next = below(domain);
+    void* block = next.malloc(next.ctx, bytes);
+    if (block == nullptr || tls.covered != 0) [[unlikely]]
+        return tls.covered == 0 ? booked(block, bytes) : block;
+    if (!Recorder::pass_sampling(bytes)) [[unlikely]]
+        recorder().draw(block, bytes, Kind::python);
+    return block;
+}
+
+void drawn_free(void* domain, void* block) {
+    if (!sampled() || recorder().may_be_drawn(block)) [[unlikely]]
+        return python_free(domain, block);
+    PyMemAllocatorEx& next = below(domain);
+    next.free(next.ctx, block);
+}
+
+// Whether the allocator in force is CPython's own, and not one whose every block comes from malloc.
+bool is_own_allocator() noexcept {
+    static const auto name_of_it = reinterpret_cast<const char* (*)()>(::dlsym(RTLD_DEFAULT, "_PyMem_GetCurrentAllocatorName"));
+    const char* name = name_of_it == nullptr ? nullptr : name_of_it();
+    return name != nullptr && std::strcmp(name, "pymalloc") == 0;
+}
+
 // Whether calls still come by us. A tool that wrapped the allocator before us and leaves before us (tracemalloc, stopped by a program that
 // is being recorded) puts back what it had found, and takes us out with itself. What lies below us stands aside for one call, and listens.
 // Under the GIL, as all calls of these allocators are.
@@ -108,10 +138,11 @@ bool is_reached(Domain& domain) noexcept {
     return probe.reached;
 }
 
-void install(Domain& domain) {
+void install(Domain& domain, bool drawn) {
     if (domain.installed && is_reached(domain)) return;
     PyMem_GetAllocator(domain.name, &domain.below);
-    PyMemAllocatorEx ours{&domain, python_malloc, python_calloc, python_realloc, python_free};
+    PyMemAllocatorEx ours{&domain, drawn ? drawn_malloc : python_malloc, python_calloc, python_realloc,
+                          drawn ? drawn_free : python_free};
     PyMem_SetAllocator(domain.name, &ours);
     domain.installed = true;
 }
@@ -189,8 +220,9 @@ void remove_code_watch() noexcept {
 }  // namespace
 
 void install_python_hooks() {
-    install(g_object);
-    install(g_memory);
+    const bool drawn = sampled() && is_own_allocator();
+    install(g_object, drawn);
+    install(g_memory, drawn);
     install_arenas();
     install_code_watch();
 }

@@ -57,7 +57,7 @@ struct Cells {
 // Each thread has a stream for blocks of about one size: objects that stay and others that pass are often of different sizes, and kept
 // apart they disturb each other's figures less.
 inline constexpr std::size_t kStreams = 33;
-inline std::size_t stream_of(std::size_t bytes) noexcept { return bytes < 512 ? bytes >> 4 : kStreams - 1; }
+inline std::size_t stream_of(std::size_t bytes) noexcept { return bytes <= 512 ? bytes >> 4 : kStreams - 1; }
 
 inline double probability(std::uint64_t bytes, std::uint64_t sample_bytes) noexcept {
     if (bytes >= sample_bytes) return 1;
