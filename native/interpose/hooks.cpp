@@ -119,8 +119,14 @@ void* hook_reallocarray(void* old, std::size_t count, std::size_t each) {
     return nullptr;
 }
 
+[[gnu::noinline]] void free_booked(void* block) {
+    if (block != nullptr) recorder().on_free(block);
+    real.free(block);
+}
+
+// Apart, so that what most frees of a sampled recording pass by needs no registers to be saved.
 void hook_free(void* block) {
-    if (recording() && block != nullptr) recorder().on_free(block);
+    if (recording() && (!sampled() || recorder().may_be_drawn(block))) return free_booked(block);
     real.free(block);
 }
 
