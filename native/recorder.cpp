@@ -67,7 +67,8 @@ int Recorder::start(const StartOptions& options) {
     lost_ = 0;
     fail_reason_[0] = '\0';
     if (!only_counters_) last_ = {};
-    last_point_ns_ = next_write_back_ns_ = last_refused_slice_ns_ = refusals_ = last_pressure_ns_ = last_available_ns_ = 0;
+    last_point_ns_ = last_close_ns_ = next_write_back_ns_ = last_refused_slice_ns_ = refusals_ = last_pressure_ns_ =
+        last_available_ns_ = 0;
     last_available_bytes_ = -1;
     pid_ = ::getpid();
     h.pid = static_cast<std::uint32_t>(pid_);
@@ -312,7 +313,8 @@ void Recorder::stop_folding() noexcept {
 // --- the clockwork -----------------------------------------------------------------------------------------------------------
 
 // Points are spaced by 1/2048 of the recording's age and slices by 1/64, so that their number grows with the logarithm of its length.
-constexpr std::uint64_t kShortestPointNs = 1'000'000, kShortestSliceNs = 25'000'000;
+// Closing a slice goes over all ledgers while the program waits: it is to take a fiftieth of the time at most.
+constexpr std::uint64_t kShortestPointNs = 1'000'000, kShortestSliceNs = 25'000'000, kSliceCostShare = 50;
 
 // The sampler alone writes these fields and the timeline, and the figures it copies are single words: no lock, which would make the
 // program's threads wait (the capture stays open while the sampler runs).
@@ -328,9 +330,13 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
     if (!is_on()) return;
     guarded([&] {
         if (now - last_point_ns_ >= std::max(kShortestPointNs, now / 2048) || timeline_.size() == 0) add_point(now, resident_bytes);
-        if (now - h.epoch[h.epoch_index].slice_start_ns < std::max(kShortestSliceNs, now / 64)) return;
+        const std::uint64_t spacing = std::max({kShortestSliceNs, now / 64, kSliceCostShare * last_close_ns_});
+        if (now - h.epoch[h.epoch_index].slice_start_ns < spacing) return;
         Hold hold(lock_);
-        if (is_on()) accounts_.close_slice(now);
+        if (!is_on()) return;
+        const std::uint64_t begun = now_ns();
+        accounts_.close_slice(now);
+        last_close_ns_ = now_ns() - begun;
     });
 }
 

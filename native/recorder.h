@@ -285,7 +285,7 @@ private:
     std::uint32_t session_ = 0;
     std::atomic<std::uint64_t> lost_{0};
     std::uint64_t started_ns_ = 0;
-    std::uint64_t last_point_ns_ = 0;
+    std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0;
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;
     std::uint64_t last_pressure_ns_ = 0, last_available_ns_ = 0;
     std::int64_t last_available_bytes_ = -1;
