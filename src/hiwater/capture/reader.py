@@ -230,6 +230,9 @@ def check_references(header: dict[str, Any], tables: dict[str, Records]) -> None
     if counts["ledger_cold"] < counts["ledgers"]:
         raise corrupt("ledgers lack their second half")
     _check_slices(tables["slices"], counts["slice_entries"])
+    at_ns = tables["timeline"]["at_ns"]
+    if np.any(at_ns[1:] < at_ns[:-1]):
+        raise corrupt("its timeline runs backwards")
 
 
 def _check_slices(slices: Records, entries: int) -> None:
