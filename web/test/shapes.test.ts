@@ -196,11 +196,12 @@ test("a page that compares two: growth is summed like bytes, and colours say whi
   const shape = new Shape(two, LOOK);
   const figures = figuresOf(shape, two.peak, chosen(two, ALL));
   for (const tree of [new Upright(shape, figures), new Inverted(shape, figures)]) {
-    assert.equal(tree.delta(0), 50);
+    const delta = (node: number) => tree.bytes(node) - tree.before(node);
+    assert.deepEqual([delta(0), tree.width(0)], [50, 150]);
     const [more, less] = [...tree.children(0)].flatMap((node) =>
       name(tree, node) === "main" ? tree.children(node) : [node],
     );
-    assert.deepEqual([tree.delta(more), tree.delta(less)], [90, -40]);
+    assert.deepEqual([delta(more), delta(less)], [90, -40]);
     const paint = new Painter(tree, "delta", false);
     assert.match(paint.of(more).fill, /^hsl\(8 /);
     assert.match(paint.of(less).fill, /^hsl\(212 /);
