@@ -182,12 +182,10 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
         {capture.isBeside && `, ${signedSize(tree.bytes(selected) - tree.before(selected))}`}
       </p>
       <p class="muted hint" id="flame-keys">
-        {capture.isBeside
-          ? "Width is the larger of what each stack held before and after; red grew, blue shrank, grey did neither or is within error"
-          : "Width is bytes"}
-        ; {inverted ? "below what asked for memory are its callers" : "below a frame is what it called"};
+        {capture.isBeside ? "Width is the larger of what each stack held before and after; " : "Width is bytes; "}
+        {inverted ? "below what asked for memory are its callers" : "below a frame is what it called"};{" "}
         {colouring === "delta"
-          ? "the stronger the colour, the larger part of it changed"
+          ? "red grew, blue shrank, the stronger the larger part of it; grey did neither, or is within error"
           : "paler is not your own code"}
         . Click or Enter zooms, arrows move, Esc shows all, / searches.
       </p>

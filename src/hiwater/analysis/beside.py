@@ -17,6 +17,7 @@ from hiwater.analysis.condense import FOLDED_FRAME, Bools, Condensed, Limits, co
 from hiwater.analysis.diff import Comparison, PathNumbers, is_comprehension
 from hiwater.analysis.forest import Grouping, follow, plant
 from hiwater.analysis.matching import Key, Matching
+from hiwater.analysis.naming import function_of
 from hiwater.capture import Capture, Frame
 from hiwater.capture.moment import Ints
 
@@ -26,7 +27,8 @@ _Place = tuple[int, int, bool]  # thread, path, whether its last frame is a comp
 @dataclass(frozen=True, slots=True, eq=False)
 class Beside:
     """`condensed` is the later capture with all that is gone. `columns` has for each of its holders `before_peak_bytes`, `before_end_bytes`,
-    and `delta_bytes`: by how much it grew between the moments that were compared. `frame_is_gone` and `gone_files` say which frames and
+    and `delta_bytes`: by how much it grew between the moments that were compared. A comprehension's frame has the name of the function
+    around it, which it is a part of in a comparison. `frame_is_gone` and `gone_files` say which frames and
     files the later capture does not have."""
 
     condensed: Condensed
@@ -253,7 +255,7 @@ class _Union:
             later,
             parent=parents,
             frame=frames,
-            frames=self._frames,
+            frames=[replace(frame, function=function_of(frame.function)) for frame in self._frames],
             threads={int(enter[path]): name for path, name in self._threads.items()},
             holder_node=enter[nodes],
             holder_kind=kinds,
