@@ -180,6 +180,13 @@ def test_a_capture_without_stacks_is_compared_by_its_peaks_alone() -> None:
     assert "delta_bytes" not in page.capture["holders"] and page.capture["compared"]["peak"]["change"] is None
 
 
+def test_nothing_compared_with_something_and_with_nothing() -> None:
+    empty, some = made(), made(([("f", "/a.py", 1)], 10))
+    for before, after, change in ((empty, some, 10), (some, empty, -10), (empty, empty, 0)):
+        page = page_of(compare(before, after))
+        assert int(page.column("holders", "delta_bytes").sum()) == change == page.capture["compared"]["peak"]["change"]
+
+
 # As it is typed
 
 

@@ -132,6 +132,7 @@ function both(before: string, after: string): string {
 type Quantity = NonNullable<Capture["compared"]>["peak"];
 
 function Changed({ label, figure, note, isMain }: { label: string; figure: Quantity; note: string; isMain?: boolean }) {
+  if (figure.before === null && figure.after === null) return null;
   const known = (bytes: number | null) => (bytes === null ? "not recorded" : size(bytes));
   const { change, percent, standard_error: error } = figure;
   const words = [

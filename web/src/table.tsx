@@ -1,7 +1,7 @@
 // Tables that sort, filter and copy. The first one is the flame graph's twin for reading, searching and pasting.
 import { useMemo, useState } from "preact/hooks";
 import type { Capture, Held } from "./capture";
-import { signedWithin, stateOf } from "./change";
+import { signedSize, signedWithin, stateOf } from "./change";
 import { rank, rankKinds, rankOwnLines, type Row } from "./ranking";
 import { type Choice, type Grouping, placeOf, Shape } from "./shape";
 import { count, share, size, sizeWithin } from "./words";
@@ -214,7 +214,9 @@ export function TableView({ capture, held, choice, by: asked, momentWords, onSou
           onInput={(event) => setFilter(event.currentTarget.value)}
         />
         <span class="muted">
-          {count(shown.length)} rows{isBeside && " that changed"} · {size(whole)} {momentWords}
+          {count(shown.length)} rows{isBeside && " that changed"} ·{" "}
+          {isBeside ? signedSize(rows.reduce((sum, row) => sum + row.ownBytes - row.ownBefore, 0)) : size(whole)}{" "}
+          {momentWords}
         </span>
       </div>
       <Table

@@ -42,8 +42,8 @@ def changes(report: DiffReport) -> Iterator[str]:
     told, after = report.comparison, report.after
     yield '<main class="summary">\n'
     yield f"<h1>What grew in {escape(printable(after.title, 120))}</h1>\n"
-    paths = (escape(printable(str(capture.path), 200)) for capture in (told.before, told.after))
-    yield f'<p class="muted">{" compared with ".join(reversed(list(paths)))}</p>\n<dl class="figures">'
+    later, earlier = (escape(printable(str(capture.path), 200)) for capture in (told.after, told.before))
+    yield f'<p class="muted">{later} compared with {earlier}</p>\n<dl class="figures">'
     for label, figure, how in (
         ("allocated at its peak", told.peak, "requested bytes · " + both(exactness(report.before), exactness(after))),
         ("resident at its peak", told.resident, both(resident_exactness(told.before), resident_exactness(told.after))),
