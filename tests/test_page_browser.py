@@ -17,11 +17,16 @@ from typing import Any
 
 import pytest
 
+import hiwater
 from capture_builder import Recording
+from hiwater.analysis.diff import compare
+from hiwater.views import diff_html
+from hiwater.views.diff_report import DiffReport
 from hiwater.views.report import Report
-from hiwater.views.words import size
+from hiwater.views.words import signed_size, size
 from page_reader import page_of
 from recording import needs_engine
+from test_diff import ETL, FAULT, as_json, run
 from test_page_data import with_source
 from test_reading_capture import in_memory
 from test_reading_views import HOSTILE
@@ -247,3 +252,79 @@ def test_several_captures_in_one_page(tmp_path: Path) -> None:
     seen = see("processes", written(tmp_path, ten_seconds(), second))
     assert seen["first"] == "ten.py" and len(seen["rows"]) == 2
     assert seen["second"] == ["child.py", "1010 B"]
+
+
+def write_diff(path: Path, before: Recording, after: Recording) -> Path:
+    with path.open("w", encoding="utf-8") as stream:
+        diff_html.write(DiffReport(compare(in_memory(before), in_memory(after))), stream)
+    return path
+
+
+@needs_engine
+def test_what_grew_in_the_example_stands_first(tmp_path: Path) -> None:
+    """Two versions of examples/etl.py: in the second the fault is worse, and stands elsewhere in the file."""
+    text = ETL.read_text("utf-8")
+    worse = "self.history.append([table.copy(deep=True) for _ in range(2)])  # the fault"
+    (tmp_path / "etl_before.py").write_text(text)
+    (tmp_path / "etl_after.py").write_text(text.replace("class Pipeline", "#\n#\nclass Pipeline").replace(FAULT, worse))
+    before, after = (run(tmp_path, tmp_path / f"etl_{name}.py", f"{name}.hiw") for name in ("before", "after"))
+    page = tmp_path / "diff.html"
+    command = [sys.executable, "-m", "hiwater", "diff", str(before), str(after), "--format", "html", "-o", str(page)]
+    subprocess.run(command, check=True, timeout=60)
+    told = hiwater.open(before).diff(after)
+    seen, said = see("diff", page), as_json(told)
+    changed = 1 + next(
+        n for n, line in enumerate((tmp_path / "etl_after.py").read_text().splitlines()) if worse in line
+    )
+    grew = {
+        f"{frame['function']} etl_after.py:{frame['line']}{'' if line['after'] else ' before'}": line
+        for line in said["lines"]
+        for frame in (line["after"] or line["before"])
+    }
+    assert seen["columns"][0].startswith("Change") and seen["lines"][0][4].strip() == (
+        f"Pipeline.apply etl_after.py:{changed}"
+    )
+    for change, then, now, state, name, *_ in seen["lines"]:
+        line = grew.pop(name)
+        assert [change, then, now, state] == [
+            signed_size(line["change_bytes"]), size(line["before_bytes"]), size(line["after_bytes"]), line["state"],
+        ]  # fmt: skip
+    assert not grew
+    for name, what in (("allocated_bytes", "allocated"), ("resident_bytes", "resident")):
+        figure = said["peak"][name]
+        assert (
+            f"{what} at its peak\n{size(figure['before'])} → {size(figure['after'])}\n{signed_size(figure['change'])}"
+            in seen["head"]
+        )
+    assert f"{after} compared with {before}" in seen["head"] and worse.split("#", maxsplit=1)[0].strip() in seen["head"]
+    assert seen["root"] == size(said["peak"]["allocated_bytes"]["after"])
+    assert signed_size(said["held"]["bytes"]["change"]) in seen["moment"]
+    assert signed_size(said["end"]["allocated_bytes"]["change"]) in seen["end"][0]
+    assert see("accessible", page) == []
+
+
+def test_new_and_gone_rows_and_what_is_within_error(tmp_path: Path) -> None:
+    """`new` and `gone` are exact; `drawn` is an estimate from blocks drawn at random, whose growth says nothing."""
+    sides = []
+    for number, name in enumerate(("gone", "new")):
+        side = Recording()
+        side.header["sample_bytes"] = 64 << 10
+        side.fact("program", "two.py")
+        side.allocate(
+            side.path(("main", "/app/two.py", 3), (name, "/app/two.py", 20 + 10 * number)), 5_000_000, "mapping"
+        )
+        side.allocate(side.path(("main", "/app/two.py", 4)), 1_000_000 + 50_000 * number)
+        side.end()
+        sides.append(side)
+    page = write_diff(tmp_path / "two.html", *sides)
+    seen = see("diff", page)
+    assert {row[4].split()[0]: row[3] for row in seen["lines"]} == {
+        "gone": "gone",
+        "new": "new",
+        "main": "within error",
+    }
+    assert seen["lines"][0][4].startswith("new") and seen["lines"][-1][4] == "gone two.py:20 before"
+    assert seen["Before"][0][4].startswith("gone")
+    assert seen["After"][0][4].startswith("new")
+    assert "within error" in seen["moment"]
+    assert see("accessible", page) == []

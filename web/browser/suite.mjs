@@ -207,6 +207,29 @@ const SCENARIOS = {
         return found;
     },
 
+    async diff(page) {
+        const seen = { head: await text(page, ".head"), moment: await text(page, "#moment"), root: await root(page) };
+        const before = await drawn(page);
+        await page.getByLabel("Colour by").selectOption("kind");
+        assert.notEqual(await drawn(page), before);
+        await page.getByRole("tab", { name: "Table" }).click();
+        const rows = async () => {
+            const found = [];
+            for (const row of await page.locator(".table-view tbody tr").all())
+                found.push(await row.locator("td").allInnerTexts());
+            return found;
+        };
+        seen.columns = await page.locator(".table-view th button").allInnerTexts();
+        seen.lines = await rows();
+        for (const name of ["Change", "Before", "After"]) {
+            await page.getByRole("columnheader", { name, exact: true }).getByRole("button").click();
+            seen[name] = await rows();
+        }
+        await page.getByRole("button", { name: "End", exact: true }).click();
+        seen.end = [await text(page, "#moment"), await rows()];
+        return seen;
+    },
+
     async whole(page) {
         return {
             title: await page.title(),

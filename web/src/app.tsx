@@ -1,6 +1,7 @@
 // The page: what is shown is one moment of one process, seen from several sides.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Capture, COUNTED_KINDS, END, type Held, KIND_WORDS, KINDS, type Moment, PEAK } from "./capture";
+import { beforeWords, signedWithin, stateOf } from "./change";
 import type { Colouring } from "./colour";
 import { FlameView } from "./flame_view";
 import { Head } from "./head";
@@ -47,11 +48,6 @@ export function App({ captures }: { captures: Capture[] }) {
 
 const THEME_WORDS: Record<Theme, string> = { auto: "as the system's", light: "light", dark: "dark" };
 
-function firstMoment(capture: Capture): Moment {
-  const { at, slice } = capture.described.asked;
-  return slice !== null ? { at: "slice", slice, asked: null } : at === "end" ? END : PEAK;
-}
-
 function Recording({
   capture,
   captures,
@@ -64,12 +60,12 @@ function Recording({
   onCapture: (index: number) => void;
 }) {
   const { asked, summary } = capture.described;
-  const [moment, setMoment] = useState<Moment>(() => firstMoment(capture));
+  const [moment, setMoment] = useState<Moment>(() => capture.asked);
   const [choice, setChoice] = useState<Choice>({
     thread: -1,
     kind: KINDS.slice(0, COUNTED_KINDS).indexOf(asked.kind as "python"),
   });
-  const [colouring, setColouring] = useState<Colouring>(capture.deltaBytes ? "delta" : "kind");
+  const [colouring, setColouring] = useState<Colouring>(capture.isBeside ? "delta" : "kind");
   const [wantedLine, setWantedLine] = useState<{ file: number; line: number } | null>(null);
   const held = useMemo(() => capture.held(moment), [capture, moment]);
   const counts = useMemo(() => chosen(capture, choice), [capture, choice]);
@@ -186,12 +182,17 @@ interface MomentProps {
 
 function MomentBar({ capture, moment, held, counts, choice, words, onMoment, onChoice }: MomentProps) {
   const refused = capture.refusedSlice;
-  let [bytes, drawn] = [0, 0];
+  let [bytes, drawn, before, beforeDrawn] = [0, 0, 0, 0];
   for (let holder = 0; holder < counts.length; holder += 1) {
     if (!counts[holder]) continue;
     bytes += held.bytes[holder];
     if (capture.holderDrawn[holder]) drawn += held.bytes[holder];
+    if (!held.before) continue;
+    before += held.before[holder];
+    if (capture.holderDrawn[holder]) beforeDrawn += held.before[holder];
   }
+  const error = capture.changeErrorOf(drawn, beforeDrawn);
+  const state = stateOf(before, bytes, error);
   return (
     <div class="moment">
       <span class="segmented" role="group" aria-label="moment">
@@ -212,6 +213,12 @@ function MomentBar({ capture, moment, held, counts, choice, words, onMoment, onC
       </span>
       <span class="moment-words" role="status" id="moment">
         <b>{sizeWithin(bytes, capture.errorOf(drawn))}</b> {words}
+        {held.before && (
+          <>
+            : <b class={`state ${state}`}>{signedWithin(bytes - before, error)}</b>
+            {state === "within error" && ", within error,"} from {size(before)} before, {beforeWords(capture, moment)}
+          </>
+        )}
       </span>
       <label>
         Kind{" "}

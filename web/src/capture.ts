@@ -1,6 +1,6 @@
 // One recorded process: its columns, and what every holder had at any moment that can be asked for.
 import type { Unpacked } from "./columns";
-import type { Capture as Described } from "./page";
+import type { Capture as Described, Column } from "./page";
 import { printable, shortPath } from "./words";
 
 export const KINDS = ["python", "native", "mapping", "device", "file", "shared", "reserved", "slack"] as const;
@@ -30,6 +30,8 @@ export const END: Moment = { at: "end", slice: null, asked: null };
 export interface Held {
   bytes: Float64Array;
   blocks: Float64Array;
+  /** What the earlier capture held at the moment that stands beside this one; null in a page of one. */
+  before: Float64Array | null;
   atNs: number;
   startNs: number;
   endNs: number;
@@ -57,8 +59,10 @@ export class Capture {
   readonly totalBytes: Float64Array;
   readonly totalBlocks: Float64Array;
   readonly temporaries: Float64Array;
-  /** What grew since another capture; null in a page of one. */
-  readonly deltaBytes: Float64Array | null;
+  /** 1 for frames at lines that only the earlier of two captures has. */
+  readonly frameGone: Int32Array;
+  /** What the earlier capture held at the moment that was asked for; null in a page of one. */
+  private readonly beforeAsked: Float64Array | null = null;
   readonly peak: Held;
   readonly end: Held;
   readonly slices: {
@@ -90,6 +94,7 @@ export class Capture {
     this.frameFunction = ints(described.frames.function);
     this.frameFile = ints(described.frames.file);
     this.frameLine = ints(described.frames.line);
+    this.frameGone = described.frames.gone ? ints(described.frames.gone) : new Int32Array(this.frameLine.length);
     this.frame = ints(described.nodes.frame);
     this.parent = ints(described.nodes.above);
     for (let node = 0; node < this.parent.length; node += 1) this.parent[node] = node - this.parent[node];
@@ -108,12 +113,13 @@ export class Capture {
     this.totalBytes = numbers(holders.total_bytes);
     this.totalBlocks = numbers(holders.total_blocks);
     this.temporaries = numbers(holders.temporaries);
-    this.deltaBytes = holders.delta_bytes ? numbers(holders.delta_bytes) : null;
+    const beside = (column: Column | undefined) => (column ? numbers(column) : null);
     const duration = this.durationNs;
     const peakNs = described.summary.peak.at_ns;
     this.peak = {
       bytes: numbers(holders.peak_bytes),
       blocks: numbers(holders.peak_blocks),
+      before: beside(holders.before_peak_bytes),
       atNs: peakNs,
       startNs: 0,
       endNs: duration,
@@ -122,6 +128,7 @@ export class Capture {
     this.end = {
       bytes: numbers(holders.end_bytes),
       blocks: numbers(holders.end_blocks),
+      before: beside(holders.before_end_bytes),
       atNs: duration,
       startNs: duration,
       endNs: duration,
@@ -141,6 +148,26 @@ export class Capture {
     this.changeHolder = ints(changes.holder);
     this.changeBytes = numbers(changes.bytes);
     this.changeBlocks = numbers(changes.blocks);
+    const delta = beside(holders.delta_bytes);
+    const now = delta && this.held(this.asked).bytes;
+    this.beforeAsked = delta && delta.map((change, holder) => now![holder] - change);
+    this.lastSlice = null; // it was made without what was before
+  }
+
+  /** The moment that the command line asked for. */
+  get asked(): Moment {
+    const { at, slice } = this.described.asked;
+    return slice !== null ? { at: "slice", slice, asked: null } : at === "end" ? END : PEAK;
+  }
+
+  /** With what this capture is compared; undefined in a page of one. */
+  get compared(): Described["compared"] {
+    return this.described.compared;
+  }
+
+  /** Whether the stacks of two captures stand beside one another. */
+  get isBeside(): boolean {
+    return this.beforeAsked !== null;
   }
 
   get durationNs(): number {
@@ -150,6 +177,12 @@ export class Capture {
   /** The most that the standard error of a sum can be of which `drawn` bytes stand on blocks drawn at random. */
   errorOf(drawn: number): number {
     return Math.ceil(Math.sqrt(this.described.summary.process.sample_bytes * Math.max(0, drawn)));
+  }
+
+  /** The same of the difference of two sums: the variances of both captures add. */
+  changeErrorOf(drawn: number, beforeDrawn: number): number {
+    const rate = this.compared?.before.sample_bytes ?? 0;
+    return Math.ceil(Math.hypot(this.errorOf(drawn), Math.ceil(Math.sqrt(rate * Math.max(0, beforeDrawn)))));
   }
 
   get isTimeline(): boolean {
@@ -199,6 +232,7 @@ export class Capture {
     return {
       bytes,
       blocks: held,
+      before: this.beforeAsked,
       atNs: markNs[slice],
       startNs: startNs[slice],
       endNs: endNs[slice],

@@ -1,5 +1,6 @@
 // Colours of frames: hue by kind of memory or by module, paler where the code is not the user's own; or by what grew.
 import { COUNTED_KINDS } from "./capture";
+import { isWithinError } from "./change";
 import type { Tree } from "./tree";
 
 export type Colouring = "kind" | "module" | "delta";
@@ -49,9 +50,12 @@ export class Painter {
   }
 
   private ofDelta(node: number): Paint {
-    const change = this.tree.delta(node);
-    const part = Math.min(1, Math.abs(change) / Math.max(1, this.tree.bytes(node)));
-    return this.paint(change > 0 ? 8 : 212, 0.1 + 0.9 * part, 0);
+    const { tree } = this;
+    const change = tree.bytes(node) - tree.before(node);
+    const error = tree.shape.capture.changeErrorOf(tree.drawn(node), tree.beforeDrawn(node));
+    if (!change || isWithinError(change, error)) return this.paint(212, 0, 0);
+    const part = Math.min(1, Math.abs(change) / Math.max(1, tree.width(node)));
+    return this.paint(change > 0 ? 8 : 212, 0.15 + 0.85 * part, 0);
   }
 
   /** `strength` from 0 (grey) to 1; `step` tells neighbours of one hue apart. */

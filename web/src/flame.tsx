@@ -1,7 +1,9 @@
 // The flame graph on a canvas: only what is in sight is drawn, so that depth and number of stacks cost nothing.
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Painter } from "./colour";
+import { signedSize } from "./change";
 import type { Found } from "./search";
+import { placeOf as placeOfKey } from "./shape";
 import { type Box, layout, type Tree } from "./tree";
 import { blocks, share, shortened, size, sizeWithin } from "./words";
 
@@ -31,9 +33,12 @@ export function nameOf(tree: Tree, node: number): string {
 
 export function placeOf(tree: Tree, node: number): string {
   const key = tree.key(node);
-  if (key < 0) return "";
-  const { file, line } = tree.shape.keys.list[key];
-  return file < 0 ? "" : `${tree.shape.capture.files[file].short}${line ? `:${line}` : ""}`;
+  return key < 0 ? "" : placeOfKey(tree.shape.capture, tree.shape.keys.list[key]);
+}
+
+/** What a frame holds; in a page of two, by how much it grew. */
+function figureOf(tree: Tree, node: number): string {
+  return tree.shape.capture.isBeside ? signedSize(tree.bytes(node) - tree.before(node)) : size(tree.bytes(node));
 }
 
 /** The element's width in pixels, kept up to date. */
@@ -157,6 +162,11 @@ function Tip({ tree, node, x, y }: { tree: Tree; node: number; x: number; y: num
     <div class="tip" aria-hidden="true" style={{ left: `${left}px`, top: `${above ? y - 84 : y + 18}px` }}>
       <strong>{shortened(nameOf(tree, node), 90)}</strong>
       {place && <span>{shortened(place, 90)}</span>}
+      {tree.shape.capture.isBeside && (
+        <span>
+          {figureOf(tree, node)}: {size(tree.before(node))} before
+        </span>
+      )}
       <span>
         {sizeWithin(tree.bytes(node), tree.shape.capture.errorOf(tree.drawn(node)))} ·{" "}
         {share(tree.bytes(node), tree.bytes(0))} · {blocks(tree.blocks(node))}
@@ -310,7 +320,7 @@ function drawLabel(
   { x, y, room, letter, wide }: LabelPlace,
   colour: string,
 ): void {
-  const name = node === 0 ? `all · ${size(tree.bytes(0))}` : nameOf(tree, node);
+  const name = node === 0 ? `all · ${figureOf(tree, 0)}` : nameOf(tree, node);
   const shown = shortened(name, room);
   // Letters of other scripts may be wider than the room that was counted for them.
   const isPlain = /^[\x20-\x7e…·]*$/.test(shown);
@@ -324,12 +334,12 @@ function drawLabel(
   context.fillText(shown, x, y + 0.5);
   const left = room - name.length - 2;
   if (node !== 0 && left > 8 && isPlain) {
-    const more = `${placeOf(tree, node)}  ${size(tree.bytes(node))}`;
+    const figure = figureOf(tree, node);
+    const more = `${placeOf(tree, node)}  ${figure}`;
     const alpha = context.globalAlpha;
     context.globalAlpha = alpha * 0.66;
     if (more.length <= left) context.fillText(more, x + (name.length + 2) * letter, y + 0.5);
-    else if (size(tree.bytes(node)).length <= left)
-      context.fillText(size(tree.bytes(node)), x + (name.length + 2) * letter, y + 0.5);
+    else if (figure.length <= left) context.fillText(figure, x + (name.length + 2) * letter, y + 0.5);
     context.globalAlpha = alpha;
   }
   if (!isPlain) context.restore();

@@ -1,6 +1,7 @@
 // The flame graph with what belongs to it: how to look, what to leave out, search, and the panel.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Capture, Held } from "./capture";
+import { signedSize } from "./change";
 import { type Colouring, Painter } from "./colour";
 import { Flame, nameOf } from "./flame";
 import { Panel } from "./panel";
@@ -52,7 +53,7 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
   const known = useRef({ shape, tree, inverted });
   const isSame =
     known.current.shape === shape && known.current.inverted === inverted && (!inverted || known.current.tree === tree);
-  const { zoom, selected } = isSame && tree.bytes(at.zoom) > 0 ? at : { zoom: 0, selected: 0 };
+  const { zoom, selected } = isSame && tree.width(at.zoom) > 0 ? at : { zoom: 0, selected: 0 };
   useEffect(() => {
     known.current = { shape, tree, inverted };
     if (at.zoom !== zoom || at.selected !== selected) setAt({ zoom, selected });
@@ -121,7 +122,7 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
           <select value={colouring} onChange={(event) => onColouring(event.currentTarget.value as Colouring)}>
             <option value="kind">kind</option>
             <option value="module">module</option>
-            {capture.deltaBytes && <option value="delta">growth</option>}
+            {capture.isBeside && <option value="delta">growth</option>}
           </select>
         </label>
         <input
@@ -178,10 +179,15 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
       </div>
       <p class="sr" role="status" id="told">
         {nameOf(tree, selected)}, {size(tree.bytes(selected))}, {share(tree.bytes(selected), whole)}
+        {capture.isBeside && `, ${signedSize(tree.bytes(selected) - tree.before(selected))}`}
       </p>
       <p class="muted hint" id="flame-keys">
-        Width is bytes; {inverted ? "below what asked for memory are its callers" : "below a frame is what it called"};
-        paler is not your own code. Click or Enter zooms, arrows move, Esc shows all, / searches.
+        {capture.isBeside ? "Width is the larger of what each stack held before and after; " : "Width is bytes; "}
+        {inverted ? "below what asked for memory are its callers" : "below a frame is what it called"};{" "}
+        {colouring === "delta"
+          ? "red grew, blue shrank, the stronger the larger part of it; grey did neither, or is within error"
+          : "paler is not your own code"}
+        . Click or Enter zooms, arrows move, Esc shows all, / searches.
       </p>
     </section>
   );

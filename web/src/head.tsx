@@ -1,10 +1,11 @@
 // What was recorded, the peaks side by side with how exact each is, where resident memory is, and what limits trust.
 import { useMemo } from "preact/hooks";
 import type { Capture } from "./capture";
+import { isWithinError, signedSize, signedWithin } from "./change";
 import { sourceLine } from "./panel";
-import { ownLines } from "./ranking";
+import { type OwnLine, ownLines } from "./ranking";
 import { Breakdown } from "./residency";
-import { chosen } from "./shape";
+import { chosen, placeOf } from "./shape";
 import { blocks, count, printable, seconds, share, shortened, size } from "./words";
 
 interface Props {
@@ -13,7 +14,7 @@ interface Props {
 }
 
 export function Head({ capture, onSource }: Props) {
-  const { summary, title } = capture.described;
+  const { summary, title, compared } = capture.described;
   const { process } = summary;
   const ended = { exit: "ended", killed: "was killed", recording: "is still running" }[process.ended];
   const code = process.exit_code ? ` with exit code ${process.exit_code}` : "";
@@ -26,7 +27,21 @@ export function Head({ capture, onSource }: Props) {
   const python = process.python ? `Python ${printable(process.python)}` : "";
   return (
     <header class="head">
-      <h1 title={printable(process.argv.join(" "))}>{shortened(title, 120)}</h1>
+      <h1 title={printable(process.argv.join(" "))}>
+        {compared && "What grew in "}
+        {shortened(title, 120)}
+      </h1>
+      {compared && (
+        <p class="compared">
+          <code>{shortened(compared.after.name, 120)}</code> compared with{" "}
+          <code>{shortened(compared.before.name, 120)}</code>
+          <span class="muted">
+            , {compared.before.title !== title && `of ${shortened(compared.before.title, 80)}, `}
+            {compared.before.python && `Python ${printable(compared.before.python)}, `}process {compared.before.pid},{" "}
+            {seconds(compared.before.duration_ns)}. What does not say before is of the first one.
+          </span>
+        </p>
+      )}
       <p class="muted">
         {[
           python,
@@ -37,7 +52,7 @@ export function Head({ capture, onSource }: Props) {
           .filter(Boolean)
           .join(" · ")}
       </p>
-      <Figures capture={capture} />
+      {compared ? <Changes capture={capture} /> : <Figures capture={capture} />}
       {!capture.isTimeline && <Answer capture={capture} onSource={onSource} />}
       <Breakdown capture={capture} />
       <Notes capture={capture} />
@@ -45,16 +60,25 @@ export function Head({ capture, onSource }: Props) {
   );
 }
 
-/** The line of one's own code that held most at the peak: what one opens a report for. */
+/** The line of one's own code that held most at the peak, or grew most: what one opens a report for. */
 function Answer({ capture, onSource }: Props) {
-  const line = useMemo(() => ownLines(capture, capture.peak, chosen(capture, { thread: -1, kind: -1 }))[0], [capture]);
+  const line = useMemo(() => answer(capture), [capture]);
   if (!line) return null;
-  const { name, file, line: at } = line.key;
-  const source = file < 0 ? null : sourceLine(capture, file, at);
-  const place = file < 0 ? "" : `${capture.files[file].short}${at ? `:${at}` : ""}`;
+  const { name, file, line: at, gone } = line.key;
+  const source = file < 0 || gone ? null : sourceLine(capture, file, at);
+  const place = placeOf(capture, line.key);
   return (
     <p class="answer">
-      Most at the peak: <b>{size(line.bytes)}</b>, {share(line.bytes, capture.described.summary.peak.allocated_bytes)},
+      {capture.isBeside ? (
+        <>
+          Grew most: <b>{signedSize(line.bytes - line.before)}</b>, from {size(line.before)} to {size(line.bytes)},
+        </>
+      ) : (
+        <>
+          Most at the peak: <b>{size(line.bytes)}</b>,{" "}
+          {share(line.bytes, capture.described.summary.peak.allocated_bytes)},
+        </>
+      )}{" "}
       in <code>{shortened(name, 80)}</code>{" "}
       {source !== null ? (
         <button class="link" onClick={() => onSource(file, at)}>
@@ -65,6 +89,65 @@ function Answer({ capture, onSource }: Props) {
       )}
       {source && <code class="quote">{shortened(source.trim(), 140)}</code>}
     </p>
+  );
+}
+
+function answer(capture: Capture): OwnLine | null {
+  const counts = chosen(capture, { thread: -1, kind: -1 });
+  if (!capture.isBeside) return ownLines(capture, capture.peak, counts)[0] ?? null;
+  let most: OwnLine | null = null;
+  for (const line of ownLines(capture, capture.held(capture.asked), counts)) {
+    const change = line.bytes - line.before;
+    if (change <= 0 || isWithinError(change, capture.changeErrorOf(line.drawn, line.beforeDrawn))) continue;
+    if (!most || change > most.bytes - most.before) most = line;
+  }
+  return most;
+}
+
+/** Both peaks before and after, allocated beside resident, and what was kept. */
+function Changes({ capture }: { capture: Capture }) {
+  const { before, peak, resident, end } = capture.compared!;
+  const { exactness, summary } = capture.described;
+  const how = summary.resident.exact
+    ? `${summary.resident.error_bytes ? `within ${size(summary.resident.error_bytes)}` : "exact"}`
+    : "at least: highest sample";
+  return (
+    <dl class="figures">
+      <Changed
+        label="allocated at its peak"
+        figure={peak}
+        note={`requested bytes · ${both(before.exactness, exactness)}`}
+        isMain
+      />
+      <Changed label="resident at its peak" figure={resident} note={both(before.resident_exactness, how)} isMain />
+      <Changed label="allocated at the end" figure={end} note="never freed" />
+    </dl>
+  );
+}
+
+function both(before: string, after: string): string {
+  return before === after ? before : `${before}; then ${after}`;
+}
+
+type Quantity = NonNullable<Capture["compared"]>["peak"];
+
+function Changed({ label, figure, note, isMain }: { label: string; figure: Quantity; note: string; isMain?: boolean }) {
+  if (figure.before === null && figure.after === null) return null;
+  const known = (bytes: number | null) => (bytes === null ? "not recorded" : size(bytes));
+  const { change, percent, standard_error: error } = figure;
+  const words = [
+    change !== null && signedWithin(change, error),
+    percent !== null && `${percent > 0 ? "+" : percent < 0 ? "−" : "±"}${Math.abs(percent).toFixed(1)} %`,
+    figure.within_error && "within error",
+    note,
+  ];
+  return (
+    <Figure
+      label={label}
+      value={`${known(figure.before)} → ${known(figure.after)}`}
+      note={words.filter(Boolean).join(" · ")}
+      isMain={isMain}
+    />
   );
 }
 
@@ -148,15 +231,18 @@ function Device({ device, index }: { device: Record<string, unknown>; index: num
 }
 
 function Notes({ capture }: { capture: Capture }) {
-  const { summary, folded, marks } = capture.described;
+  const { summary, folded, marks, compared } = capture.described;
   const refused = marks.filter((mark) => mark.kind === "out of memory").length;
-  const notes = [
+  const own = [
     summary.process.stop_reason && `Recording stopped early: ${printable(summary.process.stop_reason)}`,
     summary.lost_events &&
       `${count(summary.lost_events)} events were lost: figures may be off by what they were about.`,
     summary.process.ended === "recording" &&
       "The program still ran when this page was made: figures are as of that moment.",
     ...summary.problems.map((problem) => `The capture contradicts itself: ${printable(problem)}`),
+  ];
+  const notes = [
+    ...(compared?.notes.map(printable) ?? own), // those of a comparison are about both
     refused && `Memory was refused to the program ${refused === 1 ? "once" : `${count(refused)} times`}.`,
     folded.stacks &&
       `The ${count(folded.stacks)} smallest stacks, none of which ever had more than ${size(folded.most_bytes)}, are folded into [smaller stacks] under their nearest callers. All sums have them.`,

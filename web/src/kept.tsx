@@ -17,7 +17,9 @@ interface Kept extends OwnLine {
 
 /** Lines with what they held in each slice; growth is from the middle of the recording to its end. */
 function keptLines(capture: Capture, choice: Choice): Kept[] {
-  const lines = ownLines(capture, capture.end, chosen(capture, choice)).slice(0, MOST_CURVES);
+  const lines = ownLines(capture, capture.end, chosen(capture, choice))
+    .filter((line) => line.bytes > 0)
+    .slice(0, MOST_CURVES);
   const group = new Int32Array(capture.holderNode.length).fill(-1);
   lines.forEach((line, index) => line.holders.forEach((holder) => (group[holder] = index)));
   const series = capture.overTime(group, lines.length);

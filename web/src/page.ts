@@ -1,7 +1,7 @@
 // Made from src/hiwater/views/page.schema.json by `make web`; do not change it here.
 
 /**
- * The data in a page of `hiwater report --format html`: base64 of a zlib stream that holds the length of this text (4 bytes, little-endian), this text as JSON, and the columns it speaks of. Sizes are bytes, times are nanoseconds since the recording began. Members are only ever added.
+ * The data in a page of `hiwater report --format html` or `hiwater diff --format html`: base64 of a zlib stream that holds the length of this text (4 bytes, little-endian), this text as JSON, and the columns it speaks of. Sizes are bytes, times are nanoseconds since the recording began. Members are only ever added.
  */
 export interface HiwaterPage {
   schema: "hiwater.page/1";
@@ -47,6 +47,7 @@ export interface Capture {
     function: Column;
     file: Column;
     line: Column;
+    gone?: Column;
   };
   /**
    * Call paths, depth first: all below a path stand right after it.
@@ -77,6 +78,8 @@ export interface Capture {
     total_blocks: Column;
     temporaries: Column;
     delta_bytes?: Column;
+    before_peak_bytes?: Column;
+    before_end_bytes?: Column;
   };
   /**
    * By how much holders differ at a slice's high from the slice before, slice by slice: the sum of all changes up to a slice is what was held at its high.
@@ -160,6 +163,7 @@ export interface Capture {
      */
     left_out: number;
   };
+  compared?: Compared;
 }
 /**
  * The report as `--format json` has it, without its stacks: see report.schema.json.
@@ -376,4 +380,55 @@ export interface Column {
    * 1: n stands for -(n+1)/2 when odd, n/2 when even
    */
   signed: 0 | 1;
+}
+/**
+ * The earlier one of two captures that are compared; sizes are allocated bytes but for `resident`.
+ */
+export interface Compared {
+  /**
+   * the earlier capture
+   */
+  before: {
+    name: string;
+    title: string;
+    python: string;
+    pid: number;
+    mode: "exact" | "sampled" | "timeline";
+    sample_bytes: number;
+    duration_ns: number;
+    exactness: string;
+    resident_exactness: string;
+    peak_ns: number;
+    /**
+     * the moment that was compared
+     */
+    asked_ns: number;
+  };
+  /**
+   * this one
+   */
+  after: {
+    name: string;
+  };
+  peak: Figure;
+  resident: Figure;
+  end: Figure;
+  notes: string[];
+}
+/**
+ * One quantity before and after; null where a capture does not have it.
+ */
+export interface Figure {
+  before: number | null;
+  after: number | null;
+  change: number | null;
+  percent: number | null;
+  /**
+   * upper bound for the standard error of the change; 0 when every block was recorded
+   */
+  standard_error: number;
+  /**
+   * no more than two standard errors
+   */
+  within_error: boolean;
 }

@@ -1,6 +1,7 @@
 // What is known of the frame that is looked at.
 import { useMemo } from "preact/hooks";
 import { type Capture, COUNTED_KINDS, type Held, KIND_WORDS } from "./capture";
+import { signedWithin, stateOf } from "./change";
 import { KIND_HUES } from "./colour";
 import { nameOf } from "./flame";
 import { Spark } from "./spark";
@@ -47,7 +48,7 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
   const sums = useMemo(() => sumsOf(capture, tree, node, counts), [capture, tree, node, counts]);
   const key = tree.key(node) < 0 ? null : tree.shape.keys.list[tree.key(node)];
   const file = key && key.file >= 0 ? capture.files[key.file] : null;
-  const source = key && file ? sourceLine(capture, key.file, key.line) : null;
+  const source = key && file && !key.gone ? sourceLine(capture, key.file, key.line) : null;
   const isSampled = capture.described.summary.process.mode === "sampled"; // which does not count what is freed at once
   const [bytes, own, peak] = [tree.bytes(node), tree.own(node), capture.described.summary.peak.allocated_bytes];
   return (
@@ -64,6 +65,7 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
             <span>
               {file.name}
               {key!.line ? `:${key!.line}` : ""}
+              {key!.gone && " before"}
             </span>
           )}
         </p>
@@ -72,6 +74,7 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
       <p class="big">
         {sizeWithin(bytes, capture.errorOf(tree.drawn(node)))} <span>{momentWords}</span>
       </p>
+      {capture.isBeside && <Change capture={capture} tree={tree} node={node} />}
       <KindBar tree={tree} node={node} />
       <dl>
         <dt>{tree.ownWords}</dt>
@@ -88,14 +91,23 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
         {!isSampled && <dd>{count(sums.temporaries)}</dd>}
         <dt>kept at the end</dt>
         <dd>{size(sums.endBytes)}</dd>
-        {capture.deltaBytes && <dt>grew by</dt>}
-        {capture.deltaBytes && <dd>{size(tree.delta(node))}</dd>}
         {held.errorBytes > 0 && <dt>each stack within</dt>}
         {held.errorBytes > 0 && <dd>{size(held.errorBytes)}</dd>}
       </dl>
       <p class="caption">over time</p>
       <Spark capture={capture} values={sums.series} atNs={held.atNs} />
     </aside>
+  );
+}
+
+function Change({ capture, tree, node }: { capture: Capture; tree: Tree; node: number }) {
+  const [before, after] = [tree.before(node), tree.bytes(node)];
+  const error = capture.changeErrorOf(tree.drawn(node), tree.beforeDrawn(node));
+  const state = stateOf(before, after, error);
+  return (
+    <p>
+      <b class={`state ${state}`}>{signedWithin(after - before, error)}</b> {state}: {size(before)} before
+    </p>
   );
 }
 

@@ -15,6 +15,29 @@ export interface Row {
   runBytes: number;
   runBlocks: number;
   endBytes: number;
+  /** The same of the earlier of two captures; nothing in a page of one. */
+  ownBefore: number;
+  totalBefore: number;
+  ownBeforeDrawn: number;
+  totalBeforeDrawn: number;
+}
+
+function emptyRow(key: Key): Row {
+  return {
+    key,
+    ownBytes: 0,
+    ownBlocks: 0,
+    totalBytes: 0,
+    ownDrawn: 0,
+    totalDrawn: 0,
+    runBytes: 0,
+    runBlocks: 0,
+    endBytes: 0,
+    ownBefore: 0,
+    totalBefore: 0,
+    ownBeforeDrawn: 0,
+    totalBeforeDrawn: 0,
+  };
 }
 
 export const NO_FRAME: Key = { name: "[no Python frame]", file: -1, line: 0 };
@@ -67,32 +90,27 @@ export function rank(shape: Shape, held: Held, choice: Choice): Row[] {
     upwards(capture.totalBytes),
     upwards(capture.totalBlocks),
   ];
-  const rows: Row[] = shape.keys.list.map((key) => ({
-    key,
-    ownBytes: 0,
-    ownBlocks: 0,
-    totalBytes: 0,
-    ownDrawn: 0,
-    totalDrawn: 0,
-    runBytes: 0,
-    runBlocks: 0,
-    endBytes: 0,
-  }));
+  const rows = shape.keys.list.map(emptyRow);
   const outer = outermost(shape, (node) => shape.key[node], rows.length);
   for (let node = 1; node < shape.parent.length; node += 1) {
     const row = rows[shape.key[node]];
     row.ownBytes += figures.own[node];
     row.ownBlocks += figures.ownBlocks[node];
     row.ownDrawn += figures.ownDrawn[node];
+    row.ownBefore += figures.ownBefore[node];
+    row.ownBeforeDrawn += figures.ownBeforeDrawn[node];
     if (!outer[node]) continue;
     row.totalBytes += figures.total[node];
     row.totalDrawn += figures.drawn[node];
+    row.totalBefore += figures.before[node];
+    row.totalBeforeDrawn += figures.beforeDrawn[node];
     row.runBytes += runBytes[node];
     row.runBlocks += runBlocks[node];
     row.endBytes += end[node];
   }
-  if (figures.own[0]) {
+  if (figures.ownWidth[0]) {
     const [ownBytes, ownBlocks] = [figures.own[0], figures.ownBlocks[0]];
+    const [ownBefore, ownBeforeDrawn] = [figures.ownBefore[0], figures.ownBeforeDrawn[0]];
     rows.push({
       key: NO_FRAME,
       ownBytes,
@@ -103,9 +121,17 @@ export function rank(shape: Shape, held: Held, choice: Choice): Row[] {
       runBytes: ownBytes,
       runBlocks: ownBlocks,
       endBytes: 0,
+      ownBefore,
+      totalBefore: ownBefore,
+      ownBeforeDrawn,
+      totalBeforeDrawn: ownBeforeDrawn,
     });
   }
-  return rows.filter((row) => row.totalBytes || row.runBytes).sort(byOwnBytes);
+  return rows.filter(isAnything).sort(byOwnBytes);
+}
+
+function isAnything(row: Row): boolean {
+  return row.totalBytes > 0 || row.runBytes > 0 || row.totalBefore > 0;
 }
 
 function byOwnBytes(one: Row, other: Row): number {
@@ -123,17 +149,9 @@ function compare(one: string, other: string): number {
 
 /** A row for each kind of memory, counted or not, that has anything. */
 export function rankKinds(capture: Capture, held: Held, thread: number): Row[] {
-  const rows: Row[] = KINDS.map((_, kind) => ({
-    key: { name: `${KIND_WORDS[kind]}${kind < COUNTED_KINDS ? "" : ", not in the sum"}`, file: -1, line: 0 },
-    ownBytes: 0,
-    ownBlocks: 0,
-    totalBytes: 0,
-    ownDrawn: 0,
-    totalDrawn: 0,
-    runBytes: 0,
-    runBlocks: 0,
-    endBytes: 0,
-  }));
+  const rows = KINDS.map((_, kind) =>
+    emptyRow({ name: `${KIND_WORDS[kind]}${kind < COUNTED_KINDS ? "" : ", not in the sum"}`, file: -1, line: 0 }),
+  );
   for (let holder = 0; holder < capture.holderNode.length; holder += 1) {
     if (thread >= 0 && capture.thread[capture.holderNode[holder]] !== thread) continue;
     const row = rows[capture.holderKind[holder]];
@@ -145,8 +163,13 @@ export function rankKinds(capture: Capture, held: Held, thread: number): Row[] {
     row.runBytes += capture.totalBytes[holder];
     row.runBlocks += capture.totalBlocks[holder];
     row.endBytes += capture.end.bytes[holder];
+    if (!held.before) continue;
+    row.ownBefore += held.before[holder];
+    row.totalBefore += held.before[holder];
+    if (capture.holderDrawn[holder]) row.ownBeforeDrawn += held.before[holder];
+    if (capture.holderDrawn[holder]) row.totalBeforeDrawn += held.before[holder];
   }
-  return rows.filter((row) => row.totalBytes || row.runBytes);
+  return rows.filter(isAnything);
 }
 
 /** What one line did, by itself and with all that it called. */
@@ -200,10 +223,30 @@ export function linesByFile(
   return files;
 }
 
+/** Lines of the user's own code as rows of what grew. */
+export function rankOwnLines(capture: Capture, held: Held, choice: Choice): Row[] {
+  return ownLines(capture, held, chosen(capture, choice)).map((line) => ({
+    ...emptyRow(line.key),
+    ownBytes: line.bytes,
+    totalBytes: line.bytes,
+    ownBlocks: line.blocks,
+    ownDrawn: line.drawn,
+    totalDrawn: line.drawn,
+    runBytes: line.runBytes,
+    ownBefore: line.before,
+    totalBefore: line.before,
+    ownBeforeDrawn: line.beforeDrawn,
+    totalBeforeDrawn: line.beforeDrawn,
+  }));
+}
+
 /** A line of the user's own code with what it and all that it called held: every byte belongs to one. */
 export interface OwnLine {
   key: Key;
   bytes: number;
+  before: number;
+  drawn: number;
+  beforeDrawn: number;
   blocks: number;
   runBytes: number;
   holders: number[];
@@ -211,7 +254,7 @@ export interface OwnLine {
 
 /** Each holder given to its innermost line of the user's own code (to its innermost frame where it has none), most first. */
 export function ownLines(capture: Capture, held: Held, counts: Uint8Array): OwnLine[] {
-  const { parent, frame, frameFile, frameFunction, frameLine, files, isThreadRoot } = capture;
+  const { parent, frame, frameFile, frameFunction, frameLine, frameGone, files, isThreadRoot } = capture;
   const nearest = new Int32Array(parent.length);
   for (let node = 1; node < parent.length; node += 1) {
     const isOwn = !isThreadRoot[node] && !files[frameFile[frame[node]]].library;
@@ -219,18 +262,29 @@ export function ownLines(capture: Capture, held: Held, counts: Uint8Array): OwnL
   }
   const lines = new Map<string, OwnLine>();
   for (let holder = 0; holder < counts.length; holder += 1) {
-    if (!counts[holder] || !held.bytes[holder]) continue;
+    if (!counts[holder] || !(held.bytes[holder] || held.before?.[holder])) continue;
     const node = nearest[capture.holderNode[holder]] || capture.holderNode[holder];
     const of = frame[node];
-    const id = `${frameFunction[of]}:${frameFile[of]}:${frameLine[of]}`;
+    const gone = frameGone[of] === 1;
+    const id = `${frameFunction[of]}:${frameFile[of]}:${frameLine[of]}:${gone}`;
     let line = lines.get(id);
     if (!line) {
       const [file, at] = [files[frameFile[of]].name ? frameFile[of] : -1, frameLine[of]];
       const key =
-        node === 0 || isThreadRoot[node] ? NO_FRAME : { name: capture.functions[frameFunction[of]], file, line: at };
-      lines.set(id, (line = { key, bytes: 0, blocks: 0, runBytes: 0, holders: [] }));
+        node === 0 || isThreadRoot[node]
+          ? NO_FRAME
+          : { name: capture.functions[frameFunction[of]], file, line: at, gone };
+      lines.set(
+        id,
+        (line = { key, bytes: 0, before: 0, drawn: 0, beforeDrawn: 0, blocks: 0, runBytes: 0, holders: [] }),
+      );
     }
     line.bytes += held.bytes[holder];
+    line.before += held.before?.[holder] ?? 0;
+    if (capture.holderDrawn[holder]) {
+      line.drawn += held.bytes[holder];
+      line.beforeDrawn += held.before?.[holder] ?? 0;
+    }
     line.blocks += held.blocks[holder];
     line.runBytes += capture.totalBytes[holder];
     line.holders.push(holder);

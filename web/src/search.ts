@@ -42,7 +42,7 @@ export function search(shape: Shape, held: Held, counts: Uint8Array, wanted: str
   let bytes = 0;
   for (let holder = 0; holder < counts.length; holder += 1) {
     const node = shape.place[capture.holderNode[holder]];
-    if (!counts[holder] || !inside[node] || !held.bytes[holder]) continue;
+    if (!counts[holder] || !inside[node] || !(held.bytes[holder] || held.before?.[holder])) continue;
     bytes += held.bytes[holder];
     for (let above = node; above !== 0 && inside[above] === 1; above = shape.parent[above]) {
       if (keys[shape.key[above]]) used[shape.key[above]] = 1;

@@ -25,6 +25,13 @@ export interface Key {
   name: string;
   file: number; // -1 for none
   line: number;
+  /** A line that only the earlier of two captures has. */
+  gone?: boolean;
+}
+
+/** Where a key stands: `file.py:12`; "" for nowhere. */
+export function placeOf(capture: Capture, { file, line, gone }: Key): string {
+  return file < 0 ? "" : `${capture.files[file].short}${line ? `:${line}` : ""}${gone ? " before" : ""}`;
 }
 
 export interface Keys {
@@ -41,9 +48,10 @@ export function keysOf(capture: Capture, by: Grouping): Keys {
   for (let frame = 0; frame < frameFunction.length; frame += 1) {
     const [fn, file, line] = [frameFunction[frame], frameFile[frame], frameLine[frame]];
     const of = files[file];
+    const gone = by === "line" && capture.frameGone[frame] === 1;
     const id =
       by === "line"
-        ? (fn * files.length + file) * 0x400000 + line
+        ? ((fn * files.length + file) * 0x400000 + line) * (gone ? -1 : 1)
         : by === "function"
           ? fn * files.length + file
           : by === "file"
@@ -56,7 +64,8 @@ export function keysOf(capture: Capture, by: Grouping): Keys {
       const place = of.name ? file : -1;
       if (by === "file") list.push({ name: of.short || "[native]", file: place, line: 0 });
       else if (by === "module") list.push({ name: of.module, file: place, line: 0 });
-      else list.push({ name: capture.functions[fn], file: place, line: by === "line" ? line : 0 });
+      else
+        list.push({ name: capture.functions[fn], file: place, line: by === "line" ? line : 0, ...(gone && { gone }) });
     }
     ofFrame[frame] = number;
   }
@@ -171,14 +180,20 @@ export interface Figures {
   own: Float64Array;
   ownBlocks: Float64Array;
   ownByKind: Float64Array[];
-  ownDelta: Float64Array | null;
+  /** What the earlier of two captures held; nothing in a page of one. */
+  ownBefore: Float64Array;
+  before: Float64Array;
+  ownBeforeDrawn: Float64Array;
+  beforeDrawn: Float64Array;
+  /** The larger of before and after for what a node holds by itself, and the sum of those with all below it. */
+  ownWidth: Float64Array;
+  width: Float64Array;
   /** What of the bytes stands on blocks drawn at random. */
   ownDrawn: Float64Array;
   drawn: Float64Array;
   total: Float64Array;
   blocks: Float64Array;
   byKind: Float64Array[];
-  delta: Float64Array | null;
 }
 
 export function figuresOf(shape: Shape, held: Held, counts: Uint8Array): Figures {
@@ -188,7 +203,8 @@ export function figuresOf(shape: Shape, held: Held, counts: Uint8Array): Figures
   const blocks = new Float64Array(length);
   const byKind = Array.from({ length: COUNTED_KINDS }, () => new Float64Array(length));
   const drawn = new Float64Array(length);
-  const delta = capture.deltaBytes ? new Float64Array(length) : null;
+  const before = new Float64Array(length);
+  const beforeDrawn = new Float64Array(length);
   for (let holder = 0; holder < counts.length; holder += 1) {
     if (!counts[holder]) continue;
     const node = place[capture.holderNode[holder]];
@@ -197,19 +213,26 @@ export function figuresOf(shape: Shape, held: Held, counts: Uint8Array): Figures
     const kind = capture.holderKind[holder];
     if (kind < COUNTED_KINDS) byKind[kind][node] += held.bytes[holder];
     if (capture.holderDrawn[holder]) drawn[node] += held.bytes[holder];
-    if (delta) delta[node] += capture.deltaBytes![holder];
+    if (!held.before) continue;
+    before[node] += held.before[holder];
+    if (capture.holderDrawn[holder]) beforeDrawn[node] += held.before[holder];
   }
+  const width = held.before ? own.map((bytes, node) => Math.max(bytes, before[node])) : own;
   const upwards = (values: Float64Array) => sumUpwards(parent, values.slice());
   return {
     own,
     ownBlocks: blocks,
     ownByKind: byKind,
-    ownDelta: delta,
+    ownBefore: before,
+    before: upwards(before),
+    ownBeforeDrawn: beforeDrawn,
+    beforeDrawn: upwards(beforeDrawn),
+    ownWidth: width,
+    width: upwards(width),
     ownDrawn: drawn,
     total: upwards(own),
     blocks: upwards(blocks),
     byKind: byKind.map(upwards),
-    delta: delta && upwards(delta),
     drawn: upwards(drawn),
   };
 }

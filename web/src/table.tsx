@@ -1,8 +1,9 @@
 // Tables that sort, filter and copy. The first one is the flame graph's twin for reading, searching and pasting.
 import { useMemo, useState } from "preact/hooks";
 import type { Capture, Held } from "./capture";
-import { rank, rankKinds, type Row } from "./ranking";
-import { type Choice, type Grouping, Shape } from "./shape";
+import { signedSize, signedWithin, stateOf } from "./change";
+import { rank, rankKinds, rankOwnLines, type Row } from "./ranking";
+import { type Choice, type Grouping, placeOf, Shape } from "./shape";
 import { count, share, size, sizeWithin } from "./words";
 
 export interface Column<Item> {
@@ -115,7 +116,10 @@ async function copied(text: string): Promise<boolean> {
   }
 }
 
-const GROUPINGS: { by: Grouping | "kind"; title: string }[] = [
+type RowsBy = Grouping | "kind" | "own";
+
+const OWN_LINES: { by: RowsBy; title: string } = { by: "own", title: "Your lines" };
+const GROUPINGS: { by: RowsBy; title: string }[] = [
   { by: "function", title: "Function" },
   { by: "line", title: "Line" },
   { by: "file", title: "File" },
@@ -134,19 +138,23 @@ interface Props {
 }
 
 export function TableView({ capture, held, choice, by: asked, momentWords, onSource }: Props) {
-  const [by, setBy] = useState<Grouping | "kind">(GROUPINGS.find((one) => one.by === asked)?.by ?? "function");
+  const { isBeside } = capture;
+  const groupings = isBeside ? [OWN_LINES, ...GROUPINGS] : GROUPINGS;
+  const [by, setBy] = useState<RowsBy>(
+    GROUPINGS.find((one) => one.by === asked)?.by ?? (isBeside ? "own" : "function"),
+  );
   const [filter, setFilter] = useState("");
   const rows = useMemo(() => {
     if (by === "kind") return rankKinds(capture, held, choice.thread);
-    return rank(new Shape(capture, { by, hideImports: false, hideLibraries: false, hide: "" }), held, choice);
+    if (by === "own") return rankOwnLines(capture, held, choice).filter(isChanged);
+    // Two captures are compared without the import system's frames, as `hiwater diff` does.
+    const shape = new Shape(capture, { by, hideImports: isBeside, hideLibraries: false, hide: "" });
+    return isBeside ? rank(shape, held, choice).filter(isChanged) : rank(shape, held, choice);
   }, [capture, held, choice, by]);
   const whole = rows.reduce((sum, row) => sum + row.ownBytes, 0);
-  const title = GROUPINGS.find((one) => one.by === by)!.title;
+  const title = groupings.find((one) => one.by === by)!.title;
   const wanted = filter.toLowerCase();
-  const place = (row: Row) =>
-    row.key.file < 0 || by === "file" || by === "module"
-      ? ""
-      : `${capture.files[row.key.file].short}${row.key.line ? `:${row.key.line}` : ""}`;
+  const place = (row: Row) => (by === "file" || by === "module" ? "" : placeOf(capture, row.key));
   const shown = useMemo(
     () =>
       rows.filter((row) =>
@@ -154,42 +162,45 @@ export function TableView({ capture, held, choice, by: asked, momentWords, onSou
       ),
     [rows, wanted],
   );
-  const columns: Column<Row>[] = [
-    {
-      id: "own",
-      title: "Own",
-      value: (row) => row.ownBytes,
-      cell: (row) => <Bar bytes={row.ownBytes} error={capture.errorOf(row.ownDrawn)} whole={whole} />,
-    },
-    {
-      id: "total",
-      title: "With callees",
-      value: (row) => row.totalBytes,
-      cell: (row) => sizeWithin(row.totalBytes, capture.errorOf(row.totalDrawn)),
-    },
-    {
-      id: "share",
-      title: "Share",
-      value: (row) => row.totalBytes / Math.max(1, whole),
-      cell: (row) => share(row.totalBytes, whole),
-    },
-    {
-      id: "name",
-      title,
-      value: (row) => (place(row) ? `${row.key.name} (${place(row)})` : row.key.name),
-      cell: (row) => <Name capture={capture} row={row} place={place(row)} onSource={onSource} />,
-      wide: true,
-    },
-    { id: "blocks", title: "Blocks", value: (row) => row.ownBlocks, cell: (row) => count(row.ownBlocks) },
-    { id: "end", title: "Kept at end", value: (row) => row.endBytes, cell: (row) => size(row.endBytes) },
-    { id: "run", title: "Over the run", value: (row) => row.runBytes, cell: (row) => size(row.runBytes) },
-    { id: "times", title: "Allocations", value: (row) => row.runBlocks, cell: (row) => count(row.runBlocks) },
-  ];
+  const name: Column<Row> = {
+    id: "name",
+    title,
+    value: (row) => (place(row) ? `${row.key.name} (${place(row)})` : row.key.name),
+    cell: (row) => <Name capture={capture} row={row} place={place(row)} onSource={onSource} />,
+    wide: true,
+  };
+  const columns: Column<Row>[] = isBeside
+    ? changeColumns(capture, rows, name, by)
+    : [
+        {
+          id: "own",
+          title: "Own",
+          value: (row) => row.ownBytes,
+          cell: (row) => <Bar bytes={row.ownBytes} error={capture.errorOf(row.ownDrawn)} whole={whole} />,
+        },
+        {
+          id: "total",
+          title: "With callees",
+          value: (row) => row.totalBytes,
+          cell: (row) => sizeWithin(row.totalBytes, capture.errorOf(row.totalDrawn)),
+        },
+        {
+          id: "share",
+          title: "Share",
+          value: (row) => row.totalBytes / Math.max(1, whole),
+          cell: (row) => share(row.totalBytes, whole),
+        },
+        name,
+        { id: "blocks", title: "Blocks", value: (row) => row.ownBlocks, cell: (row) => count(row.ownBlocks) },
+        { id: "end", title: "Kept at end", value: (row) => row.endBytes, cell: (row) => size(row.endBytes) },
+        { id: "run", title: "Over the run", value: (row) => row.runBytes, cell: (row) => size(row.runBytes) },
+        { id: "times", title: "Allocations", value: (row) => row.runBlocks, cell: (row) => count(row.runBlocks) },
+      ];
   return (
     <section>
       <div class="controls">
         <span class="segmented" role="group" aria-label="rows by">
-          {GROUPINGS.map((one) => (
+          {groupings.map((one) => (
             <button key={one.by} aria-pressed={one.by === by} onClick={() => setBy(one.by)}>
               {one.title}
             </button>
@@ -203,18 +214,66 @@ export function TableView({ capture, held, choice, by: asked, momentWords, onSou
           onInput={(event) => setFilter(event.currentTarget.value)}
         />
         <span class="muted">
-          {count(shown.length)} rows · {size(whole)} {momentWords}
+          {count(shown.length)} rows{isBeside && " that changed"} ·{" "}
+          {isBeside ? signedSize(rows.reduce((sum, row) => sum + row.ownBytes - row.ownBefore, 0)) : size(whole)}{" "}
+          {momentWords}
         </span>
       </div>
       <Table
         key={by}
-        caption={`By ${title.toLowerCase()}, ${momentWords}`}
+        caption={
+          by === "own"
+            ? `Lines of your own code with all that they called, ${momentWords}`
+            : `By ${title.toLowerCase()}, ${momentWords}`
+        }
         columns={columns}
         items={shown}
-        first="own"
+        first={isBeside ? "change" : "own"}
       />
     </section>
   );
+}
+
+function isChanged(row: Row): boolean {
+  return row.ownBytes !== row.ownBefore || row.totalBytes !== row.totalBefore;
+}
+
+/** What grew, from what to what: what rows hold by themselves, and with what they called where that is not the same. */
+function changeColumns(capture: Capture, rows: Row[], name: Column<Row>, by: RowsBy): Column<Row>[] {
+  const most = rows.reduce((most, row) => Math.max(most, Math.abs(row.ownBytes - row.ownBefore)), 1);
+  const error = (row: Row) => capture.changeErrorOf(row.ownDrawn, row.ownBeforeDrawn);
+  const change = (row: Row) => row.ownBytes - row.ownBefore;
+  const withCallees = (row: Row) => row.totalBytes - row.totalBefore;
+  const state = (row: Row) => stateOf(row.totalBefore, row.totalBytes, error(row), change(row));
+  return [
+    {
+      id: "change",
+      title: "Change",
+      value: change,
+      cell: (row) => (
+        <span class="cell-bar">
+          <i class={`state ${state(row)}`} style={{ width: `${(100 * Math.abs(change(row))) / most}%` }} />
+          <b>{signedWithin(change(row), error(row))}</b>
+        </span>
+      ),
+    },
+    { id: "before", title: "Before", value: (row) => row.ownBefore, cell: (row) => size(row.ownBefore) },
+    { id: "after", title: "After", value: (row) => row.ownBytes, cell: (row) => size(row.ownBytes) },
+    { id: "state", title: "State", value: state, cell: (row) => <b class={`state ${state(row)}`}>{state(row)}</b> },
+    ...(by === "own" || by === "kind" || by === "thread"
+      ? []
+      : [
+          {
+            id: "total",
+            title: "With callees",
+            value: withCallees,
+            cell: (row: Row) =>
+              signedWithin(withCallees(row), capture.changeErrorOf(row.totalDrawn, row.totalBeforeDrawn)),
+          },
+        ]),
+    name,
+    { id: "blocks", title: "Blocks after", value: (row) => row.ownBlocks, cell: (row) => count(row.ownBlocks) },
+  ];
 }
 
 function Bar({ bytes, error, whole }: { bytes: number; error: number; whole: number }) {
@@ -237,8 +296,8 @@ function Name({
   place: string;
   onSource: (file: number, line: number) => void;
 }) {
-  const { file, line } = row.key;
-  const hasSource = file >= 0 && line > 0 && capture.described.source.files.some((one) => one.file === file);
+  const { file, line, gone } = row.key;
+  const hasSource = file >= 0 && line > 0 && !gone && capture.described.source.files.some((one) => one.file === file);
   return (
     <span class="name" title={file < 0 ? row.key.name : `${row.key.name} — ${capture.files[file].name}`}>
       <code>{row.key.name}</code>{" "}

@@ -10,12 +10,16 @@ export interface Tree {
   readonly ownWords: string;
   blocks(node: number): number;
   kindBytes(node: number, kind: number): number;
-  delta(node: number): number;
+  /** What the earlier of two captures held, and what of it stands on blocks drawn at random. */
+  before(node: number): number;
+  beforeDrawn(node: number): number;
+  /** How wide it is drawn: its bytes; in a page of two, of each stack the larger of before and after. */
+  width(node: number): number;
   /** What of its bytes stands on blocks drawn at random. */
   drawn(node: number): number;
   key(node: number): number;
   parent(node: number): number;
-  /** Children that hold something, most first. */
+  /** Children that are drawn, widest first. */
   children(node: number): readonly number[];
   /** For each node of the shape whether what it holds itself is part of this node. */
   part(node: number): Uint8Array;
@@ -34,7 +38,9 @@ export class Upright implements Tree {
   own = (node: number): number => this.figures.own[node];
   blocks = (node: number): number => this.figures.blocks[node];
   kindBytes = (node: number, kind: number): number => this.figures.byKind[kind][node];
-  delta = (node: number): number => this.figures.delta?.[node] ?? 0;
+  before = (node: number): number => this.figures.before[node];
+  beforeDrawn = (node: number): number => this.figures.beforeDrawn[node];
+  width = (node: number): number => this.figures.width[node];
   drawn = (node: number): number => this.figures.drawn[node];
   key = (node: number): number => this.shape.key[node];
   parent = (node: number): number => this.shape.parent[node];
@@ -44,10 +50,10 @@ export class Upright implements Tree {
     let children = this.known.get(node);
     if (!children) {
       const { childFirst, childList } = this.shape;
-      const { total } = this.figures;
+      const { width } = this.figures;
       children = Array.from(childList.subarray(childFirst[node], childFirst[node + 1]))
-        .filter((child) => total[child] > 0)
-        .sort((one, other) => total[other] - total[one] || one - other);
+        .filter((child) => width[child] > 0)
+        .sort((one, other) => width[other] - width[one] || one - other);
       this.known.set(node, children);
     }
     return children;
@@ -65,7 +71,7 @@ export class Inverted implements Tree {
   private readonly rows: Rows[] = [];
   private readonly parents: number[] = [0];
   private readonly keys: number[] = [-1];
-  private readonly sums: Float64Array[] = []; // bytes, blocks, delta, drawn, bytes of each counted kind
+  private readonly sums: Float64Array[] = []; // bytes, blocks, before, drawn, before drawn, width, bytes of each counted kind
   private readonly below = new Map<number, readonly number[]>();
   private readonly columns: Float64Array[];
 
@@ -76,12 +82,14 @@ export class Inverted implements Tree {
     this.columns = [
       figures.own,
       figures.ownBlocks,
-      figures.ownDelta ?? new Float64Array(figures.own.length),
+      figures.ownBefore,
       figures.ownDrawn,
+      figures.ownBeforeDrawn,
+      figures.ownWidth,
       ...figures.ownByKind,
     ];
     const leaves: number[] = [];
-    for (let node = 0; node < figures.own.length; node += 1) if (figures.own[node] > 0) leaves.push(node);
+    for (let node = 0; node < figures.own.length; node += 1) if (figures.ownWidth[node] > 0) leaves.push(node);
     const leaf = Int32Array.from(leaves);
     this.rows.push({ leaf, at: leaf });
     this.sums.push(this.summed(leaf));
@@ -89,9 +97,11 @@ export class Inverted implements Tree {
 
   bytes = (node: number): number => this.sums[node][0];
   blocks = (node: number): number => this.sums[node][1];
-  delta = (node: number): number => this.sums[node][2];
+  before = (node: number): number => this.sums[node][2];
   drawn = (node: number): number => this.sums[node][3];
-  kindBytes = (node: number, kind: number): number => this.sums[node][4 + kind];
+  beforeDrawn = (node: number): number => this.sums[node][4];
+  width = (node: number): number => this.sums[node][5];
+  kindBytes = (node: number, kind: number): number => this.sums[node][6 + kind];
   key = (node: number): number => this.keys[node];
   parent = (node: number): number => this.parents[node];
   own = (node: number): number =>
@@ -126,13 +136,13 @@ export class Inverted implements Tree {
       this.keys.push(key);
       this.sums.push(this.summed(rows.leaf));
     }
-    children.sort((one, other) => this.bytes(other) - this.bytes(one) || one - other);
+    children.sort((one, other) => this.width(other) - this.width(one) || one - other);
     this.below.set(node, children);
     return children;
   }
 
   private summed(leaves: Int32Array): Float64Array {
-    const sums = new Float64Array(4 + COUNTED_KINDS);
+    const sums = new Float64Array(6 + COUNTED_KINDS);
     this.columns.forEach((column, index) => {
       let sum = 0;
       for (let row = 0; row < leaves.length; row += 1) sum += column[leaves[row]];
@@ -156,7 +166,7 @@ export function layout(tree: Tree, zoom: number, narrowest: number): Box[] {
   for (let node = zoom; node !== 0; node = tree.parent(node)) above.push(tree.parent(node));
   above.reverse();
   const boxes: Box[] = above.map((node, row) => ({ node, x: 0, width: 1, row }));
-  const whole = tree.bytes(zoom);
+  const whole = tree.width(zoom);
   const waiting: Box[] = [{ node: zoom, x: 0, width: 1, row: above.length }];
   while (waiting.length) {
     const box = waiting.pop()!;
@@ -164,7 +174,7 @@ export function layout(tree: Tree, zoom: number, narrowest: number): Box[] {
     if (!whole) continue;
     let x = box.x;
     for (const child of tree.children(box.node)) {
-      const width = tree.bytes(child) / whole;
+      const width = tree.width(child) / whole;
       if (width < narrowest) break;
       waiting.push({ node: child, x, width, row: box.row + 1 });
       x += width;

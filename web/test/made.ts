@@ -134,6 +134,8 @@ export function made(holders: Holder[], slices = 1): Capture {
       temporaries: packer.add(holders.map(() => 0)),
       ...(holders.some((one) => one.delta !== undefined) && {
         delta_bytes: packer.add(holders.map((one) => one.delta ?? 0)),
+        before_peak_bytes: packer.add(holders.map((one) => one.peak - (one.delta ?? 0))),
+        before_end_bytes: packer.add(holders.map(() => 0)),
       }),
     },
     changes: {

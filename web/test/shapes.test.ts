@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { stateOf } from "../src/change";
 import { Painter } from "../src/colour";
 import { afterKey, boxIn } from "../src/flame";
 import { ownLines, rank } from "../src/ranking";
@@ -196,15 +197,30 @@ test("a page that compares two: growth is summed like bytes, and colours say whi
   const shape = new Shape(two, LOOK);
   const figures = figuresOf(shape, two.peak, chosen(two, ALL));
   for (const tree of [new Upright(shape, figures), new Inverted(shape, figures)]) {
-    assert.equal(tree.delta(0), 50);
+    const delta = (node: number) => tree.bytes(node) - tree.before(node);
+    assert.deepEqual([delta(0), tree.width(0)], [50, 150]);
     const [more, less] = [...tree.children(0)].flatMap((node) =>
       name(tree, node) === "main" ? tree.children(node) : [node],
     );
-    assert.deepEqual([tree.delta(more), tree.delta(less)], [90, -40]);
+    assert.deepEqual([delta(more), delta(less)], [90, -40]);
     const paint = new Painter(tree, "delta", false);
     assert.match(paint.of(more).fill, /^hsl\(8 /);
     assert.match(paint.of(less).fill, /^hsl\(212 /);
   }
+  // A moment that nobody asked for stands beside the one that was asked for, which is the peak here.
+  assert.deepEqual(Array.from(two.held({ at: "slice", slice: 0, asked: null }).before!), [10, 50]);
+  assert.deepEqual(
+    rank(shape, two.peak, ALL).map((row) => [row.key.name, row.ownBytes, row.ownBefore, row.totalBefore]),
+    [
+      ["more", 100, 10, 10],
+      ["less", 10, 50, 50],
+      ["main", 0, 0, 60],
+    ],
+  );
+  assert.deepEqual(
+    [stateOf(0, 5, 0), stateOf(5, 0, 0), stateOf(5, 9, 2), stateOf(5, 9, 1), stateOf(9, 5, 0), stateOf(5, 5, 0)],
+    ["new", "gone", "within error", "grew", "shrank", "unchanged"],
+  );
 });
 
 test("what stands on blocks drawn at random is summed apart and gives the standard error", () => {

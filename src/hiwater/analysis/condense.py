@@ -39,7 +39,8 @@ class Condensed:
     """`parent` and `frame` have an entry for each call path, callers before what they call and all below a path right after
     it; path 0 is none. `holder_node`, `holder_kind` and `columns` have one for each holder, in the capture's order.
     `entry_*` say by how much a holder differs from the slice before, in the order of the slices; the last slice is the open one.
-    `folded_stacks` were folded, none of which ever had more than `folded_most_bytes`."""
+    `folded_stacks` were folded, none of which ever had more than `folded_most_bytes`. `node_of_path` is the capture's own
+    node for each path, -1 for one of smaller stacks; `holder_of_ledger` is -1 for ledgers without any figure."""
 
     parent: Ints
     frame: Ints
@@ -55,6 +56,8 @@ class Condensed:
     entry_blocks: Ints
     folded_stacks: int
     folded_most_bytes: int
+    node_of_path: Ints
+    holder_of_ledger: Ints
 
 
 def condense(capture: Capture, limits: Limits | None = None) -> Condensed:
@@ -90,6 +93,8 @@ def condense(capture: Capture, limits: Limits | None = None) -> Condensed:
         entry_blocks[told],
         int(folded.sum()),
         int(most[folded].max(initial=0)),
+        shape.node_of_path,
+        np.where(is_used, shape.holder_of_ledger, -1),
     )
 
 
@@ -215,6 +220,7 @@ class _Shape:
     frame: Ints
     frames: list[Frame]
     threads: dict[int, str]
+    node_of_path: Ints
     holder_node: Ints
     holder_kind: Ints
     holder_is_drawn: Bools
@@ -233,16 +239,20 @@ def _fold(capture: Capture, is_kept: Bools, is_folded: Bools, node_kept: Bools) 
     node_of_ledger[is_folded] = len(kept) + folded_place
     grown = np.append(number[parent[kept]], into)
     enter = sums.walk(grown).enter
-    parents, keys = np.empty(len(grown), np.int64), np.empty(len(grown), np.int64)
+    parents, keys, origin = (np.empty(len(grown), np.int64) for _ in range(3))
     parents[enter] = enter[grown]
-    keys[enter] = np.append(forest.key[kept], np.full(len(into), -1))
+    none = np.full(len(into), -1)
+    keys[enter] = np.append(forest.key[kept], none)
+    origin[enter] = np.append(kept, none)
     distinct, frame = np.unique(keys, return_inverse=True)
     frames = [FOLDED_FRAME if key < 0 else forest.frames[key] for key in distinct.tolist()]
     threads = {
         int(enter[number[root]]): capture.path_of(int(root))[0]
         for root in np.flatnonzero(capture.is_thread_root & node_kept).tolist()
     }
-    return _Shape(parents, frame, frames, threads, *_holders(capture, is_kept, is_folded, enter[node_of_ledger]))
+    return _Shape(
+        parents, frame, frames, threads, origin, *_holders(capture, is_kept, is_folded, enter[node_of_ledger])
+    )
 
 
 def _holders(capture: Capture, is_kept: Bools, is_folded: Bools, node: Ints) -> tuple[Ints, Ints, Bools, Ints]:

@@ -178,6 +178,7 @@ class Comparison:
     totals: dict[str, Figure]
     lines: Changes = field(repr=False)
     rows: Changes = field(repr=False)
+    matching: Matching = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +252,7 @@ def compare(
         },
         lines=comparer.lines(),
         rows=comparer.stacks() if by == Grouping.stack else comparer.groups(Grouping(by)),
+        matching=comparer.matching,
     )  # fmt: skip
 
 
@@ -280,8 +282,8 @@ class _Comparer:
     ) -> None:
         self._captures = captures
         self._holdings = tuple(_sound(moment.holdings(kind)) for moment in moments)
-        self._matching = Matching(*(Side(*given) for given in zip(captures, sources, strict=True)))
-        self._name: tuple[Callable[[Frame], tuple[str, str, int]], ...] = (self._matching.before, self._matching.after)
+        self.matching = Matching(*(Side(*given) for given in zip(captures, sources, strict=True)))
+        self._name: tuple[Callable[[Frame], tuple[str, str, int]], ...] = (self.matching.before, self.matching.after)
 
     def lines(self) -> Changes:
         """Every stack given to its innermost line of the user's own code."""
@@ -305,7 +307,7 @@ class _Comparer:
         if frame == ranking.NO_FRAME or by == Grouping.module:
             return frame.function
         if by == Grouping.file:  # a row by file has the path in the place of the function
-            return frame.function if side else self._matching.file_before(frame.function)
+            return frame.function if side else self.matching.file_before(frame.function)
         name = self._name[side](frame)
         return name[:2] if by == Grouping.function else name
 
@@ -320,7 +322,7 @@ class _Comparer:
             if own[0] == own[1] and totals[0] == totals[1]:
                 continue
             blocks = [sum(row.own_blocks for row in rows) for rows in (here, there)]
-            frames = [tuple(sorted((row.frame for row in rows), key=_is_comprehension)[:1]) for rows in (here, there)]
+            frames = [tuple(sorted((row.frame for row in rows), key=is_comprehension)[:1]) for rows in (here, there)]
             changes.append(
                 Change(
                     frames[0], frames[1], "", own[0], own[1], blocks[0], blocks[1], totals[0], totals[1],
@@ -331,7 +333,7 @@ class _Comparer:
 
     def stacks(self) -> Changes:
         """Rows by call path and kind of memory; threads are not told apart."""
-        numbers = _PathNumbers()
+        numbers = PathNumbers()
         sides = []
         for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
             forest = plant(capture, Grouping.line, fold_imports=True)
@@ -347,7 +349,8 @@ def _sound(holdings: Holdings) -> Holdings:
     return holdings
 
 
-def _is_comprehension(frame: Frame) -> bool:
+def is_comprehension(frame: Frame) -> bool:
+    """Whether it is part of the function around it: a comprehension, before Python 3.12."""
     return function_of(frame.function) != frame.function
 
 
@@ -360,7 +363,7 @@ def _largest_first(change: Change) -> tuple[object, ...]:
     )
 
 
-class _PathNumbers:
+class PathNumbers:
     """Numbers for call paths: equal ones, by the names of their frames, have equal numbers in both captures."""
 
     def __init__(self) -> None:
@@ -372,7 +375,7 @@ class _PathNumbers:
         key_of = [self._names.setdefault(name, len(self._names)) for name in names]
         known, numbers = self._known, [0] * len(forest.parent)
         stands = (forest.place == np.arange(len(forest.parent))).tolist()
-        is_part = [_is_comprehension(frame) for frame in forest.frames]
+        is_part = [is_comprehension(frame) for frame in forest.frames]
         parents, keys = forest.parent.tolist(), forest.key.tolist()
         for node, (above, key) in enumerate(zip(parents, keys, strict=True)):
             if not node or not stands[node]:

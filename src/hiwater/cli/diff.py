@@ -24,12 +24,14 @@ FORMATS = {
     "text": "hiwater.views.diff_text",
     "json": "hiwater.views.diff_json",
     "markdown": "hiwater.views.diff_markdown",
+    "html": "hiwater.views.diff_html",
 }
 _GROUPINGS = ("stack", "function", "line", "file", "module")
 _EXAMPLES = """examples:
   hiwater diff before.hiw after.hiw                        both peaks, and the lines and stacks that grew
   hiwater diff before.hiw after.hiw --at end               what was never freed, and was before
   hiwater diff before.hiw after.hiw --by function          which functions grew
+  hiwater diff before.hiw after.hiw --format html --open   a page with all of it, in the browser
   hiwater diff main.hiw branch.hiw --format markdown       for a comment on a change
   hiwater diff main.hiw branch.hiw --fail-on-increase 5%   exit code 1 when the peak grew by more
 """
@@ -63,10 +65,15 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         arguments.format = report_verb.chosen_format(arguments.format, FORMATS)
         limit = None if arguments.fail_on_increase is None else parse_limit(arguments.fail_on_increase)
+        report_verb.refuse_to_open(arguments, ("html",))
+        report_verb.name_output(arguments, arguments.after, ".diff")  # its own page may be there, too
         report_verb.refuse_to_replace((arguments.before, arguments.after), arguments.output)
         report = _compare(arguments, limit)
         with report_verb.open_output(arguments) as stream:
-            import_module(FORMATS[arguments.format]).write(report, stream)
+            more = (arguments.source,) if arguments.format == "html" else ()
+            import_module(FORMATS[arguments.format]).write(report, stream, *more)
+        if arguments.open:
+            report_verb.open_in_browser("diff", arguments.output)
     except HiwaterError as error:
         print(f"hiwater diff: {error}", file=sys.stderr)
         return error.exit_code

@@ -45,7 +45,7 @@ _WITH_OVERVIEW = ("text", "tree", "table")
 _BINARY = ("pprof", "parquet")
 _OF_ALL = ("json", "html", "speedscope", "csv", "parquet", "chrome", "openmetrics")  # these show all captures in one
 _OF_ONE = {"svg": "a flame graph", "pprof": "a pprof profile"}
-_SHOWN_IN_BROWSERS = ("svg", "html")
+_SHOWN_IN_BROWSERS = ("html", "svg")
 _KINDS = ("all", "python", "native", "mapping", "device")
 _GROUPINGS = ("stack", "function", "line", "file", "module", "thread")
 _EXAMPLES = """examples:
@@ -155,7 +155,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the report; the exit code. Talks on stderr in one line when it cannot."""
     try:
         arguments.format = chosen_format(arguments.format, FORMATS)
-        _name_output(arguments)
+        name_output(arguments, arguments.captures[0])
         _check_request(arguments)
         reports = make_reports(arguments.captures, arguments)
         _check_number(reports, arguments.format)
@@ -163,7 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
         with open_output(arguments) as stream:
             _write(reports, arguments, stream)
         if arguments.open:
-            _open(arguments.output)
+            open_in_browser("report", arguments.output)
     except HiwaterError as error:
         print(f"hiwater report: {error}", file=sys.stderr)
         return error.exit_code
@@ -178,8 +178,7 @@ def _check_request(arguments: argparse.Namespace) -> None:
     asked = arguments.format
     if asked in _BINARY and arguments.output is None and sys.stdout.isatty():
         raise BadRequest(f"{asked} is no text for a terminal", "write it to a file with -o")
-    if arguments.open and asked not in _SHOWN_IN_BROWSERS:
-        raise BadRequest(f"--open needs html or svg, and not {asked}", "give --format html")
+    refuse_to_open(arguments, _SHOWN_IN_BROWSERS)
     refuse_to_replace(arguments.captures, arguments.output)
 
 
@@ -189,16 +188,23 @@ def _check_number(reports: Sequence[Report], output_format: str) -> None:
         raise BadRequest(f"{_OF_ONE[output_format]} shows one capture", f"give one, such as {one!r}, or another format")
 
 
-def _name_output(arguments: argparse.Namespace) -> None:
-    """A report that is to be opened is a file: beside the first capture, unless another one is named."""
+def name_output(arguments: argparse.Namespace, capture: str, middle: str = "") -> None:
+    """A report that is to be opened is a file: beside this capture, unless another one is named."""
     if arguments.open and arguments.output is None:
-        arguments.output = os.path.splitext(arguments.captures[0])[0] + "." + arguments.format
+        arguments.output = os.path.splitext(capture)[0] + middle + "." + arguments.format
 
 
-def _open(path: str) -> None:
+def refuse_to_open(arguments: argparse.Namespace, shown: Sequence[str]) -> None:
+    """Raise BadRequest for --open with a format that no browser shows."""
+    if arguments.open and arguments.format not in shown:
+        raise BadRequest(f"--open needs {' or '.join(shown)}, and not {arguments.format}", "give --format html")
+
+
+def open_in_browser(verb: str, path: str) -> None:
+    """Open what was written, and say where it is."""
     import webbrowser
 
-    print(f"hiwater report: {path}", file=sys.stderr)
+    print(f"hiwater {verb}: {path}", file=sys.stderr)
     webbrowser.open(Path(path).absolute().as_uri())
 
 

@@ -23,20 +23,23 @@ def write(report: DiffReport, stream: TextIO) -> None:
         "after": _side(told.after, told.after_moment),
         "shown": {"at": told.after_moment.name, "kind": told.kind, "by": str(told.by)},
         "peak": {
-            "allocated_bytes": _figure(told.peak),
-            "resident_bytes": _figure(told.resident),
-            "blocks": _figure(told.totals["peak_blocks"]),
+            "allocated_bytes": figure_of(told.peak),
+            "resident_bytes": figure_of(told.resident),
+            "blocks": figure_of(told.totals["peak_blocks"]),
         },
-        "held": {"bytes": _figure(told.held), **{f"{kind}_bytes": _figure(told.kinds[kind]) for kind in told.kinds}},
-        "end": {"allocated_bytes": _figure(told.totals["end_bytes"])},
-        "totals": {name: _figure(told.totals[name]) for name in ("allocations", "allocated_bytes", "temporaries")},
-        "duration_ns": _figure(told.totals["duration_ns"]),
+        "held": {
+            "bytes": figure_of(told.held),
+            **{f"{kind}_bytes": figure_of(told.kinds[kind]) for kind in told.kinds},
+        },
+        "end": {"allocated_bytes": figure_of(told.totals["end_bytes"])},
+        "totals": {name: figure_of(told.totals[name]) for name in ("allocations", "allocated_bytes", "temporaries")},
+        "duration_ns": figure_of(told.totals["duration_ns"]),
         "processes": [
             {
                 "before": _side(one.before, one.before_moment),
                 "after": _side(one.after, one.after_moment),
-                "bytes": _figure(one.held),
-                "resident_bytes": _figure(one.resident),
+                "bytes": figure_of(one.held),
+                "resident_bytes": figure_of(one.resident),
             }
             for one in report.processes
         ],
@@ -73,7 +76,8 @@ def _side(capture: Capture, moment: Moment) -> dict[str, Any]:
     }
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
+def figure_of(figure: Figure) -> dict[str, Any]:
+    """One quantity before and after, as plain data."""
     return {
         "before": figure.before,
         "after": figure.after,

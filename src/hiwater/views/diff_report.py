@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hiwater.analysis.diff import Changes, Comparison, Figure, Verdict
+from hiwater.analysis.forest import Grouping
 from hiwater.capture import Capture
 from hiwater.views.report import Report
 from hiwater.views.together_text import process_words
@@ -38,14 +39,21 @@ class DiffReport:
     @property
     def before(self) -> Report:
         """The earlier capture as a report has it."""
-        told = self.comparison
-        return Report(told.before, told.before_moment, told.kind, is_one_of_several=bool(self.processes))
+        return self.sides(self.comparison)[0]
 
     @property
     def after(self) -> Report:
         """The later capture as a report has it."""
-        told = self.comparison
-        return Report(told.after, told.after_moment, told.kind, is_one_of_several=bool(self.processes))
+        return self.sides(self.comparison)[1]
+
+    def sides(self, told: Comparison) -> tuple[Report, Report]:
+        """Both captures of one of the comparisons as reports have them."""
+        by = Grouping(self.by) if self.by else None
+        before, after = (
+            Report(capture, moment, told.kind, by, is_one_of_several=bool(self.processes))
+            for capture, moment in ((told.before, told.before_moment), (told.after, told.after_moment))
+        )
+        return before, after
 
     @property
     def sections(self) -> list[tuple[str, Changes]]:

@@ -6,7 +6,7 @@ else. What is put into it here is a summary that reads without scripts, and the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from typing import TextIO
@@ -18,12 +18,19 @@ from hiwater.views.words import printable
 
 def write(reports: Sequence[Report], stream: TextIO, source: str = "own") -> None:
     """The page of these captures, the first one in front. `source`: whose source text is in it, "own", "all" or "none"."""
+    write_page(
+        stream, printable(reports[0].title, 80), html_summary.lines(reports[0]), html_data.packed(reports, source)
+    )
+
+
+def write_page(stream: TextIO, title: str, summary: Iterable[str], data: str) -> None:
+    """A page of this title that reads `summary` (HTML) without scripts, and holds `data`."""
     template = (files("hiwater.views") / "page.template.html").read_text("utf-8")
     before, rest = template.split("{{title}}", 1)
     between, rest = rest.split("{{summary}}", 1)
     middle, after = rest.split("{{data}}", 1)
-    stream.write(before + escape(f"{printable(reports[0].title, 80)} — hiwater") + between)
-    stream.writelines(html_summary.lines(reports[0]))
+    stream.write(before + escape(f"{title} — hiwater") + between)
+    stream.writelines(summary)
     stream.write(middle)
-    stream.write(html_data.packed(reports, source))
+    stream.write(data)
     stream.write(after)

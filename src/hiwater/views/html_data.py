@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hiwater.analysis.beside import Beside, lay_beside
 from hiwater.analysis.condense import Condensed, condense
+from hiwater.analysis.diff import Comparison
 from hiwater.analysis.forest import IMPORT_SYSTEM
 from hiwater.analysis.naming import is_library, module_of
 from hiwater.capture import Capture
 from hiwater.capture.layout import COUNTED_KINDS, KINDS
 from hiwater.capture.moment import Frame, Ints
+from hiwater.views.diff_json import figure_of
+from hiwater.views.diff_report import DiffReport, notes, resident_exactness
 from hiwater.views.html_columns import Columns
 from hiwater.views.html_source import embedded
 from hiwater.views.json_view import summary
@@ -35,17 +39,56 @@ def packed(reports: Sequence[Report], source: str) -> str:
     return columns.packed({"schema": SCHEMA, "captures": captures})
 
 
-def _capture(report: Report, source: str, columns: Columns) -> dict[str, Any]:
+def packed_diff(report: DiffReport, source: str) -> str:
+    """The data of a page that compares: what was compared first stands first."""
+    columns = Columns()
+    captures = [_compared(report, told, source, columns) for told in report.processes or (report.comparison,)]
+    return columns.packed({"schema": SCHEMA, "captures": captures})
+
+
+def _compared(diff: DiffReport, told: Comparison, source: str, columns: Columns) -> dict[str, Any]:
+    """The later capture of a comparison. Stacks are beside one another unless one of the two was watched from outside."""
+    before, after = diff.sides(told)
+    compared = {
+        "before": {
+            "name": printable(str(told.before.path), _LONGEST_NAME),
+            "title": printable(before.title, _LONGEST_NAME),
+            "python": told.before.process.python,
+            "pid": told.before.process.pid,
+            "mode": told.before.process.mode,
+            "sample_bytes": told.before.process.sample_bytes,
+            "duration_ns": told.before.process.duration_ns,
+            "exactness": before.exactness(told.before.peak),
+            "resident_exactness": resident_exactness(told.before),
+            "peak_ns": told.before.peak.at_ns,
+            "asked_ns": told.before_moment.at_ns,
+        },
+        "after": {"name": printable(str(told.after.path), _LONGEST_NAME)},
+        "peak": figure_of(told.peak),
+        "resident": figure_of(told.resident),
+        "end": figure_of(told.totals["end_bytes"]),
+        "notes": [printable(note, _LONGEST_NAME) for note in (diff.notes if told is diff.comparison else notes(told))],
+    }
+    beside = None if told.held.change is None else lay_beside(told)
+    return {**_capture(after, source, columns, beside, told.before.facts.get("cwd", "")), "compared": compared}
+
+
+def _capture(
+    report: Report, source: str, columns: Columns, beside: Beside | None = None, gone_cwd: str = ""
+) -> dict[str, Any]:
+    """One capture; `gone_cwd` is the folder that files were seen from which only the earlier one of two has."""
     capture = report.capture
-    condensed = condense(capture)
+    condensed = beside.condensed if beside else condense(capture)
     files = _Numbered(frame.file for frame in condensed.frames)
+    gone = beside.gone_files if beside else frozenset()
+    cwd = capture.facts.get("cwd", "")
     return {
         "title": printable(report.title, _LONGEST_NAME),
         "summary": summary(report),
         "exactness": report.exactness(capture.peak),
         "asked": _asked(report),
-        "files": [_file(name, capture) for name in files.texts],
-        **_stacks(condensed, files, columns),
+        "files": [_file(name, gone_cwd if name in gone else cwd) for name in files.texts],
+        **_stacks(condensed, files, columns, beside),
         "slices": _slices(capture, columns),
         "timeline": _timeline(capture, columns),
         "marks": [{"at_ns": mark.at_ns, "kind": mark.kind, "value": mark.value} for mark in capture.marks],
@@ -82,17 +125,18 @@ class _Numbered:
         self.texts = list(numbers)
 
 
-def _file(name: str, capture: Capture) -> dict[str, Any]:
+def _file(name: str, cwd: str) -> dict[str, Any]:
     return {
         "name": name,
-        "module": module_of(name, capture.facts.get("cwd", "")) or "[native]",
+        "module": module_of(name, cwd) or "[native]",
         "library": is_library(name),
         "imports": name.startswith(IMPORT_SYSTEM),
     }
 
 
-def _stacks(condensed: Condensed, files: _Numbered, columns: Columns) -> dict[str, Any]:
+def _stacks(condensed: Condensed, files: _Numbered, columns: Columns, beside: Beside | None) -> dict[str, Any]:
     """Frames, call paths, holders and how those changed from slice to slice."""
+    gone = {"gone": columns.add(beside.frame_is_gone)} if beside else {}
     frames: list[Frame] = condensed.frames
     functions = _Numbered(frame.function for frame in frames)
     number = np.arange(len(condensed.parent))
@@ -102,6 +146,7 @@ def _stacks(condensed: Condensed, files: _Numbered, columns: Columns) -> dict[st
             "function": columns.add(functions.number),
             "file": columns.add(files.number),
             "line": columns.add([frame.line for frame in frames]),
+            **gone,
         },
         "nodes": {
             "above": columns.add(number - condensed.parent),
@@ -113,6 +158,7 @@ def _stacks(condensed: Condensed, files: _Numbered, columns: Columns) -> dict[st
             "kind": columns.add(condensed.holder_kind),
             "drawn": columns.add(condensed.holder_is_drawn),
             **{name: columns.add(values) for name, values in condensed.columns.items()},
+            **{name: columns.add(values) for name, values in (beside.columns if beside else {}).items()},
         },
         "changes": {
             "count": columns.add(_counts(condensed.entry_slice)),

@@ -10,17 +10,20 @@ from html import escape
 
 import numpy as np
 
+from hiwater.analysis.diff import Comparison
 from hiwater.analysis.ranking import own_lines
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.capture.moment import Ints
+from hiwater.views.diff_report import DiffReport, both, exactness, figure_words, moment_words, resident_exactness
 from hiwater.views.report import Report
 from hiwater.views.text import KIND_WORDS
-from hiwater.views.words import frame_text, printable, seconds, share, size
+from hiwater.views.words import frame_text, printable, seconds, share, signed_size, size
 
 _WIDTH, _HEIGHT, _LEFT, _FOOT = 1000, 200, 70, 20
 _MOST_POINTS = 500
 _COLOURS = ("#8fbbe8", "#f3b272", "#85cda5", "#bf9ae0")
 _LINES = 20
+_NO_SCRIPTS = "<noscript><p>Scripts may not run here. With them this page has the flame graph, every moment, tables and source.</p></noscript>\n"
 
 
 def lines(report: Report) -> Iterator[str]:
@@ -31,8 +34,41 @@ def lines(report: Report) -> Iterator[str]:
     yield from _drawing(report)
     if not report.capture.is_timeline:
         yield from _table(report)
-    yield "<noscript><p>Scripts may not run here. With them this page has the flame graph, every moment, tables and source.</p></noscript>\n"
-    yield "</main>"
+    yield f"{_NO_SCRIPTS}</main>"
+
+
+def changes(report: DiffReport) -> Iterator[str]:
+    """The summary of a comparison, as HTML."""
+    told, after = report.comparison, report.after
+    yield '<main class="summary">\n'
+    yield f"<h1>What grew in {escape(printable(after.title, 120))}</h1>\n"
+    later, earlier = (escape(printable(str(capture.path), 200)) for capture in (told.after, told.before))
+    yield f'<p class="muted">{later} compared with {earlier}</p>\n<dl class="figures">'
+    for label, figure, how in (
+        ("allocated at its peak", told.peak, "requested bytes · " + both(exactness(report.before), exactness(after))),
+        ("resident at its peak", told.resident, both(resident_exactness(told.before), resident_exactness(told.after))),
+    ):
+        if figure.before is not None and figure.after is not None:
+            value = f"{size(figure.before)} → {size(figure.after)}"
+            yield _figure(label, value, f"{figure_words(figure)} · {how}")
+    yield "</dl>\n"
+    yield from _drawing(after)
+    if told.lines:
+        yield from _changed_lines(told)
+    yield f"{_NO_SCRIPTS}</main>"
+
+
+def _changed_lines(told: Comparison) -> Iterator[str]:
+    yield f"<h2>Lines that changed most, {escape(moment_words(told))}</h2>\n"
+    yield '<div class="scroll-x"><table><thead><tr><th scope="col">Change</th><th scope="col">Before</th><th scope="col">After</th>'
+    yield '<th scope="col">State</th><th scope="col" class="wide">Line of your own code, with all that it called</th></tr></thead>\n<tbody>\n'
+    for change in told.lines[:_LINES]:
+        where = frame_text(change.frames[-1], 160) if change.frames else "[no Python frame]"
+        yield (
+            f"<tr><td>{signed_size(change.bytes)}</td><td>{size(change.before_bytes)}</td><td>{size(change.after_bytes)}</td>"
+            f'<td>{change.state}</td><td class="wide"><code>{escape(where)}</code></td></tr>\n'
+        )
+    yield "</tbody></table></div>\n"
 
 
 def _facts(report: Report) -> str:
