@@ -379,7 +379,7 @@ void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes
         const std::int64_t limit = process::read_number(path.c_str());
         if (limit >= 0 && (row.cgroup_limit < 0 || limit < row.cgroup_limit)) row.cgroup_limit = limit;
     }
-    guarded([&] {
+    if_there_is_room([&] {
         const bool keep = pressure_.size() == 0 || now - last_pressure_ns_ >= std::max(kShortestRowNs, now / 512);
         if (!keep) {
             pressure_[pressure_.size() - 1] = row;
@@ -400,7 +400,7 @@ void Recorder::look_at_residency() noexcept {
     if (!is_on() || only_counters_) return;
     residency::Breakdown found;
     const std::uint64_t at_ns = now_ns();
-    guarded([&] {
+    if_there_is_room([&] {
         residency::Ranges mappings;
         known_mappings(&mappings);
         if (!residency::look(&found, &mappings)) return;

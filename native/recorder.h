@@ -252,6 +252,16 @@ private:
     void lose_event() noexcept {
         if (g_mode.load(std::memory_order_relaxed) == Mode::counting_losses) lost_.fetch_add(1, std::memory_order_relaxed);
     }
+    // For what is worth less than the recording: where there is no room for it, it is left out.
+    template <typename Work>
+    static void if_there_is_room(const Work& work) noexcept {
+        BusyGuard busy;
+        try {
+            work();
+        } catch (const capture::NoRoom&) {
+        } catch (const std::exception&) {
+        }
+    }
     void write_facts(const StartOptions& options);
     int let_go(capture::State state) noexcept;
     void forget_tables() noexcept;
