@@ -14,6 +14,7 @@ import hiwater
 import notebooks
 import page_reader
 from hiwater.analysis.ranking import own_lines
+from hiwater.notebook.rendering import drawn
 from hiwater.views.report import Report
 from recording import needs_engine
 
@@ -153,6 +154,7 @@ def test_a_recorded_cell(tmp_path: Path) -> None:
             "%hiwater d = make(5 << 20)",
             "%hiwater len(d) + 1",
             "%%filprofile\n%%time\ne = make(6 << 20)",
+            "%%hiwater\n3",
             "import sys\nsorted({'numpy', 'rich', 'hiwater.views'} & {*sys.modules}), _i3.splitlines()[0]",
         ],
     )
@@ -164,7 +166,8 @@ def test_a_recorded_cell(tmp_path: Path) -> None:
     assert "\x1b" not in shown[3].report and "capture " in shown[3].report
     assert "5.0 MiB allocated" in shown[4].report and shown[5].value == "5242881"
     assert "6.0 MiB " in shown[6].report and "Wall time" in shown[6].printed
-    assert shown[7].value == "([], '%%hiwater')"
+    assert "outside your code: the kernel's own" in shown[7].report and "codeop.py" not in shown[7].report
+    assert shown[8].value == "([], '%%hiwater')"
     assert shown[2].displays[0]["text/html"].count('sandbox="allow-scripts"') == 1
     page = page_reader.Page(shown[2].page)
     texts = {
@@ -278,6 +281,13 @@ def test_the_timeline(tmp_path: Path) -> None:
     assert base64.b64decode(picture["image/png"]).startswith(b"\x89PNG") and "[2]" in picture["text/plain"]
     assert "4 cells" in shown[4].printed or "3 cells" in shown[4].printed
     assert shown[5].value == "False"
+
+
+def test_a_timeline_without_matplotlib_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    cell = {"name": "[1]", "start": 5.0, "seconds": 1.0, "start_bytes": 1, "peak_bytes": 3 * MIB, "end_bytes": 2 * MIB}
+    said = drawn([cell])
+    assert list(said) == ["text/plain"] and "peak" in said["text/plain"] and "3.0 MiB" in said["text/plain"]
 
 
 def test_the_drop_in(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hiwater.analysis.curves import Curve, Picture, Span
+from hiwater.analysis.naming import is_library
 from hiwater.analysis.ranking import own_lines
 from hiwater.capture import Capture
 from hiwater.errors import HiwaterError, PlotLibraryMissing
@@ -21,7 +22,7 @@ from hiwater.views.report import Report
 from hiwater.views.source import Sources
 from hiwater.views.words import printable, seconds, share, size
 
-_LINES_SHOWN, _SMALLEST_SHARE = 8, 1000
+_LINES_SHOWN, _LINES_READ, _SMALLEST_SHARE = 8, 1000, 1000
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -78,17 +79,21 @@ def _summary(report: Report) -> Iterator[str]:
 
 
 def _held(report: Report) -> Iterator[str]:
-    """The lines that held most; those below a thousandth say nothing."""
+    """The lines that held most, and in one row what no line of the user's asked for; what is below a thousandth says nothing."""
     sources = Sources.of(report.capture)
     whole = report.holdings.total_bytes
+    every = own_lines(report.capture, report.holdings, _LINES_READ)
     yield f"  held at {report.moment_words}, by lines of your code with what they called in libraries:"
-    for line in own_lines(report.capture, report.holdings, _LINES_SHOWN):
+    for line in [line for line in every if not is_library(line.frame.file)][:_LINES_SHOWN]:
         if line.bytes * _SMALLEST_SHARE < whole:
             break
         frame = line.frame
         where = printable(f"{frame.file.rsplit('/', 1)[-1]}:{frame.line}", 40)
         source = sources.line(frame.file, frame.line, 70)
         yield f"  {size(line.bytes):>11} {share(line.bytes, whole):>8}  {where:<14} {source}".rstrip()
+    beside = sum(line.bytes for line in every if is_library(line.frame.file))
+    if beside * _SMALLEST_SHARE >= whole > 0:
+        yield f"  {size(beside):>11} {share(beside, whole):>8}  outside your code: the kernel's own"
     if not whole:
         yield "  nothing"
 
