@@ -19,6 +19,7 @@ from hiwater.views.report import Report
 from recording import needs_engine
 
 pytest.importorskip("ipykernel")
+pytest.importorskip("nbclient")
 pexpect = pytest.importorskip("pexpect")
 MIB = 1 << 20
 
@@ -60,7 +61,7 @@ def test_the_cell_runs_untouched(tmp_path: Path) -> None:
     cells = [
         "import asyncio\nawait asyncio.sleep(0)\n7",
         "%%capture said\nprint('hidden')",
-        "said.stdout",
+        "said.stdout, said.outputs",
         "def fails():\n    return 1 / 0\nfails()",
         "def broken(:",
         "x = 3;",
@@ -74,7 +75,7 @@ def test_the_cell_runs_untouched(tmp_path: Path) -> None:
     measured = notebooks.run(tmp_path / "measured", [*begin, *(cell.replace("_oh[1]", "_oh[3]") for cell in cells)])[2:]
     for alone, beside in zip(plain, measured, strict=True):
         assert (alone.value, alone.printed, alone.error) == (beside.value, beside.printed, beside.error)
-    assert [len(cell.displays) for cell in measured] == [1, 0] + [1] * 8  # %%capture keeps the line, too
+    assert [len(cell.displays) for cell in measured] == [1] * 10
     assert measured[3].lines[-1].endswith("ZeroDivisionError") and measured[4].lines[-1].endswith("SyntaxError")
 
 
@@ -95,6 +96,17 @@ def test_a_cell_that_takes_the_hooks_away(tmp_path: Path) -> None:
     assert [cell.error for cell in shown[:-1]] == [None] * 7
     assert [len(cell.displays) for cell in shown[:6]] == [0, 0, 0, 0, 0, 1]
     assert shown[-1].error == "ValueError: (0, 3)" or shown[-1].error == "ValueError: (0, 2)"
+
+
+@needs_engine
+def test_a_cell_that_runs_cells(tmp_path: Path) -> None:
+    inner = "_ = get_ipython().run_cell('b = bytearray(20 << 20)')\nc = bytearray(30 << 20)"
+    shown = notebooks.run(
+        tmp_path, ["%load_ext hiwater\n%hiwater on", f"a = bytearray(10 << 20)\n{inner}", f"%%hiwater\n{inner}"]
+    )
+    assert [round(figure(line, "peak", "allocated"), -1) for line in shown[1].lines] == [60]
+    assert "peak 50." in shown[2].report
+    assert "c = bytearray(30 << 20)" in shown[2].report
 
 
 def test_data_and_history(tmp_path: Path) -> None:

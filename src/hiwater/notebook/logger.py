@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 REMEMBERED = 10_000
 """How many cells a logger keeps."""
 _METERS = ("resident", "heap")
+_DEEPEST = 16  # cells that run cells
 _current: CellLogger | None = None
 _latest: CellLogger | None = None
 
@@ -54,7 +55,7 @@ class CellLogger:
         self.quiet = quiet
         self._shell = shell
         self._cells: deque[Cell] = deque(maxlen=REMEMBERED)
-        self._open: dict[int, tuple[Scope, str]] = {}
+        self._open: dict[int, list[tuple[Any, Scope]]] = {}  # by thread: cells may run cells
         self._session: Scope | None = None
 
     @property
@@ -117,8 +118,9 @@ class CellLogger:
         for event, callback in (("pre_run_cell", self._before), ("post_run_cell", self._after)):
             if callback in self._shell.events.callbacks.get(event, ()):  # a cell may have thrown them out
                 self._shell.events.unregister(event, callback)
-        for scope, _ in self._open.values():
-            FOLDING.exit(scope)
+        for running in self._open.values():
+            for _, scope in running:
+                FOLDING.exit(scope)
         self._open.clear()
         FOLDING.exit(self._session)
         self._session = None
@@ -131,28 +133,34 @@ class CellLogger:
     # Called by IPython
 
     def _before(self, info: Any) -> None:
-        left = self._open.pop(get_ident(), None)
-        if left is not None:  # its end was never told: a cell that threw our callback out, or one that was cut short
-            FOLDING.exit(left[0])
+        running = self._open.setdefault(get_ident(), [])
+        if len(running) >= _DEEPEST:  # ends that were never told: a cell may throw our callback out
+            FOLDING.exit(running.pop(0)[1])
         if self.gc_collect:
             gc.collect()
-        source = first_line(getattr(info, "raw_cell", None) or "")
-        self._open[get_ident()] = (_entered("cell"), source)
+        running.append((info, _entered("cell")))
 
     def _after(self, result: Any) -> None:
-        begun = self._open.pop(get_ident(), None)
-        if begun is None:  # the cell that started us; an empty one, which has an end and no beginning
+        info = getattr(result, "info", None)
+        running = self._open.get(get_ident(), [])
+        place = next((at for at in reversed(range(len(running))) if _is_same(running[at][0], info)), None)
+        if place is None:  # the cell that started us; an empty one, which has an end and no beginning
             return
-        scope, source = begun
+        scope = running[place][1]
+        for _, inner in running[place + 1 :]:
+            FOLDING.exit(inner)
+        del running[place:]
         if self.gc_collect:
             gc.collect()
         if self.trim:
             _trim()
         FOLDING.exit(scope)
         error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
+        if place and not getattr(info, "store_history", True):
+            return  # a part of the cell that runs it, as under %%capture, whose output is not ours to add to
         scope.error = type(error).__name__ if error is not None else ""
         number = getattr(result, "execution_count", None) or self._shell.execution_count
-        cell = _cell(Usage(scope), number, source)
+        cell = _cell(Usage(scope), number, first_line(getattr(info, "raw_cell", None) or ""))
         self._cells.append(cell)
         if not self.quiet:
             self._tell(cell)
@@ -207,6 +215,11 @@ def _entered(name: str) -> Scope:
         scope = Scope(name, _METERS[:1])  # no engine
         FOLDING.enter(scope)
     return scope
+
+
+def _is_same(begun: Any, ended: Any) -> bool:
+    """Whether two of IPython's descriptions are of one cell; of one that was interrupted it makes a second."""
+    return begun is ended or getattr(begun, "raw_cell", None) == getattr(ended, "raw_cell", 0)
 
 
 def _cell(usage: Usage, number: int, source: str) -> Cell:

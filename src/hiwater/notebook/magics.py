@@ -96,11 +96,14 @@ class HiwaterMagics(Magics):
         if recording is not None:
             self._recording = recording
 
-    def ended(self, _: Any = None) -> None:
-        """Called by IPython after every cell."""
-        recording, self._recording = self._recording, None
-        if recording is not None:
-            recording.finish()
+    def ended(self, result: Any = None) -> None:
+        """Called by IPython after every cell, those that a recorded cell runs itself included."""
+        recording = self._recording
+        text = getattr(getattr(result, "info", None), "raw_cell", None)
+        if recording is None or (text and not any(f"%%{name}" in text for name in NAMES)):
+            return
+        self._recording = None
+        recording.finish()
 
     # The words of %hiwater
 
