@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 from collections import deque
 from threading import get_ident
 
@@ -141,6 +142,7 @@ class CellLogger:
         running.append((info, _entered("cell")))
 
     def _after(self, result: Any) -> None:
+        ended_ns = time.perf_counter_ns()  # the collection below is not the cell's time
         info = getattr(result, "info", None)
         running = self._open.get(get_ident(), [])
         place = next((at for at in reversed(range(len(running))) if _is_same(running[at][0], info)), None)
@@ -160,7 +162,9 @@ class CellLogger:
             return  # a part of the cell that runs it, as under %%capture, whose output is not ours to add to
         scope.error = type(error).__name__ if error is not None else ""
         number = getattr(result, "execution_count", None) or self._shell.execution_count
-        cell = _cell(Usage(scope), number, first_line(getattr(info, "raw_cell", None) or ""))
+        assert scope.began is not None
+        seconds = (ended_ns - scope.began[0]) / 1e9
+        cell = _cell(Usage(scope), number, first_line(getattr(info, "raw_cell", None) or ""), seconds)
         self._cells.append(cell)
         if not self.quiet:
             self._tell(cell)
@@ -222,10 +226,8 @@ def _is_same(begun: Any, ended: Any) -> bool:
     return begun is ended or getattr(begun, "raw_cell", None) == getattr(ended, "raw_cell", 0)
 
 
-def _cell(usage: Usage, number: int, source: str) -> Cell:
-    return Cell(
-        number, source, usage.started_at, usage.wall_seconds, usage.resident, usage.levels.get("heap"), usage.error
-    )
+def _cell(usage: Usage, number: int, source: str, seconds: float) -> Cell:
+    return Cell(number, source, usage.started_at, seconds, usage.resident, usage.levels.get("heap"), usage.error)
 
 
 def _trim() -> None:
