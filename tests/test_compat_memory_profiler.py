@@ -239,6 +239,7 @@ def test_compat_path() -> None:
     done = subprocess.run([sys.executable, "-m", "hiwater", "compat-path"], capture_output=True, text=True, check=True)
     assert sorted(path.name for path in Path(done.stdout.strip()).glob("*.py")) == [
         "__init__.py",
+        "ipygpulogger.py",
         "memory_profiler.py",
         "mprof.py",
     ]

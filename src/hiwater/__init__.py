@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hiwater.engine.recorder import Recorder, record
     from hiwater.errors import HiwaterError
     from hiwater.lines.decorator import profile
+    from hiwater.notebook import load_ipython_extension, unload_ipython_extension
     from hiwater.residency import breakdown
     from hiwater.sampling.usage import memory_usage
     from hiwater.tracker import ResourceTracker, track
@@ -23,12 +24,14 @@ __all__ = [
     "ResourceTracker",
     "__version__",
     "breakdown",
+    "load_ipython_extension",
     "memory_usage",
     "open",
     "open_all",
     "profile",
     "record",
     "track",
+    "unload_ipython_extension",
 ]
 
 _HOMES = {
@@ -36,12 +39,14 @@ _HOMES = {
     "Recorder": "hiwater.engine.recorder",
     "ResourceTracker": "hiwater.tracker",
     "breakdown": "hiwater.residency",
+    "load_ipython_extension": "hiwater.notebook",
     "memory_usage": "hiwater.sampling.usage",
     "open": "hiwater.capture",
     "open_all": "hiwater.capture",
     "profile": "hiwater.lines.decorator",
     "record": "hiwater.engine.recorder",
     "track": "hiwater.tracker",
+    "unload_ipython_extension": "hiwater.notebook",
 }
 
 

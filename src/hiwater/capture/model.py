@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import check, container, limits, process, residency
+from hiwater.capture import cells, check, container, limits, process, residency
 from hiwater.capture.container import read_contents
 from hiwater.capture.layout import (
     CODE_THREAD,
@@ -159,6 +159,9 @@ class Capture:
         self.header = contents.header
         self.tables = contents.tables
         self._is_alive = is_alive
+        self.cells = cells.read(self._texts())
+        if self.cells:
+            self.tables = cells.without_kernel(self)
         ledgers = self.tables["ledgers"]
         self.ledger_node: Ints = ledgers["node"].astype(np.int64)
         self.ledger_kind: Ints = ledgers["kind"].astype(np.int64)
@@ -204,7 +207,13 @@ class Capture:
         return bytes(self.tables["string_bytes"])
 
     def string(self, number: int) -> str:
-        """One interned string; "" for 0. Bytes that are not UTF-8 come as U+FFFD."""
+        """One interned string; "" for 0. Bytes that are not UTF-8 come as U+FFFD. The file of a notebook's cell is that cell's name."""
+        text = self.recorded_string(number)
+        cell = self.cells.get(text)
+        return cell.name if cell is not None else text
+
+    def recorded_string(self, number: int) -> str:
+        """The same as the recorder saw it."""
         if number >= len(self.tables["strings"]):
             return ""
         record = self.tables["strings"][number]
@@ -214,7 +223,13 @@ class Capture:
     @cached_property
     def facts(self) -> dict[str, str]:
         """What the recorder was told about the program, as text."""
-        return {self.string(int(fact["key"])): self.string(int(fact["value"])) for fact in self.tables["facts"]}
+        return {key: value for key, value in self._texts() if not cells.is_cell(key)}
+
+    def _texts(self) -> list[tuple[str, str]]:
+        return [
+            (self.recorded_string(int(fact["key"])), self.recorded_string(int(fact["value"])))
+            for fact in self.tables["facts"]
+        ]
 
     def path_of(self, node: int) -> tuple[str, tuple[Frame, ...]]:
         """Thread name and frames, root first, of one node."""

@@ -20,12 +20,13 @@ _AROUND = 6
 def embedded(report: Report, choice: str, numbers: dict[str, int]) -> dict[str, Any]:
     """The texts by file number, hottest file first, and how many files did not fit."""
     capture = report.capture
-    sources = Sources(capture.facts.get("cwd", ""), capture.process.started_unix_ns)
+    sources = Sources.of(capture)
+    cells = {cell.name for cell in capture.cells.values()}
     files, left_out, room = [], 0, _MOST_TEXT
     for use in annotate(capture, report.moment) if choice != "none" else ():
         if use.file not in numbers or not (use.is_own or choice == "all"):
             continue
-        lines = _source_lines(sources, use.file)
+        lines = sources.lines(use.file) if use.file in cells else _source_lines(sources, use.file)
         pieces = _pieces(use, lines)
         size = sum(len(piece["text"]) for piece in pieces)
         if not pieces or size > room:

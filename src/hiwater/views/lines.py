@@ -46,7 +46,7 @@ def _is_meant(name: str, file: str) -> bool:
 def write(report: Report, stream: TextIO) -> None:
     """The annotated files as text, hottest first."""
     page = terminal.Page(stream, report.capture.facts.get("cwd", ""))
-    sources = Sources(report.capture.facts.get("cwd", ""), report.capture.process.started_unix_ns)
+    sources = Sources.of(report.capture)
     files = chosen_files(report)
     source_width = page.room(_FIGURES_WIDTH) if page.is_terminal else _SOURCE_WIDTH
     title = Text.assemble((printable(report.title, 80), "bold"), (f"  at {report.moment_words}", "dim"))

@@ -8,6 +8,7 @@ import stat
 import tokenize
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 from hiwater.capture import Capture
 from hiwater.views.words import printable
@@ -24,6 +25,13 @@ class Sources:
         self._started_unix_ns = started_unix_ns
         self._files: dict[str, list[str]] = {}
         self.changed: set[str] = set()
+
+    @classmethod
+    def of(cls, capture: Capture) -> Self:
+        """Those of a capture; it has the text of a notebook's cells with it."""
+        sources = cls(capture.facts.get("cwd", ""), capture.process.started_unix_ns)
+        sources._files = {cell.name: cell.text.splitlines() for cell in capture.cells.values()}
+        return sources
 
     def line(self, file: str, number: int, longest: int = 100) -> str:
         """The text of a line without its indent; "" when it cannot be known."""
@@ -71,7 +79,7 @@ def _decode(content: bytes) -> str:
 
 def as_recorded(capture: Capture) -> Callable[[str, int], str]:
     """A function that gives the text of a line as it was when the capture was made: "" where the file has changed since."""
-    sources = Sources(capture.facts.get("cwd", ""), capture.process.started_unix_ns)
+    sources = Sources.of(capture)
 
     def line(file: str, number: int) -> str:
         text = sources.line(file, number, _LONGEST_LINE)

@@ -51,7 +51,7 @@ def _report(report: Report, page: Page) -> Iterator[Text]:
     if capture.is_timeline:
         yield from timeline_text.lines(capture, report.title, report.top, page.width)
         return
-    sources = Sources(capture.facts.get("cwd", ""), capture.process.started_unix_ns)
+    sources = Sources.of(capture)
     yield from _head(report, page)
     for section in (
         _peaks, _made_of, _from_allocated_to_resident, _where_resident, limits_text.refusals, limits_text.nearness,

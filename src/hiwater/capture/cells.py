@@ -1,0 +1,73 @@
+"""Cells of a notebook in a capture: what the code in them is called, its text, and which frames are the notebook's own.
+
+A cell is in no file, so its text comes with the capture, as a fact: the key is "cell " and the name its code object gives for
+a file; the value is what readers call it, a line's end, and the text. The fact "recorded cell" has that name of the code that was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from hiwater.capture.model import Capture
+
+_KEY = "cell "  # as in hiwater/notebook/cells.py, which writes them
+RECORDED = "recorded cell"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`name` is what readers see as the file: "cell [3]"."""
+
+    name: str
+    text: str
+
+
+def is_cell(key: str) -> bool:
+    """Whether the fact of this key is a cell."""
+    return key.startswith(_KEY)
+
+
+def read(facts: Iterable[tuple[str, str]]) -> dict[str, Cell]:
+    """The cells by the file names of their code."""
+    found = {}
+    for key, value in facts:
+        if is_cell(key):
+            name, _, text = value.partition("\n")
+            found[key[len(_KEY) :]] = Cell(name, text)
+    return found
+
+
+def without_kernel(capture: Capture) -> dict[str, Any]:
+    """The capture's tables, with the recorded cell's outermost frames where the thread begins: below them is what runs
+    notebooks, some thirty frames that are the same in every stack."""
+    file = capture.facts.get(RECORDED)
+    if not file:
+        return capture.tables
+    nodes, codes = capture.tables["nodes"], capture.tables["codes"]
+    parent = nodes["parent"].astype(np.int64)
+    parent[:1] = 0
+    files = np.array([capture.recorded_string(int(number)) == file for number in codes["file"]], bool)
+    is_cells = files[nodes["code"].astype(np.int64)]
+    is_cells[:1] = False
+    inside, first = _below(parent, is_cells)
+    outermost = is_cells & ~inside[parent]
+    changed = nodes.copy()
+    changed["parent"][outermost] = np.where(capture.is_thread_root[first], first, 0)[outermost]
+    return {**capture.tables, "nodes": changed}
+
+
+def _below(parent: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], Any]:
+    """For each node, whether it or one above it is chosen, and the first node of its path. Doubling: log2(depth) passes."""
+    inside, above = chosen.copy(), parent
+    first = np.where(parent == 0, np.arange(len(parent)), parent)
+    while above.any():
+        inside |= inside[above]
+        above = above[above]
+        first = first[first]
+    return inside, first

@@ -1,0 +1,65 @@
+"""The session as a drawing: resident memory over time, a band for each cell."""
+
+from __future__ import annotations
+
+from hiwater.errors import MeterUnavailable
+from hiwater.notebook import logger as loggers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hiwater.notebook.figures import Cell
+    from hiwater.notebook.logger import CellLogger
+
+
+class Timeline:
+    """A drawing of cells; a notebook shows it as a picture where matplotlib is installed, as text elsewhere."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.cells = tuple(cells)
+        self._bundle: dict[str, str] | None = None
+
+    def bundle(self) -> dict[str, str]:
+        """The drawing by MIME type: text, and a PNG in base64 where matplotlib is installed.
+
+        Raises OSError or ValueError where the process that draws cannot start or fails.
+        """
+        if self._bundle is None:
+            import json
+
+            from hiwater.notebook.outside import render
+
+            rows = [
+                {
+                    "name": f"[{cell.number}]",
+                    "start": cell.started_at,
+                    "seconds": cell.seconds,
+                    "start_bytes": cell.resident.start_bytes,
+                    "peak_bytes": cell.resident.peak_bytes,
+                    "end_bytes": cell.resident.end_bytes,
+                }
+                for cell in self.cells
+            ]
+            self._bundle = render(["timeline"], json.dumps(rows))
+        return self._bundle
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return self.bundle()
+
+    def __str__(self) -> str:
+        return self.bundle()["text/plain"]
+
+    def __repr__(self) -> str:
+        return f"<hiwater.Timeline of {len(self.cells)} cells>"
+
+
+def timeline(logger: CellLogger | None = None) -> Timeline:
+    """The session so far: of `logger`, or of the one that was started last.
+
+    Raises MeterUnavailable where no cell has been measured.
+    """
+    chosen = logger or loggers.latest()
+    if chosen is None or not chosen.history:
+        raise MeterUnavailable("no cell has been measured yet", "`%hiwater on` measures those that follow")
+    return Timeline(chosen.history)

@@ -1,0 +1,105 @@
+"""What a cell used, as data and as one quiet line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hiwater.usage import Level
+
+_MIB = 1 << 20
+_SOURCE_SHOWN = 80
+
+
+class Memory(NamedTuple):
+    """One quantity over a cell, in bytes. `consumed` is end − start, `peaked` the most above the start, `used` what was there at the end."""
+
+    consumed: int
+    peaked: int
+    used: int
+
+
+class CellData(NamedTuple):
+    """A cell's figures: `ram` is resident memory of the whole process, `gpu` has one entry for each GPU that was measured (none so far),
+    `time` is in seconds. `allocated` is what allocators handed out, counted since the logger started; None where there is no engine."""
+
+    ram: Memory
+    gpu: tuple[Memory, ...]
+    time: float
+    allocated: Memory | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell that ran: its execution number, its first line, when it began (seconds since the epoch) and how long it took, what it used,
+    and the class of the exception that ended it, or ""."""
+
+    number: int
+    source: str
+    started_at: float
+    seconds: float
+    resident: Level
+    allocated: Level | None
+    error: str
+
+    @property
+    def data(self) -> CellData:
+        """The figures as a named tuple."""
+        allocated = _memory(self.allocated) if self.allocated is not None else None
+        return CellData(_memory(self.resident), (), self.seconds, allocated)
+
+    def row(self) -> dict[str, object]:
+        """The figures as a row of a table; units are in the names."""
+        row: dict[str, object] = {
+            "cell": self.number,
+            "source": self.source,
+            "started_at": self.started_at,
+            "seconds": self.seconds,
+        }
+        for name, level in (("resident", self.resident), ("allocated", self.allocated)):
+            row[f"{name}_start_bytes"] = level.start_bytes if level is not None else None
+            row[f"{name}_peak_above_start_bytes"] = level.peak_above_start_bytes if level is not None else None
+            row[f"{name}_kept_bytes"] = level.kept_bytes if level is not None else None
+        row["resident_exact"] = self.resident.exact
+        row["error"] = self.error
+        return row
+
+    def line(self, *, compact: bool = False) -> str:
+        """The line that is printed after the cell."""
+        head = f"[{self.number}] {self.seconds:.2f} s"
+        if compact:
+            best = self.allocated or self.resident
+            words = f"{best.name if best is self.resident else 'allocated'} {_changes(best)}"
+            return f"{head} · {words} · {mib(self.resident.end_bytes)} resident"
+        words = f"{head} · resident: {_changes(self.resident)}, now {mib(self.resident.end_bytes)}"
+        if self.allocated is not None:
+            words += f" · allocated: {_changes(self.allocated)}"
+        return words + (f" · {self.error}" if self.error else "")
+
+
+def first_line(source: str) -> str:
+    """The first line of a cell that is not empty, shortened."""
+    line = next((line.strip() for line in source.splitlines() if line.strip()), "")
+    return line if len(line) <= _SOURCE_SHOWN else line[: _SOURCE_SHOWN - 1] + "…"
+
+
+def mib(count: int) -> str:
+    """Bytes in MiB, always the same unit, so that lines below one another compare: 229.0 MiB."""
+    return f"{count / _MIB:,.1f} MiB"
+
+
+def signed_mib(count: int) -> str:
+    """A change in MiB with its sign; 0.0 has none."""
+    text = mib(abs(count))
+    return text if text == mib(0) else ("+" if count > 0 else "−") + text
+
+
+def _changes(level: Level) -> str:
+    least = "" if level.exact else "at least "
+    return f"peak {least}{signed_mib(level.peak_above_start_bytes)}, kept {signed_mib(level.kept_bytes)}"
+
+
+def _memory(level: Level) -> Memory:
+    return Memory(level.kept_bytes, level.peak_above_start_bytes, level.end_bytes)

@@ -1,0 +1,228 @@
+"""`%hiwater`, `%%hiwater` and their aliases; `%memit`, `%%memit` and `%mprun` come with them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
+
+from hiwater.errors import HiwaterError
+from hiwater.notebook import cells, logger
+from hiwater.notebook.logger import CellLogger, show
+from hiwater.notebook.recording import Recording, Wishes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Method = TypeVar("Method", bound=Callable[..., Any])
+
+NAMES = ("hiwater", "filprofile")
+"""Cell magics that record: ours, and Fil's."""
+_FIRST_LINE = re.compile(rf"%%({'|'.join(NAMES)})(?:[ \t]+([^\n]*))?\n?\Z")
+_WORDS = ("on", "off", "vars", "timeline", "forget")
+_USAGE = f"%hiwater {' | '.join(_WORDS)} | STATEMENT, or %%hiwater [--sample SIZE] [-o FILE] [--lines] [--kept]"
+
+
+def marked(lines: list[str]) -> list[str]:
+    """The input transformation behind `%%hiwater`: its line becomes one that begins a recording, and the rest is an ordinary cell,
+    with its own line numbers, `await`, tracebacks and value. IPython calls this for every cell."""
+    found = _FIRST_LINE.match(lines[0]) if lines else None
+    if found is None:
+        return lines
+    following = next((line for line in lines[1:] if line.strip()), "")
+    if following.startswith("%%") or any(line.startswith("from __future__") for line in lines[1:]):
+        return lines  # those must come first in a cell: the magic itself runs them
+    words = f"{found[1]} {(found[2] or '').strip()}".rstrip()
+    return [f"get_ipython().run_line_magic('{cells.BEGIN_MAGIC}', {words!r})\n", *lines[1:]]
+
+
+def _as_typed(method: Method) -> Method:
+    """A statement is Python: IPython is to fill in no `{names}`. Its own decorator has types that fit no method."""
+    decorate: Any = no_var_expand
+    decorated: Method = decorate(method)
+    return decorated
+
+
+@magics_class
+class HiwaterMagics(Magics):
+    """The magics of hiwater."""
+
+    _recording: Recording | None = None
+
+    @_as_typed
+    @line_cell_magic
+    def hiwater(self, line: str = "", cell: str | None = None) -> Any:
+        """Measure cells, or record one with the stacks that held its memory.
+
+        %hiwater on [--compact] [--no-gc] [--trim]   a line after every cell: peak above its start, kept, resident and allocated
+        %hiwater off                                 no longer
+        %hiwater vars                                the variables that hold most memory
+        %hiwater timeline                            the session so far, with cells as bands
+        %hiwater forget                              let go of what the last traceback keeps alive
+        %hiwater STATEMENT                           record a statement
+        %%hiwater [--sample SIZE] [-o FILE] [--lines] [--kept]
+                                                     record the cell: --sample draws blocks below SIZE at random, -o keeps the
+                                                     capture, --lines shows source line by line, --kept what was kept, not the peak
+        """
+        return self._obey(line, cell)
+
+    def _obey(self, line: str, cell: str | None) -> Any:
+        if cell is not None:
+            return self._run_recorded(_wishes(self, line), cell)
+        word, _, rest = line.strip().partition(" ")
+        if word in _WORDS and not rest.lstrip().startswith(("=", ".", "(", "[")):
+            try:
+                return getattr(self, f"_{word}")(rest.strip())
+            except HiwaterError as error:
+                raise UsageError(str(error)) from None
+        if not word:
+            raise UsageError(_USAGE)
+        return self._run_recorded(*_of_statement(self, line.strip()))
+
+    @_as_typed
+    @line_cell_magic
+    def filprofile(self, line: str = "", cell: str | None = None) -> Any:
+        """Fil's `%%filprofile`: the same as `%%hiwater`."""
+        return self._obey(line, cell)
+
+    @line_magic
+    def hiwater_begin(self, words: str = "") -> None:
+        """The first line of a `%%hiwater` cell after its transformation: records until the cell ends."""
+        recording = self._recording_of(_wishes(self, words.partition(" ")[2]), self._running_file())
+        if recording is not None:
+            self._recording = recording
+
+    def ended(self, result: Any = None) -> None:
+        """Called by IPython after every cell, those that a recorded cell runs itself included."""
+        recording = self._recording
+        text = getattr(getattr(result, "info", None), "raw_cell", None)
+        if recording is None or (text and not any(f"%%{name}" in text for name in NAMES)):
+            return
+        self._recording = None
+        recording.finish()
+
+    # The words of %hiwater
+
+    def _on(self, rest: str) -> None:
+        known = {"--compact", "--no-gc", "--trim"}
+        words = rest.split()
+        if not known.issuperset(words):
+            raise UsageError(f"%hiwater on takes {', '.join(sorted(known))}")
+        try:
+            self._logger = CellLogger(
+                compact="--compact" in words,
+                gc_collect="--no-gc" not in words,
+                trim="--trim" in words,
+                shell=self.shell,
+            ).start()
+        except HiwaterError as error:
+            raise UsageError(str(error)) from None
+
+    def _off(self, _: str) -> None:
+        running = logger.current()
+        if running is not None:
+            running.stop()
+
+    def _vars(self, _: str) -> None:
+        from hiwater.notebook.inventory import text, variables
+
+        shell: Any = self.shell
+        show(shell, text(variables(shell.user_ns, shell.user_ns_hidden)))
+
+    def _timeline(self, _: str) -> None:
+        from hiwater.notebook.bands import timeline
+
+        shell: Any = self.shell
+        shell.display_pub.publish(timeline().bundle())
+
+    def _forget(self, _: str) -> None:
+        from hiwater.notebook.tracebacks import forget
+
+        count = forget()
+        show(self.shell, f"{count} frames of the last traceback let go of their variables" if count else "no traceback")
+
+    # Recording
+
+    def _recording_of(self, wishes: Wishes, file: str) -> Recording | None:
+        """A recording that has begun; None where the engine cannot work. Raises UsageError."""
+        try:
+            recording = Recording(self.shell, wishes, f"cell [{cells.number(self.shell, file)}]", file)
+            return recording if recording.begin() else None
+        except HiwaterError as error:
+            raise UsageError(str(error)) from None
+
+    def _run_recorded(self, wishes: Wishes, code: str) -> Any:
+        """Run code in the notebook's names and return the value of its last expression, as the cell would have."""
+        shell: Any = self.shell
+        text = shell.transform_cell(code)
+        number = cells.number(shell, self._running_file()) or shell.execution_count
+        file = shell.compile.cache(text, number, raw_code=code)
+        body = shell.compile.ast_parse(text, filename=file)
+        last = body.body.pop() if body.body and isinstance(body.body[-1], ast.Expr) else None
+        compiled = shell.compile(body, file, "exec")
+        value = shell.compile(ast.Expression(last.value), file, "eval") if last is not None else None
+        recording = self._recording_of(wishes, file)
+        try:
+            exec(compiled, shell.user_ns)  # noqa: S102 - what the user typed
+            return eval(value, shell.user_ns) if value is not None else None  # noqa: S307 - the same
+        finally:
+            if recording is not None:
+                recording.finish()
+
+    def _running_file(self) -> str:
+        """The file name in the code of the cell that called the magic: the nearest frame whose globals are the notebook's names."""
+        shell: Any = self.shell
+        frame: Any = sys._getframe(1)
+        while frame is not None and frame.f_globals is not shell.user_ns:
+            frame = frame.f_back
+        return frame.f_code.co_filename if frame is not None else ""
+
+
+def load(shell: Any) -> None:
+    """Register the magics, the transformation and the end of a cell; once, however often the extension is loaded."""
+    from hiwater.classic import magics as classic
+
+    unload(shell)
+    magics = HiwaterMagics(shell)
+    shell.register_magics(magics)
+    classic.load_ipython_extension(shell)
+    shell.input_transformers_cleanup.append(marked)
+    shell.events.register("post_run_cell", magics.ended)
+
+
+def unload(shell: Any) -> None:
+    """Stop the logger and leave cells as they are."""
+    running = logger.current()
+    if running is not None:
+        running.stop()
+    transformers = shell.input_transformers_cleanup
+    transformers[:] = [one for one in transformers if one is not marked]
+    for callback in list(shell.events.callbacks["post_run_cell"]):
+        if isinstance(getattr(callback, "__self__", None), HiwaterMagics):
+            shell.events.unregister("post_run_cell", callback)
+
+
+def _wishes(magics: HiwaterMagics, words: str) -> Wishes:
+    options, rest = _parsed(magics, words)
+    if rest.strip():
+        raise UsageError(
+            f"%%hiwater does not know {rest.strip()!r}; it takes [--sample SIZE] [-o FILE] [--lines] [--kept]"
+        )
+    return options
+
+
+def _of_statement(magics: HiwaterMagics, line: str) -> tuple[Wishes, str]:
+    """Options may stand before a statement; one that begins with a minus otherwise is the statement's own."""
+    if re.match(r"(--(sample|lines|kept)\b|-o\b)", line):
+        return _parsed(magics, line)
+    return Wishes(), line
+
+
+def _parsed(magics: HiwaterMagics, words: str) -> tuple[Wishes, str]:
+    options, rest = magics.parse_options(words, "o:", "sample=", "lines", "kept", posix=True, preserve_non_opts=True)
+    wishes = Wishes(options.get("sample"), options.get("o"), "lines" in options, "kept" in options)
+    return wishes, rest

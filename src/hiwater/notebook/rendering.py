@@ -1,0 +1,124 @@
+"""Makes what is shown below cells, in a process of its own: writes texts, by what they are, as JSON to stdout."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import io
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from hiwater.analysis.curves import Curve, Picture, Span
+from hiwater.analysis.naming import is_library
+from hiwater.analysis.ranking import own_lines
+from hiwater.capture import Capture
+from hiwater.errors import HiwaterError, PlotLibraryMissing
+from hiwater.views import html, lines, plot, plot_terminal
+from hiwater.views.report import Report
+from hiwater.views.source import Sources
+from hiwater.views.words import printable, seconds, share, size
+
+_LINES_SHOWN, _LINES_READ, _SMALLEST_SHARE = 8, 1000, 1000
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """`report CAPTURE [--lines] [--kept] [--no-page]`, or `timeline` with the cells as JSON on stdin."""
+    parser = argparse.ArgumentParser(prog="hiwater.notebook.rendering")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("timeline")
+    report = verbs.add_parser("report")
+    report.add_argument("capture")
+    for flag in ("--lines", "--kept", "--no-page"):
+        report.add_argument(flag, action="store_true")
+    asked = parser.parse_args(arguments)
+    try:
+        said = _report(asked) if asked.verb == "report" else drawn(json.load(sys.stdin))
+    except HiwaterError as error:
+        sys.exit(str(error))
+    json.dump(said, sys.stdout)
+
+
+# The report of a cell
+
+
+def _report(asked: argparse.Namespace) -> dict[str, str]:
+    capture = Capture.open(asked.capture)
+    report = Report(capture, capture.end if asked.kept else capture.peak)
+    text = io.StringIO()
+    text.writelines(line + "\n" for line in _summary(report))
+    if asked.lines:
+        lines.write(report, text)
+    else:
+        text.writelines(line + "\n" for line in _held(report))
+    said = {"text": text.getvalue()}
+    if not asked.no_page:
+        page = io.StringIO()
+        html.write([report], page)
+        said["page"] = page.getvalue()
+    return said
+
+
+def _summary(report: Report) -> Iterator[str]:
+    """Both peaks, what stayed, and what is wrong with the recording, if anything is."""
+    capture, peak, resident = report.capture, report.capture.peak, report.capture.resident
+    yield f"hiwater: {printable(report.title, 60)}, {seconds(capture.process.duration_ns)}, of what was allocated meanwhile:"
+    yield (
+        f"  peak {size(peak.allocated_bytes)} allocated ({report.exactness(peak)}, {peak.allocated_blocks:,} blocks), "
+        f"kept {size(capture.end.allocated_bytes)}"
+    )
+    how = f"within {size(resident.error_bytes)}" if resident.exact else "at least"
+    yield f"  resident {size(resident.start_bytes)} at the start, {size(resident.peak_bytes)} at the peak ({how})"
+    if capture.process.stop_reason:
+        yield f"  ! recording stopped early: {printable(capture.process.stop_reason, 200)}"
+    for problem in report.problems:
+        yield f"  ! {printable(problem, 200)}"
+
+
+def _held(report: Report) -> Iterator[str]:
+    """The lines that held most, and in one row what no line of the user's asked for; what is below a thousandth says nothing."""
+    sources = Sources.of(report.capture)
+    whole = report.holdings.total_bytes
+    every = own_lines(report.capture, report.holdings, _LINES_READ)
+    yield f"  held at {report.moment_words}, by lines of your code with what they called in libraries:"
+    for line in [line for line in every if not is_library(line.frame.file)][:_LINES_SHOWN]:
+        if line.bytes * _SMALLEST_SHARE < whole:
+            break
+        frame = line.frame
+        where = printable(f"{frame.file.rsplit('/', 1)[-1]}:{frame.line}", 40)
+        source = sources.line(frame.file, frame.line, 70)
+        yield f"  {size(line.bytes):>11} {share(line.bytes, whole):>8}  {where:<14} {source}".rstrip()
+    beside = sum(line.bytes for line in every if is_library(line.frame.file))
+    if beside * _SMALLEST_SHARE >= whole > 0:
+        yield f"  {size(beside):>11} {share(beside, whole):>8}  outside your code: the kernel's own"
+    if not whole:
+        yield "  nothing"
+
+
+# The session over time
+
+
+def drawn(cells: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The drawing of these cells by MIME type. When in a cell its peak was is not known: it is drawn at its peak throughout."""
+    begin = cells[0]["start"]
+    at: list[float] = []
+    held: list[int] = []
+    spans: list[Span] = []
+    for cell in cells:
+        start, end = cell["start"] - begin, cell["start"] - begin + cell["seconds"]
+        at += [start, end]
+        held += [cell["peak_bytes"], cell["end_bytes"]]
+        spans.append(Span(cell["name"], start, end, len(spans) % 3))
+    curve = Curve("resident, each cell at its peak", "resident", np.array(at), np.array(held, np.float64))
+    picture = Picture(f"{len(cells)} cells", (curve,), tuple(spans))
+    text, image = io.StringIO(), io.BytesIO()
+    plot_terminal.write([picture], text)
+    said = {"text/plain": text.getvalue().rstrip()}
+    try:
+        plot.write([picture], "png", image)
+    except PlotLibraryMissing:
+        return said
+    return {**said, "image/png": base64.b64encode(image.getvalue()).decode("ascii")}
