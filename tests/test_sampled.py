@@ -103,7 +103,8 @@ grown.extend(bytes(4_000_000))
         for stack in capture.end.stacks
         if stack.frames and stack.frames[-1].file.endswith("program.py")
     }
-    assert sizes[3, "python"] == (30_000_001, 1, 0)
+    size, *rest = sizes[3, "python"]
+    assert size - 30_000_000 in range(100) and rest == [1, 0]  # what goes with the bytes differs between versions
     assert sizes[4, "mapping"] == (5 << 20, 1, 0)
     assert sizes[6, "python"][0] >= 4_200_000 and sizes[6, "python"][1:] == (1, 0)
     assert (5, "python") not in sizes  # it was reallocated, and belongs to the line that did it
