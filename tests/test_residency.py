@@ -1,5 +1,6 @@
 """Where resident memory is: the rows add up, and each finds what was put there."""
 
+import importlib.util
 import json
 import mmap
 import os
@@ -9,9 +10,12 @@ import time
 import pytest
 
 import hiwater
+from hiwater.errors import MeterUnavailable
 from hiwater.residency import breakdown, touched_bytes
+from recording import needs_engine
 
 MIB = 2**20
+has_engine = importlib.util.find_spec("hiwater._core") is not None
 
 
 def rows():
@@ -26,6 +30,14 @@ def grown(name, make):
     return after - before
 
 
+@pytest.mark.skipif(has_engine, reason="the engine is there")
+def test_without_the_engine_it_says_so():
+    for look in (breakdown, lambda: touched_bytes(bytearray(10))):
+        with pytest.raises(MeterUnavailable, match="engine"):
+            look()
+
+
+@needs_engine
 def test_the_rows_add_up_to_resident_memory():
     found = hiwater.breakdown()
     assert sum(row.resident_bytes for row in found.rows) == found.resident_bytes
@@ -33,11 +45,13 @@ def test_the_rows_add_up_to_resident_memory():
     assert all(row.resident_bytes >= 0 for row in found.rows if row.name != "unexplained")
 
 
+@needs_engine
 def test_small_objects_are_python_objects():
     size = grown("Python objects, live", lambda: [object() for _ in range(1_000_000)])
     assert abs(size - 16 * 1_000_000) < 2 * MIB
 
 
+@needs_engine
 def test_freed_objects_beside_live_ones_are_slack():
     kept = [(i, str(i)) for i in range(400_000)]
     before = rows()["Python's arenas, slack"].resident_bytes
@@ -46,6 +60,7 @@ def test_freed_objects_beside_live_ones_are_slack():
     assert kept
 
 
+@needs_engine
 def test_a_large_block_is_mallocs_and_splits_into_touched_and_not():
     numpy = pytest.importorskip("numpy")
     half = numpy.zeros(100 * MIB, dtype="u1")
@@ -62,6 +77,7 @@ def test_a_large_block_is_mallocs_and_splits_into_touched_and_not():
     assert "never touched" in str(found)
 
 
+@needs_engine
 def test_looking_touches_nothing():
     numpy = pytest.importorskip("numpy")
     zeros = numpy.zeros(64 * MIB, dtype="u1")
@@ -70,6 +86,7 @@ def test_looking_touches_nothing():
     assert touched_bytes(zeros)[0] < 4 * MIB
 
 
+@needs_engine
 def test_memory_that_was_only_read_is_nobodys():
     numpy = pytest.importorskip("numpy")
     zeros = numpy.zeros(64 * MIB, dtype="u1")
@@ -79,6 +96,7 @@ def test_memory_that_was_only_read_is_nobodys():
     assert abs(found.unexplained_bytes) < 0.15 * found.resident_bytes
 
 
+@needs_engine
 def test_memory_shared_with_a_forked_child_is_still_resident():
     held = bytearray(b"x") * (32 * MIB)
     reading, writing = os.pipe()
@@ -91,6 +109,7 @@ def test_memory_shared_with_a_forked_child_is_still_resident():
     assert (touched, total) == (32 * MIB, 32 * MIB)
 
 
+@needs_engine
 def test_mappings_shared_memory_and_stacks():
     def private():
         kept = mmap.mmap(-1, 32 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -113,6 +132,7 @@ def test_mappings_shared_memory_and_stacks():
     assert after["stacks"].resident_bytes > 0
 
 
+@needs_engine
 def test_the_stack_of_a_waiting_thread_is_a_stack():
     wait, ready = threading.Event(), threading.Event()
 
@@ -132,6 +152,7 @@ def test_the_stack_of_a_waiting_thread_is_a_stack():
     assert with_it > rows()["stacks"].resident_bytes
 
 
+@needs_engine
 def test_every_form_says_the_same():
     with hiwater.track() as t:
         pass
@@ -143,6 +164,7 @@ def test_every_form_says_the_same():
     assert "<pre>" in found._repr_html_()
 
 
+@needs_engine
 def test_what_cannot_be_looked_at_says_so():
     with pytest.raises(TypeError):
         touched_bytes(b"read only")

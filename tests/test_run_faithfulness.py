@@ -87,7 +87,6 @@ class Pair:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_heed_hangups,  # noqa: PLW1509 - this suite has no threads then
             env={**os.environ, "PYTHONHASHSEED": "0", **(environment or {})},
         )
         if interrupt is not None:
@@ -103,10 +102,6 @@ class Pair:
         if interrupt is not None:
             out = first + out
         return subprocess.CompletedProcess(words, process.returncode, out, err)
-
-
-def _heed_hangups() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup the suite, and so its children, ignore it
 
 
 @pytest.fixture
