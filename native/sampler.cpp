@@ -21,7 +21,7 @@ namespace hiwater::sampler {
 namespace {
 
 constexpr std::uint64_t kMillisecond = 1'000'000;
-constexpr std::uint64_t kQuietAfterFork = 10 * kMillisecond;
+constexpr std::uint64_t kQuietAfterFork = 20 * kMillisecond;
 
 FutexMutex g_control;  // of who makes and ends the thread: native code forks in several threads at once
 pthread_t g_thread;
@@ -143,6 +143,11 @@ void pause_for_fork() noexcept {
     end_thread();
     wait_until_uncounted();
     g_paused_at.store(process::monotonic_ns(), std::memory_order_release);
+}
+
+void note_forked() noexcept {
+    std::uint64_t paused = g_paused_at.load(std::memory_order_acquire);
+    if (paused != 0) g_paused_at.compare_exchange_strong(paused, process::monotonic_ns());
 }
 
 void resume_if_due() noexcept {

@@ -8,6 +8,8 @@ bool start() noexcept;
 void stop() noexcept;
 // A fork must find no second thread (CPython warns of one): the sampler ends before it, and comes back some time after.
 void pause_for_fork() noexcept;
+// The fork is done: from here on the pause lasts its time, since CPython looks for threads only now.
+void note_forked() noexcept;
 void resume_if_due() noexcept;
 void forget_in_child() noexcept;
 

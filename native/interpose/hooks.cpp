@@ -471,6 +471,7 @@ void before_fork() {
 void after_fork_in_parent() {
     if (!tls.holds_over_fork) return;
     tls.holds_over_fork = false;
+    sampler::note_forked();
     recorder().lock().unlock_after_fork();
     --tls.busy;
     recorder().request_attention();
