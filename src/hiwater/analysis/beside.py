@@ -69,10 +69,8 @@ def lay_beside(told: Comparison, limits: Limits | None = None) -> Beside:
 
 
 def _summed(length: int, index: Ints, values: Ints) -> Ints:
-    summed = np.zeros(length, np.int64)
     counts = index >= 0
-    np.add.at(summed, index[counts], values[counts])
-    return summed
+    return sums.sum_at(length, index[counts], values[counts])
 
 
 class _Side:

@@ -74,8 +74,8 @@ def condense(capture: Capture, limits: Limits | None = None) -> Condensed:
     length = len(shape.holder_node)
     key = changes.slice * length + shape.holder_of_ledger[changes.ledger]
     distinct, back = np.unique(key, return_inverse=True)
-    entry_bytes = _sum_at(len(distinct), back, changes.bytes)
-    entry_blocks = _sum_at(len(distinct), back, changes.blocks)
+    entry_bytes = sums.sum_at(len(distinct), back, changes.bytes)
+    entry_blocks = sums.sum_at(len(distinct), back, changes.blocks)
     told = (entry_bytes != 0) | (entry_blocks != 0)
     folded = is_used & ~is_kept
     return Condensed(
@@ -86,7 +86,7 @@ def condense(capture: Capture, limits: Limits | None = None) -> Condensed:
         shape.holder_node,
         shape.holder_kind,
         shape.holder_is_drawn,
-        {name: _sum_at(length, shape.holder_of_ledger, values) for name, values in columns.items()},
+        {name: sums.sum_at(length, shape.holder_of_ledger, values) for name, values in columns.items()},
         (distinct // length)[told],
         (distinct % length)[told],
         entry_bytes[told],
@@ -136,8 +136,8 @@ def _changes(capture: Capture) -> _Changes:
     change_bytes, change_blocks = _differences(values, by_ledger, is_same), _differences(blocks, by_ledger, is_same)
     length = len(capture.ledger_node)
     last = capture.of_slice(capture.slices[-1])
-    open_bytes = last.bytes - _sum_at(length, ledger, change_bytes)
-    open_blocks = last.blocks - _sum_at(length, ledger, change_blocks)
+    open_bytes = last.bytes - sums.sum_at(length, ledger, change_bytes)
+    open_blocks = last.blocks - sums.sum_at(length, ledger, change_blocks)
     changed = np.flatnonzero((open_bytes != 0) | (open_blocks != 0))
     return _Changes(
         np.append(number, np.full(len(changed), len(slices))),
@@ -274,9 +274,3 @@ def _parents(capture: Capture) -> Ints:
     parent = capture.tables["nodes"]["parent"].astype(np.int64)
     parent[:1] = 0
     return parent
-
-
-def _sum_at(length: int, index: Ints, values: Ints) -> Ints:
-    summed = np.zeros(length, np.int64)
-    np.add.at(summed, index, values)
-    return summed

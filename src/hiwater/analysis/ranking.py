@@ -10,7 +10,7 @@ from hiwater.analysis import sums
 from hiwater.analysis.forest import Forest, Grouping, follow, plant
 from hiwater.analysis.naming import is_library
 from hiwater.capture import Capture
-from hiwater.capture.moment import Frame, Holdings, Ints
+from hiwater.capture.moment import Frame, Holdings
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,9 @@ def rank(forest: Forest, holdings: Holdings) -> list[Row]:
     """Rows for every key that held something, most own bytes first, then most in total, then by name."""
     leaf = forest.place[holdings.node]
     length = len(forest.parent)
-    own, blocks, drawn = (_sum_at(length, leaf, values) for values in (holdings.bytes, holdings.blocks, holdings.drawn))
+    own, blocks, drawn = (
+        sums.sum_at(length, leaf, values) for values in (holdings.bytes, holdings.blocks, holdings.drawn)
+    )
     total = sums.sum_upwards(forest.parent, own)
     # Node 0 stands for no frame at all: what is held outside every frame gets a row of its own, under the last key.
     nothing = len(forest.frames)
@@ -42,13 +44,13 @@ def rank(forest: Forest, holdings: Holdings) -> list[Row]:
     outer = sums.outermost(sums.walk(forest.parent), key_of_stand)
     outer = outer[stands[outer]]
     own_of, blocks_of, drawn_of = (
-        _sum_at(nothing + 2, key, np.where(stands, values, 0)) for values in (own, blocks, drawn)
+        sums.sum_at(nothing + 2, key, np.where(stands, values, 0)) for values in (own, blocks, drawn)
     )
-    total_of = _sum_at(nothing + 2, key[outer], total[outer])
+    total_of = sums.sum_at(nothing + 2, key[outer], total[outer])
     total_of[nothing] = own[0] if length else 0
     below_of = drawn_of  # all zeros where nothing was drawn
     if holdings.sample_bytes:
-        below_of = _sum_at(nothing + 2, key[outer], sums.sum_upwards(forest.parent, drawn)[outer])
+        below_of = sums.sum_at(nothing + 2, key[outer], sums.sum_upwards(forest.parent, drawn)[outer])
     shown = np.flatnonzero((own_of != 0) | (blocks_of != 0) | (total_of != 0))
     rows = [
         Row(
@@ -91,9 +93,9 @@ def own_lines(capture: Capture, holdings: Holdings, at_most: int) -> list[Line]:
     code, line = nodes["code"][held].astype(np.int64), nodes["line"][held].astype(np.int64)
     place, back_to_place = np.unique((code << 32) | line, return_inverse=True)
     length = len(place)
-    sum_bytes = _sum_at(length, back_to_place[back], holdings.bytes)
-    sum_blocks = _sum_at(length, back_to_place[back], holdings.blocks)
-    sum_drawn = _sum_at(length, back_to_place[back], holdings.drawn)
+    sum_bytes = sums.sum_at(length, back_to_place[back], holdings.bytes)
+    sum_blocks = sums.sum_at(length, back_to_place[back], holdings.blocks)
+    sum_drawn = sums.sum_at(length, back_to_place[back], holdings.drawn)
     lines: dict[Frame, tuple[int, int, int]] = {}
     # One line may come from several code objects (a comprehension, a module compiled twice): join a few more than shown.
     for index in np.argsort(-sum_bytes, kind="stable")[: 8 * at_most].tolist():
@@ -112,10 +114,3 @@ def own_lines(capture: Capture, holdings: Holdings, at_most: int) -> list[Line]:
 def by(capture: Capture, holdings: Holdings, grouping: Grouping) -> list[Row]:
     """`rank` at this fineness."""
     return rank(plant(capture, grouping), holdings)
-
-
-def _sum_at(length: int, index: Ints, values: Ints) -> Ints:
-    """Whole-number sums of `values` by `index`; numpy's bincount would go through floats."""
-    sums_ = np.zeros(length, np.int64)
-    np.add.at(sums_, index, values)
-    return sums_

@@ -11,6 +11,13 @@ from hiwater.capture.moment import Ints
 _FEW_LEVELS = 4096  # up to here a pass per level beats a step per node
 
 
+def sum_at(length: int, index: Ints, values: Ints) -> Ints:
+    """Whole-number sums of `values` by `index`; numpy's bincount would go through floats."""
+    summed = np.zeros(length, np.int64)
+    np.add.at(summed, index, values)
+    return summed
+
+
 def depths(parent: Ints) -> Ints:
     """How many steps each node is from node 0. By doubling: a stack 5,000 deep takes 13 passes."""
     depth = np.ones(len(parent), np.int64)

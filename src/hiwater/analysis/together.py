@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hiwater.analysis import sums
 from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.capture import Capture
 from hiwater.capture.moment import Ints
@@ -169,9 +170,7 @@ def _sum_over_time(steps: Sequence[tuple[Ints, Ints, int]]) -> tuple[Ints, Ints]
         changes += [np.diff(held, prepend=0), np.array([-int(held[-1])], np.int64)]
     at, change = np.concatenate(times), np.concatenate(changes)
     distinct, back = np.unique(at, return_inverse=True)
-    summed = np.zeros(len(distinct), np.int64)
-    np.add.at(summed, back, change)
-    return distinct, np.cumsum(summed)
+    return distinct, np.cumsum(sums.sum_at(len(distinct), back, change))
 
 
 def _with_chance(instant: Instant | None, captures: Sequence[Capture]) -> Instant | None:

@@ -89,8 +89,7 @@ class _Upright:
         length = len(forest.parent)
         columns = []
         for column in range(_FIGURES):
-            own = np.zeros(length, np.int64)
-            np.add.at(own, place, figures[:, column])
+            own = sums.sum_at(length, place, figures[:, column])
             columns.append(sums.sum_upwards(forest.parent, own) if own.any() else own)
         self._key = forest.key
         self._totals = np.stack(columns, axis=1)

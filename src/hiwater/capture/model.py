@@ -70,7 +70,8 @@ class Resident:
 @dataclass(frozen=True, slots=True)
 class Totals:
     """Over the whole recording, counted kinds. Allocations and their bytes are exact in a sampled recording, too, but for what a killed
-    program did in its last milliseconds; `frees` is an estimate there, and `temporaries` are not counted. `temporaries` were freed before their thread's next allocation."""
+    program did in its last milliseconds; `frees` is an estimate there. `temporaries` were freed before their
+    thread's next allocation; a sampled recording does not count them."""
 
     allocations: int
     frees: int
@@ -308,9 +309,8 @@ class Capture:
         allocations = int(ledgers["total_blocks"][counted].sum())
         allocated_bytes = int(ledgers["total_bytes"][counted].sum())
         frees = max(0, allocations - int(ledgers["live_blocks"][counted].sum()))
-        if self.header[
-            "sample_bytes"
-        ]:  # objects and malloc's blocks were counted all the same; mappings are never drawn
+        if self.header["sample_bytes"]:
+            # Objects and malloc's blocks were counted all the same; mappings are never drawn.
             other = counted & (self.ledger_kind > KINDS.index("native"))
             allocations = self.header["exact_total_blocks"] + int(ledgers["total_blocks"][other].sum())
             allocated_bytes = self.header["exact_total_bytes"] + int(ledgers["total_bytes"][other].sum())

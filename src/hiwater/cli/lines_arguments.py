@@ -137,25 +137,19 @@ def _take_files(result: LinesArguments) -> None:
 
 
 def _take_option(result: LinesArguments, word: str, rest: list[str]) -> None:
-    name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
-    if name in _WITH_VALUE:
-        if not equals and not rest:
-            raise UsageError(f"{name} needs a value", "see `hiwater lines --help`")
-        _set(result, _WITH_VALUE[name], value if equals else rest.pop(0))
-    elif name in _FLAGS and not equals:
-        setattr(result, *_FLAGS[name])
-    else:
-        raise UsageError(
-            f"unknown option {word!r}", "see `hiwater lines --help`: the program's own options go after its name"
-        )
+    def put(name: str, value: object) -> None:
+        _set(result, name, value)
+
+    more = "the program's own options go after its name"
+    program_words.take_option(word, rest, _WITH_VALUE, _FLAGS, put, "lines", more)
 
 
-def _set(result: LinesArguments, name: str, value: str) -> None:
+def _set(result: LinesArguments, name: str, value: object) -> None:
     if name == "function":
-        result.functions.append(value)
+        result.functions.append(str(value))
     elif name != "precision":
         setattr(result, name, value)
-    elif value.isdecimal() and len(value) < 2:
+    elif isinstance(value, str) and value.isdecimal() and len(value) < 2:
         result.precision = int(value)
     else:
         raise UsageError(f"--precision is {value!r}", "give a number from 0 to 9")

@@ -10,7 +10,7 @@ from hiwater.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _KINDS = {"-m": "module", "-c": "command"}
 
@@ -34,6 +34,30 @@ def split(words: Sequence[str], take_option: Callable[[str, list[str]], bool], v
         if not take_option(word, rest):
             break
     return "script", "", []
+
+
+def take_option(
+    word: str,
+    rest: list[str],
+    with_value: Mapping[str, str],
+    flags: Mapping[str, tuple[str, bool]],
+    put: Callable[[str, object], None],
+    verb: str,
+    more: str,
+) -> None:
+    """Take one option of ours, and its value out of `rest`: `put(name, value)` keeps it. `more` is said of one that is unknown.
+
+    Raises UsageError.
+    """
+    name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
+    if name in with_value:
+        if not equals and not rest:
+            raise UsageError(f"{name} needs a value", f"see `hiwater {verb} --help`")
+        put(with_value[name], value if equals else rest.pop(0))
+    elif name in flags and not equals:
+        put(*flags[name])
+    else:
+        raise UsageError(f"unknown option {word!r}", f"see `hiwater {verb} --help`: {more}")
 
 
 def _program(kind: str, option: str, words: list[str], verb: str) -> tuple[str, str, list[str]]:

@@ -137,18 +137,11 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
 
 
 def _take_option(result: RunArguments, word: str, rest: list[str]) -> None:
-    name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
-    if name in _WITH_VALUE:
-        if not equals and not rest:
-            raise UsageError(f"{name} needs a value", "see `hiwater run --help`")
-        setattr(result, _WITH_VALUE[name], value if equals else rest.pop(0))
-    elif name in _FLAGS and not equals:
-        setattr(result, *_FLAGS[name])
-    else:
-        raise UsageError(
-            f"unknown option {word!r}",
-            "see `hiwater run --help`: the program's own options go after its name, python's before `-m hiwater`",
-        )
+    def put(name: str, value: object) -> None:
+        setattr(result, name, value)
+
+    more = "the program's own options go after its name, python's before `-m hiwater`"
+    program_words.take_option(word, rest, _WITH_VALUE, _FLAGS, put, "run", more)
 
 
 def _check_format(result: RunArguments) -> None:
