@@ -68,15 +68,15 @@ std::int64_t Recorder::passed_bytes(const Thread& t) noexcept {
 }
 
 void Recorder::draw(const void* block, std::size_t bytes, Kind kind) noexcept {
-    if (tls.busy != 0 || !is_on()) return;
+    if (is_inside() || !is_on()) return;
     guarded([&] {
-        Thread* t = mine();
-        if (t == nullptr || !is_drawn(*t, bytes)) return;
-        find_top(*t);
-        Hold hold(lock_, &t->ticket);
-        if (!is_on() || t->session != session_) return lose_event();
-        if (is_internal(*t)) return;
-        put_sample(reinterpret_cast<std::uintptr_t>(block), bytes, accounts_.ledger(t->top->node, kind, bytes < sample_bytes_));
+        Thread* drawing = mine();
+        if (drawing == nullptr || !is_drawn(*drawing, bytes)) return;
+        const bool booked = at_stack([&](Thread& t) {
+            if (is_internal(t)) return;
+            put_sample(reinterpret_cast<std::uintptr_t>(block), bytes, accounts_.ledger(t.top->node, kind, bytes < sample_bytes_));
+        });
+        if (!booked) lose_event();
     });
 }
 
@@ -94,7 +94,7 @@ void Recorder::debit_sample(const Block& block) noexcept {
 }
 
 Block Recorder::forget_sample(const void* block) noexcept {
-    if (tls.holds_over_fork && pid_ != ::getpid()) [[unlikely]]
+    if (is_inside() || (tls.holds_over_fork && pid_ != ::getpid())) [[unlikely]]
         return {};
     BusyGuard busy;
     Hold hold(lock_, ticket());

@@ -1,4 +1,4 @@
-// What the hooks report. Each event: find the stack, then one short stretch under the lock. No foreign code, no heap.
+// What the hooks report. Each event is one short stretch under the lock: find the stack, change the books. No foreign code, no heap.
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,13 +33,15 @@ void Recorder::forget_stale(std::uintptr_t address) noexcept {
     const Block stale = live_.remove(address);
     if (stale.ledger != 0) forget_block(stale);
 }
-void Recorder::forget_block(const Block& stale) noexcept { accounts_.debit(stale.ledger, static_cast<std::int64_t>(stale.bytes)); }
+void Recorder::forget_block(const Block& stale) noexcept {
+    accounts_.debit_block(stale.ledger, static_cast<std::int64_t>(stale.bytes));
+}
 
 // Under the lock.
 [[gnu::always_inline]] inline void Recorder::put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes,
                                                  std::uint32_t ledger) {
     LiveTable::insert(region, address, bytes, ledger, [this](const Block& stale) { forget_block(stale); });
-    accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
+    accounts_.credit_block(ledger, static_cast<std::int64_t>(bytes));
 }
 
 // A thread at its end, whose state has been given back: its blocks hang under its base, without frames.
@@ -49,56 +51,94 @@ void Recorder::on_late_alloc(std::uintptr_t address, std::size_t bytes, Kind kin
     put(live_.region_of(address), address, bytes, accounts_.ledger(tls.exit_node, kind));
 }
 
-void Recorder::record(const void* block, std::size_t bytes, Kind kind) noexcept {
-    if (tls.busy != 0) return;
+// Nearly every event of a program that allocates from one thread at a time goes this way: the lock leans to the thread, nothing
+// happened since its last event that it has to take notice of, and its stack is one it has met. Whatever else there is, is for
+// record_slowly().
+template <Kind kKind>
+void* Recorder::record(void* block, std::size_t bytes) noexcept {
+    if (tls.busy != 0) [[unlikely]]
+        return block;
     const std::uintptr_t address = address_of(block);
-    guarded([&] {
-        LiveTable::Region* region = live_.region_of(address);
-        LiveTable::prefetch(region, address, bytes);
-        Thread* t = mine();
-        if (t == nullptr) [[unlikely]]
-            return on_late_alloc(address, bytes, kind);
-        find_top(*t);
-        std::uint32_t ledger = t->top->ledger[static_cast<std::uint32_t>(kind)];
-        if (ledger == 0 && !is_internal(*t)) [[unlikely]]
-            ledger = open_ledger(*t, kind);
-        Hold hold(lock_, &t->ticket);
-        if (!is_on() || t->session != session_) [[unlikely]]
-            return lose_event();
-        if (ledger == 0) [[unlikely]]
-            return forget_stale(address);
+    Thread* const t = tls.thread;
+    LiveTable::Region* const region = live_.find(address);
+    if (region == nullptr || t == nullptr || !lock_.try_short_way(t->ticket)) [[unlikely]]
+        return record_slowly(block, bytes, kKind);
+    LiveTable::prefetch(region, address, bytes);
+    std::uint32_t ledger = 0;
+    if (is_on() && is_up_to_date(*t)) [[likely]]
+        ledger = knows_top(*t) ? t->top->ledger[static_cast<std::uint32_t>(kKind)] : 0;
+    if (ledger != 0) [[likely]] {
         put(region, address, bytes, ledger);
         t->last_block = address;
+    }
+    Lock::leave_short_way(t->ticket);
+    return ledger != 0 ? block : record_slowly(block, bytes, kKind);
+}
+
+template void* Recorder::record<Kind::python>(void*, std::size_t) noexcept;
+template void* Recorder::record<Kind::native>(void*, std::size_t) noexcept;
+
+void* Recorder::record_slowly(void* block, std::size_t bytes, Kind kind) noexcept {
+    if (is_inside()) return block;
+    guarded([&] {
+        const std::uintptr_t address = address_of(block);
+        LiveTable::Region* region = live_.region_of(address);
+        if (mine() == nullptr) return on_late_alloc(address, bytes, kind);
+        const bool booked = at_stack([&](Thread& t) {
+            const std::uint32_t ledger = ledger_at_top(t, kind);
+            if (ledger == 0) return forget_stale(address);  // our own
+            put(region, address, bytes, ledger);
+            t.last_block = address;
+        });
+        if (!booked) lose_event();
     });
+    return block;
+}
+
+// Under the lock, or in the short way of it.
+template <bool kFreed>
+[[gnu::always_inline]] inline Block Recorder::take_out(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place,
+                                                       const Thread* t) noexcept {
+    if (!is_on()) [[unlikely]]
+        return {};
+    Block taken = LiveTable::remove(region, address, place);
+    taken.session = session_;
+    if (taken.ledger == 0) [[unlikely]]
+        return {};
+    accounts_.debit_block(taken.ledger, static_cast<std::int64_t>(taken.bytes));
+    if (kFreed && t != nullptr && t->last_block == address) accounts_.count_temporary(taken.ledger);
+    return taken;
 }
 
 template <bool kFreed>
 Block Recorder::forget(const void* block) noexcept {
     const std::uintptr_t address = address_of(block);
-    LiveTable::Region* region = live_.find(address);
+    LiveTable::Region* const region = live_.find(address);
     if (region == nullptr) return {};
     // Safe without the lock: nobody but the owner of a block, who is here, may change its words.
     const LiveTable::Place place = LiveTable::place_of(region, address);
-    if (!place) return {};
-    if (tls.holds_over_fork && pid_ != ::getpid()) [[unlikely]]
-        return {};
-    BusyGuard busy;
-    Thread* t = tls.thread;
-    Hold hold(lock_, ticket());
-    if (!is_on()) return {};
-    Block taken = LiveTable::remove(place);
-    taken.session = session_;
-    if (taken.ledger == 0) return {};
-    accounts_.debit(taken.ledger, static_cast<std::int64_t>(taken.bytes));
-    if (kFreed && t != nullptr && t->last_block == address) accounts_.count_temporary(taken.ledger);
+    if (place == LiveTable::Place::nowhere) return {};
+    Thread* const t = tls.thread;
+    if (t == nullptr || !lock_.try_short_way(t->ticket)) [[unlikely]]
+        return forget_slowly<kFreed>(region, address);
+    const Block taken = take_out<kFreed>(region, address, place, t);
+    Lock::leave_short_way(t->ticket);
     return taken;
+}
+
+template <bool kFreed>
+Block Recorder::forget_slowly(LiveTable::Region* region, std::uintptr_t address) noexcept {
+    if (is_inside() || (tls.holds_over_fork && pid_ != ::getpid())) return {};
+    BusyGuard busy;
+    Hold hold(lock_, ticket());
+    return take_out<kFreed>(region, address, LiveTable::place_of(region, address), tls.thread);
 }
 
 template Block Recorder::forget<true>(const void*) noexcept;
 template Block Recorder::forget<false>(const void*) noexcept;
 
 void Recorder::put_back(const void* block, Block taken) noexcept {
-    if (taken.ledger == 0) return;
+    if (taken.ledger == 0 || is_inside()) return;
     BusyGuard busy;
     Hold hold(lock_, ticket());
     if (!is_on() || taken.session != session_) return;
@@ -120,32 +160,25 @@ void Recorder::on_code_death(const void* code) noexcept {
 }
 
 void Recorder::on_mark(capture::MarkKind kind, std::uint64_t value) noexcept {
-    if (tls.busy != 0) return;
-    guarded([&] {
-        Thread* t = mine();
-        if (t != nullptr) find_top(*t);
-        Hold hold(lock_, ticket());
-        if (!is_on()) return;
-        marks_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t == nullptr ? 0 : t->top->node});
-    });
+    if (is_inside()) return;
+    guarded([&] { at_stack([&](Thread& t) { marks_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t.top->node}); }); });
 }
 
 void Recorder::on_refused(std::size_t bytes) noexcept {
     constexpr std::uint64_t kMostMarks = 10'000, kShortestNs = 25'000'000;
-    if (tls.busy != 0 || !is_on() || only_counters_) return;
+    if (is_inside() || !is_on() || only_counters_) return;
     const int saved_errno = errno;
     guarded([&] {
-        Thread* t = mine();
-        if (t != nullptr) find_top(*t);
-        Hold hold(lock_, ticket());
-        if (!is_on() || (t != nullptr && t->session != session_) || ++refusals_ > kMostMarks) return;
-        const std::uint64_t now = now_ns();
-        marks_.append({now, bytes, static_cast<std::uint32_t>(capture::MarkKind::out_of_memory), t == nullptr ? 0 : t->top->node});
-        // What was live now: a slice of no length, between two that are closed at the same moment.
-        if (refusals_ > 1 && now - last_refused_slice_ns_ < std::max(kShortestNs, now / 64)) return;
-        last_refused_slice_ns_ = now;
-        accounts_.close_slice(now);
-        accounts_.close_slice(now);
+        at_stack([&](Thread& t) {
+            if (++refusals_ > kMostMarks) return;
+            const std::uint64_t now = now_ns();
+            marks_.append({now, bytes, static_cast<std::uint32_t>(capture::MarkKind::out_of_memory), t.top->node});
+            // What was live now: a slice of no length, between two that are closed at the same moment.
+            if (refusals_ > 1 && now - last_refused_slice_ns_ < std::max(kShortestNs, now / 64)) return;
+            last_refused_slice_ns_ = now;
+            accounts_.close_slice(now);
+            accounts_.close_slice(now);
+        });
     });
     errno = saved_errno;
 }
@@ -161,28 +194,25 @@ void Recorder::debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& 
 }
 
 void Recorder::on_map(std::uintptr_t start, std::size_t bytes, Kind kind, std::uint32_t protection, const char* label) noexcept {
-    if (tls.busy != 0 || bytes == 0) return;
+    if (is_inside() || bytes == 0) return;
     if (!is_on()) return lose_event();
     const std::uintptr_t end = start + bytes;
     guarded([&] {
-        Thread* t = mine();
-        if (t == nullptr) return;
-        find_top(*t);
-        Hold hold(lock_, ticket());
-        if (!is_on() || t->session != session_) return;
-        // What was mapped there is gone now, whoever mapped it.
-        mappings_.take(start, end,
-                       [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
-        if (is_internal(*t)) return;
-        const std::uint32_t ledger = accounts_.ledger(label_node(t->top->node, label), kind);
-        mappings_.add(start, end, ledger, protection);
-        accounts_.credit(ledger, static_cast<std::int64_t>(end - start));
+        at_stack([&](Thread& t) {
+            // What was mapped there is gone now, whoever mapped it.
+            mappings_.take(start, end,
+                           [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
+            if (is_internal(t)) return;
+            const std::uint32_t ledger = accounts_.ledger(label_node(t.top->node, label), kind);
+            mappings_.add(start, end, ledger, protection);
+            accounts_.credit(ledger, static_cast<std::int64_t>(end - start));
+        });
     });
 }
 
 void Recorder::take_range(std::uintptr_t start, std::size_t bytes, TakenRange* undo) noexcept {
     undo->count = 0;
-    if (tls.busy != 0 || bytes == 0) return;
+    if (is_inside() || bytes == 0) return;
     guarded([&] {
         Hold hold(lock_, ticket());
         if (!is_on()) return;
@@ -195,7 +225,7 @@ void Recorder::take_range(std::uintptr_t start, std::size_t bytes, TakenRange* u
 }
 
 void Recorder::put_back_range(const TakenRange& undo) noexcept {
-    if (undo.count == 0) return;
+    if (undo.count == 0 || is_inside()) return;
     guarded([&] {
         Hold hold(lock_, ticket());
         if (!is_on() || undo.session != session_) return;
@@ -208,22 +238,20 @@ void Recorder::put_back_range(const TakenRange& undo) noexcept {
 }
 
 void Recorder::on_arena(std::uintptr_t start, std::size_t bytes) noexcept {
-    if (tls.busy != 0) return;
+    if (is_inside()) return;
     guarded([&] {
-        Thread* t = mine();
-        if (t == nullptr) return;
-        find_top(*t);
-        Hold hold(lock_, ticket());
-        if (!is_on() || t->session != session_) return;
-        const std::uint32_t ledger = accounts_.ledger(t->root, Kind::slack);
-        mappings_.take(start, start + bytes,
-                       [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
-        mappings_.add(start, start + bytes, ledger, 1);
-        accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
+        at_stack([&](Thread& t) {
+            const std::uint32_t ledger = accounts_.ledger(t.root, Kind::slack);
+            mappings_.take(start, start + bytes,
+                           [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
+            mappings_.add(start, start + bytes, ledger, 1);
+            accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
+        });
     });
 }
 
 std::uintptr_t Recorder::range_end(std::uintptr_t start) noexcept {
+    if (is_inside()) return 0;
     BusyGuard busy;
     Hold hold(lock_, ticket());
     return is_on() ? mappings_.end_of(start) : 0;
@@ -231,7 +259,7 @@ std::uintptr_t Recorder::range_end(std::uintptr_t start) noexcept {
 
 // mremap: the range keeps its kind; it belongs from now on to the stack that resized it, as realloc does.
 void Recorder::on_moved(const TakenRange& taken, std::uintptr_t start, std::size_t bytes) noexcept {
-    if (taken.count == 0) return;
+    if (taken.count == 0 || is_inside()) return;
     Kind kind = Kind::mapping;
     {
         BusyGuard busy;
@@ -269,14 +297,11 @@ void Recorder::change_range(std::uintptr_t start, std::uintptr_t end, std::uint3
 }
 
 void Recorder::on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t protection) noexcept {
-    if (tls.busy != 0 || bytes == 0 || !is_on()) return;
+    if (is_inside() || bytes == 0 || !is_on()) return;
     guarded([&] {
-        Thread* t = mine();
-        if (t == nullptr) return;
-        find_top(*t);
-        Hold hold(lock_, ticket());
-        if (!is_on() || t->session != session_ || is_internal(*t)) return;
-        change_range(start, start + bytes, protection);
+        at_stack([&](Thread& t) {
+            if (!is_internal(t)) change_range(start, start + bytes, protection);
+        });
     });
 }
 

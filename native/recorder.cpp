@@ -259,6 +259,7 @@ std::string Recorder::self_check() {
     Hold hold(lock_);
     if (!file_.is_open()) return {};
     if (!tree_.is_consistent()) return "the call tree is not consistent";
+    if (!live_.is_consistent()) return "the table of live blocks is not consistent";
     if (!mappings_.is_consistent()) return "the mappings overlap";
     if (!samples_.is_consistent()) return "the table of drawn blocks is not consistent";
     std::map<std::uint32_t, std::pair<std::int64_t, std::int64_t>> sums;

@@ -21,6 +21,7 @@
 #include "ledger/mappings.h"
 #include "ledger/sample_table.h"
 #include "residency/breakdown.h"
+#include "sampler.h"
 #include "thread_state.h"
 
 namespace hiwater {
@@ -104,12 +105,12 @@ public:
     void stop_folding() noexcept;
 
     // --- events; any thread, any time -------------------------------------------------------------------------------------
-    void on_alloc(const void* block, std::size_t bytes, capture::Kind kind) noexcept {
-        if (sampled()) {
-            if (pass_sampling(bytes)) return;
-            return draw(block, bytes, kind);
-        }
-        record(block, bytes, kind);
+    // Returns the block.
+    template <capture::Kind kKind>
+    void* on_alloc(void* block, std::size_t bytes) noexcept {
+        if (!sampled()) return record<kKind>(block, bytes);
+        if (!pass_sampling(bytes)) draw(block, bytes, kKind);
+        return block;
     }
     void on_free(const void* block) noexcept {
         if (!sampled()) {
@@ -202,17 +203,35 @@ private:
     void set_base(Thread& t);
     void rename_native_thread(Thread& t, const char* name);
     std::uint32_t root_node(const char* name);
-    void find_top(Thread& t);
-    void catch_up(Thread& t);
+    // What follows is under the lock.
+    bool is_up_to_date(const Thread& t) const noexcept { return t.epoch == epoch_.load(std::memory_order_relaxed); }
+    template <typename Move>
+    bool find_top(Thread& t, const Move& move);
+    bool knows_top(Thread& t) noexcept;
     void move_top(Thread& t, std::uint32_t changed);
+    [[gnu::noinline]] bool settle_top(Thread& t, std::uint32_t changed) noexcept;
     static int grow_memo(hw_memo* memo, std::uint32_t capacity);
     void intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge);
     std::uint32_t code_of(const hw_code_info& info);
-    std::uint32_t open_ledger(Thread& t, capture::Kind kind);
+    std::uint32_t ledger_at_top(Thread& t, capture::Kind kind);
     static bool is_internal(const Thread& t) noexcept { return (t.top->flags & Thread::kInternal) != 0; }
-    void record(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
+
+    // Whether this thread is in the recorder already: what its events then report is our own, or a signal handler's.
+    static bool is_inside() noexcept {
+        return tls.busy != 0 || (tls.thread != nullptr && tls.thread->ticket.active.load(std::memory_order_relaxed) != 0);
+    }
+    template <typename Work>
+    bool at_stack(const Work& work);
+
+    template <capture::Kind kKind>
+    void* record(void* block, std::size_t bytes) noexcept;
+    [[gnu::noinline]] void* record_slowly(void* block, std::size_t bytes, capture::Kind kind) noexcept;
     template <bool kFreed>
     Block forget(const void* block) noexcept;
+    template <bool kFreed>
+    [[gnu::noinline]] Block forget_slowly(LiveTable::Region* region, std::uintptr_t address) noexcept;
+    template <bool kFreed>
+    Block take_out(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, const Thread* t) noexcept;
     bool is_drawn(Thread& t, std::size_t bytes) noexcept;
     void begin_drawing(Thread& t) noexcept;
     void set_up_drawing(const StartOptions& options) noexcept;
@@ -320,15 +339,15 @@ private:
     std::uint32_t roots_ = 0;
 };
 
-// Leaves the stack of this moment in t.top.
-[[gnu::always_inline]] inline void Recorder::find_top(Thread& t) {
-    if (t.epoch != epoch_.load(std::memory_order_relaxed)) [[unlikely]]
-        catch_up(t);
+// Leaves the stack of this moment in t.top; move(changed) is called where that is another than at the last event, and not one that
+// differs only in where its top frame stands.
+template <typename Move>
+[[gnu::always_inline]] inline bool Recorder::find_top(Thread& t, const Move& move) {
     if (only_counters_) [[unlikely]]
-        return;
+        return true;
     const std::uint32_t changed = hw_frames_refresh(&t.memo, grow_memo);
     const std::uint32_t depth = t.memo.depth;
-    if (changed == depth && changed == t.top_depth) return;
+    if (changed == depth && changed == t.top_depth) return true;
     if (changed + 1 == depth && depth >= 2) [[likely]] {  // only the top frame stands elsewhere than at the last event
         hw_slot* slot = t.memo.slots + changed;
         const std::uint64_t key = Thread::key_under(slot[-1].node, slot[-1].flags, slot->instr);
@@ -338,10 +357,33 @@ private:
             slot->flags = edge->flags;
             t.top = edge;
             t.top_depth = depth;
-            return;
+            return true;
         }
     }
-    move_top(t, changed);
+    return move(changed);
+}
+
+[[gnu::always_inline]] inline bool Recorder::knows_top(Thread& t) noexcept {
+    return find_top(t, [&](std::uint32_t changed) { return settle_top(t, changed); });
+}
+
+// Runs work(thread) under the lock, with the stack of this moment in thread.top. Returns whether it did: not where nothing is
+// recorded any more, or the thread has given its state back. Inside guarded().
+template <typename Work>
+bool Recorder::at_stack(const Work& work) {
+    Thread* t = mine();
+    if (t == nullptr) return false;
+    bool behind = false;  // the recording moved on since this thread's last event: a new one, or a code object died
+    {
+        Hold hold(lock_, &t->ticket);
+        if (!is_on()) return false;
+        behind = !is_up_to_date(*t);
+        if (behind) sync(*t);
+        find_top(*t, [&](std::uint32_t changed) { return move_top(*t, changed), true; });
+        work(*t);
+    }
+    if (behind) sampler::resume_if_due();
+    return true;
 }
 
 }  // namespace hiwater

@@ -188,7 +188,7 @@ void Recorder::rename_native_thread(Thread& t, const char* name) {
 
 void Recorder::note_thread_name(const char* name) noexcept {
     Thread* t = tls.thread;
-    if (name == nullptr || t == nullptr || t->named_by_program || ::syscall(SYS_gettid) == ::getpid()) return;
+    if (name == nullptr || t == nullptr || is_inside() || t->named_by_program || ::syscall(SYS_gettid) == ::getpid()) return;
     char text[16] = {};  // the kernel keeps 15 bytes
     ::strncpy(text, name, sizeof text - 1);
     if (t->base == t->root) return name_thread(text);
@@ -197,13 +197,9 @@ void Recorder::note_thread_name(const char* name) noexcept {
 
 std::uint32_t Recorder::thread_start_node() noexcept {
     std::uint32_t node = 0;
+    if (is_inside()) return node;
     guarded([&] {
-        Thread* t = mine();
-        if (t == nullptr) return;
-        find_top(*t);
-        Hold hold(lock_, ticket());
-        if (!is_on() || t->session != session_) return;
-        node = tree_.child(t->top->node, tree_.code("[thread]", "", 0, CodeKind::native_thread), 0);
+        at_stack([&](Thread& t) { node = tree_.child(t.top->node, tree_.code("[thread]", "", 0, CodeKind::native_thread), 0); });
     });
     return node;
 }
@@ -240,7 +236,7 @@ std::uint32_t Recorder::code_of(const hw_code_info& info) {
     return code;
 }
 
-// A (parent, instruction) pair this thread has not met lately.
+// A (parent, instruction) pair this thread has not met lately. Under the lock.
 void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge) {
     const std::uint32_t parent = key & ~(1u << 31), parent_flags = key >> 31 & 1;
     *edge = {slot.instr, key, parent, parent_flags, {0, 0}};
@@ -253,33 +249,20 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
         if (object != nullptr) edge->instr = nullptr;
         return;
     }
-    Hold hold(lock_, &t.ticket);
-    if (!is_on() || t.session != session_) {
-        edge->instr = nullptr;
-        return;
-    }
+    edge->instr = nullptr;  // until all is known: what follows may throw
     const std::uint32_t code = code_of(info);
     const std::uint8_t kind = class_of(code);
     if ((kind & kCodeInternal) != 0) {
         edge->node = (kind & kCodeLauncher) != 0 ? t.base : parent;
         edge->flags = Thread::kInternal;
-        return;
+    } else {
+        edge->node = tree_.child(parent, code, static_cast<std::uint32_t>(info.line));
+        edge->flags = 0;
     }
-    edge->node = tree_.child(parent, code, static_cast<std::uint32_t>(info.line));
-    edge->flags = 0;
+    edge->instr = slot.instr;
 }
 
-// The recording moved on since this thread's last event: a new one, or a code object died.
-void Recorder::catch_up(Thread& t) {
-    {
-        Hold hold(lock_, ticket());
-        if (!is_on()) return;
-        sync(t);
-    }
-    sampler::resume_if_due();
-}
-
-// The top of the stack is another than at the last event: gives nodes to the slots from `changed` up.
+// The top of the stack is another than at the last event: gives nodes to the slots from `changed` up. Under the lock.
 void Recorder::move_top(Thread& t, std::uint32_t changed) {
     const std::uint32_t depth = t.memo.depth;
     if (depth == 0) {
@@ -305,13 +288,25 @@ void Recorder::move_top(Thread& t, std::uint32_t changed) {
     t.top_depth = depth;
 }
 
-std::uint32_t Recorder::open_ledger(Thread& t, Kind kind) {
-    const auto k = static_cast<std::uint32_t>(kind);
-    Hold hold(lock_, &t.ticket);
-    if (!is_on() || t.session != session_) return 0;
-    const std::uint32_t ledger = accounts_.ledger(t.top->node, kind);
-    if (ledger > LiveTable::kMaxLedger) throw capture::NoRoom{0};
-    t.top->ledger[k] = ledger;
+// The same for the event of one kind that is not to throw. The short way of the lock is held, which `busy` must say to our own code.
+bool Recorder::settle_top(Thread& t, std::uint32_t changed) noexcept {
+    bool settled = false;
+    guarded([&] {
+        move_top(t, changed);
+        settled = true;
+    });
+    if (!settled) t.memo.depth = 0;
+    return settled;
+}
+
+// The ledger of the stack in t.top, opened where there is none yet; 0 where the stack is our own. Under the lock.
+std::uint32_t Recorder::ledger_at_top(Thread& t, Kind kind) {
+    std::uint32_t& ledger = t.top->ledger[static_cast<std::uint32_t>(kind)];
+    if (ledger == 0 && !is_internal(t)) {
+        const std::uint32_t opened = accounts_.ledger(t.top->node, kind);
+        if (opened > LiveTable::kMaxLedger) throw capture::NoRoom{0};
+        ledger = opened;
+    }
     return ledger;
 }
 

@@ -75,14 +75,28 @@ public:
             std::atomic_signal_fence(std::memory_order_seq_cst);
             if (leans_to_.load(std::memory_order_acquire) == me) [[likely]]
                 return true;
-            me->active.store(0, std::memory_order_release);
+            leave_short_way(*me);
         }
         lock_slowly(me);
         return false;
     }
+    // The short way or none, for an event that has another: false, with nothing held, where the lock leans to nobody or to somebody
+    // else, or where this thread is inside already: a signal came in between, and its handler allocates.
+    [[gnu::always_inline]] bool try_short_way(LockTicket& me) noexcept {
+        if (leans_to_.load(std::memory_order_relaxed) != &me || me.active.load(std::memory_order_relaxed) != 0) [[unlikely]]
+            return false;
+        me.active.store(1, std::memory_order_relaxed);
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        if (leans_to_.load(std::memory_order_acquire) == &me) [[likely]]
+            return true;
+        leave_short_way(me);
+        return false;
+    }
+    [[gnu::always_inline]] static void leave_short_way(LockTicket& me) noexcept { me.active.store(0, std::memory_order_release); }
+
     void unlock(LockTicket* me, bool short_way) noexcept {
         if (short_way) [[likely]] {
-            me->active.store(0, std::memory_order_release);
+            leave_short_way(*me);
         } else if (!is_held_over_fork_here()) {
             mutex_.unlock();
         }

@@ -22,9 +22,15 @@ static inline PyThreadState* own_thread_state(hw_memo* memo) {
     return PyGILState_GetThisThreadState();
 }
 
-static inline const hw_frame* top_frame(hw_memo* memo) {
-    PyThreadState* state = own_thread_state(memo);
+static inline const hw_frame* top_of(const PyThreadState* state) {
     return state == NULL || state->cframe == NULL ? NULL : state->cframe->current_frame;
+}
+
+static inline const hw_frame* top_frame(hw_memo* memo) { return top_of(own_thread_state(memo)); }
+
+static inline const hw_frame* top_frame_with_gil(const hw_memo* memo) {
+    const PyThreadState* state = (const PyThreadState*)_Py_atomic_load_relaxed(&_PyRuntime.gilstate.tstate_current);
+    return state != NULL && state->thread_id == memo->thread ? top_of(state) : NULL;
 }
 
 static inline const void* frame_instr(const hw_frame* f) { return f->prev_instr; }

@@ -18,10 +18,18 @@ static inline PyThreadState* own_thread_state(void) {
     return state != NULL ? state : PyGILState_GetThisThreadState();
 }
 
+static inline const hw_frame* top_of(const PyThreadState* state) {
+    return state == NULL || state->cframe == NULL ? NULL : state->cframe->current_frame;
+}
+
 static inline const hw_frame* top_frame(hw_memo* memo) {
     (void)memo;
-    PyThreadState* state = own_thread_state();
-    return state == NULL || state->cframe == NULL ? NULL : state->cframe->current_frame;
+    return top_of(own_thread_state());
+}
+
+static inline const hw_frame* top_frame_with_gil(const hw_memo* memo) {
+    (void)memo;
+    return top_of(_PyThreadState_UncheckedGet());
 }
 
 static inline const void* frame_instr(const hw_frame* f) { return f->prev_instr; }

@@ -1,6 +1,7 @@
 /* The walk, the same for every version. The including file defines, before it includes this:
  *   hw_frame          the interpreter's frame struct
  *   top_frame(memo)   the calling thread's current frame, or NULL
+ *   top_frame_with_gil(memo)  the same where that is quickly told, and NULL where not
  *   frame_instr(f)    the instruction pointer
  *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
  *   frame_first_local(f)  its first local variable, borrowed
@@ -43,24 +44,32 @@ static uint32_t walk_everything(hw_memo* memo, const hw_frame* f, hw_grow grow) 
     return 0;
 }
 
+/* One remembered frame against the frame of today: -1 where its link differs, so that what lies under it is not known to live;
+ * 1 where it stands elsewhere, which is noted; 0 where nothing changed. A slot's frame is the previous of the slot above it, so only
+ * two words of each are read. */
+static inline int compare_slot(hw_slot* slot, const hw_frame* f) {
+    if (__builtin_expect(f->previous != (const hw_frame*)slot->previous, 0)) return -1;
+    if (__builtin_expect(frame_instr(f) == slot->instr, 1)) return 0;
+    slot->instr = frame_instr(f);
+    return 1;
+}
+
+static inline hw_slot* lowest_compared(const hw_memo* memo, uint32_t count) {
+    return memo->slots + (count > HW_TRUSTED_DEPTH ? count - HW_TRUSTED_DEPTH : 0);
+}
+
 /* Slots [0, count) were linked together at the last walk and slot count-1 holds a live frame. Compare them with the frames of
- * today. Returns the lowest changed index (count: none), or -1 when the links themselves differ. A slot's frame is the previous of
- * the slot above it, so after the first only two words of each slot are read. */
-static inline int64_t compare_down(hw_memo* memo, uint32_t count) {
-    const uint32_t floor = count > HW_TRUSTED_DEPTH ? count - HW_TRUSTED_DEPTH : 0;
+ * today. Returns the lowest changed index (count: none), or -1 when the links themselves differ. */
+static int64_t compare_down(hw_memo* memo, uint32_t count) {
+    hw_slot* const last = lowest_compared(memo, count);
     hw_slot* slot = memo->slots + count - 1;
-    hw_slot* const last = memo->slots + floor;
     hw_slot* lowest = slot + 1;
     const hw_frame* f = (const hw_frame*)slot->frame;
-#pragma GCC unroll 4
     do {
-        const hw_frame* previous = (const hw_frame*)slot->previous;
-        if (__builtin_expect(f->previous != previous, 0)) return -1;
-        if (__builtin_expect(frame_instr(f) != slot->instr, 0)) {
-            slot->instr = frame_instr(f);
-            lowest = slot;
-        }
-        f = previous;
+        const int change = compare_slot(slot, f);
+        if (change < 0) return -1;
+        if (change > 0) lowest = slot;
+        f = (const hw_frame*)slot->previous;
     } while (slot-- != last);
     return lowest - memo->slots;
 }
@@ -93,7 +102,7 @@ static uint32_t walk_to_the_join(hw_memo* memo, const hw_frame* top, hw_grow gro
     return (uint32_t)lowest;
 }
 
-uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
+static __attribute__((noinline)) uint32_t refresh_anyhow(hw_memo* memo, hw_grow grow) {
     const hw_frame* top = top_frame(memo);
     if (top == NULL) {
         memo->depth = 0;
@@ -105,6 +114,38 @@ uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
     const int64_t lowest = compare_down(memo, depth);
     if (lowest < 0) return walk_everything(memo, top, grow);
     return (uint32_t)lowest;
+}
+
+/* From the slot under *slot: whether frame and slot are linked as they were and the frame stands where it stood. */
+static inline int is_same_below(const hw_slot** slot) {
+    const hw_frame* f = (const hw_frame*)(*slot)->previous;
+    --*slot;
+    return f->previous == (const hw_frame*)(*slot)->previous && frame_instr(f) == (*slot)->instr;
+}
+
+/* Nearly always the top frame is the remembered one and all below it stand where they stood: this asks just that, and leaves every
+ * other case to refresh_anyhow(), which begins anew. */
+uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
+    const hw_frame* f = top_frame_with_gil(memo);
+    if (__builtin_expect(f == NULL, 0)) f = top_frame(memo);
+    const uint32_t depth = memo->depth;
+    if (__builtin_expect(depth == 0 || f == NULL, 0)) return refresh_anyhow(memo, grow);
+    hw_slot* const top = memo->slots + (depth - 1);
+    if (__builtin_expect(top->frame != (const void*)f || top->previous != (const void*)f->previous, 0))
+        return refresh_anyhow(memo, grow);
+    const void* const stands_at = frame_instr(f);
+    const hw_slot* const last = lowest_compared(memo, depth);
+    const hw_slot* slot = top;
+    while (slot - last >= 4) {
+        if (__builtin_expect(!is_same_below(&slot) || !is_same_below(&slot) || !is_same_below(&slot) || !is_same_below(&slot), 0))
+            return refresh_anyhow(memo, grow);
+    }
+    while (slot != last) {
+        if (__builtin_expect(!is_same_below(&slot), 0)) return refresh_anyhow(memo, grow);
+    }
+    if (stands_at == top->instr) return depth;
+    top->instr = stands_at;
+    return depth - 1;
 }
 
 const void* hw_slot_code(const hw_slot* slot) { return frame_code((const hw_frame*)slot->frame); }

@@ -68,12 +68,10 @@ Recorder& recorder() { return Recorder::instance(); }
 // Whether the block of this call is ours to book: not when the object allocator above books it.
 bool watching() noexcept { return recording() && tls.covered == 0; }
 
-void* booked(void* block, std::size_t bytes) noexcept {
-    if (block != nullptr) [[likely]] {
-        recorder().on_alloc(block, bytes, Kind::native);
-    } else if (bytes != 0) {
-        recorder().on_refused(bytes);
-    }
+[[gnu::always_inline]] inline void* booked(void* block, std::size_t bytes) noexcept {
+    if (block != nullptr) [[likely]]
+        return recorder().on_alloc<Kind::native>(block, bytes);
+    if (bytes != 0) recorder().on_refused(bytes);
     return block;
 }
 

@@ -36,12 +36,10 @@ Domain g_object{PYMEM_DOMAIN_OBJ, {}, false};
 Domain g_memory{PYMEM_DOMAIN_MEM, {}, false};
 
 // CPython's allocators give a block for 0 bytes, too: null is always a refusal.
-void* booked(void* block, std::size_t bytes) noexcept {
-    if (block != nullptr) [[likely]] {
-        recorder().on_alloc(block, bytes, Kind::python);
-    } else {
-        recorder().on_refused(bytes);
-    }
+[[gnu::always_inline]] inline void* booked(void* block, std::size_t bytes) noexcept {
+    if (block != nullptr) [[likely]]
+        return recorder().on_alloc<Kind::python>(block, bytes);
+    recorder().on_refused(bytes);
     return block;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "../capture/capture_file.h"
@@ -56,8 +57,8 @@ public:
 
     [[gnu::always_inline]] void credit(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
         capture::LedgerRecord& ledger = hot_[id];
-        save(ledger);
-        store_pair(&ledger.live_bytes, ledger.live_bytes + bytes, ledger.live_blocks + blocks);
+        save(ledger, *header_);
+        add_pair(&ledger.live_bytes, bytes, blocks);
         ledger.total_bytes += static_cast<std::uint64_t>(bytes);
         ledger.total_blocks += static_cast<std::uint64_t>(blocks);
         change_total(ledger.kind, bytes, blocks);
@@ -66,9 +67,35 @@ public:
     // Takes bytes back; `blocks` is 0 where only part of a mapping went, and negative where it was cut in two.
     [[gnu::always_inline]] void debit(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
         capture::LedgerRecord& ledger = hot_[id];
-        save(ledger);
-        store_pair(&ledger.live_bytes, ledger.live_bytes - bytes, ledger.live_blocks - blocks);
+        save(ledger, *header_);
+        add_pair(&ledger.live_bytes, -bytes, -blocks);
         change_total(ledger.kind, -bytes, -blocks);
+    }
+
+    // The same for one block of the heap, which is every event but a mapping's: such kinds all count, and a total that fell is no mark.
+    [[gnu::always_inline]] void credit_block(std::uint32_t id, std::int64_t bytes) noexcept {
+        capture::Header& h = *header_;
+        capture::LedgerRecord& ledger = hot_[id];
+        save(ledger, h);
+        add_pair(&ledger.live_bytes, bytes, 1);
+        ledger.total_bytes += static_cast<std::uint64_t>(bytes);
+        ++ledger.total_blocks;
+        h.kind_live_bytes[ledger.kind] += bytes;
+        const std::int64_t live = h.live_bytes += bytes;
+        ++h.live_blocks;
+        if (folding_) [[unlikely]]
+            tell_meters(bytes);
+        if (live > h.mark_bytes) move_mark(h, live);
+    }
+    [[gnu::always_inline]] void debit_block(std::uint32_t id, std::int64_t bytes) noexcept {
+        capture::Header& h = *header_;
+        capture::LedgerRecord& ledger = hot_[id];
+        save(ledger, h);
+        add_pair(&ledger.live_bytes, -bytes, -1);
+        h.kind_live_bytes[ledger.kind] -= bytes;
+        add_pair(&h.live_bytes, -bytes, -1);
+        if (folding_) [[unlikely]]
+            tell_meters(-bytes);
     }
 
     // Puts back what a debit took for a call that then failed: it was never gone, so it is not counted as allocated again.
@@ -170,21 +197,41 @@ public:
 private:
     // A kill can fall between any two stores but not inside one: what belongs together is stored at once, the rest in order.
     static void order() noexcept { std::atomic_signal_fence(std::memory_order_seq_cst); }
-    static void store_pair(std::int64_t* at, std::int64_t first, std::int64_t second) noexcept {
+    static_assert(offsetof(capture::Header, live_bytes) % 16 == 0 && offsetof(capture::LedgerRecord, live_bytes) % 16 == 0);
+    static void add_pair(std::int64_t* at, std::int64_t first, std::int64_t second) noexcept {
 #if defined(__SSE2__)
-        _mm_store_si128(reinterpret_cast<__m128i*>(at), _mm_set_epi64x(second, first));
+        auto* pair = reinterpret_cast<__m128i*>(at);
+        _mm_store_si128(pair, _mm_add_epi64(_mm_load_si128(pair), _mm_set_epi64x(second, first)));
 #else
-        at[0] = first;
-        at[1] = second;
+        at[0] += first;
+        at[1] += second;
+#endif
+    }
+    static void copy_pair(std::int64_t* to, const std::int64_t* from) noexcept {
+#if defined(__SSE2__)
+        _mm_store_si128(reinterpret_cast<__m128i*>(to), _mm_load_si128(reinterpret_cast<const __m128i*>(from)));
+#else
+        to[0] = from[0];
+        to[1] = from[1];
 #endif
     }
 
-    void save(capture::LedgerRecord& ledger) noexcept {
-        if (ledger.generation == header_->generation) return;
-        store_pair(&ledger.saved_bytes, ledger.live_bytes, ledger.live_blocks);
+    static void save(capture::LedgerRecord& ledger, const capture::Header& h) noexcept {
+        if (ledger.generation == h.generation) return;
+        copy_pair(&ledger.saved_bytes, &ledger.live_bytes);
         order();
-        ledger.generation = header_->generation;
+        ledger.generation = h.generation;
         order();
+    }
+
+    static void move_mark(capture::Header& h, std::int64_t live) noexcept {
+        order();
+        // A reader takes the ledgers' figures, so the mark itself may lag one event behind them.
+        h.mark_bytes = live;
+        h.mark_blocks = h.live_blocks;
+        h.mark_ns = h.heartbeat_ns;
+        order();
+        ++h.generation;
     }
 
     [[gnu::always_inline]] void change_total(std::uint32_t kind, std::int64_t bytes, std::int64_t blocks) noexcept {
@@ -197,15 +244,7 @@ private:
         h.live_blocks += blocks;
         if (folding_) [[unlikely]]
             tell_meters(bytes);
-        if (bytes > 0 && live > h.mark_bytes) {
-            order();
-            // A reader takes the ledgers' figures, so the mark itself may lag one event behind them.
-            h.mark_bytes = live;
-            h.mark_blocks = h.live_blocks;
-            h.mark_ns = h.heartbeat_ns;
-            order();
-            ++h.generation;
-        }
+        if (bytes > 0 && live > h.mark_bytes) move_mark(h, live);
     }
 
     // Somebody reads the heap's meters, or lines: the figures that a mere recording can do without.

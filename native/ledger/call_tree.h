@@ -103,7 +103,7 @@ public:
         if (known != 0) return known;
         capture::StringRecord record{append_text(text), static_cast<std::uint32_t>(text.size()), 0};
         const auto id = static_cast<std::uint32_t>(strings_.append(record));
-        string_set_.add(id, hash, [&](std::uint32_t other) { return hash_text(text_of(other)); });
+        string_set_.add(id, hash);
         return id;
     }
 
@@ -113,7 +113,7 @@ public:
         const std::uint32_t known = code_set_.find(hash, [&](std::uint32_t id) { return same(codes_[id], record); });
         if (known != 0) return known;
         const auto id = static_cast<std::uint32_t>(codes_.append(record));
-        code_set_.add(id, hash, [&](std::uint32_t other) { return hash_code(codes_[other]); });
+        code_set_.add(id, hash);
         return id;
     }
 
@@ -123,7 +123,7 @@ public:
         const std::uint32_t known = node_set_.find(hash, [&](std::uint32_t id) { return same(nodes_[id], record); });
         if (known != 0) return known;
         const auto id = static_cast<std::uint32_t>(nodes_.append(record));
-        node_set_.add(id, hash, [&](std::uint32_t other) { return hash_node(nodes_[other]); });
+        node_set_.add(id, hash);
         return id;
     }
 

@@ -1,5 +1,6 @@
-// A hash set of record numbers. The records lie elsewhere (in the capture); the set holds 4 bytes for each and asks its owner for
-// hash and equality, so nothing is stored twice. Number 0 is never in a set.
+// A hash set of record numbers. The records lie elsewhere (in the capture); the set holds 8 bytes for each, the number and half of its
+// hash, and asks its owner for equality only where the halves agree: a search seldom touches a record that it does not want, and the
+// set grows without touching any. Number 0 is never in a set.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +24,17 @@ public:
     std::uint32_t find(std::uint64_t hash, Same same) const {
         if (slots_.size() == 0) return 0;
         const std::size_t mask = slots_.size() - 1;
-        for (std::size_t i = hash & mask;; i = (i + 1) & mask) {
-            const std::uint32_t id = slots_[i];
-            if (id == 0 || same(id)) return id;
+        const auto half = static_cast<std::uint32_t>(hash);
+        for (std::size_t i = half & mask;; i = (i + 1) & mask) {
+            const Slot slot = slots_[i];
+            if (slot.id == 0 || (slot.half == half && same(slot.id))) return slot.id;
         }
     }
 
-    // Adds a number that is not in the set. hash_of(number) is asked when the set grows.
-    template <typename HashOf>
-    void add(std::uint32_t id, std::uint64_t hash, HashOf hash_of) {
-        if (slots_.size() == 0 || (count_ + 1) * 10 > slots_.size() * 6) grow(hash_of);
-        place(slots_, id, hash);
+    // Adds a number that is not in the set.
+    void add(std::uint32_t id, std::uint64_t hash) {
+        if ((count_ + 1) * 10 > slots_.size() * 6) grow();
+        place(slots_, {id, static_cast<std::uint32_t>(hash)});
         ++count_;
     }
 
@@ -45,23 +46,26 @@ public:
     std::size_t own_bytes() const { return slots_.capacity_bytes(); }
 
 private:
-    static void place(PageVector<std::uint32_t>& slots, std::uint32_t id, std::uint64_t hash) {
+    struct Slot {
+        std::uint32_t id, half;
+    };
+
+    static void place(PageVector<Slot>& slots, Slot slot) {
         const std::size_t mask = slots.size() - 1;
-        std::size_t i = hash & mask;
-        while (slots[i] != 0) i = (i + 1) & mask;
-        slots[i] = id;
+        std::size_t i = slot.half & mask;
+        while (slots[i].id != 0) i = (i + 1) & mask;
+        slots[i] = slot;
     }
 
-    template <typename HashOf>
-    void grow(HashOf hash_of) {
-        PageVector<std::uint32_t> bigger;
+    void grow() {
+        PageVector<Slot> bigger;
         bigger.resize(slots_.size() == 0 ? 1024 : slots_.size() * 2);
         for (std::size_t i = 0; i < slots_.size(); ++i)
-            if (slots_[i] != 0) place(bigger, slots_[i], hash_of(slots_[i]));
+            if (slots_[i].id != 0) place(bigger, slots_[i]);
         slots_.swap(bigger);
     }
 
-    PageVector<std::uint32_t> slots_;  // a power of two
+    PageVector<Slot> slots_;  // a power of two, at most 2^32
     std::size_t count_ = 0;
 };
 

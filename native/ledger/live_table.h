@@ -39,13 +39,14 @@ public:
         static constexpr unsigned kShift = 26;
         static constexpr std::size_t kGranules = std::size_t{1} << (kShift - 4);
         static constexpr std::size_t kLargeGranules = std::size_t{1} << (kShift - 9);
-        static constexpr std::size_t kFineStretches = std::size_t{1} << (kShift - 14);
+        static constexpr std::size_t kStretches = std::size_t{1} << (kShift - 14);
 
         std::uint64_t large[kLargeGranules];
         std::uint64_t behind_large[kPage / sizeof(std::uint64_t)];  // the last granule's size word
-        // 1 where a page of `small` (16 KiB of address space) was ever used. Where it was not, a large block need not look there
-        // for a small one that was freed behind our back.
-        std::uint8_t fine[kFineStretches];
+        // For each page of `small`, which is 16 KiB of address space: kUsed where it was ever used, and kOneLarge for each word of
+        // `large` in its stretch. An event of one table learns here whether it has to look at the other, which it mostly has not.
+        std::uint8_t stretch[kStretches];
+        static constexpr std::uint8_t kUsed = 1, kOneLarge = 2;
         std::uint32_t small[kGranules];
         std::uint32_t behind_small[kPage / sizeof(std::uint32_t)];
     };
@@ -92,22 +93,18 @@ public:
         }
     }
 
-    // Where a block's first word is, if one starts at the address. Safe without the lock for the thread that owns the block.
-    struct Place {
-        std::uint64_t* large = nullptr;
-        std::uint32_t* small = nullptr;
-        explicit operator bool() const { return large != nullptr || small != nullptr; }
-    };
+    // Which table has the block that starts at the address, if one does. Safe without the lock for the thread that owns the block.
+    enum class Place { nowhere, small, large };
     [[gnu::always_inline]] static Place place_of(Region* region, std::uintptr_t address) noexcept {
-        std::uint64_t* large = region->large + large_granule(address);
-        if (is_large_at(*large, address)) return {large, nullptr};
-        std::uint32_t* small = region->small + granule(address);
-        return {nullptr, starts(*small) ? small : nullptr};
+        if (__atomic_load_n(&stretch_at(region, address), __ATOMIC_RELAXED) > Region::kUsed &&
+            is_large_at(region->large[large_granule(address)], address))
+            return Place::large;
+        return starts(region->small[granule(address)]) ? Place::small : Place::nowhere;
     }
     // Takes out what place_of() found; ledger 0 when the tables were emptied since.
-    [[gnu::always_inline]] static Block remove(const Place& place) noexcept {
-        if (place.large != nullptr) return take_large(place.large);
-        return place.small != nullptr ? take_small(place.small) : Block{};
+    [[gnu::always_inline]] static Block remove(Region* region, std::uintptr_t address, Place place) noexcept {
+        if (place == Place::small) return take_small(region->small + granule(address));
+        return place == Place::large ? take_large(region, region->large + large_granule(address)) : Block{};
     }
 
     // Puts a block in. What is found where its words go was freed behind our back: each such block is taken out and given to
@@ -115,18 +112,12 @@ public:
     template <typename Stale>
     [[gnu::always_inline]] static void insert(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger,
                                               Stale stale) noexcept {
-        std::uint64_t* large = region->large + large_granule(address);
+        if (bytes >= kLargeBytes) return insert_large(region, address, bytes, ledger, stale);
         std::uint32_t* small = region->small + granule(address);
-        if (bytes >= kLargeBytes) return insert_large(region, large, small, address, bytes, ledger, stale);
-        std::uint8_t& fine = region->fine[(address >> 14) % Region::kFineStretches];
-        if (fine == 0) [[unlikely]] {
-            fine = 1;
-            claim(small);
-        }
+        if (stretch_at(region, address) != Region::kUsed) [[unlikely]]
+            look_around_small(region, small, address, stale);
         if (*small != 0) [[unlikely]]
             hand_over(evict_small(small, address), stale);
-        if (*large != 0 && offset_of(*large) <= offset(address)) [[unlikely]]
-            hand_over(evict_large(large, address), stale);
         if (bytes <= kSmallest) {
             *small = (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
         } else {
@@ -140,14 +131,14 @@ public:
     // Takes a block out; ledger 0 when none starts there.
     Block remove(std::uintptr_t address) noexcept {
         Region* region = find(address);
-        return region == nullptr ? Block{} : remove(place_of(region, address));
+        return region == nullptr ? Block{} : remove(region, address, place_of(region, address));
     }
 
     Block look(std::uintptr_t address) const noexcept {
         Region* region = find(address);
-        const Place place = region == nullptr ? Place{} : place_of(region, address);
-        if (place.large != nullptr) return read_large(place.large);
-        return place.small != nullptr ? read_small(place.small) : Block{};
+        const Place place = region == nullptr ? Place::nowhere : place_of(region, address);
+        if (place == Place::large) return read_large(region->large + large_granule(address));
+        return place == Place::small ? read_small(region->small + granule(address)) : Block{};
     }
 
     // Calls visit(address, block) for every block. O(mapped tables): tests and self-checks only.
@@ -163,6 +154,25 @@ public:
             for (std::size_t i = 0; i < Region::kGranules; ++i)
                 if (starts(region->small[i])) visit(base + (i << 4), read_small(region->small + i));
         });
+    }
+
+    // O(mapped tables). Every stretch counts the words of `large` that lie in it, and knows of the small blocks it has.
+    bool is_consistent() const {
+        bool sound = true;
+        each_region([&](std::size_t, const Region* region) {
+            for (std::size_t s = 0; s < Region::kStretches; ++s) {
+                constexpr std::size_t large = Region::kLargeGranules / Region::kStretches,
+                                      small = Region::kGranules / Region::kStretches;
+                std::size_t words = 0;
+                for (std::size_t i = s * large; i < (s + 1) * large; ++i) words += region->large[i] != 0;
+                if (s + 1 == Region::kStretches) words += region->behind_large[0] != 0;
+                bool used = false;
+                for (std::size_t i = s * small; i < (s + 1) * small && !used; ++i) used = starts(region->small[i]);
+                sound = sound && region->stretch[s] / Region::kOneLarge == words &&
+                        (!used || (region->stretch[s] & Region::kUsed) != 0);
+            }
+        });
+        return sound;
     }
 
     // Resident bytes of the tables themselves, asked of the kernel.
@@ -229,12 +239,26 @@ private:
             bytes |= (word[1] & ~kLargeContinued) << 31;
         return {static_cast<std::uint32_t>(*word) & kLedgerMask, bytes};
     }
-    static Block take_large(std::uint64_t* word) noexcept {
+    static Block take_large(Region* region, std::uint64_t* word) noexcept {
         const Block block = read_large(word);
         if ((*word & kMoreSize) != 0) [[unlikely]]
-            word[1] = 0;
-        word[0] = 0;
+            put_large(region, word + 1, 0);
+        put_large(region, word, 0);
         return block;
+    }
+    // A word of `large` becomes one, or ceases to be one; the word behind the last stretch counts with that.
+    static void put_large(Region* region, std::uint64_t* word, std::uint64_t value) noexcept {
+        const auto number = static_cast<std::size_t>(word - region->large) >> 5;
+        std::uint8_t& stretch = region->stretch[number < Region::kStretches ? number : Region::kStretches - 1];
+        change_stretch(stretch, static_cast<std::uint8_t>(Region::kOneLarge * ((value != 0) - (*word != 0))));
+        *word = value;
+    }
+    static std::uint8_t& stretch_at(Region* region, std::uintptr_t address) noexcept {
+        return region->stretch[(address >> 14) % Region::kStretches];
+    }
+    // Under the lock; it is read without.
+    static void change_stretch(std::uint8_t& stretch, std::uint8_t by) noexcept {
+        __atomic_store_n(&stretch, static_cast<std::uint8_t>(stretch + by), __ATOMIC_RELAXED);
     }
 
     template <typename Stale>
@@ -242,19 +266,34 @@ private:
         if (block.ledger != 0) stale(block);
     }
 
+    // Before a small block goes into a stretch that is new, or has large blocks.
     template <typename Stale>
-    static void insert_large(Region* region, std::uint64_t* large, std::uint32_t* small, std::uintptr_t address,
-                             std::uint64_t bytes, std::uint32_t ledger, Stale& stale) noexcept {
+    static void look_around_small(Region* region, std::uint32_t* small, std::uintptr_t address, Stale& stale) noexcept {
+        std::uint8_t& stretch = stretch_at(region, address);
+        if ((stretch & Region::kUsed) == 0) {
+            change_stretch(stretch, Region::kUsed);
+            claim(small);
+        }
+        std::uint64_t* large = region->large + large_granule(address);
+        if (*large != 0 && offset_of(*large) <= offset(address)) [[unlikely]]
+            hand_over(evict_large(region, large, address), stale);
+    }
+
+    template <typename Stale>
+    static void insert_large(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger,
+                             Stale& stale) noexcept {
+        std::uint64_t* large = region->large + large_granule(address);
+        std::uint32_t* small = region->small + granule(address);
         if (*large != 0) [[unlikely]]
-            hand_over(evict_large(large, address), stale);
-        if (region->fine[(address >> 14) % Region::kFineStretches] != 0 && *small != 0) [[unlikely]]
+            hand_over(evict_large(region, large, address), stale);
+        if ((stretch_at(region, address) & Region::kUsed) != 0 && *small != 0) [[unlikely]]
             hand_over(evict_small(small, address), stale);
         const std::uint64_t more = bytes > kSizeMask ? kMoreSize : 0;
         if (more != 0 && large[1] != 0) [[unlikely]]
-            hand_over(take_large(large + 1), stale);
-        large[0] = (bytes & kSizeMask) << kSizeShift | more | offset(address) << kOffsetShift | ledger;
+            hand_over(take_large(region, large + 1), stale);
+        put_large(region, large, (bytes & kSizeMask) << kSizeShift | more | offset(address) << kOffsetShift | ledger);
         if (more != 0) [[unlikely]]
-            large[1] = kLargeContinued | bytes >> 31;
+            put_large(region, large + 1, kLargeContinued | bytes >> 31);
     }
 
     // What lies where a new block starts: a block that starts there too, or the size word of one that started a granule before.
@@ -265,12 +304,12 @@ private:
         }
         return take_small(word);
     }
-    [[gnu::noinline]] static Block evict_large(std::uint64_t* word, std::uintptr_t address) noexcept {
+    [[gnu::noinline]] static Block evict_large(Region* region, std::uint64_t* word, std::uintptr_t address) noexcept {
         if ((*word & kLargeContinued) != 0) {
-            if (large_granule(address) == 0) return *word = 0, Block{};
+            if (large_granule(address) == 0) return put_large(region, word, 0), Block{};
             --word;
         }
-        return take_large(word);
+        return take_large(region, word);
     }
 
     [[gnu::noinline]] Region* make(std::uintptr_t address) {

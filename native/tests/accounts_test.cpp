@@ -49,6 +49,11 @@ struct Triplet {
         return gone;
     }
 
+    // A block of the heap goes the way made for it half of the time.
+    static bool goes_as_block(Trace& trace, Kind kind) {
+        return Accounts::counted(static_cast<std::uint32_t>(kind)) && trace.one_in(2);
+    }
+
     void event(Trace& trace) {
         const std::uint64_t what = trace.below(100);
         file.header().heartbeat_ns = now += trace.below(1000);
@@ -59,8 +64,9 @@ struct Triplet {
             const std::int64_t bytes =
                 static_cast<std::int64_t>(trace.one_in(20) ? trace.word() % (1ULL << 40) : trace.below(5000));
             blocks.push_back({some_ledger(trace), bytes});
-            accounts.credit(blocks.back().id, bytes);
-            books.credit(blocks.back().id, bytes);
+            const std::uint32_t id = blocks.back().id;
+            goes_as_block(trace, books.kinds.at(id)) ? accounts.credit_block(id, bytes) : accounts.credit(id, bytes);
+            books.credit(id, bytes);
         } else if (what < 60 && !taken.empty()) {
             const Taken back = remove_from(taken, trace);
             blocks.push_back(back);
@@ -70,7 +76,8 @@ struct Triplet {
             cut(trace);
         } else {
             const Taken gone = remove_from(blocks, trace);
-            accounts.debit(gone.id, gone.bytes);
+            goes_as_block(trace, books.kinds.at(gone.id)) ? accounts.debit_block(gone.id, gone.bytes)
+                                                          : accounts.debit(gone.id, gone.bytes);
             books.change(gone.id, -gone.bytes, -1);
             if (trace.one_in(5)) taken.push_back(gone);
         }

@@ -65,6 +65,7 @@ struct Twin {
         });
         if (seen.size() != model.size()) FAIL(seen.size(), " blocks, not ", model.size());
         for (const auto& [address, block] : model) look(address);
+        if (!table.is_consistent()) FAIL("the table finds itself inconsistent");
     }
 };
 
@@ -191,13 +192,15 @@ TEST_CASE("an emptied table knows nothing, and a place found before finds nothin
     twin.insert(kRegion + 64, 100);
     twin.insert(kRegion + 4096, 5000);
     twin.insert(9 * kRegion, 1ULL << 34);
-    const LiveTable::Place found = LiveTable::place_of(twin.table.find(kRegion + 64), kRegion + 64);
-    const LiveTable::Place large = LiveTable::place_of(twin.table.find(9 * kRegion), 9 * kRegion);
-    CHECK(found);
+    LiveTable::Region* const near = twin.table.find(kRegion + 64);
+    LiveTable::Region* const far = twin.table.find(9 * kRegion);
+    CHECK(LiveTable::place_of(near, kRegion + 64) == LiveTable::Place::small);
+    CHECK(LiveTable::place_of(near, kRegion + 4096) == LiveTable::Place::large);
+    CHECK(LiveTable::place_of(near, kRegion + 80) == LiveTable::Place::nowhere);
     twin.table.empty();
     twin.model.clear();
-    CHECK(LiveTable::remove(found).ledger == 0);
-    CHECK(LiveTable::remove(large).ledger == 0);
+    CHECK(LiveTable::remove(near, kRegion + 64, LiveTable::Place::small).ledger == 0);
+    CHECK(LiveTable::remove(far, 9 * kRegion, LiveTable::Place::large).ledger == 0);
     twin.compare();
     twin.insert(kRegion + 64, 17);
     twin.compare();

@@ -41,6 +41,11 @@ std::uint64_t hammer(Lock& lock, LockTicket* ticket, Guarded& guarded, std::uint
     for (int burst = 0; burst < bursts; ++burst) {
         const std::uint64_t run = trace.one_in(2) ? 1 + trace.below(5) : 100 + trace.below(300);
         for (std::uint64_t i = 0; i < run; ++i) {
+            if (ticket != nullptr && lock.try_short_way(*ticket)) {
+                guarded.visit();
+                Lock::leave_short_way(*ticket);
+                continue;
+            }
             Hold hold(lock, ticket);
             guarded.visit();
         }
@@ -119,8 +124,13 @@ TEST_CASE("a lock leans to a thread that takes it alone, and stands up for anoth
         lock.unlock(&first, short_way);
     }
     CHECK(takings > 10);
+    CHECK(lock.try_short_way(first));
+    CHECK_FALSE(lock.try_short_way(first));  // as a signal's handler would that comes in between
+    Lock::leave_short_way(first);
+    CHECK_FALSE(lock.try_short_way(second));
     CHECK_FALSE(lock.lock(&second));
     lock.unlock(&second, false);
+    CHECK_FALSE(lock.try_short_way(first));
     CHECK_FALSE(lock.lock(&first));
     lock.unlock(&first, false);
 }
