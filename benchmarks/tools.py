@@ -21,14 +21,13 @@ def python(*before: str) -> list[str]:
     return [sys.executable, *before]
 
 
-def hiwater(folder: Path, program: list[str]) -> list[str]:
-    return [*python("-m", "hiwater", "run", "-q", "-o"), str(folder / "capture.hiw"), *program]
+def hiwater(folder: Path, program: list[str], *more: str) -> list[str]:
+    command = Path(sys.executable).with_name("hiwater")  # beside the interpreter, as people type it
+    return [sys.executable, str(command), "run", "-q", *more, "-o", str(folder / "capture.hiw"), *program]
 
 
 def hiwater_sampled(folder: Path, program: list[str]) -> list[str]:
-    return [
-        *python("-m", "hiwater", "run", "-q", "--sample", "64KiB", "-o"), str(folder / "capture.hiw"), *program,
-    ]  # fmt: skip
+    return hiwater(folder, program, "--sample", "64KiB")
 
 
 def memray(folder: Path, program: list[str]) -> list[str]:

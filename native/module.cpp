@@ -37,6 +37,22 @@ std::string g_partly;  // what of the last start does not work
     throw nb::python_error();
 }
 
+// As builtins.compile() with dont_inherit, without what that does first and `python FILE` does not: making every type of the syntax
+// trees, and an audit event.
+nb::object compile_source(const nb::object& source, const nb::str& file) {
+    PyCompilerFlags flags = {0, PY_MINOR_VERSION};
+    const char* text = nullptr;
+    if (PyUnicode_Check(source.ptr())) {
+        flags.cf_flags = PyCF_SOURCE_IS_UTF8 | PyCF_IGNORE_COOKIE;
+        text = PyUnicode_AsUTF8(source.ptr());
+    } else {
+        text = PyBytes_AsString(source.ptr());
+    }
+    PyObject* code = text == nullptr ? nullptr : Py_CompileStringObject(text, file.ptr(), Py_file_input, &flags, -1);
+    if (code == nullptr) throw nb::python_error();
+    return nb::steal(code);
+}
+
 int g_heap_users = 0;  // of the heap's meters
 // The heap's two marks start anew together: one that was not asked for this time is kept until it is. Scopes fold under one lock.
 std::int64_t g_kept_marks[2] = {};
@@ -214,6 +230,7 @@ NB_MODULE(_core, m) {
     Recorder::make_instance();
     nb::exception<EngineFault>(m, "EngineFault", PyExc_RuntimeError);
     m.attr("BUILT_FOR") = kBuiltFor;
+    m.def("compile_source", &compile_source, "source"_a, "file"_a);
     m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0,
           "sample_seed"_a = 0, "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>());
     m.def(

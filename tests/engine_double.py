@@ -13,7 +13,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
+    from types import CodeType, ModuleType
     from typing import NoReturn
 
 
@@ -63,10 +63,14 @@ def build(mode: str) -> ModuleType:
         with open(path, "wb") as file:
             file.write(b"\x89HIW\r\n\x1a\n")
 
+    def compile_source(source: str | bytes, file: str) -> CodeType:
+        return compile(source, file, "exec", dont_inherit=True)
+
     build = "debug" if "d" in sys.abiflags else "release"
     core.__dict__.update(BUILT_FOR=f"{sys.version_info[0]}.{sys.version_info[1]} {build}")
     core.__dict__.update(EngineFault=EngineFault, start=start, stop=stop, summary=summary, snapshot=snapshot)
     core.__dict__.update(is_recording=lambda: state["recording"], on_exit=lambda callback: None)
+    core.__dict__.update(compile_source=compile_source)
     core.__dict__.update(counters=lambda: {"capture_in_memory": int(mode == "in-memory")})
     return core
 

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bitset>
 #include <cstdint>
 #include <vector>
 
@@ -110,24 +111,25 @@ bool read_module(const dl_phdr_info* info, Module* module) noexcept {
 class NameFilter {
 public:
     NameFilter(const Hook* hooks, std::size_t count) : hooks_(hooks), count_(count) {
-        for (std::size_t i = 0; i < count; ++i) bits_ |= bit(hooks[i].name);
+        for (std::size_t i = 0; i < count; ++i) bits_.set(place(hooks[i].name));
     }
     const Hook* find(const char* name) const noexcept {
-        if ((bits_ & bit(name)) == 0) return nullptr;
+        if (!bits_.test(place(name))) return nullptr;
         for (std::size_t i = 0; i < count_; ++i)
             if (hooks_[i].real != nullptr && *hooks_[i].real != nullptr && ::strcmp(hooks_[i].name, name) == 0) return &hooks_[i];
         return nullptr;
     }
 
 private:
-    static std::uint64_t bit(const char* name) noexcept {
-        const auto a = static_cast<unsigned char>(name[0]);
-        const auto b = a != 0 ? static_cast<unsigned char>(name[1]) : 0;
-        return std::uint64_t{1} << ((a * 7 + b * 13) & 63);
+    static constexpr std::size_t kPlaces = 1024;
+    static std::size_t place(const char* name) noexcept {  // by its first three letters
+        std::size_t sum = 0;
+        for (int i = 0; i < 3 && name[i] != '\0'; ++i) sum = sum * 37 + static_cast<unsigned char>(name[i]);
+        return sum % kPlaces;
     }
     const Hook* hooks_;
     std::size_t count_;
-    std::uint64_t bits_ = 0;
+    std::bitset<kPlaces> bits_;
 };
 
 template <typename Visit>  // visit(slot, symbol name)
@@ -283,6 +285,12 @@ namespace {
 // An executable at a fixed address (Debian's python) that takes a function's address makes its own call stub that address for
 // everybody: an undefined symbol with a value. Through such a stub we would call ourselves.
 bool is_call_stub(void* function) noexcept {
+    static const bool at_fixed_address = [] {
+        ElfW(Addr) base = 1;
+        ::dl_iterate_phdr([](dl_phdr_info* program, std::size_t, void* at) { return *static_cast<ElfW(Addr)*>(at) = program->dlpi_addr, 1; }, &base);
+        return base == 0;
+    }();
+    if (!at_fixed_address) return false;
     Dl_info info{};
     void* entry = nullptr;
     if (::dladdr1(function, &info, &entry, RTLD_DL_SYMENT) == 0 || entry == nullptr) return false;

@@ -6,6 +6,10 @@ from types import CodeType, FrameType
 BUILT_FOR: str
 """The version and the build of CPython whose structs the engine reads: `3.14 release`, `3.11 debug` …"""
 
+def compile_source(source: str | bytes, file: str) -> CodeType:
+    """Compile a program's source, without null bytes, for `exec` under the name `file`, as the interpreter does with a script it is
+    told to run. Raises SyntaxError as `compile` does."""
+
 class EngineFault(RuntimeError):
     """The engine cannot start or has stopped by itself; the message says why and what to do."""
 
