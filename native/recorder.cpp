@@ -70,6 +70,8 @@ int Recorder::start(const StartOptions& options) {
     last_point_ns_ = last_close_ns_ = next_write_back_ns_ = last_refused_slice_ns_ = refusals_ = last_pressure_ns_ =
         last_available_ns_ = 0;
     last_available_bytes_ = -1;
+    collections_ = hw_full_collections();
+    collection_marks_ = 0;
     pid_ = ::getpid();
     h.pid = static_cast<std::uint32_t>(pid_);
     h.process_start_ticks = process::start_ticks();
@@ -366,6 +368,19 @@ void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
 }
 
 // The sampler alone writes this table.
+void Recorder::note_collections(std::int64_t collections) noexcept {
+    constexpr std::uint64_t kMostMarks = 10'000;
+    if (!is_on() || collections <= collections_ || collection_marks_ == kMostMarks) return;
+    const std::int64_t before = collections_;
+    collections_ = collections;
+    ++collection_marks_;
+    if_there_is_room([&] {
+        Hold hold(lock_);  // refusals are marked by any thread
+        marks_.append(
+            {now_ns(), static_cast<std::uint64_t>(collections - before), static_cast<std::uint32_t>(capture::MarkKind::gc), 0});
+    });
+}
+
 void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes) noexcept {
     constexpr std::uint64_t kShortestNs = 10'000'000, kShortestRowNs = 20'000'000, kMachineNs = 100'000'000;
     if (!is_on() || (pressure_.size() != 0 && now - pressure_[pressure_.size() - 1].at_ns < kShortestNs)) return;

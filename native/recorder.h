@@ -177,6 +177,8 @@ public:
     std::uint64_t now_ns() const noexcept;
     // How near the process is to what limits it.
     void note_pressure(std::uint64_t now, std::int64_t address_space_bytes) noexcept;
+    // How often garbage has been collected in full until now: what is new since the last look is marked.
+    void note_collections(std::int64_t collections) noexcept;
     // Looks at where resident memory is and writes it down. Not from a thread that is being recorded.
     void look_at_residency() noexcept;
     bool mark_exited(int exit_code) noexcept;  // _exit and exec: the last stores before the process image is gone
@@ -316,6 +318,8 @@ private:
     std::uint64_t started_ns_ = 0;
     std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0;
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;
+    std::int64_t collections_ = 0;  // of garbage, at the last look
+    std::uint64_t collection_marks_ = 0;
     std::uint64_t last_pressure_ns_ = 0, last_available_ns_ = 0;
     std::int64_t last_available_bytes_ = -1;
     std::string cgroup_usage_;

@@ -85,6 +85,7 @@ void* run(void*) {
         if (fd >= 0 && kept < 0) ::close(fd);
         recorder.tick(now, resident_bytes, resident.peak_bytes);
         recorder.note_pressure(now, address_space_bytes);
+        recorder.note_collections(hw_full_collections());
         looks.consider(recorder, resident_bytes);
         sleep_until_stopped(std::clamp(now / 128, kMillisecond, 10 * kMillisecond));
     }

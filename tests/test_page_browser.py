@@ -118,6 +118,16 @@ def test_a_brush_on_the_timeline_changes_all_below(page: Path) -> None:
     assert seen["table"] == words["instant"]
 
 
+def test_garbage_collections_are_strokes_and_a_number(tmp_path: Path) -> None:
+    recording = ten_seconds()
+    without = see("timeline", written(tmp_path, recording))
+    recording.marks += [(second * SECOND, 2, 4, 0) for second in range(1, 9)]
+    seen = see("timeline", written(tmp_path, recording))
+    assert "garbage collected" not in without["legend"]
+    assert "garbage collected 16 times" in seen["legend"]
+    assert seen["drawn"] != without["drawn"]
+
+
 def test_a_search_marks_and_sums(page: Path) -> None:
     capture = in_memory(ten_seconds())
     held = {stack.frames[-1].function: stack.bytes for stack in capture.peak.stacks}

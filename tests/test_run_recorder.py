@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,25 @@ def test_a_recording_has_a_path_a_summary_and_snapshots(engine: None, tmp_path: 
     assert recorder.summary()["peak_bytes"] >= so_far["peak_bytes"]
     for path in (recorder.path, first, second):
         assert Path(path).read_bytes()[1:4] == b"HIW"
+
+
+def test_full_garbage_collections_are_marked_with_their_number(engine: None, tmp_path: Path) -> None:
+    gc.disable()
+    try:
+        with hiwater.record(tmp_path / "a.hiw"):
+            for _ in range(5):
+                gc.collect()
+                gc.collect(0)
+                gc.collect(1)
+                time.sleep(0.03)  # more than two looks are apart
+    finally:
+        gc.enable()
+    capture = hiwater.open(tmp_path / "a.hiw")
+    marks = [mark for mark in capture.marks if mark.kind == "gc"]
+    assert sum(mark.value for mark in marks) == 5
+    assert 2 <= len(marks) <= 5
+    assert [mark.at_ns for mark in marks] == sorted(mark.at_ns for mark in marks)
+    assert capture.marks == tuple(marks)
 
 
 def test_one_recording_at_a_time(engine: None, tmp_path: Path) -> None:

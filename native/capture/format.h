@@ -149,11 +149,11 @@ struct FactRecord {
 // ledgers is at most header.sample_bytes times the sum over those that are `sampled`.
 
 // An instant slice (start_ns == end_ns == mark_ns) is what was live at that moment: taken when memory was refused.
-enum class MarkKind : std::uint32_t { fork = 1, out_of_memory = 2, exec = 3 };
+enum class MarkKind : std::uint32_t { fork = 1, out_of_memory = 2, exec = 3, gc = 4 };
 
 struct MarkRecord {
     std::uint64_t at_ns;
-    std::uint64_t value;  // fork: the child's pid; out_of_memory: bytes asked for
+    std::uint64_t value;  // fork: the child's pid; out_of_memory: bytes asked for; gc: full collections since the last look
     std::uint32_t kind;   // MarkKind
     std::uint32_t node;
 };

@@ -71,6 +71,10 @@ uintptr_t hw_code_bytes(const void* code);
  * still being built, which like CPython we leave out. The cursor is any of the caller's, zeroed when a code object may have died. */
 int hw_frame_describe(const hw_slot* slot, hw_line_cursor* cursor, hw_code_info* info);
 
+/* How often the main interpreter has collected the garbage of its oldest generation, which is all of it. From any thread, without the
+ * GIL; -1 once the interpreter is being finalized. */
+int64_t hw_full_collections(void);
+
 /* The calling thread's current frame, to be compared only; NULL outside any. */
 const void* hw_current_frame(void);
 

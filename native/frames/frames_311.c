@@ -5,6 +5,7 @@
 #include <Python.h>
 #include <internal/pycore_code.h>
 #include <internal/pycore_frame.h>
+#include <internal/pycore_interp.h>
 #include <internal/pycore_runtime.h>
 #include <pthread.h>
 
@@ -38,5 +39,9 @@ static inline const void* frame_instr(const hw_frame* f) { return f->prev_instr;
 static inline PyCodeObject* frame_code(const hw_frame* f) { return f->f_code; }
 
 static inline const void* frame_first_local(const hw_frame* f) { return f->localsplus[0]; }
+
+static inline int64_t full_collections(const PyInterpreterState* interpreter) {
+    return (int64_t)interpreter->gc.generation_stats[NUM_GENERATIONS - 1].collections;
+}
 
 #include "walk.h"

@@ -5,6 +5,7 @@
 #include <Python.h>
 #include <internal/pycore_code.h>
 #include <internal/pycore_frame.h>
+#include <internal/pycore_interp.h>
 
 #if PY_VERSION_HEX < 0x030c0000 || PY_VERSION_HEX >= 0x030d0000
 #error "this file reads the frames of CPython 3.12"
@@ -37,5 +38,9 @@ static inline const void* frame_instr(const hw_frame* f) { return f->prev_instr;
 static inline PyCodeObject* frame_code(const hw_frame* f) { return f->owner == FRAME_OWNED_BY_CSTACK ? NULL : f->f_code; }
 
 static inline const void* frame_first_local(const hw_frame* f) { return f->localsplus[0]; }
+
+static inline int64_t full_collections(const PyInterpreterState* interpreter) {
+    return (int64_t)interpreter->gc.generation_stats[NUM_GENERATIONS - 1].collections;
+}
 
 #include "walk.h"

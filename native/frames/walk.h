@@ -5,6 +5,7 @@
  *   frame_instr(f)    the instruction pointer
  *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
  *   frame_first_local(f)  its first local variable, borrowed
+ *   full_collections(interpreter)  see hw_full_collections()
  *
  * Budget: a stack that has not changed costs two compares a frame. The links are compared from the top down, so a frame is read
  * only after the frame above it has been seen to link to it: memory that is no longer a frame is never touched.
@@ -214,6 +215,11 @@ int hw_frame_describe(const hw_slot* slot, hw_line_cursor* cursor, hw_code_info*
     const int32_t line = line_at(code, (int32_t)offset, cursor);
     info->line = line > 0 ? line : code->co_firstlineno;
     return 1;
+}
+
+int64_t hw_full_collections(void) {
+    const PyInterpreterState* interpreter = Py_IsInitialized() ? PyInterpreterState_Main() : NULL;
+    return interpreter == NULL ? -1 : full_collections(interpreter);
 }
 
 const void* hw_current_frame(void) {

@@ -287,7 +287,9 @@ namespace {
 bool is_call_stub(void* function) noexcept {
     static const bool at_fixed_address = [] {
         ElfW(Addr) base = 1;
-        ::dl_iterate_phdr([](dl_phdr_info* program, std::size_t, void* at) { return *static_cast<ElfW(Addr)*>(at) = program->dlpi_addr, 1; }, &base);
+        ::dl_iterate_phdr(
+            [](dl_phdr_info* program, std::size_t, void* at) { return *static_cast<ElfW(Addr)*>(at) = program->dlpi_addr, 1; },
+            &base);
         return base == 0;
     }();
     if (!at_fixed_address) return false;

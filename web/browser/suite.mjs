@@ -73,6 +73,11 @@ const SCENARIOS = {
         return seen;
     },
 
+    async timeline(page) {
+        const legend = (await text(page, ".legend")).replace(/\s+/g, " ");
+        return { legend, drawn: await page.evaluate(() => document.querySelector(".plot canvas").toDataURL()) };
+    },
+
     async search(page) {
         const before = await drawn(page);
         await page.keyboard.press("/");

@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import type { Capture, Held, Moment } from "./capture";
 import { type Curve, curvesOf, stacked, valueAt } from "./curves";
-import { printable, seconds, shortened, size } from "./words";
+import { count, printable, seconds, shortened, size } from "./words";
 
 const HEIGHT = 210;
 const LANE = 15;
@@ -75,7 +75,7 @@ export function Timeline({ capture, moment, held, isDark, onWindow, onPeak, onEn
         onKeyDown={press}
         onDblClick={onPeak}
       />
-      <Legend curves={curves} at={at} atNs={capture.isTimeline ? null : held.atNs} />
+      <Legend curves={curves} at={at} atNs={capture.isTimeline ? null : held.atNs} collected={collectionsOf(capture)} />
     </div>
   );
 }
@@ -90,7 +90,17 @@ function sliceAt(capture: Capture, ns: number): number {
 }
 
 /** What each curve had at a moment; without one, the most it ever had. */
-function Legend({ curves, at, atNs }: { curves: Curve[]; at: number[]; atNs: number | null }) {
+function Legend({
+  curves,
+  at,
+  atNs,
+  collected,
+}: {
+  curves: Curve[];
+  at: number[];
+  atNs: number | null;
+  collected: number;
+}) {
   const valueOf = (curve: Curve) =>
     atNs === null
       ? curve.values.reduce<number>((most, value) => Math.max(most, value ?? 0), 0)
@@ -103,6 +113,11 @@ function Legend({ curves, at, atNs }: { curves: Curve[]; at: number[]; atNs: num
           {shortened(curve.label, 40)} <b>{size(valueOf(curve))}</b>
         </li>
       ))}
+      {collected > 0 && (
+        <li>
+          <i class="tick" /> garbage collected <b>{count(collected)} times</b>
+        </li>
+      )}
     </ul>
   );
 }
@@ -118,6 +133,11 @@ function lanesOf(capture: Capture): number {
     MOST_LANES,
     capture.described.summary.scopes.reduce((most, scope) => Math.max(most, scope.depth + 1), 0),
   );
+}
+
+/** How many full garbage collections there were. */
+function collectionsOf(capture: Capture): number {
+  return capture.described.marks.reduce((sum, mark) => sum + (mark.kind === "gc" ? mark.value : 0), 0);
 }
 
 function heightOf(capture: Capture): number {
@@ -258,12 +278,35 @@ function drawOver(
     upright(capture.peak.atNs, colour("ink"), [2, 3]);
     note("peak", capture.peak.atNs, 0);
   }
-  for (const mark of capture.described.marks.slice(0, 200)) {
+  const { marks } = capture.described;
+  drawCollections(
+    context,
+    marks.filter((mark) => mark.kind === "gc").map((mark) => x(mark.at_ns)),
+    { foot: top + height, ratio, colour: colour("muted") },
+  );
+  for (const mark of marks.filter((mark) => mark.kind !== "gc").slice(0, 200)) {
     upright(mark.at_ns, colour(mark.kind === "out of memory" ? "warn" : "muted"), [1, 2]);
     note(mark.kind === "fork" ? `fork ${mark.value}` : printable(mark.kind), mark.at_ns, 1);
   }
   if (moment.at !== "peak") upright(held.atNs, colour("accent"), []);
   context.restore();
+}
+
+/** Full garbage collections as short strokes at the foot: there may be thousands, and none is news by itself. */
+function drawCollections(
+  context: CanvasRenderingContext2D,
+  places: number[],
+  { foot, ratio, colour }: { foot: number; ratio: number; colour: string },
+): void {
+  context.strokeStyle = colour;
+  context.lineWidth = ratio;
+  context.setLineDash([]);
+  context.beginPath();
+  for (const place of new Set(places.map(Math.round))) {
+    context.moveTo(place + 0.5, foot - 7 * ratio);
+    context.lineTo(place + 0.5, foot);
+  }
+  context.stroke();
 }
 
 interface Drawn {

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _LIVE_TRIES = 5
 UNKNOWN_EXIT_STATUS = -(1 << 31)  # a process of -1 was ended by SIGHUP
 _SCOPE_SIZES = ("start_bytes", "end_bytes", "peak_bytes")
-_MARK_NAMES = {1: "fork", 2: "out of memory", 3: "exec"}
+_MARK_NAMES = {1: "fork", 2: "out of memory", 3: "exec", 4: "gc"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,7 +486,8 @@ class Capture:
 
     @cached_property
     def marks(self) -> tuple[Mark, ...]:
-        """Forks, refused requests for memory, and exec."""
+        """Forks, refused requests for memory, exec, and full garbage collections: each of these marks says how many there were since
+        the look before it, 10 ms at most, and stands at the first look after them."""
         return tuple(
             Mark(
                 int(mark["at_ns"]), _MARK_NAMES.get(int(mark["kind"]), "other"), int(mark["value"]),
