@@ -106,10 +106,17 @@ class LineRecorder:
     """Figures of lines, kept while it is active. Events come from `lines_attach_…` (3.11) or `lines_callbacks` (3.12 and later)."""
 
     def __init__(
-        self, *, resident: bool, meter: Callable[[], int] | None = None, recursion_apart: bool = False
+        self,
+        *,
+        resident: bool,
+        meter: Callable[[], int] | None = None,
+        recursion_apart: bool = False,
+        listener: Callable[[int, int, CodeType, int], object] | None = None,
     ) -> None:
         """`meter` says what resident figures are of, in place of the kernel's figure for this process: it is called before each event.
-        `recursion_apart`: a line's resident figures leave out what a recursive call of its function changed."""
+        `recursion_apart`: a line's resident figures leave out what a recursive call of its function changed.
+        `listener` is called before each event is booked, with what happens (0 a line begins, 1 a generator or coroutine goes on, 2 a
+        frame ends, 3 it is suspended), the frame's address, its code and the line (0 at an end). What it allocates is in no figure."""
     def add_group(self, first_line: int, last_line: int) -> int:
         """Make room for the lines of one function; return its number."""
     def watch(self, code: CodeType, group: int, *, nested: bool = False) -> None:
