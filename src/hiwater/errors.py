@@ -139,6 +139,13 @@ class BadRequest(HiwaterError):
     exit_code = 2
 
 
+class UnknownStatistic(HiwaterError, ValueError):
+    """A column or a function of a line profile that is not there."""
+
+    slug = "unknown-statistic"
+    exit_code = 2
+
+
 class OutputFailed(HiwaterError):
     """What was asked for could not be written."""
 
