@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from hiwater.meters.base import Reading
 
+    Watcher = Callable[[dict[str, Standing], bool], None]
+
 
 class SharedPeaks:
     """Folds the marks of one device. `read` gives all statistics that have a peak; `reset` starts those anew, all at once.
@@ -35,11 +37,12 @@ class SharedPeaks:
         self._disturbed: set[str] = set()
         self._floor: dict[str, int] = {}  # no mark can be lower unless somebody else started it anew
         self._for_program: dict[str, int] = {}
+        self._watchers: list[Watcher] = []
 
     @property
     def in_use(self) -> bool:
-        """Whether a meter is open."""
-        return bool(self._pending)
+        """Whether a meter is open, or somebody watches."""
+        return bool(self._pending or self._watchers)
 
     @property
     def owes(self) -> bool:
@@ -63,6 +66,22 @@ class SharedPeaks:
             self._pending.pop(statistic, None)
             self._fresh.discard(statistic)
             self._disturbed.discard(statistic)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell `watcher` of every reading from the next one on: all statistics that have a peak, the peaks being those since the reading
+        before, and whether somebody else started them anew meanwhile.
+        """
+        with self._lock:
+            self._watchers = [*self._watchers, watcher]
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Tell it no longer."""
+        with self._lock:
+            self._watchers = [each for each in self._watchers if each != watcher]
+
+    def collect(self) -> None:
+        """Take a reading, for those who watch."""
+        self._collect()
 
     def fold(self, statistic: str) -> Reading:
         """Return (now, the most since this statistic was last folded, whether nobody else started the mark anew).
@@ -129,4 +148,7 @@ class SharedPeaks:
                     self._pending[name] = max(self._pending[name], standing.peak)
             self._now = {name: standing.now for name, standing in found.items()}
             self._floor = dict(self._now)
+            watchers = self._watchers
+        for watcher in watchers:
+            watcher(found, foreign)
         self._reset()  # after the note: a thread that asks in between is told the higher of the two
