@@ -87,7 +87,7 @@ class DeviceSource:
             return None
         there = self._backend.devices()
         for device in there:
-            if self._kind in ("", device.name.partition(":")[0]) and self._index in (None, device.index):
+            if self._kind in ("", device.name.partition(":")[0]) and (self._index is None or self._index == device.number):
                 return device
         self._why = f"{self.name} was not used ({status.reason}; in use: {', '.join(each.name for each in there) or 'none'})"
         return None
@@ -158,7 +158,7 @@ class Target:
 def _parsed(device: Any) -> tuple[str, str, int | None]:
     """Backend, kind and number of a device: of 1, "cuda:1", "jax:cuda:0", a `torch.device`, a `hiwater.meters.devices.Device`."""
     if isinstance(device, Device):
-        return device.backend, device.name.partition(":")[0], device.index
+        return device.backend, device.name.partition(":")[0], device.number
     if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
         return "torch", "", device
     torch = sys.modules.get("torch")
