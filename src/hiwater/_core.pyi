@@ -116,7 +116,7 @@ class LineRecorder:
         """`meter` says what resident figures are of, in place of the kernel's figure for this process: it is called before each event.
         `recursion_apart`: a line's resident figures leave out what a recursive call of its function changed.
         `listener` is called before each event is booked, with what happens (0 a line begins, 1 a generator or coroutine goes on, 2 a
-        frame ends, 3 it is suspended), the frame's address, its code and the line (0 at an end). What it allocates is in no figure."""
+        frame ends, 3 it is suspended, or on 3.11 a generator's ends), the frame's address, its code and the line (0 at an end). What it allocates is in no figure."""
     def add_group(self, first_line: int, last_line: int) -> int:
         """Make room for the lines of one function; return its number."""
     def watch(self, code: CodeType, group: int, *, nested: bool = False) -> None:

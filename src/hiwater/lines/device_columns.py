@@ -68,7 +68,9 @@ def _column(name: str, known: set[str], why_without_ram: str) -> Column:
     if name == "hits":
         return Column(name, lambda row: row[0].hits if row[0] else None, is_bytes=False, needs_device=False)
     if name == "device":
-        return Column(name, lambda row: " ".join(row[0].devices) if row[0] else None, is_bytes=False, needs_device=False)
+        return Column(
+            name, lambda row: " ".join(row[0].devices) if row[0] else None, is_bytes=False, needs_device=False
+        )
     base, _, last = name.rpartition(".")
     if last in (_GREW, _ABOVE):
         base = base or next((chief for chief in _CHIEF if f"{chief}.current" in known), _CHIEF[0])
@@ -95,14 +97,23 @@ def _reader(name: str) -> Callable[[Row], Value]:
 
 
 def _is_bytes(name: str) -> bool:
-    return "byte" in name or name in _CHIEF or name.partition(".")[0] in ("allocated", "reserved", "used") and name.count(".") == 1
+    return (
+        "byte" in name
+        or name in _CHIEF
+        or (name.partition(".")[0] in ("allocated", "reserved", "used") and name.count(".") == 1)
+    )
 
 
 def _check(needed: str, asked: str, known: set[str]) -> None:
     if not known or needed in known:
         return
     ours = {*_PLAIN, *_OF_RAM}
-    grown = {f"{name.removesuffix('.current')}.{kind}" for name in known if name.endswith(".current") for kind in (_GREW, _ABOVE)}
+    grown = {
+        f"{name.removesuffix('.current')}.{kind}"
+        for name in known
+        if name.endswith(".current")
+        for kind in (_GREW, _ABOVE)
+    }
     near = difflib.get_close_matches(asked, [*sorted(known), *sorted(grown), *sorted(ours)], n=4, cutoff=0.5)
     raise UnknownStatistic(
         f"the device has no statistic {asked!r}",

@@ -92,11 +92,10 @@ class LinesDisplay:
         heads = [[*column.name.split(".")] for column in self.columns] + [["line"]]
         height = max(map(len, heads))
         heads = [[*head, *[""] * (height - len(head))] for head in heads]
-        widths = [
-            max(*map(len, head), *(len(row[index]) for row in cells)) for index, head in enumerate(heads)
-        ]
+        widths = [max(*map(len, head), *(len(row[index]) for row in cells)) for index, head in enumerate(heads)]
         text = [
-            " ".join(part[level].rjust(width) for part, width in zip(heads, widths, strict=True)) + ("  code" if level == 0 else "")
+            " ".join(part[level].rjust(width) for part, width in zip(heads, widths, strict=True))
+            + ("  code" if level == 0 else "")
             for level in range(height)
         ]
         for row, (_, source) in zip(cells, lines, strict=True):

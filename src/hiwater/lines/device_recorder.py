@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Source(Protocol):
-        """Where the statistics of one device come from. `read` tells the peaks since the last reading, whoever made it, to `Book.peaks_told`
-        first, then returns the statistics as they are now; empty before the device is in use."""
+        """Where the statistics of one device come from. `read` first tells `DeviceRecorder.peaks_told` the peaks since the last
+        reading, whoever made it, then returns the statistics as they are now: the same object as long as nothing changes, and an
+        empty one before the device is in use.
+        """
 
-        name: str
+        @property
+        def name(self) -> str: ...
 
         def read(self) -> Mapping[str, int]: ...
 
@@ -33,7 +36,7 @@ LINE, RESUME, EXIT, SUSPEND = range(4)
 class DeviceFigure:
     """One line. Names are the source's: `peaks` and `above` go by what stands before `.peak`, `ends` and `changes` by the whole name."""
 
-    __slots__ = ("above", "changes", "devices", "ends", "hits", "intact", "peaks")
+    __slots__ = ("above", "changes", "devices", "ends", "hits", "idle", "intact", "peaks")
 
     def __init__(self) -> None:
         self.hits = 0
@@ -43,6 +46,9 @@ class DeviceFigure:
         self.changes: dict[str, int] = {}  # ends minus starts, all calls together
         self.devices: dict[str, None] = {}  # in the order of their appearance
         self.intact = True  # whether nobody else started peaks anew meanwhile
+        self.idle: tuple[Mapping[str, int], Mapping[str, int] | None] | None = (
+            None  # what was booked last, of a call that did nothing
+        )
 
 
 class DeviceGroup:
@@ -65,20 +71,25 @@ class DeviceGroup:
 class _Segment:
     """A stretch in which a frame's line is open."""
 
-    __slots__ = ("counts", "epoch", "figure", "intact", "peaks", "source", "start")
+    __slots__ = ("counts", "epoch", "figure", "intact", "peaks", "source", "start", "taken")
 
-    def __init__(self, figure: DeviceFigure, source: Source, start: Mapping[str, int], counts: bool, epoch: int) -> None:
+    def __init__(
+        self, figure: DeviceFigure, source: Source, start: Mapping[str, int], counts: bool, epoch: int
+    ) -> None:
         self.figure = figure
         self.source = source
         self.start = start
         self.counts = counts  # whether the change is the line's: in recursion it is the outermost call's
         self.epoch = epoch
         self.peaks: dict[str, int] = {}
+        self.taken: Mapping[str, int] | None = None
         self.intact = True
 
     def take(self, peaks: Mapping[str, int], intact: bool) -> None:
-        raise_to(self.peaks, peaks)
         self.intact &= intact
+        if peaks is not self.taken:  # a line that does nothing to the device is told the same again and again
+            raise_to(self.peaks, peaks)
+            self.taken = peaks
 
 
 class _Frame:
@@ -294,6 +305,10 @@ def raise_to(highest: dict[str, int], values: Mapping[str, int]) -> None:
 def _book(segment: _Segment, now: Mapping[str, int], before: dict[str, int]) -> None:
     figure, start = segment.figure, segment.start
     figure.intact &= segment.intact
+    idle = start is now and not before
+    if idle and figure.idle is not None and figure.idle[0] is now and figure.idle[1] is segment.taken:
+        return  # nothing happened on the device, as the last time that the line ran
+    figure.idle = (now, segment.taken) if idle else None
     levels = {name: value for name, value in now.items() if not (name.endswith(".peak") or is_total(name))}
     raise_to(figure.ends, levels)
     tops = dict(segment.peaks)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hiwater.meters.devices import Backend, Standing
     from hiwater.meters.devices.peaks import SharedPeaks
 
-    Tell = Callable[["DeviceSource", Mapping[str, int], bool], None]
+    Tell = Callable[[Any, Mapping[str, int], bool], None]
 
 
 class DeviceSource:
@@ -32,6 +32,8 @@ class DeviceSource:
         self._peaks: SharedPeaks | None = None
         self._last: dict[str, Standing] = {}
         self._why = ""
+        self._told_last: Mapping[str, Standing] = {}
+        self._highest: dict[str, int] = {}
 
     @property
     def name(self) -> str:
@@ -67,9 +69,8 @@ class DeviceSource:
             self._open(device)
         if self._peaks is None:
             return self._read_standings(device)
-        now = self._backend.statistics(device)
         self._peaks.collect()
-        return now
+        return self._backend.folded_statistics(device)
 
     def close(self) -> None:
         """Let go of the device's marks: the program's own peaks stay true."""
@@ -87,9 +88,13 @@ class DeviceSource:
             return None
         there = self._backend.devices()
         for device in there:
-            if self._kind in ("", device.name.partition(":")[0]) and (self._index is None or self._index == device.number):
+            if self._kind in ("", device.name.partition(":")[0]) and (
+                self._index is None or self._index == device.number
+            ):
                 return device
-        self._why = f"{self.name} was not used ({status.reason}; in use: {', '.join(each.name for each in there) or 'none'})"
+        self._why = (
+            f"{self.name} was not used ({status.reason}; in use: {', '.join(each.name for each in there) or 'none'})"
+        )
         return None
 
     def _open(self, device: Device) -> None:
@@ -99,7 +104,10 @@ class DeviceSource:
         self._device = device
 
     def _told(self, standings: Mapping[str, Standing], disturbed: bool) -> None:
-        self._tell(self, {name: standing.peak for name, standing in standings.items()}, not disturbed)
+        if standings != self._told_last or disturbed:
+            self._told_last = standings
+            self._highest = {name: standing.peak for name, standing in standings.items()}
+        self._tell(self, self._highest, not disturbed)
 
     def _read_standings(self, device: Device) -> Mapping[str, int]:
         """A source whose marks cannot be started anew: a mark that rose is exact, otherwise what was seen at both ends is a lower bound."""

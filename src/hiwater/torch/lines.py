@@ -141,7 +141,9 @@ class LineProfiler:
                     shown.append(FunctionRows(code.co_qualname, code.co_filename, group.first_line, last, rows))
         return LinesDisplay(shown, resolved, notes=self._notes(chosen), empty=self._why_empty(known), size=self._size)
 
-    def print_stats(self, func: Any = None, columns: Sequence[str] = DEFAULT_COLUMNS, stream: TextIO | None = None) -> None:
+    def print_stats(
+        self, func: Any = None, columns: Sequence[str] = DEFAULT_COLUMNS, stream: TextIO | None = None
+    ) -> None:
         """Write the table as text to `stream`, or to stdout."""
         (stream if stream is not None else sys.stdout).write(repr(self.display(func, columns)))
 

@@ -13,6 +13,7 @@ from hiwater.meters.devices.torch_doors import Doors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from hiwater.meters.devices.peaks import SharedPeaks
@@ -36,6 +37,7 @@ class Torch(Backend):
 
     def __init__(self) -> None:
         self._doors: dict[str, Doors] = {}
+        self._flat: dict[str, tuple[Any, dict[str, int]]] = {}
         self._torch: Any = None
 
     def status(self) -> Status:
@@ -66,6 +68,15 @@ class Torch(Backend):
         if kind == "mps":
             return _of_mps(torch)
         return dict(leaves(self._door(torch, kind).statistics(device.number)))
+
+    def folded_statistics(self, device: Device) -> Mapping[str, int]:
+        """The statistics that the device's peaks were last folded from: the same object as long as nothing changed."""
+        kind = _kind(device)
+        nested = self._door(sys.modules["torch"], kind).folded(device.number)
+        before = self._flat.get(device.name)
+        if before is None or before[0] is not nested:
+            before = self._flat[device.name] = nested, dict(leaves(nested))
+        return before[1]
 
     def standings(self, device: Device) -> dict[str, Standing]:
         """Allocated, reserved, active and requested bytes, as far as this allocator counts them."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from hiwater.meters.devices.base import Standing
+
 
 class Names(NamedTuple):
     """What the functions are called in `torch._C` for one type of device."""
@@ -45,6 +47,9 @@ class Doors:
         self._theirs: dict[str, Callable[[int], Any]] = {}
         self._ours: dict[str, Callable[[int], Any]] = {}
         self._peaks: dict[int, SharedPeaks] = {}
+        self._folded: dict[
+            int, tuple[dict[str, Any], dict[str, Standing]]
+        ] = {}  # what a device's marks were last read from, and they
 
     @property
     def there(self) -> bool:
@@ -61,9 +66,24 @@ class Doors:
         found = self._peaks.get(index)
         if found is None:
             reset = self._names[0].reset
-            found = SharedPeaks(lambda: marks(self.statistics(index)), lambda: self._native(reset)(index))
+            found = SharedPeaks(lambda: self._marks(index).items(), lambda: self._native(reset)(index))
             self._peaks[index] = found
         self._stand_in()
+        return found
+
+    def folded(self, index: int) -> dict[str, Any]:
+        """The nested statistics that the device's marks were last read from; not to be changed."""
+        return self._folded[index][0]
+
+    def _marks(self, index: int) -> dict[str, Standing]:
+        nested = self.statistics(index)
+        before = self._folded.get(index)
+        if (
+            before is not None and before[0] == nested
+        ):  # most lines of a program do nothing to a device: comparing is cheap
+            return before[1]
+        found = dict(marks(nested))
+        self._folded[index] = nested, found
         return found
 
     def leave_if_done(self) -> None:
