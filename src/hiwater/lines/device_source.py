@@ -31,7 +31,7 @@ class DeviceSource:
         self._device: Device | None = None
         self._peaks: SharedPeaks | None = None
         self._last: dict[str, Standing] = {}
-        self._why = ""
+        self._why = self._refusal = ""
         self._told_last: Mapping[str, Standing] = {}
         self._highest: dict[str, int] = {}
 
@@ -53,7 +53,7 @@ class DeviceSource:
     @property
     def refusal(self) -> str:
         """Why peaks are lower bounds here; empty where they are exact."""
-        return self._backend.refusal(self._device) if self._device is not None else ""
+        return self._refusal
 
     @property
     def source(self) -> str:
@@ -82,6 +82,9 @@ class DeviceSource:
             self._backend.let_go(device)
 
     def _find(self) -> Device | None:
+        if self._kind == "cpu":
+            self._why = "torch keeps no counters of CPU memory; a profiler with ram=True has columns of it, such as ram.kept"
+            return None
         status = self._backend.status()
         self._why = status.reason
         if not status.works:
@@ -98,6 +101,7 @@ class DeviceSource:
         return None
 
     def _open(self, device: Device) -> None:
+        self._refusal = self._backend.refusal(device)
         self._peaks = self._backend.shared_peaks(device)
         if self._peaks is not None:
             self._peaks.watch(self._told)

@@ -9,15 +9,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.torch.courtesy import Courtesy
     from hiwater.torch.lending import courtesy_listen
+    from hiwater.torch.line_decorators import clear_global_line_profiler, profile, profile_every, set_target_gpu
+    from hiwater.torch.lines import LineProfiler
     from hiwater.torch.reporter import MemReporter
     from hiwater.torch.watch import StorageWatch
 
-__all__ = ["Courtesy", "MemReporter", "StorageWatch", "courtesy_listen"]
+__all__ = [
+    "Courtesy", "LineProfiler", "MemReporter", "StorageWatch", "clear_global_line_profiler", "courtesy_listen", "profile",
+    "profile_every", "set_target_gpu",
+]  # fmt: skip
 
 _HOMES = {
     "Courtesy": "hiwater.torch.courtesy",
     "MemReporter": "hiwater.torch.reporter",
     "StorageWatch": "hiwater.torch.watch",
+    "LineProfiler": "hiwater.torch.lines",
+    **dict.fromkeys(("clear_global_line_profiler", "profile", "profile_every", "set_target_gpu"), "hiwater.torch.line_decorators"),
     "courtesy_listen": "hiwater.torch.lending",
 }
 
