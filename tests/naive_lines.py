@@ -85,10 +85,12 @@ class Program:
             if hasattr(constant, "co_code")
         }
         notes = []
+        seen = set()
         alive = []  # frames, so that no address is used again
 
         def note(what, frame):
             alive.append(frame)
+            seen.add(id(frame))
             name = codes.get(frame.f_code) or nested[frame.f_code]
             now = self._allocator.now("allocated_bytes")
             notes.append((what, id(frame), name, frame.f_lineno, now, frame.f_code in nested))
@@ -100,7 +102,7 @@ class Program:
 
         def tracer(frame, event, _argument):
             if frame.f_code in codes or frame.f_code in nested:
-                if event == "call" and id(frame) in {each[1] for each in notes}:
+                if event == "call" and id(frame) in seen:
                     note("resume", frame)
                 return local
             if frame.f_code in (self.take.__func__.__code__, self.give.__func__.__code__):

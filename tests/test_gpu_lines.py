@@ -115,7 +115,7 @@ def test_which_line_grew_how_far_above_its_start_and_how_often(cuda, recorder):
     assert of(profiler, work, "reserved_bytes.all.increment")[4] == 11 * MIB  # all that was ever needed at once
     assert of(profiler, work, "allocated_bytes.all.allocated")[4] == 20 * MIB
     assert of(profiler, work, "allocation.all.freed")[4] == 4
-    assert of(profiler, work, "allocated_bytes.large_pool.current")[4] == 6 * MIB
+    assert of(profiler, work, "allocated_bytes.large_pool.current")[4] == 5 * MIB  # 1 MiB is a small block
     assert of(profiler, work, "device") == dict.fromkeys(range(7), "cuda:0")
 
 
@@ -212,7 +212,7 @@ def test_threads_have_lines_of_their_own(cuda, recorder):
     assert of(profiler, works, "hits") == {0: 1, 1: 1}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(16))
 def test_random_programs_have_the_figures_of_a_naive_model(cuda, recorder, seed):
     program = naive_lines.Program(random.Random(seed), cuda[0])
     expected = program.run_naively()

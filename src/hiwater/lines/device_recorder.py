@@ -298,7 +298,7 @@ def is_total(name: str) -> bool:
 def raise_to(highest: dict[str, int], values: Mapping[str, int]) -> None:
     """Make each value at least as high as that of the same name in `values`."""
     for name, value in values.items():
-        if value > highest.get(name, -1):
+        if name not in highest or value > highest[name]:
             highest[name] = value
 
 
