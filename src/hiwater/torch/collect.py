@@ -68,6 +68,7 @@ class _Gathering:
         self._registered: dict[int, Any] = {}
         self._search = Search({id(tensor) for tensor in found.tensors})
         self._names: dict[int, str] = {}
+        self._tensors: dict[int, Any] = {}
         self._unnamed = 0
 
     def everything(self, models: Mapping[str, Any], optimizers: Sequence[Any], unpack: bool) -> Collection:
@@ -77,7 +78,10 @@ class _Gathering:
         of_modules = self._of_modules(models)
         of_optimizers = self._of_optimizers(optimizers)
         variables = self._of_variables()
-        gradients = list(modules.gradients_of([*self._heap.tensors], self._names))
+        self._tensors = {id(tensor): tensor for tensor in (
+            *self._heap.tensors, *self._search.objects.values(), *(held.tensor for held in of_modules)
+        )}  # fmt: skip
+        gradients = list(modules.gradients_of(self._tensors.values(), self._names))
         for category in (Category.parameter, Category.buffer):
             self._register(held for held in of_modules if held.category is category)
         self._register(gradients)
@@ -91,6 +95,7 @@ class _Gathering:
     def let_go(self) -> None:
         """Drop every reference, whoever still holds this object."""
         self._registered.clear()
+        self._tensors.clear()
         self._heap = heap.Heap()
         self._search = Search(set())
 
@@ -101,7 +106,7 @@ class _Gathering:
         given = {id(model) for model in models.values()}
         named = [(model, name, "") for name, model in models.items()]
         numbers = _Numbers()
-        for module in modules.roots_of(self._heap.modules):
+        for module in modules.roots_of(self._every(self._heap.modules, torch.nn.Module)):
             if id(module) not in given:
                 path, place = self._search.modules.get(id(module)) or (numbers.name(module), "")
                 named.append((module, path, place))
@@ -112,7 +117,7 @@ class _Gathering:
         return found
 
     def _of_optimizers(self, given: Sequence[Any]) -> list[Held]:
-        every = {id(one): one for one in (*given, *self._heap.optimizers)}
+        every = {id(one): one for one in (*given, *self._every(self._heap.optimizers, torch.optim.Optimizer))}
         named = {**{key: names[0] for key, names in self._search.tensors.items()}, **self._names}
         numbers = _Numbers()
         found: list[Held] = []
@@ -122,11 +127,16 @@ class _Gathering:
             self._names.setdefault(id(held.tensor), held.name)
         return found
 
+    def _every(self, by_collector: list[Any], base: type) -> list[Any]:
+        """What the collector knows of a class, and what variables led to: either may know more."""
+        by_name = [one for one in self._search.holders.values() if issubclass(type(one), base)]
+        return list({id(one): one for one in (*by_name, *by_collector)}.values())
+
     def _of_variables(self) -> list[Held]:
         found = []
-        for tensor in self._heap.tensors:
-            name = self._search.name_of(tensor)
-            if name is not None and self._names.setdefault(id(tensor), name) == name:
+        for key, tensor in self._search.objects.items():
+            name = self._search.tensors[key][0]
+            if self._names.setdefault(key, name) == name:
                 found.append(Held(name, Category.variable, tensor))
         return found
 
@@ -161,11 +171,15 @@ class _Gathering:
             holding.looks.append(_look(held, piece, aliases, len(self._registered)))
 
     def _register_saved(self, gradients: Sequence[Any], unpack: bool) -> None:
-        roots = [_GRAD_FN(tensor) for tensor in (*self._heap.tensors, *gradients)]
-        for saved in walk.saved_tensors([*roots, *self._heap.nodes], unpack):
+        roots = [_GRAD_FN(tensor) for tensor in (*self._tensors.values(), *gradients)]
+        hooks: dict[int, tuple[str, Any]] = {}
+        for saved in walk.saved_tensors([*roots, *self._heap.nodes], unpack, hooks):
             packed = ", packed by a hook" if saved.packed else ""
             name = f"{saved.node}.{saved.slot} (node {saved.number}{packed})"
             self._register([Held(name, Category.saved, saved.tensor)])
+        behind = Search(set())
+        behind.look_through([frames.Namespace("", " (for unpacking)", list(hooks.values()))])
+        self._register(Held(behind.tensors[key][0], Category.saved, tensor) for key, tensor in behind.objects.items())
 
     def _note_limits(self, unpack: bool) -> None:
         notes = self._collection.notes

@@ -51,7 +51,7 @@ def with_blocks(device: str, found: Iterable[Holding], blocks: Blocks) -> Device
         block = blocks.at(one.address)
         if block is not None and block.address not in used:
             used.add(block.address)
-            entries.append(entry_of(one, block.nbytes))
+            entries.append(entry_of(one, block.nbytes, origin=block.origin))
         else:  # a second storage in one block looks at memory that is counted with the first
             entries.append(entry_of(one, 0, in_allocator=not one.nbytes))
     free = [block for block in blocks.active if block.address not in used]
@@ -75,7 +75,8 @@ def with_watch(device: str, found: Mapping[int, Holding], watch: StorageWatch) -
     """Storages against those that the watch saw made; what is older, or made by another thread, lies outside."""
     made = {key: (nbytes, operation) for key, place, nbytes, operation in watch.live() if place == device}
     entries = [
-        entry_of(one, storages.rounded(one.nbytes or 0, device), in_allocator=key in made) for key, one in found.items()
+        entry_of(one, storages.rounded(one.nbytes or 0, device), in_allocator=key in made, origin=made.get(key, (0, ""))[1])
+        for key, one in found.items()
     ]
     unowned = [made[key] for key in made.keys() - found.keys()]
     held = sum(storages.rounded(nbytes, device) for nbytes, _ in unowned)
@@ -87,10 +88,11 @@ def with_watch(device: str, found: Mapping[int, Holding], watch: StorageWatch) -
     return DeviceTensors(device, tuple(entries), identity)
 
 
-def entry_of(one: Holding, block_bytes: int, in_allocator: bool = True) -> StorageEntry:
+def entry_of(one: Holding, block_bytes: int, in_allocator: bool = True, origin: str = "") -> StorageEntry:
     """The finished row of a storage."""
     return StorageEntry(
         one.device, one.place, one.nbytes, block_bytes, one.looks[0], tuple(one.looks[1:]), one.pinned, one.address, in_allocator,
+        origin,
     )  # fmt: skip
 
 

@@ -50,7 +50,8 @@ class StorageEntry:
     """One storage: `nbytes` as torch sees it (None: not to be had), `block_bytes` what the device's allocator gave for it.
 
     `owner` is the first that holds it, `others` who else does. `address` is 0 where there is no memory. `in_allocator` is False for
-    memory that the device's allocator does not know: another library's, or shared from another process.
+    memory that the device's allocator does not know: another library's, or shared from another process. `origin` is the operation or
+    the line that made it, where a watch or the allocator's history knows.
     """
 
     device: str
@@ -62,6 +63,7 @@ class StorageEntry:
     pinned: bool = False
     address: int = 0
     in_allocator: bool = True
+    origin: str = ""
 
     @property
     def category(self) -> Category:

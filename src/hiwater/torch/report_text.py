@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hiwater.torch.records import DeviceTensors, Identity, Look, StorageEntry, TensorReport
 
 ROWS = 12  # of each category, unless all are asked for
+_BY_ORIGIN = (Category.saved, Category.unnamed)  # their names say little of where they come from
 _NAME, _SHAPE, _TYPE = 44, 20, 10
 HEADINGS = {
     Category.parameter: "parameters",
@@ -62,6 +63,7 @@ def _rows(entry: StorageEntry, verbose: bool) -> Iterator[str]:
         "pinned" if entry.pinned else "",
         "" if entry.in_allocator else "not of this measure",
         also(entry.others) if not verbose else "",
+        f"made by {entry.origin}" if entry.origin and (verbose or entry.category in _BY_ORIGIN) else "",
     ]
     note = ", ".join(mark for mark in marks if mark)
     yield f"{_look(entry.owner, '  ')} {size:>10}{f'  {note}' if note else ''}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from hiwater.torch import frames, heap
+from hiwater.torch import frames, heap, walk
 from hiwater.torch.storages import is_tensor
 
 TYPE_CHECKING = False
@@ -38,7 +38,9 @@ class Search:
 
     wanted: set[int]
     tensors: dict[int, list[str]] = field(default_factory=dict)
+    objects: dict[int, Any] = field(default_factory=dict)  # the tensors themselves
     modules: dict[int, tuple[str, str]] = field(default_factory=dict)
+    holders: dict[int, Any] = field(default_factory=dict)  # modules and optimizers themselves
     complete: bool = True
     _seen: set[int] = field(default_factory=set)
     _kept: list[Any] = field(default_factory=list)  # identities must not be given to others while the search goes on
@@ -47,10 +49,14 @@ class Search:
         """Follow these variables, all of them one step before any of them a second one."""
         waiting: collections.deque[tuple[Any, str, str, int]] = collections.deque()
         for namespace in namespaces:
-            waiting += [(value, namespace.before + name, namespace.after, 0) for name, value in namespace.variables]
+            waiting += [
+                (value, namespace.before + name, namespace.after, 0)
+                for name, value in namespace.variables
+                if not _is_dull(value)
+            ]
         while waiting:
             item, path, after, depth = waiting.popleft()
-            if type(item) in _ATOMS or self._has_named(item, path, after):
+            if self._has_named(item, path, after):
                 continue
             if depth >= _DEEPEST or id(item) in self._seen:
                 continue
@@ -59,18 +65,13 @@ class Search:
                 return
             self._seen.add(id(item))
             self._kept.append(item)
-            waiting += [(inner, path + step, after, depth + 1) for step, inner in _held_by(item)]
-
-    def name_of(self, tensor: Any) -> str | None:
-        names = self.tensors.get(id(tensor))
-        return names[0] if names else None
+            waiting += [(inner, path + step, after, depth + 1) for step, inner in _held_by(item) if not _is_dull(inner)]
 
     def _has_named(self, item: Any, path: str, after: str) -> bool:
         """Note a name; True for a tensor or an optimizer, beyond which nothing is looked for: others name what they hold."""
         if is_tensor(item):
+            self.objects[id(item)] = item
             names = self.tensors.setdefault(id(item), [])
-            if not names:
-                self._kept.append(item)
             if len(names) < _MOST_NAMES and path + after not in names:
                 names.append(path + after)
             self.wanted.discard(id(item))
@@ -78,7 +79,19 @@ class Search:
         bases = heap.bases_of(type(item))
         if torch.nn.Module in bases:
             self.modules.setdefault(id(item), (path, after))
-        return torch.optim.Optimizer in bases
+            self.holders[id(item)] = item
+        elif torch.optim.Optimizer in bases:
+            self.holders[id(item)] = item
+            return True
+        return False
+
+
+def _is_dull(item: Any) -> bool:
+    """Whether nothing can be behind this: atoms, and functions that carry nothing. Most objects are, so it is asked early."""
+    kind = type(item)
+    if kind is types.FunctionType:
+        return item.__closure__ is None and item.__defaults__ is None and item.__kwdefaults__ is None
+    return kind in _ATOMS
 
 
 def _held_by(item: Any) -> Iterator[tuple[str, Any]]:
@@ -97,6 +110,7 @@ def _held_by(item: Any) -> Iterator[tuple[str, Any]]:
         yield from (("{…}", value) for value in list(item))
     elif kind is types.FunctionType:
         yield from _held_by_function(item)
+        return  # asking for its attributes would make a dict for them
     elif kind is types.MethodType:
         yield ".__self__", item.__self__
     elif kind is types.CellType:
@@ -109,6 +123,8 @@ def _held_by(item: Any) -> Iterator[tuple[str, Any]]:
         yield from _held_by_frame(item.gi_frame)
     elif kind is types.CoroutineType:
         yield from _held_by_frame(item.cr_frame)
+    elif kind is torch._C._autograd.SavedTensor and walk.sees_without_unpacking():
+        yield "", item.data  # one that Python code keeps, as a checkpoint does with its inputs
     yield from _attributes(item)
 
 

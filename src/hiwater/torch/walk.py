@@ -25,7 +25,7 @@ _DEEPEST_PACKED = 4  # containers within containers, in what a pack hook returne
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A tensor that the node named `node` keeps in `slot`; `number` tells nodes apart, `packed` says that a hook had it."""
+    """A tensor (or, between the functions here, an unpack hook) that the node named `node` keeps in `slot`; `number` tells nodes apart, `packed` says that a hook had it."""
 
     tensor: Any
     node: str
@@ -40,8 +40,9 @@ def sees_without_unpacking() -> bool:
     return hasattr(saved, "data")
 
 
-def saved_tensors(roots: Iterable[Any], unpack: bool = False) -> Iterator[Saved]:
-    """All that the graph above `roots` (nodes; None is passed over) keeps, each node once.
+def saved_tensors(roots: Iterable[Any], unpack: bool = False, hooks: dict[int, tuple[str, Any]] | None = None) -> Iterator[Saved]:
+    """All that the graph above `roots` (nodes; None is passed over) keeps, each node once. Into `hooks` go the unpack hooks that were
+    met, by identity, with a name: what they hold for a computation to come (a checkpoint's inputs) is kept by the graph, too.
 
     `unpack` allows what runs hooks, and is looked at only by a torch before 2.10; without it such a torch shows only what custom
     functions put in attributes. Nodes live as long as the iterator.
@@ -56,7 +57,11 @@ def saved_tensors(roots: Iterable[Any], unpack: bool = False) -> Iterator[Saved]
         if id(node) in seen:
             continue
         seen[id(node)] = node
-        yield from _of_node(node, len(seen), prefix, slots)
+        for saved in _of_node(node, len(seen), prefix, slots):
+            if is_tensor(saved.tensor):
+                yield saved
+            elif hooks is not None and id(saved.tensor) not in hooks:
+                hooks[id(saved.tensor)] = (f"{saved.node}.{saved.slot}", saved.tensor)
         waiting += [upper for upper, _ in node.next_functions if upper is not None]
 
 
@@ -94,6 +99,8 @@ def _of_slot(value: Any, node: str, slot: str, number: int, packed: bool) -> Ite
         yield Saved(value, node, slot, number, packed)
     elif type(value).__name__ == "SavedTensor":
         held = value.data
+        if value.unpack_hook is not None:
+            yield Saved(value.unpack_hook, node, slot, number, packed=True)
         if is_tensor(held):
             yield Saved(held, node, slot, number, packed or value.unpack_hook is not None)
         elif held is not None:
