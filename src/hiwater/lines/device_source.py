@@ -176,7 +176,7 @@ def _parsed(device: Any) -> tuple[str, str, int | None]:
     torch = sys.modules.get("torch")
     if isinstance(device, str) or (torch is not None and isinstance(device, torch.device)):
         backend, kind, number = _split(str(device))
-        if kind and (not number or number.isdecimal()):
+        if kind.isidentifier() and (not number or number.isdecimal()):
             return backend, kind, int(number) if number else None
     raise BadRequest(f"{device!r} names no device", 'write it as 0, "cuda:0" or torch.device("cuda", 0)')
 
