@@ -83,7 +83,9 @@ class DeviceSource:
 
     def _find(self) -> Device | None:
         if self._kind == "cpu":
-            self._why = "torch keeps no counters of CPU memory; a profiler with ram=True has columns of it, such as ram.kept"
+            self._why = (
+                "torch keeps no counters of CPU memory; a profiler with ram=True has columns of it, such as ram.kept"
+            )
             return None
         status = self._backend.status()
         self._why = status.reason

@@ -97,7 +97,9 @@ class MemlabMagics(Magics):
         wanted = self._watch(profiler, wanted)
         for name in wanted:
             if _root(name) not in defined:
-                raise UsageError(f"Could not find function {name!r}: it is not defined, and the code that is run does not")
+                raise UsageError(
+                    f"Could not find function {name!r}: it is not defined, and the code that is run does not"
+                )
         with profiler:
             for statement in body:
                 exec(shell.compile(ast.Module([statement], []), file, "exec"), shell.user_ns)  # noqa: S102 - what the user typed
