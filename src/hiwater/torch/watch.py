@@ -35,7 +35,7 @@ class StorageWatch(TorchDispatchMode):  # type: ignore[misc] # torch is not foll
         self._made: dict[int, tuple[Any, str]] = {}
         self._prune_at = _PRUNE_AT_LEAST
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002 - torch's signature
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and note the storages that are in its result and were not in its arguments."""
         given = {piece.key for piece in _pieces_in((args, kwargs or {}))}
         result = func(*args, **(kwargs or {}))
@@ -43,7 +43,9 @@ class StorageWatch(TorchDispatchMode):  # type: ignore[misc] # torch is not foll
         for piece in _pieces_in(result):
             if piece.handle is None or piece.place is not Place.memory:
                 continue
-            if piece.key not in given or (is_from_data and piece.handle.resizable()):  # borrowed memory cannot be resized
+            if piece.key not in given or (
+                is_from_data and piece.handle.resizable()
+            ):  # borrowed memory cannot be resized
                 self._note(piece.key, piece.handle, str(func))
         return result
 
