@@ -8,10 +8,10 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402 - after it is known to be there
 from torch.utils.checkpoint import checkpoint  # noqa: E402
-from torch_truth import allocated_by_cpu  # noqa: E402
 
 import hiwater  # noqa: E402
 from hiwater.torch.records import Category  # noqa: E402
+from torch_truth import allocated_by_cpu  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the profiler and torch warn of what is no concern here
 
@@ -94,10 +94,15 @@ def _rows(*shape):
 MODELS = {
     "mlp": (lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)), _rows(8, 16)),
     "conv": (
-        lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(392, 4)),
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(392, 4)
+        ),
         _rows(2, 3, 16, 16),
     ),
-    "exp-softmax-dropout": (lambda: nn.Sequential(nn.Linear(16, 16), nn.Softmax(-1), nn.Dropout(0.5), nn.ELU()), _rows(8, 16)),
+    "exp-softmax-dropout": (
+        lambda: nn.Sequential(nn.Linear(16, 16), nn.Softmax(-1), nn.Dropout(0.5), nn.ELU()),
+        _rows(8, 16),
+    ),
     "layer-norm": (lambda: nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.GELU()), _rows(8, 16)),
     "attention": (Attention, _rows(2, 6, 16)),
     "encoder": (lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), _rows(2, 6, 16)),
@@ -220,7 +225,9 @@ def test_a_mask_that_only_a_hidden_node_holds_is_found_where_the_watch_made_it_v
     with hiwater.torch.StorageWatch() as watch:
         weight = torch.randn(64, requires_grad=True)
         whole = weight * torch.randn(2, 64)
-        nn.functional.dropout(whole[0], inplace=True)  # its node hides inside CopySlices, which shows nothing, and so does its mask
+        nn.functional.dropout(
+            whole[0], inplace=True
+        )  # its node hides inside CopySlices, which shows nothing, and so does its mask
         found = hiwater.torch.MemReporter(watch=watch).data().device("cpu")
     unnamed = [entry for entry in found.storages if entry.category is Category.unnamed]
     assert [(entry.nbytes, entry.origin) for entry in unnamed] == [(256, "aten.empty_like.default")]

@@ -113,7 +113,7 @@ def model_of(library, on_step=lambda: None):
 
         test_step = predict_step = validation_step
 
-        def on_validation_end(self):
+        def on_validation_epoch_end(self):
             self.held = None
 
         def configure_optimizers(self):

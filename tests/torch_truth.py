@@ -24,5 +24,7 @@ def allocated_by_cpu():
         recording.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
     found.bytes = sum(
-        event["args"]["Bytes"] for event in events if event.get("name") == "[memory]" and event["args"]["Device Type"] == 0
+        event["args"]["Bytes"]
+        for event in events
+        if event.get("name") == "[memory]" and event["args"]["Device Type"] == 0
     )

@@ -23,13 +23,15 @@ ACTIVE, AWAITING = "active_allocated", ("active_awaiting_free", "active_pending_
 @dataclass(frozen=True, slots=True)
 class Block:
     """A block in use. `nbytes` is what was taken for `requested_bytes` (0 where the allocator does not say). `origin` is the innermost
-    line of its allocation, where history was on; `private` says that it lies in a pool of its own, as those of CUDA graphs do."""
+    line of its allocation, where history was on; `private` says that it lies in a pool of its own, as those of CUDA graphs do; `stream` is
+    the CUDA stream whose order it follows, 0 for the default one."""
 
     address: int
     nbytes: int
     requested_bytes: int
     origin: str = ""
     private: bool = False
+    stream: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ def blocks_in(segments: Iterable[Mapping[str, Any]]) -> Blocks:
             size = int(block["size"])
             if block["state"] == ACTIVE:
                 requested = int(block.get("requested_size", 0))
-                active.append(Block(address, size, requested, _origin(block.get("frames", ())), private))
+                origin = _origin(block.get("frames", ()))
+                active.append(Block(address, size, requested, origin, private, int(segment.get("stream", 0))))
             elif block["state"] in AWAITING:
                 awaiting += size
             address += size

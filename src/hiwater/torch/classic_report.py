@@ -35,7 +35,11 @@ class ClassicMemReporter(MemReporter):
     def _given_names(self) -> set[str]:
         held = [one for name, model in self._models.items() for one in modules.of_module(model, name)]
         names = {id(one.tensor): one.name for one in reversed(held)}
-        states = [one for optimizer in self._optimizers for one in modules.of_optimizer(optimizer, type(optimizer).__name__, names)]
+        states = [
+            one
+            for optimizer in self._optimizers
+            for one in modules.of_optimizer(optimizer, type(optimizer).__name__, names)
+        ]
         return {one.name for one in (*held, *states)}
 
 

@@ -184,11 +184,15 @@ class _Gathering:
     def _note_limits(self, unpack: bool) -> None:
         notes = self._collection.notes
         if self._heap.hidden:
-            notes.append(f"gc.freeze() hides {self._heap.hidden:,} objects: tensors among them show only where something leads to them")
+            notes.append(
+                f"gc.freeze() hides {self._heap.hidden:,} objects: tensors among them show only where something leads to them"
+            )
         if not self._search.complete:
             notes.append("the search for names was cut short: some tensors have none")
         if not walk.sees_without_unpacking() and not unpack:
-            notes.append("what autograd saved is not in this report: before torch 2.10 looking would run hooks (unpack=True allows it)")
+            notes.append(
+                "what autograd saved is not in this report: before torch 2.10 looking would run hooks (unpack=True allows it)"
+            )
 
 
 class _Numbers:

@@ -27,7 +27,9 @@ def devices_of(holdings: Mapping[int, Holding], watch: StorageWatch | None) -> t
             by_device.setdefault(holding.device, {})[key] = holding
     for device in {device for _, device, _, _ in watch.live()} if watch is not None else ():
         by_device.setdefault(device, {})
-    return tuple(_device(name, by_device[name], watch) for name in sorted(by_device, key=lambda name: (name == "cpu", name)))
+    return tuple(
+        _device(name, by_device[name], watch) for name in sorted(by_device, key=lambda name: (name == "cpu", name))
+    )
 
 
 def _device(device: str, found: Mapping[int, Holding], watch: StorageWatch | None) -> DeviceTensors:
@@ -75,7 +77,9 @@ def with_watch(device: str, found: Mapping[int, Holding], watch: StorageWatch) -
     """Storages against those that the watch saw made; what is older, or made by another thread, lies outside."""
     made = {key: (nbytes, operation) for key, place, nbytes, operation in watch.live() if place == device}
     entries = [
-        entry_of(one, storages.rounded(one.nbytes or 0, device), in_allocator=key in made, origin=made.get(key, (0, ""))[1])
+        entry_of(
+            one, storages.rounded(one.nbytes or 0, device), in_allocator=key in made, origin=made.get(key, (0, ""))[1]
+        )
         for key, one in found.items()
     ]
     unowned = [made[key] for key in made.keys() - found.keys()]

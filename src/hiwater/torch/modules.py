@@ -48,7 +48,9 @@ def of_module(module: Any, prefix: str) -> Iterator[Held]:
             for name, tensor in _items(own.get(part)):
                 if is_tensor(tensor):
                     yield Held(_joined(before, name), category, tensor)
-        waiting[:0] = [(child, _joined(before, name)) for name, child in _items(own.get("_modules")) if child is not None]
+        waiting[:0] = [
+            (child, _joined(before, name)) for name, child in _items(own.get("_modules")) if child is not None
+        ]
 
 
 def roots_of(modules: Iterable[Any]) -> list[Any]:

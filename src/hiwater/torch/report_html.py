@@ -37,7 +37,9 @@ def _device(one: DeviceTensors) -> Iterator[str]:
     yield f"<h4>tensors on {escape(one.device)}</h4>"
     yield _bar(one)
     for category in Category:
-        entries = sorted((entry for entry in one.storages if entry.category is category), key=lambda entry: -(entry.nbytes or 0))
+        entries = sorted(
+            (entry for entry in one.storages if entry.category is category), key=lambda entry: -(entry.nbytes or 0)
+        )
         if entries:
             whole = sum(entry.nbytes or 0 for entry in entries)
             yield from _table(f"{HEADINGS[category]}: {format_size(whole)}", entries, _COLOURS[category])
@@ -59,10 +61,14 @@ def _bar(one: DeviceTensors) -> str:
         for label, size, colour in shares
         if size > 0
     )
-    return f'<div style="display:flex;height:1.2em;max-width:60em" role="img" aria-label="who holds what">{pieces}</div>'
+    return (
+        f'<div style="display:flex;height:1.2em;max-width:60em" role="img" aria-label="who holds what">{pieces}</div>'
+    )
 
 
-def _table(title: str, entries: tuple[StorageEntry, ...] | list[StorageEntry], colour: str = "#888888") -> Iterator[str]:
+def _table(
+    title: str, entries: tuple[StorageEntry, ...] | list[StorageEntry], colour: str = "#888888"
+) -> Iterator[str]:
     yield (
         f'<details><summary><span style="color:{colour}">■</span> {escape(title)} in {len(entries):,} storages</summary>'
         f'<table><thead><tr><th style="{_CELL}">name</th><th style="{_CELL}">shape</th><th style="{_CELL}">type</th>'

@@ -42,7 +42,9 @@ def _device(one: DeviceTensors, verbose: bool) -> Iterator[str]:
     yield f"tensors on {one.device}"
     yield f"{'':2}{'name':<{_NAME}} {'shape':<{_SHAPE}} {'type':<{_TYPE}} {'size':>10}"
     for category in Category:
-        entries = sorted((entry for entry in one.storages if entry.category is category), key=lambda entry: -(entry.nbytes or 0))
+        entries = sorted(
+            (entry for entry in one.storages if entry.category is category), key=lambda entry: -(entry.nbytes or 0)
+        )
         if not entries:
             continue
         whole = sum(entry.nbytes or 0 for entry in entries)

@@ -55,7 +55,9 @@ class MemReporter:
         Raises BadRequest when it is none.
         """
         if not issubclass(type(optimizer), torch.optim.Optimizer):
-            raise BadRequest(f"{type(optimizer).__name__} is no optimizer", "give an object of a class from torch.optim")
+            raise BadRequest(
+                f"{type(optimizer).__name__} is no optimizer", "give an object of a class from torch.optim"
+            )
         self._optimizers.append(optimizer)
 
     def collect_tensor(self) -> None:
@@ -121,12 +123,14 @@ def device_name(device: Any) -> str:
     except (RuntimeError, TypeError, AssertionError) as error:
         problem = str(error).partition("\n")[0]
         raise BadRequest(f"{device!r} is no device: {problem}", "write cpu, cuda:0, 0, or a torch.device") from None
-    if place.type == "cpu" or place.type == "meta":
+    if place.type in {"cpu", "meta"}:
         return str(place.type)
     if place.index is not None:
         return str(place)
-    module = getattr(torch, place.type, None)
-    runs = module is not None and getattr(module, "is_initialized", lambda: True)()
+    module: Any = getattr(torch, place.type, None)
+    runs = (
+        module is not None and getattr(module, "is_initialized", lambda: True)()
+    )  # asking one that does not run would start it
     index = module.current_device() if runs and hasattr(module, "current_device") else 0
     return f"{place.type}:{index}"
 

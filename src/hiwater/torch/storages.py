@@ -106,9 +106,17 @@ def _components(tensor: Any) -> list[tuple[str, Any]]:
     if layout == torch.sparse_coo:
         return [("indices", tensor._indices()), ("values", tensor._values())]
     if layout in {torch.sparse_csr, torch.sparse_bsr}:
-        return [("crow_indices", tensor.crow_indices()), ("col_indices", tensor.col_indices()), ("values", tensor.values())]
+        return [
+            ("crow_indices", tensor.crow_indices()),
+            ("col_indices", tensor.col_indices()),
+            ("values", tensor.values()),
+        ]
     if layout in {torch.sparse_csc, torch.sparse_bsc}:
-        return [("ccol_indices", tensor.ccol_indices()), ("row_indices", tensor.row_indices()), ("values", tensor.values())]
+        return [
+            ("ccol_indices", tensor.ccol_indices()),
+            ("row_indices", tensor.row_indices()),
+            ("values", tensor.values()),
+        ]
     if layout == torch.strided and tensor.is_nested:
         return [
             ("sizes", tensor._nested_tensor_size()),
@@ -135,7 +143,9 @@ def _dense(tensor: Any, part: str) -> Piece:
     if place.type != "meta":
         return Piece(storage._cdata, nbytes, str(place), Place.memory, part, tensor, storage)
     is_fake = tensor.device.type != "meta" or _is_fake(tensor)
-    return Piece(storage._cdata, nbytes, str(tensor.device), Place.fake if is_fake else Place.meta, part, tensor, storage)
+    return Piece(
+        storage._cdata, nbytes, str(tensor.device), Place.fake if is_fake else Place.meta, part, tensor, storage
+    )
 
 
 def _is_fake(tensor: Any) -> bool:

@@ -40,7 +40,9 @@ def sees_without_unpacking() -> bool:
     return hasattr(saved, "data")
 
 
-def saved_tensors(roots: Iterable[Any], unpack: bool = False, hooks: dict[int, tuple[str, Any]] | None = None) -> Iterator[Saved]:
+def saved_tensors(
+    roots: Iterable[Any], unpack: bool = False, hooks: dict[int, tuple[str, Any]] | None = None
+) -> Iterator[Saved]:
     """All that the graph above `roots` (nodes; None is passed over) keeps, each node once. Into `hooks` go the unpack hooks that were
     met, by identity, with a name: what they hold for a computation to come (a checkpoint's inputs) is kept by the graph, too.
 

@@ -43,7 +43,9 @@ class StorageWatch(TorchDispatchMode):  # type: ignore[misc] # torch is not foll
         for piece in _pieces_in(result):
             if piece.handle is None or piece.place is not Place.memory:
                 continue
-            if piece.key not in given or (is_from_data and piece.handle.resizable()):  # borrowed memory cannot be resized
+            if piece.key not in given or (
+                is_from_data and piece.handle.resizable()
+            ):  # borrowed memory cannot be resized
                 self._note(piece.key, piece.handle, str(func))
         return result
 
