@@ -47,9 +47,8 @@ class Doors:
         self._theirs: dict[str, Callable[[int], Any]] = {}
         self._ours: dict[str, Callable[[int], Any]] = {}
         self._peaks: dict[int, SharedPeaks] = {}
-        self._folded: dict[
-            int, tuple[dict[str, Any], dict[str, Standing]]
-        ] = {}  # what a device's marks were last read from, and they
+        # What a device's marks were last read from, and they.
+        self._folded: dict[int, tuple[dict[str, Any], dict[str, Standing]]] = {}
 
     @property
     def there(self) -> bool:
@@ -78,13 +77,16 @@ class Doors:
     def _marks(self, index: int) -> dict[str, Standing]:
         nested = self.statistics(index)
         before = self._folded.get(index)
-        if (
-            before is not None and before[0] == nested
-        ):  # most lines of a program do nothing to a device: comparing is cheap
+        if before is not None and before[0] == nested:  # as after most lines of a program: comparing is cheap
             return before[1]
         found = dict(marks(nested))
         self._folded[index] = nested, found
         return found
+
+    def noted_peak(self, index: int, statistic: str) -> int:
+        """The highest that we wiped out of the program's peak of a statistic; 0 without any."""
+        peaks = self._peaks.get(index)
+        return peaks.noted_for_program(statistic) if peaks is not None else 0
 
     def leave_if_done(self) -> None:
         """Put the library's functions back when no meter is open and the program's peaks are true without us."""
