@@ -31,7 +31,7 @@ class MemlabMagics(Magics):
     kind: type[LineProfiler] = LineProfiler
 
     @line_cell_magic
-    @no_var_expand  # type: ignore[untyped-decorator]  # a statement is Python: IPython is to fill in no {names}
+    @no_var_expand  # a statement is Python: IPython is to fill in no {names}
     def mlrun(self, line: str = "", cell: str | None = None) -> Any:
         """Run a statement or a cell, and show what each line of the functions named did to GPU memory.
 
@@ -54,7 +54,8 @@ class MemlabMagics(Magics):
             raise
         except BaseException:
             if "q" not in options:  # what ran out of memory is what the table is wanted for
-                display(self._shown(profiler, columns))
+                publish: Any = display
+                publish(self._shown(profiler, columns))
             raise
         shown = self._shown(profiler, columns)
         for path in options.get("T", []):

@@ -16,7 +16,7 @@ _BETWEEN = "between phases"
 _END_OF_TRAINING = "train_runtime"  # is among the last numbers that train() logs
 
 
-class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # transformers has no types for those who derive
+class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not looked into: it is not installed everywhere
     """Adds `train_memory_NAME`, `eval_memory_NAME` and `test_memory_NAME` to what `train()`, `evaluate()` and `predict()` return, and to the
     trainer's `log_history`; the names stand in `hiwater.trainers.phases`.
 
