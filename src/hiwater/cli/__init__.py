@@ -16,7 +16,7 @@ VERBS = {
     "merge": "put many captures into one file",
     "sample": "watch any process and what it starts, from outside, over time",
     "plot": "draw the timelines of captures",
-    "compat-path": "print the folder of the drop-in modules memory_profiler and mprof",
+    "compat-path": "print the folder of the drop-in modules, such as memory_profiler and pytorch_memlab",
     "lines": "run a program and measure marked functions line by line, or annotate source from a capture",
     "courtesy": "borrow the GPU memory of a program that offers it, for a while or for a command",
     "doctor": "say what works here, and why the rest does not",

@@ -45,9 +45,8 @@ class DeviceSource:
     @property
     def why_not(self) -> str:
         """Why nothing could be read; empty once something was."""
-        if self._device is not None:
+        if self._device is not None or self._find() is not None:
             return ""
-        self._find()
         return self._why
 
     @property
