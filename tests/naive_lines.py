@@ -40,7 +40,7 @@ class Program:
 
     def run(self):
         for function in self.functions[:2]:
-            function(3)
+            function(2)
 
     @staticmethod
     def _function(choice, number, *, generates):
@@ -56,7 +56,7 @@ class Program:
                 yield "    try: take(9); int('x' if depth % 2 else '1')"
                 yield "    except ValueError: give()"
             if generates and choice.random() < 0.7:
-                yield f"    take({size}); yield {size}; give()"
+                yield f"    take({size}); yield {size}; take({size}); give()"
         yield "    yield 0" if generates else "    return depth"
 
     def run_naively(self):
