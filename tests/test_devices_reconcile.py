@@ -61,19 +61,19 @@ def test_every_term_of_a_device_by_its_name():
 def test_the_table_for_people():
     assert str(golden()).splitlines() == [
         "cuda:0: where its memory is",
-        "  tensors, requested      900 MiB",
-        "  rounding               1.00 MiB",
+        "  tensors, requested       900 MiB",
+        "  rounding                1.00 MiB",
         "  waiting for a stream    10.0 MiB",
-        "  fragments              80.0 MiB",
-        "  cached                  145 MiB",
-        "  private pools          64.0 MiB",
-        "  held by jax             300 MiB",
-        "  unaccounted             500 MiB",
+        "  fragments               80.0 MiB",
+        "  cached                   145 MiB",
+        "  private pools           64.0 MiB",
+        "  held by jax              300 MiB",
+        "  unaccounted              500 MiB",
         "  used by this process    1.95 GiB",
-        "  other processes         500 MiB",
-        "  the driver's own        600 MiB",
-        "  unnamed processes       100 MiB",
-        "  used on the card       2.54 GiB",
+        "  other processes          500 MiB",
+        "  the driver's own         600 MiB",
+        "  unnamed processes        100 MiB",
+        "  used on the card        2.54 GiB",
     ]
 
 
