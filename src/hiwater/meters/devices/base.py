@@ -85,6 +85,10 @@ class Backend:
         found = self.standings(device).get(quantity)
         return found.peak if found is not None else UNKNOWN
 
+    def segments(self, device: Device) -> list[dict[str, Any]] | None:  # noqa: ARG002 - a source without them has nothing to look at
+        """What the library took from the driver, piece by piece, as torch's snapshots have it; None where there is no such thing."""
+        return None
+
     def limit_bytes(self, device: Device) -> int:  # noqa: ARG002 - a source without one has nothing to look at
         """The most the device, or the library's share of it, can hold; UNKNOWN where the source does not tell."""
         return UNKNOWN

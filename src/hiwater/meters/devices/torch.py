@@ -97,6 +97,19 @@ class Torch(Backend):
             native, self._door(sys.modules["torch"], kind).noted_peak(device.number, self.statistic_of(quantity))
         )
 
+    def segments(self, device: Device) -> list[dict[str, Any]] | None:
+        """The segments of a snapshot, without the history of allocations where this torch can leave it out."""
+        snapshot = getattr(getattr(sys.modules["torch"], _kind(device), None), "memory_snapshot", None)
+        if snapshot is None:
+            return None
+        try:
+            found = snapshot(include_traces=False)
+        except TypeError:  # before 2.11
+            found = snapshot()
+        except RuntimeError:  # a pluggable allocator has none
+            return None
+        return [segment for segment in found if segment["device"] == device.number]
+
     def limit_bytes(self, device: Device) -> int:
         """The device's memory; of mps what Metal recommends to stay below."""
         torch, kind = sys.modules["torch"], _kind(device)
