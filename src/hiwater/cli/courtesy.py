@@ -83,6 +83,10 @@ def _borrow(asked: argparse.Namespace, command: list[str]) -> int:
     line = _connected(int(asked.pid))
     try:
         _wait_until_yielded(line, asked, patience)
+    except BaseException:
+        line.close()  # which withdraws the request
+        raise
+    try:
         return _while_lent(line, command, seconds)
     finally:
         _give_back(line, asked)

@@ -138,7 +138,8 @@ class Lending:
         line.send(state="waiting", pid=self._pid)
         if self._lock is not None:
             with self._lock:
-                self._lend(line)
+                if not _has_gone(line):
+                    self._lend(line)
             return False
         with self._turn:
             self._asked = line

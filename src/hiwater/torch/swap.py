@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 
 from hiwater.torch import allocator, storages
-from hiwater.torch.storages import Place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,8 +37,6 @@ class Moved:
 
 def obstacle(holding: Holding, block: Block | None, storage: Any) -> str:
     """Why this storage must stay where it is; "" when it may be moved."""
-    if holding.place is not Place.memory:
-        return "has no memory"
     if not storage.resizable():
         return "its memory is borrowed, or lent to NumPy"
     if holding.device == "cpu" and storage.is_shared():
