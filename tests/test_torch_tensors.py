@@ -169,7 +169,6 @@ def test_sparse_tensors_are_their_parts(layout):
         "csc": lambda: torch.sparse_csc_tensor(ends, places, torch.ones(4), (4, 4)),
         "bsr": lambda: torch.sparse_bsr_tensor(torch.arange(3), torch.arange(2), torch.ones(2, 2, 2), (4, 4)),
     }[layout]()
-    del places, ends
     with storages.undisturbed():
         sizes = {piece.part: piece.nbytes for piece in storages.pieces(tensor)}
     expected = {

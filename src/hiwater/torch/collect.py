@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-_GRAD_FN = vars(torch._C.TensorBase)["grad_fn"].__get__  # torch's own, whatever a subclass has under this name
+_GRAD_FN = heap.torchs_own("grad_fn")
 
 
 @dataclass(slots=True)

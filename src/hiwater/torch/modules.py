@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from hiwater.torch import heap
 from hiwater.torch.records import Category
 from hiwater.torch.storages import is_tensor
@@ -20,9 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _DEEPEST_STATE = 4
-_IS_LEAF, _RETAINS_GRAD, _GRAD = (  # torch's own, whatever a subclass has under these names
-    vars(torch._C.TensorBase)[name].__get__ for name in ("is_leaf", "retains_grad", "grad")
-)
+_IS_LEAF, _RETAINS_GRAD, _GRAD = (heap.torchs_own(name) for name in ("is_leaf", "retains_grad", "grad"))
 
 
 @dataclass(frozen=True, slots=True)
