@@ -13,7 +13,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402 - after torch is known to be there
+from hypothesis import given, strategies  # noqa: E402 - after torch is known to be there
+from torch import nn  # noqa: E402
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -503,6 +504,41 @@ def test_a_card_is_reconciled_block_by_block(with_addresses):
     assert [(one.nbytes, one.origin) for one in sums.unowned] == [(512, "step (train.py:7)"), (512, "")]
 
 
+@given(
+    sizes=strategies.lists(
+        strategies.lists(strategies.tuples(strategies.integers(1, 5), strategies.booleans()), max_size=6), max_size=4
+    ),
+    looked_at=strategies.lists(strategies.integers(0, 40), max_size=8),
+)
+def test_any_snapshot_is_reconciled_as_by_hand(sizes, looked_at):
+    """Against a naive model: a list of all bytes in use, each with its block."""
+    segments, owner_of, requested = [], {}, {}
+    for place, blocks in enumerate(sizes):
+        at = start = place * (1 << 20)
+        rows = []
+        for units, active in blocks:
+            rows.append((units * 512, units * 512 - 100, "active_allocated" if active else "inactive"))
+            if active:
+                owner_of.update(dict.fromkeys(range(at, at + units * 512, 512), at))
+                requested[at] = units * 512 - 100
+            at += units * 512
+        segments.append(_segment(start, rows))
+    starts = sorted(requested)
+    chosen = [starts[one % len(starts)] for one in looked_at] if starts else []
+    chosen = [one for one in chosen if one]  # address 0 means no memory
+    found = [_on_card(one, requested[one], Category.variable, str(one)) for one in chosen]
+    blocks = allocator.blocks_in(segments)
+    for address in (*owner_of, *(one + 511 for one in owner_of), -1, 1 << 30):
+        known = owner_of.get(address - address % 512)
+        block = blocks.at(address)
+        assert (block.address if block else None) == (known if address else None)
+    sums = identity.with_blocks("cuda:0", found, blocks).identity
+    in_use = 512 * len(owner_of)
+    held = 512 * sum(1 for start in owner_of.values() if start not in chosen)
+    assert (sums.allocated_bytes, sums.unowned_bytes, sums.residual_bytes) == (in_use, held, 0)
+    assert sums.rounding_bytes == 100 * len(set(chosen))
+
+
 def test_a_device_with_one_counter_gives_the_rest_to_cpp():
     found = [_on_card(0, 1000, Category.parameter, "weight")]
     sums = identity.with_counter("cuda:0", found, 5000, "torch.cuda.memory_allocated()").identity
@@ -579,3 +615,23 @@ def test_nodes_are_told_by_their_type():
     assert (
         heap.is_node_type(type(result.grad_fn)) and not heap.is_node_type(torch.Tensor) and not heap.is_node_type(Odd)
     )
+
+
+NOTEBOOK = """
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance()
+shell.run_cell("import torch, hiwater")
+shell.run_cell("batch = torch.ones(777)", store_history=True)
+shell.run_cell("torch.ones(888)", store_history=True)
+shell.run_cell("batch", store_history=True)
+shell.run_cell("rows = hiwater.torch.MemReporter().data().device('cpu').storages", store_history=True)
+shell.run_cell("print(*[one.owner.name for one in rows if one.nbytes in (3108, 3552)])", store_history=True)
+"""
+
+
+def test_in_a_notebook_a_users_name_comes_before_those_of_its_history():
+    pytest.importorskip("IPython")
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", NOTEBOOK], capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()[-1].split()
+    assert first == "batch" and second in {"_2", "__", "Out[2]"}

@@ -75,7 +75,8 @@ def _in_state(value: Any, name: str, depth: int) -> Iterator[Held]:
         yield Held(name, Category.optimizer, value)
     elif depth < _DEEPEST_STATE and issubclass(type(value), dict):
         for key, one in _items(value):
-            yield from _in_state(one, f"{name}.{key}" if type(key) is str else f"{name}[{key!r}]", depth + 1)
+            step = f".{key}" if type(key) is str else f"[{key}]" if type(key) is int else "[…]"
+            yield from _in_state(one, name + step, depth + 1)
     elif depth < _DEEPEST_STATE and type(value) in {list, tuple}:
         for place, one in enumerate(list(value)):
             yield from _in_state(one, f"{name}[{place}]", depth + 1)
