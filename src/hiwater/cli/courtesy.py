@@ -6,7 +6,6 @@ import argparse
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 from hiwater.cli.talk import say
@@ -56,6 +55,8 @@ def main(words: Sequence[str]) -> int:
     except HiwaterError as error:
         say(str(error))
         return error.exit_code
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT  # before there was anything to give back
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -82,8 +83,16 @@ def _borrow(asked: argparse.Namespace, command: list[str]) -> int:
     patience = parse_duration(asked.timeout)
     line = _connected(int(asked.pid))
     try:
-        _wait_until_yielded(line, asked, patience)
+        words = _wait_until_yielded(line, asked, patience)
+    except BaseException:
+        line.close()  # which withdraws the request
+        raise
+    try:
+        if not asked.quiet:
+            say("\n".join([f"process {asked.pid} gives its memory:", *(f"  {one}" for one in words)]))
         return _while_lent(line, command, seconds)
+    except KeyboardInterrupt:
+        return 0  # the usual end
     finally:
         _give_back(line, asked)
 
@@ -108,8 +117,8 @@ def _connected(pid: int) -> Line:
     )
 
 
-def _wait_until_yielded(line: Line, asked: argparse.Namespace, patience: float) -> None:
-    """Raises CourtesyUnavailable, CourtesyFailed."""
+def _wait_until_yielded(line: Line, asked: argparse.Namespace, patience: float) -> list[str]:
+    """What it gives, in words. Raises CourtesyUnavailable, CourtesyFailed."""
     end = time.monotonic() + patience
     line.send(ask="memory")
     while True:
@@ -124,11 +133,7 @@ def _wait_until_yielded(line: Line, asked: argparse.Namespace, patience: float) 
             raise CourtesyFailed(f"process {asked.pid} has hung up", "see what it says itself")
         state, reason = message.get("state"), str(message.get("reason", "no reason given"))
         if state == "yielded":
-            if not asked.quiet:
-                say(f"process {asked.pid} gives its memory:")
-                for words in str(message.get("words", "")).splitlines():
-                    say(f"  {words}")
-            return
+            return str(message.get("words", "")).splitlines()
         if state in {"failed", "refused"}:
             raise CourtesyFailed(f"process {asked.pid} cannot give its memory", reason)
 
@@ -146,8 +151,6 @@ def _while_lent(line: Line, command: list[str], seconds: float | None) -> int:
                     raise CourtesyFailed("the program has ended, or hung up", "see what it says itself")
             except TimeoutError:
                 continue
-    except KeyboardInterrupt:
-        sys.stderr.write("\n")
     finally:
         signal.signal(signal.SIGTERM, previous)
     return 0

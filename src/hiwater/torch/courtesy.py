@@ -13,7 +13,7 @@ from hiwater.sizes import format_size
 from hiwater.torch import allocator, swap
 from hiwater.torch.collect import Holding, collect
 from hiwater.torch.reporter import device_name
-from hiwater.torch.storages import is_tensor, pieces, undisturbed
+from hiwater.torch.storages import Place, is_tensor, pieces, undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Courtesy:
         self.restore()
 
     def _wants(self, holding: Holding) -> bool:
-        if holding.weak is None or not holding.nbytes:
+        if holding.place is not Place.memory or holding.weak is None or not holding.nbytes:
             return False
         return holding.device != "cpu" if self._devices is None else holding.device in self._devices
 

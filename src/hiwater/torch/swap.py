@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 
 from hiwater.torch import allocator, storages
-from hiwater.torch.storages import Place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,9 +37,7 @@ class Moved:
 
 def obstacle(holding: Holding, block: Block | None, storage: Any) -> str:
     """Why this storage must stay where it is; "" when it may be moved."""
-    if holding.place is not Place.memory:
-        return "has no memory"
-    if not storage.resizable():
+    if not is_resizable(storage):
         return "its memory is borrowed, or lent to NumPy"
     if holding.device == "cpu" and storage.is_shared():
         return "its memory is shared between processes"
@@ -51,6 +48,12 @@ def obstacle(holding: Holding, block: Block | None, storage: Any) -> str:
     if holding.device.startswith("cuda") and block is None:
         return "is not of torch's allocator"
     return ""
+
+
+def is_resizable(storage: Any) -> bool:
+    """Whether the storage owns its memory; a torch that cannot say is not trusted with it."""
+    asked = getattr(storage, "resizable", None)
+    return asked is not None and bool(asked())
 
 
 def move_out(holding: Holding, storage: Any, stream: int = 0) -> Moved:
