@@ -48,7 +48,12 @@ class Program:
         for _ in range(choice.randint(3, 6)):
             size = choice.randint(1, 64)
             yield "    " + choice.choice(
-                [f"take({size})", f"take({size}); give(); take(1)", "give()", "x = [take(n) for n in range(1, 4)]"]
+                [
+                    f"take({size})",
+                    f"take({size}); give(); take(1)",
+                    "give()",
+                    "x = (lambda: take(3))(), (lambda: give())()",
+                ]
                 + [f"x = f{choice.randint(0, 1)}(depth - 1) if depth > 0 else None"]
                 + (["x = sum(f2(depth - 1)) if depth > 0 else give()"] * 2)
             )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import subprocess
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ import pytest
 from hiwater.errors import BadRequest, EngineUnavailable
 from hiwater.lines import FunctionLines, LineProfiler, core, report, without_engine
 from line_recorders import RECORDERS, use_recorder
-from recording import needs_engine
+from recording import child_environment, needs_engine
 from test_lines_figures import of
 
 MIB = 1 << 20
@@ -517,3 +519,14 @@ def test_a_listener_goes_with_its_profiler() -> None:
     del profiler, listener
     gc.collect()
     assert gone() is None
+
+
+@needs_engine
+def test_a_listener_that_leads_to_its_profiler_is_collected_when_the_program_ends(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from hiwater.lines import LineProfiler\ndef work(): pass\n"
+        "profiler = LineProfiler([work], listener=lambda *_: profiler)\nwith profiler:\n    work()\n"
+    )
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, env=child_environment(), check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")

@@ -40,6 +40,8 @@ public:
         return is_settled(function_);
     }
 
+    PyObject* function() const noexcept { return function_.ptr(); }
+
 private:
     const nb::object function_;
 };
@@ -56,6 +58,7 @@ public:
         Py_XDECREF(said);
         return said != nullptr || is_settled(function_);
     }
+    PyObject* function() const noexcept { return function_.ptr(); }
 
 private:
     const nb::object function_;
@@ -66,6 +69,24 @@ void make(LineRecorder* self, bool resident, nb::object meter, bool recursion_ap
     std::shared_ptr<Listener> hear = listener.is_none() ? nullptr : std::make_shared<PythonListener>(std::move(listener));
     new (self) LineRecorder(resident, recursion_apart, std::move(read), std::move(hear));
 }
+
+// For the interpreter's collector: a meter or a listener may lead back to its recorder.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    if (!nb::inst_ready(self)) return 0;
+    const LineRecorder& recorder = *nb::inst_ptr<LineRecorder>(self);
+    if (const auto* meter = static_cast<const PythonMeter*>(recorder.meter())) Py_VISIT(meter->function());
+    if (const auto* listener = static_cast<const PythonListener*>(recorder.listener())) Py_VISIT(listener->function());
+    return 0;
+}
+
+int clear_told(PyObject* self) {
+    if (nb::inst_ready(self)) nb::inst_ptr<LineRecorder>(self)->drop_told();
+    return 0;
+}
+
+PyType_Slot g_recorder_slots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear_told)}, {0, nullptr}};
 
 void set_active(LineRecorder& recorder, bool active, bool here) {
     if (!recorder.set_active(active, here)) throw nb::python_error();
@@ -121,7 +142,7 @@ void watch(LineRecorder& recorder, nb::handle code, std::uint32_t group, bool ne
 }  // namespace
 
 void add_to(nb::module_& module) {
-    nb::class_<LineRecorder>(module, "LineRecorder")
+    nb::class_<LineRecorder>(module, "LineRecorder", nb::type_slots(g_recorder_slots))
         .def("__init__", &make, nb::kw_only(), "resident"_a, "meter"_a.none() = nb::none(), "recursion_apart"_a = false,
              "listener"_a.none() = nb::none())
         .def("add_group", &LineRecorder::add_group, "first_line"_a, "last_line"_a)

@@ -345,18 +345,27 @@ void on_exit(const void* frame, bool suspends) noexcept {
 
 LineRecorder::~LineRecorder() {
     set_active(false);
+    drop_told();  // a thread that ends may be the last to let go of a group, without the GIL
     HIWATER_LINES_GUARD;
-    if ((meter_ != nullptr || listener_ != nullptr) && !groups_.empty()) --g_told;
-    for (const auto& group : groups_) {  // a thread that ends may be the last to let go of a group, without the GIL
-        group->meter = nullptr;
-        group->listener = nullptr;
-    }
     for (const void* code : codes_) {
         const auto found = watched().find(code);
         if (found == watched().end()) continue;
         std::erase_if(found->second,
                       [&](const Watch& watch) { return std::find(groups_.begin(), groups_.end(), watch.group) != groups_.end(); });
         if (found->second.empty()) watched().erase(found);
+    }
+}
+
+void LineRecorder::drop_told() {
+    std::shared_ptr<Meter> meter;  // what they keep alive goes when the lock is free again
+    std::shared_ptr<Listener> listener;
+    HIWATER_LINES_GUARD;
+    if ((meter_ != nullptr || listener_ != nullptr) && !groups_.empty()) --g_told;
+    meter.swap(meter_);
+    listener.swap(listener_);
+    for (const auto& group : groups_) {
+        group->meter = nullptr;
+        group->listener = nullptr;
     }
 }
 

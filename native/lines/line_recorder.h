@@ -135,6 +135,10 @@ public:
     // `here`: in the calling thread alone. False when the meter wants the program to be interrupted; it is done all the same.
     bool set_active(bool active, bool here = false);
     void clear();
+    const Meter* meter() const noexcept { return meter_.get(); }
+    const Listener* listener() const noexcept { return listener_.get(); }
+    // Without a meter and a listener from now on; what the meter said last stands.
+    void drop_told();
     Group& group(std::uint32_t number) { return *groups_.at(number); }
 
 private:

@@ -51,7 +51,7 @@ class LineProfiler:
         `listener` hears of every event before it is booked, to keep figures of its own; in the thread that runs the line, with
         tracing off, its failures treated as a meter's. It gets what happens (0: a line begins, 1: a generator or coroutine goes on,
         2: a frame ends, 3: it is suspended, or on 3.11 a generator's ends), the frame's address, which tells activations apart, its code, and the line (0 at an
-        end). What it allocates is in no figure of the heap.
+        end). What it allocates is in no figure of the heap. It should not keep the profiler alive either.
 
         Raises EngineUnavailable where neither heap nor resident memory would be measured for want of the engine,
         MeterUnavailable where resident memory cannot be read, and BadRequest as `add_function` does.
