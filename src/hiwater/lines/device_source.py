@@ -32,7 +32,7 @@ class DeviceSource:
         self._peaks: SharedPeaks | None = None
         self._last: dict[str, Standing] = {}
         self._why = self._refusal = ""
-        self._told_last: Mapping[str, Standing] = {}
+        self._told_last: Mapping[str, tuple[int, int]] = {}
         self._highest: dict[str, int] = {}
 
     @property
@@ -108,10 +108,10 @@ class DeviceSource:
             self._peaks.watch(self._told)
         self._device = device
 
-    def _told(self, standings: Mapping[str, Standing], disturbed: bool) -> None:
+    def _told(self, standings: Mapping[str, tuple[int, int]], disturbed: bool) -> None:
         if standings != self._told_last or disturbed:
             self._told_last = standings
-            self._highest = {name: standing.peak for name, standing in standings.items()}
+            self._highest = {name: peak for name, (_, peak) in standings.items()}
         self._tell(self, self._highest, not disturbed)
 
     def _read_standings(self, device: Device) -> Mapping[str, int]:

@@ -38,6 +38,8 @@ class Torch(Backend):
     def __init__(self) -> None:
         self._doors: dict[str, Doors] = {}
         self._flat: dict[str, tuple[Any, dict[str, int]]] = {}
+        self._known: dict[tuple[str, int], Device] = {}
+        self._built_for = ""
         self._torch: Any = None
 
     def status(self) -> Status:
@@ -56,11 +58,17 @@ class Torch(Backend):
     def devices(self) -> list[Device]:
         """The devices of all types on which this process has a context."""
         torch = sys.modules["torch"]
-        return [
-            Device(self.name, f"{kind}:{index}" if kind != "mps" else kind, index, _uuid(torch, kind, index))
-            for kind in self._kinds(torch)
-            for index in _used(torch, kind)
-        ]
+        found = []
+        for kind in self._kinds(torch):
+            if kind != "mps" and not self._door(torch, kind).there:
+                continue
+            for index in _used(torch, kind):
+                device = self._known.get((kind, index))
+                if device is None:
+                    name = f"{kind}:{index}" if kind != "mps" else kind
+                    device = self._known[kind, index] = Device(self.name, name, index, _uuid(torch, kind, index))
+                found.append(device)
+        return found
 
     def statistics(self, device: Device) -> dict[str, int]:
         """What `torch.cuda.memory_stats()` and its kin say, flat."""
@@ -138,22 +146,27 @@ class Torch(Backend):
         return _STATISTICS.get(quantity, quantity)
 
     def _door(self, torch: Any, kind: str) -> Doors:
-        if torch is not self._torch:  # the program loaded another one, as tests do
-            self._doors, self._torch = {}, torch
+        self._meet(torch)
         found = self._doors.get(kind)
         if found is None:
-            found = self._doors[kind] = Doors(torch._C, kind, is_accelerator=_accelerator(torch) == kind)
+            found = self._doors[kind] = Doors(torch._C, kind, is_accelerator=self._built_for == kind)
         return found
 
-    @staticmethod
-    def _kinds(torch: Any) -> list[str]:
+    def _kinds(self, torch: Any) -> list[str]:
+        self._meet(torch)
         kinds = [kind for kind in ("cuda", "xpu") if _is_initialised(getattr(torch, kind, None))]
-        if _mps_is_there(torch):
+        if getattr(torch._C, "_has_mps", False) and _mps_is_there(torch):
             kinds.append("mps")
-        other = _accelerator(torch)
-        if other and other not in ("cuda", "xpu", "mps") and _allocator_is_initialised(torch):
+        other = self._built_for
+        if other and other not in {"cuda", "xpu", "mps"} and _allocator_is_initialised(torch):
             kinds.append(other)
         return kinds
+
+    def _meet(self, torch: Any) -> None:
+        """Take another torch than last time for what it is, as tests load them."""
+        if torch is not self._torch:
+            self._built_for = _accelerator(torch)
+            self._doors, self._known, self._torch = {}, {}, torch
 
 
 def _kind(device: Device) -> str:
@@ -180,7 +193,7 @@ def _allocator_is_initialised(torch: Any) -> bool:
 def _mps_is_there(torch: Any) -> bool:
     """Metal has no context to create, so being there is enough."""
     mps = getattr(getattr(torch, "backends", None), "mps", None)
-    return bool(getattr(torch._C, "_has_mps", False)) and mps is not None and bool(mps.is_available())
+    return mps is not None and bool(mps.is_available())
 
 
 def _used(torch: Any, kind: str) -> list[int]:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from hiwater.meters.devices.base import Standing
-
 
 class Names(NamedTuple):
     """What the functions are called in `torch._C` for one type of device."""
@@ -48,7 +46,7 @@ class Doors:
         self._ours: dict[str, Callable[[int], Any]] = {}
         self._peaks: dict[int, SharedPeaks] = {}
         # What a device's marks were last read from, and they.
-        self._folded: dict[int, tuple[dict[str, Any], dict[str, Standing]]] = {}
+        self._folded: dict[int, tuple[dict[str, Any], dict[str, tuple[int, int]]]] = {}
 
     @property
     def there(self) -> bool:
@@ -65,7 +63,7 @@ class Doors:
         found = self._peaks.get(index)
         if found is None:
             reset = self._names[0].reset
-            found = SharedPeaks(lambda: self._marks(index).items(), lambda: self._native(reset)(index))
+            found = SharedPeaks(lambda: self._marks(index), lambda: self._native(reset)(index))
             self._peaks[index] = found
         self._stand_in()
         return found
@@ -74,12 +72,12 @@ class Doors:
         """The nested statistics that the device's marks were last read from; not to be changed."""
         return self._folded[index][0]
 
-    def _marks(self, index: int) -> dict[str, Standing]:
+    def _marks(self, index: int) -> dict[str, tuple[int, int]]:
         nested = self.statistics(index)
         before = self._folded.get(index)
         if before is not None and before[0] == nested:  # as after most lines of a program: comparing is cheap
             return before[1]
-        found = dict(marks(nested))
+        found = marks(nested)
         self._folded[index] = nested, found
         return found
 
