@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import hiwater  # noqa: E402
 from hiwater.errors import CourtesyFailed, CourtesyUnavailable, MemoryYielded  # noqa: E402
+from hiwater.torch import lending as lending_module  # noqa: E402
 from hiwater.torch import meeting, swap  # noqa: E402
 from hiwater.torch.courtesy import Courtesy  # noqa: E402
 from hiwater.torch.driver_checkpoint import DriverCheckpoint  # noqa: E402
@@ -230,6 +231,21 @@ def test_private_pools_pinned_and_foreign_memory_are_told_apart():
     assert "private pool" in swap.obstacle(on_card, Block(512, 512, 16, private=True), storage)
     assert "not of torch's allocator" in swap.obstacle(on_card, None, storage)
     assert "page-locked" in swap.obstacle(Holding("cpu", Place.memory, 16, True, 0, None, [look]), None, storage)
+
+
+def test_copies_that_would_not_fit_into_ram_are_not_begun(monkeypatch):
+    from hiwater.torch.collect import Holding
+    from hiwater.torch.courtesy import _check_room
+    from hiwater.torch.storages import Place
+
+    spare = swap.ram_to_spare()
+    assert spare is None or 0 < spare < 1 << 50
+    found = [Holding(device, Place.memory, 3 << 30, False, 512, None) for device in ("cpu", "cuda:0", "cuda:1")]
+    monkeypatch.setattr(swap, "ram_to_spare", lambda: 6 << 30)
+    _check_room(found)
+    monkeypatch.setattr(swap, "ram_to_spare", lambda: (6 << 30) - 1)
+    with pytest.raises(CourtesyFailed, match=r"need 6\.00 GiB of RAM, and 6\.00 GiB can be had"):
+        _check_room(found)
 
 
 # The driver's checkpoint, against fakes of its API with the names and results of cuda-bindings 13
@@ -442,6 +458,35 @@ def test_with_a_lock_memory_is_lent_while_the_program_does_nothing(own_runtime_f
         with lock:
             assert tensor.sum() == 4950
     assert not list(own_runtime_folder.iterdir())
+
+
+def test_a_card_that_is_still_full_is_waited_for(own_runtime_folder, monkeypatch):
+    tensor = torch.arange(100.0)
+    real, calls = Courtesy.restore, []
+
+    def full_at_first(self):
+        calls.append(time.monotonic())
+        if len(calls) <= 2:
+            raise CourtesyFailed("400 B could not go back to cuda:0", "free memory there and call restore() again")
+        return real(self)
+
+    monkeypatch.setattr(Courtesy, "restore", full_at_first)
+    monkeypatch.setattr(lending_module, "_RETRY_SECONDS", 0.05)
+    with hiwater.torch.courtesy_listen("cpu", lock=threading.Lock()):
+        done = _courtesy("--for", "50ms", str(os.getpid()))
+    assert done.returncode == 0 and len(calls) == 3
+    assert done.stderr.count("waits for room") == 2 and "has its memory back" in done.stderr
+    assert tensor.sum() == 4950
+
+
+def test_what_fails_is_told_to_whoever_asked(own_runtime_folder, monkeypatch):
+    def fails(self):
+        raise CourtesyFailed("no room for a copy in RAM", "free RAM first")
+
+    monkeypatch.setattr(Courtesy, "yield_memory", fails)
+    with hiwater.torch.courtesy_listen("cpu", lock=threading.Lock()):
+        done = _courtesy(str(os.getpid()))
+    assert done.returncode == 125 and "no room for a copy in RAM" in done.stderr
 
 
 def test_a_withdrawn_request_is_not_carried_out(own_runtime_folder):

@@ -545,6 +545,29 @@ def test_a_device_with_one_counter_gives_the_rest_to_cpp():
     assert (sums.named_bytes, sums.rounding_bytes, sums.unowned_bytes, sums.residual_bytes) == (1000, 24, 3976, 0)
 
 
+def test_the_allocators_list_is_asked_for_without_its_traces_where_that_can_be_said(monkeypatch):
+    """Against a stand-in for torch.cuda's own function, old and new."""
+    segments = [
+        _segment(512, [(512, 500, "active_allocated")]),
+        _segment(4096, [(1024, 9, "active_allocated")], device=1),
+    ]
+    asked = []
+
+    def new(mempool_id=None, include_traces=True):
+        asked.append(include_traces)
+        return segments
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", new)
+    assert allocator.blocks_of("cuda:0").nbytes == 512 and allocator.blocks_of("cuda:1").nbytes == 1024
+    assert asked == [False, False]
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
+    assert allocator.blocks_of("cuda:1").nbytes == 1024
+    assert allocator.blocks_of("cuda:2") is None  # no segments: a counter may know more
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 4321)
+    assert allocator.allocated_bytes("cuda:0") == (4321, "torch.cuda.memory_allocated()")
+
+
 def test_nothing_is_asked_of_a_device_that_does_not_run():
     if torch.cuda.is_initialized():
         pytest.skip("a device runs in this process")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from hiwater.torch.meeting import Line
 
+_LONGEST_RETURN_SECONDS = 60.0  # tens of gigabytes take seconds to go back
 _DESCRIPTION = """\
 Asks a program that called hiwater.torch.courtesy_listen() to move its tensors to RAM, holds the memory free, and gives it back: at Ctrl-C,
 after a time, or when a command has ended. If this command dies, the program takes its memory back by itself."""
@@ -175,7 +176,7 @@ def _give_back(line: Line, asked: argparse.Namespace) -> None:
     """End the lease, and say how it ended where that can be heard."""
     line.send(ask="restore")
     try:
-        while (message := line.receive(10.0)) is not None:
+        while (message := line.receive(_LONGEST_RETURN_SECONDS)) is not None:
             if message.get("state") == "no room yet":
                 say(f"process {asked.pid} waits for room: {message.get('reason')}")
             if message.get("state") == "restored":
@@ -183,6 +184,6 @@ def _give_back(line: Line, asked: argparse.Namespace) -> None:
                     say(f"process {asked.pid} has its memory back")
                 break
     except (TimeoutError, KeyboardInterrupt):
-        pass
+        say(f"process {asked.pid} has not said yet that its memory is back; it goes on by itself")
     finally:
         line.close()
