@@ -479,6 +479,27 @@ def test_without_a_device_the_program_runs_and_the_table_says_why(recorder):
     assert of(profiler, work, "hits") == {0: 1, 1: 1}
 
 
+def test_a_device_that_comes_into_use_meanwhile_began_at_nothing(monkeypatch, recorder):
+    gpu_double.forget()
+    cuda = Cuda(monkeypatch, 1)
+
+    def work():
+        cuda.initialise()
+        cuda[0].free(cuda[0].alloc(3 * MIB))
+        cuda[0].alloc(MIB)
+
+    def begins():
+        cuda[0].alloc(2 * MIB), cuda.initialise()
+        work()
+
+    with LineProfiler(begins, work) as profiler:
+        begins()
+    assert of(profiler, begins, "increment") == {0: None, 1: 2 * MIB, 2: MIB}
+    assert of(profiler, begins, "device") == {0: "cuda:0", 1: "cuda:0", 2: "cuda:0"}
+    assert of(profiler, work, "active_bytes.all.peak") == {0: 2 * MIB, 1: 2 * MIB, 2: 5 * MIB, 3: 3 * MIB}
+    gpu_double.forget()
+
+
 def test_a_device_that_is_not_there_is_named_with_those_that_are(cuda):
     def work():
         cuda[0].alloc(MIB)

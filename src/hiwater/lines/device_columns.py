@@ -69,7 +69,10 @@ def _column(name: str, known: set[str], why_without_ram: str) -> Column:
         return Column(name, lambda row: row[0].hits if row[0] else None, is_bytes=False, needs_device=False)
     if name == "device":
         return Column(
-            name, lambda row: " ".join(row[0].devices) if row[0] else None, is_bytes=False, needs_device=False
+            name,
+            lambda row: " ".join(each.name for each in row[0].devices) if row[0] else None,
+            is_bytes=False,
+            needs_device=False,
         )
     base, _, last = name.rpartition(".")
     if last in (_GREW, _ABOVE):

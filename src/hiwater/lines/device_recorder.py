@@ -44,7 +44,7 @@ class DeviceFigure:
         self.above: dict[str, int] = {}  # the highest of any call above the figure at that call's start
         self.ends: dict[str, int] = {}  # the highest at the end of any call
         self.changes: dict[str, int] = {}  # ends minus starts, all calls together
-        self.devices: dict[str, None] = {}  # in the order of their appearance
+        self.devices: dict[Source, None] = {}  # in the order of their appearance
         self.intact = True  # whether nobody else started peaks anew meanwhile
         self.idle: tuple[Mapping[str, int], Mapping[str, int] | None] | None = (
             None  # what was booked last, of a call that did nothing
@@ -255,7 +255,7 @@ class DeviceRecorder:
         if figure is None:
             return
         figure.hits += 1
-        figure.devices[target.name] = None
+        figure.devices[target] = None
         for name, value in now.items():
             base, _, last = name.rpartition(".")
             if last == "current":
@@ -271,7 +271,7 @@ class DeviceRecorder:
         thread.open[figure] = count + 1
         if is_call and (count == 0 or not entry.nested):
             figure.hits += 1
-        figure.devices[target.name] = None
+        figure.devices[target] = None
         entry.segment = _Segment(figure, target, thread.now[target], count == 0, self._epoch)
         thread.segments.setdefault(target, []).append(entry.segment)
 

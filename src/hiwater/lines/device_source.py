@@ -31,16 +31,14 @@ class DeviceSource:
         self._device: Device | None = None
         self._peaks: SharedPeaks | None = None
         self._last: dict[str, Standing] = {}
-        self._why = self._refusal = ""
+        self._why = self._refusal = self._name = ""
         self._told_last: Mapping[str, tuple[int, int]] = {}
         self._highest: dict[str, int] = {}
 
     @property
     def name(self) -> str:
         """The device's, as its library calls it; before it is in use what it was asked for by."""
-        if self._device is not None:
-            return self._device.name
-        return f"{self._kind or 'device'}:{self._index or 0}"
+        return self._name or f"{self._kind or 'device'}:{self._index or 0}"
 
     @property
     def why_not(self) -> str:
@@ -102,7 +100,7 @@ class DeviceSource:
         return None
 
     def _open(self, device: Device) -> None:
-        self._refusal = self._backend.refusal(device)
+        self._name, self._refusal = device.name, self._backend.refusal(device)
         self._peaks = self._backend.shared_peaks(device)
         if self._peaks is not None:
             self._peaks.watch(self._told)
