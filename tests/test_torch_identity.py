@@ -270,7 +270,8 @@ def test_what_nothing_leads_to_is_said_with_the_operation_that_made_it():
     assert [(one.nbytes, one.count, one.origin) for one in identity.unowned] == [(256, 1, "aten.full.default")]
     assert "made by aten.full.default" in str(reporter)
     assert any("gc.freeze()" in note for note in found.notes)
-    assert "gc.freeze()" in reporter._repr_html_()
+    page = reporter._repr_html_()
+    assert "gc.freeze()" in page and "held by C++: 256 B in 1 blocks, aten.full.default" in page
     del hidden
 
 
