@@ -395,7 +395,7 @@ def _courtesy(*words, **options):
         [sys.executable, "-m", "hiwater", "courtesy", *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
         **options,
     )
@@ -405,7 +405,7 @@ def test_a_program_lends_its_memory_to_a_command_and_ends_with_the_same_loss(sta
     alone = start(PROGRAM, "0")
     lender = start(PROGRAM, "1")
     done = _courtesy(str(lender.pid), "--", sys.executable, "-c", "print('mine now'); raise SystemExit(3)")
-    alone, told = (process.communicate(timeout=60)[0].split() for process in (alone, lender))
+    alone, told = (process.communicate(timeout=180)[0].split() for process in (alone, lender))
     assert (alone[0], told[0]) == ("0", "1")
     assert told[1] == alone[1]
     assert done.returncode == 3 and done.stdout == "mine now\n"
@@ -424,10 +424,10 @@ def test_memory_comes_back_however_the_borrower_ends(start):
     lender = start(PROGRAM, "3")
     killed = _borrower(lender.pid)
     killed.send_signal(signal.SIGKILL)
-    killed.communicate(timeout=60)
+    killed.communicate(timeout=180)
     interrupted = _borrower(lender.pid)
     interrupted.send_signal(signal.SIGINT)
-    assert "has its memory back" in interrupted.communicate(timeout=60)[1]
+    assert "has its memory back" in interrupted.communicate(timeout=180)[1]
     assert interrupted.returncode == 0
     lender.send_signal(signal.SIGSTOP)  # it comes to no safe point like this
     late = _courtesy("--timeout", "500ms", str(lender.pid))
@@ -435,7 +435,7 @@ def test_memory_comes_back_however_the_borrower_ends(start):
     lender.send_signal(signal.SIGCONT)
     timed = _courtesy("--for", "50ms", str(lender.pid))
     assert timed.returncode == 0 and "has its memory back" in timed.stderr
-    assert lender.communicate(timeout=60)[0].startswith("3 ")
+    assert lender.communicate(timeout=180)[0].startswith("3 ")
 
 
 def test_the_command_says_why_it_cannot(own_runtime_folder):

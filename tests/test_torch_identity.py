@@ -191,6 +191,58 @@ def test_optimizer_state_is_found_to_the_byte(name, is_given):
     del loss
 
 
+def _double_backward():
+    weight = torch.randn(64, requires_grad=True)
+    (slope,) = torch.autograd.grad((weight.exp() * weight).sum(), weight, create_graph=True)
+    return weight, slope.sin().sum()
+
+
+def _mapped():
+    weight = torch.randn(64, requires_grad=True)
+    return weight, torch.func.vmap(lambda row: (row * weight).exp())(torch.randn(3, 64))
+
+
+def _autocast():
+    model, given = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), torch.randn(2, 5, 16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return model, given, model(given).sum()
+
+
+def _sparse_gradient():
+    model = nn.EmbeddingBag(100, 16, sparse=True)
+    loss = model(torch.arange(10).view(2, 5)).sum()
+    loss.backward()
+    return model, loss
+
+
+def _lbfgs():
+    model, given = nn.Linear(4, 4), torch.randn(3, 4)
+    optimizer = torch.optim.LBFGS(model.parameters())
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(given).square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return model, optimizer, given
+
+
+@pytest.mark.parametrize("make", [_double_backward, _mapped, _autocast, _sparse_gradient, _lbfgs])
+def test_unusual_graphs_and_states_are_found_to_the_byte(make):
+    make()  # what torch makes once, it makes now
+    gc.collect()
+    before = _before()
+    with allocated_by_cpu() as truth:
+        held = make()
+    gc.collect()
+    found = _added(hiwater.torch.MemReporter().data(), before)
+    assert sum(found.values()) == truth.bytes > 0
+    assert found[Category.unnamed] == 0
+    del held
+
+
 @pytest.mark.parametrize("name", ["conv", "lstm", "custom-function", "checkpoint"])
 def test_the_watch_closes_the_sum_in_the_report(name):
     make, make_input = MODELS[name]
@@ -218,7 +270,8 @@ def test_what_nothing_leads_to_is_said_with_the_operation_that_made_it():
     assert [(one.nbytes, one.count, one.origin) for one in identity.unowned] == [(256, 1, "aten.full.default")]
     assert "made by aten.full.default" in str(reporter)
     assert any("gc.freeze()" in note for note in found.notes)
-    assert "gc.freeze()" in reporter._repr_html_()
+    page = reporter._repr_html_()
+    assert "gc.freeze()" in page and "held by C++: 256 B in 1 blocks, aten.full.default" in page
     del hidden
 
 

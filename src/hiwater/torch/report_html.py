@@ -20,6 +20,7 @@ _COLOURS = {
 }  # fmt: skip
 _UNOWNED, _ROUNDING = "#222222", "#bbbbbb"
 _MOST_ROWS = 200
+_MOST_UNOWNED = 12
 _CELL = "text-align:left;padding:0 1em 0 0"
 _NUMBER = "text-align:right;padding:0 1em 0 0;font-variant-numeric:tabular-nums"
 
@@ -49,6 +50,9 @@ def _device(one: DeviceTensors) -> Iterator[str]:
         for label, size, note in terms(one.identity)
     )
     yield f"<table>{rows}</table>"
+    for held in one.identity.unowned[:_MOST_UNOWNED]:
+        origin = escape(held.origin) or "origin unknown"
+        yield f"<div>held by C++: {format_size(held.nbytes)} in {held.count:,} blocks, {origin}</div>"
 
 
 def _bar(one: DeviceTensors) -> str:

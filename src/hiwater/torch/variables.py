@@ -165,11 +165,13 @@ def _attributes(item: Any) -> Iterator[tuple[str, Any]]:
     own = heap.own_dict(item)
     if own is not None:
         for name, value in list(own.items()):
+            if type(name) is not str or name.startswith("__"):
+                continue  # Python's own, which lead round in circles
             if name in _MODULE_PARTS:
                 if name == "_modules" and type(value) is dict:  # for what they hold beside parameters; those have names
                     yield from ((f".{child}", module) for child, module in list(value.items()))
-                continue
-            yield f".{name}", value
+            else:
+                yield f".{name}", value
     for base in heap.bases_of(type(item)):
         own_names = heap.class_dict(base)
         if "__slots__" not in own_names:
