@@ -24,7 +24,9 @@ _HOMES = {
     "MemReporter": "hiwater.torch.reporter",
     "StorageWatch": "hiwater.torch.watch",
     "LineProfiler": "hiwater.torch.lines",
-    **dict.fromkeys(("clear_global_line_profiler", "profile", "profile_every", "set_target_gpu"), "hiwater.torch.line_decorators"),
+    **dict.fromkeys(
+        ("clear_global_line_profiler", "profile", "profile_every", "set_target_gpu"), "hiwater.torch.line_decorators"
+    ),
     "courtesy_listen": "hiwater.torch.lending",
 }
 
