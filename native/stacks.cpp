@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <new>
 
+#include "device_watch.h"
 #include "recorder.h"
 #include "sampler.h"
 
@@ -208,7 +209,9 @@ std::uint32_t Recorder::thread_start_node() noexcept {
 
 std::uint8_t Recorder::classify(std::string_view function, std::string_view file) const noexcept {
     if (!internal_prefix_.empty() && file.starts_with(internal_prefix_))
-        return function == "_hiwater_launch_" ? kCodeInternal | kCodeLauncher : kCodeInternal;
+        return function == "_hiwater_launch_" ? kCodeInternal | kCodeLauncher
+               : function == "_hiwater_own_"  ? kCodeInternal | kCodeOwn
+                                              : kCodeInternal;
     if (file.starts_with("<frozen ")) return kCodeLibrary;
     for (const std::string& prefix : library_prefixes_)
         if (file.starts_with(prefix)) return kCodeLibrary;
@@ -252,6 +255,13 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     edge->instr = nullptr;  // until all is known: what follows may throw
     const std::uint32_t code = code_of(info);
     const std::uint8_t kind = class_of(code);
+    // What hiwater calls for itself is its own, whoever wrote it: such frames have node 0, which no others have.
+    const bool is_below_own = parent == 0 && parent_flags != 0;
+    if (is_below_own || (kind & kCodeOwn) != 0) {
+        edge->node = 0;
+        edge->flags = Thread::kInternal;
+        return;
+    }
     if ((kind & kCodeInternal) != 0) {
         edge->node = (kind & kCodeLauncher) != 0 ? t.base : parent;
         edge->flags = Thread::kInternal;
@@ -262,7 +272,22 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     edge->instr = slot.instr;
 }
 
+<<<<<<< HEAD
 // The top of the stack is another than at the last event: gives nodes to the slots from `changed` up. Under the lock.
+=======
+// The recording moved on since this thread's last event: a new one, or a code object died.
+void Recorder::catch_up(Thread& t) {
+    {
+        Hold hold(lock_, ticket());
+        if (!is_on()) return;
+        sync(t);
+    }
+    sampler::resume_if_due();
+    device_watch::ask_from_here();
+}
+
+// The top of the stack is another than at the last event: gives nodes to the slots from `changed` up.
+>>>>>>> h-mlines
 void Recorder::move_top(Thread& t, std::uint32_t changed) {
     const std::uint32_t depth = t.memo.depth;
     if (depth == 0) {

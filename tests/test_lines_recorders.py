@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +19,7 @@ import pytest
 from hiwater.errors import BadRequest, EngineUnavailable
 from hiwater.lines import FunctionLines, LineProfiler, core, report, without_engine
 from line_recorders import RECORDERS, use_recorder
-from recording import needs_engine
+from recording import child_environment, needs_engine
 from test_lines_figures import of
 
 MIB = 1 << 20
@@ -432,3 +436,97 @@ def test_without_the_engine_there_must_be_something_left_to_measure(recorder: st
         LineProfiler(resident=False)
     with pytest.raises(BadRequest):
         LineProfiler([len])
+
+
+def test_a_listener_hears_of_every_event_of_the_code_and_tells_frames_apart() -> None:
+    heard: list[tuple[int, int, str, int]] = []
+
+    def numbers() -> Iterator[int]:
+        yield 1  # @yield
+        grow(1)
+
+    def work(depth: int) -> None:
+        if depth:
+            work(depth - 1)
+        for _ in numbers():
+            pass
+
+    def listen(what: int, frame: int, code: Any, line: int) -> None:
+        heard.append((what, frame, code.co_name, line - code.co_firstlineno if line else 0))
+
+    with LineProfiler([work, numbers], heap=False, resident=False, listener=listen):
+        work(1)
+    works = [(what, line) for what, _, name, line in heard if name == "work"]
+    assert works == [(0, 1), (0, 2), (0, 1), (0, 3), (0, 4), (0, 3), (2, 0), (0, 3), (0, 4), (0, 3), (2, 0)]
+    assert len({frame for _, frame, name, _ in heard if name == "work"}) == 2
+    stretches = [(what, line) for what, _, name, line in heard if name == "numbers"]
+    last = stretches[-1]
+    assert last in ((2, 0), (3, 0))  # a trace function cannot tell a generator's end from a yield
+    assert stretches == [(0, 1), (3, 0), (1, 1), (0, 2), last] * 2
+
+
+def test_what_a_listener_allocates_is_in_no_figure_of_the_heap(recorder: str) -> None:
+    if recorder == "python":
+        pytest.skip("it has no figures of the heap")
+    kept: list[bytearray] = []
+
+    def work() -> None:
+        grow(1)
+        grow(1)
+
+    with LineProfiler([work], resident=False, listener=lambda *_: kept.append(bytearray(MIB))) as profiler:
+        work()
+    assert len(kept) == 3
+    for line in profiler.results()[0].lines:
+        assert line.allocated_bytes is not None and line.allocated_bytes < 4096
+        assert line.kept_bytes is not None and abs(line.kept_bytes) < 4096
+
+
+def test_a_listener_that_fails_is_told_of_and_an_interrupt_in_it_reaches_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", heard.append)
+    raised: list[BaseException] = [KeyboardInterrupt(), ValueError()]
+
+    def listen(*_: object) -> None:
+        if raised:
+            raise raised.pop()
+
+    def work() -> None:
+        grow(1)
+        grow(1)
+
+    with pytest.raises(KeyboardInterrupt), LineProfiler([work], heap=False, resident=False, listener=listen):
+        work()
+    assert [type(each.exc_value) for each in heard] == [ValueError] and used.bytes == 1
+    heard.clear()
+
+
+def test_a_listener_goes_with_its_profiler() -> None:
+    class Listener:
+        def __call__(self, *_: object) -> None:
+            pass
+
+    def work() -> None:
+        grow(1)
+
+    listener = Listener()
+    gone = weakref.ref(listener)
+    profiler = LineProfiler([work], heap=False, resident=False, listener=listener)
+    with profiler:
+        work()
+    del profiler, listener
+    gc.collect()
+    assert gone() is None
+
+
+@needs_engine
+def test_a_listener_that_leads_to_its_profiler_is_collected_when_the_program_ends(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from hiwater.lines import LineProfiler\ndef work(): pass\n"
+        "profiler = LineProfiler([work], listener=lambda *_: profiler)\nwith profiler:\n    work()\n"
+    )
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, env=child_environment(), check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")

@@ -17,8 +17,15 @@ using namespace nb::literals;
 
 namespace {
 
-// Bytes as a Python function says. When it fails, what it said before stands and sys.unraisablehook hears of it; what is no Exception,
-// such as KeyboardInterrupt, is meant for the program and goes on to it.
+// A Python function failed: sys.unraisablehook hears of it. What is no Exception, such as KeyboardInterrupt, is meant for the program
+// and goes on to it: false.
+bool is_settled(const nb::object& function) noexcept {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
+    PyErr_WriteUnraisable(function.ptr());
+    return true;
+}
+
+// Bytes as a Python function says. When it fails, what it said before stands.
 class PythonMeter final : public Meter {
 public:
     explicit PythonMeter(nb::object function) : function_(std::move(function)) {}
@@ -30,19 +37,56 @@ public:
             this->bytes = bytes;
             return true;
         }
-        if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
-        PyErr_WriteUnraisable(function_.ptr());
-        return true;
+        return is_settled(function_);
     }
+
+    PyObject* function() const noexcept { return function_.ptr(); }
 
 private:
     const nb::object function_;
 };
 
-void make(LineRecorder* self, bool resident, nb::object meter, bool recursion_apart) {
+// A Python function of an event's kind, its frame's address, its code object and its line. Its failures are treated as a meter's.
+class PythonListener final : public Listener {
+public:
+    explicit PythonListener(nb::object function) : function_(std::move(function)) {}
+    bool hear(const Event& event) noexcept override {
+        PyObject* code = const_cast<PyObject*>(static_cast<const PyObject*>(event.code));
+        const auto frame = reinterpret_cast<std::uintptr_t>(event.frame);
+        PyObject* said = PyObject_CallFunction(function_.ptr(), "iKOi", static_cast<int>(event.what),
+                                               static_cast<unsigned long long>(frame), code, static_cast<int>(event.line));
+        Py_XDECREF(said);
+        return said != nullptr || is_settled(function_);
+    }
+    PyObject* function() const noexcept { return function_.ptr(); }
+
+private:
+    const nb::object function_;
+};
+
+void make(LineRecorder* self, bool resident, nb::object meter, bool recursion_apart, nb::object listener) {
     std::shared_ptr<Meter> read = meter.is_none() ? nullptr : std::make_shared<PythonMeter>(std::move(meter));
-    new (self) LineRecorder(resident, recursion_apart, std::move(read));
+    std::shared_ptr<Listener> hear = listener.is_none() ? nullptr : std::make_shared<PythonListener>(std::move(listener));
+    new (self) LineRecorder(resident, recursion_apart, std::move(read), std::move(hear));
 }
+
+// For the interpreter's collector: a meter or a listener may lead back to its recorder.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    if (!nb::inst_ready(self)) return 0;
+    const LineRecorder& recorder = *nb::inst_ptr<LineRecorder>(self);
+    if (const auto* meter = static_cast<const PythonMeter*>(recorder.meter())) Py_VISIT(meter->function());
+    if (const auto* listener = static_cast<const PythonListener*>(recorder.listener())) Py_VISIT(listener->function());
+    return 0;
+}
+
+int clear_told(PyObject* self) {
+    if (nb::inst_ready(self)) nb::inst_ptr<LineRecorder>(self)->drop_told();
+    return 0;
+}
+
+PyType_Slot g_recorder_slots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear_told)}, {0, nullptr}};
 
 void set_active(LineRecorder& recorder, bool active, bool here) {
     if (!recorder.set_active(active, here)) throw nb::python_error();
@@ -60,19 +104,19 @@ void check_code(nb::handle code) {
 // Events from a trace function in Python: the frame object tells activations apart.
 void python_line(nb::handle frame, nb::handle code, std::int32_t line) {
     check_code(code);
-    if (!read_meters(code.ptr())) throw nb::python_error();
+    if (!tell({What::line, frame.ptr(), code.ptr(), line})) throw nb::python_error();
     on_line(frame.ptr(), code.ptr(), line);
 }
 
 void python_resume(nb::handle frame, nb::handle code, std::int32_t line) {
     check_code(code);
-    if (!read_meters(code.ptr())) throw nb::python_error();
+    if (!tell({What::resume, frame.ptr(), code.ptr(), line})) throw nb::python_error();
     on_resume(frame.ptr(), code.ptr(), line);
 }
 
 void python_exit(nb::handle frame, nb::handle code, bool suspends) {
     check_code(code);
-    if (!read_meters(code.ptr())) throw nb::python_error();
+    if (!tell({suspends ? What::suspend : What::exit, frame.ptr(), code.ptr(), 0})) throw nb::python_error();
     on_exit(frame.ptr(), suspends);
 }
 
@@ -98,8 +142,9 @@ void watch(LineRecorder& recorder, nb::handle code, std::uint32_t group, bool ne
 }  // namespace
 
 void add_to(nb::module_& module) {
-    nb::class_<LineRecorder>(module, "LineRecorder")
-        .def("__init__", &make, nb::kw_only(), "resident"_a, "meter"_a.none() = nb::none(), "recursion_apart"_a = false)
+    nb::class_<LineRecorder>(module, "LineRecorder", nb::type_slots(g_recorder_slots))
+        .def("__init__", &make, nb::kw_only(), "resident"_a, "meter"_a.none() = nb::none(), "recursion_apart"_a = false,
+             "listener"_a.none() = nb::none())
         .def("add_group", &LineRecorder::add_group, "first_line"_a, "last_line"_a)
         .def("watch", &watch, "code"_a, "group"_a, nb::kw_only(), "nested"_a = false)
         .def("set_active", &set_active, "active"_a, nb::kw_only(), "here"_a = false)

@@ -67,19 +67,23 @@ using WithoutLine = WithoutOffset;
 
 PyObject* line_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     if (count >= 2) {
-        if (!read_meters(arguments[0])) return nullptr;
+        const void* frame = hw_current_frame();
+        const auto line = static_cast<std::int32_t>(PyLong_AsLong(arguments[1]));
+        if (!tell({What::line, frame, arguments[0], line})) return nullptr;
         WithoutLine without(arguments[1]);
-        on_line(hw_current_frame(), arguments[0], static_cast<std::int32_t>(PyLong_AsLong(arguments[1])));
+        on_line(frame, arguments[0], line);
     }
     Py_RETURN_NONE;
 }
 
 PyObject* resume_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     if (count >= 2 && is_watched(arguments[0])) {
-        if (!read_meters(arguments[0])) return nullptr;
-        WithoutOffset without(arguments[1]);
+        const void* frame = hw_current_frame();
         auto* code = reinterpret_cast<PyCodeObject*>(arguments[0]);
-        on_resume(hw_current_frame(), code, PyCode_Addr2Line(code, static_cast<int>(PyLong_AsLong(arguments[1]))));
+        const int line = PyCode_Addr2Line(code, static_cast<int>(PyLong_AsLong(arguments[1])));
+        if (!tell({What::resume, frame, code, line})) return nullptr;
+        WithoutOffset without(arguments[1]);
+        on_resume(frame, code, line);
     }
     Py_RETURN_NONE;
 }
@@ -87,9 +91,10 @@ PyObject* resume_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) 
 template <bool kSuspends>
 PyObject* exit_event(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
     if (count >= 2 && is_watched(arguments[0])) {
-        if (!read_meters(arguments[0])) return nullptr;
+        const void* frame = hw_current_frame();
+        if (!tell({kSuspends ? What::suspend : What::exit, frame, arguments[0], 0})) return nullptr;
         WithoutOffset without(arguments[1]);
-        on_exit(hw_current_frame(), kSuspends);
+        on_exit(frame, kSuspends);
     }
     Py_RETURN_NONE;
 }
@@ -143,20 +148,30 @@ long g_displaced = 0;
 
 std::int32_t line_of(PyFrameObject* frame) { return static_cast<std::int32_t>(PyFrame_GetLineNumber(frame)); }
 
+// False when a meter or a listener wants the program to be interrupted.
+bool watched_event(PyFrameObject* frame, PyCodeObject* code, int what, PyObject* argument) {
+    if (what == PyTrace_LINE) {
+        const std::int32_t line = line_of(frame);
+        if (!tell({What::line, frame, code, line})) return false;
+        on_line(frame, code, line);
+    } else if (what == PyTrace_CALL) {
+        const int first = code->_co_firsttraceable * static_cast<int>(sizeof(_Py_CODEUNIT));
+        if (PyFrame_GetLasti(frame) <= first) return true;
+        const std::int32_t line = line_of(frame);
+        if (!tell({What::resume, frame, code, line})) return false;
+        on_resume(frame, code, line);
+    } else if (what == PyTrace_RETURN) {
+        const bool suspends = (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0 && argument != nullptr;
+        if (!tell({suspends ? What::suspend : What::exit, frame, code, 0})) return false;
+        on_exit(frame, suspends);
+    }
+    return true;
+}
+
 int trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument) {
     PyCodeObject* code = PyFrame_GetCode(frame);
     Py_DECREF(code);  // the frame has it
-    if (is_watched(code)) {
-        if (what != PyTrace_EXCEPTION && what != PyTrace_OPCODE && !read_meters(code)) return -1;
-        if (what == PyTrace_LINE) {
-            on_line(frame, code, line_of(frame));
-        } else if (what == PyTrace_CALL) {
-            const int first = code->_co_firsttraceable * static_cast<int>(sizeof(_Py_CODEUNIT));
-            if (PyFrame_GetLasti(frame) > first) on_resume(frame, code, line_of(frame));
-        } else if (what == PyTrace_RETURN) {
-            on_exit(frame, (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0 && argument != nullptr);
-        }
-    }
+    if (is_watched(code) && !watched_event(frame, code, what, argument)) return -1;
     if (g_foreign == 0) return 0;
     const auto found = attached().find(PyThreadState_Get()->id);
     if (found == attached().end() || found->second.func == nullptr) return 0;

@@ -216,29 +216,53 @@ void begin_frame(Frame& frame, Resident& resident) noexcept {
     if (!frame.nested && group.calls++ == 0) group.resident_first_bytes = frame.resident_entered_bytes;
 }
 
-long g_meters = 0;  // recorders that have one
+long g_told = 0;  // recorders that have a meter or a listener
+
+template <typename One>
+void add_once(std::vector<std::shared_ptr<One>>& all, const std::shared_ptr<One>& one) {
+    if (one != nullptr && std::find(all.begin(), all.end(), one) == all.end()) all.push_back(one);
+}
+
+// While it stands, the thread's heap does not move.
+class HeapAside {
+public:
+    HeapAside() noexcept : before_(thread_heap) {}
+    ~HeapAside() { thread_heap = before_; }
+    HeapAside(const HeapAside&) = delete;
+    HeapAside& operator=(const HeapAside&) = delete;
+
+private:
+    const ThreadHeap before_;
+};
+
+bool hear(const std::vector<std::shared_ptr<Listener>>& listeners, const Event& event) noexcept {
+    const HeapAside aside;
+    bool goes_on = true;
+    for (const auto& listener : listeners) goes_on = listener->hear(event) && goes_on;
+    return goes_on;
+}
 
 }  // namespace
 
-bool read_meters(const void* code) noexcept {
-    if (g_meters == 0) [[likely]]
+bool tell(const Event& event) noexcept {
+    if (g_told == 0) [[likely]]
         return true;
     std::vector<std::shared_ptr<Meter>> meters;  // ours while they run: their recorder may go
+    std::vector<std::shared_ptr<Listener>> listeners;
     try {
         HIWATER_LINES_GUARD;
-        const auto found = watched().find(code);
+        const auto found = watched().find(event.code);
         if (found == watched().end()) return true;
         for (const Watch& watch : found->second) {
             const Group& group = *watch.group;
-            const bool is_wanted = group.active && (group.only == nullptr || group.only == &own_state());
-            if (is_wanted && group.meter != nullptr && std::find(meters.begin(), meters.end(), group.meter) == meters.end()) {
-                meters.push_back(group.meter);
-            }
+            if (!group.active || (group.only != nullptr && group.only != &own_state())) continue;
+            add_once(meters, group.meter);
+            add_once(listeners, group.listener);
         }
     } catch (const std::bad_alloc&) {
         return true;  // what they said last stands
     }
-    bool goes_on = true;
+    bool goes_on = listeners.empty() || hear(listeners, event);
     for (const auto& meter : meters) goes_on = meter->read() && goes_on;
     return goes_on;
 }
@@ -321,10 +345,8 @@ void on_exit(const void* frame, bool suspends) noexcept {
 
 LineRecorder::~LineRecorder() {
     set_active(false);
+    drop_told();  // a thread that ends may be the last to let go of a group, without the GIL
     HIWATER_LINES_GUARD;
-    if (meter_ != nullptr && !groups_.empty()) --g_meters;
-    for (const auto& group : groups_)
-        group->meter = nullptr;  // a thread that ends may be the last to let go of a group, without the GIL
     for (const void* code : codes_) {
         const auto found = watched().find(code);
         if (found == watched().end()) continue;
@@ -334,13 +356,27 @@ LineRecorder::~LineRecorder() {
     }
 }
 
+void LineRecorder::drop_told() {
+    std::shared_ptr<Meter> meter;  // what they keep alive goes when the lock is free again
+    std::shared_ptr<Listener> listener;
+    HIWATER_LINES_GUARD;
+    if ((meter_ != nullptr || listener_ != nullptr) && !groups_.empty()) --g_told;
+    meter.swap(meter_);
+    listener.swap(listener_);
+    for (const auto& group : groups_) {
+        group->meter = nullptr;
+        group->listener = nullptr;
+    }
+}
+
 std::uint32_t LineRecorder::add_group(std::int32_t first_line, std::int32_t last_line) {
     HIWATER_LINES_GUARD;
     auto group = std::make_shared<Group>(first_line, std::max(first_line, last_line));
-    if (meter_ != nullptr && groups_.empty()) ++g_meters;
+    if ((meter_ != nullptr || listener_ != nullptr) && groups_.empty()) ++g_told;
     group->reads_resident = reads_resident_;
     group->recursion_apart = recursion_apart_;
     group->meter = meter_;
+    group->listener = listener_;
     group->only = only_;
     group->active = active_;
     groups_.push_back(std::move(group));

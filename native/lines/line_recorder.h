@@ -35,6 +35,24 @@ public:
     std::int64_t bytes = 0;
 };
 
+// What happens in a running activation of watched code.
+enum class What : std::uint8_t { line, resume, exit, suspend };
+
+struct Event {
+    What what;
+    const void* frame;
+    const void* code;
+    std::int32_t line;
+};
+
+// Is told of every event of watched code, to keep figures of its own. It may run foreign code.
+class Listener {
+public:
+    virtual ~Listener() = default;
+    // False when it wants the program to be interrupted.
+    virtual bool hear(const Event& event) noexcept = 0;
+};
+
 struct LineFigure {
     std::uint64_t calls = 0;
     std::int64_t kept_bytes = 0;  // live at its end minus live at its start
@@ -68,6 +86,7 @@ struct Group {
     bool reads_resident = false;
     bool recursion_apart = false;
     std::shared_ptr<Meter> meter;           // gone when the recorder is
+    std::shared_ptr<Listener> listener;     // the same
     const LineThread* only = nullptr;       // the one thread that is measured; nullptr: all of them
     std::uint64_t calls = 0;                // of the function: frames taken in by a line, those of nested code left out
     std::int64_t resident_first_bytes = 0;  // at the first of them
@@ -100,8 +119,12 @@ struct LineThread {
 // One profiler's groups. All members need the GIL, or on a free-threaded interpreter the lock that they take.
 class LineRecorder {
 public:
-    explicit LineRecorder(bool reads_resident, bool recursion_apart = false, std::shared_ptr<Meter> meter = nullptr)
-        : reads_resident_(reads_resident), recursion_apart_(recursion_apart), meter_(std::move(meter)) {}
+    explicit LineRecorder(bool reads_resident, bool recursion_apart = false, std::shared_ptr<Meter> meter = nullptr,
+                          std::shared_ptr<Listener> listener = nullptr)
+        : reads_resident_(reads_resident),
+          recursion_apart_(recursion_apart),
+          meter_(std::move(meter)),
+          listener_(std::move(listener)) {}
     ~LineRecorder();
     LineRecorder(const LineRecorder&) = delete;
     LineRecorder& operator=(const LineRecorder&) = delete;
@@ -112,11 +135,16 @@ public:
     // `here`: in the calling thread alone. False when the meter wants the program to be interrupted; it is done all the same.
     bool set_active(bool active, bool here = false);
     void clear();
+    const Meter* meter() const noexcept { return meter_.get(); }
+    const Listener* listener() const noexcept { return listener_.get(); }
+    // Without a meter and a listener from now on; what the meter said last stands.
+    void drop_told();
     Group& group(std::uint32_t number) { return *groups_.at(number); }
 
 private:
     const bool reads_resident_, recursion_apart_;
     std::shared_ptr<Meter> meter_;
+    std::shared_ptr<Listener> listener_;
     const LineThread* only_ = nullptr;
     bool active_ = false;
     std::vector<std::shared_ptr<Group>> groups_;
@@ -126,9 +154,10 @@ private:
 // --- events, in the thread they happen in ----------------------------------------------------------------------------------------
 // `frame` tells activations apart. A frame first seen by a line of it is taken in: it may have begun before it was watched.
 bool is_watched(const void* code) noexcept;
-// To be called before each event of this code. What a meter runs may switch recorders on and off, or let other threads do so: nothing
-// of an event may have begun. False when a meter wants the program to be interrupted.
-bool read_meters(const void* code) noexcept;
+// To be called before each event, for meters and listeners. What they run may switch recorders on and off, or let other threads do so:
+// nothing of the event may have begun. False when one of them wants the program to be interrupted. What a listener allocates is no
+// memory of the program's: it is in no figure of the thread's.
+bool tell(const Event& event) noexcept;
 void on_line(const void* frame, const void* code, std::int32_t line) noexcept;
 void on_resume(const void* frame, const void* code, std::int32_t line) noexcept;
 // `suspends`: a generator or coroutine that may come back.

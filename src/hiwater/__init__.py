@@ -8,10 +8,12 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hiwater import torch
     from hiwater.capture import open, open_all
     from hiwater.engine.recorder import Recorder, record
     from hiwater.errors import HiwaterError
     from hiwater.lines.decorator import profile
+    from hiwater.meters.devices.reconcile import now as device_breakdown
     from hiwater.notebook import load_ipython_extension, unload_ipython_extension
     from hiwater.residency import breakdown
     from hiwater.sampling.usage import memory_usage
@@ -24,21 +26,25 @@ __all__ = [
     "ResourceTracker",
     "__version__",
     "breakdown",
+    "device_breakdown",
     "load_ipython_extension",
     "memory_usage",
     "open",
     "open_all",
     "profile",
     "record",
+    "torch",
     "track",
     "unload_ipython_extension",
 ]
 
+_PACKAGES = ("torch",)  # whose names are public below their own
 _HOMES = {
     "HiwaterError": "hiwater.errors",
     "Recorder": "hiwater.engine.recorder",
     "ResourceTracker": "hiwater.tracker",
     "breakdown": "hiwater.residency",
+    "device_breakdown": "hiwater.meters.devices.reconcile:now",
     "load_ipython_extension": "hiwater.notebook",
     "memory_usage": "hiwater.sampling.usage",
     "open": "hiwater.capture",
@@ -52,11 +58,14 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
-    if home is None:
+    if home is None and name not in _PACKAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    value: object = getattr(importlib.import_module(home), name)
+    if home is None:
+        return importlib.import_module(f"{__name__}.{name}")
+    home, _, its_name = home.partition(":")
+    value: object = getattr(importlib.import_module(home), its_name or name)
     globals()[name] = value
     return value
 

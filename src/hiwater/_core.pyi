@@ -27,7 +27,8 @@ def start(
     """Record every allocation of this process into a new capture at `path`.
 
     `internal_prefix` is the folder whose frames are hiwater's own: they never appear in a stack, and what they allocate is
-    not recorded. A frame of the function named `_hiwater_launch_` there is a root: frames below it are left out.
+    not recorded. A frame of the function named `_hiwater_launch_` there is a root: frames below it are left out; one of `_hiwater_own_` makes
+    all that it calls hiwater's own.
     `sample_bytes`: blocks below it are drawn at random; 0 records every block. `sample_seed` makes draws repeatable; 0 does not.
     `cgroup_usage` and `cgroup_limits` are files whose numbers go on the timeline.
     `library_prefixes` are the folders `summary()` takes as not the user's own code.
@@ -63,6 +64,28 @@ def doctor() -> dict[str, str]:
 
 def on_exit(callback: Callable[[int], object] | None) -> None:
     """Have `callback(exit code)` called when this process ends through os._exit() while it is recorded; None takes it back."""
+
+def on_device_library(callback: Callable[[], bool] | None) -> None:
+    """Have `callback()` called in the main thread, five times a second at most, once a library of accelerators (torch, jax, cupy, tensorflow, rmm) is loaded
+    while this process is recorded, until it returns true; None takes it back. Nothing of Python's runs for it before."""
+
+def add_device(name: str, backend: str, source: str, limit_bytes: int) -> int:
+    """Make a device's record in the capture, and return its number; −1 when not recording, or there is no room."""
+
+def sample_device(
+    device: int,
+    allocated: int,
+    allocated_peak: int,
+    reserved: int,
+    reserved_peak: int,
+    used: int,
+    exact: bool,
+    note: str,
+) -> None:
+    """Figures of a device in bytes, −1 for those not measured; peaks are since the sample before. `exact` and `note` are about all of its peaks so far."""
+
+def note_device_terms(device: int, terms: Sequence[tuple[str, int]]) -> None:
+    """What the device's memory consists of now."""
 
 def heap_open() -> None:
     """Begin to count live heap bytes; calls nest. Without a recording the engine counts without stacks and without a capture.
@@ -110,10 +133,17 @@ class LineRecorder:
     """Figures of lines, kept while it is active. Events come from `lines_attach_…` (3.11) or `lines_callbacks` (3.12 and later)."""
 
     def __init__(
-        self, *, resident: bool, meter: Callable[[], int] | None = None, recursion_apart: bool = False
+        self,
+        *,
+        resident: bool,
+        meter: Callable[[], int] | None = None,
+        recursion_apart: bool = False,
+        listener: Callable[[int, int, CodeType, int], object] | None = None,
     ) -> None:
         """`meter` says what resident figures are of, in place of the kernel's figure for this process: it is called before each event.
-        `recursion_apart`: a line's resident figures leave out what a recursive call of its function changed."""
+        `recursion_apart`: a line's resident figures leave out what a recursive call of its function changed.
+        `listener` is called before each event is booked, with what happens (0 a line begins, 1 a generator or coroutine goes on, 2 a
+        frame ends, 3 it is suspended, or on 3.11 a generator's ends), the frame's address, its code and the line (0 at an end). What it allocates is in no figure."""
     def add_group(self, first_line: int, last_line: int) -> int:
         """Make room for the lines of one function; return its number."""
     def watch(self, code: CodeType, group: int, *, nested: bool = False) -> None:

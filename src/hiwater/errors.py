@@ -139,6 +139,13 @@ class BadRequest(HiwaterError):
     exit_code = 2
 
 
+class UnknownStatistic(HiwaterError, ValueError):
+    """A column or a function of a line profile that is not there."""
+
+    slug = "unknown-statistic"
+    exit_code = 2
+
+
 class OutputFailed(HiwaterError):
     """What was asked for could not be written."""
 
@@ -175,3 +182,22 @@ class PlotLibraryMissing(HiwaterError):
     """matplotlib, which draws, cannot be used."""
 
     slug = "plot-library-missing"
+
+
+class CourtesyUnavailable(HiwaterError):
+    """Memory cannot be lent in the manner that was asked for: nothing was moved."""
+
+    slug = "courtesy-unavailable"
+    exit_code = 126
+
+
+class CourtesyFailed(HiwaterError):
+    """Memory could not be moved away, or not back; what could not be moved back is kept and can be asked for again."""
+
+    slug = "courtesy-failed"
+
+
+class MemoryYielded(HiwaterError):
+    """A tensor was used while its memory is lent to somebody else."""
+
+    slug = "memory-yielded"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import cells, check, container, limits, process, residency
+from hiwater.capture import cells, check, container, devices, limits, process, residency
 from hiwater.capture.container import read_contents
 from hiwater.capture.layout import (
     CODE_THREAD,
@@ -473,6 +473,11 @@ class Capture:
     def highest_look(self) -> residency.Look | None:
         """The look at which most was resident."""
         return max(self.looks, key=lambda look: look.resident_bytes, default=None)
+
+    @cached_property
+    def devices(self) -> tuple[devices.DeviceMemory, ...]:
+        """The accelerators that the program used."""
+        return devices.devices(self)
 
     @cached_property
     def pressure(self) -> tuple[limits.Pressure, ...]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def folder() -> str:
-    """The folder with `memory_profiler`, `mprof` and `ipygpulogger`."""
+    """The folder with `memory_profiler`, `mprof`, `ipygpulogger` and `pytorch_memlab`."""
     return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "compat")
 
 
@@ -22,7 +22,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     subparsers.add_parser(
         "compat-path",
         help="print the folder of the drop-in modules",
-        description="Prints the folder of the modules that stand in for memory_profiler, mprof and ipygpulogger.",
+        description="Prints the folder of the modules that stand in for memory_profiler, mprof, ipygpulogger and pytorch_memlab.",
         epilog=(
             "examples:\n"
             '  PYTHONPATH="$(hiwater compat-path)" python script.py\n'

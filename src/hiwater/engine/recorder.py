@@ -6,6 +6,7 @@ import os
 import sys
 
 from hiwater.engine import destination, facts, native
+from hiwater.engine.device_sampler import DeviceSampler
 from hiwater.errors import AlreadyRecording, BadSize, EngineFailed, NotRecording
 from hiwater.sizes import parse_size
 
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
-    from typing import Self, TypedDict
+    from typing import Any, Self, TypedDict
 
     class Summary(TypedDict):
-        """What a recording came to. `top_line` is (file, line, function, bytes) of the user's own code, if any."""
+        """What a recording came to. `top_line` is (file, line, function, bytes) of the user's own code, if any; `devices` has
+        name, backend, exact and the peaks of each accelerator that was used, −1 where not measured."""
 
         path: str
         peak_bytes: int
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
         standard_error_bytes: int
         stop_reason: str | None
         top_line: tuple[str, int, str, int] | None
+        devices: list[dict[str, Any]]
+        device_trouble: str
 
 
 LARGEST_SAMPLE = 1 << 40
@@ -57,6 +61,7 @@ class Recorder:
         self._owner = 0
         self._snapshots = 0
         self._facts: dict[str, str] = {}
+        self._devices: DeviceSampler | None = None
 
     @property
     def path(self) -> str:
@@ -130,6 +135,8 @@ class Recorder:
         except core.EngineFault as error:
             self._owner = 0
             raise EngineFailed(str(error), "`hiwater doctor` says what works here") from error
+        self._devices = DeviceSampler(core)
+        self._devices.begin()
 
     def stop(self, exit_code: int | None = None) -> None:
         """Stop recording and close the capture; does nothing when not recording.
@@ -137,6 +144,8 @@ class Recorder:
         A forked child inherits the recorder but not the recording, so stopping there leaves the parent's alone.
         """
         if self.recording:
+            if self._devices is not None:
+                self._devices.finish()
             with _ScopesNoted():
                 native.load().stop(exit_code)
         self._owner = 0
@@ -167,6 +176,8 @@ class Recorder:
         summary: Summary = native.load().summary()
         if summary.get("path") != self._path:
             raise NotRecording(f"nothing is known of a recording into {self._path!r}", "ask before the next one starts")
+        summary["devices"] = self._devices.summary() if self._devices is not None else []
+        summary["device_trouble"] = self._devices.trouble if self._devices is not None else ""
         return summary
 
     def __enter__(self) -> Self:

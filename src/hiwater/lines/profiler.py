@@ -34,6 +34,7 @@ class LineProfiler:
         heap: bool = True,
         meter: Callable[[], int] | None = None,
         recursion_apart: bool = False,
+        listener: Callable[[int, int, CodeType, int], object] | None = None,
     ) -> None:
         """Watch `functions`; anything that `add_function` takes.
 
@@ -47,17 +48,24 @@ class LineProfiler:
         `recursion_apart`: the resident figures of a line leave out what a recursive call of the function changed, which is in
         that call's own lines; else the outermost call of each line has it all.
 
+        `listener` hears of every event before it is booked, to keep figures of its own; in the thread that runs the line, with
+        tracing off, its failures treated as a meter's. It gets what happens (0: a line begins, 1: a generator or coroutine goes on,
+        2: a frame ends, 3: it is suspended, or on 3.11 a generator's ends), the frame's address, which tells activations apart, its code, and the line (0 at an
+        end). What it allocates is in no figure of the heap. It should not keep the profiler alive either.
+
         Raises EngineUnavailable where neither heap nor resident memory would be measured for want of the engine,
         MeterUnavailable where resident memory cannot be read, and BadRequest as `add_function` does.
         """
         self._core = core.module()
         self.why_without_heap = core.why_without_heap() if heap else "it was not asked for"
-        if not resident and not core.counts_heap():
+        if not resident and listener is None and not core.counts_heap():
             raise EngineUnavailable(
                 f"{self.why_without_heap}, and without it there are figures of resident memory alone",
                 "measure resident memory, too",
             )
-        recorder = self._core.LineRecorder(resident=resident, meter=meter, recursion_apart=recursion_apart)
+        recorder = self._core.LineRecorder(
+            resident=resident, meter=meter, recursion_apart=recursion_apart, listener=listener
+        )
         self._state = _State(self._core, recorder, counts=not self.why_without_heap)
         self._finalizer = weakref.finalize(self, self._state.close)
         self._found: dict[int, tuple[CodeType, int, int, int]] = {}  # by id: code, group, first and last line

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any
 
+    Listener = Callable[[int, int, CodeType, int], object]
     Row = tuple[int, int, int, int, int, int, int, int, int]
 
 
@@ -33,10 +34,11 @@ class _Figure:
 class _Book:
     """What the groups of one recorder have in common."""
 
-    __slots__ = ("active", "bytes", "epoch", "meter", "only", "recursion_apart")
+    __slots__ = ("active", "bytes", "epoch", "listener", "meter", "only", "recursion_apart")
 
-    def __init__(self, meter: Callable[[], int] | None, recursion_apart: bool) -> None:
+    def __init__(self, meter: Callable[[], int] | None, recursion_apart: bool, listener: Listener | None) -> None:
         self.meter = meter
+        self.listener = listener
         self.bytes = 0  # what the meter said last
         self.recursion_apart = recursion_apart
         self.active = False
@@ -52,10 +54,18 @@ class _Book:
         try:
             self.bytes = self.meter()
         except Exception as error:  # noqa: BLE001 - what it said last stands; KeyboardInterrupt is for the program
-            _tell(error, self.meter)
+            _complain(error, self.meter)
+
+    def tell(self, what: int, frame: int, code: CodeType, line: int) -> None:
+        if self.listener is None:
+            return
+        try:
+            self.listener(what, frame, code, line)
+        except Exception as error:  # noqa: BLE001 - as above
+            _complain(error, self.listener)
 
 
-def _tell(error: Exception, meter: object) -> None:
+def _complain(error: Exception, meter: object) -> None:
     """As the interpreter tells of what cannot be raised. Its own hook takes nothing that is made in Python."""
     hook: Any = sys.unraisablehook
     if hook is sys.__unraisablehook__:
@@ -222,11 +232,16 @@ class LineRecorder:
     """The native recorder's twin."""
 
     def __init__(
-        self, *, resident: bool, meter: Callable[[], int] | None = None, recursion_apart: bool = False
+        self,
+        *,
+        resident: bool,
+        meter: Callable[[], int] | None = None,
+        recursion_apart: bool = False,
+        listener: Listener | None = None,
     ) -> None:
         self._groups: list[_Group] = []
         self._codes: list[int] = []
-        self._book = _Book((meter or _resident_meter()) if resident else None, recursion_apart)
+        self._book = _Book((meter or _resident_meter()) if resident else None, recursion_apart, listener)
 
     def add_group(self, first_line: int, last_line: int) -> int:
         self._groups.append(_Group(self._book, range(first_line, last_line + 1)))
@@ -283,9 +298,10 @@ def is_watched(code: CodeType) -> bool:
     return id(code) in _watched
 
 
-def _read_meters(code: CodeType) -> None:
+def _tell(what: int, frame: FrameType, code: CodeType, line: int = 0) -> None:
     for book in dict.fromkeys([group.book for group, _ in _watched.get(id(code), ())]):
         if book.is_wanted():
+            book.tell(what, id(frame), code, line)
             book.read()
 
 
@@ -293,7 +309,7 @@ def lines_on_line(frame: FrameType, code: CodeType, line: int) -> None:
     """A line of watched code begins. A frame first seen by one is taken in: it may have begun before it was watched."""
     if id(code) not in _watched:
         return
-    _read_meters(code)
+    _tell(0, frame, code, line)
     with _lock, _thread.at_work:
         seen = _thread.of_frame(id(frame), id(code))
         entries = seen or _thread.push(id(frame), id(code))
@@ -309,7 +325,7 @@ def lines_on_resume(frame: FrameType, code: CodeType, line: int) -> None:
     """A generator or coroutine goes on in the middle of a line."""
     if id(code) not in _watched:
         return
-    _read_meters(code)
+    _tell(1, frame, code, line)
     with _lock, _thread.at_work:
         for _ in _thread.of_frame(id(frame), id(code)):
             _thread.pop()
@@ -317,11 +333,11 @@ def lines_on_resume(frame: FrameType, code: CodeType, line: int) -> None:
             _thread.open_segment(entry, line, is_call=False)
 
 
-def lines_on_exit(frame: FrameType, code: CodeType, suspends: bool) -> None:  # noqa: ARG001 - for the heap's peaks alone
+def lines_on_exit(frame: FrameType, code: CodeType, suspends: bool) -> None:
     """The frame ends or is suspended."""
     if id(code) not in _watched:
         return
-    _read_meters(code)
+    _tell(3 if suspends else 2, frame, code)
     with _lock, _thread.at_work:
         for _ in _thread.of_frame(id(frame), id(code)):
             _thread.pop()

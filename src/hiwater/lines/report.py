@@ -68,7 +68,7 @@ def _function(function: FunctionLines, precision: int, columns: Sequence[tuple[s
         source = linecache.getline(function.file, number).rstrip()
         cells = _cells(ran.get(number), number, precision, [name for name, _ in columns])
         row = " ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-        text.append(f"{row}  {_printable(source)}".rstrip())
+        text.append(f"{row}  {printable(source)}".rstrip())
     return "\n".join(text)
 
 
@@ -99,6 +99,6 @@ def _shown(file: str) -> str:
     return file.removeprefix(here)
 
 
-def _printable(source: str) -> str:
+def printable(source: str) -> str:
     """Source text that moves no cursor: tabs as blanks, other controls left out."""
     return "".join(c for c in source.expandtabs(4) if c.isprintable() or c == " ")

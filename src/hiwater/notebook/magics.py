@@ -185,11 +185,13 @@ class HiwaterMagics(Magics):
 def load(shell: Any) -> None:
     """Register the magics, the transformation and the end of a cell; once, however often the extension is loaded."""
     from hiwater.classic import magics as classic
+    from hiwater.notebook import mlrun
 
     unload(shell)
     magics = HiwaterMagics(shell)
     shell.register_magics(magics)
     classic.load_ipython_extension(shell)
+    mlrun.load(shell)
     shell.input_transformers_cleanup.append(marked)
     shell.events.register("post_run_cell", magics.ended)
 

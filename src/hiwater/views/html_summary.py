@@ -86,6 +86,13 @@ def _figures(report: Report) -> Iterator[str]:
         note = f"{report.exactness(peak)} · requested bytes · {peak.allocated_blocks:,} blocks"
         yield _figure("allocated at its peak", size(peak.allocated_bytes), note)
     yield _figure("resident at its peak", size(resident.peak_bytes), how)
+    for device in capture.devices:
+        if device.peak_allocated_bytes is not None:
+            held = ", ".join(f"{size(peak)} {quantity}" for quantity, peak in device.peaks()[1:])
+            note = f"{'exact' if device.exact else 'at least'}{' · ' if held else ''}{held}"
+            yield _figure(
+                f"on {escape(printable(device.name, 40))} at its peak", size(device.peak_allocated_bytes), note
+            )
     if not capture.is_timeline:
         end = capture.end
         yield _figure("allocated at the end", size(end.allocated_bytes), f"{end.allocated_blocks:,} blocks never freed")

@@ -15,7 +15,7 @@ from hiwater.capture import Frame, Look
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.capture.moment import Stacks
 from hiwater.capture.residency import OWN, UNEXPLAINED
-from hiwater.views import limits_text, terminal, timeline_text
+from hiwater.views import devices_text, limits_text, terminal, timeline_text
 from hiwater.views.report import Report
 from hiwater.views.source import Sources
 from hiwater.views.terminal import Page, title
@@ -54,7 +54,7 @@ def _report(report: Report, page: Page) -> Iterator[Text]:
     sources = Sources.of(capture)
     yield from _head(report, page)
     for section in (
-        _peaks, _made_of, _from_allocated_to_resident, _where_resident, limits_text.refusals, limits_text.nearness,
+        _peaks, devices_text.peaks, _made_of, _from_allocated_to_resident, _where_resident, devices_text.breakdowns, limits_text.refusals, limits_text.nearness,
     ):  # fmt: skip
         yield from section(report)
     yield from timeline_text.over_time(capture, page.width)
