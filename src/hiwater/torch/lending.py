@@ -73,7 +73,7 @@ class Lending:
         if line is None:
             return False
         try:
-            return self._lend(line)
+            return not _has_gone(line) and self._lend(line)
         finally:
             line.close()
 
@@ -138,7 +138,8 @@ class Lending:
         if message is None or message.get("ask") != "memory":
             line.send(state="refused", reason="that is no request this version knows")
             return False
-        line.send(state="waiting", pid=self._pid)
+        if not line.send(state="waiting", pid=self._pid):
+            return False
         if self._lock is not None:
             with self._lock:
                 if not _has_gone(line):
