@@ -15,6 +15,7 @@
 
 #include "base/lock.h"
 #include "capture/capture_file.h"
+#include "device_watch.h"
 #include "ledger/accounts.h"
 #include "ledger/call_tree.h"
 #include "ledger/live_table.h"
@@ -411,7 +412,10 @@ bool Recorder::at_stack(const Work& work) {
         find_top(*t, [&](std::uint32_t changed) { return move_top(*t, changed), true; });
         work(*t);
     }
-    if (behind) sampler::resume_if_due();
+    if (behind) {
+        sampler::resume_if_due();
+        device_watch::ask_from_here();
+    }
     return true;
 }
 

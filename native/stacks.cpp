@@ -260,9 +260,7 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     if (is_below_own || (kind & kCodeOwn) != 0) {
         edge->node = 0;
         edge->flags = Thread::kInternal;
-        return;
-    }
-    if ((kind & kCodeInternal) != 0) {
+    } else if ((kind & kCodeInternal) != 0) {
         edge->node = (kind & kCodeLauncher) != 0 ? t.base : parent;
         edge->flags = Thread::kInternal;
     } else {
@@ -272,22 +270,7 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     edge->instr = slot.instr;
 }
 
-<<<<<<< HEAD
 // The top of the stack is another than at the last event: gives nodes to the slots from `changed` up. Under the lock.
-=======
-// The recording moved on since this thread's last event: a new one, or a code object died.
-void Recorder::catch_up(Thread& t) {
-    {
-        Hold hold(lock_, ticket());
-        if (!is_on()) return;
-        sync(t);
-    }
-    sampler::resume_if_due();
-    device_watch::ask_from_here();
-}
-
-// The top of the stack is another than at the last event: gives nodes to the slots from `changed` up.
->>>>>>> h-mlines
 void Recorder::move_top(Thread& t, std::uint32_t changed) {
     const std::uint32_t depth = t.memo.depth;
     if (depth == 0) {
