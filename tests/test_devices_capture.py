@@ -259,3 +259,8 @@ for step in range(4000):
     (device,) = capture.devices
     assert len(device.at_ns) < 10
     assert (device.allocated_bytes[-1], device.peaks_bytes[-1], device.peak_allocated_bytes) == (3999, 7998, 7998)
+
+
+def test_plots_draw_each_device(made, tmp_path, capsys):
+    assert main(["plot", str(made[0].path), "--terminal"]) == 0
+    assert "cuda:0 allocated" in capsys.readouterr().out
