@@ -172,7 +172,6 @@ class DeviceSampler:
         now = {quantity: figure.start for quantity, figure in levels.items()}
         before = {} if self._from_start else {quantity: backend.lifetime_peak(device, quantity) for quantity in levels}
         self._write(noted, now, {quantity: max(now[quantity], before.get(quantity, 0)) for quantity in now}, UNKNOWN)
-        self._tell_terms(noted, max(now.values(), default=0))
         return noted
 
     def _tell(self, noted: Noted, levels: dict[str, Figure], *, last: bool) -> None:
@@ -196,8 +195,9 @@ class DeviceSampler:
         found = reconcile.card_of(noted.device, alone=len(self._noted) == 1)
         return found[0].process(found[1], has_context=True).bytes if found is not None else UNKNOWN
 
-    def _tell_terms(self, noted: Noted, height: int, *, last: bool = False) -> None:
-        """Note what the memory consists of: whenever there is clearly more of it than ever, and at the end."""
+    def _tell_terms(self, noted: Noted, height: int, *, last: bool) -> None:
+        """Note what the memory consists of: whenever there is clearly more of it than ever, and at the end. The first time loads the driver's
+        library, which may take long: this is the thread's to do, not the program's."""
         now = time.monotonic()
         if not last and (now - noted.terms_at < _TERMS_SECONDS or height <= noted.terms_height * _TERMS_GROWTH):
             return
