@@ -35,6 +35,7 @@ class Noted:
         self.device = device
         self.peaks = dict.fromkeys(("allocated", "reserved", "used"), UNKNOWN)
         self.context_bytes = UNKNOWN
+        self.is_new = came_late
         self.terms_at = 0.0
         self.terms_height = -1
         # A mark of the source's whole life is the recording's where the device came into use within it, or where it has risen since.
@@ -204,7 +205,12 @@ class DeviceSampler:
         noted.terms_at, noted.terms_height = now, max(height, noted.terms_height)
         from hiwater.meters.devices import reconcile
 
-        found = reconcile.of_device(noted.backend, noted.device, alone=len(self._noted) == 1)
+        alone = len(self._noted) == 1
+        found = reconcile.of_device(noted.backend, noted.device, alone=alone, context_bytes=noted.context_bytes)
+        if noted.is_new and found[reconcile.USED] != UNKNOWN:
+            noted.context_bytes = max(0, found[reconcile.UNACCOUNTED])
+            found = reconcile.of_device(noted.backend, noted.device, alone=alone, context_bytes=noted.context_bytes)
+        noted.is_new = False
         if noted.number >= 0:
             self._core.note_device_terms(noted.number, [(term.name, term.bytes) for term in found.terms])
 
