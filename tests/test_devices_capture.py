@@ -259,3 +259,28 @@ for step in range(4000):
     (device,) = capture.devices
     assert len(device.at_ns) < 10
     assert (device.allocated_bytes[-1], device.peaks_bytes[-1], device.peak_allocated_bytes) == (3999, 7998, 7998)
+
+
+def test_plots_draw_each_device(made, tmp_path, capsys):
+    assert main(["plot", str(made[0].path), "--terminal"]) == 0
+    assert "cuda:0 allocated" in capsys.readouterr().out
+
+
+def test_the_drivers_figures_are_sampled_and_the_context_is_told_from_what_comes_later(tmp_path):
+    body = """
+from test_devices_others import Driver, card
+mine = card({os.getpid(): 450 << 20, 77: 200 << 20}, uuid="GPU-card-0", used=2 << 30)
+sys.modules["pynvml"] = Driver([mine])
+cuda.initialise(0)
+wait(0.8)
+cuda[0].alloc(100 << 20)
+mine["processes"][os.getpid()] = 580 << 20
+wait(1.5)
+"""
+    capture, done = run(tmp_path, body)
+    (device,) = capture.devices
+    assert device.peak_used_bytes == 580 * MIB
+    assert "580 MiB used" in done.stderr
+    terms = dict(device.looks[-1].terms)
+    assert (terms["context, at first sight"], terms["unaccounted"]) == (450 * MIB, 30 * MIB)
+    assert (terms["used by this process"], terms["other processes"]) == (580 * MIB, 200 * MIB)

@@ -35,6 +35,7 @@ class Noted:
         self.device = device
         self.peaks = dict.fromkeys(("allocated", "reserved", "used"), UNKNOWN)
         self.context_bytes = UNKNOWN
+        self.is_new = came_late
         self.terms_at = 0.0
         self.terms_height = -1
         # A mark of the source's whole life is the recording's where the device came into use within it, or where it has risen since.
@@ -172,7 +173,6 @@ class DeviceSampler:
         now = {quantity: figure.start for quantity, figure in levels.items()}
         before = {} if self._from_start else {quantity: backend.lifetime_peak(device, quantity) for quantity in levels}
         self._write(noted, now, {quantity: max(now[quantity], before.get(quantity, 0)) for quantity in now}, UNKNOWN)
-        self._tell_terms(noted, max(now.values(), default=0))
         return noted
 
     def _tell(self, noted: Noted, levels: dict[str, Figure], *, last: bool) -> None:
@@ -196,15 +196,21 @@ class DeviceSampler:
         found = reconcile.card_of(noted.device, alone=len(self._noted) == 1)
         return found[0].process(found[1], has_context=True).bytes if found is not None else UNKNOWN
 
-    def _tell_terms(self, noted: Noted, height: int, *, last: bool = False) -> None:
-        """Note what the memory consists of: whenever there is clearly more of it than ever, and at the end."""
+    def _tell_terms(self, noted: Noted, height: int, *, last: bool) -> None:
+        """Note what the memory consists of: whenever there is clearly more of it than ever, and at the end. The first time loads the driver's
+        library, which may take long: this is the thread's to do, not the program's."""
         now = time.monotonic()
         if not last and (now - noted.terms_at < _TERMS_SECONDS or height <= noted.terms_height * _TERMS_GROWTH):
             return
         noted.terms_at, noted.terms_height = now, max(height, noted.terms_height)
         from hiwater.meters.devices import reconcile
 
-        found = reconcile.of_device(noted.backend, noted.device, alone=len(self._noted) == 1)
+        alone = len(self._noted) == 1
+        found = reconcile.of_device(noted.backend, noted.device, alone=alone, context_bytes=noted.context_bytes)
+        if noted.is_new and found[reconcile.USED] != UNKNOWN:
+            noted.context_bytes = max(0, found[reconcile.UNACCOUNTED])
+            found = reconcile.of_device(noted.backend, noted.device, alone=alone, context_bytes=noted.context_bytes)
+        noted.is_new = False
         if noted.number >= 0:
             self._core.note_device_terms(noted.number, [(term.name, term.bytes) for term in found.terms])
 
