@@ -1,0 +1,147 @@
+"""Follows every storage of a step on fake tensors: when it comes, when it goes, and which module and line made it.
+
+Lives in the process made for the estimate, never in the user's own. Tensors are fake, on `cpu`: they have shapes and storages with
+sizes, and no memory. The mode stands above FakeTensorMode, so it sees what autograd asks for, in forward and in backward.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_iter
+
+from hiwater.torch.estimate.trace import NOWHERE, Place, Storage, Trace
+
+_OWN_FOLDERS = tuple(os.path.dirname(path) + os.sep for path in (torch.__file__, __file__))
+_ITEM = "aten::_local_scalar_dense"
+
+
+class Tracker(TorchDispatchMode):
+    """Books storages in `trace` while `is_recording`, and keeps every tensor on the one device that there is, always."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trace = Trace()
+        self.is_recording = False
+        self.phase = ""
+        self.modules: list[str] = []  # names of the modules whose forward is running, outermost first
+        self._numbers: dict[int, int] = {}  # storage's address -> its number in the trace
+        self._sizes: dict[int, int] = {}
+        self._watchers: dict[int, Any] = {}
+        self._places: dict[int, Place] = {}  # autograd's sequence number -> where the forward of that node was called
+
+    def begin(self, step: int, phase: str) -> None:
+        """From here on the run is in this phase."""
+        self.phase = phase
+        self.trace.begin(step, phase)
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        device = kwargs.get("device")
+        if device is not None and torch.device(device).type != "cpu":
+            kwargs["device"] = torch.device("cpu")
+        if self.phase == "optimizer" and function.name() == _ITEM:
+            return _step_count(args[0])
+        result = function(*args, **kwargs)
+        if self.is_recording:
+            self._remember_node()
+            for value in tree_iter(result):
+                if isinstance(value, torch.Tensor):
+                    self.book(value)
+        return result
+
+    def book(self, tensor: torch.Tensor, category: str = "", place: Place | None = None) -> None:
+        """Enter the tensor's storages, unless they are known; a category given here is the last word on theirs."""
+        for part in _parts(tensor):
+            storage = part.untyped_storage()
+            key, size = storage._cdata, storage.nbytes()
+            if key in self._numbers and self._sizes[key] != size:
+                self._remove(key)  # resized in place: the allocator sees a new block come and the old one go
+            if key not in self._numbers:
+                self._enter(storage, key, size, place or self._place())
+            if category:
+                self.trace.storages[self._numbers[key]].category = category
+
+    def number_of(self, tensor: torch.Tensor) -> list[int]:
+        """The numbers of this tensor's storages in the trace, for those that are known."""
+        keys = [part.untyped_storage()._cdata for part in _parts(tensor)]
+        return [self._numbers[key] for key in keys if key in self._numbers]
+
+    def alive(self) -> list[int]:
+        """The numbers of the storages that are there now."""
+        return list(self._numbers.values())
+
+    def _enter(self, storage: torch.UntypedStorage, key: int, size: int, place: Place) -> None:
+        # Autograd computes gradients with gradients off: where they are on, a checkpoint runs its forward again.
+        phase = "recompute" if self.phase == "backward" and torch.is_grad_enabled() else self.phase
+        self._numbers[key] = self.trace.add(Storage(size, place, phase))
+        self._sizes[key] = size
+        self._watchers[key] = weakref.ref(storage, lambda _, key=key: self._remove(key))
+
+    def _remove(self, key: int) -> None:
+        number = self._numbers.pop(key, None)
+        self._watchers.pop(key, None)
+        if number is not None:
+            del self._sizes[key]
+            self.trace.remove(number)
+
+    # --- where -----------------------------------------------------------------------------------------------------
+
+    def _remember_node(self) -> None:
+        if torch.is_grad_enabled():
+            # Autograd makes an operation's node, and counts it, before the operation itself comes by here.
+            self._places[torch._C._autograd._get_sequence_nr() - 1] = self._forward_place()
+
+    def _place(self) -> Place:
+        node = None if torch.is_grad_enabled() else torch._C._current_autograd_node()
+        if node is not None and node._sequence_nr() in self._places:
+            return self._places[node._sequence_nr()]
+        return self._forward_place()
+
+    def _forward_place(self) -> Place:
+        file, line, function = _line_of_the_user()
+        return Place(self.modules[-1] if self.modules else "", file, line, function)
+
+
+def _line_of_the_user() -> tuple[str, int, str]:
+    """The innermost line that is neither torch's nor ours."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_OWN_FOLDERS) and not code.co_filename.startswith(("<frozen", _STANDARD)):
+            return code.co_filename, frame.f_lineno, code.co_qualname
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return NOWHERE[1:]
+
+
+_STANDARD = os.path.dirname(os.__file__) + os.sep + "contextlib"
+
+
+def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The plain tensors that hold this one's memory."""
+    if is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]  # what the check just promised
+        return [part for name in names for part in _parts(getattr(tensor, name))]
+    if tensor.layout == torch.strided:
+        return [tensor]
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return []
+
+
+def _step_count(tensor: torch.Tensor) -> float | int:
+    """Optimizers read the number of their step, which changes no size: any number will do."""
+    return 1.0 if tensor.is_floating_point() else 1
