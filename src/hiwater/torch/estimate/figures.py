@@ -65,13 +65,13 @@ class Replay:
         return storage.category or ("recomputed activations" if storage.phase == "recompute" else "temporaries")
 
     def holders(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Who holds what now, by module and by line, largest first; what is of no module or line has an empty name."""
+        """Who holds what now, by module and by line, largest first. What is of no line has its category for a function."""
         modules: Counter[str] = Counter()
         lines: Counter[tuple[str, int, str]] = Counter()
         for number, size in self.alive.items():
             place = self.trace.storages[number].place
             modules[place.module] += size
-            lines[place[1:]] += size
+            lines[place[1:] if place.line else ("", 0, self._category(number))] += size
         return (
             [{"module": name, "bytes": size} for name, size in modules.most_common()],
             [{"file": f, "line": n, "function": o, "bytes": size} for (f, n, o), size in lines.most_common()],

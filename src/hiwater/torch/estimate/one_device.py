@@ -18,22 +18,25 @@ from torch._subclasses.fake_tensor import FakeTensor
 def settle() -> None:
     """Take the meaning out of devices: moves do nothing but convert, autocast for a card becomes autocast here."""
     torch.set_default_device(None)
-    torch.set_default_device = _ignore
+    torch.set_default_device = _nothing()
     torch.Tensor.to = _to
-    torch.Tensor.cuda = torch.Tensor.pin_memory = _same  # type: ignore[method-assign]
+    torch.Tensor.cuda, torch.Tensor.pin_memory = _itself(), _itself()  # type: ignore[method-assign]
     nn.Module._apply = _apply
     for name in ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "init"):
-        setattr(torch.cuda, name, _ignore)
+        setattr(torch.cuda, name, _nothing())
+    if hasattr(torch.backends, "mha"):  # one operator for a whole encoder layer, which hides what it needs inside
+        torch.backends.mha.set_fastpath_enabled(False)
     _settle_autocast()
     _settle_optimizers()
 
 
-def _ignore(*_arguments: Any, **_options: Any) -> None:
-    return None
+def _nothing() -> Callable[..., None]:
+    """A new function that does nothing: torch keeps lists of its functions, and refuses to find one of them twice."""
+    return lambda *_arguments, **_options: None
 
 
-def _same(self: torch.Tensor, *_arguments: Any, **_options: Any) -> torch.Tensor:
-    return self
+def _itself() -> Callable[..., torch.Tensor]:
+    return lambda tensor, *_arguments, **_options: tensor
 
 
 _tensor_to = torch.Tensor.to

@@ -87,6 +87,7 @@ def _type_of(name: str | None) -> torch.dtype | None:
 
 def run(job: Job, tracker: Tracker, is_card: bool) -> None:
     """Run the job's steps with every storage booked: first what is there before, then each phase of each step."""
+    tracker.drivers = frozenset({_train.__code__, _infer.__code__})
     with _watched(job, tracker):
         _book_what_is_there(job, tracker, is_card)
         tracker.is_recording = True
@@ -110,7 +111,7 @@ def _book_what_is_there(job: Job, tracker: Tracker, is_card: bool) -> None:
     for tensor in _tensors(job.inputs):
         tracker.book(tensor, "inputs", NOWHERE)
     for optimizer in job.optimizers:
-        _book_optimizer(optimizer, tracker, is_card)
+        _book_optimizer(job, optimizer, tracker, is_card)
 
 
 def _train(job: Job, tracker: Tracker, is_card: bool) -> None:
@@ -119,22 +120,21 @@ def _train(job: Job, tracker: Tracker, is_card: bool) -> None:
         module.train()
     for step in range(1, job.steps + 1):
         tracker.begin(step, "forward")
-        job.backward_ran = job.optimizer_ran = False
+        job.optimizer_ran = False
         _forget_gradients(job)
-        for turn in range(job.accumulate):
+        for _ in range(job.accumulate):
             tracker.begin(step, "forward")
+            job.backward_ran = False
             # As in a plain loop, the last turn's output and loss are there until this one's take their names.
             with torch.autocast("cpu", job.autocast) if job.autocast else nullcontext():
                 output = job.call()
                 loss = None if job.backward_ran else _loss(job, output)
             if loss is not None:
                 loss.backward()
-            if job.backward_ran and loss is None and turn == 0 and job.accumulate > 1:
-                raise BadRequest("a function that runs backward itself accumulates itself", "leave accumulate out")
         if job.optimizer is not None and not job.optimizer_ran:
             job.optimizer.step()
         for optimizer in job.optimizers:
-            _book_optimizer(optimizer, tracker, is_card)
+            _book_optimizer(job, optimizer, tracker, is_card)
     del output, loss
 
 
@@ -270,15 +270,15 @@ def _change_phase(tracker: Tracker, phase: str) -> None:
     tracker.begin(tracker.trace.marks[-1].step, phase)
 
 
-def _book_optimizer(optimizer: torch.optim.Optimizer, tracker: Tracker, is_card: bool = False) -> None:
-    on_host = {
-        id(state["step"])
-        for group in optimizer.param_groups
-        if is_card and not group.get("fused") and not group.get("capturable")
-        for state in (optimizer.state.get(parameter, {}) for parameter in group["params"])
-        if "step" in state
-    }
-    for state in optimizer.state.values():
-        for tensor in _tensors(state):
-            tracker.book(tensor, "host" if id(tensor) in on_host else "optimizer state")
-
+def _book_optimizer(job: Job, optimizer: torch.optim.Optimizer, tracker: Tracker, is_card: bool) -> None:
+    """Call what the optimizer keeps by its name and its module's. On a card its counters of steps stay on the host, mostly."""
+    modules = {id(parameter): name.rpartition(".")[0] for name, parameter in job.named("named_parameters")}
+    for group in optimizer.param_groups:
+        counts_on_host = is_card and not group.get("fused") and not group.get("capturable")
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            place = NOWHERE._replace(module=modules.get(id(parameter), ""))
+            for name, value in state.items():
+                for tensor in _tensors(value):
+                    is_host = counts_on_host and name == "step"
+                    tracker.book(tensor, "host" if is_host else "optimizer state", place)

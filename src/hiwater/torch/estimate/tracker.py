@@ -6,9 +6,12 @@ sizes, and no memory. The mode stands above FakeTensorMode, so it sees what auto
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import sys
 import weakref
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -18,6 +21,7 @@ from torch.utils._pytree import tree_iter
 from hiwater.torch.estimate.trace import NOWHERE, Place, Storage, Trace
 
 _OWN_FOLDERS = tuple(os.path.dirname(path) + os.sep for path in (torch.__file__, __file__))
+_NOT_THE_USERS = (*_OWN_FOLDERS, "<frozen", contextlib.__file__, functools.__file__)
 _ITEM = "aten::_local_scalar_dense"
 
 
@@ -29,6 +33,7 @@ class Tracker(TorchDispatchMode):
         self.trace = Trace()
         self.is_recording = False
         self.phase = ""
+        self.drivers: frozenset[CodeType] = frozenset()  # code of ours that calls the user's: beyond it is no line of the step
         self.modules: list[str] = []  # names of the modules whose forward is running, outermost first
         self._numbers: dict[int, int] = {}  # storage's address -> its number in the trace
         self._sizes: dict[int, int] = {}
@@ -67,7 +72,8 @@ class Tracker(TorchDispatchMode):
             if key not in self._numbers:
                 self._enter(storage, key, size, place or self._place())
             if category:
-                self.trace.storages[self._numbers[key]].category = category
+                booked = self.trace.storages[self._numbers[key]]
+                booked.category, booked.place = category, place or booked.place
 
     def number_of(self, tensor: torch.Tensor) -> list[int]:
         """The numbers of this tensor's storages in the trace, for those that are known."""
@@ -106,24 +112,19 @@ class Tracker(TorchDispatchMode):
         return self._forward_place()
 
     def _forward_place(self) -> Place:
-        file, line, function = _line_of_the_user()
+        file, line, function = _line_of_the_user(self.drivers)
         return Place(self.modules[-1] if self.modules else "", file, line, function)
 
 
-def _line_of_the_user() -> tuple[str, int, str]:
+def _line_of_the_user(drivers: frozenset[CodeType]) -> tuple[str, int, str]:
     """The innermost line that is neither torch's nor ours."""
-    frame = sys._getframe(2)
-    while frame is not None:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code not in drivers:
         code = frame.f_code
-        if not code.co_filename.startswith(_OWN_FOLDERS) and not code.co_filename.startswith(("<frozen", _STANDARD)):
+        if not code.co_filename.startswith(_NOT_THE_USERS):
             return code.co_filename, frame.f_lineno, code.co_qualname
-        if frame.f_back is None:
-            break
         frame = frame.f_back
-    return NOWHERE[1:]
-
-
-_STANDARD = os.path.dirname(os.__file__) + os.sep + "contextlib"
+    return NOWHERE.file, NOWHERE.line, NOWHERE.function
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:

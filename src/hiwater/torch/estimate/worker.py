@@ -97,10 +97,13 @@ def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | Non
 def _notes_on(job: Any) -> list[str]:
     from torch import nn
 
+    parts = [part for _, part in job.named("named_modules")]
     notes = []
-    recurrent = sorted({type(part).__name__ for _, part in job.named("named_modules") if isinstance(part, nn.RNNBase)})
+    recurrent = sorted({type(part).__name__ for part in parts if isinstance(part, nn.RNNBase)})
     if recurrent:
         notes.append(f"{', '.join(recurrent)}: the native workspace is not seen, so the figure is too low")
+    if not job.is_training and any(isinstance(part, (nn.TransformerEncoderLayer, nn.MultiheadAttention)) for part in parts):
+        notes.append("torch's fused inference path for encoder layers is off here: with it the step needs less")
     return notes
 
 
