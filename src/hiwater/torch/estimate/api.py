@@ -171,7 +171,7 @@ def _answer_and_leave(make: Callable[[int | None], tuple[Any, ...]], request: di
     code = 1
     try:
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["HIP_VISIBLE_DEVICES"] = ""
-        os.dup2(2, 1)
+        sys.stdout = sys.stderr  # not the descriptor: what the user has printed and not flushed is in this copy, too
         from hiwater.torch.estimate import worker
 
         worker.answer(writing, lambda: make, request)

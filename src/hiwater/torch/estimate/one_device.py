@@ -7,6 +7,7 @@ torch for good, and therefore is for the process made for the estimate alone.
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 def settle() -> None:
     """Take the meaning out of devices: moves do nothing but convert, autocast for a card becomes autocast here."""
+    warnings.simplefilter("ignore")  # what there is to warn of was said where the step runs for real, or is about this process
     torch.set_default_device(None)
     torch.set_default_device = _nothing()
     torch.Tensor.to = _to

@@ -86,7 +86,8 @@ class Tracker(TorchDispatchMode):
 
     def _enter(self, storage: torch.UntypedStorage, key: int, size: int, place: Place) -> None:
         # Autograd computes gradients with gradients off: where they are on, a checkpoint runs its forward again.
-        phase = "recompute" if self.phase == "backward" and torch.is_grad_enabled() else self.phase
+        again = self.phase == "backward" and torch.is_grad_enabled() and torch._C._current_autograd_node() is not None
+        phase = "recompute" if again else self.phase
         self._numbers[key] = self.trace.add(Storage(size, place, phase))
         self._sizes[key] = size
         self._watchers[key] = weakref.ref(storage, lambda _, key=key: self._remove(key))
@@ -101,9 +102,11 @@ class Tracker(TorchDispatchMode):
     # --- where -----------------------------------------------------------------------------------------------------
 
     def _remember_node(self) -> None:
-        if torch.is_grad_enabled():
-            # Autograd makes an operation's node, and counts it, before the operation itself comes by here.
-            self._places[torch._C._autograd._get_sequence_nr() - 1] = self._forward_place()
+        # Autograd makes an operation's node, and counts it, before the operation itself comes by here. Later ones that make no node
+        # find the same number, and so do those of a custom Function, which run with gradients off.
+        newest = torch._C._autograd._get_sequence_nr() - 1
+        if newest not in self._places:
+            self._places[newest] = self._forward_place()
 
     def _place(self) -> Place:
         node = None if torch.is_grad_enabled() else torch._C._current_autograd_node()
