@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["estimate"]
 
 _HOMES = {
-    "estimate": "hiwater.torch.estimate.api",
+    "estimate": "hiwater.torch.estimate",
 }
 
 

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from hiwater.torch.estimate.result import Estimate
 
+_MISSES = 4  # guesses that gain little, after which halving is the surer way
+
 SCHEMA = "hiwater.largest_batch/1"
 
 
@@ -46,8 +48,8 @@ def search(
 ) -> tuple[int, list[Probe], bool]:
     """Return the largest multiple of `multiple_of` up to `largest` whose probe fits, the probes, and whether there was an end.
 
-    Memory grows with the batch about in a straight line, so each guess is where the line through the two nearest probes
-    meets `available_bytes`; a guess that gains little is followed by one in the middle, so the probes are few for any shape.
+    Memory grows with the batch about in a straight line, so a guess is where the line through the ends of what is known meets
+    `available_bytes`; after a few that do not halve what is unknown it is the middle, so the probes are few for any shape.
     """
     top = largest // multiple_of
     probes: dict[int, Probe] = {}
@@ -63,34 +65,28 @@ def search(
     if top < 1 or not fits(1):
         return told(0, True)
     low, high = 1, top + 1  # low fits; high does not, or is not allowed
-    is_guess_due = True
+    misses = 0
     while high - low > 1:
-        guess = _crossing(probes, low, available_bytes) if is_guess_due else _middle(low, high, high in probes)
+        if high not in probes:
+            guess = min(max(_crossing(probes, 1, low, available_bytes), low * 2), low * 16)
+        else:
+            guess = _crossing(probes, low, high, available_bytes) if misses < _MISSES else (low + high) // 2
         guess = min(max(guess, low + 1), high - 1)
         before = high - low
         if fits(guess):
             low = guess
         else:
             high = guess
-        is_guess_due = not is_guess_due or (high - low) * 2 <= before
+        misses += (high - low) * 2 > before
     return told(low, high <= top)
 
 
-def _crossing(probes: dict[int, Probe], low: int, available_bytes: int) -> int:
-    """Where the line through the probes at `low` and next to it says that memory ends."""
-    others = [count for count in probes if count != low]
-    if not others:
-        return low + 1
-    other = min(others, key=lambda count: abs(count - low))
-    slope = (probes[low].needed_bytes - probes[other].needed_bytes) / (low - other)
-    if slope <= 0:
-        return low * 2
-    return low + int((available_bytes - probes[low].needed_bytes) / slope)
-
-
-def _middle(low: int, high: int, is_end_known: bool) -> int:
-    """Halfway, or twice as far while no batch that is too large is known."""
-    return (low + high) // 2 if is_end_known else low * 2
+def _crossing(probes: dict[int, Probe], first: int, second: int, available_bytes: int) -> int:
+    """Where the line through these two probes says that memory ends; far away where it does not rise."""
+    start, rise = probes[first].needed_bytes, probes[second].needed_bytes - probes[first].needed_bytes
+    if rise <= 0:
+        return second * 16
+    return first + (available_bytes - start) * (second - first) // rise
 
 
 def is_monotonic(probes: list[Probe]) -> bool:

@@ -45,7 +45,7 @@ class Fakes:
             return
         for cell in inner.__closure__ or ():
             try:
-                cell.cell_contents = self.of(cell.cell_contents)
+                cell.cell_contents = self._with_keys(self.of(cell.cell_contents))
             except ValueError:  # not filled yet
                 continue
         for name in code.co_names:
@@ -54,12 +54,18 @@ class Fakes:
                 if isinstance(inner.__globals__[name], torch.Tensor):
                     inner.__globals__[name] = self._tensor(inner.__globals__[name])
 
+    def _with_keys(self, value: Any) -> Any:
+        if type(value) is dict and any(isinstance(key, torch.Tensor) for key in value):
+            return {self._one(key): content for key, content in value.items()}
+        return value
+
     def _tensor(self, real: torch.Tensor) -> torch.Tensor:
         if isinstance(real, FakeTensor):
             return real
         if id(real) not in self._tensors:
             self._kept.append(real)
-            self._tensors[id(real)] = self._made(real)
+            self._tensors[id(real)] = fake = self._made(real)
+            self._carry_hooks(real, fake)
         return self._tensors[id(real)]
 
     def _made(self, real: torch.Tensor) -> torch.Tensor:
@@ -75,6 +81,15 @@ class Fakes:
         if real.is_leaf and real.grad is not None:
             made.grad = self._tensor(real.grad)
         return made
+
+    def _carry_hooks(self, real: torch.Tensor, fake: torch.Tensor) -> None:
+        for names, register in (
+            ("_backward_hooks", "register_hook"),
+            ("_post_accumulate_grad_hooks", "register_post_accumulate_grad_hook"),
+        ):
+            for hook in (getattr(real, names, None) or {}).values():
+                self.change_what_it_uses(hook)
+                getattr(fake, register)(hook)
 
     def _base(self, real: torch.Tensor) -> torch.Tensor:
         storage = real.untyped_storage()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -108,20 +108,25 @@ def _sweep(trace: Trace, is_card: bool) -> tuple[int, list[dict[str, Any]], set[
     width = max(1, len(trace.events) // _POINTS)
     highest: dict[int, tuple[int, int]] = {}  # stretch of events -> (bytes, event)
     steps: dict[int, dict[str, Any]] = {}
-    marks, at = trace.marks, 0
+    upcoming = deque(trace.marks)
+    mark, now = upcoming[0], 0
+
+    def book() -> None:
+        step = steps.setdefault(mark.step, {"step": mark.step, "peak_allocated_bytes": 0, "phases": {}})
+        step["phases"][mark.phase] = max(now, step["phases"].get(mark.phase, 0))
+        step["peak_allocated_bytes"] = max(now, step["peak_allocated_bytes"])
+        step["peak_reserved_bytes"] = replay.allocator.peak_reserved_bytes if is_card else None
+
     for index in replay.run():
-        while at + 1 < len(marks) and marks[at + 1].start <= index:
-            at += 1
+        while upcoming and upcoming[0].start <= index:
+            mark = upcoming.popleft()
+            book()  # a phase has what was there when it began, if nothing comes or goes in it
         now = replay.allocated_bytes
+        book()
         if now > highest.get(index // width, (-1, 0))[0]:
             highest[index // width] = (now, index)
-        step = steps.setdefault(
-            marks[at].step, {"step": marks[at].step, "peak_allocated_bytes": 0, "peak_reserved_bytes": None, "phases": {}}
-        )
-        step["phases"][marks[at].phase] = max(now, step["phases"].get(marks[at].phase, 0))
-        step["peak_allocated_bytes"] = max(now, step["peak_allocated_bytes"])
-        if is_card:
-            step["peak_reserved_bytes"] = replay.allocator.peak_reserved_bytes
+    for mark in upcoming:  # noqa: B007 - book reads it
+        book()
     peak_at = max(highest.values(), default=(0, 0), key=lambda entry: (entry[0], -entry[1]))[1]
     return peak_at, list(steps.values()), {index for _, index in highest.values()} | {peak_at}
 
