@@ -7,8 +7,8 @@ import os
 import tempfile
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 from torch.utils.checkpoint import checkpoint
 
 

@@ -7,14 +7,15 @@ import os
 import sys
 from contextlib import contextmanager
 from importlib.resources import files
+from pathlib import Path
 
 import jsonschema
 import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.nn.functional as F  # noqa: E402 - torch may not be there
-from torch import nn  # noqa: E402
+from torch import _dynamo, nn  # noqa: E402, F401 - optimizers load the first, and every forked process would again
+from torch.nn import functional as F  # noqa: E402, N812 - as everybody calls it
 
 import estimate_models as models  # noqa: E402
 import hiwater.torch  # noqa: E402
@@ -104,7 +105,9 @@ def test_optimizers_are_within_a_percent(name):
     found = estimate(*make(), device="cpu")
     assert error(found, models.real_peak(make, models.train)) < 0.01
     first, second = (found.steps[step]["phases"]["forward"] for step in (1, 2))
-    state = 0 if name == "SGD" else 4 * found.parameters  # Adagrad makes its state at once, the others in the first step
+    state = (
+        0 if name == "SGD" else 4 * found.parameters
+    )  # Adagrad makes its state at once, the others in the first step
     assert second - first >= (0 if name == "Adagrad" else state)
 
 
@@ -147,7 +150,7 @@ def test_hooks_that_step_in_backward_are_within_a_percent():
         net, x, _, criterion = make()
         return estimate(lambda inputs: criterion(net(inputs)), (x,), device="cpu")
 
-    found = hiwater.torch.estimate.largest_batch(lambda batch_size: make(), device="T4", largest=1).estimate  # noqa: ARG005
+    found = hiwater.torch.estimate.largest_batch(lambda batch_size: make(), device="T4", largest=1).estimate
     plain = make()
     for parameter in plain[0].parameters():
         parameter._post_accumulate_grad_hooks.clear()
@@ -181,7 +184,9 @@ def test_adam_in_float32_takes_sixteen_bytes_a_parameter_and_foreach_four_more_f
 
 def test_attention_keeps_its_output_and_one_number_a_row():
     q, k, v = (torch.empty(8, 16, 2048, 64, dtype=torch.float16) for _ in range(3))
-    found = estimate(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (q, k, v), mode="inference", steps=1)
+    found = estimate(
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (q, k, v), mode="inference", steps=1
+    )
     assert found.category("inputs") == 96 * MIB
     assert found.peak_allocated_bytes == (96 + 32 + 1) * MIB
 
@@ -214,7 +219,10 @@ def test_autocast_for_a_card_takes_softmax_in_float32():
 
     found = estimate(Net(), torch.randn(1024, 1024), mode="inference", steps=1)
     # weight and input, both in half as well until autocast ends, the product in half, in float32, and the softmax of that
-    assert found.peak_allocated_bytes == (4 + 4 + 2 + 2 + 2 + 4 + 4) * MIB or found.peak_allocated_bytes == (4 + 4 + 2 + 2 + 4 + 4) * MIB
+    assert (
+        found.peak_allocated_bytes == (4 + 4 + 2 + 2 + 2 + 4 + 4) * MIB
+        or found.peak_allocated_bytes == (4 + 4 + 2 + 2 + 4 + 4) * MIB
+    )
 
 
 def test_sizes_are_rounded_and_reserved_in_segments_on_a_card_alone():
@@ -264,7 +272,7 @@ def test_code_written_for_a_card_runs():
         net = net.cuda().to("cuda", torch.bfloat16).half().float()
         return net, torch.randn(4, 64).pin_memory().to("cuda"), torch.optim.SGD(net.parameters(), lr=0.1)
 
-    found = hiwater.torch.estimate.largest_batch(lambda batch_size: build(), device="T4", largest=1).estimate  # noqa: ARG005
+    found = hiwater.torch.estimate.largest_batch(lambda batch_size: build(), device="T4", largest=1).estimate
     assert found.category("parameters") == 64 * 64 * 4 + 512
     assert found.category("inputs") == 1024
 
@@ -293,7 +301,7 @@ def test_lines_and_modules_of_a_peak_are_named():
     assert {"first", "norm"} <= names
     lines = [row for row in found.at_peak["lines"] if row["file"] == models.__file__]
     assert lines[0]["function"] == "ConvNet.forward"
-    text = open(models.__file__, encoding="utf-8").read().splitlines()[lines[0]["line"] - 1]
+    text = Path(models.__file__).read_text("utf-8").splitlines()[lines[0]["line"] - 1]
     assert "self.norm" in text
 
 
@@ -310,7 +318,7 @@ def test_keywords_losses_and_types_are_taken():
     half = estimate(Net(), inputs, dtype="bf16", device="cpu")
     assert half.category("parameters") == 2 * (32 * 32 + 32)
     assert not half.notes
-    both = estimate(nn.Linear(8, 8), torch.randn(2, 8), loss=lambda output, given: F.mse_loss(output, given))
+    both = estimate(nn.Linear(8, 8), torch.randn(2, 8), loss=F.mse_loss)
     assert not both.notes
     assert "no loss was given" in estimate(nn.Linear(8, 8), torch.randn(2, 8)).notes[0]
 
@@ -371,11 +379,19 @@ class Reads(nn.Module):
 
 @pytest.mark.parametrize(
     "how",
-    [lambda x: x.sum().item(), lambda x: bool(x.sum() > 0), lambda x: x[x > 0], lambda x: x.nonzero(), lambda x: x.detach().numpy()],
+    [
+        lambda x: x.sum().item(),
+        lambda x: bool(x.sum() > 0),
+        lambda x: x[x > 0],
+        lambda x: x.nonzero(),
+        lambda x: x.detach().numpy(),
+    ],
     ids=["item", "if", "mask", "nonzero", "numpy"],
 )
 def test_code_that_needs_values_is_named_with_a_way_out(how):
-    with pytest.raises(StepNeedsValues, match=rf"{os.path.basename(__file__)}:{how.__code__.co_firstlineno} .*; keep it out"):
+    with pytest.raises(
+        StepNeedsValues, match=rf"{os.path.basename(__file__)}:{how.__code__.co_firstlineno} .*; keep it out"
+    ):
         hiwater.torch.estimate(Reads(how), torch.randn(2, 4))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -86,7 +88,7 @@ def check(allocator, live):
         assert not (block.next and block.next.is_free), "neighbours that are free are one block"
         assert not (block.previous and block.previous.is_free)
     spans = sorted((block.address, block.address + block.size) for block in [*free, *live])
-    assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:], strict=False))
+    assert all(first[1] <= second[0] for first, second in pairwise(spans))
 
 
 @settings(max_examples=150, deadline=None)

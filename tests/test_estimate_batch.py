@@ -23,7 +23,9 @@ def searched(need, available, multiple_of=1, largest=2**20):
     return *found, asked
 
 
-CURVES = st.tuples(st.integers(0, 10**6), st.integers(1, 10**4), st.sampled_from([0.5, 1.0, 1.3, 2.0]), st.integers(1, 5000))
+CURVES = st.tuples(
+    st.integers(0, 10**6), st.integers(1, 10**4), st.sampled_from([0.5, 1.0, 1.3, 2.0]), st.integers(1, 5000)
+)
 
 
 @settings(max_examples=300, deadline=None)

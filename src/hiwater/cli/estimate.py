@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hiwater.errors import OutputFailed, UsageError
@@ -40,19 +39,31 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("target", nargs="?", metavar="SCRIPT:FUNCTION", help="a function in a script, such as train.py:build")
-    where.add_argument("-m", "--module", metavar="MODULE:FUNCTION", help="a function in a module that Python can import")
-    parser.add_argument("-d", "--device", help='a card ("A100 80GB"), a size (80GiB), or cpu (default: NVIDIA H200 141GB)')
+    where.add_argument(
+        "target", nargs="?", metavar="SCRIPT:FUNCTION", help="a function in a script, such as train.py:build"
+    )
+    where.add_argument(
+        "-m", "--module", metavar="MODULE:FUNCTION", help="a function in a module that Python can import"
+    )
+    parser.add_argument(
+        "-d", "--device", help='a card ("A100 80GB"), a size (80GiB), or cpu (default: NVIDIA H200 141GB)'
+    )
     parser.add_argument("--mode", choices=("train", "inference"), default="train")
     parser.add_argument("-b", "--batch", type=int, metavar="N", help="call the function with batch_size=N")
     parser.add_argument("--largest-batch", action="store_true", help="find the largest batch that fits")
     parser.add_argument("--multiple-of", type=int, default=1, metavar="N", help="look at multiples of N alone")
-    parser.add_argument("--at-most", type=int, default=2**20, metavar="N", help="look no further than this batch (default 1048576)")
+    parser.add_argument(
+        "--at-most", type=int, default=2**20, metavar="N", help="look no further than this batch (default 1048576)"
+    )
     parser.add_argument("--dtype", metavar="TYPE", help="convert module and inputs: fp32, fp16 or bf16")
     parser.add_argument("--autocast", metavar="TYPE", help="run forward and loss under autocast: fp16 or bf16")
     parser.add_argument("--steps", type=int, default=3, metavar="N", help="how many steps (default 3)")
-    parser.add_argument("--accumulate", type=int, default=1, metavar="N", help="backward passes before each step of the optimizer")
-    parser.add_argument("--context", metavar="SIZE", help="what the driver takes for the process (default 512MiB, an assumption)")
+    parser.add_argument(
+        "--accumulate", type=int, default=1, metavar="N", help="backward passes before each step of the optimizer"
+    )
+    parser.add_argument(
+        "--context", metavar="SIZE", help="what the driver takes for the process (default 512MiB, an assumption)"
+    )
     parser.add_argument("--format", choices=_FORMATS, default="text")
     parser.add_argument("--top", type=int, default=10, metavar="N", help="how many rows of each table (default 10)")
     parser.add_argument("-o", "--output", metavar="OUT", help="write to this file instead of stdout")
@@ -88,8 +99,8 @@ def _target(arguments: argparse.Namespace) -> str:
 
     if arguments.module is not None:
         return str(arguments.module)
-    kind, path, function = split_target(arguments.target)
-    return f"{os.path.abspath(path)}:{function}" if kind == "script" else str(arguments.target)
+    split_target(arguments.target)  # refused here, before anything is started
+    return str(arguments.target)
 
 
 def _show(found: Estimate | Search, arguments: argparse.Namespace) -> None:

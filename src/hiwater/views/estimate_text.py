@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hiwater.torch.estimate.batch import Search
 from hiwater.views import terminal
 from hiwater.views.words import printable, share, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hiwater.torch.estimate.batch import Search
     from hiwater.torch.estimate.result import Estimate
 
 _TOP = 10
@@ -25,43 +25,54 @@ _TOP = 10
 
 def write(estimate: Estimate, stream: TextIO, top: int = _TOP) -> None:
     """The estimate as text, as wide as the terminal."""
-    terminal.console(stream).print(Group(*_parts(estimate, top)))
+    _print(terminal.console(stream), _parts(estimate, top))
 
 
 def write_search(search: Search, stream: TextIO, top: int = _TOP) -> None:
     """The search for the largest batch: the answer, the probes, and the estimate of that batch."""
     console = terminal.console(stream)
-    console.print(Group(*_search_parts(search)))
+    _print(console, _search_parts(search))
     if search.estimate is not None:
-        console.print(Group(*_parts(search.estimate, top)))
+        _print(console, _parts(search.estimate, top))
 
 
 def write_html(found: Estimate | Search, stream: TextIO, top: int = _TOP) -> None:
     """The same tables as a page of their own, which asks nothing of anybody."""
-    import io
-
     console = Console(file=io.StringIO(), record=True, width=140)
-    if hasattr(found, "probes"):
-        console.print(Group(*_search_parts(found)))
-    estimate = found.estimate if hasattr(found, "probes") else found
+    estimate: Estimate | None
+    if isinstance(found, Search):
+        _print(console, _search_parts(found))
+        estimate = found.estimate
+    else:
+        estimate = found
     if estimate is not None:
-        console.print(Group(*_parts(estimate, top)))
+        _print(console, _parts(estimate, top))
     stream.write(console.export_html(inline_styles=True))
+
+
+def _print(console: Console, parts: list[RenderableType]) -> None:
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, Text))
 
 
 def _parts(estimate: Estimate, top: int) -> list[RenderableType]:
     peak = estimate.at_peak
-    named = {row["category"]: row["bytes"] for row in _as_rows(peak["categories"], "category")}
     parts: list[RenderableType] = [
         *_heading(estimate),
-        _table(("at the peak", [(name, count) for name, count in named.items()]), estimate.peak_allocated_bytes, top),
-        _table(("module", [(row["module"] or "[no module]", row["bytes"]) for row in peak["modules"]]), estimate.peak_allocated_bytes, top),
-        _table(("made by line", [(_line(row), row["bytes"]) for row in peak["lines"]]), estimate.peak_allocated_bytes, top),
+        _table(("at the peak", list(peak["categories"].items())), estimate.peak_allocated_bytes, top),
+        _table(
+            ("module", [(row["module"] or "[no module]", row["bytes"]) for row in peak["modules"]]),
+            estimate.peak_allocated_bytes,
+            top,
+        ),
+        _table(
+            ("made by line", [(_line(row), row["bytes"]) for row in peak["lines"]]), estimate.peak_allocated_bytes, top
+        ),
         _steps(estimate.steps),
     ]
     parts += [Text(f"note: {note}") for note in estimate.notes]
     parts.append(Text("not counted:"))
-    parts += [Padding(Text(f"- {what}"), (0, 0, 0, 2)) for what in estimate.not_counted]
+    parts += [Text(f"  - {what}") for what in estimate.not_counted]
     return parts
 
 
@@ -75,7 +86,9 @@ def _heading(estimate: Estimate) -> list[Text]:
             f"{size(estimate.context_bytes)} (assumed)"
         )
     lines = [
-        Text(f"{printable(estimate.target, 80)} · {mode}{batch} · {estimate.parameters:,} parameters · estimated, not measured"),
+        Text(
+            f"{printable(estimate.target, 80)} · {mode}{batch} · {estimate.parameters:,} parameters · estimated, not measured"
+        ),
         Text(f"{peak}: step {estimate.at_peak['step']}, {estimate.at_peak['phase']}"),
     ]
     if estimate.fits is not None:
@@ -90,12 +103,10 @@ def verdict(estimate: Estimate) -> str:
     if not estimate.fits:
         return f"does not fit on {card}: {size(-margin)} are missing"
     if estimate.fits_only_by_retrying:
-        return f"fits on {card} only because torch gives cached memory back and asks again, with {size(margin)} to spare"
+        return (
+            f"fits on {card} only because torch gives cached memory back and asks again, with {size(margin)} to spare"
+        )
     return f"fits on {card} with {size(margin)} to spare"
-
-
-def _as_rows(sums: dict[str, int], name: str) -> list[dict[str, Any]]:
-    return [{name: key, "bytes": count} for key, count in sums.items()]
 
 
 def _table(rows: tuple[str, Sequence[tuple[str, int]]], whole: int, top: int) -> Table:
@@ -144,5 +155,9 @@ def _search_parts(search: Search) -> list[RenderableType]:
         table.add_column(heading, justify="right", no_wrap=True)
     for probe in search.probes:
         table.add_row(f"{probe.batch_size:,}", size(probe.needed_bytes), "yes" if probe.fits else "no")
-    warning = [] if search.is_monotonic else [Text("a larger batch needed less than a smaller one: a larger one may fit", "bold")]
+    warning = (
+        []
+        if search.is_monotonic
+        else [Text("a larger batch needed less than a smaller one: a larger one may fit", "bold")]
+    )
     return [Text(answer, "bold"), table, *warning]

@@ -19,6 +19,7 @@ from hiwater.torch.estimate.cards import Card, find_card
 from hiwater.torch.estimate.result import CONTEXT_BYTES, Estimate
 
 DEFAULT_DEVICE = "NVIDIA H200 141GB"
+_Maker = Callable[[int | None], tuple[Any, ...]]
 _MODES = ("train", "inference")
 
 
@@ -42,13 +43,17 @@ class _Estimator:
         The work is done in a process of its own: a new interpreter for a name, a fork for objects. Raises HiwaterError: StepNeedsValues for code that
         looks at values, StepFailed for what else goes wrong in the step, BadRequest, UsageError, ExtraMissing without torch, EstimateFailed.
         """
-        request = _request("estimate", device, mode, dtype, autocast, steps, accumulate, context) | {"batch_size": batch_size}
+        request = _request("estimate", device, mode, dtype, autocast, steps, accumulate, context) | {
+            "batch_size": batch_size
+        }
         if isinstance(target, str):
             answer = _ask_interpreter(target, request)
         elif batch_size is not None:
-            raise BadRequest("batch_size is for a function that is named, or for largest_batch", "make inputs of that size")
+            raise BadRequest(
+                "batch_size is for a function that is named, or for largest_batch", "make inputs of that size"
+            )
         else:
-            answer = _ask_fork(lambda _: (target, inputs, optimizer, loss), request)
+            answer = _ask_fork(lambda: lambda _: (target, inputs, optimizer, loss), request)
         return _told(answer, target, request)
 
     def largest_batch(
@@ -64,9 +69,13 @@ class _Estimator:
         if request["total_bytes"] is None:
             raise BadRequest("a search needs a card or a size to fit", "give device, such as 80GiB")
         if multiple_of < 1 or largest < multiple_of:
-            raise BadRequest(f"no multiple of {multiple_of} is between 1 and {largest}", "give positive numbers, largest no smaller")
+            raise BadRequest(
+                f"no multiple of {multiple_of} is between 1 and {largest}", "give positive numbers, largest no smaller"
+            )
         request |= {"multiple_of": multiple_of, "largest": largest, "batch_size": None}
-        answer = _ask_interpreter(build, request) if isinstance(build, str) else _ask_fork(_calling(build), request)
+        answer = (
+            _ask_interpreter(build, request) if isinstance(build, str) else _ask_fork(lambda: _calling(build), request)
+        )
         probes = [Probe(*probe) for probe in answer["probes"]]
         found = _told(answer["estimate"], build, request) if answer["estimate"] is not None else None
         return Search(answer["batch_size"], probes, is_monotonic(probes), answer["is_bounded"], found)
@@ -80,7 +89,9 @@ def _request(
     task: str, device: str | int, mode: str, dtype: Any, autocast: Any, steps: int, accumulate: int, context: str | int
 ) -> dict[str, Any]:
     if find_spec("torch") is None:
-        raise ExtraMissing("an estimate needs torch, which is not installed", "pip install 'hiwater[torch]'; its CPU build will do")
+        raise ExtraMissing(
+            "an estimate needs torch, which is not installed", "pip install 'hiwater[torch]'; its CPU build will do"
+        )
     if mode not in _MODES:
         raise BadRequest(f"{mode!r} is no mode", f"choose {' or '.join(_MODES)}")
     if steps < 1 or accumulate < 1:
@@ -89,7 +100,10 @@ def _request(
     card = (Card(f"{device} bytes", device) if isinstance(device, int) else find_card(device)) if is_card else None
     context_bytes = context if isinstance(context, int) else parse_size(context)
     if card is not None and card.total_bytes <= context_bytes:
-        raise BadRequest(f"{card.name} has no room beside the context of {context_bytes} bytes", "give a larger device or a smaller context")
+        raise BadRequest(
+            f"{card.name} has no room beside the context of {context_bytes} bytes",
+            "give a larger device or a smaller context",
+        )
     return {
         "task": task, "is_card": is_card, "device": card.name if card else "cpu", "total_bytes": card.total_bytes if card else None,
         "context_bytes": context_bytes if card else 0, "mode": mode, "steps": steps, "accumulate": accumulate,
@@ -105,13 +119,10 @@ def _told(answer: dict[str, Any], target: Any, request: dict[str, Any]) -> Estim
     return Estimate(target=name, torch_version=version("torch"), **shared, **answer)
 
 
-def _calling(build: Callable[..., Any]) -> Callable[[int | None], tuple[Any, ...]]:
-    def make(batch_size: int | None) -> tuple[Any, ...]:
-        from hiwater.torch.estimate.worker import made_by_calling
+def _calling(build: Callable[..., Any]) -> _Maker:
+    from hiwater.torch.estimate.worker import made_by_calling
 
-        return made_by_calling(build)(batch_size)
-
-    return make
+    return made_by_calling(build)
 
 
 # --- the other process ------------------------------------------------------------------------------------------------
@@ -127,7 +138,9 @@ def _ask_interpreter(target: str, request: dict[str, Any]) -> Any:
         try:
             process = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=(writing,), env=environment, text=True)
         except OSError as error:
-            raise EstimateFailed(f"no interpreter could be started ({error.strerror})", "see `hiwater doctor`") from error
+            raise EstimateFailed(
+                f"no interpreter could be started ({error.strerror})", "see `hiwater doctor`"
+            ) from error
         finally:
             os.close(writing)
         assert process.stdin is not None
@@ -144,11 +157,13 @@ def split_target(target: str) -> tuple[str, str, str]:
     """`script.py:build` or `package.module:build` in parts: "script" or "module", the path, the function. Raises UsageError."""
     path, separator, function = target.rpartition(":")
     if not separator or not path or not all(part.isidentifier() for part in function.split(".")):
-        raise errors.UsageError(f"{target!r} names no function", "write script.py:function or -m package.module:function")
+        raise errors.UsageError(
+            f"{target!r} names no function", "write script.py:function or -m package.module:function"
+        )
     return ("script" if path.endswith(".py") or os.sep in path else "module"), path, function
 
 
-def _ask_fork(make: Callable[[int | None], tuple[Any, ...]], request: dict[str, Any]) -> Any:
+def _ask_fork(find: Callable[[], _Maker], request: dict[str, Any]) -> Any:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         raise EstimateFailed(
@@ -157,24 +172,26 @@ def _ask_fork(make: Callable[[int | None], tuple[Any, ...]], request: dict[str, 
         )
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads: the child runs no thread of the parent's
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of forks with threads: the child runs no thread of the parent's
         child = os.fork()
     if child == 0:
-        _answer_and_leave(make, request, writing)
+        _answer_and_leave(find, request, writing)
     os.close(writing)
     with open(reading, encoding="utf-8") as answer:
         text = answer.read()
     return _unpacked(text, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
-def _answer_and_leave(make: Callable[[int | None], tuple[Any, ...]], request: dict[str, Any], writing: int) -> None:
+def _answer_and_leave(find: Callable[[], _Maker], request: dict[str, Any], writing: int) -> None:
     code = 1
     try:
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["HIP_VISIBLE_DEVICES"] = ""
         sys.stdout = sys.stderr  # not the descriptor: what the user has printed and not flushed is in this copy, too
         from hiwater.torch.estimate import worker
 
-        worker.answer(writing, lambda: make, request)
+        worker.answer(writing, find, request)
         code = 0
     except BaseException:  # noqa: BLE001 - this is the end of a copy of the user's process, which nothing may leave
         import traceback
@@ -188,7 +205,8 @@ def _unpacked(text: str, code: int) -> Any:
     if not text:
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         raise EstimateFailed(
-            f"the process made for the estimate died with {ending}", "what it wrote on stderr says more; please report it with the step"
+            f"the process made for the estimate died with {ending}",
+            "what it wrote on stderr says more; please report it with the step",
         )
     reply = json.loads(text)
     if "error" in reply:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from hiwater.torch.estimate.result import Estimate
@@ -93,6 +94,5 @@ def is_monotonic(probes: list[Probe]) -> bool:
     """Whether of any two probes the larger batch needs no less, and fits only if the smaller one does."""
     ordered = sorted(probes)
     return all(
-        first.needed_bytes <= second.needed_bytes and first.fits >= second.fits
-        for first, second in zip(ordered, ordered[1:], strict=False)
+        first.needed_bytes <= second.needed_bytes and first.fits >= second.fits for first, second in pairwise(ordered)
     )

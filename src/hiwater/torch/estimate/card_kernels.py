@@ -13,28 +13,25 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 _HALF = (torch.float16, torch.bfloat16)
 _FLASH_HEAD_LIMIT = 256  # check_head_dim_size_flash in aten/src/ATen/native/transformers/cuda/sdp_utils.cpp
 # AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE of ATen/autocast_mode.h, by the names that Python calls them, and losses made of them.
-_FLOAT32_UNDER_AUTOCAST = """
-    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus layer_norm rms_norm group_norm norm
-    cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss
-    mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss cross_entropy
-    binary_cross_entropy_with_logits dist cdist renorm logsumexp prod softmax log_softmax cumprod cumsum sum
-""".split()
+_FLOAT32_UNDER_AUTOCAST = (
+    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh", "tan", "pow", "softplus", "layer_norm", "rms_norm", "group_norm", "norm", "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss", "hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss", "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss", "multi_margin_loss", "cross_entropy", "binary_cross_entropy_with_logits", "dist", "cdist", "renorm", "logsumexp", "prod", "softmax", "log_softmax", "cumprod", "cumsum", "sum",
+)  # fmt: skip
 
 
 def install() -> None:
     """Put the card's ways in place of the CPU's."""
-    torch.nn.functional.scaled_dot_product_attention = attention
-    torch.nn.functional.dropout = _dropout
+    functional.scaled_dot_product_attention = attention
+    functional.dropout = _dropout
     optimizers: Any = importlib.import_module("torch.optim.optimizer")  # torch.optim deletes its name for it
     optimizers._get_foreach_kernels_supported_devices = lambda: ["cpu"]
     for name in _FLOAT32_UNDER_AUTOCAST:
-        for home in (torch, torch.Tensor, F):
+        for home in (torch, torch.Tensor, functional):
             function = getattr(home, name, None)
             if callable(function):
                 setattr(home, name, _in_float32(function))
@@ -51,7 +48,7 @@ def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_autocast_on() -> bool:
-    return torch.is_autocast_cpu_enabled()
+    return bool(torch.is_autocast_cpu_enabled())
 
 
 def _autocast_type() -> torch.dtype:
@@ -70,7 +67,7 @@ def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace
 
 # --- attention --------------------------------------------------------------------------------------------------------
 
-_composite_attention = F.scaled_dot_product_attention
+_composite_attention = functional.scaled_dot_product_attention
 
 
 def attention(
@@ -80,8 +77,15 @@ def attention(
     """`scaled_dot_product_attention` with the storages of the kernel that a card would take; values are not worked out."""
     if _is_autocast_on():
         kind = _autocast_type()
-        query, key, value = (tensor.to(kind) if tensor.is_floating_point() else tensor for tensor in (query, key, value))
-    if query.dim() != 4 or query.dtype == torch.float64 or query.is_nested or (attn_mask is not None and attn_mask.requires_grad):
+        query, key, value = (
+            tensor.to(kind) if tensor.is_floating_point() else tensor for tensor in (query, key, value)
+        )
+    if (
+        query.dim() != 4
+        or query.dtype == torch.float64
+        or query.is_nested
+        or (attn_mask is not None and attn_mask.requires_grad)
+    ):
         options = {"enable_gqa": True} if enable_gqa else {}
         return _composite_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **options)
     if attn_mask is not None and attn_mask.dtype == torch.bool:
@@ -90,7 +94,7 @@ def attention(
     return _FusedAttention.apply(query, key, value, attn_mask, is_flash)
 
 
-class _FusedAttention(torch.autograd.Function):
+class _FusedAttention(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped where types are checked
     """What the flash and the memory-efficient kernels allocate: output and logsumexp, and in backward the gradients and sums.
 
     Flash adds in backward a float32 copy of the query's gradient, with rows rounded up to 128 and heads to 32, and one float32 number
@@ -113,7 +117,7 @@ class _FusedAttention(torch.autograd.Function):
         return output
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable  # type: ignore[untyped-decorator]  # the same
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         query, key, value, *_ = ctx.saved_tensors
         batch, heads, rows, width = query.shape

@@ -56,5 +56,8 @@ def find_card(text: str) -> Card:
     except BadSize:
         size = 0
     if size <= 0:
-        raise UsageError(f"{text!r} is neither a card that hiwater knows nor a size", f"write a size such as 80GiB, or one of {names}")
+        raise UsageError(
+            f"{text!r} is neither a card that hiwater knows nor a size",
+            f"write a size such as 80GiB, or one of {names}",
+        )
     return Card(text.strip(), size)

@@ -103,7 +103,7 @@ class Fakes:
             for names in (part._parameters, part._buffers):
                 for name, tensor in names.items():
                     if tensor is not None:
-                        names[name] = self._tensor(tensor)  # type: ignore[assignment]  # a parameter's fake is a parameter
+                        names[name] = self._tensor(tensor)
             if isinstance(part, nn.RNNBase) and hasattr(part, "_init_flat_weights"):
                 part._init_flat_weights()  # it keeps a list of its own of the weights
 

@@ -18,11 +18,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 def settle() -> None:
     """Take the meaning out of devices: moves do nothing but convert, autocast for a card becomes autocast here."""
-    warnings.simplefilter("ignore")  # what there is to warn of was said where the step runs for real, or is about this process
+    warnings.simplefilter(
+        "ignore"
+    )  # what there is to warn of was said where the step runs for real, or is about this process
     torch.set_default_device(None)
     torch.set_default_device = _nothing()
     torch.Tensor.to = _to
-    torch.Tensor.cuda, torch.Tensor.pin_memory = _itself(), _itself()  # type: ignore[method-assign]
+    torch.Tensor.cuda, torch.Tensor.pin_memory = _itself(), _itself()
     nn.Module._apply = _apply
     for name in ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "init"):
         setattr(torch.cuda, name, _nothing())
@@ -84,7 +86,7 @@ def _settle_autocast() -> None:
             dtype = dtype or torch.float16
         original(self, "cpu", dtype, enabled, cache_enabled)
 
-    torch.autocast.__init__ = initialise  # type: ignore[method-assign]
+    torch.autocast.__init__ = initialise
 
 
 def _settle_optimizers() -> None:

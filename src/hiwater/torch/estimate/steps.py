@@ -212,9 +212,11 @@ def _watched(job: Job, tracker: Tracker) -> Iterator[None]:
         register_optimizer_step_pre_hook(lambda o, *_: _optimizer_begins(o, job, tracker)),
         register_optimizer_step_post_hook(lambda *_: _change_phase(tracker, "after")),
     ]
-    for parameter in job.parameters():
-        if parameter.requires_grad:
-            taken.append(parameter.register_post_accumulate_grad_hook(lambda leaf: _book_gradient(leaf, tracker)))
+    taken += [
+        parameter.register_post_accumulate_grad_hook(lambda leaf: _book_gradient(leaf, tracker))
+        for parameter in job.parameters()
+        if parameter.requires_grad
+    ]
     backward, gradient = torch.autograd.backward, torch.autograd.grad
     torch.autograd.backward = _as_phase(backward, job, tracker)
     torch.autograd.grad = _as_phase(gradient, job, tracker)

@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 import weakref
+from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
@@ -25,7 +26,7 @@ _NOT_THE_USERS = (*_OWN_FOLDERS, "<frozen", contextlib.__file__, functools.__fil
 _ITEM = "aten::_local_scalar_dense"
 
 
-class Tracker(TorchDispatchMode):
+class Tracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped where types are checked
     """Books storages in `trace` while `is_recording`, and keeps every tensor on the one device that there is, always."""
 
     def __init__(self) -> None:
@@ -33,7 +34,9 @@ class Tracker(TorchDispatchMode):
         self.trace = Trace()
         self.is_recording = False
         self.phase = ""
-        self.drivers: frozenset[CodeType] = frozenset()  # code of ours that calls the user's: beyond it is no line of the step
+        self.drivers: frozenset[CodeType] = (
+            frozenset()
+        )  # code of ours that calls the user's: beyond it is no line of the step
         self.modules: list[str] = []  # names of the modules whose forward is running, outermost first
         self._numbers: dict[int, int] = {}  # storage's address -> its number in the trace
         self._sizes: dict[int, int] = {}
@@ -90,7 +93,7 @@ class Tracker(TorchDispatchMode):
         phase = "recompute" if again else self.phase
         self._numbers[key] = self.trace.add(Storage(size, place, phase))
         self._sizes[key] = size
-        self._watchers[key] = weakref.ref(storage, lambda _, key=key: self._remove(key))
+        self._watchers[key] = weakref.ref(storage, partial(self._forget, key))
 
     def _remove(self, key: int) -> None:
         number = self._numbers.pop(key, None)
@@ -98,6 +101,9 @@ class Tracker(TorchDispatchMode):
         if number is not None:
             del self._sizes[key]
             self.trace.remove(number)
+
+    def _forget(self, key: int, _reference: object) -> None:
+        self._remove(key)
 
     # --- where -----------------------------------------------------------------------------------------------------
 
@@ -133,7 +139,7 @@ def _line_of_the_user(drivers: frozenset[CodeType]) -> tuple[str, int, str]:
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     """The plain tensors that hold this one's memory."""
     if is_traceable_wrapper_subclass(tensor):
-        names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]  # what the check just promised
+        names, _ = tensor.__tensor_flatten__()
         return [part for name in names for part in _parts(getattr(tensor, name))]
     if tensor.layout == torch.strided:
         return [tensor]

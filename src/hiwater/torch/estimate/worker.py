@@ -44,6 +44,7 @@ def _settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> 
     if request["is_card"]:
         card_kernels.install()
     made = make()
+    gc.freeze()  # torch's own objects are many, and none of them has to be looked at again
     if request["task"] == "largest_batch":
         return _largest_batch(made, request)
     return estimate_once(made, request, request["batch_size"])
@@ -102,7 +103,9 @@ def _notes_on(job: Any) -> list[str]:
     recurrent = sorted({type(part).__name__ for part in parts if isinstance(part, nn.RNNBase)})
     if recurrent:
         notes.append(f"{', '.join(recurrent)}: the native workspace is not seen, so the figure is too low")
-    if not job.is_training and any(isinstance(part, (nn.TransformerEncoderLayer, nn.MultiheadAttention)) for part in parts):
+    if not job.is_training and any(
+        isinstance(part, (nn.TransformerEncoderLayer, nn.MultiheadAttention)) for part in parts
+    ):
         notes.append("torch's fused inference path for encoder layers is off here: with it the step needs less")
     return notes
 
@@ -188,7 +191,8 @@ def _four_parts(made: Any, build: Callable[..., Any]) -> tuple[Any, ...]:
     if not isinstance(made, (tuple, list)) or not 2 <= len(made) <= 4 or not callable(made[0]):
         told = f"{len(made)} parts" if isinstance(made, (tuple, list)) else f"a {type(made).__name__}"
         raise BadRequest(
-            f"{_name(build)} returns {told}", "return (module, inputs), (module, inputs, optimizer) or (module, inputs, optimizer, loss)"
+            f"{_name(build)} returns {told}",
+            "return (module, inputs), (module, inputs, optimizer) or (module, inputs, optimizer, loss)",
         )
     function, inputs, *rest = made
     optimizer = next((part for part in rest if isinstance(part, Optimizer)), None)
