@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from hiwater.errors import HiwaterError
-
 ROUNDING = 512
 SMALL_SIZE = 2**20
 SMALL_SEGMENT = 2 * 2**20
@@ -32,11 +30,8 @@ def rounded(size: int) -> int:
     return -(-size // ROUNDING) * ROUNDING
 
 
-class OutOfDeviceMemory(HiwaterError):
-    """The modelled device has no room for a request."""
-
-    slug = "out-of-device-memory"
-    exit_code = 1
+class OutOfDeviceMemory(Exception):
+    """The modelled device has no room for a request. It never leaves the estimate, which says that the step does not fit."""
 
 
 class Block:
@@ -123,11 +118,7 @@ class CachingAllocator:
             self.retries += 1
             self.empty_cache()
             if self._lacks_room(segment):
-                limit = self.limit_bytes or 0
-                raise OutOfDeviceMemory(
-                    f"a segment of {segment} bytes does not fit beside {self.reserved_bytes} of {limit}",
-                    "use a smaller batch or a larger card",
-                )
+                raise OutOfDeviceMemory(segment)
         block = Block(self._next_address, segment, pool)
         self._next_address += segment
         self.reserved_bytes += segment
