@@ -1,4 +1,5 @@
-"""What torch holds, and why; and what a step will hold, without a card.
+"""What torch holds, and why: tensors by name and storage, what autograd saved, and lending the card for a while;
+and what a step would hold, without a card.
 
 The names below are the whole public interface. Each is looked up at first use, and torch is imported then, not before.
 """
@@ -7,11 +8,19 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hiwater.torch.courtesy import Courtesy
     from hiwater.torch.estimate.api import estimate
+    from hiwater.torch.lending import courtesy_listen
+    from hiwater.torch.reporter import MemReporter
+    from hiwater.torch.watch import StorageWatch
 
-__all__ = ["estimate"]
+__all__ = ["Courtesy", "MemReporter", "StorageWatch", "courtesy_listen", "estimate"]
 
 _HOMES = {
+    "Courtesy": "hiwater.torch.courtesy",
+    "MemReporter": "hiwater.torch.reporter",
+    "StorageWatch": "hiwater.torch.watch",
+    "courtesy_listen": "hiwater.torch.lending",
     "estimate": "hiwater.torch.estimate",
 }
 
@@ -22,6 +31,14 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
+    try:
+        importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":  # torch is there, and something that it needs is not: its own message says more
+            raise
+        from hiwater.errors import ExtraMissing
+
+        raise ExtraMissing(f"hiwater.torch.{name} needs torch", "pip install 'hiwater[torch]'") from None
     value: object = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
