@@ -295,6 +295,41 @@ def test_a_function_may_do_the_whole_step():
     assert whole.peak_allocated_bytes == pytest.approx(parts.peak_allocated_bytes, rel=0.05)
 
 
+def test_scaling_clipping_compiling_and_schedules_do_not_hinder():
+    def build():
+        net = torch.compile(models.Mlp(256, 2).cuda())
+        optimizer = torch.optim.AdamW(net.parameters())
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)
+        scaler = torch.amp.GradScaler("cuda")
+
+        def step(x):
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast("cuda"):
+                loss = net(x).square().mean()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            schedule.step()
+            torch.cuda.synchronize()
+
+        return step, torch.randn(8, 256)
+
+    found = hiwater.torch.estimate.largest_batch(lambda batch_size: build(), device="T4", largest=1).estimate
+    assert found.category("optimizer state") == 2 * 4 * found.parameters > 0
+
+
+def test_a_model_made_once_serves_several_batches():
+    net = models.Mlp(256, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    found = hiwater.torch.estimate.largest_batch(
+        lambda batch_size: (net, torch.randn(batch_size, 256), optimizer), device="T4", largest=64, multiple_of=32
+    )
+    assert (found.batch_size, found.is_bounded, len(found.probes)) == (64, False, 2)
+    assert type(net.layers[0].weight) is nn.Parameter
+
+
 def test_lines_and_modules_of_a_peak_are_named():
     found = estimate(*models.conv(64), device="cpu")
     names = {row["module"] for row in found.at_peak["modules"]}
@@ -442,3 +477,34 @@ def test_the_package_and_the_function_are_one_name():
     assert package.largest_batch == hiwater.torch.estimate.largest_batch
     assert sys.modules["hiwater.torch.estimate"] is package
     assert "to spare" in str(package(nn.Linear(4, 4), torch.randn(2, 4), mode="inference"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["mlp", "conv", "encoder", "checkpointed"])
+def test_a_real_card_agrees_within_a_tenth(name):
+    """Not yet seen on one: the workspaces of its libraries are left out on both sides by running a step first."""
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    found = hiwater.torch.estimate(f"{models.__file__}:{name}", device=torch.cuda.get_device_properties(0).total_memory)
+    net, x, optimizer, criterion = models.MODELS[name]()
+    net = net.cuda()
+    made = (
+        net,
+        x.detach().cuda().requires_grad_(x.requires_grad),
+        type(optimizer)(net.parameters(), **optimizer.defaults),
+        criterion,
+    )
+    models.train(made, steps=1)
+    held = torch.cuda.memory_allocated()
+    known = {t.untyped_storage().data_ptr(): t for t in (*net.parameters(), *net.buffers(), made[1])}
+    known |= {p.grad.untyped_storage().data_ptr(): p.grad for p in net.parameters() if p.grad is not None}
+    known |= {
+        t.untyped_storage().data_ptr(): t
+        for s in made[2].state.values()
+        for t in s.values()
+        if torch.is_tensor(t) and t.is_cuda
+    }
+    workspaces = held - sum(-(-t.untyped_storage().nbytes() // 512) * 512 for t in known.values())
+    torch.cuda.reset_peak_memory_stats()
+    models.train(made)
+    assert error(found, torch.cuda.max_memory_allocated() - workspaces) < 0.1

@@ -26,6 +26,7 @@ def settle() -> None:
     torch.Tensor.to = _to
     torch.Tensor.cuda, torch.Tensor.pin_memory = _itself(), _itself()
     nn.Module._apply = _apply
+    torch.compile, nn.Module.compile = _uncompiled, _nothing()
     for name in ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "init"):
         setattr(torch.cuda, name, _nothing())
     if hasattr(torch.backends, "mha"):  # one operator for a whole encoder layer, which hides what it needs inside
@@ -41,6 +42,11 @@ def _nothing() -> Callable[..., None]:
 
 def _itself() -> Callable[..., torch.Tensor]:
     return lambda tensor, *_arguments, **_options: tensor
+
+
+def _uncompiled(model: Any = None, **_options: Any) -> Any:
+    """`torch.compile` that leaves the model, or what it decorates, as it is."""
+    return model if model is not None else lambda function: function
 
 
 _tensor_to = torch.Tensor.to

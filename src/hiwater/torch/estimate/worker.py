@@ -7,6 +7,7 @@ may change torch as they please, and neither ever touches a card.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import inspect
 import json
@@ -66,14 +67,12 @@ def _largest_batch(make: Maker, request: Mapping[str, Any]) -> dict[str, Any]:
 
 def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | None) -> dict[str, Any]:
     """Make the step, run it, and work out its figures: those of an Estimate but for what the request says itself."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     from hiwater.torch.estimate import failures, figures, steps
     from hiwater.torch.estimate.fakes import Fakes
     from hiwater.torch.estimate.tracker import Tracker
 
     tracker = Tracker()
-    with failures.explained(), FakeTensorMode(allow_non_fake_inputs=True), tracker:
+    with failures.explained(), _fake_mode(), tracker:
         fakes = Fakes()
         function, inputs, optimizer, loss = fakes.of(make(batch_size))
         for used in (function, loss):
@@ -93,6 +92,14 @@ def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | Non
         available = request["total_bytes"] - request["context_bytes"]
         found |= figures.verdict(trace, found["peak_reserved_bytes"], found["peak_allocated_bytes"], available)
     return {**found, "parameters": parameters, "notes": notes, "batch_size": batch_size}
+
+
+@functools.cache
+def _fake_mode() -> Any:
+    """The one mode of this process: fake tensors of two cannot meet, and a model may be made once for several batches."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def _notes_on(job: Any) -> list[str]:
