@@ -508,3 +508,9 @@ def test_a_real_card_agrees_within_a_tenth(name):
     torch.cuda.reset_peak_memory_stats()
     models.train(made)
     assert error(found, torch.cuda.max_memory_allocated() - workspaces) < 0.1
+
+
+def test_modules_of_a_list_are_one_row_in_the_text():
+    text = str(estimate(*models.checkpointed(), device="cpu"))
+    assert "blocks.*.layers.* (" in text
+    assert "blocks.1" not in text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich import box
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from hiwater.torch.estimate.result import Estimate
 
 _TOP = 10
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 def write(estimate: Estimate, stream: TextIO, top: int = _TOP) -> None:
@@ -61,7 +64,7 @@ def _parts(estimate: Estimate, top: int) -> list[RenderableType]:
         *_heading(estimate),
         _table(("at the peak", list(peak["categories"].items())), estimate.peak_allocated_bytes, top),
         _table(
-            ("module", [(row["module"] or "[no module]", row["bytes"]) for row in peak["modules"]]),
+            ("module", _modules(peak["modules"])),
             estimate.peak_allocated_bytes,
             top,
         ),
@@ -122,6 +125,17 @@ def _table(rows: tuple[str, Sequence[tuple[str, int]]], whole: int, top: int) ->
         count = sum(count for _, count in rest)
         table.add_row(size(count), share(count, whole), Text(f"{len(rest):,} others", "dim"))
     return table
+
+
+def _modules(rows: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    """Modules that differ in numbers alone are the parts of a list, and one row: `layers.*.mlp (32 alike)`."""
+    sums: Counter[str] = Counter()
+    alike: Counter[str] = Counter()
+    for row in rows:
+        name = _NUMBER.sub("*", row["module"]) or "[no module]"
+        sums[name] += row["bytes"]
+        alike[name] += 1
+    return [(f"{name} ({alike[name]} alike)" if "*" in name else name, count) for name, count in sums.most_common()]
 
 
 def _line(row: dict[str, Any]) -> str:

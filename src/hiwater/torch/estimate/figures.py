@@ -64,14 +64,19 @@ class Replay:
         storage = self.trace.storages[number]
         return storage.category or ("recomputed activations" if storage.phase == "recompute" else "temporaries")
 
+    def _name(self, number: int) -> str:
+        """What to call a storage that no line of the user's made."""
+        category = self._category(number)
+        return f"{category} of {self.trace.storages[number].phase}" if category == "temporaries" else category
+
     def holders(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Who holds what now, by module and by line, largest first. What is of no line has its category for a function."""
+        """Who holds what now, by module and by line, largest first. What is of no line has its kind for a function."""
         modules: Counter[str] = Counter()
         lines: Counter[tuple[str, int, str]] = Counter()
         for number, size in self.alive.items():
             place = self.trace.storages[number].place
             modules[place.module] += size
-            lines[place[1:] if place.line else ("", 0, self._category(number))] += size
+            lines[place[1:] if place.line else ("", 0, self._name(number))] += size
         return (
             [{"module": name, "bytes": size} for name, size in modules.most_common()],
             [{"file": f, "line": n, "function": o, "bytes": size} for (f, n, o), size in lines.most_common()],
