@@ -151,3 +151,40 @@ def real_peak(make, run):
         if event["ts"] >= begin:
             peak = max(peak, now)
     return peak
+
+
+class GptBlock(nn.Module):
+    """A block with attention written out, as the formulas of the literature have it."""
+
+    def __init__(self, width, heads, dropout=0.1):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.dropout = dropout
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = (
+            part.view(batch, length, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
+        weights = F.dropout(torch.softmax(q @ k.transpose(-2, -1) / 8, -1), self.dropout)
+        mixed = (weights @ v).transpose(1, 2).reshape(batch, length, width)
+        x = x + F.dropout(self.out(mixed), self.dropout)
+        return x + F.dropout(self.down(F.gelu(self.up(self.norm2(x)))), self.dropout)
+
+
+class Gpt(nn.Module):
+    """GPT-2's shape: tied embeddings, learned positions."""
+
+    def __init__(self, width=768, heads=12, depth=12, words=50257, length=1024):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.blocks = nn.Sequential(*[GptBlock(width, heads) for _ in range(depth)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, tokens):
+        x = self.words(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
+        return self.head(self.norm(self.blocks(x)))

@@ -182,6 +182,45 @@ def test_adam_in_float32_takes_sixteen_bytes_a_parameter_and_foreach_four_more_f
     assert peak == pytest.approx(bytes_each * count + extra, rel=1e-3)
 
 
+def gpt(batch_size):
+    net = models.Gpt(length=128)
+    optimizer = torch.optim.AdamW(net.parameters(), fused=True)
+    return (
+        net,
+        torch.zeros(batch_size, 128, dtype=torch.long),
+        optimizer,
+        lambda out: F.cross_entropy(out.flatten(0, 1), torch.zeros(128 * batch_size, dtype=torch.long)),
+    )
+
+
+def test_gpt_2_small_takes_what_its_parameters_say():
+    found = hiwater.torch.estimate.largest_batch(gpt, device="A100 40GB", largest=1).estimate
+    width, words = 768, 50257
+    # the known 124 million, but for the places beyond 128
+    count = 12 * (12 * width**2 + 13 * width) + (words + 128) * width + 2 * width
+    assert found.parameters == count
+    # In the steady state: parameters, gradients and two moments, and the output. A fused optimizer has no temporaries.
+    kept = found.steps[3]["phases"]["optimizer"]
+    table = words * width * 4
+    unsplit = 4 * (
+        148 * MIB - table
+    )  # of the words' table, its gradient and moments: less than 1 MiB each, so never split off
+    assert kept == pytest.approx(16 * count + 128 * words * 4 + unsplit, rel=1e-4)
+
+
+@pytest.mark.parametrize(("batch", "length", "width", "heads"), [(2, 512, 512, 8), (4, 256, 768, 12)])
+def test_a_transformers_activations_are_those_of_the_literature(batch, length, width, heads):
+    """34 sbh + 5 as²b bytes a layer in half precision: Korthikanti et al., arXiv 2205.05198, equation 2."""
+
+    def activations(depth):
+        blocks = nn.Sequential(*[models.GptBlock(width, heads) for _ in range(depth)])
+        found = estimate(blocks, torch.randn(batch, length, width), None, models.squares, dtype="fp16", steps=1)
+        return max(point["categories"].get("activations", 0) for point in found.timeline)
+
+    layer = (activations(4) - activations(2)) / 2
+    assert layer == pytest.approx(34 * length * batch * width + 5 * heads * length**2 * batch, rel=0.01)
+
+
 def test_attention_keeps_its_output_and_one_number_a_row():
     q, k, v = (torch.empty(8, 16, 2048, 64, dtype=torch.float16) for _ in range(3))
     found = estimate(

@@ -59,7 +59,12 @@ def test_what_is_not_monotonic_is_said():
 
 
 def test_cards_are_found_by_part_of_their_name_or_by_size():
-    assert find_card("H200").name == find_card("nvidia h200 141GB").name == "NVIDIA H200 141GB"
+    assert (
+        find_card("H200").name
+        == find_card("nvidia h200 141GB").name
+        == find_card("H200-141GB").name
+        == "NVIDIA H200 141GB"
+    )
     assert find_card("a100 80gb").total_bytes == int(79.25 * 2**30)
     assert find_card("80GiB").total_bytes == 80 * 2**30
     assert all(card.source and card.total_bytes > 2**33 for card in CARDS)

@@ -44,7 +44,7 @@ def find_card(text: str) -> Card:
 
     Raises UsageError when no card has the name, or more than one.
     """
-    words = text.lower().split()
+    words = text.lower().replace("-", " ").replace("_", " ").split()
     found = [card for card in CARDS if words and set(words) <= {"nvidia", *card.name.lower().split()}]
     if len(found) == 1:
         return found[0]
