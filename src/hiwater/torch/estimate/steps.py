@@ -21,6 +21,8 @@ _TYPES = {
     "bf16": torch.bfloat16, "bfloat16": torch.bfloat16,
 }  # fmt: skip
 
+_COUNTERS = ("step", "mu_product")  # of one number each, made on the host unless an optimizer is fused or capturable
+
 
 class Job:
     """What is to run, with everything already fake. `notes` says what had to be assumed."""
@@ -186,6 +188,8 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 
 
 def _described(value: object) -> str:
+    if value is None:
+        return "missing, as no output requires a gradient"
     return "a tensor without a gradient" if isinstance(value, torch.Tensor) else type(value).__name__
 
 
@@ -282,5 +286,5 @@ def _book_optimizer(job: Job, optimizer: torch.optim.Optimizer, tracker: Tracker
             place = NOWHERE._replace(module=modules.get(id(parameter), ""))
             for name, value in state.items():
                 for tensor in _tensors(value):
-                    is_host = counts_on_host and name == "step"
+                    is_host = counts_on_host and name in _COUNTERS
                     tracker.book(tensor, "host" if is_host else "optimizer state", place)

@@ -16,6 +16,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_iter
 
@@ -56,7 +57,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped wher
         if device is not None and torch.device(device).type != "cpu":
             kwargs["device"] = torch.device("cpu")
         if self.phase == "optimizer" and function.name() == _ITEM:
-            return _step_count(args[0])
+            return _number(function, args[0])
         result = function(*args, **kwargs)
         if self.is_recording:
             self._remember_node()
@@ -152,6 +153,9 @@ def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     return []
 
 
-def _step_count(tensor: torch.Tensor) -> float | int:
-    """Optimizers read the number of their step, which changes no size: any number will do."""
-    return 1.0 if tensor.is_floating_point() else 1
+def _number(item: Any, tensor: torch.Tensor) -> Any:
+    """What an optimizer reads of its own state, the number of its step mostly. It changes no size: where it is not known, any will do."""
+    try:
+        return item(tensor)
+    except DataDependentOutputException:
+        return 0.5 if tensor.is_floating_point() else 1
