@@ -184,6 +184,26 @@ class PlotLibraryMissing(HiwaterError):
     slug = "plot-library-missing"
 
 
+class StepNeedsValues(HiwaterError):
+    """A step that is to be estimated looks at the values of tensors, which are not worked out."""
+
+    slug = "step-needs-values"
+    exit_code = 126
+
+
+class StepFailed(HiwaterError):
+    """What is to be estimated raised an error of its own."""
+
+    slug = "step-failed"
+    exit_code = 126
+
+
+class EstimateFailed(HiwaterError):
+    """The process made for an estimate could not be started, or died."""
+
+    slug = "estimate-failed"
+
+
 class CourtesyUnavailable(HiwaterError):
     """Memory cannot be lent in the manner that was asked for: nothing was moved."""
 

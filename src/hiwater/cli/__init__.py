@@ -18,6 +18,7 @@ VERBS = {
     "plot": "draw the timelines of captures",
     "compat-path": "print the folder of the drop-in modules, such as memory_profiler and pytorch_memlab",
     "lines": "run a program and measure marked functions line by line, or annotate source from a capture",
+    "estimate": "estimate what a training or inference step needs on a GPU, without one",
     "courtesy": "borrow the GPU memory of a program that offers it, for a while or for a command",
     "doctor": "say what works here, and why the rest does not",
 }
@@ -30,6 +31,7 @@ examples:
   hiwater sample --interval 1ms -- make  watch any program and its children
   hiwater plot hiwater-make.4712.hiw     draw what it used over time
   hiwater lines train.py                 what each line of the functions marked @profile did
+  hiwater estimate train.py:build        what a training step will need on a GPU
   hiwater doctor                         what works on this machine
 
 `hiwater VERB --help` has each verb's options.

@@ -1,4 +1,5 @@
-"""What torch holds, and why: tensors by name and storage, what autograd saved, and lending the card for a while.
+"""What torch holds, and why: tensors by name and storage, what autograd saved, and lending the card for a while;
+and what a step would hold, without a card.
 
 The names below are the whole public interface. Each is looked up at first use, and torch is imported then, not before.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.torch.courtesy import Courtesy
+    from hiwater.torch.estimate.api import estimate
     from hiwater.torch.lending import courtesy_listen
     from hiwater.torch.line_decorators import clear_global_line_profiler, profile, profile_every, set_target_gpu
     from hiwater.torch.lines import LineProfiler
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
     from hiwater.torch.watch import StorageWatch
 
 __all__ = [
-    "Courtesy", "LineProfiler", "MemReporter", "StorageWatch", "clear_global_line_profiler", "courtesy_listen", "profile",
-    "profile_every", "set_target_gpu",
+    "Courtesy", "LineProfiler", "MemReporter", "StorageWatch", "clear_global_line_profiler", "courtesy_listen", "estimate",
+    "profile", "profile_every", "set_target_gpu",
 ]  # fmt: skip
 
 _HOMES = {
@@ -28,6 +30,7 @@ _HOMES = {
         ("clear_global_line_profiler", "profile", "profile_every", "set_target_gpu"), "hiwater.torch.line_decorators"
     ),
     "courtesy_listen": "hiwater.torch.lending",
+    "estimate": "hiwater.torch.estimate",
 }
 
 

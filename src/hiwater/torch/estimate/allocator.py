@@ -1,0 +1,148 @@
+"""A model of PyTorch's caching allocator for CUDA: what it reserves for a given order of requests.
+
+The rules and the constants are those of `c10/cuda/CUDACachingAllocator.cpp` with its default settings (no expandable segments, no
+max_split_size, one stream), described in https://pytorch.org/docs/stable/notes/cuda.html#memory-management:
+
+- a request is rounded up to 512 B (kMinBlockSize);
+- one of up to 1 MiB (kSmallSize) is cut from segments of 2 MiB (kSmallBuffer) in a pool of their own;
+- one below 10 MiB (kMinLargeAlloc) is cut from segments of 20 MiB (kLargeBuffer); a larger one gets a segment of its own size,
+  rounded up to 2 MiB (kRoundLarge), unless a free block is large enough;
+- the smallest free block that is large enough is taken, the one at the lowest address among equals; what is left of it stays free
+  when it is 512 B or more (small pool) or more than 1 MiB (large pool), and belongs to the request otherwise;
+- a freed block merges with free neighbours of its segment; segments are kept for later requests;
+- when the device has no more, all segments that are wholly free are given back, and the request is tried once more.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+ROUNDING = 512
+SMALL_SIZE = 2**20
+SMALL_SEGMENT = 2 * 2**20
+LARGE_SEGMENT = 20 * 2**20
+OWN_SEGMENT_FROM = 10 * 2**20
+SEGMENT_ROUNDING = 2 * 2**20
+
+
+def rounded(size: int) -> int:
+    """The bytes that a request for `size` bytes takes at least."""
+    return -(-size // ROUNDING) * ROUNDING
+
+
+class OutOfDeviceMemory(Exception):
+    """The modelled device has no room for a request. It never leaves the estimate, which says that the step does not fit."""
+
+
+class Block:
+    """A part of a segment. Neighbours in the segment are linked; `pool` is the list of free blocks that it goes to."""
+
+    __slots__ = ("address", "is_free", "next", "pool", "previous", "size")
+
+    def __init__(self, address: int, size: int, pool: list[tuple[int, int, Block]]) -> None:
+        self.address = address
+        self.size = size
+        self.pool = pool
+        self.is_free = False
+        self.previous: Block | None = None
+        self.next: Block | None = None
+
+    @property
+    def is_whole_segment(self) -> bool:
+        return self.previous is None and self.next is None
+
+
+class CachingAllocator:
+    """Answers requests as PyTorch's allocator does. All figures are bytes; addresses are made up and rise with every segment."""
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        """Model a device that gives up to `limit_bytes` to this process (None: without end)."""
+        self.limit_bytes = limit_bytes
+        self.allocated_bytes = self.peak_allocated_bytes = 0
+        self.reserved_bytes = self.peak_reserved_bytes = 0
+        self.retries = 0
+        self._small: list[tuple[int, int, Block]] = []
+        self._large: list[tuple[int, int, Block]] = []
+        self._next_address = 0
+
+    def allocate(self, size: int) -> Block:
+        """Return a block of `size` bytes or a little more. Raises OutOfDeviceMemory."""
+        size = max(ROUNDING, rounded(size))
+        pool = self._small if size <= SMALL_SIZE else self._large
+        block = self._take_free(pool, size) or self._new_segment(pool, size)
+        rest = block.size - size
+        if rest >= ROUNDING if pool is self._small else rest > SMALL_SIZE:
+            self._split(block, size)
+        block.is_free = False
+        self.allocated_bytes += block.size
+        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
+        return block
+
+    def free(self, block: Block) -> None:
+        """Take a block back and merge it with its free neighbours."""
+        self.allocated_bytes -= block.size
+        previous, following = block.previous, block.next
+        if previous is not None and previous.is_free:
+            self._forget(previous)
+            block.address, block.size = previous.address, block.size + previous.size
+            block.previous = previous.previous
+            if block.previous is not None:
+                block.previous.next = block
+        if following is not None and following.is_free:
+            self._forget(following)
+            block.size += following.size
+            block.next = following.next
+            if block.next is not None:
+                block.next.previous = block
+        block.is_free = True
+        insort(block.pool, (block.size, block.address, block))
+
+    def empty_cache(self) -> None:
+        """Give segments that are wholly free back to the device."""
+        for pool in (self._small, self._large):
+            for entry in [entry for entry in pool if entry[2].is_whole_segment]:
+                pool.remove(entry)
+                self.reserved_bytes -= entry[0]
+
+    def free_blocks(self) -> list[Block]:
+        """The free blocks of both pools, for tests and for looking at fragmentation."""
+        return [entry[2] for pool in (self._small, self._large) for entry in pool]
+
+    def _take_free(self, pool: list[tuple[int, int, Block]], size: int) -> Block | None:
+        place = bisect_left(pool, (size, -1))
+        return pool.pop(place)[2] if place < len(pool) else None
+
+    def _new_segment(self, pool: list[tuple[int, int, Block]], size: int) -> Block:
+        segment = _segment_size(size)
+        if self._lacks_room(segment):
+            self.retries += 1
+            self.empty_cache()
+            if self._lacks_room(segment):
+                raise OutOfDeviceMemory(segment)
+        block = Block(self._next_address, segment, pool)
+        self._next_address += segment
+        self.reserved_bytes += segment
+        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
+        return block
+
+    def _lacks_room(self, segment: int) -> bool:
+        return self.limit_bytes is not None and self.reserved_bytes + segment > self.limit_bytes
+
+    def _split(self, block: Block, size: int) -> None:
+        rest = Block(block.address + size, block.size - size, block.pool)
+        rest.is_free, rest.previous, rest.next = True, block, block.next
+        if rest.next is not None:
+            rest.next.previous = rest
+        block.next, block.size = rest, size
+        insort(rest.pool, (rest.size, rest.address, rest))
+
+    def _forget(self, block: Block) -> None:
+        del block.pool[bisect_left(block.pool, (block.size, block.address))]
+
+
+def _segment_size(size: int) -> int:
+    if size <= SMALL_SIZE:
+        return SMALL_SEGMENT
+    if size < OWN_SEGMENT_FROM:
+        return LARGE_SEGMENT
+    return -(-size // SEGMENT_ROUNDING) * SEGMENT_ROUNDING

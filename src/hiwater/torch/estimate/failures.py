@@ -1,0 +1,58 @@
+"""Turns what user code raises on fake tensors into errors that name the line and the way out."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch._subclasses import fake_tensor
+
+from hiwater.errors import HiwaterError, StepFailed, StepNeedsValues
+
+_VALUE_ERRORS = tuple(
+    getattr(fake_tensor, name)
+    for name in ("DataDependentOutputException", "DynamicOutputShapeException")
+    if hasattr(fake_tensor, name)
+)
+_NOT_THE_USERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+_READS = {
+    "aten._local_scalar_dense.default": "reads a tensor's value (.item(), float(), bool(), if, print)",
+    "aten.nonzero.default": "makes a tensor whose size depends on values (nonzero, a mask as index)",
+}
+
+
+@contextmanager
+def explained(is_import: bool = False) -> Iterator[None]:
+    """Errors of hiwater's pass; others become StepNeedsValues or StepFailed."""
+    try:
+        yield
+    except HiwaterError:
+        raise
+    except _VALUE_ERRORS as error:
+        operator = str(getattr(error, "func", error))
+        raise StepNeedsValues(
+            f"{_line(error)} {_READS.get(operator, f'needs values ({operator})')}, and an estimate knows sizes only",
+            "keep it out of the step that you hand over (log outside of it), or replace it by a constant of the expected size",
+        ) from error
+    except (Exception, SystemExit) as error:
+        if "numpy() is not supported for tensor subclasses" in str(error):
+            raise StepNeedsValues(
+                f"{_line(error)} reads a tensor's values as NumPy, and an estimate knows sizes only",
+                "keep it out of the step that you hand over",
+            ) from error
+        what = "importing it" if is_import else "the step"
+        message = " ".join(str(error).split())[:300]
+        raise StepFailed(
+            f"{what} failed at {_line(error)} with {type(error).__name__}{': ' + message if message else ''}",
+            "run it on the CPU first; on a card it would have to work, too. Real devices, files of weights and values cannot be used",
+        ) from error
+
+
+def _line(error: BaseException) -> str:
+    """The innermost line of the user's, or the innermost of all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(("<frozen", *_NOT_THE_USERS))] or list(frames)
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else "an unknown line"

@@ -1,0 +1,104 @@
+"""Makes code written for a card run on fake tensors: there is one device, and it is called cpu.
+
+A fake `cuda` device would end the whole process on builds of torch without CUDA, so none is ever made. Everything here changes
+torch for good, and therefore is for the process made for the estimate alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+
+def settle() -> None:
+    """Take the meaning out of devices: moves do nothing but convert, autocast for a card becomes autocast here."""
+    warnings.simplefilter(
+        "ignore"
+    )  # what there is to warn of was said where the step runs for real, or is about this process
+    torch.set_default_device(None)
+    torch.set_default_device = _nothing()
+    torch.Tensor.to = _to
+    torch.Tensor.cuda, torch.Tensor.pin_memory = _itself(), _itself()
+    nn.Module._apply = _apply
+    torch.compile, nn.Module.compile = _uncompiled, _nothing()
+    for name in ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "init"):
+        setattr(torch.cuda, name, _nothing())
+    if hasattr(torch.backends, "mha"):  # one operator for a whole encoder layer, which hides what it needs inside
+        torch.backends.mha.set_fastpath_enabled(False)
+    _settle_autocast()
+    _settle_optimizers()
+
+
+def _nothing() -> Callable[..., None]:
+    """A new function that does nothing: torch keeps lists of its functions, and refuses to find one of them twice."""
+    return lambda *_arguments, **_options: None
+
+
+def _itself() -> Callable[..., torch.Tensor]:
+    return lambda tensor, *_arguments, **_options: tensor
+
+
+def _uncompiled(model: Any = None, **_options: Any) -> Any:
+    """`torch.compile` that leaves the model, or what it decorates, as it is."""
+    return model if model is not None else lambda function: function
+
+
+_tensor_to = torch.Tensor.to
+
+
+def _to(self: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
+    """`Tensor.to` without its device. What is already of the right type is the same tensor, as it is for torch."""
+    given = [*arguments, options.get("other"), options.get("dtype")]
+    dtype = next((value for value in given if isinstance(value, torch.dtype)), None)
+    other = next((value for value in given if isinstance(value, torch.Tensor)), None)
+    if other is not None:
+        dtype = other.dtype
+    kept = {name: options[name] for name in ("copy", "memory_format") if options.get(name) is not None}
+    if dtype is None and not kept:
+        return self
+    return _tensor_to(self, dtype or self.dtype, **kept)
+
+
+def _apply(self: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
+    """`Module._apply` on fake parameters, which cannot be swapped: each stays itself and takes new data."""
+    for child in self.children() if recurse else ():
+        child._apply(function)
+    for parameter in self._parameters.values():
+        for tensor in (parameter, None if parameter is None else parameter.grad):
+            if tensor is not None:
+                with torch.no_grad():
+                    changed = function(tensor)
+                if changed is not tensor:
+                    tensor.data = changed
+    for name, buffer in self._buffers.items():
+        if buffer is not None:
+            self._buffers[name] = function(buffer)
+    return self
+
+
+def _settle_autocast() -> None:
+    original = torch.autocast.__init__
+
+    def initialise(
+        self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None
+    ) -> None:
+        if device_type != "cpu":
+            dtype = dtype or torch.float16
+        original(self, "cpu", dtype, enabled, cache_enabled)
+
+    torch.autocast.__init__ = initialise
+
+
+def _settle_optimizers() -> None:
+    """Let fake tensors pass where optimizers and gradient clipping ask for plain ones before they take many at once."""
+    for name in ("torch.optim.optimizer", "torch.utils._foreach_utils"):
+        home = importlib.import_module(name)  # torch.optim deletes its name for the first
+        types = getattr(home, "_foreach_supported_types", None)
+        if types is not None and FakeTensor not in types:
+            types.append(FakeTensor)

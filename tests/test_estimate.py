@@ -1,0 +1,557 @@
+"""Estimates against what torch really allocates on a CPU, by its own profiler, and against figures worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import _dynamo, nn  # noqa: E402, F401 - optimizers load the first, and every forked process would again
+from torch.nn import functional as F  # noqa: E402, N812 - as everybody calls it
+
+import estimate_models as models  # noqa: E402
+import hiwater.torch  # noqa: E402
+from hiwater.errors import BadRequest, EstimateFailed, StepFailed, StepNeedsValues  # noqa: E402
+
+SCHEMA = json.loads((files("hiwater.views") / "estimate.schema.json").read_text("utf-8"))
+MIB = 2**20
+SEEN = [name for name in models.MODELS if name != "lstm"]
+# Compared with the CPU's own operators: the profiler's trace, a plain loop, no code in common with the estimate.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # some kernels need a buffer for each
+    yield
+    torch.set_num_threads(before)
+
+
+@contextmanager
+def plain_encoders():
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+
+
+def estimate(*arguments, **options):
+    found = hiwater.torch.estimate(*arguments, **options)
+    jsonschema.validate(json.loads(found.to_json()), SCHEMA)
+    assert sum(found.at_peak["categories"].values()) == found.peak_allocated_bytes
+    assert sum(row["bytes"] for row in found.at_peak["lines"]) == sum(row["bytes"] for row in found.at_peak["modules"])
+    assert max(point["bytes"] for point in found.timeline) == found.peak_allocated_bytes
+    assert all(sum(point["categories"].values()) == point["bytes"] for point in found.timeline)
+    return found
+
+
+def error(found, real):
+    return abs(found.peak_allocated_bytes - real) / real
+
+
+# Against a real run on the CPU
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_training_is_within_a_percent(name):
+    make = models.MODELS[name]
+    assert error(estimate(*make(), device="cpu"), models.real_peak(make, models.train)) < 0.01
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_inference_is_within_a_percent(name):
+    make = models.MODELS[name]
+    with plain_encoders():
+        real = models.real_peak(make, models.infer)
+    assert error(estimate(*make(), device="cpu", mode="inference"), real) < 0.01
+
+
+@pytest.mark.parametrize("name", ["mlp", "encoder"])
+def test_accumulated_gradients_are_within_a_percent(name):
+    make = models.MODELS[name]
+    real = models.real_peak(make, lambda made: models.train(made, accumulate=3))
+    assert error(estimate(*make(), device="cpu", accumulate=3), real) < 0.01
+
+
+OPTIMIZERS = {
+    "SGD": {"lr": 0.1},
+    "SGD nesterov": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+    "Adam": {},
+    "Adam foreach": {"foreach": True},
+    "AdamW fused": {"fused": True},
+    "AdamW amsgrad": {"amsgrad": True},
+    "NAdam": {},
+    "RAdam foreach": {"foreach": True},
+    "Adafactor": {},
+    "RMSprop": {},
+    "Adagrad": {},
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_are_within_a_percent(name):
+    def make():
+        net = models.Mlp(384, 2)
+        optimizer = getattr(torch.optim, name.split()[0])(net.parameters(), **OPTIMIZERS[name])
+        return net, torch.randn(16, 384), optimizer, models.squares
+
+    found = estimate(*make(), device="cpu")
+    assert error(found, models.real_peak(make, models.train)) < 0.01
+    first, second = (found.steps[step]["phases"]["forward"] for step in (1, 2))
+    # Adagrad makes its state at once, Adafactor's is small; the others make theirs in the first step
+    state = 0 if name in {"SGD", "Adagrad", "Adafactor"} else 4 * found.parameters
+    assert second - first >= state
+
+
+def test_autocast_is_within_a_percent():
+    def train(made):
+        net, x, optimizer, criterion = made
+        for _ in range(3):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                output = net(x)
+                loss = criterion(output)
+            loss.backward()
+            optimizer.step()
+
+    found = estimate(*models.encoder(8), device="cpu", autocast="bf16")
+    assert error(found, models.real_peak(lambda: models.encoder(8), train)) < 0.01
+
+
+def test_hooks_that_step_in_backward_are_within_a_percent():
+    def make():
+        net = models.Mlp(384, 3)
+        optimizers = {p: torch.optim.SGD([p], lr=0.1, foreach=False) for p in net.parameters()}
+
+        def step(parameter):
+            optimizers[parameter].step()
+            optimizers[parameter].zero_grad()
+
+        for parameter in net.parameters():
+            parameter.register_post_accumulate_grad_hook(step)
+        return net, torch.randn(16, 384), None, models.squares
+
+    def train(made):
+        net, x, _, criterion = made
+        for _ in range(3):
+            output = net(x)
+            loss = criterion(output)
+            loss.backward()
+
+    def whole_step():
+        net, x, _, criterion = make()
+        return estimate(lambda inputs: criterion(net(inputs)), (x,), device="cpu")
+
+    found = hiwater.torch.estimate.largest_batch(lambda batch_size: make(), device="T4", largest=1).estimate
+    plain = make()
+    for parameter in plain[0].parameters():
+        parameter._post_accumulate_grad_hooks.clear()
+    assert found.peak_allocated_bytes < 0.8 * estimate(*plain, device="T4").peak_allocated_bytes
+    assert error(whole_step(), models.real_peak(make, train)) < 0.01
+
+
+def test_a_native_lstm_is_too_low_and_said_to_be():
+    found = estimate(*models.lstm(), device="cpu")
+    real = models.real_peak(models.lstm, models.train)
+    assert found.peak_allocated_bytes < real
+    assert any("LSTM" in note and "too low" in note for note in found.notes)
+
+
+# Against figures worked out by hand
+
+
+@pytest.mark.parametrize(("options", "bytes_each"), [({}, 20), ({"fused": True}, 16), ({"foreach": False}, 16)])
+def test_adam_in_float32_takes_sixteen_bytes_a_parameter_and_foreach_four_more_for_a_while(options, bytes_each):
+    net = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(8)])
+    found = estimate(net, torch.randn(1, 1024), torch.optim.AdamW(net.parameters(), **options))
+    count = 8 * 1024 * 1024
+    assert found.parameters == count
+    assert found.category("parameters") == found.category("gradients") == 4 * count
+    assert found.category("optimizer state") // 2 == pytest.approx(4 * count, rel=1e-3)
+    peak = found.steps[2]["phases"]["optimizer"]
+    # One parameter at a time needs the root of its variance, that divided, and the last one's, whose name is still bound.
+    extra = 3 * 4 * MIB if options.get("foreach") is False else 0
+    assert peak == pytest.approx(bytes_each * count + extra, rel=1e-3)
+
+
+def gpt(batch_size):
+    net = models.Gpt(length=128)
+    optimizer = torch.optim.AdamW(net.parameters(), fused=True)
+    return (
+        net,
+        torch.zeros(batch_size, 128, dtype=torch.long),
+        optimizer,
+        lambda out: F.cross_entropy(out.flatten(0, 1), torch.zeros(128 * batch_size, dtype=torch.long)),
+    )
+
+
+def test_gpt_2_small_takes_what_its_parameters_say():
+    found = hiwater.torch.estimate.largest_batch(gpt, device="A100 40GB", largest=1).estimate
+    width, words = 768, 50257
+    # the known 124 million, but for the places beyond 128
+    count = 12 * (12 * width**2 + 13 * width) + (words + 128) * width + 2 * width
+    assert found.parameters == count
+    # In the steady state: parameters, gradients and two moments, and the output. A fused optimizer has no temporaries.
+    kept = found.steps[3]["phases"]["optimizer"]
+    table = words * width * 4
+    unsplit = 4 * (
+        148 * MIB - table
+    )  # of the words' table, its gradient and moments: less than 1 MiB each, so never split off
+    assert kept == pytest.approx(16 * count + 128 * words * 4 + unsplit, rel=1e-4)
+
+
+@pytest.mark.parametrize(("batch", "length", "width", "heads"), [(2, 512, 512, 8)])
+def test_a_transformers_activations_are_those_of_the_literature(batch, length, width, heads):
+    """34 sbh + 5 as²b bytes a layer in half precision: Korthikanti et al., arXiv 2205.05198, equation 2."""
+
+    def activations(depth):
+        blocks = nn.Sequential(*[models.GptBlock(width, heads) for _ in range(depth)])
+        found = estimate(blocks, torch.randn(batch, length, width), None, models.squares, dtype="fp16", steps=1)
+        return max(point["categories"].get("activations", 0) for point in found.timeline)
+
+    layer = (activations(4) - activations(2)) / 2
+    assert layer == pytest.approx(34 * length * batch * width + 5 * heads * length**2 * batch, rel=0.01)
+
+
+def test_attention_keeps_its_output_and_one_number_a_row():
+    q, k, v = (torch.empty(8, 16, 2048, 64, dtype=torch.float16) for _ in range(3))
+    found = estimate(
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (q, k, v), mode="inference", steps=1
+    )
+    assert found.category("inputs") == 96 * MIB
+    assert found.peak_allocated_bytes == (96 + 32 + 1) * MIB
+
+
+def test_attention_in_training_adds_the_sums_of_flash():
+    q, k, v = (torch.empty(2, 8, 1024, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    found = estimate(lambda q, k, v: F.scaled_dot_product_attention(q, k, v).sum(), (q, k, v), steps=1)
+    one, row = 2 * 8 * 1024 * 64 * 2, 2 * 8 * 1024 * 4
+    # inputs, output, logsumexp, three gradients, the sums of rows, and the query's gradient in float32; numbers of one element besides
+    assert found.steps[1]["phases"]["backward"] == pytest.approx((3 + 1 + 3 + 2) * one + 2 * row, abs=4096)
+
+
+def test_dropout_on_a_card_keeps_a_mask_of_bytes():
+    x = torch.randn(1024, 1024, requires_grad=True)
+    card = estimate(lambda x: F.dropout(x, 0.1).sum(), (x,), steps=1)
+    cpu = estimate(lambda x: F.dropout(x, 0.1).sum(), (x,), steps=1, device="cpu")
+    assert card.steps[1]["phases"]["forward"] == (4 + 4 + 1) * MIB + 512
+    assert cpu.steps[1]["phases"]["forward"] == (4 + 4 + 4) * MIB + 4
+
+
+def test_autocast_for_a_card_takes_softmax_in_float32():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(1024, 1024, bias=False)
+
+        def forward(self, x):
+            with torch.autocast("cuda", dtype=torch.float16):
+                return F.softmax(self.linear(x), -1)
+
+    found = estimate(Net(), torch.randn(1024, 1024), mode="inference", steps=1)
+    # weight and input, both in half as well until autocast ends, the product in half, in float32, and the softmax of that
+    assert (
+        found.peak_allocated_bytes == (4 + 4 + 2 + 2 + 2 + 4 + 4) * MIB
+        or found.peak_allocated_bytes == (4 + 4 + 2 + 2 + 4 + 4) * MIB
+    )
+
+
+def test_sizes_are_rounded_and_reserved_in_segments_on_a_card_alone():
+    net = nn.Linear(10, 10)
+    card, cpu = (estimate(net, torch.randn(1, 10), device=device, mode="inference") for device in ("T4", "cpu"))
+    assert card.category("parameters") == 1024
+    assert card.peak_allocated_bytes % 512 == 0
+    assert card.peak_reserved_bytes == 2 * MIB
+    assert card.peak_used_bytes == card.peak_reserved_bytes + card.context_bytes
+    assert (cpu.category("parameters"), cpu.peak_reserved_bytes, cpu.fits) == (440, None, None)
+
+
+# What code does
+
+
+def test_checkpoints_keep_less_and_compute_again():
+    class Plain(models.Checkpointed):
+        def forward(self, x):
+            for block in self.blocks:
+                x = block(x)
+            return x
+
+    def of(net):
+        return estimate(net, torch.randn(2048, 256, requires_grad=True), None, models.squares, device="cpu")
+
+    plain, again = of(Plain()), of(models.Checkpointed())
+    assert again.category("activations") < plain.category("activations") / 2
+    assert again.category("recomputed activations") > 0
+    assert plain.category("recomputed activations") == 0
+    assert any("blocks.3" in row["module"] for row in again.at_peak["modules"])
+
+
+def test_code_written_for_a_card_runs():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(64, 64, device="cuda")
+
+        def forward(self, x):
+            assert x.dtype == self.linear.weight.dtype
+            mask = torch.ones(x.shape, device=x.device).to("cuda", non_blocking=True)
+            return self.linear(x.cuda()) * mask.to(x) + torch.arange(64, device="cuda").to(x.dtype)
+
+    def build():
+        with torch.device("cuda:0"):
+            net = Net()
+        net = net.cuda().to("cuda", torch.bfloat16).half().float()
+        return net, torch.randn(4, 64).pin_memory().to("cuda"), torch.optim.SGD(net.parameters(), lr=0.1)
+
+    found = hiwater.torch.estimate.largest_batch(lambda batch_size: build(), device="T4", largest=1).estimate
+    assert found.category("parameters") == 64 * 64 * 4 + 512
+    assert found.category("inputs") == 1024
+
+
+def test_a_function_may_do_the_whole_step():
+    net = models.Mlp(256, 2)
+    optimizer = torch.optim.Adam(net.parameters())
+    x = torch.randn(32, 256)
+
+    def step(inputs):
+        optimizer.zero_grad()
+        loss = net(inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+
+    whole = estimate(step, (x,), device="cpu")
+    parts = estimate(net, x, optimizer, models.squares, device="cpu")
+    assert set(whole.steps[2]["phases"]) >= {"forward", "backward", "optimizer"}
+    assert whole.category("optimizer state") == parts.category("optimizer state") > 0
+    assert whole.peak_allocated_bytes == pytest.approx(parts.peak_allocated_bytes, rel=0.05)
+
+
+def test_scaling_clipping_compiling_and_schedules_do_not_hinder():
+    def build():
+        net = torch.compile(models.Mlp(256, 2).cuda())
+        optimizer = torch.optim.AdamW(net.parameters())
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)
+        scaler = torch.amp.GradScaler("cuda")
+
+        def step(x):
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast("cuda"):
+                loss = net(x).square().mean()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            schedule.step()
+            torch.cuda.synchronize()
+
+        return step, torch.randn(8, 256)
+
+    found = hiwater.torch.estimate.largest_batch(lambda batch_size: build(), device="T4", largest=1).estimate
+    assert found.category("optimizer state") == 2 * 4 * found.parameters > 0
+
+
+def test_a_model_made_once_serves_several_batches():
+    net = models.Mlp(256, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    found = hiwater.torch.estimate.largest_batch(
+        lambda batch_size: (net, torch.randn(batch_size, 256), optimizer), device="T4", largest=64, multiple_of=32
+    )
+    assert (found.batch_size, found.is_bounded, len(found.probes)) == (64, False, 2)
+    assert type(net.layers[0].weight) is nn.Parameter
+
+
+def test_lines_and_modules_of_a_peak_are_named():
+    found = estimate(*models.conv(64), device="cpu")
+    names = {row["module"] for row in found.at_peak["modules"]}
+    assert {"first", "norm"} <= names
+    lines = [row for row in found.at_peak["lines"] if row["file"] == models.__file__]
+    assert lines[0]["function"] == "ConvNet.forward"
+    text = Path(models.__file__).read_text("utf-8").splitlines()[lines[0]["line"] - 1]
+    assert "self.norm" in text
+
+
+def test_keywords_losses_and_types_are_taken():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(32, 32)
+
+        def forward(self, *, a, b):
+            return {"loss": (self.linear(a) * b).sum()}
+
+    inputs = {"a": torch.randn(4, 32), "b": torch.randn(4, 32)}
+    half = estimate(Net(), inputs, dtype="bf16", device="cpu")
+    assert half.category("parameters") == 2 * (32 * 32 + 32)
+    assert not half.notes
+    both = estimate(nn.Linear(8, 8), torch.randn(2, 8), loss=F.mse_loss)
+    assert not both.notes
+    assert "no loss was given" in estimate(nn.Linear(8, 8), torch.randn(2, 8)).notes[0]
+
+
+# Verdicts and batches
+
+
+def test_the_verdict_follows_from_what_the_allocator_must_get():
+    net = nn.Linear(4096, 4096, bias=False)
+    optimizer = torch.optim.Adam(net.parameters())
+    x = torch.randn(1, 4096)
+    plenty = estimate(net, x, optimizer, device="T4")
+    assert plenty.fits
+    assert plenty.margin_bytes == plenty.total_bytes - plenty.context_bytes - plenty.peak_reserved_bytes
+    context = plenty.context_bytes
+    exact = estimate(net, x, optimizer, device=plenty.peak_reserved_bytes + context)
+    assert (exact.fits, exact.margin_bytes, exact.fits_only_by_retrying) == (True, 0, False)
+    none = estimate(net, x, optimizer, device=128 * MIB + context)
+    assert not none.fits
+    assert none.needed_bytes >= none.peak_allocated_bytes - 2 * MIB
+    assert none.margin_bytes == 128 * MIB - none.needed_bytes < 0
+    enough = estimate(net, x, optimizer, device=none.needed_bytes + context)
+    assert enough.fits
+    assert not estimate(net, x, optimizer, device=none.needed_bytes - 2 * MIB + context).fits
+
+
+def test_the_largest_batch_fits_and_the_next_does_not():
+    found = hiwater.torch.estimate.largest_batch(models.mlp, device="700MiB", multiple_of=4)
+    jsonschema.validate(json.loads(json.dumps(found.to_dict())), SCHEMA)
+    assert found.is_monotonic
+    assert found.is_bounded
+    assert len(found.probes) <= 20  # the memory of so small a model goes up in steps, not in a line
+    assert found.batch_size % 4 == 0
+    assert found.estimate.batch_size == found.batch_size
+    assert estimate(*models.mlp(found.batch_size), device="700MiB").fits
+    assert not estimate(*models.mlp(found.batch_size + 4), device="700MiB").fits
+
+
+def test_a_model_too_large_for_any_batch_is_said():
+    found = hiwater.torch.estimate.largest_batch(models.mlp, device="515MiB")
+    assert (found.batch_size, found.estimate, len(found.probes)) == (0, None, 1)
+
+
+# What goes wrong is said, and nothing is left behind
+
+
+class Reads(nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.how = how
+
+    def forward(self, x):
+        x = self.linear(x)
+        self.how(x)
+        return x
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda x: x.sum().item(),
+        lambda x: bool(x.sum() > 0),
+        lambda x: x[x > 0],
+        lambda x: x.nonzero(),
+        lambda x: x.detach().numpy(),
+    ],
+    ids=["item", "if", "mask", "nonzero", "numpy"],
+)
+def test_code_that_needs_values_is_named_with_a_way_out(how):
+    with pytest.raises(
+        StepNeedsValues, match=rf"{os.path.basename(__file__)}:{how.__code__.co_firstlineno} .*; keep it out"
+    ):
+        hiwater.torch.estimate(Reads(how), torch.randn(2, 4))
+
+
+def test_other_failures_carry_their_line_and_message():
+    with pytest.raises(StepFailed, match=rf"failed at .*{os.path.basename(__file__)}:\d+ with KeyError: 'gone'"):
+        hiwater.torch.estimate(Reads(lambda x: {}["gone"]), torch.randn(2, 4))
+
+
+def test_a_process_that_dies_is_an_error():
+    with pytest.raises(EstimateFailed, match="died with exit code 9"):
+        hiwater.torch.estimate(Reads(lambda x: os._exit(9)), torch.randn(2, 4))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "both"}, "no mode"),
+        ({"steps": 0}, "count from 1"),
+        ({"dtype": "int3"}, "no type"),
+        ({"loss": lambda output: 1.0}, "nothing to run backward from"),
+        ({"batch_size": 4}, "largest_batch"),
+        ({"device": "1MiB"}, "no room"),
+    ],
+)
+def test_wrong_requests_are_refused(options, message):
+    with pytest.raises(BadRequest, match=message):
+        hiwater.torch.estimate(nn.Linear(4, 4), torch.randn(2, 4), **options)
+
+
+def test_the_users_process_is_left_as_it_was():
+    before = {home: dict(vars(home)) for home in (torch, torch.cuda, torch.Tensor, F, nn.Module, torch.autograd)}
+    net, x, optimizer, criterion = models.mlp()
+    hooks = [len(p._post_accumulate_grad_hooks or ()) for p in net.parameters()]
+    weights = [p.clone() for p in net.parameters()]
+    hiwater.torch.estimate(net, x, optimizer, criterion)
+    assert all(vars(home)[name] is value for home, names in before.items() for name, value in names.items())
+    assert all(torch.equal(p, q) and type(p) is nn.Parameter for p, q in zip(net.parameters(), weights, strict=True))
+    assert [len(p._post_accumulate_grad_hooks or ()) for p in net.parameters()] == hooks
+    assert all(p.grad is None for p in net.parameters())
+    assert not optimizer.state
+    assert not torch.cuda.is_initialized()
+
+
+def test_the_package_and_the_function_are_one_name():
+    import hiwater.torch.estimate as package
+
+    assert callable(package)
+    assert package.largest_batch == hiwater.torch.estimate.largest_batch
+    assert sys.modules["hiwater.torch.estimate"] is package
+    assert "to spare" in str(package(nn.Linear(4, 4), torch.randn(2, 4), mode="inference"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["mlp", "conv", "encoder", "checkpointed"])
+def test_a_real_card_agrees_within_a_tenth(name):
+    """Not yet seen on one: the workspaces of its libraries are left out on both sides by running a step first."""
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    found = hiwater.torch.estimate(f"{models.__file__}:{name}", device=torch.cuda.get_device_properties(0).total_memory)
+    net, x, optimizer, criterion = models.MODELS[name]()
+    net = net.cuda()
+    made = (
+        net,
+        x.detach().cuda().requires_grad_(x.requires_grad),
+        type(optimizer)(net.parameters(), **optimizer.defaults),
+        criterion,
+    )
+    models.train(made, steps=1)
+    held = torch.cuda.memory_allocated()
+    known = {t.untyped_storage().data_ptr(): t for t in (*net.parameters(), *net.buffers(), made[1])}
+    known |= {p.grad.untyped_storage().data_ptr(): p.grad for p in net.parameters() if p.grad is not None}
+    known |= {
+        t.untyped_storage().data_ptr(): t
+        for s in made[2].state.values()
+        for t in s.values()
+        if torch.is_tensor(t) and t.is_cuda
+    }
+    workspaces = held - sum(-(-t.untyped_storage().nbytes() // 512) * 512 for t in known.values())
+    torch.cuda.reset_peak_memory_stats()
+    models.train(made)
+    assert error(found, torch.cuda.max_memory_allocated() - workspaces) < 0.1
+
+
+def test_modules_of_a_list_are_one_row_in_the_text():
+    text = str(estimate(*models.checkpointed(), device="cpu"))
+    assert "blocks.*.layers.* (" in text
+    assert "blocks.1" not in text

@@ -1,0 +1,201 @@
+"""`hiwater estimate` from end to end: what it prints, its exit codes, and what it says to wrong input."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.resources import files
+
+import jsonschema
+import pytest
+
+from hiwater.cli import main
+from hiwater.torch.estimate import api
+
+SCHEMA = json.loads((files("hiwater.views") / "estimate.schema.json").read_text("utf-8"))
+SCRIPT = """
+import torch
+from torch import nn
+
+assert __name__ != "__main__"
+print("a word of the program's own")
+not_a_function = 3
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(256, 256)
+
+    def forward(self, x):
+        return self.linear(x).relu()
+
+def build(batch_size=8):
+    net = Net().cuda()
+    return net, torch.randn(batch_size, 256, device="cuda"), torch.optim.Adam(net.parameters()), lambda out: out.square().mean()
+
+def without_batch():
+    return Net(), torch.randn(2, 256)
+
+def wrong():
+    return Net()
+
+def three():
+    return Net(), torch.randn(2, 256), 3
+
+def reads(batch_size=1):
+    return (lambda x: print(x.sum().item())), torch.randn(batch_size)
+
+def fails():
+    raise ValueError("no such data")
+"""
+
+
+@pytest.fixture
+def forked(monkeypatch):
+    """The worker in a fork of this process instead of a new interpreter, which takes seconds to load torch."""
+    pytest.importorskip("torch")
+    from hiwater.torch.estimate import worker
+
+    def ask(target, request):
+        kind, path, function = api.split_target(target)
+        request = request | {"kind": kind, "path": path, "function": function}
+        return api._ask_fork(lambda: worker._made_by(request), request)
+
+    monkeypatch.setattr(api, "_ask_interpreter", ask)
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def hiwater(*words, cwd=None, check=None):
+    done = subprocess.run(
+        [sys.executable, "-m", "hiwater", "estimate", *map(str, words)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=120,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    if check is not None:
+        assert done.returncode == check, done.stderr
+    return done
+
+
+# With torch
+
+
+def test_text_names_the_verdict_the_peak_and_what_is_not_counted(script):
+    pytest.importorskip("torch")
+    done = hiwater(f"{script}:build", "-d", "T4", check=0)
+    assert "fits on NVIDIA T4 16GB" in done.stdout
+    for word in (
+        "optimizer state",
+        "linear",
+        "Net.forward",
+        "peak of step",
+        "not counted",
+        "estimated, not measured",
+        "(assumed)",
+    ):
+        assert word in done.stdout
+    assert "word of the program" not in done.stdout
+    assert "word of the program" in done.stderr
+
+
+def test_json_is_as_its_schema_says_and_a_module_is_found(script):
+    pytest.importorskip("torch")
+    done = hiwater("-m", "train:build", "--batch", "4", "--format", "json", "-d", "520MiB", cwd=script.parent, check=0)
+    said = json.loads(done.stdout)
+    jsonschema.validate(said, SCHEMA)
+    assert (said["batch_size"], said["fits"], said["device"]) == (4, True, "520MiB")
+    assert said["at_peak"]["categories"]["inputs"] == 4 * 256 * 4
+
+
+def test_what_does_not_fit_exits_with_one(script):
+    pytest.importorskip("torch")
+    done = hiwater(f"{script}:build", "--batch", "4096", "-d", "520MiB", check=1)
+    assert "does not fit on 520MiB" in done.stdout
+    assert "missing" in done.stdout
+
+
+def test_the_largest_batch_as_a_page(script, tmp_path):
+    pytest.importorskip("torch")
+    page = tmp_path / "page.html"
+    hiwater(
+        f"{script}:build", "--largest-batch", "--at-most", 64, "--format", "html", "-o", page, "-d", "4GiB", check=0
+    )
+    text = page.read_text()
+    assert "largest batch that fits: 64 and more would" in text
+    assert "http" not in text.replace("http://www.w3.org", "")
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "code", "message"),
+    [
+        ("train.py:gone", (), 127, "has no 'gone'; name one of Net, build"),
+        ("train.py:not_a_function", (), 126, "is a int and cannot be called"),
+        ("train.py:wrong", (), 2, "wrong\\(\\) returns a Net; return \\(module, inputs\\)"),
+        ("train.py:three", (), 2, "returns a int where an optimizer or a loss was expected"),
+        ("train.py:without_batch", ("--batch", "3"), 2, "takes no batch_size"),
+        ("train.py:reads", ("--mode", "inference"), 126, "train.py:31 reads a tensor's value .*; keep it out"),
+        ("train.py:fails", (), 126, "failed at .*train.py:34 with ValueError: no such data"),
+    ],
+)
+def test_wrong_functions_get_one_line_and_a_way_out(script, forked, capfd, monkeypatch, target, options, code, message):
+    monkeypatch.chdir(script.parent)
+    assert main(["estimate", target, *options]) == code
+    said = [line for line in capfd.readouterr().err.splitlines() if "hiwater:" in line]
+    assert len(said) == 1
+    assert re.search(message, said[0])
+
+
+# Without it: all this is told before anything is started
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["train.py"], 2, "names no function"),
+        (["train.py:"], 2, "names no function"),
+        (["train.py:build", "-d", "Voodoo 2"], 2, "neither a card"),
+        (["train.py:build", "--batch", "0"], 2, "no batch"),
+        (["train.py:build", "--batch", "1", "--largest-batch"], 2, "leave out one"),
+        (["train.py:build", "--largest-batch", "-d", "cpu"], 2, "needs a card"),
+        (["train.py:build", "--largest-batch", "--multiple-of", "0"], 2, "no multiple"),
+        (["train.py:build", "--context", "80GiB", "-d", "80GiB"], 2, "no room"),
+    ],
+)
+def test_wrong_requests_start_nothing(words, code, message, capfd, monkeypatch):
+    monkeypatch.setattr(api, "find_spec", lambda name: object())
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("an interpreter was started"))
+    assert main(["estimate", *words]) == code
+    assert message in capfd.readouterr().err
+
+
+def test_without_torch_it_says_what_to_install(capfd, monkeypatch):
+    monkeypatch.setattr(api, "find_spec", lambda name: None)
+    assert main(["estimate", "train.py:build"]) == 125
+    assert "pip install 'hiwater[torch]'" in capfd.readouterr().err
+
+
+def test_a_missing_file_and_an_unwritable_output(script, forked, capfd, monkeypatch):
+    monkeypatch.chdir(script.parent)
+    assert main(["estimate", "gone.py:build"]) == 127
+    assert "there is no file" in capfd.readouterr().err
+    assert (
+        main(["estimate", "train.py:without_batch", "--mode", "inference", "-o", os.path.join("no", "folder")]) == 125
+    )
+    assert "cannot be written" in capfd.readouterr().err
+
+
+def test_looking_costs_no_torch():
+    code = "import sys, hiwater, hiwater.torch, hiwater.torch.estimate, hiwater.cli.estimate; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
