@@ -323,11 +323,12 @@ def test_the_drop_in(tmp_path: Path) -> None:
         {"PYTHONPATH": compat.stdout.strip()},
     )
     assert shown[1].lines[0].splitlines()[0].startswith("RAM: Consumed Peaked  Used Total  in 0.")
-    assert (shown[2].value or "").startswith(
-        "IPyGPULoggerData(gen_mem_used_delta=50, gen_mem_peaked=229, gen_mem_used="
+    # Resident memory: some of the 228.9 MiB may lie in what was there before.
+    assert re.match(
+        r"IPyGPULoggerData\(gen_mem_used_delta=50, gen_mem_peaked=22[89], gen_mem_used=", shown[2].value or ""
     )
     assert re.match(
-        r"\(\(50, 229, 0\),\s+IPyGPULoggerMemory\(used_delta=50, peaked_delta=229, used_total=\d+\),\s+0,\s+True\)",
+        r"\(\(50, 22[89], 0\),\s+IPyGPULoggerMemory\(used_delta=50, peaked_delta=22[89], used_total=\d+\),\s+0,\s+True\)",
         shown[3].value or "",
     )
     assert shown[4].lines[0].startswith("CPU: ") and shown[6].lines == []

@@ -160,7 +160,7 @@ class HiwaterMagics(Magics):
         shell: Any = self.shell
         text = shell.transform_cell(code)
         number = cells.number(shell, self._running_file()) or shell.execution_count
-        file = shell.compile.cache(text, number, raw_code=code)
+        file = cells.compiled(shell, text, number, code)
         body = shell.compile.ast_parse(text, filename=file)
         last = body.body.pop() if body.body and isinstance(body.body[-1], ast.Expr) else None
         compiled = shell.compile(body, file, "exec")
