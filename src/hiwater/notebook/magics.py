@@ -128,10 +128,9 @@ class HiwaterMagics(Magics):
             running.stop()
 
     def _vars(self, _: str) -> None:
-        from hiwater.notebook.inventory import text, variables
+        from hiwater.notebook.inventory import of_session, text
 
-        shell: Any = self.shell
-        show(shell, text(variables(shell.user_ns, shell.user_ns_hidden)))
+        show(self.shell, text(of_session(self.shell)))
 
     def _timeline(self, _: str) -> None:
         from hiwater.notebook.bands import timeline
