@@ -1,13 +1,21 @@
 // What somebody does with a notebook in JupyterLab, in a real Chromium. Usage: node jupyterlab.mjs SCENARIO ADDRESS NOTEBOOK [FOLDER]
 //
 // tests/jupyterlab_server.py starts the server and gives its address. `cells` runs a notebook and prints what it saw as JSON, `pictures`
-// runs one and writes a PNG of each cell that shows something to FOLDER.
+// runs examples/notebook.ipynb and writes the pictures of the documentation to FOLDER.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { withBrowser } from "./chromium.mjs";
 
 const SOON = { timeout: 30_000 };
 const RAN = { timeout: 90_000 };
+
+/** The pictures of docs/notebooks.md: file, first and last code cell in it. */
+const PICTURES = [
+    ["notebook.png", 3, 4],
+    ["notebook-session.png", 10, 13],
+];
+const WIDTH = 1060;
+const MARGIN = 6;
 
 /** Complaints of ours, and requests that leave the machine. What JupyterLab itself logs is its own. */
 function watched(page) {
@@ -77,6 +85,18 @@ async function usedFlame(frame) {
     return seen;
 }
 
+/** Until the notebook's height has come to rest: outputs move when those above them are drawn. */
+async function settled(page) {
+    let before = -1;
+    await eventually("the notebook does not come to rest", async () => {
+        await page.waitForTimeout(400);
+        const now = await page.locator(".jp-Notebook").evaluate((element) => element.scrollHeight);
+        const isSame = now === before;
+        before = now;
+        return isSame;
+    });
+}
+
 const SCENARIOS = {
     async cells(page) {
         const cell = await ran(page);
@@ -97,14 +117,24 @@ const SCENARIOS = {
     async pictures(page, folder) {
         const cell = await ran(page);
         await page.frameLocator(".jp-Notebook iframe").locator(".flame canvas").waitFor(SOON);
-        const count = await page.locator(".jp-Notebook .jp-CodeCell").count();
+        await page.keyboard.press("Control+b"); // the list of files, which is in the picture's way
+        await page.locator(".jp-Notebook .jp-Cell").first().click(); // the frame around the chosen cell, too
         const files = [];
-        for (let index = 0; index < count; index++) {
-            if (!(await cell(index).locator(".jp-OutputArea-output").count())) continue;
-            await cell(index).scrollIntoViewIfNeeded();
-            await page.waitForTimeout(300);
-            files.push(join(folder, `cell-${index + 1}.png`));
-            await cell(index).screenshot({ path: files.at(-1) });
+        for (const [name, first, last] of PICTURES) {
+            await page.setViewportSize({ width: WIDTH, height: 3000 }); // what is scrolled away would not be drawn
+            await cell(last).scrollIntoViewIfNeeded();
+            await settled(page);
+            const [from, to] = [await cell(first).boundingBox(), await cell(last).boundingBox()];
+            files.push(join(folder, name));
+            await page.screenshot({
+                path: files.at(-1),
+                clip: {
+                    x: from.x,
+                    y: from.y - MARGIN,
+                    width: from.width,
+                    height: to.y + to.height - from.y + 2 * MARGIN,
+                },
+            });
         }
         return files;
     },
