@@ -21,8 +21,8 @@ CELLS = {
     "`pass`": "pass",
     "a value that is shown": "6 * 7",
     "an array bound anew": "array = np.ones(1000)",
-    "an error": "1 / 0",
-    "a list bound anew, which collects all garbage": "row = [1, 2, 3]",
+    "an error, after which all garbage is collected": "1 / 0",
+    "a list bound anew, the same": "row = [1, 2, 3]",
 }
 ONCE = {"all garbage, collected once": "gc.collect()"}
 SWITCHES = {"on": "%hiwater on", "on, without collecting": "%hiwater on --no-gc", "off": "%hiwater off"}
@@ -80,7 +80,7 @@ def main():
     finally:
         kernel.stop()
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} CPUs; milliseconds of CPU time a cell\n")
-    print("| cell | off | on | more | without collecting, more |\n|---|---:|---:|---:|---:|")
+    print("| cell | off | on | more | `--no-gc`, more |\n|---|---:|---:|---:|---:|")
     for cell in CELLS:
         off, on, bare = (found[cell, switch] for switch in ("off", "on", "on, without collecting"))
         print(f"| {cell} | {off:.1f} | {on:.1f} | {on - off:.1f} | {bare - off:.1f} |")

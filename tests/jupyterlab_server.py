@@ -114,7 +114,7 @@ def _with_fewer_colours(picture: str) -> None:
     from PIL import Image
 
     with Image.open(picture) as image:
-        fewer = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+        fewer = image.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     fewer.save(picture, optimize=True)
 
 

@@ -53,7 +53,10 @@ class Collector:
 
 def _identities(names: Mapping[str, object]) -> dict[str, int]:
     """The variables that may be in cycles. IPython's own change with every cell, and drop nothing."""
-    return {name: id(value) for name, value in list(names.items()) if gc.is_tracked(value) and not name.startswith("_")}
+    settled = dict(
+        names
+    )  # one object, where a list of the items would be as many as there are names, and cause a collection
+    return {name: id(value) for name, value in settled.items() if gc.is_tracked(value) and not name.startswith("_")}
 
 
 def _count() -> int:
