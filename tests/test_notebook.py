@@ -258,6 +258,18 @@ def test_again_and_again(tmp_path: Path) -> None:
     assert shown[-1].value == "[]" and len([cell for cell in shown if cell.displays]) == 204
 
 
+def test_pauses_between_cells_do_not_hide_them() -> None:
+    """Two cells of a second each, more than an hour apart: the drawing is a little over two seconds long."""
+    cells = [
+        {"name": f"[{at}]", "start": start, "seconds": 1.0, "start_bytes": 1, "peak_bytes": MIB, "end_bytes": 2}
+        for at, start in ((1, 5.0), (2, 4000.0))
+    ]
+    said = drawn(cells)["text/plain"]
+    assert said.startswith("2 cells; long pauses between them are shortened\n") and " 2.10 s" in said
+    close = drawn([cells[0], {**cells[1], "start": 6.05}])["text/plain"]
+    assert close.startswith("2 cells\n") and " 2.05 s" in close
+
+
 @needs_engine
 def test_a_thousand_cells_do_not_grow() -> None:
     """Beyond what IPython itself keeps of each: the figures of the history, which has an end, and IPython's own record of what was displayed."""

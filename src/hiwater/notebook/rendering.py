@@ -108,8 +108,10 @@ def drawn(cells: Sequence[dict[str, Any]]) -> dict[str, str]:
     at = [moment for span in spans for moment in (span.start, span.end)]
     held = [size for cell in cells for size in (cell["peak_bytes"], cell["end_bytes"])]
     curve = Curve("resident, each cell at its peak", "resident", np.array(at), np.array(held, np.float64))
-    words = "seconds; idle time between cells is shortened" if is_shortened else "seconds since the start"
-    picture = Picture(f"{len(cells)} cells", (curve,), spans, words)
+    title, axis = f"{len(cells)} cells", "seconds since the start"
+    if is_shortened:
+        title, axis = f"{title}; long pauses between them are shortened", "seconds"
+    picture = Picture(title, (curve,), spans, axis)
     text, image = io.StringIO(), io.BytesIO()
     plot_terminal.write([picture], text)
     said = {"text/plain": text.getvalue().rstrip()}
