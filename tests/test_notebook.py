@@ -302,9 +302,11 @@ def test_garbage_that_a_cell_drops(tmp_path: Path) -> None:
     assert kept == [1, -1, 1, -1, 0, 1, 0]
 
 
+@needs_engine
 def test_the_example(tmp_path: Path) -> None:
     """examples/notebook.ipynb shows what its text says."""
     pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib")
     example = json.loads((Path(__file__).parent.parent / "examples" / "notebook.ipynb").read_text("utf-8"))
     cells = ["".join(cell["source"]) for cell in example["cells"] if cell["cell_type"] == "code"]
     shown = notebooks.run(tmp_path, cells)
