@@ -9,7 +9,7 @@ BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ni
 SOURCES := src tests examples benchmarks tools
 NATIVE := build/native
 
-.PHONY: help demo test test-programs test-pythons test-native test-valgrind stress fuzz lint format web web-check bench bench-instructions clean
+.PHONY: help demo test test-programs test-pythons test-notebooks-oldest test-native test-valgrind stress fuzz lint format web web-check pictures bench bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -35,6 +35,14 @@ test: $(VENV)/installed ## build and run all tests
 # Environments of its own, and any Python from 3.11 on to run it: `make test-pythons WORDS='--only 3.14'`.
 test-pythons: ## build and test on every CPython from 3.11 to 3.15 that is found, and show a table
 	$(PYTHON) tools/test_pythons.py $(WORDS)
+
+# An environment of its own, with the oldest versions that pyproject.toml names and their contemporaries.
+OLDEST_NOTEBOOKS := ipython==7.34.0 ipykernel==6.17.1
+test-notebooks-oldest: ## test notebooks with the oldest IPython and ipykernel that are supported
+	$(PYTHON) -m venv --clear build/oldest-notebooks
+	build/oldest-notebooks/bin/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS)
+	build/oldest-notebooks/bin/python -m pip install --quiet --no-build-isolation '.[test]' $(OLDEST_NOTEBOOKS)
+	build/oldest-notebooks/bin/python -m pytest tests/test_notebook.py
 
 # What is not installed is a failure here, not a test left out.
 test-programs: $(VENV)/installed ## install real programs and compare what they do alone and recorded
@@ -78,6 +86,9 @@ format: $(VENV)/installed ## format all code
 	$(BIN)/ruff check --fix-only --quiet $(wildcard $(SOURCES))
 	$(BIN)/ruff format $(wildcard $(SOURCES))
 	$(BIN)/clang-format -i $$(find native tests -name '*.h' -o -name '*.c' -o -name '*.cpp')
+
+pictures: $(VENV)/installed web/node_modules ## make the pictures of docs/notebooks.md, in a real JupyterLab and Chromium
+	$(BIN)/python tests/jupyterlab_server.py examples/notebook.ipynb docs/images
 
 bench: $(VENV)/installed ## measure what recording costs, beside the peers that are installed
 	$(BIN)/python benchmarks/run.py

@@ -1,14 +1,11 @@
 """The interactive page in a real Chromium: what a reader clicks, types and sees. `web/browser/suite.mjs` is the reader.
 
-Skipped where there is no Chromium, no node, or no `web/node_modules` (`cd web && npm ci`). HIWATER_TEST_BROWSER=1 says that they must
-be there, 0 that these tests are not wanted.
+Skipped where there is no Chromium, no node, or no `web/node_modules` (`cd web && npm ci`): see `browser`.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from html import escape
@@ -17,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import browser
 import hiwater
 from capture_builder import Recording
 from hiwater.analysis.diff import compare
@@ -31,23 +29,7 @@ from test_page_data import with_source
 from test_reading_capture import in_memory
 from test_reading_views import HOSTILE
 
-WEB = Path(__file__).parent.parent / "web"
-CHROMIUM = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
-
-
-def _missing() -> str:
-    if not any(Path(path).exists() for path in (os.environ.get("HIWATER_CHROMIUM", ""), *CHROMIUM) if path):
-        return "no Chromium (set HIWATER_CHROMIUM to one)"
-    if shutil.which("node") is None:
-        return "no node"
-    if not (WEB / "node_modules" / "playwright-core").is_dir():
-        return "no web/node_modules (cd web && npm ci)"
-    return ""
-
-
-ASKED = os.environ.get("HIWATER_TEST_BROWSER", "")
-MISSING = "" if ASKED == "1" else "HIWATER_TEST_BROWSER=0" if ASKED == "0" else _missing()
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+pytestmark = browser.needs_browser
 
 SECOND = 1_000_000_000
 LIBRARY = "/v/lib/python3.11/site-packages/lib.py"
@@ -56,7 +38,7 @@ LIBRARY = "/v/lib/python3.11/site-packages/lib.py"
 def see(scenario: str, page: Path) -> Any:
     """What the reader saw. Fails where a step fails, the page complains, or it asks for anything."""
     done = subprocess.run(
-        ["node", str(WEB / "browser" / "suite.mjs"), scenario, str(page)],
+        ["node", str(browser.WEB / "browser" / "suite.mjs"), scenario, str(page)],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -24,12 +24,20 @@ export function executable() {
     return known.find((path) => path && existsSync(path));
 }
 
-/** Run `act(page, record)` in a fresh browser; `record.complaints` has console errors, page errors, and requests beside the page's own. */
-export async function withPage(path, options, act) {
+/** Run `act(page)` in a fresh browser. */
+export async function withBrowser(options, act) {
     const browser = await chromium.launch({ executablePath: executable(), args: FLAGS });
     try {
         const context = await browser.newContext({ viewport: { width: 1400, height: 1000 }, ...options });
-        const page = await context.newPage();
+        return await act(await context.newPage());
+    } finally {
+        await browser.close();
+    }
+}
+
+/** Run `act(page, record)` with a file; `record.complaints` has console errors, page errors, and requests beside the page's own. */
+export function withPage(path, options, act) {
+    return withBrowser(options, (page) => {
         const url = pathToFileURL(path).href;
         const record = { complaints: [], url };
         page.on(
@@ -45,10 +53,8 @@ export async function withPage(path, options, act) {
                 request.url() !== url &&
                 record.complaints.push(`request: ${request.url()}`),
         );
-        return await act(page, record);
-    } finally {
-        await browser.close();
-    }
+        return act(page, record);
+    });
 }
 
 /** Milliseconds from an act in the page to the frame that shows it. */

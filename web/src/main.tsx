@@ -11,6 +11,7 @@ async function main(): Promise<void> {
     const unpacked = await unpack(data.textContent ?? "");
     data.remove();
     const captures = unpacked.page.captures.map((described) => new Capture(described, unpacked));
+    if (window.parent !== window) document.documentElement.dataset.framed = "";
     place.replaceChildren();
     render(<App captures={captures} />, place);
     performance.mark("hiwater-shown");

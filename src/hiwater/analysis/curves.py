@@ -42,11 +42,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture:
-    """One recording, as it is drawn."""
+    """One recording, as it is drawn; `time_words` says what its seconds are."""
 
     title: str
     curves: tuple[Curve, ...]
     spans: tuple[Span, ...] = ()
+    time_words: str = "seconds since the start"
 
     @property
     def seconds(self) -> float:

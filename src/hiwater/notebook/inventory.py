@@ -7,7 +7,7 @@ that an array, its views and a frame over it have one part in common. Estimates:
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,6 +143,17 @@ def variables(names: Mapping[str, object], hidden: Iterable[str] = ()) -> list[V
     for name, kind, parts in sorted(taken, key=lambda item: item[2].is_view):
         found.append(_counted(name, kind, parts, holder))
     return sorted(found, key=lambda one: (-one.own_bytes, -one.total_bytes, one.name))
+
+
+def of_session(shell: Any) -> list[Variable]:
+    """The variables of a notebook, and the values of cells that IPython keeps beside them: in `Out`, and as `_11`."""
+    outputs = {f"_{number}": value for number, value in shell.user_ns.get("_oh", {}).items()}
+    found = variables({**shell.user_ns, **outputs}, {*shell.user_ns_hidden}.difference(outputs))
+    return [_as_output(one) if one.name in outputs and not one.note else one for one in found]
+
+
+def _as_output(one: Variable) -> Variable:
+    return replace(one, note=f"the value of cell [{one.name[1:]}]: `%xdel {one.name}` lets go of it")
 
 
 def _counted(name: str, kind: str, parts: Parts, holder: dict[object, str]) -> Variable:

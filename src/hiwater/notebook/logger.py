@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from collections import deque
@@ -11,6 +10,7 @@ from threading import get_ident
 from hiwater.errors import ExtraMissing, MeterUnavailable
 from hiwater.notebook import tracebacks
 from hiwater.notebook.figures import Cell, CellData, first_line
+from hiwater.notebook.garbage import Collector
 from hiwater.scopes import FOLDING, Scope
 from hiwater.usage import Usage
 
@@ -58,7 +58,8 @@ class CellLogger:
         self.quiet = quiet
         self._shell = shell
         self._cells: deque[Cell] = deque(maxlen=REMEMBERED)
-        self._open: dict[int, list[tuple[Any, Scope]]] = {}  # by thread: cells may run cells
+        self._collector = Collector()
+        self._open: dict[int, list[tuple[Any, Scope, dict[str, int]]]] = {}  # by thread: cells may run cells
         self._session: Scope | None = None
 
     @property
@@ -122,7 +123,7 @@ class CellLogger:
             if callback in self._shell.events.callbacks.get(event, ()):  # a cell may have thrown them out
                 self._shell.events.unregister(event, callback)
         for running in self._open.values():
-            for _, scope in running:
+            for _, scope, _ in running:
                 FOLDING.exit(scope)
         self._open.clear()
         FOLDING.exit(self._session)
@@ -139,9 +140,8 @@ class CellLogger:
         running = self._open.setdefault(get_ident(), [])
         if len(running) >= _DEEPEST:  # ends that were never told: a cell may throw our callback out
             FOLDING.exit(running.pop(0)[1])
-        if self.gc_collect:
-            gc.collect()
-        running.append((info, _entered("cell", _DEVICES)))
+        names = self._collector.before(self._shell.user_ns) if self.gc_collect else {}
+        running.append((info, _entered("cell", _DEVICES), names))
 
     def _after(self, result: Any) -> None:
         ended_ns = time.perf_counter_ns()  # the collection below is not the cell's time
@@ -150,23 +150,23 @@ class CellLogger:
         place = next((at for at in reversed(range(len(running))) if _is_same(running[at][0], info)), None)
         if place is None:  # the cell that started us; an empty one, which has an end and no beginning
             return
-        scope = running[place][1]
-        for _, inner in running[place + 1 :]:
+        _, scope, names = running[place]
+        for _, inner, _ in running[place + 1 :]:
             FOLDING.exit(inner)
         del running[place:]
+        assert scope.began is not None
+        cell_ns = ended_ns - scope.began[0]
+        error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
         if self.gc_collect:
-            gc.collect()
+            self._collector.after(self._shell.user_ns, names, cell_ns, failed=error is not None)
         if self.trim:
             _trim()
         FOLDING.exit(scope)
-        error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
         if place and not getattr(info, "store_history", True):
             return  # a part of the cell that runs it, as under %%capture, whose output is not ours to add to
         scope.error = type(error).__name__ if error is not None else ""
         number = getattr(result, "execution_count", None) or self._shell.execution_count
-        assert scope.began is not None
-        seconds = (ended_ns - scope.began[0]) / 1e9
-        cell = _cell(Usage(scope), number, first_line(getattr(info, "raw_cell", None) or ""), seconds)
+        cell = _cell(Usage(scope), number, first_line(getattr(info, "raw_cell", None) or ""), cell_ns / 1e9)
         self._cells.append(cell)
         if not self.quiet:
             self._tell(cell)

@@ -128,10 +128,9 @@ class HiwaterMagics(Magics):
             running.stop()
 
     def _vars(self, _: str) -> None:
-        from hiwater.notebook.inventory import text, variables
+        from hiwater.notebook.inventory import of_session, text
 
-        shell: Any = self.shell
-        show(shell, text(variables(shell.user_ns, shell.user_ns_hidden)))
+        show(self.shell, text(of_session(self.shell)))
 
     def _timeline(self, _: str) -> None:
         from hiwater.notebook.bands import timeline
@@ -160,7 +159,7 @@ class HiwaterMagics(Magics):
         shell: Any = self.shell
         text = shell.transform_cell(code)
         number = cells.number(shell, self._running_file()) or shell.execution_count
-        file = shell.compile.cache(text, number, raw_code=code)
+        file = cells.compiled(shell, text, number, code)
         body = shell.compile.ast_parse(text, filename=file)
         last = body.body.pop() if body.body and isinstance(body.body[-1], ast.Expr) else None
         compiled = shell.compile(body, file, "exec")

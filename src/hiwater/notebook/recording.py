@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_HEIGHT_PIXELS = 680
+_HEIGHT_PIXELS = 720
 
 
 @dataclass(frozen=True)

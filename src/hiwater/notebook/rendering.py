@@ -23,6 +23,7 @@ from hiwater.views.source import Sources
 from hiwater.views.words import printable, seconds, share, size
 
 _LINES_SHOWN, _LINES_READ, _SMALLEST_SHARE = 8, 1000, 1000
+_LONGEST_PAUSE = 0.05  # between two cells in a drawing, as a part of the time that all cells took
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -103,17 +104,14 @@ def _held(report: Report) -> Iterator[str]:
 
 def drawn(cells: Sequence[dict[str, Any]]) -> dict[str, str]:
     """The drawing of these cells by MIME type. When in a cell its peak was is not known: it is drawn at its peak throughout."""
-    begin = cells[0]["start"]
-    at: list[float] = []
-    held: list[int] = []
-    spans: list[Span] = []
-    for cell in cells:
-        start, end = cell["start"] - begin, cell["start"] - begin + cell["seconds"]
-        at += [start, end]
-        held += [cell["peak_bytes"], cell["end_bytes"]]
-        spans.append(Span(cell["name"], start, end, len(spans) % 3))
+    spans, is_shortened = _bands(cells)
+    at = [moment for span in spans for moment in (span.start, span.end)]
+    held = [size for cell in cells for size in (cell["peak_bytes"], cell["end_bytes"])]
     curve = Curve("resident, each cell at its peak", "resident", np.array(at), np.array(held, np.float64))
-    picture = Picture(f"{len(cells)} cells", (curve,), tuple(spans))
+    title, axis = f"{len(cells)} cells", "seconds since the start"
+    if is_shortened:
+        title, axis = f"{title}; long pauses between them are shortened", "seconds"
+    picture = Picture(title, (curve,), spans, axis)
     text, image = io.StringIO(), io.BytesIO()
     plot_terminal.write([picture], text)
     said = {"text/plain": text.getvalue().rstrip()}
@@ -122,3 +120,16 @@ def drawn(cells: Sequence[dict[str, Any]]) -> dict[str, str]:
     except PlotLibraryMissing:
         return said
     return {**said, "image/png": base64.b64encode(image.getvalue()).decode("ascii")}
+
+
+def _bands(cells: Sequence[dict[str, Any]]) -> tuple[tuple[Span, ...], bool]:
+    """Where each cell stands, and whether pauses were shortened: beside the minutes of a reader's thought the cells would not be seen."""
+    longest_pause = sum(cell["seconds"] for cell in cells) * _LONGEST_PAUSE
+    spans: list[Span] = []
+    left_out, ended = 0.0, cells[0]["start"]
+    for cell in cells:
+        left_out += max(0.0, cell["start"] - ended - longest_pause)
+        ended = max(ended, cell["start"] + cell["seconds"])
+        start = cell["start"] - cells[0]["start"] - left_out
+        spans.append(Span(cell["name"], start, start + cell["seconds"], len(spans) % 3))
+    return tuple(spans), left_out > 0

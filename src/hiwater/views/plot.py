@@ -43,10 +43,10 @@ def write(pictures: Sequence[Picture], output_format: str, stream: BinaryIO, *, 
         fontsize=11,
         pad=_room_for_names(pictures),
     )
-    axes.set_xlabel("seconds since the start")
+    axes.set_xlabel(pictures[0].time_words if pictures else "")
     axes.set_ylabel(f"memory ({unit[1]})")
+    axes.margins(x=0.01, y=0.09)  # the peak's figure stands above it
     axes.set_ylim(bottom=0)
-    axes.margins(x=0.01)
     axes.grid(visible=True, alpha=0.25)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
