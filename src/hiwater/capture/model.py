@@ -23,6 +23,8 @@ from hiwater.capture.layout import (
 from hiwater.capture.moment import Frame, Ints, Moment
 from hiwater.capture.reader import Contents
 from hiwater.errors import BadRequest, CorruptCapture, MomentOutOfRange
+from hiwater.history import build, files
+from hiwater.history.state import AllocatorState
 
 if TYPE_CHECKING:
     from hiwater.analysis.diff import Comparison
@@ -190,6 +192,8 @@ class Capture:
     @classmethod
     def open_all(cls, path: str | os.PathLike[str]) -> tuple[Self, ...]:
         """Read the capture at `path`, or all that a merged one holds, in its order. Raises what `open` raises."""
+        if files.is_history(path):
+            return tuple(cls._of(contents) for contents in files.read_all(path))
         if not container.is_container(path):
             return (cls.open(path),)
         return tuple(cls._of(container.read_member(path, member)) for member in container.members(path))
@@ -284,6 +288,27 @@ class Capture:
     def is_timeline(self) -> bool:
         """Whether the process was only watched from outside: there are no stacks, and nothing is known of what it allocated."""
         return self.facts.get("recorder") == "sample"
+
+    @property
+    def device(self) -> str | None:
+        """The device ("cuda:0") whose memory this capture is about; None for a capture of a process."""
+        return self.facts.get("device") if self.facts.get("recorder") == build.RECORDER else None
+
+    @cached_property
+    def allocator(self) -> AllocatorState | None:
+        """What the allocator of the device held at the end; None where that is not known."""
+        return AllocatorState.from_json(self.facts.get("allocator_state", ""))
+
+    @cached_property
+    def devices(self) -> tuple[Self, ...]:
+        """The histories of devices' memory that the recording has with it, each a capture with a peak and a timeline of its own.
+
+        Raises CorruptCapture where they are damaged.
+        """
+        told = {name: self.facts[name] for name in ("host", "cwd", "rank") if name in self.facts}
+        program = self.facts.get("program") or " ".join(self.process.argv[:1]).rsplit("/", 1)[-1]
+        found = files.attached_to(Contents(self.path, self.header, self.tables), {**told, "program": program})
+        return tuple(type(self)(contents) for contents in found)
 
     @property
     def lost_events(self) -> int:
