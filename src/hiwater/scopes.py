@@ -70,7 +70,7 @@ class Peaks:
 class Slot:
     """A meter in use: its notes, how many scopes want it, and when its mark was last disturbed or unreadable."""
 
-    __slots__ = ("disturbed_at", "failed", "meter", "name", "now", "peaks", "thread", "users")
+    __slots__ = ("disturbed_at", "failed", "meter", "name", "now", "peaks", "risen_at", "thread", "users")
 
     def __init__(self, meter: Meter, thread: int = 0) -> None:
         self.meter = meter
@@ -80,7 +80,7 @@ class Slot:
         self.peaks = Peaks()
         self.users = 0
         self.now = 0
-        self.disturbed_at = -1
+        self.disturbed_at = self.risen_at = -1
         self.failed = ""
 
     def fold(self, moment: int) -> None:
@@ -91,18 +91,26 @@ class Slot:
             self.failed = f"{type(error).__name__}: {error}"
             intact, peak = False, self.now
         self.peaks.add(moment, peak)
-        if not intact:
+        if intact:
+            self.risen_at = moment
+        else:
             self.disturbed_at = moment
+
+    def is_intact_since(self, moment: int) -> bool:
+        """Whether the notes since then miss nothing. A mark that only rises tells so with its last rise; another one must be whole always."""
+        return self.risen_at >= moment if self.meter.mark_only_rises else self.disturbed_at < moment
 
 
 class Figure:
     """What one meter said of one scope, raw."""
 
-    __slots__ = ("end", "intact", "peak", "slot", "start")
+    __slots__ = ("came_late", "end", "intact", "peak", "slot", "start")
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: Slot, *, came_late: bool = False) -> None:
         self.slot = slot
-        self.start = self.end = self.peak = slot.now
+        self.came_late = came_late
+        """Whether what is measured came into being within the scope: it began at 0 then."""
+        self.start = self.end = self.peak = 0 if came_late else slot.now
         self.intact = True
 
 
@@ -110,12 +118,13 @@ class Scope:
     """One interval. Made by `Folding.enter`; complete once it has been through `Folding.exit`."""
 
     __slots__ = (
-        "began", "ended", "error", "figures", "is_open", "moment", "name", "slots", "spent_ns", "started_at", "thread", "unmeasured", "wanted",
+        "began", "ended", "error", "figures", "is_open", "moment", "name", "slots", "spent_ns", "started_at", "thread", "unmeasured", "wanted", "wants_devices",
     )  # fmt: skip
 
     def __init__(self, name: str, wanted: Sequence[str] | None = None) -> None:
         self.name = name
         self.wanted = wanted
+        self.wants_devices = wanted is None or "gpu" in wanted
         self.is_open = False
         self.moment = 0
         self.slots: list[Slot] = []
@@ -136,10 +145,12 @@ class Folding:
         self,
         create: Callable[[str], Meter] = meters.create,
         read_counters: Callable[[], Counters] = counters.read,
+        list_devices: Callable[[], list[str]] = meters.device_names,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self._create = create
         self._read_counters = read_counters
+        self._list_devices = list_devices
         self._clock_ns = clock_ns
         # Re-entrant: a signal handler or a finaliser may begin a scope while its thread is in here.
         self._lock = threading.RLock()
@@ -160,6 +171,7 @@ class Folding:
         """Begin a scope: its baseline is what the meters say now. Raises MeterUnavailable for a meter that was asked for by name."""
         arrived = self._clock_ns()
         with self._lock:
+            self._join_devices()
             scope.slots = self._acquire(scope)
             self._fold()
             scope.moment = self._moment
@@ -180,6 +192,7 @@ class Folding:
         with self._lock:
             if not scope.is_open:
                 return
+            self._join_devices()
             self._fold()
             self._finish(scope, ended)
             scope.is_open = False
@@ -194,6 +207,7 @@ class Folding:
             if not scope.is_open:
                 return scope
             arrived = self._clock_ns()
+            self._join_devices()
             self._fold()
             seen = Scope(scope.name, scope.wanted)
             for field in ("moment", "began", "started_at", "thread", "is_open"):
@@ -201,7 +215,7 @@ class Folding:
             seen.unmeasured = dict(scope.unmeasured)
             seen.figures = []
             for figure in scope.figures:
-                copy = Figure(figure.slot)
+                copy = Figure(figure.slot, came_late=figure.came_late)
                 copy.start = figure.start
                 seen.figures.append(copy)
             self._finish(seen, self._read_counters())
@@ -243,15 +257,36 @@ class Folding:
                 continue
             figure.end = slot.now
             figure.peak = max(figure.start, slot.peaks.highest_since(scope.moment))
-            figure.intact = slot.disturbed_at < scope.moment
+            figure.intact = slot.is_intact_since(scope.moment)
             if slot.failed:
                 scope.unmeasured[slot.name] = slot.failed
         if scope.unmeasured:
             scope.figures = [figure for figure in scope.figures if figure.slot.name not in scope.unmeasured]
 
+    def _join_devices(self) -> None:
+        """Give the scopes that are open the devices that came into use since: those began at 0, and their marks, too."""
+        waiting = [scope for scope in self._open.values() if scope.wants_devices]
+        if not waiting:
+            return
+        for name in self._list_devices():
+            for scope in waiting:
+                if name in scope.unmeasured or any(slot.name == name for slot in scope.slots):
+                    continue
+                slot = self._slot(name, scope, required=False)
+                if slot is not None:
+                    slot.users += 1
+                    scope.slots.append(slot)
+                    scope.figures.append(Figure(slot, came_late=True))
+                    scope.unmeasured.pop("gpu", None)
+
     def _acquire(self, scope: Scope) -> list[Slot]:
         wanted = scope.wanted
-        names: Iterable[str] = meters.DEFAULT if wanted is None else wanted
+        names: Iterable[str]
+        if wanted is None:
+            names = (*meters.DEFAULT, *self._list_devices())
+        else:
+            names, empty = meters.expand(wanted)
+            scope.unmeasured.update(empty)
         slots: list[Slot] = []
         try:
             for name in names:
@@ -280,6 +315,12 @@ class Folding:
             if required:
                 raise
             return None
+        except Exception as error:
+            # What a library of devices raises is its own; the watched program must not suffer where nobody asked for the figure.
+            if required or ":" not in name:
+                raise
+            self._refused[name] = scope.unmeasured[name] = f"{type(error).__name__}: {error}"
+            return None
 
     def _begin(self, key: tuple[str, int]) -> Slot:
         slot = self._slots.get(key)
@@ -290,7 +331,7 @@ class Folding:
             self._fold()  # beginning to measure one thing may disturb the mark of another
         slot.meter.open()
         slot.failed = ""
-        slot.disturbed_at = -1
+        slot.disturbed_at = slot.risen_at = -1
         self._active.append(slot)  # its next note, of what lies before, is older than any scope that will ask
         return slot
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 from hiwater.errors import MeterUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hiwater.meters.base import Meter
 
 DEFAULT = ("resident", "heap", "python", "thread")
@@ -24,7 +28,11 @@ _HOMES = {
     "tracemalloc": ("traced", "Traced"),
 }
 NAMES = tuple(_HOMES)
-"""All there are."""
+"""All there are of this machine's memory. Those of accelerators are called BACKEND:DEVICE:QUANTITY: see hiwater.meters.devices."""
+ALLOCATORS = ("torch", "jax", "cupy", "tensorflow", "rmm")
+"""Libraries that hand out memory of devices: those that the program uses are measured by default, too. None is ever loaded for it."""
+GROUPS = frozenset({"gpu", "nvml"})
+"""Names that stand for several meters: all devices in use, and all cards that the driver shows."""
 PER_THREAD = frozenset({"thread"})
 """Those whose figure each thread has for itself."""
 
@@ -33,9 +41,43 @@ def create(name: str) -> Meter:
     """Return a new meter; raises MeterUnavailable for a name that is none."""
     import importlib
 
+    if ":" in name:
+        from hiwater.meters import devices
+
+        return devices.meter(name)
     home = _HOMES.get(name)
     if home is None:
-        raise MeterUnavailable(f"{name!r} is no meter", f"choose from {', '.join(NAMES)}")
+        raise MeterUnavailable(
+            f"{name!r} is no meter", f"choose from {', '.join(NAMES)}, gpu, or torch:cuda:0:allocated and the like"
+        )
     module = importlib.import_module(f"hiwater.meters.{home[0]}")
     meter: Meter = getattr(module, home[1])()
     return meter
+
+
+def device_names() -> list[str]:
+    """The meters of all devices that the program uses now; a glance where no GPU library is loaded."""
+    if not any(name in sys.modules for name in ALLOCATORS):
+        return []
+    from hiwater.meters import devices
+
+    return devices.names()
+
+
+def expand(wanted: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Names with the groups `gpu` and `nvml` replaced by the meters they stand for, and why a group stands for none now.
+
+    Raises MeterUnavailable for `nvml` where there is none: a driver does not come later, as the use of a device may.
+    """
+    if not GROUPS.intersection(wanted):
+        return list(wanted), {}
+    from hiwater.meters import devices
+
+    found: list[str] = []
+    empty = {}
+    for name in wanted:
+        members = {"gpu": devices.names, "nvml": devices.nvml_names}[name]() if name in GROUPS else [name]
+        if not members:
+            empty[name] = devices.why_none()
+        found += members
+    return found, empty

@@ -50,6 +50,11 @@ class Meter:
     """Whether each thread has its own figure, which only it can read."""
 
     @property
+    def mark_only_rises(self) -> bool:
+        """Whether the source's mark is of its whole life: a fold then calls intact an interval in which it rose."""
+        return False
+
+    @property
     def disturbance(self) -> str:
         """What it means when a fold says that the mark was disturbed."""
         return "something else in the process started the mark anew meanwhile"

@@ -27,6 +27,11 @@ class Cgroup(Meter):
         self._last_mark = self._last_now = 0
 
     @property
+    def mark_only_rises(self) -> bool:
+        """Whether the group's lifetime mark is all there is; known once it is open."""
+        return not self._own_mark
+
+    @property
     def traits(self) -> Traits:
         """Exact where the mark can be started anew for us alone, or moved during the scope."""
         version = self._group.version if self._group else 0

@@ -1,0 +1,110 @@
+"""Memory of accelerators: which libraries have a device in use in this process, and a meter for each quantity of it.
+
+A device's meter is called `BACKEND:DEVICE:QUANTITY`, for instance `torch:cuda:0:allocated`; `gpu` stands for all that are in use.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from hiwater.errors import MeterUnavailable
+from hiwater.meters import ALLOCATORS
+from hiwater.meters.devices.base import UNKNOWN, Backend, Device, Standing, Status
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hiwater.meters.devices.device_meter import DeviceMeter
+
+__all__ = ["UNKNOWN", "Backend", "Device", "Standing", "Status", "allocators", "backend", "in_use", "meter", "names", "statuses"]  # fmt: skip
+
+_HOMES = {
+    "torch": ("torch", "Torch"),
+    "jax": ("jax", "Jax"),
+    "cupy": ("cupy", "Cupy"),
+    "tensorflow": ("tensorflow", "Tensorflow"),
+    "rmm": ("rmm", "Rmm"),
+    "nvml": ("nvml", "Nvml"),
+}
+_made: dict[str, Backend] = {}
+_names: dict[tuple[str, str], list[str]] = {}  # which quantities a device has does not change
+
+
+def backend(name: str) -> Backend:
+    """The backend of this name; made at first use. Raises MeterUnavailable for an unknown one."""
+    found = _made.get(name)
+    if found is None:
+        home = _HOMES.get(name)
+        if home is None:
+            raise MeterUnavailable(f"{name!r} is no source of device memory", f"choose from {', '.join(_HOMES)}")
+        import importlib
+
+        module = importlib.import_module(f"hiwater.meters.devices.{home[0]}")
+        found = _made[name] = getattr(module, home[1])()
+    return found
+
+
+def allocators() -> list[Backend]:
+    """The backends whose library the program has loaded; without one this costs a look into `sys.modules`."""
+    return [backend(name) for name in ALLOCATORS if name in sys.modules]
+
+
+def in_use() -> list[tuple[Backend, Device]]:
+    """The devices that the program uses now, in the order of libraries and of their devices. A library that fails has none."""
+    found = []
+    for each in allocators():
+        try:
+            if each.status().works:
+                found += [(each, device) for device in each.devices()]
+        except Exception:  # noqa: BLE001, S112 - a library in the middle of its import or of its end must not hurt the program
+            continue
+    return found
+
+
+def names() -> list[str]:
+    """The meters of all devices in use: what `gpu` stands for."""
+    found = []
+    for each, device in in_use():
+        key = (each.name, device.name)
+        if key not in _names:
+            _names[key] = _names_of(each, device)
+        found += _names[key]
+    return found
+
+
+def nvml_names() -> list[str]:
+    """The meters of all cards that the driver shows. Raises MeterUnavailable where it cannot be asked."""
+    nvml = backend("nvml")
+    status = nvml.status()
+    if not status.works:
+        raise MeterUnavailable(f"NVML cannot be asked: {status.reason}", "leave out nvml")
+    return [name for device in nvml.devices() for name in _names_of(nvml, device)]
+
+
+def why_none() -> str:
+    """Why no device is in use, in words."""
+    loaded = [each.status().reason for each in allocators()]
+    return "no device is in use: " + ("; ".join(loaded) or f"none of {', '.join(ALLOCATORS)} is loaded")
+
+
+def _names_of(source: Backend, device: Device) -> list[str]:
+    there = source.standings(device)
+    return [f"{source.name}:{device.name}:{quantity}" for quantity in source.quantities if quantity in there]
+
+
+def meter(name: str) -> DeviceMeter:
+    """The meter called `BACKEND:DEVICE:QUANTITY`. Raises MeterUnavailable, with the reason, for a device that is not in use here."""
+    from hiwater.meters.devices.device_meter import DeviceMeter
+
+    head, _, rest = name.partition(":")
+    place, _, quantity = rest.rpartition(":")
+    source = backend(head)
+    if not place or not quantity:
+        raise MeterUnavailable(
+            f"{name!r} is no device's meter", f"write it as {head}:DEVICE:QUANTITY, as in torch:cuda:0:allocated"
+        )
+    return DeviceMeter(source, source.device(place), quantity)
+
+
+def statuses() -> dict[str, Status]:
+    """What each backend says of itself."""
+    return {name: backend(name).status() for name in _HOMES}

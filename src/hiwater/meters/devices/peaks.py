@@ -1,0 +1,132 @@
+"""One device's marks, shared by all who want a peak from them: hiwater's meters, and the program, which must not notice.
+
+A library has one way to start peaks anew, for all statistics of a device at once. So each time, every peak that is about to be wiped out is
+noted: for each meter that is open, until it asks, and for the program, until it starts its peaks anew itself.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from hiwater.errors import MeterUnavailable
+from hiwater.meters.devices.base import Standing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from hiwater.meters.base import Reading
+
+
+class SharedPeaks:
+    """Folds the marks of one device. `read` gives all statistics that have a peak; `reset` starts those anew, all at once.
+
+    What lies between the two calls is a hole of some microseconds: a spike of another thread in it is in no interval.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[tuple[str, Standing]]], reset: Callable[[], object]) -> None:
+        self._read = read
+        self._reset = reset
+        self._lock = threading.RLock()  # around our own notes only, never around the library
+        self._now: dict[str, int] = {}
+        self._pending: dict[str, int] = {}  # by statistic that a meter is open for: the highest since it last asked
+        self._fresh: set[str] = set()  # those that have not been asked for since the last reading
+        self._disturbed: set[str] = set()
+        self._floor: dict[str, int] = {}  # no mark can be lower unless somebody else started it anew
+        self._for_program: dict[str, int] = {}
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a meter is open."""
+        return bool(self._pending)
+
+    @property
+    def owes(self) -> bool:
+        """Whether the program may see a lower peak than it should, were it not told what was noted."""
+        return any(noted > self._floor.get(name, 0) for name, noted in self._for_program.items())
+
+    def open(self, statistic: str) -> None:
+        """Begin to keep the peaks of a statistic; its first interval is that since the mark began. Raises MeterUnavailable for an unknown name."""
+        found = dict(self._read())
+        if statistic not in found:
+            raise MeterUnavailable(
+                f"there is no statistic {statistic!r} with a peak here", f"choose from {', '.join(found) or 'nothing'}"
+            )
+        with self._lock:
+            self._pending.setdefault(statistic, 0)
+            self._fresh.discard(statistic)
+
+    def close(self, statistic: str) -> None:
+        """Keep the peaks of a statistic no longer."""
+        with self._lock:
+            self._pending.pop(statistic, None)
+            self._fresh.discard(statistic)
+            self._disturbed.discard(statistic)
+
+    def fold(self, statistic: str) -> Reading:
+        """Return (now, the most since this statistic was last folded, whether nobody else started the mark anew).
+
+        One reading of the library serves all meters that are folded together.
+        """
+        if statistic not in self._fresh:
+            self._collect()
+            self._fresh = set(self._pending)
+        with self._lock:
+            self._fresh.discard(statistic)
+            if statistic not in self._now:
+                raise MeterUnavailable(f"{statistic} is no longer among the statistics", "see `hiwater doctor`")
+            now = self._now[statistic]
+            peak = max(now, self._pending.get(statistic, 0))
+            self._pending[statistic] = 0
+            intact = statistic not in self._disturbed
+            self._disturbed.discard(statistic)
+        return now, peak, intact
+
+    def now(self, statistic: str) -> int:
+        """Read one statistic, and leave its mark alone. Raises MeterUnavailable when it is gone."""
+        for name, standing in self._read():
+            if name == statistic:
+                return standing.now
+        raise MeterUnavailable(f"there is no statistic {statistic!r} here", "see `hiwater doctor`")
+
+    def program_resets(self) -> None:
+        """The program starts its peaks anew: for the meters that is one more reading."""
+        if self.in_use:
+            self._collect()
+        else:
+            self._reset()
+        with self._lock:
+            self._for_program.clear()
+
+    def show_program(self, nested: Any) -> None:
+        """Put into statistics that the program asked for (nested mappings, changed in place) the peaks as they were without us."""
+        with self._lock:
+            for path, standing in self._raise_peaks(nested, ""):
+                self._floor[path] = max(self._floor.get(path, 0), standing.peak)
+
+    def _raise_peaks(self, nested: Any, before: str) -> Iterable[tuple[str, Standing]]:
+        for key, value in nested.items():
+            if not isinstance(value, dict):
+                continue
+            path = f"{before}.{key}" if before else str(key)
+            if isinstance(value.get("peak"), int) and isinstance(value.get("current"), int):
+                yield path, Standing(value["current"], value["peak"])
+                value["peak"] = max(value["peak"], self._for_program.get(path, 0))
+            else:
+                yield from self._raise_peaks(value, path)
+
+    def _collect(self) -> None:
+        found = dict(self._read())
+        with self._lock:
+            foreign = any(standing.peak < self._floor.get(name, 0) for name, standing in found.items())
+            if foreign:  # whoever did it wanted the program's peaks to begin there
+                self._disturbed.update(self._pending)
+                self._for_program.clear()
+            for name, standing in found.items():
+                self._for_program[name] = max(self._for_program.get(name, 0), standing.peak)
+                if name in self._pending:
+                    self._pending[name] = max(self._pending[name], standing.peak)
+            self._now = {name: standing.now for name, standing in found.items()}
+            self._floor = dict(self._now)
+        self._reset()  # after the note: a thread that asks in between is told the higher of the two

@@ -1,0 +1,182 @@
+"""torch's caching allocators, all device types through one adapter: cuda (and ROCm, which uses its names), xpu, mps, and any other accelerator.
+
+Seen so far: the statistics' shape, the functions' names and what they do without a driver (torch 2.2 to 2.15). Not seen: any of it on a real
+device; docs/gpu.md keeps the list.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from hiwater.meters.devices.base import UNKNOWN, Backend, Device, Standing, Status, leaves
+from hiwater.meters.devices.torch_doors import Doors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from hiwater.meters.devices.peaks import SharedPeaks
+
+_STATISTICS = {
+    "allocated": "allocated_bytes.all",
+    "reserved": "reserved_bytes.all",
+    "active": "active_bytes.all",
+    "requested": "requested_bytes.all",
+}
+
+
+class Torch(Backend):
+    """Memory that torch's allocators handed out (`allocated`) and hold (`reserved`) on each device this process uses."""
+
+    name = "torch"
+    library = "torch"
+    quantities = ("allocated", "reserved")
+    source = "torch's caching allocator"
+    cost_us = 25
+
+    def __init__(self) -> None:
+        self._doors: dict[str, Doors] = {}
+        self._torch: Any = None
+
+    def status(self) -> Status:
+        """Works once the program has initialised a device through torch."""
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return Status(False, "torch is not loaded")
+        kinds = self._kinds(torch)
+        if not kinds:
+            return Status(False, _why_none(torch))
+        lacking = [kind for kind in kinds if kind != "mps" and not self._door(torch, kind).there]
+        if lacking:
+            return Status(False, f"this torch ({torch.__version__}) shows no statistics of {', '.join(lacking)}")
+        return Status(True, f"torch {torch.__version__}: {', '.join(kinds)}")
+
+    def devices(self) -> list[Device]:
+        """The devices of all types on which this process has a context."""
+        torch = sys.modules["torch"]
+        return [
+            Device(self.name, f"{kind}:{index}" if kind != "mps" else kind, index, _uuid(torch, kind, index))
+            for kind in self._kinds(torch)
+            for index in _used(torch, kind)
+        ]
+
+    def statistics(self, device: Device) -> dict[str, int]:
+        """What `torch.cuda.memory_stats()` and its kin say, flat."""
+        torch, kind = sys.modules["torch"], _kind(device)
+        if kind == "mps":
+            return _of_mps(torch)
+        return dict(leaves(self._door(torch, kind).statistics(device.number)))
+
+    def standings(self, device: Device) -> dict[str, Standing]:
+        """Allocated, reserved, active and requested bytes, as far as this allocator counts them."""
+        flat = self.statistics(device)
+        found = {}
+        for quantity, name in _STATISTICS.items():
+            now = flat.get(f"{name}.current", UNKNOWN)
+            if now >= 0:
+                found[quantity] = Standing(now, flat.get(f"{name}.peak", UNKNOWN))
+        return found
+
+    def limit_bytes(self, device: Device) -> int:
+        """The device's memory; of mps what Metal recommends to stay below."""
+        torch, kind = sys.modules["torch"], _kind(device)
+        if kind == "mps":
+            return int(torch.mps.recommended_max_memory()) if hasattr(torch.mps, "recommended_max_memory") else UNKNOWN
+        properties = getattr(getattr(torch, kind, None), "get_device_properties", None)
+        return int(getattr(properties(device.number), "total_memory", UNKNOWN)) if properties is not None else UNKNOWN
+
+    def shared_peaks(self, device: Device) -> SharedPeaks | None:
+        """The device's marks; mps has none."""
+        kind = _kind(device)
+        return None if kind == "mps" else self._door(sys.modules["torch"], kind).peaks(device.number)
+
+    def let_go(self, device: Device) -> None:
+        """Give torch its functions back, as far as nothing is owed."""
+        kind = _kind(device)
+        if kind != "mps":
+            self._door(sys.modules["torch"], kind).leave_if_done()
+
+    def refusal(self, device: Device) -> str:
+        """Why mps has none of its own: it keeps no peak."""
+        return "torch keeps no peak for mps" if _kind(device) == "mps" else ""
+
+    def statistic_of(self, quantity: str) -> str:
+        """`allocated` is `allocated_bytes.all`; any name of `memory_stats()` with a peak may be given, without the `.peak`."""
+        return _STATISTICS.get(quantity, quantity)
+
+    def _door(self, torch: Any, kind: str) -> Doors:
+        if torch is not self._torch:  # the program loaded another one, as tests do
+            self._doors, self._torch = {}, torch
+        found = self._doors.get(kind)
+        if found is None:
+            found = self._doors[kind] = Doors(torch._C, kind, is_accelerator=_accelerator(torch) == kind)
+        return found
+
+    @staticmethod
+    def _kinds(torch: Any) -> list[str]:
+        kinds = [kind for kind in ("cuda", "xpu") if _is_initialised(getattr(torch, kind, None))]
+        if _mps_is_there(torch):
+            kinds.append("mps")
+        other = _accelerator(torch)
+        if other and other not in ("cuda", "xpu", "mps") and _allocator_is_initialised(torch):
+            kinds.append(other)
+        return kinds
+
+
+def _kind(device: Device) -> str:
+    return device.name.partition(":")[0]
+
+
+def _is_initialised(module: Any) -> bool:
+    asked = getattr(module, "is_initialized", None)
+    return bool(asked()) if asked is not None else False
+
+
+def _accelerator(torch: Any) -> str:
+    """The type of device this torch was built for, or ""; asking whether one is there could initialise it, this does not."""
+    current = getattr(getattr(torch, "accelerator", None), "current_accelerator", None)
+    device = current() if current is not None else None
+    return str(device.type) if device is not None else ""
+
+
+def _allocator_is_initialised(torch: Any) -> bool:
+    asked = getattr(torch._C, "_accelerator_isAllocatorInitialized", None)
+    return bool(asked()) if asked is not None else False
+
+
+def _mps_is_there(torch: Any) -> bool:
+    """Metal has no context to create, so being there is enough."""
+    mps = getattr(getattr(torch, "backends", None), "mps", None)
+    return bool(getattr(torch._C, "_has_mps", False)) and mps is not None and bool(mps.is_available())
+
+
+def _used(torch: Any, kind: str) -> list[int]:
+    """Numbers of the devices on which this process has a context: others need no look and would only show zeros."""
+    if kind == "mps":
+        return [0]
+    module: Any = getattr(torch, kind, None)
+    count = module.device_count() if hasattr(module, "device_count") else torch.accelerator.device_count()
+    has_context = getattr(torch._C, f"_{kind}_hasPrimaryContext", None)
+    return [index for index in range(count) if has_context is None or has_context(index)]
+
+
+def _uuid(torch: Any, kind: str, index: int) -> str:
+    if kind != "cuda":
+        return ""
+    try:
+        return str(getattr(torch.cuda.get_device_properties(index), "uuid", ""))  # since 2.3
+    except (RuntimeError, AssertionError, AttributeError):  # a name is no reason to fail
+        return ""
+
+
+def _of_mps(torch: Any) -> dict[str, int]:
+    return {
+        "allocated_bytes.all.current": int(torch.mps.current_allocated_memory()),
+        "reserved_bytes.all.current": int(torch.mps.driver_allocated_memory()),
+    }
+
+
+def _why_none(torch: Any) -> str:
+    if getattr(getattr(torch, "version", None), "cuda", None) is None and not _accelerator(torch):
+        return f"torch {torch.__version__} is built without GPU support, or finds no device"
+    return f"torch {torch.__version__} has not initialised a device in this process"
