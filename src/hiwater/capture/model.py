@@ -299,6 +299,16 @@ class Capture:
         """What the allocator of the device held at the end; None where that is not known."""
         return AllocatorState.from_json(self.facts.get("allocator_state", ""))
 
+    @property
+    def live_before_bytes(self) -> int:
+        """Of a device's history: what was allocated when it began. 0 where all of it is known."""
+        return _number(self.facts.get("live_before_bytes", "")) or 0
+
+    @property
+    def reserved_peak_bytes(self) -> int | None:
+        """The most that a device's allocator had reserved from the driver; None where that is not known."""
+        return _number(self.facts.get("reserved_peak_bytes", ""))
+
     @cached_property
     def devices(self) -> tuple[Self, ...]:
         """The histories of devices' memory that the recording has with it, each a capture with a peak and a timeline of its own.
@@ -309,6 +319,11 @@ class Capture:
         program = self.facts.get("program") or " ".join(self.process.argv[:1]).rsplit("/", 1)[-1]
         found = files.attached_to(Contents(self.path, self.header, self.tables), {**told, "program": program})
         return tuple(type(self)(contents) for contents in found)
+
+    def of_kind(self, kind: str) -> tuple[Capture, ...]:
+        """The captures to ask for memory of a kind: for "device" those of `devices`, where there are any, which have moments of their
+        own; for all else this one."""
+        return (self.devices if kind == "device" else ()) or (self,)
 
     @property
     def lost_events(self) -> int:
@@ -577,6 +592,11 @@ class Capture:
         from hiwater.views.source import as_recorded
 
         other = after if isinstance(after, Capture) else Capture.open(after)
+        here, there = self.of_kind(kind), other.of_kind(kind)
+        if len(here) > 1 or len(there) > 1:
+            raise BadRequest("there are several devices", "compare one of each: before.devices[0].diff(after.devices[0])")
+        if (here, there) != ((self,), (other,)):
+            return here[0].diff(there[0], at=at, kind=kind, by=by)
         return compare(self, other, at=at, kind=kind, by=by, sources=(as_recorded(self), as_recorded(other)))
 
     # Consistency
@@ -592,6 +612,10 @@ class Capture:
             raise CorruptCapture(
                 f"the capture contradicts itself: {found[0]}", "do not trust its figures; record again"
             )
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) < 20 else None
 
 
 def _known(count: int) -> int | None:

@@ -1,7 +1,7 @@
 """A device's history as the contents of a capture: the same tables that the engine writes, with memory of one kind.
 
-Everything is of the kind "device", a thread is a stream of the device, and what stands for resident memory is what the allocator had
-reserved from the driver. Where memory was refused there is a mark and an instant slice, as in a capture of the engine's.
+Everything is of the kind "device", and a thread is a stream of the device. The timeline has what the allocator had reserved from the
+driver beside it, as the kind "reserved"; of resident memory nothing is known. Where memory was refused there is a mark and an instant slice, as in a capture of the engine's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hiwater.history.replay import Replay, replay
 RECORDER = "device history"
 BEFORE = Frame("[allocated before the history began]", "", 0)
 UNKNOWN = Frame("[no stack was recorded]", "", 0)
-_DEVICE = KINDS.index("device")
+_DEVICE, _RESERVED = KINDS.index("device"), KINDS.index("reserved")
 _OUT_OF_MEMORY = 2
 _MOST_SLICES = 512
 _MOST_REFUSALS = 256  # with a slice of their own
@@ -37,9 +37,10 @@ def contents(path: Path, history: DeviceHistory, ended_unix_ns: int, facts: Mapp
     node_of_stack = _plant(history, nodes)
     ledgers = _Ledgers(told, node_of_stack)
     pieces = _slices(told, ledgers)
+    reserved = {} if history.reserved_bytes is None else {"reserved_peak_bytes": str(int(told.reserved.max()))}
     known = {
         "recorder": RECORDER, "device": history.device, "live_before_bytes": str(told.live_before),
-        "events": str(len(history.events)), "notes": "\n".join([*history.notes, *_notes(told)]), **history.facts, **(facts or {}),
+        "events": str(len(history.events)), "notes": "\n".join([*history.notes, *_notes(told)]), **reserved, **history.facts, **(facts or {}),
     }  # fmt: skip
     tables = {
         **ledgers.tables(pieces.peak_bytes, pieces.peak_blocks), **pieces.tables(), **nodes.tables(texts),
@@ -50,7 +51,7 @@ def contents(path: Path, history: DeviceHistory, ended_unix_ns: int, facts: Mapp
     tables |= {name: empty(name, 0) for name in ("processes", "process_samples", "scopes")}
     has_times = history.has_times and len(history.events) > 0
     started_ns = told.started_us * 1000 if has_times else ended_unix_ns - told.duration_ns
-    return Contents(path, _header(told, pieces, ledgers, tables, max(0, started_ns)), tables)
+    return Contents(path, _header(told, pieces, ledgers, max(0, started_ns)), tables)
 
 
 def _notes(told: Replay) -> list[str]:
@@ -250,7 +251,7 @@ def _timeline(told: Replay, ledgers: _Ledgers) -> Records:
     rows = empty("timeline", len(places))
     rows["at_ns"] = at
     rows["live_bytes"][:, _DEVICE] = [ledgers.live(place)[0] for place in places]
-    rows["resident_bytes"] = _reserved(told, rows["at_ns"].astype(np.int64))
+    rows["live_bytes"][:, _RESERVED] = _reserved(told, rows["at_ns"].astype(np.int64))
     return rows
 
 
@@ -272,17 +273,14 @@ def _pairs(facts: list[tuple[int, int]]) -> Records:
     return rows
 
 
-def _header(told: Replay, pieces: _Pieces, ledgers: _Ledgers, tables: Mapping[str, Records], started_ns: int) -> dict[str, object]:
+def _header(told: Replay, pieces: _Pieces, ledgers: _Ledgers, started_ns: int) -> dict[str, object]:
     live, blocks = ledgers.live(len(told.at_ns))
     best_bytes, best_blocks, best_ns = pieces.best
-    reserved = tables["timeline"]["resident_bytes"]
     kinds = [0] * len(KINDS)
-    kinds[_DEVICE] = live
+    kinds[_DEVICE], kinds[_RESERVED] = live, int(told.reserved[-1])
     return header(
         started_unix_ns=started_ns, ended_ns=told.duration_ns, heartbeat_ns=told.duration_ns,
         epoch0_best_bytes=best_bytes, epoch0_best_blocks=best_blocks, epoch0_best_ns=best_ns,
         epoch0_slice_start_ns=told.duration_ns, live_bytes=live, live_blocks=blocks, mark_bytes=live, mark_blocks=blocks,
-        mark_ns=told.duration_ns, kind_live_bytes=kinds, resident_start_bytes=int(reserved[0]),
-        resident_last_bytes=int(reserved[-1]),
-        resident_peak_bytes=max(int(told.reserved.max()), int(reserved.max())),
+        mark_ns=told.duration_ns, kind_live_bytes=kinds,
     )  # fmt: skip
