@@ -190,9 +190,14 @@ class _Pieces:
         return {"slices": slices, "slice_entries": entries}
 
 
+def _parts(told: Replay, most: int) -> int:
+    """Into how many parts time is cut: no more than there are changes."""
+    return max(1, min(most, len(told.at_ns)))
+
+
 def _cuts(told: Replay) -> Iterator[tuple[int, int, int, int]]:
     """(first change, change after the last, start, end) of each slice: equal stretches of time, cut where memory was refused."""
-    edges = np.linspace(0, told.duration_ns, _MOST_SLICES + 1)[1:-1].astype(np.int64)
+    edges = np.linspace(0, told.duration_ns, _parts(told, _MOST_SLICES) + 1)[1:-1].astype(np.int64)
     cuts = [(int(place), int(at)) for place, at in zip(np.searchsorted(told.at_ns, edges), edges, strict=True)]
     refused = list(zip(told.oom_place.tolist(), told.oom_ns.tolist(), strict=True))[-_MOST_REFUSALS:]
     instants = set(refused)
@@ -237,7 +242,7 @@ def _slices(told: Replay, ledgers: _Ledgers) -> _Pieces:
 
 def _timeline(told: Replay, ledgers: _Ledgers) -> Records:
     """Of each stretch of time the highest moment, with what was reserved then; and the beginning and the end."""
-    edges = np.linspace(0, told.duration_ns, _MOST_POINTS + 1).astype(np.int64)
+    edges = np.linspace(0, told.duration_ns, _parts(told, _MOST_POINTS) + 1).astype(np.int64)
     first = np.searchsorted(told.at_ns, edges[:-1])
     last = np.append(first[1:], len(told.at_ns))
     places = [0]

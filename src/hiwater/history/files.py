@@ -56,9 +56,11 @@ def read_all(path: str | os.PathLike[str]) -> list[Contents]:
         raise MissingCapture(f"{str(place)!r} cannot be read ({error.strerror})", "check the path and its rights") from error
     facts = {"program": place.name}
     if plain_pickle.is_pickle(content):
-        data = plain_pickle.load(content)
-        del content  # while the snapshot is looked at, which is several times as large
-        found = snapshot.histories(data)
+        with plain_pickle.without_collection():
+            data = plain_pickle.load(content)
+            del content  # while the snapshot is looked at, which is several times as large
+            found = snapshot.histories(data)
+            del data
     else:
         found = _profile(content)
     return _contents(place, found, taken_unix_ns, facts)

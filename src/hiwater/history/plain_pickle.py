@@ -46,7 +46,7 @@ def load(content: bytes) -> object:
     """
     _look_through(content)
     try:
-        with _without_collection():
+        with without_collection():
             return _NoClasses(io.BytesIO(content)).load()
     except ForeignFile:
         raise
@@ -88,7 +88,7 @@ def _look_through(content: bytes) -> None:
             if int.from_bytes(content[place + 1 : place + 5], "little") > place:
                 raise CorruptCapture("the pickle is damaged: it numbers an object beyond its end", "dump it again")
             place += 5
-        elif _SIMPLE.match(content[place:] + bytes(20), 0).end():  # type: ignore[union-attr]  # it matches nothing, too
+        elif _SIMPLE.match(content[place : place + 20] + bytes(20)).end():  # type: ignore[union-attr]  # it matches nothing, too
             raise _cut()
         else:
             raise _refusal(f"instruction {bytes([instruction])!r} at byte {place} makes more than plain data")
@@ -103,7 +103,7 @@ def _cut() -> CutCapture:
 
 
 @contextmanager
-def _without_collection() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Millions of new objects, none of them garbage: the collector would look through them over and over."""
     was_on = gc.isenabled()
     gc.disable()

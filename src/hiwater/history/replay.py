@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hiwater.capture.layout import corrupt
 from hiwater.capture.moment import Ints
 from hiwater.history.events import (
     ALLOC,
@@ -27,7 +28,7 @@ from hiwater.history.events import (
     DeviceHistory,
 )
 
-Bools = npt.NDArray[np.bool_]
+_LARGEST_BYTES = 2.0**62  # above this, sums of int64 would wrap
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,8 +67,10 @@ def replay(history: DeviceHistory) -> Replay:
     started_us = int(time_us[0]) if len(time_us) else 0
     at_ns = (time_us - started_us) * 1000
     size, stack = _array(events.bytes), _array(events.stack)
-    frees = _kind_of_frees(action)
-    pairs = _Pairs(action, np.array(events.address, np.uint64), size, stack, frees)
+    if float(size.sum(dtype=np.float64)) + sum(history.live.bytes) > _LARGEST_BYTES:
+        raise corrupt("its sizes are beyond any memory")
+    address = np.array(events.address, np.uint64)
+    pairs = _Pairs(_with_one_kind_of_frees(action, address, history.live), address, size, stack)
     ends = _ends(pairs, history.live)
     place, change_stack, change, count = _changes(pairs, ends)
     segments = np.flatnonzero((action == SEGMENT_GROWS) | (action == SEGMENT_SHRINKS))
@@ -87,15 +90,25 @@ def _array(values: object) -> Ints:
     return np.array(values, np.int64)
 
 
-def _kind_of_frees(action: Ints) -> int:
-    return FREE_COMPLETED if np.any(action == FREE_COMPLETED) else FREE_REQUESTED
+def _with_one_kind_of_frees(action: Ints, address: npt.NDArray[np.uint64], live: Blocks) -> Ints:
+    """Actions in which a request to free completes it where nothing else does: skip_actions may have left out the others. What is held
+    at the end all the same waits for another stream."""
+    if np.any(action == FREE_COMPLETED):
+        return action
+    waits = np.zeros(len(action), bool)
+    held = set(live.address)
+    for place in np.flatnonzero((action == ALLOC) | (action == FREE_REQUESTED))[::-1].tolist() if held else ():
+        if int(address[place]) in held:
+            held.discard(int(address[place]))
+            waits[place] = action[place] == FREE_REQUESTED
+    return np.where((action == FREE_REQUESTED) & ~waits, FREE_COMPLETED, action)
 
 
 class _Pairs:
     """Allocations and frees by address. Numbers are of events; an allocation's `freed_by` is one past the last event while it lives on."""
 
-    def __init__(self, action: Ints, address: npt.NDArray[np.uint64], size: Ints, stack: Ints, free: int) -> None:
-        relevant = np.flatnonzero((action == ALLOC) | (action == free))
+    def __init__(self, action: Ints, address: npt.NDArray[np.uint64], size: Ints, stack: Ints) -> None:
+        relevant = np.flatnonzero((action == ALLOC) | (action == FREE_COMPLETED))
         order = relevant[np.lexsort((relevant, address[relevant]))]
         is_alloc = action[order] == ALLOC
         follows = np.zeros(len(order), bool)  # an event at the same address as the one before it

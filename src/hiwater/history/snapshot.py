@@ -95,20 +95,27 @@ def _history(
 
 
 def _add_events(history: DeviceHistory, trace: Iterable[Mapping[str, Any]], paths: _Paths) -> None:
-    events, time_us = history.events, 0
-    has_times = False
+    """A million events are not rare: what is done for each is done here."""
+    events, time_us, has_times, known = history.events, 0, False, _ACTIONS.get
+    add_action, add_address, add_size = events.action.append, events.address.append, events.bytes.append
+    add_time, add_stack = events.time_us.append, events.stack.append
     for event in trace:
-        action = _ACTIONS.get(event["action"], OTHER)
+        action = known(event["action"], OTHER)
         if action == OTHER:
             continue  # "snapshot", "annotate", and what later versions bring: nothing changes hands
         said = event.get("time_us")
-        has_times |= said is not None
-        time_us = time_us + 1 if said is None else said
-        events.action.append(action)
-        events.address.append(0 if action == OOM else event["addr"])
-        events.bytes.append(_size(event["size"]))
-        events.time_us.append(time_us)
-        events.stack.append(paths.number(event, NO_STACK) if action in (ALLOC, OOM) else NO_STACK)
+        if said is None:
+            time_us += 1
+        else:
+            time_us, has_times = said, True
+        size = event["size"]
+        if type(size) is not int or size < 0:
+            raise ValueError(f"{size!r} is no size")
+        add_action(action)
+        add_address(0 if action == OOM else event["addr"])
+        add_size(size)
+        add_time(time_us)
+        add_stack(paths.number(event) if action in (ALLOC, OOM) else NO_STACK)
     history.has_times = has_times
     if len(events) and not has_times:
         history.notes.append("the snapshot has no times: its events are shown a microsecond apart")
@@ -123,15 +130,9 @@ def _add_live(history: DeviceHistory, segments: Iterable[Mapping[str, Any]], pat
             if block["state"] != "inactive":
                 # Before torch 2.1 blocks had no address: they follow one another in their segment.
                 live.address.append(block.get("address", address))
-                live.bytes.append(_size(state.requested_of(block)))
+                live.bytes.append(state.requested_of(block))
                 live.stack.append(paths.of_block(block, stream))
             address += block["size"]
-
-
-def _size(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no size")
-    return value
 
 
 class _Paths:
@@ -142,12 +143,12 @@ class _Paths:
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._frames: dict[int, tuple[Frame, Mapping[str, Any]]] = {}  # with the dict, so that its id stays its own
 
-    def number(self, event: Mapping[str, Any], without: int) -> int:
+    def number(self, event: Mapping[str, Any]) -> int:
         """The stack of an event."""
         frames = event.get("frames")
         label = _label(event)
         if not frames and not label:
-            return without
+            return NO_STACK
         return self._number(frames or (), event.get("stream", 0), label)
 
     def of_block(self, block: Mapping[str, Any], stream: int) -> int:
@@ -186,5 +187,7 @@ def _frame_of(frame: Mapping[str, Any]) -> Frame:
 
 def _label(event: Mapping[str, Any]) -> str:
     """What a user said of an allocation: a category, or metadata set with `_set_memory_metadata`."""
+    if not event.get("category") and not event.get("user_metadata"):
+        return ""
     said = [str(event[name]) for name in ("category", "user_metadata") if event.get(name)]
-    return f"[{', '.join(said)}]" if said else ""
+    return f"[{', '.join(said)}]"

@@ -108,7 +108,8 @@ def _add(state: AllocatorState, segment: Mapping[str, Any]) -> None:
 
 def requested_of(block: Mapping[str, Any]) -> int:
     """Bytes asked for of a block in use: torch 2.1 and later say so, earlier ones in a history of the block, the first not at all."""
-    if "requested_size" in block:
-        return int(block["requested_size"])
     history = block.get("history")
-    return int(history[0]["real_size"]) if history else int(block["size"])
+    size = block.get("requested_size", history[0]["real_size"] if history else block["size"])
+    if type(size) is not int or size < 0:
+        raise ValueError(f"{size!r} is no size")
+    return size
