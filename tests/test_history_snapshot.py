@@ -172,7 +172,8 @@ def held():
 
 def test_segments_alone_are_what_was_held_at_the_end():
     capture = capture_of(held()["segments"])
-    assert by_names(capture.peak) == {("step", "main"): 1000, ("main",): 700} and capture.live_before_bytes == 1700
+    assert by_names(capture.peak) == {("step", "main"): 1000, ("main",): 700}
+    assert capture.live_before_bytes == 0 and capture.process.duration_ns > 0
 
 
 def test_blocks_with_a_history_as_torch_1_13_had_them():

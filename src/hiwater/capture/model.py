@@ -310,7 +310,7 @@ class Capture:
         return _number(self.facts.get("reserved_peak_bytes", ""))
 
     @cached_property
-    def devices(self) -> tuple[Self, ...]:
+    def device_histories(self) -> tuple[Self, ...]:
         """The histories of devices' memory that the recording has with it, each a capture with a peak and a timeline of its own.
 
         Raises CorruptCapture where they are damaged.
@@ -321,9 +321,9 @@ class Capture:
         return tuple(type(self)(contents) for contents in found)
 
     def of_kind(self, kind: str) -> tuple[Capture, ...]:
-        """The captures to ask for memory of a kind: for "device" those of `devices`, where there are any, which have moments of their
+        """The captures to ask for memory of a kind: for "device" those of `device_histories`, where there are any, which have moments of their
         own; for all else this one."""
-        return (self.devices if kind == "device" else ()) or (self,)
+        return (self.device_histories if kind == "device" else ()) or (self,)
 
     @property
     def lost_events(self) -> int:
@@ -594,7 +594,7 @@ class Capture:
         other = after if isinstance(after, Capture) else Capture.open(after)
         here, there = self.of_kind(kind), other.of_kind(kind)
         if len(here) > 1 or len(there) > 1:
-            raise BadRequest("there are several devices", "compare one of each: before.devices[0].diff(after.devices[0])")
+            raise BadRequest("there are several devices", "compare one of each: before.device_histories[0].diff(after.device_histories[0])")
         if (here, there) != ((self,), (other,)):
             return here[0].diff(there[0], at=at, kind=kind, by=by)
         return compare(self, other, at=at, kind=kind, by=by, sources=(as_recorded(self), as_recorded(other)))

@@ -87,6 +87,7 @@ class _Recording:
             arguments.output or destination.default_pattern(program.name),
             sample=arguments.sample,
             sample_seed=int(arguments.sample_seed or 0),
+            device_history=arguments.device_history,
         )
         self._limit = parse_size(arguments.limit) if arguments.limit is not None else 0
         if self._limit:

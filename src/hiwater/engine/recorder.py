@@ -6,7 +6,7 @@ import os
 import sys
 
 from hiwater.engine import destination, facts, native
-from hiwater.errors import AlreadyRecording, BadSize, EngineFailed, NotRecording
+from hiwater.errors import AlreadyRecording, BadSize, CaptureUnwritable, EngineFailed, NotRecording
 from hiwater.sizes import parse_size
 
 TYPE_CHECKING = False
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Self, TypedDict
+
+    from hiwater.history.recording import DeviceHistories
 
     class Summary(TypedDict):
         """What a recording came to. `top_line` is (file, line, function, bytes) of the user's own code, if any."""
@@ -40,13 +42,18 @@ class Recorder:
     """One recording of this process, from `start()` to `stop()`; a context manager that does both."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, sample: int | str | None = None, sample_seed: int | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        sample: int | str | None = None,
+        sample_seed: int | None = None,
+        device_history: bool = True,
     ) -> None:
         """Describe a recording; nothing happens before `start()`.
 
         `path` may hold `%p`, `%h` and `%r`. `sample` is the size (65536, "64KiB") below which blocks are drawn at random, with
         a probability that grows with their size; None or 0 records every block. `sample_seed`, a number above 0, makes the draw
-        repeatable. Raises CaptureUnwritable for an unknown `%`, BadSize for a size that is none.
+        repeatable. `device_history` has torch's allocator keep a history of GPU memory, once the program uses a GPU. Raises CaptureUnwritable for an unknown `%`, BadSize for a size that is none.
         """
         # Absolute from the start: the program may change its folder before it stops.
         self._path = destination.absolute(destination.expand(os.fspath(path)))
@@ -57,6 +64,8 @@ class Recorder:
         self._owner = 0
         self._snapshots = 0
         self._facts: dict[str, str] = {}
+        self._devices: DeviceHistories | None = None
+        self._wants_devices = device_history
 
     @property
     def path(self) -> str:
@@ -110,6 +119,7 @@ class Recorder:
             known |= facts.group_facts(group)
         prefix = facts.internal_prefix()
         libraries = facts.library_prefixes()
+        self._begin_devices()
         try:
             # Last, so that nothing of what it took to get here is in the recording.
             self._owner = os.getpid()
@@ -125,10 +135,10 @@ class Recorder:
                     cgroup_limits=group.limits if group is not None else [],
                 )
         except OSError as error:
-            self._owner = 0
+            self._forget()
             raise destination.explain(self._path, error) from error
         except core.EngineFault as error:
-            self._owner = 0
+            self._forget()
             raise EngineFailed(str(error), "`hiwater doctor` says what works here") from error
 
     def stop(self, exit_code: int | None = None) -> None:
@@ -139,7 +149,35 @@ class Recorder:
         if self.recording:
             with _ScopesNoted():
                 native.load().stop(exit_code)
+            self._attach_devices(self._path)
+        self._forget()
+
+    def _begin_devices(self) -> None:
+        if self._wants_devices:
+            from hiwater.history.recording import DeviceHistories
+
+            self._devices = DeviceHistories()
+            self._devices.begin()
+
+    def _attach_devices(self, path: str) -> None:
+        """Put what GPU libraries know of their memory beside the finished capture at `path`. A capture without it is no failure."""
+        found = self._devices.collect() if self._devices is not None else {}
+        if not found:
+            return
+        from hiwater.capture import attached
+
+        try:
+            attached.append(path, found)
+        except CaptureUnwritable as error:
+            import warnings
+
+            warnings.warn(f"hiwater: {error}", RuntimeWarning, stacklevel=3)
+
+    def _forget(self) -> None:
         self._owner = 0
+        if self._devices is not None:
+            self._devices.end()
+            self._devices = None
 
     def snapshot(self, path: str | os.PathLike[str] | None = None) -> str:
         """Write the capture as of now to `path` and return its absolute path; recording goes on.
@@ -157,6 +195,7 @@ class Recorder:
             native.load().snapshot(target)
         except OSError as error:
             raise destination.explain(target, error) from error
+        self._attach_devices(target)
         return target
 
     def summary(self) -> Summary:
@@ -209,7 +248,11 @@ class _ScopesNoted:
 
 
 def record(
-    path: str | os.PathLike[str], *, sample: int | str | None = None, sample_seed: int | None = None
+    path: str | os.PathLike[str],
+    *,
+    sample: int | str | None = None,
+    sample_seed: int | None = None,
+    device_history: bool = True,
 ) -> Recorder:
     """Return a context manager that records every allocation inside its block into a capture at `path`.
 
@@ -220,4 +263,4 @@ def record(
 
     Raises what `Recorder` and `Recorder.start` raise.
     """
-    return Recorder(path, sample=sample, sample_seed=sample_seed)
+    return Recorder(path, sample=sample, sample_seed=sample_seed, device_history=device_history)

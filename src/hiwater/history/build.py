@@ -39,7 +39,7 @@ def contents(path: Path, history: DeviceHistory, ended_unix_ns: int, facts: Mapp
     pieces = _slices(told, ledgers)
     reserved = {} if history.reserved_bytes is None else {"reserved_peak_bytes": str(int(told.reserved.max()))}
     known = {
-        "recorder": RECORDER, "device": history.device, "live_before_bytes": str(told.live_before),
+        "recorder": RECORDER, "device": history.device, "live_before_bytes": str(told.live_before if history.events else 0),
         "events": str(len(history.events)), "notes": "\n".join([*history.notes, *_notes(told)]), **reserved, **history.facts, **(facts or {}),
     }  # fmt: skip
     tables = {
@@ -129,10 +129,10 @@ class _Ledgers:
         self.bytes, self.blocks = told.bytes, told.blocks
         length = len(self.node)
         self.first_bytes = _sums(of_before, told.bytes_before, length)
-        self.first_blocks = np.bincount(of_before, minlength=length).astype(np.int64)
+        self.first_blocks = _sums(of_before, told.blocks_before, length)
         self.total_before = int(told.bytes_before.sum())
         self.running = self.total_before + np.cumsum(told.bytes)
-        self.running_blocks = len(told.bytes_before) + np.cumsum(told.blocks)
+        self.running_blocks = int(told.blocks_before.sum()) + np.cumsum(told.blocks)
 
     def live(self, place: int) -> tuple[int, int]:
         """Bytes and blocks after so many changes."""

@@ -33,11 +33,12 @@ class Stacks:
 
 @dataclass(slots=True)
 class Blocks:
-    """Blocks in use when the history ended: address, bytes asked for, stack."""
+    """Blocks in use when the history ended: address, bytes asked for, stack, and of how many blocks an entry is the sum."""
 
     address: array[int] = field(default_factory=lambda: array("Q"))
     bytes: array[int] = field(default_factory=lambda: array("q"))
     stack: array[int] = field(default_factory=lambda: array("q"))
+    count: array[int] = field(default_factory=lambda: array("q"))
 
 
 @dataclass(slots=True)

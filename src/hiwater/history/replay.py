@@ -34,7 +34,7 @@ _LARGEST_BYTES = 2.0**62  # above this, sums of int64 would wrap
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
     """What changed, in time: parallel arrays. `bytes` and `blocks` are signed; `place` is the event's number. `stack_before`,
-    `bytes_before` are the blocks that were live before the first event; `reserved` is what was reserved at first and after each change
+    `bytes_before`, `blocks_before` are the blocks that were live before the first event; `reserved` is what was reserved at first and after each change
     of it, at the times `reserved_at_ns`."""
 
     at_ns: Ints
@@ -43,6 +43,7 @@ class Replay:
     blocks: Ints
     stack_before: Ints
     bytes_before: Ints
+    blocks_before: Ints
     oom_place: Ints
     oom_ns: Ints
     oom_bytes: Ints
@@ -67,7 +68,7 @@ def replay(history: DeviceHistory) -> Replay:
     started_us = int(time_us[0]) if len(time_us) else 0
     at_ns = (time_us - started_us) * 1000
     size, stack = _array(events.bytes), _array(events.stack)
-    if float(size.sum(dtype=np.float64)) + sum(history.live.bytes) > _LARGEST_BYTES:
+    if float(size.sum(dtype=np.float64)) + sum(history.live.bytes) + sum(history.live.count) > _LARGEST_BYTES:
         raise corrupt("its sizes are beyond any memory")
     address = np.array(events.address, np.uint64)
     pairs = _Pairs(_with_one_kind_of_frees(action, address, history.live), address, size, stack)
@@ -78,6 +79,7 @@ def replay(history: DeviceHistory) -> Replay:
     return Replay(
         at_ns=at_ns[place], stack=change_stack, bytes=change, blocks=count,
         stack_before=ends.stack_before, bytes_before=ends.bytes_before,
+        blocks_before=ends.blocks_before,
         oom_place=np.searchsorted(place, oom), oom_ns=at_ns[oom], oom_bytes=size[oom], oom_stack=stack[oom],
         reserved_at_ns=at_ns[segments],
         reserved=_reserved(np.where(action == SEGMENT_GROWS, size, -size)[segments], history.reserved_bytes),
@@ -135,6 +137,7 @@ class _Ends:
 
     stack_before: Ints
     bytes_before: Ints
+    blocks_before: Ints
     freed_by: Ints
     unmatched: int
 
@@ -153,6 +156,7 @@ def _ends(pairs: _Pairs, live: Blocks) -> _Ends:
     return _Ends(
         stack_before=np.concatenate([np.full(len(frees), BEFORE_STACK), stack[~known]]),
         bytes_before=np.concatenate([pairs.size[frees], size[~known]]),
+        blocks_before=np.concatenate([np.ones(len(frees), np.int64), _array(live.count)[~known]]),
         freed_by=np.concatenate([frees, np.full(int((~known).sum()), pairs.events)]),
         unmatched=len(open_allocs) - int(known.sum()) if len(address) else 0,
     )

@@ -87,6 +87,13 @@ def _history(
     _add_events(history, trace, paths)
     _add_live(history, segments, paths)
     history.facts["allocator_state"] = held.to_json() if segments else ""
+    ours = snapshot.get("hiwater") or {}
+    if ours.get("no_segments"):
+        history.reserved_bytes, history.facts["allocator_state"] = None, ""
+    if ours.get("source"):
+        history.facts["source"] = str(ours["source"])
+    if ours.get("most_events") and len(trace) >= ours["most_events"]:
+        history.notes.append(f"the ring buffer of {ours['most_events']:,} events overflowed: the earliest are lost")
     for name in ("host_segments", "host_traces"):
         if snapshot.get(name):
             history.notes.append("the snapshot also tells of pinned host memory, which is not shown here")
@@ -131,6 +138,7 @@ def _add_live(history: DeviceHistory, segments: Iterable[Mapping[str, Any]], pat
                 # Before torch 2.1 blocks had no address: they follow one another in their segment.
                 live.address.append(block.get("address", address))
                 live.bytes.append(state.requested_of(block))
+                live.count.append(1)
                 live.stack.append(paths.of_block(block, stream))
             address += block["size"]
 

@@ -84,10 +84,10 @@ def notes(capture: Capture) -> Iterator[str]:
 
 def beside(capture: Capture) -> Iterator[Text]:
     """In the report of a process: the devices whose memory its recording has, too."""
-    if not capture.devices:
+    if not capture.device_histories:
         return
     yield title("Memory of devices", "apart from the figures above; `--kind device` shows who held it")
-    for device in capture.devices:
+    for device in capture.device_histories:
         peak = device.peak
         reserved = f" · reserved {size(device.reserved_peak_bytes)}" if device.reserved_peak_bytes is not None else ""
         yield Text(

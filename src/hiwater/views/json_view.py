@@ -104,7 +104,7 @@ def summary(report: Report) -> dict[str, Any]:
         "resident": _resident(report),
         "breakdown": _look(capture.highest_look),
         "breakdown_at_end": _look(capture.looks[-1] if capture.looks else None),
-        "devices": [_device(device) for device in ((capture,) if capture.device else capture.devices)],
+        "devices": [_device(device) for device in ((capture,) if capture.device else capture.device_histories)],
         "end": {"allocated_bytes": capture.end.allocated_bytes, "blocks": capture.end.allocated_blocks},
         "totals": {
             "allocations": totals.allocations,
