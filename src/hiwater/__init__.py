@@ -8,6 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hiwater import torch
     from hiwater.capture import open, open_all
     from hiwater.engine.recorder import Recorder, record
     from hiwater.errors import HiwaterError
@@ -30,10 +31,12 @@ __all__ = [
     "open_all",
     "profile",
     "record",
+    "torch",
     "track",
     "unload_ipython_extension",
 ]
 
+_PACKAGES = ("torch",)  # whose names are public below their own
 _HOMES = {
     "HiwaterError": "hiwater.errors",
     "Recorder": "hiwater.engine.recorder",
@@ -52,10 +55,12 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
-    if home is None:
+    if home is None and name not in _PACKAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
+    if home is None:
+        return importlib.import_module(f"{__name__}.{name}")
     value: object = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value

@@ -175,3 +175,22 @@ class PlotLibraryMissing(HiwaterError):
     """matplotlib, which draws, cannot be used."""
 
     slug = "plot-library-missing"
+
+
+class CourtesyUnavailable(HiwaterError):
+    """Memory cannot be lent in the manner that was asked for: nothing was moved."""
+
+    slug = "courtesy-unavailable"
+    exit_code = 126
+
+
+class CourtesyFailed(HiwaterError):
+    """Memory could not be moved away, or not back; what could not be moved back is kept and can be asked for again."""
+
+    slug = "courtesy-failed"
+
+
+class MemoryYielded(HiwaterError):
+    """A tensor was used while its memory is lent to somebody else."""
+
+    slug = "memory-yielded"

@@ -18,6 +18,7 @@ VERBS = {
     "plot": "draw the timelines of captures",
     "compat-path": "print the folder of the drop-in modules memory_profiler and mprof",
     "lines": "run a program and measure marked functions line by line, or annotate source from a capture",
+    "courtesy": "borrow the GPU memory of a program that offers it, for a while or for a command",
     "doctor": "say what works here, and why the rest does not",
 }
 _EPILOG = """\
@@ -48,6 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from hiwater.cli import sample
 
         return sample.main(arguments[1:])
+    if arguments[:1] == ["courtesy"]:
+        from hiwater.cli import courtesy  # the same for this one
+
+        return courtesy.main(arguments[1:])
     if arguments[:1] == ["lines"]:
         from hiwater.cli import lines  # the same for this one, where it runs a program
 

@@ -1,0 +1,189 @@
+"""`hiwater courtesy`: asks a program for the memory of its tensors, and gives it back when told, or when a command has ended."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from hiwater.cli.talk import say
+from hiwater.errors import (
+    CourtesyFailed,
+    CourtesyUnavailable,
+    HiwaterError,
+    NoSuchProcess,
+    NotFound,
+    NotRunnable,
+    UsageError,
+)
+from hiwater.sampling.durations import parse_duration
+from hiwater.torch import meeting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from hiwater.torch.meeting import Line
+
+_DESCRIPTION = """\
+Asks a program that called hiwater.torch.courtesy_listen() to move its tensors to RAM, holds the memory free, and gives it back: at Ctrl-C,
+after a time, or when a command has ended. If this command dies, the program takes its memory back by itself."""
+_EPILOG = """\
+examples:
+  hiwater courtesy 4711                           until Ctrl-C
+  hiwater courtesy --for 10min 4711
+  hiwater courtesy 4711 -- python evaluate.py     while this runs
+
+exit codes: of a command, its own; otherwise 0; 125 the program could not move its memory, 126 it does not offer it or came to no safe point
+in time, 127 no such process, 2 usage
+"""
+
+
+def main(words: Sequence[str]) -> int:
+    """Do what `words` ask for and return the exit code."""
+    arguments = list(words)
+    command: list[str] = []
+    if "--" in arguments:
+        place = arguments.index("--")
+        arguments, command = arguments[:place], arguments[place + 1 :]
+    asked = _parser().parse_args(arguments)
+    try:
+        return _borrow(asked, command)
+    except HiwaterError as error:
+        say(str(error))
+        return error.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hiwater courtesy",
+        usage="hiwater courtesy [options] PID [-- COMMAND …]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("pid", metavar="PID", help="the number of the program's process")
+    parser.add_argument(
+        "-t", "--timeout", metavar="TIME", default="60s", help="wait as long for a safe point (default: 60s)"
+    )
+    parser.add_argument("-f", "--for", metavar="TIME", dest="duration", help="give the memory back after this time")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    return parser
+
+
+def _borrow(asked: argparse.Namespace, command: list[str]) -> int:
+    if not asked.pid.isdigit():
+        raise UsageError(f"{asked.pid!r} is no process", "give the number of one, as `pgrep` shows it")
+    seconds = parse_duration(asked.duration) if asked.duration else None
+    patience = parse_duration(asked.timeout)
+    line = _connected(int(asked.pid))
+    try:
+        _wait_until_yielded(line, asked, patience)
+    except BaseException:
+        line.close()  # which withdraws the request
+        raise
+    try:
+        return _while_lent(line, command, seconds)
+    finally:
+        _give_back(line, asked)
+
+
+def _connected(pid: int) -> Line:
+    """Raises NoSuchProcess, CourtesyUnavailable."""
+    try:
+        paths = meeting.candidates(pid)
+    except FileNotFoundError:
+        raise NoSuchProcess(f"there is no process {pid}", "`pgrep -a python` lists those that run") from None
+    for path in paths:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(path)
+        except OSError:
+            connection.close()
+            continue
+        return meeting.Line(connection)
+    raise CourtesyUnavailable(
+        f"process {pid} does not offer its memory",
+        "it must call hiwater.torch.courtesy_listen(), under the same user and XDG_RUNTIME_DIR",
+    )
+
+
+def _wait_until_yielded(line: Line, asked: argparse.Namespace, patience: float) -> None:
+    """Raises CourtesyUnavailable, CourtesyFailed."""
+    end = time.monotonic() + patience
+    line.send(ask="memory")
+    while True:
+        try:
+            message: dict[str, Any] | None = line.receive(max(0.001, end - time.monotonic()))
+        except TimeoutError:
+            raise CourtesyUnavailable(
+                f"process {asked.pid} came to no safe point in {asked.timeout}",
+                "it must call safe_point() between its steps; see --timeout",
+            ) from None
+        if message is None:
+            raise CourtesyFailed(f"process {asked.pid} has hung up", "see what it says itself")
+        state, reason = message.get("state"), str(message.get("reason", "no reason given"))
+        if state == "yielded":
+            if not asked.quiet:
+                say(f"process {asked.pid} gives its memory:")
+                for words in str(message.get("words", "")).splitlines():
+                    say(f"  {words}")
+            return
+        if state in {"failed", "refused"}:
+            raise CourtesyFailed(f"process {asked.pid} cannot give its memory", reason)
+
+
+def _while_lent(line: Line, command: list[str], seconds: float | None) -> int:
+    if command:
+        return _run(command)
+    end = None if seconds is None else time.monotonic() + seconds
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        while end is None or time.monotonic() < end:
+            try:
+                left = 3600.0 if end is None else max(0.001, end - time.monotonic())
+                if line.receive(left) is None:
+                    raise CourtesyFailed("the program has ended, or hung up", "see what it says itself")
+            except TimeoutError:
+                continue
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    return 0
+
+
+def _run(command: list[str]) -> int:
+    try:
+        process = subprocess.Popen(command)
+    except FileNotFoundError:
+        raise NotFound(f"there is no command {command[0]!r}", "check the spelling and PATH") from None
+    except OSError as error:
+        raise NotRunnable(f"{command[0]!r} cannot be run: {error.strerror}", "check its permissions") from None
+    while True:
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            continue  # the terminal has told the command, too; how it ends is its own
+        return code if code >= 0 else 128 - code
+
+
+def _give_back(line: Line, asked: argparse.Namespace) -> None:
+    """End the lease, and say how it ended where that can be heard."""
+    line.send(ask="restore")
+    try:
+        while (message := line.receive(10.0)) is not None:
+            if message.get("state") == "no room yet":
+                say(f"process {asked.pid} waits for room: {message.get('reason')}")
+            if message.get("state") == "restored":
+                if not asked.quiet:
+                    say(f"process {asked.pid} has its memory back")
+                break
+    except (TimeoutError, KeyboardInterrupt):
+        pass
+    finally:
+        line.close()

@@ -1,0 +1,472 @@
+"""Memory is lent and comes back: same gradients to the bit, same views, nothing dropped, nothing kept alive."""
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import numpy as np  # noqa: E402 - after torch is known to be there
+from torch import nn  # noqa: E402
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+import hiwater  # noqa: E402
+from hiwater.errors import CourtesyFailed, CourtesyUnavailable, MemoryYielded  # noqa: E402
+from hiwater.torch import meeting, swap  # noqa: E402
+from hiwater.torch.courtesy import Courtesy  # noqa: E402
+from hiwater.torch.driver_checkpoint import DriverCheckpoint  # noqa: E402
+from hiwater.torch.records import Category, Look  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own warnings are no concern here
+
+
+class Everything(nn.Module):
+    """Saved outputs, indices, masks, a workspace, views, a tie, a checkpoint."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+        self.lstm = nn.LSTM(36, 8, batch_first=True)
+        self.head = nn.Linear(8, 8)
+        self.tied = nn.Linear(8, 8, bias=False)
+        self.tied.weight = self.head.weight
+
+    def forward(self, x):
+        x = self.conv(x).exp().softmax(-1)
+        x, _ = self.lstm(x.unsqueeze(1))
+        x = nn.functional.dropout(x.squeeze(1), 0.3)
+        x = checkpoint(self.head, x, use_reentrant=False)
+        return self.tied(x.t().contiguous().t()).tanh()
+
+
+def _train(lend):
+    torch.manual_seed(7)
+    model = Everything()
+    optimizer = torch.optim.Adam(model.parameters())
+    given = torch.randn(3, 1, 8, 8)
+    steps = []
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = model(given).square().sum()
+        if step == 1:
+            lend()
+        loss.backward()
+        optimizer.step()
+        steps.append([loss.item(), *(parameter.grad.clone() for parameter in model.parameters())])
+    return steps, [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def _same(one, other):
+    if torch.is_tensor(one):
+        return torch.equal(one, other)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one == other
+
+
+def test_backward_after_a_yield_in_the_middle_of_the_graph_is_the_same_to_the_bit():
+    lent = []
+
+    def lend():
+        courtesy = Courtesy(device="cpu")
+        lent.append(courtesy.yield_memory())
+        left = hiwater.torch.MemReporter().data("cpu").device("cpu")
+        kept = sum(one.nbytes for one in lent[-1].kept)
+        lent.append((left.identity.found_bytes, kept, courtesy.restore()))
+
+    never = _train(lambda: None)
+    assert _same(_train(lend), never)
+    yielded, (left, kept, restored) = lent
+    assert yielded.moved_bytes == restored > 10_000
+    copies = yielded.moved_bytes  # they are tensors in RAM, too, and on the CPU that is the same device
+    assert left <= kept + copies
+
+
+def test_views_ties_and_identities_survive():
+    base = torch.arange(12.0).reshape(3, 4)
+    column, flat = base[:, 1], base.view(-1)
+    before = (base.data_ptr(), base._version, base.clone())
+    courtesy = hiwater.torch.Courtesy("cpu")
+    courtesy.yield_memory()
+    assert base.untyped_storage().nbytes() == 0
+    courtesy.restore()
+    assert torch.equal(base, before[2]) and base._version == before[1]
+    flat[5] = 100.0
+    assert column[1] == 100.0 and base[1, 1] == 100.0
+    assert base.untyped_storage()._cdata == column.untyped_storage()._cdata == flat.untyped_storage()._cdata
+    assert courtesy.loc_map == {}
+
+
+def test_sparse_quantised_and_nested_tensors_come_back():
+    sparse = torch.eye(4).to_sparse()
+    rows = torch.eye(4).to_sparse_csr()
+    quantised = torch.quantize_per_tensor(torch.randn(4, 4), 0.1, 0, torch.qint8)
+    jagged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    wanted = [sparse.to_dense(), rows.to_dense(), quantised.dequantize(), [one.clone() for one in jagged.unbind()]]
+    with hiwater.torch.Courtesy("cpu"):
+        pass
+    found = [sparse.to_dense(), rows.to_dense(), quantised.dequantize(), list(jagged.unbind())]
+    assert _same(found, wanted)
+
+
+def test_what_must_stay_stays_and_says_why():
+    array = np.arange(1000.0)
+    borrowed = torch.from_numpy(array)
+    lent = torch.ones(500)
+    looked_at = lent.numpy()
+    shared = torch.ones(300).share_memory_()
+    with hiwater.torch.Courtesy("cpu") as courtesy:
+        assert looked_at.sum() == 500 and array.sum() == 499_500
+        again = courtesy.yield_memory()
+    reasons = {one.nbytes: one.reason for one in again.kept}
+    assert reasons[8000] == reasons[2000] == "its memory is borrowed, or lent to NumPy"
+    assert reasons[1200] == "its memory is shared between processes"
+    assert "stays on cpu" in str(again)
+    assert json.loads(json.dumps(again.to_dict()))["kept"]
+    del borrowed, shared
+
+
+def test_what_is_dropped_meanwhile_is_not_kept_alive():
+    kept, dropped = torch.ones(1000), torch.ones(2000)
+    weak = StorageWeakRef(dropped.untyped_storage())
+    courtesy = Courtesy("cpu")
+    courtesy.yield_memory()
+    del dropped
+    assert weak.expired()
+    courtesy.restore()
+    assert kept.sum() == 1000
+
+
+def test_a_storage_that_the_program_fills_meanwhile_is_left_as_it_is():
+    tensor = torch.ones(4)
+    courtesy = Courtesy("cpu")
+    courtesy.yield_memory()
+    tensor.untyped_storage().resize_(16)
+    tensor.fill_(5.0)
+    courtesy.restore()
+    assert tensor.tolist() == [5.0] * 4
+
+
+def test_an_exception_in_the_block_restores():
+    tensor = torch.arange(10.0)
+    with pytest.raises(ZeroDivisionError), hiwater.torch.Courtesy("cpu"):
+        _ = 1 / tensor.untyped_storage().nbytes()
+    assert tensor.sum() == 45
+
+
+def test_using_lent_memory_in_the_block_is_an_error_and_no_crash():
+    tensor = torch.arange(10.0)
+    with hiwater.torch.Courtesy("cpu"):
+        with pytest.raises(MemoryYielded, match=r"aten\.add"):
+            tensor + 1
+        assert (torch.ones(3) + 1).sum() == 6  # what is made meanwhile may be used
+    assert (tensor + 1).sum() == 55
+
+
+def test_no_room_for_a_copy_leaves_everything_in_place(monkeypatch):
+    tensors = [torch.full((1000,), float(place)) for place in range(5)]
+    real, calls = swap.move_out, []
+
+    def third_fails(holding, storage, stream=0):
+        calls.append(storage)
+        if len(calls) == 3:
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
+        return real(holding, storage, stream)
+
+    monkeypatch.setattr(swap, "move_out", third_fails)
+    courtesy = Courtesy("cpu")
+    with pytest.raises(CourtesyFailed, match="no room for a copy in RAM"):
+        courtesy.yield_memory()
+    assert [tensor.mean().item() for tensor in tensors] == [0, 1, 2, 3, 4]
+    assert courtesy.loc_map == {}
+
+
+def test_no_room_to_come_back_to_keeps_the_rest_for_another_try(monkeypatch):
+    tensors = [torch.full((1000,), float(place)) for place in range(5)]
+    courtesy = Courtesy("cpu")
+    courtesy.yield_memory()
+    real, calls = swap.move_back, []
+
+    def full_at_first(moved):
+        calls.append(moved.nbytes)
+        if len(calls) == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4 KiB")
+        return real(moved)
+
+    monkeypatch.setattr(swap, "move_back", full_at_first)
+    with pytest.raises(CourtesyFailed, match="call restore"):
+        courtesy.restore()
+    assert courtesy.loc_map
+    courtesy.restore()
+    assert [tensor.mean().item() for tensor in tensors] == [0, 1, 2, 3, 4]
+
+
+def test_only_accelerators_are_meant_unless_the_cpu_is_named():
+    tensor = torch.ones(10)
+    courtesy = Courtesy()
+    yielded = courtesy.yield_memory()
+    assert yielded.devices == () and tensor.sum() == 10
+    assert str(yielded).startswith("nothing to give back")
+
+
+def test_private_pools_pinned_and_foreign_memory_are_told_apart():
+    from hiwater.torch.allocator import Block
+    from hiwater.torch.collect import Holding
+    from hiwater.torch.storages import Place
+
+    storage = torch.ones(4).untyped_storage()
+    look = Look("x", Category.variable, "Tensor", (4,), "float32", 4)
+    on_card = Holding("cuda:0", Place.memory, 16, False, 512, None, [look])
+    assert swap.obstacle(on_card, Block(512, 512, 16), storage) == ""
+    assert "private pool" in swap.obstacle(on_card, Block(512, 512, 16, private=True), storage)
+    assert "not of torch's allocator" in swap.obstacle(on_card, None, storage)
+    assert "page-locked" in swap.obstacle(Holding("cpu", Place.memory, 16, True, 0, None, [look]), None, storage)
+
+
+# The driver's checkpoint, against fakes of its API with the names and results of cuda-bindings 13
+
+
+class FakeCode(int):
+    name = "CUDA_ERROR_NOT_SUPPORTED"
+
+
+class FakeDriver:
+    """Keeps the state that the driver's manual describes: running, locked, checkpointed."""
+
+    def __init__(self, fails_at=None, version=12080):
+        self.fails_at, self.version, self.state, self.calls = fails_at, version, "running", []
+
+    class CUcheckpointLockArgs:
+        timeoutMs = 0  # noqa: N815 - the driver's spelling
+
+    def cuDriverGetVersion(self):  # noqa: N802 - the driver's spelling
+        return FakeCode(0), self.version
+
+    __spec__ = None  # it poses as a module
+
+    def __getattr__(self, name):
+        needs, becomes = {
+            "cuCheckpointProcessLock": ("running", "locked"),
+            "cuCheckpointProcessCheckpoint": ("locked", "checkpointed"),
+            "cuCheckpointProcessRestore": ("checkpointed", "locked"),
+            "cuCheckpointProcessUnlock": ("locked", "running"),
+        }[name]
+
+        def call(pid, arguments):
+            assert pid == os.getpid()
+            self.calls.append(name.removeprefix("cuCheckpointProcess"))
+            if self.calls[-1] == self.fails_at:
+                return (FakeCode(801),)
+            if self.state != needs:
+                return (FakeCode(401),)
+            self.state = becomes
+            return (FakeCode(0),)
+
+        return call
+
+
+def test_the_driver_is_asked_in_its_order():
+    driver = FakeDriver()
+    checkpoint = DriverCheckpoint(driver, os.getpid())
+    checkpoint.take()
+    assert driver.state == "checkpointed"
+    checkpoint.restore()
+    checkpoint.restore()
+    assert driver.state == "running" and driver.calls == ["Lock", "Checkpoint", "Restore", "Unlock"]
+
+
+def test_a_checkpoint_that_fails_leaves_the_process_running():
+    driver = FakeDriver(fails_at="Checkpoint")
+    with pytest.raises(CourtesyUnavailable, match="CUDA_ERROR_NOT_SUPPORTED to checkpoint"):
+        DriverCheckpoint(driver, os.getpid()).take()
+    assert driver.state == "running"
+
+
+def test_a_restore_that_fails_can_be_tried_again():
+    driver = FakeDriver(fails_at="Restore")
+    checkpoint = DriverCheckpoint(driver, os.getpid())
+    checkpoint.take()
+    with pytest.raises(CourtesyFailed, match="restore"):
+        checkpoint.restore()
+    driver.fails_at = None
+    checkpoint.restore()
+    assert driver.state == "running"
+
+
+def test_reasons_why_the_driver_cannot(monkeypatch):
+    if not torch.cuda.is_initialized():
+        with pytest.raises(CourtesyUnavailable, match="no CUDA context"):
+            Courtesy(driver=True).yield_memory()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
+    with pytest.raises(CourtesyUnavailable, match="cuda-bindings, which speaks to the driver, cannot be used"):
+        DriverCheckpoint.of_this_process()
+    monkeypatch.setitem(sys.modules, "cuda", object())
+    monkeypatch.setitem(sys.modules, "cuda.bindings", object())
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", FakeDriver(version=12040))
+    with pytest.raises(CourtesyUnavailable, match="older than 570"):
+        DriverCheckpoint.of_this_process()
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    with pytest.raises(CourtesyUnavailable, match=r"torch\.distributed"):
+        DriverCheckpoint.of_this_process()
+
+
+# From outside: a second process that trains on the CPU, and the command
+
+PROGRAM = """
+import sys, time
+import torch, hiwater
+
+torch.manual_seed(0)
+lends = sys.argv[1] == "lend"
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
+optimizer = torch.optim.Adam(model.parameters())
+data = torch.randn(32, 64)
+with hiwater.torch.courtesy_listen("cpu") as lending:
+    print("ready", flush=True)
+    lent = 0
+    step = 0
+    while step < 5:
+        loss = (model(data) - data).square().mean()
+        if step == 2 and lends:  # in the middle of a graph, which need not be a good place, and works
+            while not lent:
+                lent += lending.safe_point()
+                time.sleep(0.01)
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        step += 1
+print(lent, repr(loss.item()), flush=True)
+"""
+
+
+@pytest.fixture
+def own_runtime_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path / "hiwater"
+
+
+@pytest.fixture
+def start(tmp_path, own_runtime_folder):
+    started = []
+
+    def begin(text, *words):
+        script = tmp_path / "program.py"
+        script.write_text(textwrap.dedent(text))
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", str(script), *words], stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def _courtesy(*words, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "hiwater", "courtesy", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+def test_a_program_lends_its_memory_to_a_command_and_ends_with_the_same_loss(start):
+    alone = start(PROGRAM, "keep").communicate(timeout=60)[0].split()
+    lender = start(PROGRAM, "lend")
+    done = _courtesy(str(lender.pid), "--", sys.executable, "-c", "print('mine now'); raise SystemExit(3)")
+    told = lender.communicate(timeout=60)[0].split()
+    assert (alone[0], told[0]) == ("0", "1")
+    assert told[1] == alone[1]
+    assert done.returncode == 3 and done.stdout == "mine now\n"
+    assert "storages moved to RAM" in done.stderr and "has its memory back" in done.stderr
+
+
+def test_a_borrower_that_is_killed_gives_the_memory_back(start):
+    lender = start(PROGRAM, "lend")
+    borrower = subprocess.Popen(
+        [sys.executable, "-m", "hiwater", "courtesy", str(lender.pid)], stderr=subprocess.PIPE, text=True
+    )
+    assert "gives its memory" in borrower.stderr.readline()
+    assert lender.poll() is None
+    borrower.send_signal(signal.SIGKILL)
+    borrower.wait()
+    borrower.stderr.close()
+    assert lender.communicate(timeout=60)[0].startswith("1 ")
+
+
+def test_ctrl_c_and_a_time_give_it_back(start):
+    lender = start(PROGRAM, "lend")
+    done = _courtesy("--for", "300ms", str(lender.pid))
+    assert done.returncode == 0 and "has its memory back" in done.stderr
+    assert lender.wait(timeout=60) == 0
+
+
+def test_the_command_says_why_it_cannot(start, own_runtime_folder):
+    gone = _courtesy("999999999")
+    assert gone.returncode == 127 and "there is no process" in gone.stderr
+    deaf = _courtesy(str(os.getpid()))
+    assert deaf.returncode == 126 and "does not offer its memory" in deaf.stderr
+    words = _courtesy("seven")
+    assert words.returncode == 2
+    lender = start(PROGRAM, "lend")  # listens, and is asked for longer than it takes
+    lender.send_signal(signal.SIGSTOP)
+    late = _courtesy("--timeout", "500ms", str(lender.pid))
+    assert late.returncode == 126 and "no safe point" in late.stderr
+    lender.send_signal(signal.SIGCONT)
+    assert _courtesy("--for", "10ms", str(lender.pid)).returncode == 0
+    assert lender.wait(timeout=60) == 0
+
+
+def test_with_a_lock_memory_is_lent_while_the_program_does_nothing(own_runtime_folder):
+    tensor = torch.arange(100.0)
+    lock = threading.Lock()
+    with hiwater.torch.courtesy_listen("cpu", lock=lock):
+        with lock:
+            busy = _courtesy("--timeout", "700ms", str(os.getpid()))
+            assert busy.returncode == 126
+        done = _courtesy("--for", "50ms", str(os.getpid()))
+        assert done.returncode == 0 and "has its memory back" in done.stderr
+        with lock:
+            assert tensor.sum() == 4950
+    assert not list(own_runtime_folder.iterdir())
+
+
+def test_a_withdrawn_request_is_not_carried_out(own_runtime_folder):
+    tensor = torch.arange(100.0)
+    with hiwater.torch.courtesy_listen("cpu") as lending:
+        assert lending.safe_point() is False
+        assert _courtesy("--timeout", "300ms", str(os.getpid())).returncode == 126
+        end = time.monotonic() + 10
+        while lending._asked is not None and time.monotonic() < end:
+            time.sleep(0.02)
+        assert lending.safe_point() is False
+    assert tensor.sum() == 4950
+
+
+def test_a_folder_that_others_can_write_to_is_refused(own_runtime_folder):
+    own_runtime_folder.mkdir(mode=0o700)
+    own_runtime_folder.chmod(0o777)
+    with pytest.raises(CourtesyUnavailable, match="open to others"):
+        hiwater.torch.courtesy_listen("cpu")
+    own_runtime_folder.chmod(0o700)
+    assert meeting.folder() == str(own_runtime_folder)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_of_other_tests():
+    gc.collect()

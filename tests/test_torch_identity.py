@@ -1,0 +1,246 @@
+"""allocated = named + saved + gradients + optimizer + held by C++, to the byte, against the record of torch's own CPU allocator."""
+
+import gc
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402 - after it is known to be there
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+import hiwater  # noqa: E402
+from hiwater.torch.records import Category  # noqa: E402
+from torch_truth import allocated_by_cpu  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the profiler and torch warn of what is no concern here
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(16, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.inner(x, x, x, need_weights=False)[0]
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.LSTM(16, 8, num_layers=2)
+
+    def forward(self, x):
+        return self.inner(x)[0]
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(16, 8)
+        self.head = nn.Linear(8, 16, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x):
+        return self.head(self.embedding(x.argmax(-1)))
+
+
+class Doubling(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.exp())
+        ctx.scale = x.abs() + 1
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0] * ctx.scale
+
+
+class Custom(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return Doubling.apply(self.inner(x))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, use_reentrant):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 16)) for _ in range(2))
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x):
+        x = self.blocks[0](x)
+        return checkpoint(self.blocks[1], x, use_reentrant=self.use_reentrant)
+
+
+class OnCpu(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 16))
+
+    def forward(self, x):
+        with torch.autograd.graph.save_on_cpu():
+            return self.inner(x).exp()
+
+
+def _rows(*shape):
+    return lambda: torch.randn(*shape)
+
+
+MODELS = {
+    "mlp": (lambda: nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)), _rows(8, 16)),
+    "conv": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(392, 4)
+        ),
+        _rows(2, 3, 16, 16),
+    ),
+    "exp-softmax-dropout": (
+        lambda: nn.Sequential(nn.Linear(16, 16), nn.Softmax(-1), nn.Dropout(0.5), nn.ELU()),
+        _rows(8, 16),
+    ),
+    "layer-norm": (lambda: nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.GELU()), _rows(8, 16)),
+    "attention": (Attention, _rows(2, 6, 16)),
+    "encoder": (lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), _rows(2, 6, 16)),
+    "lstm": (Recurrent, _rows(5, 2, 16)),
+    "gru": (lambda: nn.GRUCell(16, 8), _rows(5, 16)),
+    "tied": (Tied, _rows(4, 16)),
+    "custom-function": (Custom, _rows(8, 16)),
+    "checkpoint-reentrant": (lambda: Checkpointed(use_reentrant=True), _rows(8, 16)),
+    "checkpoint": (lambda: Checkpointed(use_reentrant=False), _rows(8, 16)),
+    "save-on-cpu": (OnCpu, _rows(8, 16)),
+}
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "adam": lambda parameters: torch.optim.Adam(parameters, amsgrad=True),
+    "adamw-foreach": lambda parameters: torch.optim.AdamW(parameters, foreach=True),
+    "adamw-fused": lambda parameters: torch.optim.AdamW(parameters, fused=True),
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_of_other_tests():
+    gc.collect()
+
+
+def _before():
+    """Storages of other tests and of torch's own, which are no part of what a test makes."""
+    found = hiwater.torch.MemReporter().data().device("cpu")
+    return {} if found is None else dict(found.identity.by_category)
+
+
+def _added(report, before):
+    sums = report.device("cpu").identity.by_category
+    return {category: size - before.get(category, 0) for category, size in sums.items()}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("step", ["forward", "backward"])
+def test_what_is_found_is_what_the_allocator_gave_out(name, step):
+    make, make_input = MODELS[name]
+    before = _before()
+    with allocated_by_cpu() as truth:
+        model = make()
+        given = make_input()
+        loss = model(given).square().mean()
+        if step == "backward":
+            loss.backward()
+    found = _added(hiwater.torch.MemReporter(model).data(), before)
+    assert sum(found.values()) == truth.bytes
+    assert found[Category.parameter] == sum(
+        {p.untyped_storage()._cdata: p.untyped_storage().nbytes() for p in model.parameters()}.values()
+    )
+    if step == "backward":
+        assert found[Category.gradient] == found[Category.parameter]
+    else:
+        assert found[Category.saved] > 0 and found[Category.gradient] == 0
+    assert found[Category.unnamed] == 0
+    del loss, given
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("is_given", [True, False])
+def test_optimizer_state_is_found_to_the_byte(name, is_given):
+    before = _before()
+    with allocated_by_cpu() as truth:
+        model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+        optimizer = OPTIMIZERS[name](model.parameters())
+        given = torch.randn(8, 16)
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = model(given).square().mean()
+            loss.backward()
+            optimizer.step()
+    reporter = hiwater.torch.MemReporter(model)
+    if is_given:
+        reporter.add_optimizer(optimizer)
+    report = reporter.data()
+    found = _added(report, before)
+    state = [one for per in optimizer.state.values() for one in per.values() if torch.is_tensor(one)]
+    assert found[Category.optimizer] == sum(one.nbytes for one in state) > 0
+    # The step counts are made by torch.tensor(), whose memory the profiler sees, too.
+    assert sum(found.values()) == truth.bytes
+    names = {entry.owner.name for entry in report.device("cpu").storages if entry.category is Category.optimizer}
+    kept = "momentum_buffer" if name == "sgd" else "exp_avg"
+    assert any(one.endswith(f".2.weight.{kept}") for one in names)
+    del loss
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_watch_closes_the_sum_in_the_report(name):
+    make, make_input = MODELS[name]
+    with hiwater.torch.StorageWatch() as watch:
+        model = make()
+        given = make_input()
+        loss = model(given).square().mean()
+        mine = hiwater.torch.MemReporter(model, watch=watch).data().device("cpu").identity
+    assert mine.unowned_bytes == 0 and mine.residual_bytes == 0 and mine.rounding_bytes == 0
+    assert mine.allocated_bytes == mine.found_bytes > 0
+    del loss, given
+
+
+def test_what_nothing_leads_to_is_said_with_the_operation_that_made_it():
+    with hiwater.torch.StorageWatch() as watch:
+        hidden = iter([torch.full((64,), 2.0)])  # an iterator is not followed
+        gc.freeze()  # and now the collector does not show its tensor
+        try:
+            reporter = hiwater.torch.MemReporter(watch=watch)
+            found = reporter.data()
+        finally:
+            gc.unfreeze()
+    identity = found.device("cpu").identity
+    assert (identity.allocated_bytes, identity.unowned_bytes, identity.residual_bytes) == (256, 256, 0)
+    assert [(one.nbytes, one.count, one.origin) for one in identity.unowned] == [(256, 1, "aten.full.default")]
+    assert "made by aten.full.default" in str(reporter)
+    assert any("gc.freeze()" in note for note in found.notes)
+    assert "gc.freeze()" in reporter._repr_html_()
+    del hidden
+
+
+def test_a_mask_that_only_a_hidden_node_holds_is_found_where_the_watch_made_it_visible():
+    with hiwater.torch.StorageWatch() as watch:
+        weight = torch.randn(64, requires_grad=True)
+        whole = weight * torch.randn(2, 64)
+        nn.functional.dropout(
+            whole[0], inplace=True
+        )  # its node hides inside CopySlices, which shows nothing, and so does its mask
+        found = hiwater.torch.MemReporter(watch=watch).data().device("cpu")
+    unnamed = [entry for entry in found.storages if entry.category is Category.unnamed]
+    assert [(entry.nbytes, entry.origin) for entry in unnamed] == [(256, "aten.empty_like.default")]
+    assert found.identity.residual_bytes == 0 and found.identity.unowned_bytes == 0
+
+
+def test_memory_from_before_the_watch_lies_outside():
+    early = torch.randn(100)
+    with hiwater.torch.StorageWatch() as watch:
+        late = early * 2
+    found = hiwater.torch.MemReporter(watch=watch).data().device("cpu")
+    by_name = {entry.owner.name: entry.in_allocator for entry in found.storages}
+    assert by_name["early in test_memory_from_before_the_watch_lies_outside()"] is False
+    assert by_name["late in test_memory_from_before_the_watch_lies_outside()"] is True
+    assert found.identity.allocated_bytes == 400
+    del late
