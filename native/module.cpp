@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "device_watch.h"
 #include "interpose/hooks.h"
 #include "interpose/python_hooks.h"
 #include "ledger/thread_heap.h"
@@ -182,6 +184,11 @@ nb::tuple residency_look() {
     return nb::make_tuple(found.resident_bytes, rows, large, found.cannot_look, found.looked_enough, found.not_found_bytes);
 }
 
+void sample_device(std::uint32_t device, std::int64_t allocated, std::int64_t allocated_peak, std::int64_t reserved,
+                   std::int64_t reserved_peak, std::int64_t used, bool exact, const std::string& note) {
+    Recorder::instance().sample_device(device, {allocated, allocated_peak, reserved, reserved_peak, used, exact, note});
+}
+
 void self_check() {
     const std::string wrong = Recorder::instance().self_check();
     if (!wrong.empty()) throw EngineFault(wrong);
@@ -233,6 +240,22 @@ NB_MODULE(_core, m) {
     m.def("name_thread", [](const std::string& name) { Recorder::instance().name_thread(name.c_str()); }, "name"_a);
     m.def("doctor", &doctor);
     m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_last_words(callback.ptr()); }, "callback"_a.none());
+    m.def(
+        "on_device_library", [](nb::object callback) { hiwater::device_watch::set_callback(callback.ptr()); }, "callback"_a.none());
+    m.def(
+        "add_device",
+        [](const std::string& name, const std::string& backend, const std::string& source, std::int64_t limit_bytes) {
+            return Recorder::instance().add_device({name, backend, source, limit_bytes});
+        },
+        "name"_a, "backend"_a, "source"_a, "limit_bytes"_a);
+    m.def("sample_device", &sample_device, "device"_a, "allocated"_a, "allocated_peak"_a, "reserved"_a, "reserved_peak"_a, "used"_a,
+          "exact"_a, "note"_a);
+    m.def(
+        "note_device_terms",
+        [](std::uint32_t device, const std::vector<std::pair<std::string, std::int64_t>>& terms) {
+            Recorder::instance().note_device_terms(device, terms);
+        },
+        "device"_a, "terms"_a);
     m.def("heap_is_sampled", &heap_is_sampled);
     m.def("heap_open", &heap_open);
     m.def("heap_close", &heap_close);

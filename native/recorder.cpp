@@ -30,6 +30,9 @@ void Recorder::write_facts(const StartOptions& options) {
     residency_.attach(file_, capture::Table::residency);
     large_blocks_.attach(file_, capture::Table::large_blocks);
     pressure_.attach(file_, capture::Table::pressure);
+    devices_.attach(file_, capture::Table::devices);
+    device_samples_.attach(file_, capture::Table::device_samples);
+    device_terms_.attach(file_, capture::Table::device_terms);
     for (const auto& [key, value] : options.facts)
         facts_.append({tree_.string(key.substr(0, 1000)), tree_.string(value.substr(0, 60000))});
     for (const char* reason : {kNoMemory, kCannotGrow}) tree_.string(reason);

@@ -70,6 +70,18 @@ struct Summary {
     TopLine top;
 };
 
+struct DeviceFacts {
+    std::string name, backend, source;
+    std::int64_t limit_bytes = -1;
+};
+
+// In bytes; -1: not measured.
+struct DeviceFigures {
+    std::int64_t allocated = -1, allocated_peak = -1, reserved = -1, reserved_peak = -1, used = -1;
+    bool exact = true;
+    std::string note;
+};
+
 class Recorder {
 public:
     static Recorder& instance() noexcept { return *g_recorder_; }
@@ -169,6 +181,12 @@ public:
     // The operating system's name for the calling thread: used where Python gave none.
     void note_thread_name(const char* name) noexcept;
     std::uint32_t session() const noexcept { return session_; }
+
+    // --- devices; the caller holds the GIL ----------------------------------------------------------------------------------
+    // Makes a record and returns its number; -1 when not recording, or there is no room.
+    std::int32_t add_device(const DeviceFacts& facts) noexcept;
+    void sample_device(std::uint32_t device, const DeviceFigures& figures) noexcept;
+    void note_device_terms(std::uint32_t device, const std::vector<std::pair<std::string, std::int64_t>>& terms) noexcept;
 
     // --- the clockwork -----------------------------------------------------------------------------------------------------
     // `resident_bytes` -1 where it could not be read; `kernel_mark_bytes` 0 where it was not asked this time.
@@ -289,6 +307,9 @@ private:
     capture::FileTable<capture::ResidencyRecord> residency_;
     capture::FileTable<capture::LargeBlockRecord> large_blocks_;
     capture::FileTable<capture::PressureRecord> pressure_;
+    capture::FileTable<capture::DeviceRecord> devices_;
+    capture::FileTable<capture::DeviceSampleRecord> device_samples_;
+    capture::FileTable<capture::DeviceTermRecord> device_terms_;
     PageVector<std::uint8_t> code_class_;  // by code; 0x80: known
 
     std::atomic<std::uint32_t> epoch_{1};  // moves when a code object dies or a recording starts: caches keyed by address are void

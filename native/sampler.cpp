@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "device_watch.h"
 #include "process.h"
 #include "recorder.h"
 
@@ -86,6 +87,7 @@ void* run(void*) {
         recorder.tick(now, resident_bytes, resident.peak_bytes);
         recorder.note_pressure(now, address_space_bytes);
         looks.consider(recorder, resident_bytes);
+        device_watch::ask_if_due(now);
         sleep_until_stopped(std::clamp(now / 128, kMillisecond, 10 * kMillisecond));
     }
     if (kept >= 0) ::close(kept);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <new>
 
+#include "device_watch.h"
 #include "recorder.h"
 #include "sampler.h"
 
@@ -277,6 +278,7 @@ void Recorder::catch_up(Thread& t) {
         sync(t);
     }
     sampler::resume_if_due();
+    device_watch::ask_from_here();
 }
 
 // The top of the stack is another than at the last event: gives nodes to the slots from `changed` up.

@@ -129,3 +129,15 @@ class Cuda:
 
     def __getitem__(self, index):
         return self.allocators[index]
+
+
+def forget():
+    """Have hiwater forget what it knew of libraries: to be called before and after another one is put in place."""
+    from hiwater.meters import devices
+    from hiwater.scopes import FOLDING
+
+    devices._made.clear()
+    devices._names.clear()
+    FOLDING._refused.clear()
+    for key in [key for key in FOLDING._slots if ":" in key[0]]:
+        del FOLDING._slots[key]

@@ -72,7 +72,9 @@ class Allocator:
                 "blocks": [dict(block) for block in segment["blocks"]],
                 "allocated_size": sum(b["size"] for b in segment["blocks"] if b["state"] == "active_allocated"),
                 "active_size": sum(b["size"] for b in segment["blocks"] if b["state"] != "inactive"),
-                "requested_size": sum(b.get("requested_size", 0) for b in segment["blocks"] if b["state"] != "inactive"),
+                "requested_size": sum(
+                    b.get("requested_size", 0) for b in segment["blocks"] if b["state"] != "inactive"
+                ),
             }
             for segment in self.segments
         ]
@@ -147,7 +149,15 @@ class Allocator:
         where = {} if address is None else {"addr": address}
         self.events_in_all += 1
         self.trace.append(
-            {"action": action, **where, "size": size, "stream": stream, "frames": list(frames), "time_us": self.time_us, **more}
+            {
+                "action": action,
+                **where,
+                "size": size,
+                "stream": stream,
+                "frames": list(frames),
+                "time_us": self.time_us,
+                **more,
+            }
         )
 
 

@@ -7,12 +7,12 @@ import random
 import struct
 
 import pytest
-from snapshot_double import Allocator, frame
 
 import hiwater
 from hiwater.cli import main
 from hiwater.errors import CaptureError, CorruptCapture, CutCapture, ForeignFile
 from hiwater.history import plain_pickle
+from snapshot_double import Allocator, frame
 
 PAYLOAD = []
 
@@ -35,14 +35,19 @@ def sound():
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_plain_data_comes_as_it_was_in_every_protocol(protocol):
-    data = [sound(), {"many": [None, True, False, -1, 255, 65536, 1 << 40, -(1 << 70), 1.5, "ü" * 300, (1,), (1, 2, 3, 4), ()]}]
+    data = [
+        sound(),
+        {"many": [None, True, False, -1, 255, 65536, 1 << 40, -(1 << 70), 1.5, "ü" * 300, (1,), (1, 2, 3, 4), ()]},
+    ]
     data.append(data[0]["segments"])
     data.append(b"x" * 300 if protocol > 2 else "")  # before, bytes took a call to be made
     assert plain_pickle.load(pickle.dumps(data, protocol)) == data
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-@pytest.mark.parametrize("what", [Harmful(), print, {"segments": [Harmful()]}, {1, 2}, bytearray(b"x"), frozenset((1,)), 1j])
+@pytest.mark.parametrize(
+    "what", [Harmful(), print, {"segments": [Harmful()]}, {1, 2}, bytearray(b"x"), frozenset((1,)), 1j]
+)
 def test_anything_else_is_refused_and_nothing_is_run(what, protocol):
     with pytest.raises(ForeignFile, match="nothing of it was run"):
         plain_pickle.load(pickle.dumps(what, protocol))
@@ -52,7 +57,18 @@ def test_anything_else_is_refused_and_nothing_is_run(what, protocol):
 def test_instructions_that_are_hidden_behind_the_data_are_found():
     with pytest.raises(ForeignFile):
         plain_pickle.load(pickle.dumps({"segments": []}, 4)[:-1] + b"cos\nsystem\n(S'true'\ntR.")
-    for instruction in (b"cos\nsystem\n.", b"ios\nsystem\n.", b"\x93.", b"\x82\x01.", b"Q.", b"P1\n.", b"R.", b"b.", b"\x81.", b"o."):
+    for instruction in (
+        b"cos\nsystem\n.",
+        b"ios\nsystem\n.",
+        b"\x93.",
+        b"\x82\x01.",
+        b"Q.",
+        b"P1\n.",
+        b"R.",
+        b"b.",
+        b"\x81.",
+        b"o.",
+    ):
         with pytest.raises(ForeignFile):
             plain_pickle.load(b"\x80\x04" + instruction)
 
@@ -60,7 +76,20 @@ def test_instructions_that_are_hidden_behind_the_data_are_found():
 def test_only_known_instructions_of_plain_data_are_let_through():
     """Every instruction that pickletools knows, by itself: those that call or find something are refused by their code."""
     plain = {"MARK", "POP", "DUP", "POP_MARK", "NONE", "NEWTRUE", "NEWFALSE", "STOP", "PROTO", "FRAME", "MEMOIZE"}
-    words = ("BININT", "LONG1", "FLOAT", "UNICODE", "BYTES", "LIST", "APPEND", "TUPLE", "DICT", "SETITEM", "BINGET", "BINPUT")
+    words = (
+        "BININT",
+        "LONG1",
+        "FLOAT",
+        "UNICODE",
+        "BYTES",
+        "LIST",
+        "APPEND",
+        "TUPLE",
+        "DICT",
+        "SETITEM",
+        "BINGET",
+        "BINPUT",
+    )
     for opcode in pickletools.opcodes:
         name, code = opcode.name, opcode.code.encode("latin-1")
         lets_through = name in plain or (any(word in name for word in words) and name not in ("UNICODE", "FLOAT"))
@@ -105,10 +134,16 @@ def test_flipped_bytes_give_a_capture_or_one_clear_error(tmp_path, capsys):
         path.write_bytes(damaged)
         try:
             capture = hiwater.open_all(path)[0]
-            capture.peak.allocated_bytes, capture.timeline, capture.allocator, list(capture.peak.stacks), capture.problems()
+            (
+                capture.peak.allocated_bytes,
+                capture.timeline,
+                capture.allocator,
+                list(capture.peak.stacks),
+                capture.problems(),
+            )
         except CaptureError:
             refused += 1
-    assert 100 < refused
+    assert refused > 100
     path.write_bytes(content[:-40])
     assert main(["report", str(path)]) == 2
     said = capsys.readouterr().err
@@ -136,13 +171,14 @@ def test_plain_data_that_is_no_snapshot_is_one_clear_error(data, tmp_path):
     path = tmp_path / "s.pickle"
     path.write_bytes(pickle.dumps(data))
     with pytest.raises(CaptureError):
-        for capture in hiwater.open_all(path):
-            capture.check()
+        hiwater.open_all(path)[0].check()
 
 
 def test_sums_beyond_any_memory_contradict_themselves_and_do_not_wrap(tmp_path):
     path = tmp_path / "s.pickle"
-    events = [{"action": "alloc", "addr": number, "size": (1 << 62) + 5, "frames": [], "time_us": 1} for number in range(4)]
+    events = [
+        {"action": "alloc", "addr": number, "size": (1 << 62) + 5, "frames": [], "time_us": 1} for number in range(4)
+    ]
     path.write_bytes(pickle.dumps({"segments": [], "device_traces": [events]}))
     with pytest.raises(CaptureError):
         hiwater.open(path).check()

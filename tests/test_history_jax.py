@@ -34,7 +34,9 @@ def test_buffers_have_the_lines_that_made_them(profile):
     capture = hiwater.open(path)
     assert capture.device == "jax:0" and capture.problems() == []
     assert capture.peak.allocated_bytes == capture.end.allocated_bytes >= live
-    made = [stack for stack in capture.end.stacks if any(f.function == "make" and f.file == __file__ for f in stack.frames)]
+    made = [
+        stack for stack in capture.end.stacks if any(f.function == "make" and f.file == __file__ for f in stack.frames)
+    ]
     assert sum(stack.bytes for stack in made) >= 3 * 4 * WIDTH * WIDTH
     assert sum(stack.blocks for stack in made) >= 3
     functions = [frame.function for frame in made[0].frames]
@@ -45,7 +47,11 @@ def test_reports_say_what_it_is(profile, capsys):
     path, _ = profile
     assert main(["report", str(path)]) == 0
     said = capsys.readouterr().out
-    assert "JAX's profile of device memory" in said and "nothing of what came before" in said and "make (test_history_jax.py" in said
+    assert (
+        "JAX's profile of device memory" in said
+        and "nothing of what came before" in said
+        and "make (test_history_jax.py" in said
+    )
     assert main(["report", str(path), "--format", "collapsed", "--kind", "device"]) == 0
     assert "make" in capsys.readouterr().out
 
@@ -79,6 +85,6 @@ def test_a_damaged_profile_is_one_clear_error(profile, tmp_path):
         damaged[place] ^= 0xFF
         path.write_bytes(gzip.compress(bytes(damaged)))
         try:
-            hiwater.open_all(path)[0].peak.stacks
+            assert len(hiwater.open_all(path)[0].peak.stacks) >= 0
         except CaptureError:
             continue

@@ -4,18 +4,20 @@ import copy
 import json
 import pickle
 from collections import Counter
+from importlib.resources import files
 from pathlib import Path
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from snapshot_double import Allocator, Refused, frame
 
 import hiwater
 from hiwater.capture.model import Capture
 from hiwater.cli import main
 from hiwater.errors import BadRequest, MissingCapture
 from hiwater.history import build, snapshot
+from snapshot_double import Allocator, Refused, frame
 
 MAIN, STEP, LOSS = frame("main", 10), frame("step", 20), frame("loss", 30)
 STACKS = [(MAIN,), (STEP, MAIN), (LOSS, STEP, MAIN), (LOSS, MAIN)]
@@ -23,7 +25,9 @@ KIB = 1024
 
 _STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("alloc"), st.sampled_from([1, 500, 512, 3000, 200 * KIB, 2 << 20, 11 << 20]), st.integers(0, 3)),
+        st.tuples(
+            st.just("alloc"), st.sampled_from([1, 500, 512, 3000, 200 * KIB, 2 << 20, 11 << 20]), st.integers(0, 3)
+        ),
         st.tuples(st.just("free"), st.integers(0, 100), st.booleans()),
         st.tuples(st.just("synchronise"), st.just(0), st.just(0)),
         st.tuples(st.just("empty"), st.just(0), st.just(0)),
@@ -89,7 +93,8 @@ def test_the_peak_the_end_and_every_window_are_those_of_a_naive_replay(steps):
     assert capture.peak.allocated_bytes == highest
     assert not highest or by_names(capture.peak) in [without_nothing(h) for _, h in truth if sum(h.values()) == highest]
     assert by_names(capture.end) == (without_nothing(truth[-1][1]) if truth else {})
-    assert capture.live_before_bytes == 0 and capture.allocator is None or capture.allocator.reserved_bytes == allocator.reserved
+    assert capture.live_before_bytes == 0
+    assert (capture.allocator.reserved_bytes if capture.allocator else 0) == allocator.reserved
     start_us = allocator.trace[0]["time_us"] if allocator.trace else 0
     for piece in capture.slices[:-1]:
         last_ns = piece.end_ns if piece.end_ns == capture.process.duration_ns else piece.end_ns - 1
@@ -182,7 +187,9 @@ def test_blocks_with_a_history_as_torch_1_13_had_them():
         for block in segment["blocks"]:
             block.pop("address")
             if block["state"] != "inactive":
-                block["history"] = [{"addr": 1, "real_size": block.pop("requested_size"), "frames": block.pop("frames")}]
+                block["history"] = [
+                    {"addr": 1, "real_size": block.pop("requested_size"), "frames": block.pop("frames")}
+                ]
     data["device_traces"] = []
     assert by_names(capture_of(data).end) == {("step", "main"): 1000, ("main",): 700}
 
@@ -265,8 +272,26 @@ def file(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("form", ["text", "tree", "table", "lines", "json", "collapsed", "svg", "html", "speedscope", "csv", "chrome", "openmetrics"])
-@pytest.mark.parametrize("more", [[], ["--at", "end"], ["--at", "oom", "--kind", "device"], ["--at", "0:0.0001", "--by", "function"]])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "text",
+        "tree",
+        "table",
+        "lines",
+        "json",
+        "collapsed",
+        "svg",
+        "html",
+        "speedscope",
+        "csv",
+        "chrome",
+        "openmetrics",
+    ],
+)
+@pytest.mark.parametrize(
+    "more", [[], ["--at", "end"], ["--at", "oom", "--kind", "device"], ["--at", "0:0.0001", "--by", "function"]]
+)
 def test_every_format_shows_it(file, tmp_path, form, more, capsys):
     out = tmp_path / "out"
     assert main(["report", str(file), "--format", form, "-o", str(out), *more]) == 0, capsys.readouterr().err
@@ -279,9 +304,15 @@ def test_json_tells_of_the_device_and_sums_up(file, tmp_path):
     out = tmp_path / "out.json"
     assert main(["report", str(file), "--format", "json", "-o", str(out)]) == 0
     said = json.loads(out.read_text())
+    jsonschema.validate(said, json.loads(files("hiwater.views").joinpath("report.schema.json").read_text()))
     (device,) = said["devices"]
-    assert device["name"] == "cuda:0" and device["refusals"] == 1 and device["peak_reserved_bytes"] <= 200 << 20
-    assert sum(stack["bytes"] for stack in said["stacks"]) == said["peak"]["allocated_bytes"] == device["peak_allocated_bytes"]
+    (history,) = said["device_histories"]
+    assert device["name"] == "cuda:0" and history["refusals"] == 1 and device["peak_reserved_bytes"] <= 200 << 20
+    assert (
+        sum(stack["bytes"] for stack in said["stacks"])
+        == said["peak"]["allocated_bytes"]
+        == device["peak_allocated_bytes"]
+    )
 
 
 def test_text_says_what_it_measures(file, capsys):

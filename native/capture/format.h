@@ -67,6 +67,9 @@ enum class Table : std::uint32_t {
     residency,
     large_blocks,
     pressure,
+    devices,
+    device_samples,
+    device_terms,
     count_
 };
 inline constexpr std::uint32_t kTables = static_cast<std::uint32_t>(Table::count_);
@@ -185,6 +188,34 @@ struct PressureRecord {
     std::int64_t available_bytes;                           // MemAvailable of the machine
 };
 
+// An accelerator that the program used, as one library counts it. -1: not measured. A record is kept up to date in place, so that a
+// process that is killed leaves its peaks.
+struct DeviceRecord {
+    std::uint32_t name, backend, source, note;  // strings: "cuda:0", "torch", where the figures come from, what a reader must know
+    std::int64_t limit_bytes;                   // what the device, or the library's share of it, can hold
+    std::int64_t peak_allocated_bytes, peak_reserved_bytes, peak_used_bytes;
+    std::uint64_t peak_at_ns;  // the sample that ends the interval in which the allocated peak was
+    std::uint32_t exact;       // 1: the first two peaks miss nothing
+    std::uint32_t reserved;
+};
+
+// Allocated: what the library handed out. Reserved: what it holds. Used: what the driver counts for this process. The first two
+// have, beside the figure at `at_ns`, the highest since the device's record before.
+struct DeviceSampleRecord {
+    std::uint64_t at_ns;  // since header.started_ns
+    std::int64_t allocated_bytes, allocated_peak_bytes, reserved_bytes, reserved_peak_bytes, used_bytes;
+    std::uint32_t device;
+    std::uint32_t reserved;
+};
+
+// What the memory of a device consists of: one record for each term, all terms of a look with one time.
+struct DeviceTermRecord {
+    std::uint64_t at_ns;
+    std::int64_t bytes;  // -1: not known
+    std::uint32_t device;
+    std::uint32_t term;  // string
+};
+
 struct EpochRecord {  // about all closed slices; two copies, so that a new one is put in place by one store
     std::int64_t best_bytes, best_blocks;
     std::uint64_t best_ns;
@@ -226,8 +257,8 @@ struct Header {
     std::uint32_t resident_exact;       // 1: the kernel's mark, reset at the start; 0: highest sample
     std::uint32_t epoch_index;
     EpochRecord epoch[2];
-    std::uint64_t own_bytes;  // resident pages of the recorder itself (tables outside the capture), already in resident_*
-    std::uint64_t table_count[16];
+    std::uint64_t own_bytes;        // resident pages of the recorder itself (tables outside the capture), already in resident_*
+    std::uint64_t table_count[32];  // more than there are tables, so that one more moves nothing
     // In a sampled recording: what was allocated in all, by every thread, in kinds python and native, counted block by block.
     std::uint64_t exact_total_bytes, exact_total_blocks;
     std::uint64_t inherited_bytes;  // live before a fork made this process; part of live from the first moment

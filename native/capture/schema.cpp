@@ -197,6 +197,35 @@ void time_tables(SchemaText& schema) {
     HIWATER_FIELD(PressureRecord, available_bytes);
 }
 
+void device_tables(SchemaText& schema) {
+    schema.table("devices", sizeof(DeviceRecord));
+    HIWATER_FIELD(DeviceRecord, name);
+    HIWATER_FIELD(DeviceRecord, backend);
+    HIWATER_FIELD(DeviceRecord, source);
+    HIWATER_FIELD(DeviceRecord, note);
+    HIWATER_FIELD(DeviceRecord, limit_bytes);
+    HIWATER_FIELD(DeviceRecord, peak_allocated_bytes);
+    HIWATER_FIELD(DeviceRecord, peak_reserved_bytes);
+    HIWATER_FIELD(DeviceRecord, peak_used_bytes);
+    HIWATER_FIELD(DeviceRecord, peak_at_ns);
+    HIWATER_FIELD(DeviceRecord, exact);
+    HIWATER_FIELD(DeviceRecord, reserved);
+    schema.table("device_samples", sizeof(DeviceSampleRecord));
+    HIWATER_FIELD(DeviceSampleRecord, at_ns);
+    HIWATER_FIELD(DeviceSampleRecord, allocated_bytes);
+    HIWATER_FIELD(DeviceSampleRecord, allocated_peak_bytes);
+    HIWATER_FIELD(DeviceSampleRecord, reserved_bytes);
+    HIWATER_FIELD(DeviceSampleRecord, reserved_peak_bytes);
+    HIWATER_FIELD(DeviceSampleRecord, used_bytes);
+    HIWATER_FIELD(DeviceSampleRecord, device);
+    HIWATER_FIELD(DeviceSampleRecord, reserved);
+    schema.table("device_terms", sizeof(DeviceTermRecord));
+    HIWATER_FIELD(DeviceTermRecord, at_ns);
+    HIWATER_FIELD(DeviceTermRecord, bytes);
+    HIWATER_FIELD(DeviceTermRecord, device);
+    HIWATER_FIELD(DeviceTermRecord, term);
+}
+
 }  // namespace
 
 void write_schema(char* out) noexcept {
@@ -208,6 +237,7 @@ void write_schema(char* out) noexcept {
     name_tables(schema);
     account_tables(schema);
     time_tables(schema);
+    device_tables(schema);
     schema.text("]}]}");
     schema.pad();
 }

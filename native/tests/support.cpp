@@ -97,7 +97,10 @@ bool FileView::is_whole() const {
                                               sizeof(capture::MarkRecord),
                                               sizeof(capture::ResidencyRecord),
                                               sizeof(capture::LargeBlockRecord),
-                                              sizeof(capture::PressureRecord)};
+                                              sizeof(capture::PressureRecord),
+                                              sizeof(capture::DeviceRecord),
+                                              sizeof(capture::DeviceSampleRecord),
+                                              sizeof(capture::DeviceTermRecord)};
     static_assert(std::size(record_bytes) == capture::kTables);
     for (std::uint32_t t = 0; t < capture::kTables; ++t) {
         const std::uint64_t per_extent = header().extent_bytes / record_bytes[t];

@@ -60,6 +60,28 @@ def doctor() -> dict[str, str]:
 def on_exit(callback: Callable[[int], object] | None) -> None:
     """Have `callback(exit code)` called when this process ends through os._exit() while it is recorded; None takes it back."""
 
+def on_device_library(callback: Callable[[], bool] | None) -> None:
+    """Have `callback()` called in the main thread, five times a second at most, once a library of accelerators (torch, jax, cupy, tensorflow, rmm) is loaded
+    while this process is recorded, until it returns true; None takes it back. Nothing of Python's runs for it before."""
+
+def add_device(name: str, backend: str, source: str, limit_bytes: int) -> int:
+    """Make a device's record in the capture, and return its number; −1 when not recording, or there is no room."""
+
+def sample_device(
+    device: int,
+    allocated: int,
+    allocated_peak: int,
+    reserved: int,
+    reserved_peak: int,
+    used: int,
+    exact: bool,
+    note: str,
+) -> None:
+    """Figures of a device in bytes, −1 for those not measured; peaks are since the sample before. `exact` and `note` are about all of its peaks so far."""
+
+def note_device_terms(device: int, terms: Sequence[tuple[str, int]]) -> None:
+    """What the device's memory consists of now."""
+
 def heap_open() -> None:
     """Begin to count live heap bytes; calls nest. Without a recording the engine counts without stacks and without a capture.
     A recording that starts or ends meanwhile does not disturb the figures. Raises OSError when there is no memory for it."""

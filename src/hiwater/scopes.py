@@ -201,6 +201,25 @@ class Folding:
             self._spent_ns += self._clock_ns() - ended[0]
             scope.spent_ns += self._spent_ns
 
+    def turn(self, scope: Scope) -> Scope:
+        """End a scope and return one like it that begins at the same moment: for whoever measures one stretch after the other."""
+        arrived = self._clock_ns()
+        with self._lock:
+            self._join_devices()
+            self._fold()
+            following = Scope(scope.name, scope.wanted)
+            self._finish(scope, self._read_counters())
+            following.slots, following.moment, following.thread = scope.slots, self._moment, get_ident()
+            following.figures = [Figure(slot) for slot in scope.slots]
+            following.began, following.started_at = scope.ended, time.time()
+            scope.is_open, following.is_open = False, True
+            del self._open[id(scope)]
+            self._open[id(following)] = following
+            self._spent_ns += self._clock_ns() - arrived
+            scope.spent_ns += self._spent_ns
+            following.spent_ns = -self._spent_ns
+            return following
+
     def look(self, scope: Scope) -> Scope:
         """Return what a scope has come to so far, as a scope that ended now; the open one goes on."""
         with self._lock:

@@ -93,7 +93,8 @@ class Tracker(_Shown):
     ) -> None:
         """Describe what to measure; nothing happens before a block begins.
 
-        `meters` are names from `hiwater.meters.NAMES`; by default resident, heap and python, as far as they work here. `log` is a
+        `meters` are names from `hiwater.meters.NAMES`, and of devices ("gpu" is all in use, "torch:cuda:0:active" one figure); by default
+        resident, heap, python and the thread's own, and all devices in use, as far as they work here. `log` is a
         file that gets a JSON line at every begin and end, and every second in between, so that a program that is killed leaves
         its figures; or a logging.Logger, which gets the table. `interval` (seconds) takes a timeline of samples.
         """
@@ -258,6 +259,10 @@ class ResourceTracker(Tracker):
         """Return the peak of resident memory above its start, in MiB."""
         return self.usage.resident.peak_above_start_bytes / 2**20
 
+    def get_peak_gpu_memory_usage(self) -> float:
+        """Return the peak on the device that needed most, above its start, in MiB; 0 where none was in use."""
+        return max((device.peak_above_start_bytes for device in self.usage.gpu), default=0) / 2**20
+
     @property
     def timeline(self) -> list[tuple[float, int]]:
         """(seconds, resident bytes) of the last run."""
@@ -321,6 +326,12 @@ def _published_lines(usage: Usage) -> list[str]:
             bound = "" if level.exact else " at least"
             above, kept = level.peak_above_start_bytes / 2**20, level.kept_bytes / 2**20
             lines.append(f"{words} (Incremental):{bound} {above:.2f} MiB, kept {kept:.2f} MiB")
+    for device in usage.gpu:
+        bound = "" if device.exact else " at least"
+        above, kept = device.peak_above_start_bytes / 2**20, device.kept_bytes / 2**20
+        name = "CUDA GPU" if device.backend == "torch" and device.name.startswith("cuda") else device.backend
+        words = f"Peak {name} Memory Usage (Incremental, {device.name})"
+        lines.append(f"{words}:{bound} {above:.2f} MiB, kept {kept:.2f} MiB")
     lines += [f"{name}: not measured: {reason}" for name, reason in usage.unmeasured.items()]
     return lines
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import counters
@@ -10,9 +11,11 @@ from hiwater.sizes import format_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hiwater.device_usage import DeviceUsage
     from hiwater.residency import Breakdown
-    from hiwater.scopes import Figure, Scope
+    from hiwater.scopes import Figure, Scope, Slot
 
+_UNNAMED = frozenset({"torch"})  # its devices' names are known for its
 SCHEMA = "hiwater.usage/1"
 
 
@@ -30,6 +33,13 @@ class Level:
     source: str
     whose: str
     reason: str
+
+    @property
+    def label(self) -> str:
+        """The name as tables show it: `torch:cuda:0:allocated` is `cuda:0 allocated`."""
+        backend, _, rest = self.name.partition(":")
+        device, _, quantity = rest.rpartition(":")
+        return f"{'' if backend in _UNNAMED else backend + ' '}{device} {quantity}" if device else self.name
 
     @property
     def peak_above_start_bytes(self) -> int:
@@ -81,6 +91,7 @@ class Usage:
         self.overhead_seconds = scope.spent_ns / 1e9
         """What hiwater's own scopes and samples cost while this one was open, its own ends included."""
         self.levels = {figure.slot.name: _level(figure) for figure in scope.figures}
+        self._on_devices: list[Slot] = [figure.slot for figure in scope.figures if ":" in figure.slot.name]
         self.unmeasured = dict(scope.unmeasured)
         """Meters that could not be read, with the reason."""
         self.counters = counters.difference(began, ended)
@@ -107,6 +118,17 @@ class Usage:
         allocations are not in it; those of other tasks of the same thread, while the scope was open, are.
         """
         return self._level("thread")
+
+    @cached_property
+    def gpu(self) -> list[DeviceUsage]:
+        """What was used on each device, in the order of libraries and of their devices; empty where no device was in use."""
+        if not self._on_devices:
+            return []
+        from hiwater.device_usage import of_devices
+        from hiwater.meters.devices.device_meter import DeviceMeter
+
+        meters = [slot.meter for slot in self._on_devices if isinstance(slot.meter, DeviceMeter)]
+        return of_devices((meter.device, meter.quantity, self.levels[meter.name]) for meter in meters)
 
     @property
     def cpu_seconds(self) -> float:
@@ -159,6 +181,7 @@ class Usage:
             **self.counters,
             "overhead_seconds": self.overhead_seconds,
             "levels": {name: level.to_dict() for name, level in self.levels.items()},
+            "gpu": [device.to_dict() for device in self.gpu],
             "unmeasured": self.unmeasured,
         }
 
@@ -220,12 +243,15 @@ class Usage:
         if read is not None and written is not None:
             used += f", read {format_size(int(read))}, written {format_size(int(written))}"
         notes = [f"{used}, hiwater itself {_seconds(self.overhead_seconds)}"]
-        notes += [f"{level.name}: a lower bound: {level.reason}" for level in self.levels.values() if not level.exact]
+        late = [level.label for level in self.levels.values() if level.exact and level.reason == _CAME_LATE]
+        notes += [f"{', '.join(late)}: {_CAME_LATE}"] if late else []
+        notes += [f"{level.label}: a lower bound: {level.reason}" for level in self.levels.values() if not level.exact]
         notes += [f"{name}: not measured: {reason}" for name, reason in self.unmeasured.items()]
         return notes
 
 
 _OWN_BYTES = 4096
+_CAME_LATE = "counted from 0, as the device came into use within the scope (peaks that the program reset before then are not known)"
 _HEADS = ("", "start", "end", "peak", "peak above start", "kept", "transient", "exact")
 
 
@@ -236,6 +262,8 @@ def _level(figure: Figure) -> Level:
     reason = traits.reason if traits.exact == exact or not exact else ""
     if not exact and not traits.reason:
         reason = figure.slot.meter.disturbance
+    if figure.came_late and exact:
+        reason = _CAME_LATE
     zero = figure.start if traits.relative else 0
     return Level(
         traits.name,
@@ -257,7 +285,7 @@ def _row(level: Level) -> tuple[str, ...]:
     exact = (
         ("exact" if level.error_bytes == 0 else f"± {format_size(level.error_bytes)}") if level.exact else "at least"
     )
-    return (level.name, *map(format_size, figures), exact)
+    return (level.label, *map(format_size, figures), exact)
 
 
 def _seconds(value: float) -> str:

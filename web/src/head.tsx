@@ -4,6 +4,7 @@ import type { Capture } from "./capture";
 import { isWithinError, signedSize, signedWithin } from "./change";
 import { sourceLine } from "./panel";
 import { type OwnLine, ownLines } from "./ranking";
+import { DeviceBreakdowns } from "./devices";
 import { Breakdown } from "./residency";
 import { chosen, placeOf } from "./shape";
 import { blocks, count, printable, seconds, share, shortened, size } from "./words";
@@ -55,6 +56,7 @@ export function Head({ capture, onSource }: Props) {
       {compared ? <Changes capture={capture} /> : <Figures capture={capture} />}
       {!capture.isTimeline && <Answer capture={capture} onSource={onSource} />}
       <Breakdown capture={capture} />
+      <DeviceBreakdowns capture={capture} />
       <Notes capture={capture} />
     </header>
   );

@@ -220,7 +220,69 @@ export interface Summary {
    * the same at the last look
    */
   breakdown_at_end: Look | null;
-  devices: {}[];
+  /**
+   * accelerators that the program used
+   */
+  devices: {
+    /**
+     * as the library names it: cuda:0
+     */
+    name: string;
+    /**
+     * the library: torch
+     */
+    backend: string;
+    source: string;
+    /**
+     * whether the allocated and reserved peaks miss nothing; else they are lower bounds
+     */
+    exact: boolean;
+    /**
+     * why a peak is not exact
+     */
+    reason: string;
+    limit_bytes: number | null;
+    /**
+     * what the library handed out; null: not measured
+     */
+    peak_allocated_bytes: number | null;
+    /**
+     * what the library held
+     */
+    peak_reserved_bytes: number | null;
+    /**
+     * what the driver counted for the process: highest sample
+     */
+    peak_used_bytes: number | null;
+    peak_at_ns: number;
+    samples: number;
+    /**
+     * what the memory consisted of, at the look that saw most: the terms up to "unaccounted" add up to "used by this process"; null where nobody looked
+     */
+    breakdown: {
+      at_ns: number;
+      terms: {
+        name: string;
+        /**
+         * null: not known
+         */
+        bytes: number | null;
+      }[];
+    } | null;
+    /**
+     * the same at the last look
+     */
+    breakdown_at_end: {
+      at_ns: number;
+      terms: {
+        name: string;
+        /**
+         * null: not known
+         */
+        bytes: number | null;
+      }[];
+    } | null;
+  }[];
   end: {
     allocated_bytes: number;
     blocks: number;

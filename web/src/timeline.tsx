@@ -107,10 +107,12 @@ function Legend({ curves, at, atNs }: { curves: Curve[]; at: number[]; atNs: num
   );
 }
 
-/** The name of the colour of a line: processes take turns. */
+/** The name of the colour of a line: processes take turns, and so do devices after the first. */
 function strokeOf(curve: Curve, curves: Curve[]): string {
-  if (curve.group !== "process") return { resident: "ink", device: "kind3", limit: "warn", kind: "ink" }[curve.group];
-  return `line${curves.filter((one) => one.group === "process").indexOf(curve) % 5}`;
+  if (curve.group !== "process" && curve.group !== "device")
+    return { resident: "ink", limit: "warn", kind: "ink" }[curve.group];
+  const number = curves.filter((one) => one.group === curve.group).indexOf(curve);
+  return curve.group === "device" && number === 0 ? "kind3" : `line${number % 5}`;
 }
 
 function lanesOf(capture: Capture): number {
@@ -140,15 +142,25 @@ function optionsOf(
     ticks: { show: false },
   };
   const lanes = lanesOf(capture) * LANE;
+  const sizes = {
+    ...axis,
+    size: 68,
+    splits: (_plot: uPlot, _axis: number, _low: number, high: number) => ticks(high),
+    values: (_plot: uPlot, splits: number[]) => splits.map((value) => (value ? size(value).replace(".0 ", " ") : "0")),
+  };
+  // Devices have memory of their own, often many times the process's: an axis of their own, at the right.
+  const devices = curves.some((curve) => curve.group === "device");
+  const range = (_plot: uPlot, _low: number, high: number): [number, number] => [0, Math.max(1, high * 1.06)];
   return {
     width: place.clientWidth || 800,
     height: heightOf(capture),
-    padding: [8 + lanes, 22, 0, 0],
+    padding: [8 + lanes, devices ? 4 : 22, 0, 0],
     legend: { show: false },
     cursor: { drag: { x: true, y: false, setScale: false }, points: { show: false }, y: false },
     scales: {
       x: { time: false, range: () => [0, Math.max(1e-6, capture.durationNs / 1e9)] },
-      y: { range: (_plot, _low, high) => [0, Math.max(1, high * 1.06)] },
+      y: { range },
+      ...(devices && { device: { range } }),
     },
     axes: [
       {
@@ -158,18 +170,17 @@ function optionsOf(
         values: (_plot, splits, _axis, _space, step) => splits.map((value) => timeText(value, step)),
         grid: { show: false },
       },
-      {
-        ...axis,
-        size: 68,
-        splits: (_plot, _axis, _low, high) => ticks(high),
-        values: (_plot, splits) => splits.map((value) => (value ? size(value).replace(".0 ", " ") : "0")),
-      },
+      sizes,
+      ...(devices
+        ? [{ ...sizes, scale: "device", side: 1 as const, stroke: colour("kind3"), grid: { show: false } }]
+        : []),
     ],
     series: [
       {},
       ...curves.map((curve): uPlot.Series => {
         const line = {
           label: curve.label,
+          scale: curve.group === "device" ? "device" : "y",
           points: { show: false },
           spanGaps: true,
           paths: uPlot.paths.stepped!({ align: 1 }),

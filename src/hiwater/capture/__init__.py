@@ -10,6 +10,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hiwater.capture.devices import DeviceLook, DeviceMemory
     from hiwater.capture.model import (
         Capture,
         Mark,
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
     from hiwater.capture.residency import LargeBlock, Look, Part
 
 __all__ = [
-    "Capture", "Frame", "LargeBlock", "Look", "Mark", "Moment", "Part", "Process", "Resident", "ScopeSpan", "Slice", "Stack",
+    "Capture", "DeviceLook", "DeviceMemory", "Frame", "LargeBlock", "Look", "Mark", "Moment", "Part", "Process", "Resident", "ScopeSpan", "Slice", "Stack",
     "Stacks", "Timeline", "Totals", "WatchedProcess", "open", "open_all",
 ]  # fmt: skip
 _HOMES = {
     **dict.fromkeys(("Frame", "Moment", "Stack", "Stacks"), "moment"),
+    **dict.fromkeys(("DeviceLook", "DeviceMemory"), "devices"),
     **dict.fromkeys(("LargeBlock", "Look", "Part"), "residency"),
 }
 

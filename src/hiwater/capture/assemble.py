@@ -18,7 +18,6 @@ from hiwater.capture.layout import KINDS, STATE_ENDED, Schema, parse_schema
 from hiwater.capture.reader import Records
 
 
-
 @cache
 def own_schema() -> Schema:
     """The record types of the captures that this hiwater writes from Python."""

@@ -57,6 +57,14 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
         "at_ns", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit", "available_bytes",
     ),
     "large_blocks": ("at_ns", "bytes", "touched_bytes", "node", "from_malloc"),
+    "devices": (
+        "name", "backend", "source", "note", "limit_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "peak_used_bytes",
+        "peak_at_ns", "exact",
+    ),
+    "device_samples": (
+        "at_ns", "allocated_bytes", "allocated_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "used_bytes", "device",
+    ),
+    "device_terms": ("at_ns", "bytes", "device", "term"),
 }  # fmt: skip
 NEEDED_HEADER = (
     "extents_used", "state", "pid",
@@ -75,7 +83,8 @@ SIGNED_FIELDS = frozenset({
     "resident_last_bytes", "resident_peak_bytes", "resident_error_bytes", "epoch0_best_bytes", "epoch0_best_blocks",
     "epoch1_best_bytes", "epoch1_best_blocks", "kind_live_bytes", "start_bytes", "end_bytes", "exit_status",
     "untouched_bytes", "touched_bytes", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit",
-    "available_bytes",
+    "available_bytes", "limit_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "peak_used_bytes", "allocated_bytes",
+    "allocated_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "used_bytes",
 })  # fmt: skip
 
 _START = struct.Struct("<8sIIQQQQQI")  # magic, version, and the fields of HeaderStart
@@ -230,7 +239,9 @@ def _need(name: str, record: np.dtype[Any], fields: tuple[str, ...]) -> None:
             ("header", "kind_live_bytes"),
             ("timeline", "live_bytes"),
         )
-        is_signed = field in SIGNED_FIELDS or (name, field) in {("slice_entries", "bytes"), ("large_blocks", "bytes")}
+        is_signed = field in SIGNED_FIELDS or (name, field) in {
+            ("slice_entries", "bytes"), ("large_blocks", "bytes"), ("device_terms", "bytes"),
+        }  # fmt: skip
         wanted = "S" if field == "boot_id" else "i" if is_signed else "u"
         if kind.base.kind != wanted or (kind.shape != ()) != is_array:
             raise corrupt(f"its schema gives the field {field!r} of {name!r} an unexpected type")

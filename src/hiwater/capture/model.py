@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import cells, check, container, limits, process, residency
+from hiwater.capture import cells, check, container, devices, limits, process, residency
 from hiwater.capture.container import read_contents
 from hiwater.capture.layout import (
     CODE_THREAD,
@@ -315,7 +315,7 @@ class Capture:
 
         Raises CorruptCapture where they are damaged.
         """
-        told = {name: self.facts[name] for name in ("host", "cwd", "rank") if name in self.facts}
+        told: dict[str, str] = {name: self.facts[name] for name in ("host", "cwd", "rank") if name in self.facts}
         program = self.facts.get("program") or " ".join(self.process.argv[:1]).rsplit("/", 1)[-1]
         found = files.attached_to(Contents(self.path, self.header, self.tables), {**told, "program": program})
         return tuple(type(self)(contents) for contents in found)
@@ -515,6 +515,11 @@ class Capture:
         return max(self.looks, key=lambda look: look.resident_bytes, default=None)
 
     @cached_property
+    def devices(self) -> tuple[devices.DeviceMemory, ...]:
+        """The accelerators that the program used."""
+        return devices.devices(self)
+
+    @cached_property
     def pressure(self) -> tuple[limits.Pressure, ...]:
         """How near the process was to its limits, over time."""
         return limits.pressure(self)
@@ -594,7 +599,10 @@ class Capture:
         other = after if isinstance(after, Capture) else Capture.open(after)
         here, there = self.of_kind(kind), other.of_kind(kind)
         if len(here) > 1 or len(there) > 1:
-            raise BadRequest("there are several devices", "compare one of each: before.device_histories[0].diff(after.device_histories[0])")
+            raise BadRequest(
+                "there are several devices",
+                "compare one of each: before.device_histories[0].diff(after.device_histories[0])",
+            )
         if (here, there) != ((self,), (other,)):
             return here[0].diff(there[0], at=at, kind=kind, by=by)
         return compare(self, other, at=at, kind=kind, by=by, sources=(as_recorded(self), as_recorded(other)))

@@ -6,6 +6,7 @@ import os
 import sys
 
 from hiwater.engine import destination, facts, native
+from hiwater.engine.device_sampler import DeviceSampler
 from hiwater.errors import AlreadyRecording, BadSize, CaptureUnwritable, EngineFailed, NotRecording
 from hiwater.sizes import parse_size
 
@@ -14,12 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
-    from typing import Self, TypedDict
+    from typing import Any, Self, TypedDict
 
     from hiwater.history.recording import DeviceHistories
 
     class Summary(TypedDict):
-        """What a recording came to. `top_line` is (file, line, function, bytes) of the user's own code, if any."""
+        """What a recording came to. `top_line` is (file, line, function, bytes) of the user's own code, if any; `devices` has
+        name, backend, exact and the peaks of each accelerator that was used, −1 where not measured."""
 
         path: str
         peak_bytes: int
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         standard_error_bytes: int
         stop_reason: str | None
         top_line: tuple[str, int, str, int] | None
+        devices: list[dict[str, Any]]
 
 
 LARGEST_SAMPLE = 1 << 40
@@ -64,8 +67,9 @@ class Recorder:
         self._owner = 0
         self._snapshots = 0
         self._facts: dict[str, str] = {}
-        self._devices: DeviceHistories | None = None
-        self._wants_devices = device_history
+        self._devices: DeviceSampler | None = None
+        self._histories: DeviceHistories | None = None
+        self._wants_histories = device_history
 
     @property
     def path(self) -> str:
@@ -119,7 +123,7 @@ class Recorder:
             known |= facts.group_facts(group)
         prefix = facts.internal_prefix()
         libraries = facts.library_prefixes()
-        self._begin_devices()
+        self._begin_histories()
         try:
             # Last, so that nothing of what it took to get here is in the recording.
             self._owner = os.getpid()
@@ -140,6 +144,8 @@ class Recorder:
         except core.EngineFault as error:
             self._forget()
             raise EngineFailed(str(error), "`hiwater doctor` says what works here") from error
+        self._devices = DeviceSampler(core, self._histories.look if self._histories is not None else None)
+        self._devices.begin()
 
     def stop(self, exit_code: int | None = None) -> None:
         """Stop recording and close the capture; does nothing when not recording.
@@ -147,21 +153,23 @@ class Recorder:
         A forked child inherits the recorder but not the recording, so stopping there leaves the parent's alone.
         """
         if self.recording:
+            if self._devices is not None:
+                self._devices.finish()
             with _ScopesNoted():
                 native.load().stop(exit_code)
-            self._attach_devices(self._path)
+            self._attach_histories(self._path)
         self._forget()
 
-    def _begin_devices(self) -> None:
-        if self._wants_devices:
+    def _begin_histories(self) -> None:
+        if self._wants_histories:
             from hiwater.history.recording import DeviceHistories
 
-            self._devices = DeviceHistories()
-            self._devices.begin()
+            self._histories = DeviceHistories()
+            self._histories.begin()
 
-    def _attach_devices(self, path: str) -> None:
+    def _attach_histories(self, path: str) -> None:
         """Put what GPU libraries know of their memory beside the finished capture at `path`. A capture without it is no failure."""
-        found = self._devices.collect() if self._devices is not None else {}
+        found = self._histories.collect() if self._histories is not None else {}
         if not found:
             return
         from hiwater.capture import attached
@@ -175,9 +183,9 @@ class Recorder:
 
     def _forget(self) -> None:
         self._owner = 0
-        if self._devices is not None:
-            self._devices.end()
-            self._devices = None
+        if self._histories is not None:
+            self._histories.end()
+            self._histories = None
 
     def snapshot(self, path: str | os.PathLike[str] | None = None) -> str:
         """Write the capture as of now to `path` and return its absolute path; recording goes on.
@@ -195,7 +203,7 @@ class Recorder:
             native.load().snapshot(target)
         except OSError as error:
             raise destination.explain(target, error) from error
-        self._attach_devices(target)
+        self._attach_histories(target)
         return target
 
     def summary(self) -> Summary:
@@ -206,6 +214,7 @@ class Recorder:
         summary: Summary = native.load().summary()
         if summary.get("path") != self._path:
             raise NotRecording(f"nothing is known of a recording into {self._path!r}", "ask before the next one starts")
+        summary["devices"] = self._devices.summary() if self._devices is not None else []
         return summary
 
     def __enter__(self) -> Self:

@@ -8,6 +8,8 @@ from hiwater.sizes import format_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from hiwater.engine.recorder import Summary
 
 
@@ -47,6 +49,15 @@ def _peaks(summary: Summary) -> str:
     return (
         f"peak {format_size(summary['peak_bytes'])} allocated ({allocated}, {summary['peak_blocks']:,} blocks), "
         f"{format_size(summary['resident_peak_bytes'])} resident ({resident})"
+        + "".join(f", {_device(device)}" for device in summary["devices"])
+    )
+
+
+def _device(device: dict[str, Any]) -> str:
+    least = "" if device["exact"] else "at least "
+    figures = [(name, device[f"peak_{name}_bytes"]) for name in ("allocated", "reserved", "used")]
+    return f"{device['name']} {least}" + " / ".join(
+        f"{format_size(size)} {name}" for name, size in figures if size >= 0
     )
 
 

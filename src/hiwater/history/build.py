@@ -29,7 +29,9 @@ _MOST_REFUSALS = 256  # with a slice of their own
 _MOST_POINTS = 2048
 
 
-def contents(path: Path, history: DeviceHistory, ended_unix_ns: int, facts: Mapping[str, str] | None = None) -> Contents:
+def contents(
+    path: Path, history: DeviceHistory, ended_unix_ns: int, facts: Mapping[str, str] | None = None
+) -> Contents:
     """The capture of a history, called `path`. `facts` go into it beside those of the history; `ended_unix_ns` is when the history
     was taken, which counts where it has no times of its own."""
     told = replay(history)
@@ -103,9 +105,9 @@ class _Nodes:
 
     def tables(self, texts: _Texts) -> dict[str, Records]:
         codes, nodes = empty("codes", len(self._codes)), empty("nodes", len(self._nodes))
-        codes["function"], codes["file"], codes["kind"] = (
-            np.array([(texts.number(function), texts.number(file), kind) for function, file, kind in self._codes]).T
-        )
+        codes["function"], codes["file"], codes["kind"] = np.array(
+            [(texts.number(function), texts.number(file), kind) for function, file, kind in self._codes]
+        ).T
         nodes["parent"], nodes["code"], nodes["line"] = np.array(list(self._nodes)).T
         return {"codes": codes, "nodes": nodes}
 

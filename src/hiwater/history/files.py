@@ -53,7 +53,9 @@ def read_all(path: str | os.PathLike[str]) -> list[Contents]:
         content = place.read_bytes()
         taken_unix_ns = place.stat().st_mtime_ns
     except OSError as error:
-        raise MissingCapture(f"{str(place)!r} cannot be read ({error.strerror})", "check the path and its rights") from error
+        raise MissingCapture(
+            f"{str(place)!r} cannot be read ({error.strerror})", "check the path and its rights"
+        ) from error
     facts = {"program": place.name}
     if plain_pickle.is_pickle(content):
         with plain_pickle.without_collection():
@@ -101,7 +103,12 @@ def attached_to(contents: Contents, facts: Mapping[str, str]) -> list[Contents]:
 
 
 def _contents(
-    place: Path, histories: list[DeviceHistory], taken_unix_ns: int, facts: Mapping[str, str], *, is_inside: bool = False
+    place: Path,
+    histories: list[DeviceHistory],
+    taken_unix_ns: int,
+    facts: Mapping[str, str],
+    *,
+    is_inside: bool = False,
 ) -> list[Contents]:
     several = is_inside or len(histories) > 1
     return [
@@ -123,5 +130,3 @@ def _profile(content: bytes) -> list[DeviceHistory]:
     if len(unpacked) > _LARGEST_PROFILE_BYTES:
         raise ForeignFile("the file unpacks to more than any profile of memory", "give one that JAX's profiler wrote")
     return pprof.histories(unpacked)
-
-

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import io
 import os
-import pickle  # noqa: S403 - run on what has been looked through, and with no class to be found
+import pickle
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,7 +52,7 @@ def load(content: bytes) -> object:
         raise
     except EOFError as error:
         raise _cut() from error
-    except Exception as error:  # noqa: BLE001 - a damaged pickle may bring the unpickler to raise nearly anything
+    except Exception as error:
         raise CorruptCapture(f"the pickle is damaged ({type(error).__name__}: {error})", "dump it again") from error
 
 

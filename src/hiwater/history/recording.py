@@ -116,7 +116,7 @@ class TorchHistory:
         self.begin()
         if not self._is_seen:
             return None
-        import pickle  # noqa: S403 - to write one
+        import pickle
 
         snapshot = _torch().cuda.memory._snapshot()
         snapshot["hiwater"] = {"most_events": self._most_events if self._is_ours else None}

@@ -70,7 +70,10 @@ def _histories(snapshot: Mapping[str, Any], prefix: str) -> list[DeviceHistory]:
     numbers = sorted({*of_device, *(number for number, trace in enumerate(traces) if trace)}) or [0]
     return [
         _history(
-            f"{prefix}:{number}", of_device.get(number, []), traces[number] if 0 <= number < len(traces) else [], snapshot
+            f"{prefix}:{number}",
+            of_device.get(number, []),
+            traces[number] if 0 <= number < len(traces) else [],
+            snapshot,
         )
         for number in numbers
     ]

@@ -74,10 +74,12 @@ def expand(wanted: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     from hiwater.meters import devices
 
     found: list[str] = []
-    empty = {}
+    empty: dict[str, str] = {}
     for name in wanted:
         members = {"gpu": devices.names, "nvml": devices.nvml_names}[name]() if name in GROUPS else [name]
-        if not members:
+        if name == "nvml":
+            empty |= devices.nvml_unknown()
+        elif not members:
             empty[name] = devices.why_none()
         found += members
     return found, empty

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hiwater.device_usage import DeviceUsage
     from hiwater.usage import Level
 
 _MIB = 1 << 20
@@ -22,7 +23,7 @@ class Memory(NamedTuple):
 
 
 class CellData(NamedTuple):
-    """A cell's figures: `ram` is resident memory of the whole process, `gpu` has one entry for each GPU that was measured (none so far),
+    """A cell's figures: `ram` is resident memory of the whole process, `gpu` has one entry for each device that the session uses through a library (what that handed out),
     `time` is in seconds. `allocated` is what allocators handed out, counted since the logger started; None where there is no engine."""
 
     ram: Memory
@@ -43,12 +44,14 @@ class Cell:
     resident: Level
     allocated: Level | None
     error: str
+    devices: tuple[DeviceUsage, ...] = ()
 
     @property
     def data(self) -> CellData:
         """The figures as a named tuple."""
         allocated = _memory(self.allocated) if self.allocated is not None else None
-        return CellData(_memory(self.resident), (), self.seconds, allocated)
+        gpu = tuple(_memory(device.chief) for device in self.devices)
+        return CellData(_memory(self.resident), gpu, self.seconds, allocated)
 
     def row(self) -> dict[str, object]:
         """The figures as a row of a table; units are in the names."""
@@ -63,6 +66,11 @@ class Cell:
             row[f"{name}_peak_above_start_bytes"] = level.peak_above_start_bytes if level is not None else None
             row[f"{name}_kept_bytes"] = level.kept_bytes if level is not None else None
         row["resident_exact"] = self.resident.exact
+        for device in self.devices:
+            row[f"{device.name}_start_bytes"] = device.start_bytes
+            row[f"{device.name}_peak_above_start_bytes"] = device.peak_above_start_bytes
+            row[f"{device.name}_kept_bytes"] = device.kept_bytes
+            row[f"{device.name}_exact"] = device.exact
         row["error"] = self.error
         return row
 
@@ -72,10 +80,13 @@ class Cell:
         if compact:
             best = self.allocated or self.resident
             words = f"{best.name if best is self.resident else 'allocated'} {_changes(best)}"
-            return f"{head} · {words} · {mib(self.resident.end_bytes)} resident"
+            gpu = "".join(f" · {device.name} {_changes(device.chief)}" for device in self.devices)
+            return f"{head} · {words} · {mib(self.resident.end_bytes)} resident{gpu}"
         words = f"{head} · resident: {_changes(self.resident)}, now {mib(self.resident.end_bytes)}"
         if self.allocated is not None:
             words += f" · allocated: {_changes(self.allocated)}"
+        for device in self.devices:
+            words += f" · {device.name}: {_changes(device.chief)}, now {mib(device.end_bytes)}"
         return words + (f" · {self.error}" if self.error else "")
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hiwater.notebook.figures import Cell
+    from hiwater.usage import Level
 
 _MIB = 1 << 20
 
@@ -33,7 +34,7 @@ class IPyGPULoggerTime(NamedTuple):
 
 class IPyGPULoggerData(NamedTuple):
     """A cell's figures: unpacks into the seven values that the package documents; `cpu`, `gpu` and `time` have them as its
-    code has. Those of the GPU are 0 where none is measured."""
+    code has. Those of the GPU are the first device's, 0 where none is in use."""
 
     gen_mem_used_delta: int
     gen_mem_peaked: int
@@ -50,7 +51,7 @@ class IPyGPULoggerData(NamedTuple):
 
     @property
     def gpu(self) -> IPyGPULoggerMemory:
-        """Memory of the GPU."""
+        """Memory of the first GPU in use, as the library that uses it counts."""
         return IPyGPULoggerMemory(*self[3:6])
 
     @property
@@ -102,7 +103,7 @@ class _Told(CellLogger):
 
     def _tell(self, cell: Cell) -> None:
         data = _data(cell)
-        words = _short(data) if self._owner.compact else _table(data, cell.number)
+        words = _short(data) if self._owner.compact else _table(data, cell)
         show(self._shell, words)
 
 
@@ -112,21 +113,26 @@ def load_ipython_extension(_: Any) -> None:
 
 
 def _data(cell: Cell) -> IPyGPULoggerData:
-    level = cell.resident
-    figures = (_whole(level.kept_bytes), _whole(level.transient_bytes), _whole(level.end_bytes))
-    return IPyGPULoggerData(*figures, 0, 0, 0, cell.seconds)
+    gpu = _figures(cell.devices[0].chief) if cell.devices else (0, 0, 0)
+    return IPyGPULoggerData(*_figures(cell.resident), *gpu, cell.seconds)
+
+
+def _figures(level: Level) -> tuple[int, int, int]:
+    return _whole(level.kept_bytes), _whole(level.transient_bytes), _whole(level.end_bytes)
 
 
 def _whole(count: int) -> int:
     return round(count / _MIB)
 
 
-def _table(data: IPyGPULoggerData, number: int) -> str:
+def _table(data: IPyGPULoggerData, cell: Cell) -> str:
+    others = [(device.name, _figures(device.chief)) for device in cell.devices[1:]]
     return "\n".join(
         [
-            f"RAM: Consumed Peaked  Used Total  in {data.time_delta:.3f}s (In [{number}])",
+            f"RAM: Consumed Peaked  Used Total  in {data.time_delta:.3f}s (In [{cell.number}])",
             f"Gen: {data.gen_mem_used_delta:8,} {data.gen_mem_peaked:6,} {data.gen_mem_used:6,} MB",
             f"GPU: {data.gpu_mem_used_delta:8,} {data.gpu_mem_peaked:6,} {data.gpu_mem_used:6,} MB",
+            *(f"GPU: {used:8,} {peaked:6,} {total:6,} MB  ({name})" for name, (used, peaked, total) in others),
         ]
     )
 

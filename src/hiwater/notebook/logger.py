@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 REMEMBERED = 10_000
 """How many cells a logger keeps."""
 _METERS = ("resident", "heap")
+_WITHOUT_ENGINE = ("resident",)
+_DEVICES = ("gpu",)
 _DEEPEST = 16  # cells that run cells
 _current: CellLogger | None = None
 _latest: CellLogger | None = None
@@ -139,7 +141,7 @@ class CellLogger:
             FOLDING.exit(running.pop(0)[1])
         if self.gc_collect:
             gc.collect()
-        running.append((info, _entered("cell")))
+        running.append((info, _entered("cell", _DEVICES)))
 
     def _after(self, result: Any) -> None:
         ended_ns = time.perf_counter_ns()  # the collection below is not the cell's time
@@ -210,13 +212,13 @@ def _running_shell() -> Any:
     raise MeterUnavailable("this is not an IPython session, so there are no cells", "use `with hiwater.track():` here")
 
 
-def _entered(name: str) -> Scope:
+def _entered(name: str, more: tuple[str, ...] = ()) -> Scope:
     """A scope that has begun, with the meters that work here; resident memory it must have."""
-    scope = Scope(name, _METERS)
+    scope = Scope(name, _METERS + more)
     try:
         FOLDING.enter(scope)
     except MeterUnavailable:
-        scope = Scope(name, _METERS[:1])  # no engine
+        scope = Scope(name, _WITHOUT_ENGINE + more)
         FOLDING.enter(scope)
     return scope
 
@@ -227,7 +229,8 @@ def _is_same(begun: Any, ended: Any) -> bool:
 
 
 def _cell(usage: Usage, number: int, source: str, seconds: float) -> Cell:
-    return Cell(number, source, usage.started_at, seconds, usage.resident, usage.levels.get("heap"), usage.error)
+    heap, devices = usage.levels.get("heap"), tuple(usage.gpu)
+    return Cell(number, source, usage.started_at, seconds, usage.resident, heap, usage.error, devices)
 
 
 def _trim() -> None:

@@ -181,7 +181,7 @@ def _slices(capture: Capture, columns: Columns) -> dict[str, Any]:
 
 
 def _timeline(capture: Capture, columns: Columns) -> dict[str, Any]:
-    """Curves over time: resident memory, what was allocated of each kind, and the processes that were watched."""
+    """Curves over time: resident memory, what was allocated of each kind, devices, and the processes that were watched."""
     line = capture.timeline
     place = _told(line.resident_bytes, line.allocated_bytes)
     series = []
@@ -193,6 +193,11 @@ def _timeline(capture: Capture, columns: Columns) -> dict[str, Any]:
             for kind in KINDS
             if (kind in COUNTED_KINDS[:3] and capture.device is None) or line.kind_bytes[kind].any()
         ]
+    for device in capture.devices:
+        if len(device.at_ns):
+            told = _told(device.peaks_bytes)
+            name = printable(f"{device.name} allocated", 60)
+            series.append(_curve(name, "device", columns, device.at_ns[told], np.maximum(0, device.peaks_bytes[told])))
     for process in capture.processes[1:]:
         own = _told(process.resident_bytes)
         series.append(

@@ -14,8 +14,8 @@ from hiwater.analysis.diff import Comparison
 from hiwater.analysis.ranking import own_lines
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.capture.moment import Ints
-from hiwater.views.device_text import source_words
 from hiwater.views.diff_report import DiffReport, both, exactness, figure_words, moment_words, resident_exactness
+from hiwater.views.history_text import source_words
 from hiwater.views.report import Report
 from hiwater.views.text import KIND_WORDS
 from hiwater.views.words import frame_text, printable, seconds, share, signed_size, size
@@ -92,6 +92,13 @@ def _figures(report: Report) -> Iterator[str]:
         yield _figure("resident at its peak", size(resident.peak_bytes), how)
     elif capture.reserved_peak_bytes is not None:
         yield _figure("reserved at its peak", size(capture.reserved_peak_bytes), "taken from the driver")
+    for device in capture.devices:
+        if device.peak_allocated_bytes is not None:
+            held = ", ".join(f"{size(peak)} {quantity}" for quantity, peak in device.peaks()[1:])
+            note = f"{'exact' if device.exact else 'at least'}{' · ' if held else ''}{held}"
+            yield _figure(
+                f"on {escape(printable(device.name, 40))} at its peak", size(device.peak_allocated_bytes), note
+            )
     if not capture.is_timeline:
         end = capture.end
         yield _figure("allocated at the end", size(end.allocated_bytes), f"{end.allocated_blocks:,} blocks never freed")

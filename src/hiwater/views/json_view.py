@@ -16,11 +16,12 @@ from hiwater.analysis.forest import Grouping, plant
 from hiwater.analysis.ranking import by
 from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.analysis.together import Host
-from hiwater.capture import Capture, Frame, Look, WatchedProcess
+from hiwater.capture import Capture, DeviceLook, DeviceMemory, Frame, Look, WatchedProcess
+from hiwater.capture.devices import QUANTITIES
 from hiwater.capture.layout import COUNTED_KINDS, KINDS
 from hiwater.capture.moment import Holdings
-from hiwater.views.device_text import notes, source_words
 from hiwater.views.exports import thread_of
+from hiwater.views.history_text import notes, source_words
 from hiwater.views.paths import PathTexts, chunks, joined, write_bytes
 from hiwater.views.report import Report
 
@@ -104,7 +105,8 @@ def summary(report: Report) -> dict[str, Any]:
         "resident": _resident(report),
         "breakdown": _look(capture.highest_look),
         "breakdown_at_end": _look(capture.looks[-1] if capture.looks else None),
-        "devices": [_device(device) for device in ((capture,) if capture.device else capture.device_histories)],
+        "devices": _devices(capture),
+        "device_histories": [_history(one) for one in ((capture,) if capture.device else capture.device_histories)],
         "end": {"allocated_bytes": capture.end.allocated_bytes, "blocks": capture.end.allocated_blocks},
         "totals": {
             "allocations": totals.allocations,
@@ -191,7 +193,28 @@ def _resident(report: Report) -> dict[str, Any]:
     }
 
 
-def _device(capture: Capture) -> dict[str, Any]:
+def _devices(capture: Capture) -> list[dict[str, Any]]:
+    """The devices that were in use; of a history alone, the one it is of."""
+    if capture.device is None:
+        return [_device(device) for device in capture.devices]
+    unknown = dict.fromkeys(("limit_bytes", "peak_used_bytes", "breakdown", "breakdown_at_end"))
+    return [
+        {
+            "name": capture.device,
+            "backend": capture.device.partition(":")[0],
+            "source": source_words(capture),
+            "exact": capture.live_before_bytes == 0,
+            "reason": " · ".join(notes(capture)),
+            "peak_allocated_bytes": capture.peak.allocated_bytes,
+            "peak_reserved_bytes": capture.reserved_peak_bytes,
+            "peak_at_ns": capture.peak.at_ns,
+            "samples": 0,
+            **unknown,
+        }
+    ]
+
+
+def _history(capture: Capture) -> dict[str, Any]:
     """The history of one device: apart from the figures of the process it belongs to."""
     return {
         "name": capture.device,
@@ -223,6 +246,27 @@ def _refusals(capture: Capture) -> dict[str, Any]:
 
 def _look(look: Look | None) -> dict[str, Any] | None:
     return asdict(look) if look is not None else None
+
+
+def _device(device: DeviceMemory) -> dict[str, Any]:
+    """A device without its samples: `hiwater.open(...).devices` has those."""
+    looks = {"breakdown": device.highest_look, "breakdown_at_end": device.looks[-1] if device.looks else None}
+    return {
+        "name": device.name,
+        "backend": device.backend,
+        "source": device.source,
+        "exact": device.exact,
+        "reason": device.reason,
+        "limit_bytes": device.limit_bytes,
+        **{f"peak_{quantity}_bytes": getattr(device, f"peak_{quantity}_bytes") for quantity in QUANTITIES},
+        "peak_at_ns": device.peak_at_ns,
+        "samples": len(device.at_ns),
+        **{name: None if look is None else _device_look(look) for name, look in looks.items()},
+    }
+
+
+def _device_look(look: DeviceLook) -> dict[str, Any]:
+    return {"at_ns": look.at_ns, "terms": [{"name": name, "bytes": count} for name, count in look.terms]}
 
 
 def _mappings(report: Report) -> list[dict[str, Any]]:

@@ -38,6 +38,10 @@ _FAMILIES = {
         Family("hiwater_peak_resident_bytes", "gauge", "bytes", "Highest resident memory (in RAM) of the process."),
         Family("hiwater_peak_resident_error_bytes", "gauge", "bytes", "Most by which the resident peak may be off, where it is exact."),
         Family("hiwater_peak_resident_exact", "gauge", "", "1 when the resident peak is the kernel's own mark, 0 when it is the highest sample."),
+        Family("hiwater_peak_device_allocated_bytes", "gauge", "bytes", "Highest memory of a device that a library handed out."),
+        Family("hiwater_peak_device_reserved_bytes", "gauge", "bytes", "Highest memory of a device that a library held."),
+        Family("hiwater_peak_device_used_bytes", "gauge", "bytes", "Highest memory of a device that the driver counted for the process, of the samples."),
+        Family("hiwater_peak_device_exact", "gauge", "", "1 when the device's allocated and reserved peaks miss nothing, 0 when they are lower bounds."),
         Family("hiwater_allocations", "counter", "", "Allocations over the whole recording."),
         Family("hiwater_frees", "counter", "", "Blocks freed over the whole recording."),
         Family("hiwater_allocated_bytes", "counter", "bytes", "Bytes allocated over the whole recording, freed or not."),
@@ -100,6 +104,11 @@ def _figures(report: Report) -> Iterator[tuple[str, Labels, int | float]]:
     if resident.exact:
         yield "hiwater_peak_resident_error_bytes", (), resident.error_bytes
     yield "hiwater_peak_resident_exact", (), int(resident.exact)
+    for device in capture.devices:
+        labels = (("device", printable(device.name, 100)), ("backend", printable(device.backend, 100)))
+        for quantity, value in device.peaks():
+            yield f"hiwater_peak_device_{quantity}_bytes", labels, value
+        yield "hiwater_peak_device_exact", labels, int(device.exact)
     yield "hiwater_allocations", (), totals.allocations
     yield "hiwater_frees", (), totals.frees
     yield "hiwater_allocated_bytes", (), totals.allocated_bytes

@@ -15,7 +15,7 @@ from hiwater.capture import Frame, Look
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.capture.moment import Stacks
 from hiwater.capture.residency import OWN, UNEXPLAINED
-from hiwater.views import device_text, limits_text, terminal, timeline_text
+from hiwater.views import devices_text, history_text, limits_text, terminal, timeline_text
 from hiwater.views.report import Report
 from hiwater.views.source import Sources
 from hiwater.views.terminal import Page, title
@@ -54,16 +54,16 @@ def _report(report: Report, page: Page) -> Iterator[Text]:
         return
     sources = Sources.of(capture)
     if capture.device is not None:
-        yield from device_text.head(report, page)
-        sections: Sequence[Section] = (device_text.peaks, device_text.allocator, limits_text.refusals)
+        yield from history_text.head(report, page)
+        sections: Sequence[Section] = (history_text.peaks, history_text.allocator, limits_text.refusals)
     else:
         yield from _head(report, page)
         sections = (
-            _peaks, _made_of, _from_allocated_to_resident, _where_resident, limits_text.refusals, limits_text.nearness,
+            _peaks, devices_text.peaks, _made_of, _from_allocated_to_resident, _where_resident, devices_text.breakdowns, limits_text.refusals, limits_text.nearness,
         )  # fmt: skip
     for section in sections:
         yield from section(report)
-    yield from device_text.beside(capture)
+    yield from history_text.beside(capture)
     yield from timeline_text.over_time(capture, page.width)
     yield from timeline_text.scope_lines(capture, report.top, page.width)
     if report.by in (None, Grouping.stack):
@@ -281,7 +281,7 @@ def _notes(report: Report, sources: Sources) -> Iterator[Text]:
         notes.append(
             "the program still runs: figures are as of a moment ago and may be apart by what happened while reading"
         )
-    notes += [printable(note, 300) for note in device_text.notes(capture)]
+    notes += [printable(note, 300) for note in history_text.notes(capture)]
     notes += [f"the capture contradicts itself: {printable(problem, 300)}" for problem in report.problems]
     if sources.changed:
         names = ", ".join(printable(name, 60) for name in sorted(sources.changed)[:3])

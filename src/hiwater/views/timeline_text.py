@@ -59,16 +59,34 @@ def over_time(capture: Capture, width: int) -> Iterator[Text]:
     span = f"{seconds(int(timeline.at_ns[0]))} – {seconds(int(timeline.at_ns[-1]))}, the highest sample of each column"
     yield Text.assemble("\n", ("Over time", "bold"), (f"  {span}", "dim"))
     for name, held in curves:
-        bars = "".join(_BARS[level] for level in _levels(timeline.at_ns, held, columns, highest))
+        bars = _bars(_levels(timeline.at_ns, held, columns, highest))
         yield Text.assemble(
             f"  {name:<10} {size(int(held.max())):>11}  ", (bars, "yellow" if name == "allocated" else "cyan")
         )
+    yield from _devices_over_time(capture, columns)
 
 
-def _levels(at_ns: Ints, held: Ints, columns: int, highest: int) -> list[int]:
-    """For each column how high its highest sample is, in eighths; a column without one is as high as what came before it."""
-    first, span = int(at_ns[0]), max(1, int(at_ns[-1]) - int(at_ns[0]))
-    column = (at_ns - first) * (columns - 1) // span
+def _devices_over_time(capture: Capture, columns: int) -> Iterator[Text]:
+    """A line for each device, each as high as its own peak: they are other memory than the process's."""
+    span = (int(capture.timeline.at_ns[0]), int(capture.timeline.at_ns[-1]))
+    for device in capture.devices:
+        if device.peak_allocated_bytes is None or not len(device.at_ns):
+            continue
+        levels = _levels(device.at_ns, device.peaks_bytes, columns, device.peak_allocated_bytes, span)
+        yield Text.assemble(
+            f"  {printable(device.name, 10):<10} {size(device.peak_allocated_bytes):>11}  ", (_bars(levels), "green")
+        )
+
+
+def _bars(levels: list[int]) -> str:
+    return "".join(_BARS[level] for level in levels)
+
+
+def _levels(at_ns: Ints, held: Ints, columns: int, highest: int, span: tuple[int, int] | None = None) -> list[int]:
+    """For each column how high its highest sample is, in eighths; a column without one is as high as what came before it, and before the
+    first one nothing is. `span` is what the columns stand for, by default from the first sample to the last."""
+    first, last_ns = span or (int(at_ns[0]), int(at_ns[-1]))
+    column = np.clip((at_ns - first) * (columns - 1) // max(1, last_ns - first), 0, columns - 1)
     tops = np.full(columns, -1, np.int64)
     np.maximum.at(tops, column, held)
     last = np.maximum.accumulate(np.where(tops >= 0, np.arange(columns), 0))

@@ -80,6 +80,16 @@ def nvml_names() -> list[str]:
     return [name for device in nvml.devices() for name in _names_of(nvml, device)]
 
 
+def nvml_unknown() -> dict[str, str]:
+    """Cards of which the driver does not tell this process's share, by meter, with the reason."""
+    from hiwater.meters.devices.nvml import Nvml
+
+    nvml = backend("nvml")
+    assert isinstance(nvml, Nvml)
+    found = {device.name: nvml.process(device) for device in nvml.devices()}
+    return {f"nvml:{name}:used": mine.reason for name, mine in found.items() if mine.bytes == UNKNOWN}
+
+
 def why_none() -> str:
     """Why no device is in use, in words."""
     loaded = [each.status().reason for each in allocators()]

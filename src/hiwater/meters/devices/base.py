@@ -76,6 +76,11 @@ class Backend:
         """The quantities of a device, by hiwater's names: `allocated`, `reserved`, `used` …; those not known are left out."""
         raise NotImplementedError
 
+    def lifetime_peak(self, device: Device, quantity: str) -> int:
+        """The most since the program began, or last started its peaks anew; UNKNOWN where the source keeps no mark."""
+        found = self.standings(device).get(quantity)
+        return found.peak if found is not None else UNKNOWN
+
     def limit_bytes(self, device: Device) -> int:  # noqa: ARG002 - a source without one has nothing to look at
         """The most the device, or the library's share of it, can hold; UNKNOWN where the source does not tell."""
         return UNKNOWN

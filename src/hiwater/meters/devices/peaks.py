@@ -46,6 +46,10 @@ class SharedPeaks:
         """Whether the program may see a lower peak than it should, were it not told what was noted."""
         return any(noted > self._floor.get(name, 0) for name, noted in self._for_program.items())
 
+    def noted_for_program(self, statistic: str) -> int:
+        """The highest that was wiped out of a statistic's mark since the program last started it anew."""
+        return self._for_program.get(statistic, 0)
+
     def open(self, statistic: str) -> None:
         """Begin to keep the peaks of a statistic; its first interval is that since the mark began. Raises MeterUnavailable for an unknown name."""
         found = dict(self._read())

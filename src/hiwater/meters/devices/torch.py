@@ -77,6 +77,15 @@ class Torch(Backend):
                 found[quantity] = Standing(now, flat.get(f"{name}.peak", UNKNOWN))
         return found
 
+    def lifetime_peak(self, device: Device, quantity: str) -> int:
+        """What `torch.cuda.max_memory_allocated()` and its kin say."""
+        native, kind = super().lifetime_peak(device, quantity), _kind(device)
+        if kind == "mps":
+            return native
+        return max(
+            native, self._door(sys.modules["torch"], kind).noted_peak(device.number, self.statistic_of(quantity))
+        )
+
     def limit_bytes(self, device: Device) -> int:
         """The device's memory; of mps what Metal recommends to stay below."""
         torch, kind = sys.modules["torch"], _kind(device)

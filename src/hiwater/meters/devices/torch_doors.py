@@ -66,6 +66,11 @@ class Doors:
         self._stand_in()
         return found
 
+    def noted_peak(self, index: int, statistic: str) -> int:
+        """The highest that we wiped out of the program's peak of a statistic; 0 without any."""
+        peaks = self._peaks.get(index)
+        return peaks.noted_for_program(statistic) if peaks is not None else 0
+
     def leave_if_done(self) -> None:
         """Put the library's functions back when no meter is open and the program's peaks are true without us."""
         if any(peaks.in_use or peaks.owes for peaks in self._peaks.values()):

@@ -26,8 +26,14 @@ def head(report: Report, page: Page) -> Iterator[Text]:
     capture = report.capture
     yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(report.title, page.room(9)), "bold"))
     count = int(capture.facts.get("events", "0") or 0)
-    told = f"{count:,} events over {seconds(capture.process.duration_ns)}" if count else "no events, only what was held at the end"
-    yield Text(f"memory of {printable(capture.device or '', 40)} · {told} · {printable(source_words(capture), 80)}", "dim")
+    told = (
+        f"{count:,} events over {seconds(capture.process.duration_ns)}"
+        if count
+        else "no events, only what was held at the end"
+    )
+    yield Text(
+        f"memory of {printable(capture.device or '', 40)} · {told} · {printable(source_words(capture), 80)}", "dim"
+    )
 
 
 def source_words(capture: Capture) -> str:
@@ -45,7 +51,9 @@ def peaks(report: Report) -> Iterator[Text]:
         f" · {peak.allocated_blocks:,} blocks · at {seconds(peak.at_ns)}",
     )  # fmt: skip
     if capture.reserved_peak_bytes is not None:
-        yield Text(f"  reserved   {size(capture.reserved_peak_bytes):>11}  taken from the driver, at its own highest moment")
+        yield Text(
+            f"  reserved   {size(capture.reserved_peak_bytes):>11}  taken from the driver, at its own highest moment"
+        )
     yield Text(
         f"  at the end {size(end.allocated_bytes):>11}  still allocated in {end.allocated_blocks:,} blocks, "
         f"of {size(capture.totals.allocated_bytes)} in {capture.totals.allocations:,} allocations"
@@ -69,7 +77,10 @@ def _beside(state: AllocatorState) -> Iterator[Text]:
     if state.free_bytes:
         yield Text(f"  the largest free block has {size(state.largest_free_bytes)}", "dim")
     for name, reserved in sorted(state.private_pools.items(), key=lambda pool: -pool[1]):
-        yield Text(f"  of all this, {size(reserved)} are in private pool {printable(name, 40)} (a CUDA graph's, or a MemPool)", "dim")
+        yield Text(
+            f"  of all this, {size(reserved)} are in private pool {printable(name, 40)} (a CUDA graph's, or a MemPool)",
+            "dim",
+        )
 
 
 def notes(capture: Capture) -> Iterator[str]:

@@ -1,0 +1,16 @@
+// Notices that the program has loaded a library of accelerators, so that no Python of ours runs as long as there is none.
+#pragma once
+
+#include <cstdint>
+
+namespace hiwater::device_watch {
+
+// The caller holds the GIL. `callback` is asked, on the main thread, once one of the libraries is in `sys.modules`, until it
+// returns true; None ends that.
+void set_callback(void* callback) noexcept;
+// From the sampler's thread, which has no GIL: asks the interpreter now and then to look.
+void ask_if_due(std::uint64_t now_ns) noexcept;
+// From a thread of the program's that comes by: passes on what the sampler could not.
+void ask_from_here() noexcept;
+
+}  // namespace hiwater::device_watch

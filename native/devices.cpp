@@ -1,0 +1,52 @@
+// What a recording keeps of accelerators. The figures come from Python: only the libraries' own code can ask their allocators.
+#include <algorithm>
+
+#include "recorder.h"
+
+namespace hiwater {
+
+std::int32_t Recorder::add_device(const DeviceFacts& facts) noexcept {
+    std::int32_t number = -1;
+    if_there_is_room([&] {
+        Hold hold(lock_);
+        if (!is_on() || only_counters_) return;
+        capture::DeviceRecord row{};
+        row.name = tree_.string(facts.name);
+        row.backend = tree_.string(facts.backend);
+        row.source = tree_.string(facts.source);
+        row.note = tree_.string("");
+        row.limit_bytes = facts.limit_bytes;
+        row.peak_allocated_bytes = row.peak_reserved_bytes = row.peak_used_bytes = -1;
+        row.exact = 1;
+        number = static_cast<std::int32_t>(devices_.append(row));
+    });
+    return number;
+}
+
+void Recorder::sample_device(std::uint32_t device, const DeviceFigures& figures) noexcept {
+    if_there_is_room([&] {
+        Hold hold(lock_);
+        if (!is_on() || only_counters_ || device >= devices_.size()) return;
+        const std::uint64_t now = now_ns();
+        capture::DeviceRecord& row = devices_[device];
+        if (figures.allocated_peak > row.peak_allocated_bytes) row.peak_at_ns = now;
+        row.peak_allocated_bytes = std::max(row.peak_allocated_bytes, figures.allocated_peak);
+        row.peak_reserved_bytes = std::max(row.peak_reserved_bytes, figures.reserved_peak);
+        row.peak_used_bytes = std::max(row.peak_used_bytes, figures.used);
+        row.exact = figures.exact ? 1 : 0;
+        row.note = tree_.string(figures.note);
+        device_samples_.append(
+            {now, figures.allocated, figures.allocated_peak, figures.reserved, figures.reserved_peak, figures.used, device, 0});
+    });
+}
+
+void Recorder::note_device_terms(std::uint32_t device, const std::vector<std::pair<std::string, std::int64_t>>& terms) noexcept {
+    if_there_is_room([&] {
+        Hold hold(lock_);
+        if (!is_on() || only_counters_ || device >= devices_.size()) return;
+        const std::uint64_t now = now_ns();
+        for (const auto& [term, bytes] : terms) device_terms_.append({now, bytes, device, tree_.string(term)});
+    });
+}
+
+}  // namespace hiwater

@@ -1,0 +1,211 @@
+"""What a recording notes of accelerators: their figures in time, each with the peak since the one before, from a thread that exists only
+while the program uses one.
+
+As long as no GPU library is loaded nothing of this runs: the engine's own thread has the interpreter look into `sys.modules` now and then.
+Once a device is in use, a Python thread measures one stretch after the other, as scopes do, so that no peak falls between two samples.
+"""
+
+from __future__ import annotations
+
+import _thread
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from hiwater.meters.devices.base import Backend, Device
+    from hiwater.meters.devices.device_meter import DeviceMeter
+    from hiwater.scopes import Figure, Scope
+
+SHORTEST_SECONDS, LONGEST_SECONDS = 0.05, 1.0
+_SHARE_OF_AGE = 1024  # samples are spaced by this part of the recording's age: their number grows with its logarithm
+_TERMS_SECONDS, _TERMS_GROWTH = 1.0, 1.05
+UNKNOWN = -1
+
+
+class Noted:
+    """A device in the capture."""
+
+    def __init__(self, number: int, backend: Backend, device: Device, *, came_late: bool) -> None:
+        self.number = number
+        self.backend = backend
+        self.device = device
+        self.peaks = dict.fromkeys(("allocated", "reserved", "used"), UNKNOWN)
+        self.context_bytes = UNKNOWN
+        self.terms_at = 0.0
+        self.terms_height = -1
+        # A mark of the source's whole life is the recording's where the device came into use within it, or where it has risen since.
+        self.note = backend.refusal(device)
+        has_mark = any(standing.peak != UNKNOWN for standing in backend.standings(device).values())
+        self.exact = not self.note or (came_late and has_mark)
+
+    def judge(self, figures: Iterable[Figure]) -> None:
+        """Take in whether these figures, of one stretch, miss nothing."""
+        for figure in figures:
+            if figure.slot.meter.mark_only_rises:
+                self.exact = self.exact or figure.intact
+            elif not figure.intact:
+                self.exact, self.note = False, figure.slot.meter.disturbance
+
+
+class DeviceSampler:
+    """Samples the devices in use, from `begin()` to `finish()`. `core` is the native engine, which is recording."""
+
+    def __init__(self, core: Any, noticed: Callable[[], object] | None = None) -> None:
+        """`noticed` is called whenever a device may have come into use; it must not raise."""
+        self._core = core
+        self._noticed = noticed
+        self._noted: dict[Device, Noted] = {}
+        self._scope: Scope | None = None
+        self._began = time.monotonic()
+        self._stop = _thread.allocate_lock()
+        self._turn = _thread.allocate_lock()  # the thread's samples and the last one
+        self._from_start = False
+
+    def begin(self) -> None:
+        """Look for devices from now on; those that are in use already are measured from here."""
+        self._from_start = True
+        self._from_start = self.consider()
+        if not self._from_start:
+            self._core.on_device_library(self.consider)
+
+    def consider(self) -> bool:
+        """Begin to measure when a device is in use; return whether that is so."""
+        from hiwater.meters import device_names
+
+        if self._noticed is not None:
+            self._noticed()
+        if self._scope is not None:
+            return True
+        if not device_names():
+            return False
+        self._open()
+        self._stop.acquire()
+        _thread.start_new_thread(self._run, ())
+        return True
+
+    def finish(self) -> None:
+        """Take the last sample. A device that was never come upon, as in a program that leaves no time to look, has its lifetime's peak."""
+        from hiwater.meters import device_names
+
+        self._core.on_device_library(None)
+        if self._scope is None:
+            if not device_names():
+                return
+            self._open()
+        else:
+            self._stop.release()
+        self.sample(last=True)
+        with self._turn:
+            from hiwater.scopes import FOLDING
+
+            assert self._scope is not None
+            FOLDING.exit(self._scope)
+
+    def summary(self) -> list[dict[str, Any]]:
+        """For each device its name and its peaks in bytes, UNKNOWN where not measured."""
+        return [
+            {"name": noted.device.name, "backend": noted.device.backend, "exact": noted.exact}
+            | {f"peak_{quantity}_bytes": peak for quantity, peak in noted.peaks.items()}
+            for noted in self._noted.values()
+        ]
+
+    def sample(self, *, last: bool = False) -> None:
+        """Note what happened since the sample before."""
+        from hiwater.scopes import FOLDING
+
+        if self._noticed is not None:
+            self._noticed()
+        with self._turn:
+            if self._scope is None or not self._scope.is_open:
+                return
+            done, self._scope = self._scope, FOLDING.turn(self._scope)
+            for device, levels in _by_device(done).items():
+                self._tell(self._noted.get(device) or self._note(device, levels), levels, last=last)
+
+    def _open(self) -> None:
+        from hiwater.scopes import FOLDING, Scope
+
+        scope = Scope("recording", ("gpu",))
+        FOLDING.enter(scope)
+        self._scope = scope
+        for device, levels in _by_device(scope).items():
+            self._note(device, levels)
+
+    def _run(self) -> None:
+        while True:
+            age = time.monotonic() - self._began
+            if self._stop.acquire(timeout=min(LONGEST_SECONDS, max(SHORTEST_SECONDS, age / _SHARE_OF_AGE))):
+                return
+            try:
+                self.sample()
+            except Exception as error:  # noqa: BLE001 - a library at its end must not print into the program's stderr
+                for noted in self._noted.values():
+                    noted.exact, noted.note = False, f"sampling ended: {type(error).__name__}: {error}"
+                return
+
+    def _note(self, device: Device, levels: dict[str, Figure]) -> Noted:
+        """Make the device's record. Where it came into use within the recording, its peak before we came upon it is the recording's."""
+        backend = _meter_of(levels).backend
+        number = self._core.add_device(device.name, device.backend, backend.source, backend.limit_bytes(device))
+        noted = self._noted[device] = Noted(number, backend, device, came_late=not self._from_start)
+        now = {quantity: figure.start for quantity, figure in levels.items()}
+        before = {} if self._from_start else {quantity: backend.lifetime_peak(device, quantity) for quantity in levels}
+        self._write(noted, now, {quantity: max(now[quantity], before.get(quantity, 0)) for quantity in now}, UNKNOWN)
+        self._tell_terms(noted, max(now.values(), default=0))
+        return noted
+
+    def _tell(self, noted: Noted, levels: dict[str, Figure], *, last: bool) -> None:
+        noted.judge(levels.values())
+        used = self._used(noted)
+        now = {quantity: figure.end for quantity, figure in levels.items()}
+        self._write(noted, now, {quantity: figure.peak for quantity, figure in levels.items()}, used)
+        self._tell_terms(noted, max(now.values(), default=0), last=last)
+
+    def _write(self, noted: Noted, now: dict[str, int], peak: dict[str, int], used: int) -> None:
+        for quantity, value in (*peak.items(), ("used", used)):
+            noted.peaks[quantity] = max(noted.peaks.get(quantity, UNKNOWN), value)
+        if noted.number >= 0:
+            figures = [each.get(quantity, UNKNOWN) for quantity in ("allocated", "reserved") for each in (now, peak)]
+            self._core.sample_device(noted.number, *figures, used, noted.exact, "" if noted.exact else noted.note)
+
+    def _used(self, noted: Noted) -> int:
+        """What the driver counts for this process on the device; UNKNOWN where it cannot be asked, or does not tell."""
+        from hiwater.meters.devices import reconcile
+
+        found = reconcile.card_of(noted.device, alone=len(self._noted) == 1)
+        return found[0].process(found[1], has_context=True).bytes if found is not None else UNKNOWN
+
+    def _tell_terms(self, noted: Noted, height: int, *, last: bool = False) -> None:
+        """Note what the memory consists of: whenever there is clearly more of it than ever, and at the end."""
+        now = time.monotonic()
+        if not last and (now - noted.terms_at < _TERMS_SECONDS or height <= noted.terms_height * _TERMS_GROWTH):
+            return
+        noted.terms_at, noted.terms_height = now, max(height, noted.terms_height)
+        from hiwater.meters.devices import reconcile
+
+        found = reconcile.of_device(noted.backend, noted.device, alone=len(self._noted) == 1)
+        if noted.number >= 0:
+            self._core.note_device_terms(noted.number, [(term.name, term.bytes) for term in found.terms])
+
+
+def _by_device(scope: Scope) -> dict[Device, dict[str, Figure]]:
+    """Figures of a scope by device and quantity."""
+    from hiwater.meters.devices.device_meter import DeviceMeter
+
+    found: dict[Device, dict[str, Figure]] = {}
+    for figure in scope.figures:
+        meter = figure.slot.meter
+        if isinstance(meter, DeviceMeter):
+            found.setdefault(meter.device, {})[meter.quantity] = figure
+    return found
+
+
+def _meter_of(levels: dict[str, Figure]) -> DeviceMeter:
+    from hiwater.meters.devices.device_meter import DeviceMeter
+
+    meter = next(iter(levels.values())).slot.meter
+    assert isinstance(meter, DeviceMeter)
+    return meter

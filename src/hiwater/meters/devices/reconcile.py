@@ -1,0 +1,219 @@
+"""Why the driver says more than the tensors: what a device's memory consists of, term by term, with what nobody accounts for.
+
+    what the driver counts for this process
+      = tensors, as requested, and what the library rounds up
+      + freed, and waiting for a stream to be done with it
+      + fragments, which stay with segments that are in use
+      + cached, which empty_cache() gives back, and private pools (CUDA graphs), which it does not
+      + what other libraries hold
+      + unaccounted: the context, the kernels' code, communication buffers, and memory taken past all of them
+
+Each term but the last is a counter of whoever holds it. The last is what is left over, and is always shown; it may be below zero, since
+the driver's figure is up to a second older than the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hiwater.meters.devices import allocators, backend
+from hiwater.meters.devices.base import UNKNOWN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from hiwater.meters.devices.base import Backend, Device
+    from hiwater.meters.devices.nvml import CardMemory, Nvml, ProcessMemory
+
+USED, UNACCOUNTED = "used by this process", "unaccounted"
+OTHERS, DRIVER, ELSEWHERE, CARD = "other processes", "the driver's own", "unnamed processes", "used on the card"
+OF_PROCESS = (
+    "tensors, requested", "rounding", "waiting for a stream", "fragments", "cached", "private pools",
+)  # fmt: skip
+"""The terms of torch's pool, in the order of how near they are to a tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term in bytes; UNKNOWN where it is not known."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBreakdown:
+    """What the memory of a device consists of. The terms up to `unaccounted` add up to `used by this process`, where that is known; those
+    after it are the card's. `reason` says why something is not known."""
+
+    device: str
+    terms: tuple[Term, ...]
+    reason: str
+
+    def __getitem__(self, name: str) -> int:
+        """Bytes of a term; raises KeyError for one that is not there."""
+        for term in self.terms:
+            if term.name == name:
+                return term.bytes
+        raise KeyError(name)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all of it as plain values; unknown terms are None."""
+        terms = {
+            term.name: None if term.bytes == UNKNOWN and term.name != UNACCOUNTED else term.bytes for term in self.terms
+        }
+        return {"device": self.device, "terms": terms, "reason": self.reason}
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [f"{self.device}: where its memory is", *text_rows(self.terms), *([self.reason] if self.reason else [])]
+        )
+
+
+def text_rows(terms: tuple[Term, ...]) -> list[str]:
+    """A line for each term that is not 0, aligned; sums come after what they add up."""
+    from hiwater.sizes import format_size
+
+    shown = [term for term in terms if term.bytes != 0 or term.name in {USED, UNACCOUNTED}]
+    width = max((len(term.name) for term in shown), default=0)
+    return [
+        f"  {term.name:<{width}}  {'unknown' if is_unknown(term) else format_size(term.bytes):>10}" for term in shown
+    ]
+
+
+def is_unknown(term: Term) -> bool:
+    """Whether a term's figure is not known; a sum or a remainder of −1 byte cannot be."""
+    return term.bytes == UNKNOWN
+
+
+def reconcile(
+    device: str,
+    flat: Mapping[str, int],
+    *,
+    others: Mapping[str, int] | None = None,
+    private_bytes: int = UNKNOWN,
+    process: ProcessMemory | None = None,
+    card: CardMemory | None = None,
+    reason: str = "",
+) -> DeviceBreakdown:
+    """Put the terms together from what each source says.
+
+    `flat` are torch's statistics (or {"allocated": …, "reserved": …} of another library), `others` the bytes that other libraries
+    hold on the same card, `private_bytes` the free bytes of private pools where a snapshot tells them, `process` and `card` the driver's.
+    """
+    terms = [*_of_pool(flat, private_bytes), *(Term(f"held by {name}", held) for name, held in (others or {}).items())]
+    reasons = [reason] if reason else []
+    known = sum(term.bytes for term in terms if not is_unknown(term))
+    if process is not None and process.reason:
+        reasons.append(process.reason)
+    if process is None or process.bytes == UNKNOWN:
+        terms += [Term(UNACCOUNTED, UNKNOWN), Term(USED, UNKNOWN)]
+    else:
+        terms += [Term(UNACCOUNTED, _not_unknown(process.bytes - known)), Term(USED, process.bytes)]
+    if card is not None:
+        terms += _of_card(card, process)
+    return DeviceBreakdown(device, tuple(terms), "; ".join(reasons))
+
+
+def free_in_private_pools(segments: Iterable[Mapping[str, Any]]) -> int:
+    """Bytes of whole free segments in private pools, from the `segments` of a torch snapshot: what empty_cache() does not give back."""
+    return sum(
+        segment["total_size"]
+        for segment in segments
+        if tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
+        and len(segment["blocks"]) == 1
+        and not segment["active_size"]
+    )
+
+
+def of_device(source: Backend, device: Device, *, alone: bool = True) -> DeviceBreakdown:
+    """What a device's memory consists of now. `alone` says that the program uses no other device, so that a single card must be this one."""
+    found = card_of(device, alone=alone)
+    card = found[0].card(found[1]) if found is not None else None
+    process = found[0].process(found[1], has_context=True) if found is not None else None
+    reason = "" if found is not None else "the driver's figures are missing: " + _why_no_card()
+    flat = source.statistics(device) if source.name == "torch" else _held(source, device)
+    return reconcile(device.name, flat, others=_others(source, device), process=process, card=card, reason=reason)
+
+
+def card_of(device: Device, *, alone: bool) -> tuple[Nvml, Device] | None:
+    """The driver's side of a library's device: by UUID, or where there is one of each. None where the driver cannot be asked."""
+    from hiwater.meters.devices.nvml import Nvml
+
+    nvml = backend("nvml")
+    assert isinstance(nvml, Nvml)
+    if not nvml.status().works:
+        return None
+    cards = nvml.devices()
+    for card in cards:
+        if device.uuid and card.uuid and device.uuid.removeprefix("GPU-") == card.uuid:
+            return nvml, card
+    return (nvml, cards[0]) if alone and len(cards) == 1 else None
+
+
+def _of_pool(flat: Mapping[str, int], private_bytes: int) -> list[Term]:
+    if "reserved" in flat or "allocated" in flat:  # a library that tells no more
+        allocated = flat.get("allocated", 0)
+        return [Term("arrays", allocated), Term("cached", max(0, flat.get("reserved", allocated) - allocated))]
+    allocated, reserved = _now(flat, "allocated_bytes"), _now(flat, "reserved_bytes")
+    active, split = max(allocated, _now(flat, "active_bytes")), _now(flat, "inactive_split_bytes")
+    requested = _now(flat, "requested_bytes") or allocated  # an allocator that does not count it says 0
+    free = reserved - active - split
+    if private_bytes == UNKNOWN:
+        private_bytes = min(max(0, free), _private(flat))
+    sizes = (requested, allocated - requested, active - allocated, split, free - private_bytes, private_bytes)
+    return [Term(name, size) for name, size in zip(OF_PROCESS, sizes, strict=True)]
+
+
+def _of_card(card: CardMemory, process: ProcessMemory | None) -> list[Term]:
+    ours = process.bytes if process is not None else UNKNOWN
+    others = process.others_bytes if process is not None else UNKNOWN
+    terms = [Term(OTHERS, others), Term(DRIVER, card.reserved_bytes)]
+    if UNKNOWN not in {ours, others}:
+        # With the second version of the driver's figure, `used` leaves out what it reserves for itself.
+        terms.append(Term(ELSEWHERE, _not_unknown(card.used_bytes - ours - others)))
+    return [*terms, Term(CARD, card.used_bytes)]
+
+
+def _private(flat: Mapping[str, int]) -> int:
+    """The most that private pools may hold free (torch 2.15 and later; 0 before, where it is among the cached): the counter has what is in use, too."""
+    return sum(
+        value
+        for name, value in flat.items()
+        if name.startswith("reserved_bytes_by_private_pools.") and name.endswith(".all.current")
+    )
+
+
+def _now(flat: Mapping[str, int], name: str) -> int:
+    return max(0, flat.get(f"{name}.all.current", 0))
+
+
+def _not_unknown(value: int) -> int:
+    """A remainder of −1 byte would read as unknown."""
+    return 0 if value == UNKNOWN else value
+
+
+def _held(source: Backend, device: Device) -> dict[str, int]:
+    return {quantity: standing.now for quantity, standing in source.standings(device).items()}
+
+
+def _others(source: Backend, device: Device) -> dict[str, int]:
+    """What other libraries hold on the same card, as far as one can tell that it is the same: by its number."""
+    found: dict[str, int] = {}
+    for other in allocators():
+        if (
+            other.name in {source.name, "rmm"} or not other.status().works
+        ):  # RMM's memory is counted by those that take it from there
+            continue
+        for each in other.devices():
+            if each.number == device.number:
+                held = _held(other, each)
+                found[other.name] = held.get("reserved", held.get("allocated", 0))
+    return found
+
+
+def _why_no_card() -> str:
+    status = backend("nvml").status()
+    return "it is not clear which of its cards this is" if status.works else status.reason
