@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import cells, check, container, devices, limits, process, residency
+from hiwater.capture import attached, cells, check, container, devices, limits, process, residency
 from hiwater.capture.container import read_contents
 from hiwater.capture.layout import (
     CODE_THREAD,
@@ -320,6 +320,30 @@ class Capture:
         found = files.attached_to(Contents(self.path, self.header, self.tables), {**told, "program": program})
         return tuple(type(self)(contents) for contents in found)
 
+    @cached_property
+    def device_refusals(self) -> tuple[Mark, ...]:
+        """Where memory of a device was refused, in this recording's own time; `kind` names the device."""
+        found = []
+        for device in self.device_histories:
+            shift = device.process.started_unix_ns - self.process.started_unix_ns
+            found += [
+                replace(mark, at_ns=max(0, mark.at_ns + shift), kind=f"{device.device} out of memory")
+                for mark in device.refusals
+            ]
+        return tuple(sorted(found, key=lambda mark: mark.at_ns))
+
+    @cached_property
+    def oom_report(self) -> dict[str, Any] | None:
+        """What the program wrote when memory of a device was refused and ended it (`hiwater.torch.guard`); None where it did not."""
+        content = attached.read(Contents(self.path, self.header, self.tables)).get("oom.json")
+        if content is None:
+            return None
+        try:
+            said = json.loads(content)
+        except (ValueError, RecursionError):
+            return None
+        return said if isinstance(said, dict) else None
+
     def of_kind(self, kind: str) -> tuple[Capture, ...]:
         """The captures to ask for memory of a kind: for "device" those of `device_histories`, where there are any, which have moments of their
         own; for all else this one."""
@@ -407,6 +431,10 @@ class Capture:
         for piece in reversed(self.slices):
             if piece.index is not None and piece.start_ns == piece.end_ns and piece.mark_ns in refused_at:
                 return replace(self.of_slice(piece), name="oom")
+        if self.device_refusals:
+            raise MomentOutOfRange(
+                "RAM was never refused to this program, but memory of a device was", "add --kind device"
+            )
         raise MomentOutOfRange("memory was never refused to this program", "look at the peak or the end instead")
 
     def at(self, seconds: float) -> Moment:

@@ -61,6 +61,7 @@ def _run(program: target.Target, recording: _Recording, own_arguments: int) -> i
         say(str(refusal))
         return refusal.exit_code
     recording.exit_code = launcher.exit_status(ending)
+    recording.note_ending(ending)
     return launcher.conclude(ending)
 
 
@@ -129,6 +130,11 @@ class _Recording:
     def abandon(self) -> None:
         """Forget the recording: at the end there is nothing to finish."""
         atexit.unregister(self.finish)
+
+    def note_ending(self, error: BaseException | None) -> None:
+        """Take note of the exception that ended the program, while what it holds is there."""
+        if self._begun:
+            self._recorder.note_ending(error)
 
     def discard(self) -> None:
         """Stop, and remove the capture: the program never ran."""

@@ -224,7 +224,19 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.note_ending(error)
         self.stop()
+
+    def note_ending(self, error: BaseException | None) -> None:
+        """Where the program ended for want of GPU memory, write what was live (see `hiwater.torch.guard`); before `stop()`."""
+        if error is None or "torch" not in sys.modules or not self.recording:
+            return
+        from hiwater.torch.oom_message import is_refusal
+
+        if is_refusal(error):
+            from hiwater.torch.oom_guard import tell
+
+            tell(error, os.path.splitext(self._path)[0] + ".oom")
 
     def __repr__(self) -> str:
         return f"<hiwater.Recorder {self._path!r} {'recording' if self._owner else 'not recording'}>"

@@ -28,6 +28,7 @@ class DeviceHistories:
         self._torch = TorchHistory(most_events)
         self._given: dict[str, bytes] = {}
         self._owner = 0
+        self._watches = False
 
     def begin(self) -> None:
         """Begin to look. Does nothing to programs that use no GPU."""
@@ -41,10 +42,19 @@ class DeviceHistories:
         if self._owner != os.getpid():
             return True
         try:
-            return self._torch.begin()
+            return self._begin_torch()
         except Exception as error:  # noqa: BLE001 - the program must not suffer from a history that cannot be had
             _complain("torch's allocator keeps no history", error)
             return True
+
+    def _begin_torch(self) -> bool:
+        is_on = self._torch.begin()
+        if is_on and not self._watches:
+            from hiwater.torch.oom_guard import WATCH
+
+            self._watches = True
+            WATCH.listen()
+        return is_on
 
     def collect(self) -> dict[str, bytes]:
         """What there is now, by the names under which it is attached to a capture. Never raises."""
@@ -70,6 +80,9 @@ class DeviceHistories:
         if self._owner != os.getpid():
             return
         self._owner = 0
+        if self._watches:
+            self._watches = False
+            sys.modules["hiwater.torch.oom_guard"].WATCH.leave()
         try:
             self._torch.end()
         except Exception as error:  # noqa: BLE001 - as above

@@ -9,16 +9,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.torch.courtesy import Courtesy
     from hiwater.torch.lending import courtesy_listen
+    from hiwater.torch.oom_guard import guard
     from hiwater.torch.reporter import MemReporter
     from hiwater.torch.watch import StorageWatch
 
-__all__ = ["Courtesy", "MemReporter", "StorageWatch", "courtesy_listen"]
+__all__ = ["Courtesy", "MemReporter", "StorageWatch", "courtesy_listen", "guard"]
 
 _HOMES = {
     "Courtesy": "hiwater.torch.courtesy",
     "MemReporter": "hiwater.torch.reporter",
     "StorageWatch": "hiwater.torch.watch",
     "courtesy_listen": "hiwater.torch.lending",
+    "guard": "hiwater.torch.oom_guard",
 }
 
 

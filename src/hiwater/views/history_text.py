@@ -93,8 +93,25 @@ def notes(capture: Capture) -> Iterator[str]:
     yield from filter(None, capture.facts.get("notes", "").split("\n"))
 
 
+def refused(capture: Capture) -> Iterator[Text]:
+    """Why memory of a device was refused, where that ended the program."""
+    said = capture.oom_report or {}
+    verdict = said.get("verdict")
+    if not isinstance(verdict, dict):
+        return
+    yield title(
+        f"Memory of {printable(str(said.get('device', 'a device')), 20)} was refused",
+        printable(str(verdict.get("kind", "")), 40),
+    )
+    yield Text(f"  {printable(str(verdict.get('why', '')), 400)}")
+    advice = verdict.get("advice")
+    for line in advice[:10] if isinstance(advice, list) else ():
+        yield Text(f"  - {printable(str(line), 400)}", "dim")
+
+
 def beside(capture: Capture) -> Iterator[Text]:
     """In the report of a process: the devices whose memory its recording has, too."""
+    yield from refused(capture)
     if not capture.device_histories:
         return
     yield title("Memory of devices", "apart from the figures above; `--kind device` shows who held it")

@@ -91,7 +91,10 @@ def _capture(
         **_stacks(condensed, files, columns, beside),
         "slices": _slices(capture, columns),
         "timeline": _timeline(capture, columns),
-        "marks": [{"at_ns": mark.at_ns, "kind": mark.kind, "value": mark.value} for mark in capture.marks],
+        "marks": [
+            {"at_ns": mark.at_ns, "kind": mark.kind, "value": mark.value}
+            for mark in (*capture.marks, *capture.device_refusals)
+        ],
         "source": embedded(report, source, {name: number for number, name in enumerate(files.texts)}),
     }
 
