@@ -50,8 +50,7 @@ class OomReport:
     driver_free_bytes: int | None
     others_bytes: int | None
     stacks: list[dict[str, Any]]
-    tensors: list[dict[str, Any]]
-    categories: dict[str, int]
+    none: tuple[list[dict[str, Any]], dict[str, int]] = ([], {})
     verdict: Verdict
     pid: int = field(default_factory=os.getpid)
     at_unix_ns: int = field(default_factory=time.time_ns)
@@ -77,13 +76,15 @@ class OomReport:
 def make(error: BaseException, observed: Observed | None = None, model: Any = None) -> OomReport:
     """The report on `error`. Never raises for what cannot be had: `notes` say so."""
     refusal, notes = oom_message.parse(str(error)), list[str]()
+    tensors: list[dict[str, Any]]
+    categories: dict[str, int]
     number = observed.device if observed is not None else refusal.device
     device = "cpu" if refusal.is_cpu else f"cuda:{_current() if number is None else number}"
     segments = (
         observed.segments if observed is not None else _tried(lambda: _segments(device), notes, "the allocator's state")
     )
     state = _tried(lambda: of_segments(segments), notes, "the allocator's state") if segments else None
-    tensors, categories = _tried(lambda: _tensors(device, model, error), notes, "the tensors") or ([], {})
+    tensors, categories = _tried(lambda: _tensors(device, model, error), notes, "the tensors") or none
     driver_free = observed.driver_free_bytes if observed is not None else refusal.free_bytes
     others = sum(refusal.other_processes.values()) or None
     if others is None and device != "cpu":
