@@ -50,7 +50,8 @@ class OomReport:
     driver_free_bytes: int | None
     others_bytes: int | None
     stacks: list[dict[str, Any]]
-    none: tuple[list[dict[str, Any]], dict[str, int]] = ([], {})
+    tensors: list[dict[str, Any]]
+    categories: dict[str, int]
     verdict: Verdict
     pid: int = field(default_factory=os.getpid)
     at_unix_ns: int = field(default_factory=time.time_ns)
@@ -76,8 +77,7 @@ class OomReport:
 def make(error: BaseException, observed: Observed | None = None, model: Any = None) -> OomReport:
     """The report on `error`. Never raises for what cannot be had: `notes` say so."""
     refusal, notes = oom_message.parse(str(error)), list[str]()
-    tensors: list[dict[str, Any]]
-    categories: dict[str, int]
+    none: tuple[list[dict[str, Any]], dict[str, int]] = ([], {})
     number = observed.device if observed is not None else refusal.device
     device = "cpu" if refusal.is_cpu else f"cuda:{_current() if number is None else number}"
     segments = (
