@@ -289,7 +289,7 @@ private:
     void debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& piece, int pieces_left);
     void change_range(std::uintptr_t start, std::uintptr_t end, std::uint32_t protection);
 
-    static constexpr std::uint8_t kCodeInternal = 1, kCodeLauncher = 2, kCodeLibrary = 4;
+    static constexpr std::uint8_t kCodeInternal = 1, kCodeLauncher = 2, kCodeLibrary = 4, kCodeOwn = 8;
     std::uint8_t classify(std::string_view function, std::string_view file) const noexcept;
     std::uint8_t class_of(std::uint32_t code);
 

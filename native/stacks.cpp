@@ -213,7 +213,9 @@ std::uint32_t Recorder::thread_start_node() noexcept {
 
 std::uint8_t Recorder::classify(std::string_view function, std::string_view file) const noexcept {
     if (!internal_prefix_.empty() && file.starts_with(internal_prefix_))
-        return function == "_hiwater_launch_" ? kCodeInternal | kCodeLauncher : kCodeInternal;
+        return function == "_hiwater_launch_" ? kCodeInternal | kCodeLauncher
+               : function == "_hiwater_own_"  ? kCodeInternal | kCodeOwn
+                                              : kCodeInternal;
     if (file.starts_with("<frozen ")) return kCodeLibrary;
     for (const std::string& prefix : library_prefixes_)
         if (file.starts_with(prefix)) return kCodeLibrary;
@@ -261,6 +263,13 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     }
     const std::uint32_t code = code_of(info);
     const std::uint8_t kind = class_of(code);
+    // What hiwater calls for itself is its own, whoever wrote it: such frames have node 0, which no others have.
+    const bool is_below_own = parent == 0 && parent_flags != 0;
+    if (is_below_own || (kind & kCodeOwn) != 0) {
+        edge->node = 0;
+        edge->flags = Thread::kInternal;
+        return;
+    }
     if ((kind & kCodeInternal) != 0) {
         edge->node = (kind & kCodeLauncher) != 0 ? t.base : parent;
         edge->flags = Thread::kInternal;

@@ -1,6 +1,7 @@
 """Stand-ins for GPU libraries' counters: a caching allocator with the shape of torch's statistics below torch's own Python code, and
 NVML's objects. They count as the real ones are documented to; nothing here has been compared with a real GPU yet."""
 
+import sys
 import types
 
 _COUNTED = ("allocation", "segment", "active", "inactive_split")
@@ -97,7 +98,7 @@ class Allocator:
 
 
 class Cuda:
-    """CUDA devices below the real torch's Python code, with simulated allocators. `install` before `initialise`, as in a CUDA build."""
+    """CUDA devices below the real torch's Python code, with simulated allocators."""
 
     def __init__(self, monkeypatch, count=1, **traits):
         import torch
@@ -141,3 +142,28 @@ def forget():
     FOLDING._refused.clear()
     for key in [key for key in FOLDING._slots if ":" in key[0]]:
         del FOLDING._slots[key]
+
+
+class Patch:
+    """A monkeypatch for programs of their own: nothing is put back."""
+
+    @staticmethod
+    def setattr(target, name, value, raising=True):
+        assert hasattr(target, name) or not raising
+        setattr(target, name, value)
+
+
+def small_torch():
+    """A module in torch's place that has what reading memory takes, for programs that are to start quickly."""
+    torch = types.ModuleType("torch")
+    torch.__version__ = "0"
+    torch._C = types.SimpleNamespace()
+    torch.version = types.SimpleNamespace(cuda="0")
+    cuda = torch.cuda = types.ModuleType("torch.cuda")
+    cuda._initialized = False
+    cuda.is_initialized = lambda: cuda._initialized
+    cuda.device_count = cuda.get_device_properties = None
+    cuda.max_memory_allocated = lambda device=0: torch._C._cuda_memoryStats(device)["allocated_bytes"]["all"]["peak"]
+    cuda.reset_peak_memory_stats = lambda device=0: torch._C._cuda_resetPeakMemoryStats(device)
+    sys.modules["torch"] = torch
+    return torch

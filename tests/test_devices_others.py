@@ -34,7 +34,9 @@ def module(monkeypatch, name, **attributes):
 def test_statistics_of_any_depth_are_flattened_and_what_is_no_number_left_out():
     nested = {"a": 1, "b": {"c": {"d": {"e": 4}}}, "f": None, "g": True, "h": {}, "i": 1.5}
     assert dict(leaves(nested)) == {"a": 1, "b.c.d.e": 4}
-    assert dict(marks({"x": {"y": {"current": 1, "peak": 2}, "z": {"current": 1}}, "n": 3})) == {"x.y": (1, 2)}
+    nested = {"x": {"y": {"current": 1, "peak": 2}, "z": {"current": 1}}, "n": 3, "v": {"current": 5, "peak": 6}}
+    nested["deep"] = {"a": {"b": {"current": 7, "peak": 8}, "c": {"d": {"current": 9, "peak": 10}}}}
+    assert marks(nested) == {"x.y": (1, 2), "v": (5, 6), "deep.a.b": (7, 8), "deep.a.c.d": (9, 10)}
 
 
 def test_no_library_is_loaded_by_looking():

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hiwater.engine.recorder import Recorder, record
     from hiwater.errors import HiwaterError
     from hiwater.lines.decorator import profile
+    from hiwater.meters.devices.reconcile import now as device_breakdown
     from hiwater.notebook import load_ipython_extension, unload_ipython_extension
     from hiwater.residency import breakdown
     from hiwater.sampling.usage import memory_usage
@@ -25,6 +26,7 @@ __all__ = [
     "ResourceTracker",
     "__version__",
     "breakdown",
+    "device_breakdown",
     "load_ipython_extension",
     "memory_usage",
     "open",
@@ -42,6 +44,7 @@ _HOMES = {
     "Recorder": "hiwater.engine.recorder",
     "ResourceTracker": "hiwater.tracker",
     "breakdown": "hiwater.residency",
+    "device_breakdown": "hiwater.meters.devices.reconcile:now",
     "load_ipython_extension": "hiwater.notebook",
     "memory_usage": "hiwater.sampling.usage",
     "open": "hiwater.capture",
@@ -61,7 +64,8 @@ def __getattr__(name: str) -> object:
 
     if home is None:
         return importlib.import_module(f"{__name__}.{name}")
-    value: object = getattr(importlib.import_module(home), name)
+    home, _, its_name = home.partition(":")
+    value: object = getattr(importlib.import_module(home), its_name or name)
     globals()[name] = value
     return value
 

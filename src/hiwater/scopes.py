@@ -171,8 +171,7 @@ class Folding:
         """Begin a scope: its baseline is what the meters say now. Raises MeterUnavailable for a meter that was asked for by name."""
         arrived = self._clock_ns()
         with self._lock:
-            self._join_devices()
-            scope.slots = self._acquire(scope)
+            scope.slots = self._acquire(scope, self._join_devices(also=scope))
             self._fold()
             scope.moment = self._moment
             scope.figures = [Figure(slot) for slot in scope.slots]
@@ -282,12 +281,16 @@ class Folding:
         if scope.unmeasured:
             scope.figures = [figure for figure in scope.figures if figure.slot.name not in scope.unmeasured]
 
-    def _join_devices(self) -> None:
-        """Give the scopes that are open the devices that came into use since: those began at 0, and their marks, too."""
+    def _join_devices(self, also: Scope | None = None) -> list[str]:
+        """Give the scopes that are open the devices that came into use since: those began at 0, and their marks, too.
+
+        Returns the devices in use now, unless nobody wants them: no open scope, nor the one that is about to be.
+        """
         waiting = [scope for scope in self._open.values() if scope.wants_devices]
-        if not waiting:
-            return
-        for name in self._list_devices():
+        if not waiting and (also is None or not also.wants_devices):
+            return []
+        names = self._list_devices()
+        for name in names:
             for scope in waiting:
                 if name in scope.unmeasured or any(slot.name == name for slot in scope.slots):
                     continue
@@ -297,14 +300,15 @@ class Folding:
                     scope.slots.append(slot)
                     scope.figures.append(Figure(slot, came_late=True))
                     scope.unmeasured.pop("gpu", None)
+        return names
 
-    def _acquire(self, scope: Scope) -> list[Slot]:
+    def _acquire(self, scope: Scope, devices: list[str]) -> list[Slot]:
         wanted = scope.wanted
         names: Iterable[str]
         if wanted is None:
-            names = (*meters.DEFAULT, *self._list_devices())
+            names = (*meters.DEFAULT, *devices)
         else:
-            names, empty = meters.expand(wanted)
+            names, empty = meters.expand(wanted, devices)
             scope.unmeasured.update(empty)
         slots: list[Slot] = []
         try:

@@ -10,11 +10,14 @@ import tempfile
 from hiwater import __version__
 from hiwater.engine import native
 from hiwater.errors import EngineFailed, EngineUnavailable
+from hiwater.sizes import format_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+
+    from hiwater.meters.devices import Backend, Device
 
 _SELF_TEST_SECONDS = 30
 _CLEAR_RESIDENT_MARK = "5"  # proc(5), /proc/pid/clear_refs
@@ -45,7 +48,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings on stdout; return 0 when this machine can record and 1 when it cannot."""
-    findings = [*_about_the_engine(), *_about_the_kernel(), *_about_the_interpreter(), *_versions()]
+    findings = [*_about_the_engine(), *_about_the_kernel(), *_about_the_interpreter(), *_versions(), *_about_devices()]
     if args.verbose:
         findings += [Finding("hiwater folder", None, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))]
         findings += [Finding("python", None, sys.executable)]
@@ -153,6 +156,48 @@ def _about_the_interpreter() -> Iterator[Finding]:
 def _jit_is_on() -> bool:
     jit = getattr(sys, "_jit", None)  # from 3.14 on
     return jit is not None and bool(jit.is_enabled())
+
+
+def _about_devices() -> Iterator[Finding]:
+    """Which libraries could show memory of accelerators, and the driver. Nothing is loaded that makes a context; nothing missing is a fault."""
+    from importlib.util import find_spec
+
+    from hiwater.meters import ALLOCATORS, devices
+
+    found = [name for name in ALLOCATORS if find_spec(name) is not None]
+    yield Finding(
+        "GPU libraries", None, ", ".join(map(_library, found)) or f"none of {', '.join(ALLOCATORS)} is installed"
+    )
+    nvml = devices.backend("nvml")
+    status = nvml.status()
+    yield Finding("NVIDIA driver", True if status.works else None, status.reason)
+    for card in nvml.devices() if status.works else ():
+        yield _card(nvml, card)
+    for driver, file in (("AMD", "/dev/kfd"), ("Intel", "/dev/dri/by-path")):
+        if os.path.exists(file):
+            yield Finding(f"{driver} driver", None, f"{file} is there; its memory is known through torch alone")
+
+
+def _library(name: str) -> str:
+    """A library's name and version; of torch what it was built for, from its files and without loading it."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        known = version(name)
+    except PackageNotFoundError:
+        return name
+    if name == "torch" and "+cpu" in known:
+        return f"torch {known} (built without GPU support)"
+    return f"{name} {known}"
+
+
+def _card(nvml: Backend, card: Device) -> Finding:
+    try:
+        figures = nvml.statistics(card)
+    except Exception as error:  # noqa: BLE001 - NVML has classes of its own, and the next card may answer
+        return Finding(f"GPU {card.name}", False, f"the driver does not tell its memory: {error}")
+    total, used = format_size(figures["total_bytes"]), format_size(figures["used_bytes"])
+    return Finding(f"GPU {card.name}", True, f"{used} of {total} used, by everybody ({card.uuid})")
 
 
 def _versions() -> Iterator[Finding]:

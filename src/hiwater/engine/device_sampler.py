@@ -73,6 +73,13 @@ class DeviceSampler:
 
     def consider(self) -> bool:
         """Begin to measure when a device is in use; return whether that is so."""
+        return bool(_hiwater_own_(self._consider))
+
+    def finish(self) -> None:
+        """Take the last sample. A device that was never come upon, as in a program that leaves no time to look, has its lifetime's peak."""
+        _hiwater_own_(self._finish)
+
+    def _consider(self) -> bool:
         from hiwater.meters import device_names
 
         if self._noticed is not None:
@@ -83,11 +90,10 @@ class DeviceSampler:
             return False
         self._open()
         self._stop.acquire()
-        _thread.start_new_thread(self._run, ())
+        _thread.start_new_thread(_hiwater_own_, (self._run,))
         return True
 
-    def finish(self) -> None:
-        """Take the last sample. A device that was never come upon, as in a program that leaves no time to look, has its lifetime's peak."""
+    def _finish(self) -> None:
         from hiwater.meters import device_names
 
         self._core.on_device_library(None)
@@ -189,6 +195,11 @@ class DeviceSampler:
         found = reconcile.of_device(noted.backend, noted.device, alone=len(self._noted) == 1)
         if noted.number >= 0:
             self._core.note_device_terms(noted.number, [(term.name, term.bytes) for term in found.terms])
+
+
+def _hiwater_own_(work: Callable[[], object]) -> object:
+    """Do what is hiwater's own business. The engine knows this function by its name: what it calls is not recorded, whoever wrote it."""
+    return work()
 
 
 def _by_device(scope: Scope) -> dict[Device, dict[str, Figure]]:

@@ -64,8 +64,8 @@ def device_names() -> list[str]:
     return devices.names()
 
 
-def expand(wanted: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Names with the groups `gpu` and `nvml` replaced by the meters they stand for, and why a group stands for none now.
+def expand(wanted: Sequence[str], in_use: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Names with the groups `gpu` (those `in_use`) and `nvml` replaced by the meters they stand for, and why a group stands for none now.
 
     Raises MeterUnavailable for `nvml` where there is none: a driver does not come later, as the use of a device may.
     """
@@ -76,10 +76,13 @@ def expand(wanted: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     found: list[str] = []
     empty: dict[str, str] = {}
     for name in wanted:
-        members = {"gpu": devices.names, "nvml": devices.nvml_names}[name]() if name in GROUPS else [name]
         if name == "nvml":
+            found += devices.nvml_names()
             empty |= devices.nvml_unknown()
-        elif not members:
-            empty[name] = devices.why_none()
-        found += members
+        elif name == "gpu":
+            found += in_use
+            if not in_use:
+                empty[name] = devices.why_none()
+        else:
+            found.append(name)
     return found, empty

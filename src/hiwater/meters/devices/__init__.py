@@ -53,8 +53,7 @@ def in_use() -> list[tuple[Backend, Device]]:
     found = []
     for each in allocators():
         try:
-            if each.status().works:
-                found += [(each, device) for device in each.devices()]
+            found += [(each, device) for device in each.devices()]
         except Exception:  # noqa: BLE001, S112 - a library in the middle of its import or of its end must not hurt the program
             continue
     return found

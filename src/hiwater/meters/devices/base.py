@@ -48,7 +48,7 @@ class Status(NamedTuple):
 
 
 class Backend:
-    """One source. Each method but `status` may be called only while `status().works`."""
+    """One source. `status` may be asked always, `devices` once the library is in `sys.modules`, everything else of the devices it names."""
 
     name = ""
     library = ""
@@ -65,7 +65,7 @@ class Backend:
         raise NotImplementedError
 
     def devices(self) -> list[Device]:
-        """The devices that the program uses through this library, in its order; none is no error."""
+        """The devices that the program uses through this library, in its order; none is no error. Asked at each end of each scope."""
         raise NotImplementedError
 
     def statistics(self, device: Device) -> dict[str, int]:
@@ -80,6 +80,10 @@ class Backend:
         """The most since the program began, or last started its peaks anew; UNKNOWN where the source keeps no mark."""
         found = self.standings(device).get(quantity)
         return found.peak if found is not None else UNKNOWN
+
+    def segments(self, device: Device) -> list[dict[str, Any]] | None:  # noqa: ARG002 - a source without them has nothing to look at
+        """What the library took from the driver, piece by piece, as torch's snapshots have it; None where there is no such thing."""
+        return None
 
     def limit_bytes(self, device: Device) -> int:  # noqa: ARG002 - a source without one has nothing to look at
         """The most the device, or the library's share of it, can hold; UNKNOWN where the source does not tell."""
@@ -127,16 +131,26 @@ def leaves(nested: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, i
             yield path, value
 
 
-def marks(nested: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Standing]]:
-    """The statistics in nested mappings that have a peak, by the keys above it joined with dots."""
-    for key, value in nested.items():
-        if not isinstance(value, dict):
+def marks(nested: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """(now, peak) of the statistics in nested mappings that have both, by the keys above them joined with dots.
+
+    Runs twice for each scope: torch's two levels are gone through here, whatever is deeper by itself.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for name, pools in nested.items():
+        if pools.__class__ is not dict:
             continue
-        path = f"{before}.{key}" if before else str(key)
-        if isinstance(value.get("peak"), int) and isinstance(value.get("current"), int):
-            yield path, Standing(value["current"], value["peak"])
-        else:
-            yield from marks(value, path)
+        if "peak" in pools:
+            found[name] = pools["current"], pools["peak"]
+            continue
+        for pool, figures in pools.items():
+            if figures.__class__ is not dict:
+                continue
+            if "peak" in figures:
+                found[f"{name}.{pool}"] = figures["current"], figures["peak"]
+            else:
+                found |= {f"{name}.{pool}.{deeper}": both for deeper, both in marks(figures).items()}
+    return found
 
 
 def known(figures: Mapping[str, int], names: Mapping[str, tuple[str, str]]) -> dict[str, Standing]:

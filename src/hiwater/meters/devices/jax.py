@@ -27,6 +27,9 @@ class Jax(Backend):
     quantities = ("allocated", "reserved")
     source = "JAX, Device.memory_stats()"
 
+    def __init__(self) -> None:
+        self._tells: dict[str, bool] = {}  # whether a device's allocator does never changes
+
     def status(self) -> Status:
         """Works once a device of JAX's has been used that tells its memory; its CPU does not."""
         jax = sys.modules.get("jax")
@@ -40,11 +43,14 @@ class Jax(Backend):
 
     def devices(self) -> list[Device]:
         """Local devices whose allocator tells of itself."""
-        return [
-            Device(self.name, f"{device.platform}:{device.id}", device.id)
-            for device in _local_devices()
-            if device.memory_stats()
-        ]
+        found = []
+        for device in _local_devices():
+            name = f"{device.platform}:{device.id}"
+            if name not in self._tells:
+                self._tells[name] = bool(device.memory_stats())
+            if self._tells[name]:
+                found.append(Device(self.name, name, device.id))
+        return found
 
     def statistics(self, device: Device) -> dict[str, int]:
         """`Device.memory_stats()`; figures that JAX gives as −1 are unknown, and left out."""

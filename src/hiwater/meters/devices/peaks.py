@@ -9,23 +9,22 @@ from __future__ import annotations
 import threading
 
 from hiwater.errors import MeterUnavailable
-from hiwater.meters.devices.base import Standing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import Any
 
     from hiwater.meters.base import Reading
 
 
 class SharedPeaks:
-    """Folds the marks of one device. `read` gives all statistics that have a peak; `reset` starts those anew, all at once.
+    """Folds the marks of one device. `read` gives (now, peak) of all statistics that have one; `reset` starts those anew, all at once.
 
     What lies between the two calls is a hole of some microseconds: a spike of another thread in it is in no interval.
     """
 
-    def __init__(self, read: Callable[[], Iterable[tuple[str, Standing]]], reset: Callable[[], object]) -> None:
+    def __init__(self, read: Callable[[], dict[str, tuple[int, int]]], reset: Callable[[], object]) -> None:
         self._read = read
         self._reset = reset
         self._lock = threading.RLock()  # around our own notes only, never around the library
@@ -52,7 +51,7 @@ class SharedPeaks:
 
     def open(self, statistic: str) -> None:
         """Begin to keep the peaks of a statistic; its first interval is that since the mark began. Raises MeterUnavailable for an unknown name."""
-        found = dict(self._read())
+        found = self._read()
         if statistic not in found:
             raise MeterUnavailable(
                 f"there is no statistic {statistic!r} with a peak here", f"choose from {', '.join(found) or 'nothing'}"
@@ -89,10 +88,10 @@ class SharedPeaks:
 
     def now(self, statistic: str) -> int:
         """Read one statistic, and leave its mark alone. Raises MeterUnavailable when it is gone."""
-        for name, standing in self._read():
-            if name == statistic:
-                return standing.now
-        raise MeterUnavailable(f"there is no statistic {statistic!r} here", "see `hiwater doctor`")
+        found = self._read().get(statistic)
+        if found is None:
+            raise MeterUnavailable(f"there is no statistic {statistic!r} here", "see `hiwater doctor`")
+        return found[0]
 
     def program_resets(self) -> None:
         """The program starts its peaks anew: for the meters that is one more reading."""
@@ -106,31 +105,32 @@ class SharedPeaks:
     def show_program(self, nested: Any) -> None:
         """Put into statistics that the program asked for (nested mappings, changed in place) the peaks as they were without us."""
         with self._lock:
-            for path, standing in self._raise_peaks(nested, ""):
-                self._floor[path] = max(self._floor.get(path, 0), standing.peak)
+            self._raise_peaks(nested, "")
 
-    def _raise_peaks(self, nested: Any, before: str) -> Iterable[tuple[str, Standing]]:
+    def _raise_peaks(self, nested: Any, before: str) -> None:
         for key, value in nested.items():
             if not isinstance(value, dict):
                 continue
-            path = f"{before}.{key}" if before else str(key)
-            if isinstance(value.get("peak"), int) and isinstance(value.get("current"), int):
-                yield path, Standing(value["current"], value["peak"])
+            path = f"{before}{key}"
+            if "peak" in value:
+                self._floor[path] = max(self._floor.get(path, 0), value["peak"])
                 value["peak"] = max(value["peak"], self._for_program.get(path, 0))
             else:
-                yield from self._raise_peaks(value, path)
+                self._raise_peaks(value, f"{path}.")
 
     def _collect(self) -> None:
-        found = dict(self._read())
+        found = self._read()
         with self._lock:
-            foreign = any(standing.peak < self._floor.get(name, 0) for name, standing in found.items())
-            if foreign:  # whoever did it wanted the program's peaks to begin there
+            floor, noted = self._floor, self._for_program
+            if any(both[1] < floor.get(name, 0) for name, both in found.items()):
+                # Whoever did it wanted the program's peaks to begin there.
                 self._disturbed.update(self._pending)
-                self._for_program.clear()
-            for name, standing in found.items():
-                self._for_program[name] = max(self._for_program.get(name, 0), standing.peak)
-                if name in self._pending:
-                    self._pending[name] = max(self._pending[name], standing.peak)
-            self._now = {name: standing.now for name, standing in found.items()}
-            self._floor = dict(self._now)
+                noted.clear()
+            for name, (_, peak) in found.items():
+                if peak > noted.get(name, -1):
+                    noted[name] = peak
+            for name in self._pending.keys() & found.keys():
+                self._pending[name] = max(self._pending[name], found[name][1])
+            self._now = {name: both[0] for name, both in found.items()}
+            self._floor = self._now.copy()
         self._reset()  # after the note: a thread that asks in between is told the higher of the two

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hiwater.meters.devices import allocators, backend
+from hiwater.meters.devices import allocators, backend, in_use
 from hiwater.meters.devices.base import UNKNOWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from hiwater.meters.devices.base import Backend, Device
@@ -61,9 +61,7 @@ class DeviceBreakdown:
 
     def to_dict(self) -> dict[str, object]:
         """Return all of it as plain values; unknown terms are None."""
-        terms = {
-            term.name: None if term.bytes == UNKNOWN and term.name != UNACCOUNTED else term.bytes for term in self.terms
-        }
+        terms = {term.name: None if is_unknown(term) else term.bytes for term in self.terms}
         return {"device": self.device, "terms": terms, "reason": self.reason}
 
     def __str__(self) -> str:
@@ -86,6 +84,15 @@ def text_rows(terms: tuple[Term, ...]) -> list[str]:
 def is_unknown(term: Term) -> bool:
     """Whether a term's figure is not known; a sum or a remainder of −1 byte cannot be."""
     return term.bytes == UNKNOWN
+
+
+def now() -> list[DeviceBreakdown]:
+    """What the memory of each device in use consists of now, with the driver's figures where they can be had (extra `gpu`).
+
+    Looks at every segment of torch's pools for what private ones hold: some milliseconds, or more while its history is recorded with all frames.
+    """
+    found = in_use()
+    return [of_device(source, device, alone=len(found) == 1, looks_into_pools=True) for source, device in found]
 
 
 def reconcile(
@@ -117,8 +124,11 @@ def reconcile(
     return DeviceBreakdown(device, tuple(terms), "; ".join(reasons))
 
 
-def free_in_private_pools(segments: Iterable[Mapping[str, Any]]) -> int:
-    """Bytes of whole free segments in private pools, from the `segments` of a torch snapshot: what empty_cache() does not give back."""
+def free_in_private_pools(segments: Sequence[Mapping[str, Any]] | None) -> int:
+    """Bytes of whole free segments in private pools, from the `segments` of a torch snapshot: what empty_cache() does not give back.
+    UNKNOWN without a snapshot."""
+    if segments is None:
+        return UNKNOWN
     return sum(
         segment["total_size"]
         for segment in segments
@@ -128,14 +138,19 @@ def free_in_private_pools(segments: Iterable[Mapping[str, Any]]) -> int:
     )
 
 
-def of_device(source: Backend, device: Device, *, alone: bool = True) -> DeviceBreakdown:
-    """What a device's memory consists of now. `alone` says that the program uses no other device, so that a single card must be this one."""
+def of_device(
+    source: Backend, device: Device, *, alone: bool = True, looks_into_pools: bool = False
+) -> DeviceBreakdown:
+    """What a device's memory consists of now. `alone` says that the program uses no other device, so that a single card must be this one;
+    `looks_into_pools` takes what private pools hold from a snapshot and not from a counter."""
     found = card_of(device, alone=alone)
     card = found[0].card(found[1]) if found is not None else None
     process = found[0].process(found[1], has_context=True) if found is not None else None
     reason = "" if found is not None else "the driver's figures are missing: " + _why_no_card()
     flat = source.statistics(device) if source.name == "torch" else _held(source, device)
-    return reconcile(device.name, flat, others=_others(source, device), process=process, card=card, reason=reason)
+    private = free_in_private_pools(source.segments(device)) if looks_into_pools else UNKNOWN
+    others = _others(source, device)
+    return reconcile(device.name, flat, others=others, private_bytes=private, process=process, card=card, reason=reason)
 
 
 def card_of(device: Device, *, alone: bool) -> tuple[Nvml, Device] | None:

@@ -9,7 +9,6 @@ from hiwater.meters.devices.peaks import SharedPeaks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
 
@@ -50,7 +49,7 @@ class Tensorflow(Backend):
 
     def standings(self, device: Device) -> dict[str, Standing]:
         """Allocated bytes."""
-        return dict(self._marks(device))
+        return {name: Standing(*both) for name, both in self._marks(device).items()}
 
     def shared_peaks(self, device: Device) -> SharedPeaks:
         """The device's mark. A program that reads it itself sees it begin anew at each scope."""
@@ -64,9 +63,9 @@ class Tensorflow(Backend):
         """None: the mark can be started anew."""
         return ""
 
-    def _marks(self, device: Device) -> Iterator[tuple[str, Standing]]:
+    def _marks(self, device: Device) -> dict[str, tuple[int, int]]:
         figures = self.statistics(device)
-        yield "allocated", Standing(figures["allocated.current"], figures["allocated.peak"])
+        return {"allocated": (figures["allocated.current"], figures["allocated.peak"])}
 
 
 def _experimental() -> Any:

@@ -36,6 +36,8 @@ class Torch(Backend):
 
     def __init__(self) -> None:
         self._doors: dict[str, Doors] = {}
+        self._known: dict[tuple[str, int], Device] = {}
+        self._built_for = ""
         self._torch: Any = None
 
     def status(self) -> Status:
@@ -54,11 +56,17 @@ class Torch(Backend):
     def devices(self) -> list[Device]:
         """The devices of all types on which this process has a context."""
         torch = sys.modules["torch"]
-        return [
-            Device(self.name, f"{kind}:{index}" if kind != "mps" else kind, index, _uuid(torch, kind, index))
-            for kind in self._kinds(torch)
-            for index in _used(torch, kind)
-        ]
+        found = []
+        for kind in self._kinds(torch):
+            if kind != "mps" and not self._door(torch, kind).there:
+                continue
+            for index in _used(torch, kind):
+                device = self._known.get((kind, index))
+                if device is None:
+                    name = f"{kind}:{index}" if kind != "mps" else kind
+                    device = self._known[kind, index] = Device(self.name, name, index, _uuid(torch, kind, index))
+                found.append(device)
+        return found
 
     def statistics(self, device: Device) -> dict[str, int]:
         """What `torch.cuda.memory_stats()` and its kin say, flat."""
@@ -85,6 +93,19 @@ class Torch(Backend):
         return max(
             native, self._door(sys.modules["torch"], kind).noted_peak(device.number, self.statistic_of(quantity))
         )
+
+    def segments(self, device: Device) -> list[dict[str, Any]] | None:
+        """The segments of a snapshot, without the history of allocations where this torch can leave it out."""
+        snapshot = getattr(getattr(sys.modules["torch"], _kind(device), None), "memory_snapshot", None)
+        if snapshot is None:
+            return None
+        try:
+            found = snapshot(include_traces=False)
+        except TypeError:  # before 2.11
+            found = snapshot()
+        except RuntimeError:  # a pluggable allocator has none
+            return None
+        return [segment for segment in found if segment["device"] == device.number]
 
     def limit_bytes(self, device: Device) -> int:
         """The device's memory; of mps what Metal recommends to stay below."""
@@ -114,22 +135,27 @@ class Torch(Backend):
         return _STATISTICS.get(quantity, quantity)
 
     def _door(self, torch: Any, kind: str) -> Doors:
-        if torch is not self._torch:  # the program loaded another one, as tests do
-            self._doors, self._torch = {}, torch
+        self._meet(torch)
         found = self._doors.get(kind)
         if found is None:
-            found = self._doors[kind] = Doors(torch._C, kind, is_accelerator=_accelerator(torch) == kind)
+            found = self._doors[kind] = Doors(torch._C, kind, is_accelerator=self._built_for == kind)
         return found
 
-    @staticmethod
-    def _kinds(torch: Any) -> list[str]:
+    def _kinds(self, torch: Any) -> list[str]:
+        self._meet(torch)
         kinds = [kind for kind in ("cuda", "xpu") if _is_initialised(getattr(torch, kind, None))]
-        if _mps_is_there(torch):
+        if getattr(torch._C, "_has_mps", False) and _mps_is_there(torch):
             kinds.append("mps")
-        other = _accelerator(torch)
-        if other and other not in ("cuda", "xpu", "mps") and _allocator_is_initialised(torch):
+        other = self._built_for
+        if other and other not in {"cuda", "xpu", "mps"} and _allocator_is_initialised(torch):
             kinds.append(other)
         return kinds
+
+    def _meet(self, torch: Any) -> None:
+        """Take another torch than last time for what it is, as tests load them."""
+        if torch is not self._torch:
+            self._built_for = _accelerator(torch)
+            self._doors, self._known, self._torch = {}, {}, torch
 
 
 def _kind(device: Device) -> str:
@@ -156,7 +182,7 @@ def _allocator_is_initialised(torch: Any) -> bool:
 def _mps_is_there(torch: Any) -> bool:
     """Metal has no context to create, so being there is enough."""
     mps = getattr(getattr(torch, "backends", None), "mps", None)
-    return bool(getattr(torch._C, "_has_mps", False)) and mps is not None and bool(mps.is_available())
+    return mps is not None and bool(mps.is_available())
 
 
 def _used(torch: Any, kind: str) -> list[int]:

@@ -1,0 +1,208 @@
+"""Captures with devices: real recordings of programs over a simulated allocator, in every view of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import hiwater
+from hiwater.cli import main
+from hiwater.views import json_view, openmetrics
+from hiwater.views.report import Report
+from page_reader import Page, page_of
+
+MIB = 1 << 20
+HERE = Path(__file__).parent
+SETUP = f"""
+import sys, time, os, signal
+sys.path.insert(0, {str(HERE)!r})
+import gpu_double
+torch = gpu_double.small_torch()
+cuda = gpu_double.Cuda(gpu_double.Patch, 2)
+def wait(seconds):
+    until = time.time() + seconds
+    while time.time() < until:
+        sum(range(500))
+"""
+
+
+def run(tmp_path, body, *, expect=0):
+    (tmp_path / "program.py").write_text(SETUP + body)
+    words = [sys.executable, "-m", "hiwater", "run", "-o", "run.hiw", "program.py"]
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == expect, done.stderr
+    return hiwater.open(tmp_path / "run.hiw"), done
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return run(
+        tmp_path_factory.mktemp("devices"),
+        """
+cuda.initialise(0)
+cuda[0].free(cuda[0].alloc(900 << 20))
+held = cuda[0].alloc(100 << 20)
+wait(1.0)
+cuda[0].free(cuda[0].alloc(200 << 20))
+wait(0.3)
+torch.cuda.reset_peak_memory_stats()
+print(torch.cuda.max_memory_allocated() >> 20)
+cuda.initialise(1)
+cuda[1].alloc(5 << 20)
+wait(0.2)
+cuda[0].free(held)
+""",
+    )
+
+
+def test_peaks_before_the_first_look_and_before_the_programs_reset_are_there(made):
+    capture, done = made
+    first, second = capture.devices
+    assert done.stdout == "100\n"  # the program's own peak, since it reset it
+    assert (first.name, first.backend, first.exact, first.limit_bytes) == ("cuda:0", "torch", True, 80 << 30)
+    assert (first.peak_allocated_bytes, first.peak_reserved_bytes) == (900 * MIB, 900 * MIB)
+    assert first.peak_used_bytes is None
+    assert (second.name, second.peak_allocated_bytes) == ("cuda:1", 5 * MIB)
+
+
+def test_samples_miss_no_peak_between_them(made):
+    first = made[0].devices[0]
+    assert len(first.at_ns) > 8
+    assert sorted(first.at_ns.tolist()) == first.at_ns.tolist()
+    assert 300 * MIB in first.peaks_bytes.tolist()  # it was there for no time at all
+    assert first.allocated_bytes[-1] == 0
+
+
+def test_the_summary_the_report_and_the_timeline_name_them(made, capsys):
+    capture, done = made
+    assert "cuda:0 900 MiB allocated / 900 MiB reserved, cuda:1 5.00 MiB allocated" in done.stderr
+    assert len(done.stderr.splitlines()) == 3
+    assert main(["report", str(capture.path)]) == 0
+    said = capsys.readouterr().out
+    assert "cuda:0     900.0 MiB allocated · 900.0 MiB reserved · of 80.0 GiB  exact" in said
+    assert "Where the memory of cuda:0 was" in said
+    assert "unaccounted" in said
+    (curve,) = [line for line in said.splitlines() if line.startswith("  cuda:0") and "█" in line]
+    assert "900.0 MiB" in curve
+
+
+def test_json_keeps_to_its_schema(made):
+    stream = StringIO()
+    report = Report(made[0], made[0].peak)
+    json_view.write([report], stream)
+    said = json.loads(stream.getvalue())
+    schema = json.loads((Path(json_view.__file__).parent / "report.schema.json").read_text("utf-8"))
+    jsonschema.validate(said, schema)
+    first = said["devices"][0]
+    assert (first["name"], first["peak_allocated_bytes"], first["peak_used_bytes"]) == ("cuda:0", 900 * MIB, None)
+    terms = {term["name"]: term["bytes"] for term in first["breakdown"]["terms"]}
+    assert terms["tensors, requested"] + terms["cached"] == 900 * MIB
+    assert terms["unaccounted"] is None  # no driver here
+
+
+def test_openmetrics_has_a_sample_for_each_device(made):
+    stream = StringIO()
+    openmetrics.write([Report(made[0], made[0].peak)], stream)
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("hiwater_peak_device_allocated_bytes{")]
+    assert [line.rpartition(" ")[2] for line in lines] == [str(900 * MIB), str(5 * MIB)]
+    assert 'device="cuda:0",backend="torch"' in lines[0]
+
+
+def test_the_page_has_a_curve_for_each_device(made):
+    text = page_of([Report(made[0], made[0].peak)])
+    page = Page(text)  # which keeps to its schema
+    curves = {series["name"]: series for series in page.unpacked.head["captures"][0]["timeline"]["series"]}
+    assert [name for name, series in curves.items() if series["group"] == "device"] == [
+        "cuda:0 allocated",
+        "cuda:1 allocated",
+    ]
+    assert page.unpacked.column(curves["cuda:0 allocated"]["bytes"]).max() == 900 * MIB
+    assert "on cuda:0 at its peak" in text  # without scripts, too
+
+
+def test_a_killed_program_leaves_its_devices(tmp_path):
+    body = (
+        "cuda.initialise(0)\ncuda[0].free(cuda[0].alloc(700 << 20))\nwait(0.8)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    capture, _ = run(tmp_path, body, expect=-signal.SIGKILL)
+    assert capture.process.ended == "killed"
+    assert [(device.name, device.peak_allocated_bytes) for device in capture.devices] == [("cuda:0", 700 * MIB)]
+
+
+def test_a_program_that_leaves_no_time_to_look_has_its_peak(tmp_path):
+    capture, _ = run(tmp_path, "cuda.initialise(0)\ncuda[0].free(cuda[0].alloc(700 << 20))\nos._exit(3)\n", expect=3)
+    assert [device.peak_allocated_bytes for device in capture.devices] == [700 * MIB]
+
+
+def test_scopes_of_the_program_and_the_recording_do_not_disturb_each_other(tmp_path):
+    body = """
+import hiwater
+cuda.initialise(0)
+with hiwater.track("a") as a:
+    cuda[0].free(cuda[0].alloc(700 << 20))
+    wait(0.5)
+    with hiwater.track("b") as b:
+        cuda[0].free(cuda[0].alloc(90 << 20))
+        wait(0.2)
+print([t.usage.gpu[0].peak_bytes >> 20 for t in (a, b)], torch.cuda.max_memory_allocated() >> 20, a.usage.gpu[0].exact)
+"""
+    capture, done = run(tmp_path, body)
+    assert done.stdout == "[700, 90] 700 True\n"
+    assert capture.devices[0].peak_allocated_bytes == 700 * MIB
+
+
+_ASKED = """
+from hiwater.engine.device_sampler import DeviceSampler
+def asked(self):
+    print("asked")
+    return False
+DeviceSampler.consider = asked
+"""
+
+
+def test_nothing_of_pythons_runs_as_long_as_no_library_is_loaded(tmp_path):
+    body = """
+import time, os, sys
+until = time.time() + 0.7
+while time.time() < until:
+    sum(range(500))
+print(len(os.listdir("/proc/self/task")), "hiwater.scopes" in sys.modules)
+sys.modules["rmm"] = sys
+until = time.time() + 0.7
+while time.time() < until:
+    sum(range(500))
+"""
+    code = _ASKED + f"import hiwater\nwith hiwater.record({str(tmp_path / 'run.hiw')!r}):\n    exec({body!r})\n"
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    at_the_start, before, *after = done.stdout.splitlines()
+    assert at_the_start == "asked"
+    assert before == "2 False"
+    assert 1 <= len(after) <= 5
+    assert set(after) == {"asked"}
+
+
+def test_a_recording_in_the_middle_counts_from_there(tmp_path):
+    body = f"""
+import hiwater
+cuda.initialise(0)
+cuda[0].free(cuda[0].alloc(700 << 20))
+held = cuda[0].alloc(50 << 20)
+with hiwater.record({str(tmp_path / "inner.hiw")!r}):
+    cuda[0].free(cuda[0].alloc(100 << 20))
+print(torch.cuda.max_memory_allocated() >> 20)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", SETUP + body], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.stdout == "700\n", done.stderr
+    (device,) = hiwater.open(tmp_path / "inner.hiw").devices
+    assert (device.allocated_bytes[0], device.peak_allocated_bytes, device.exact) == (50 * MIB, 150 * MIB, True)
