@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import hiwater  # noqa: E402
 from hiwater.errors import CourtesyFailed, CourtesyUnavailable, MemoryYielded  # noqa: E402
+from hiwater.torch import lending as lending_module  # noqa: E402
 from hiwater.torch import meeting, swap  # noqa: E402
 from hiwater.torch.courtesy import Courtesy  # noqa: E402
 from hiwater.torch.driver_checkpoint import DriverCheckpoint  # noqa: E402
@@ -232,6 +233,21 @@ def test_private_pools_pinned_and_foreign_memory_are_told_apart():
     assert "page-locked" in swap.obstacle(Holding("cpu", Place.memory, 16, True, 0, None, [look]), None, storage)
 
 
+def test_copies_that_would_not_fit_into_ram_are_not_begun(monkeypatch):
+    from hiwater.torch.collect import Holding
+    from hiwater.torch.courtesy import _check_room
+    from hiwater.torch.storages import Place
+
+    spare = swap.ram_to_spare()
+    assert spare is None or 0 < spare < 1 << 50
+    found = [Holding(device, Place.memory, 3 << 30, False, 512, None) for device in ("cpu", "cuda:0", "cuda:1")]
+    monkeypatch.setattr(swap, "ram_to_spare", lambda: 6 << 30)
+    _check_room(found)
+    monkeypatch.setattr(swap, "ram_to_spare", lambda: (6 << 30) - 1)
+    with pytest.raises(CourtesyFailed, match=r"need 6\.00 GiB of RAM, and 6\.00 GiB can be had"):
+        _check_room(found)
+
+
 # The driver's checkpoint, against fakes of its API with the names and results of cuda-bindings 13
 
 
@@ -327,7 +343,7 @@ import sys, time
 import torch, hiwater
 
 torch.manual_seed(0)
-lends = sys.argv[1] == "lend"
+times = int(sys.argv[1])
 model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
 optimizer = torch.optim.Adam(model.parameters())
 data = torch.randn(32, 64)
@@ -337,8 +353,8 @@ with hiwater.torch.courtesy_listen("cpu") as lending:
     step = 0
     while step < 5:
         loss = (model(data) - data).square().mean()
-        if step == 2 and lends:  # in the middle of a graph, which need not be a good place, and works
-            while not lent:
+        if step == 2:  # in the middle of a graph, which need not be a good place, and works
+            while lent < times:
                 lent += lending.safe_point()
                 time.sleep(0.01)
         optimizer.zero_grad(); loss.backward(); optimizer.step()
@@ -386,50 +402,48 @@ def _courtesy(*words, **options):
 
 
 def test_a_program_lends_its_memory_to_a_command_and_ends_with_the_same_loss(start):
-    alone = start(PROGRAM, "keep").communicate(timeout=60)[0].split()
-    lender = start(PROGRAM, "lend")
+    alone = start(PROGRAM, "0")
+    lender = start(PROGRAM, "1")
     done = _courtesy(str(lender.pid), "--", sys.executable, "-c", "print('mine now'); raise SystemExit(3)")
-    told = lender.communicate(timeout=60)[0].split()
+    alone, told = (process.communicate(timeout=60)[0].split() for process in (alone, lender))
     assert (alone[0], told[0]) == ("0", "1")
     assert told[1] == alone[1]
     assert done.returncode == 3 and done.stdout == "mine now\n"
     assert "storages moved to RAM" in done.stderr and "has its memory back" in done.stderr
 
 
-def test_a_borrower_that_is_killed_gives_the_memory_back(start):
-    lender = start(PROGRAM, "lend")
-    borrower = subprocess.Popen(
-        [sys.executable, "-m", "hiwater", "courtesy", str(lender.pid)], stderr=subprocess.PIPE, text=True
+def _borrower(pid):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hiwater", "courtesy", str(pid)], stderr=subprocess.PIPE, text=True
     )
-    assert "gives its memory" in borrower.stderr.readline()
-    assert lender.poll() is None
-    borrower.send_signal(signal.SIGKILL)
-    borrower.wait()
-    borrower.stderr.close()
-    assert lender.communicate(timeout=60)[0].startswith("1 ")
+    assert "gives its memory" in process.stderr.readline()
+    return process
 
 
-def test_ctrl_c_and_a_time_give_it_back(start):
-    lender = start(PROGRAM, "lend")
-    done = _courtesy("--for", "300ms", str(lender.pid))
-    assert done.returncode == 0 and "has its memory back" in done.stderr
-    assert lender.wait(timeout=60) == 0
+def test_memory_comes_back_however_the_borrower_ends(start):
+    lender = start(PROGRAM, "3")
+    killed = _borrower(lender.pid)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate(timeout=60)
+    interrupted = _borrower(lender.pid)
+    interrupted.send_signal(signal.SIGINT)
+    assert "has its memory back" in interrupted.communicate(timeout=60)[1]
+    assert interrupted.returncode == 0
+    lender.send_signal(signal.SIGSTOP)  # it comes to no safe point like this
+    late = _courtesy("--timeout", "500ms", str(lender.pid))
+    assert late.returncode == 126 and "no safe point" in late.stderr
+    lender.send_signal(signal.SIGCONT)
+    timed = _courtesy("--for", "50ms", str(lender.pid))
+    assert timed.returncode == 0 and "has its memory back" in timed.stderr
+    assert lender.communicate(timeout=60)[0].startswith("3 ")
 
 
-def test_the_command_says_why_it_cannot(start, own_runtime_folder):
+def test_the_command_says_why_it_cannot(own_runtime_folder):
     gone = _courtesy("999999999")
     assert gone.returncode == 127 and "there is no process" in gone.stderr
     deaf = _courtesy(str(os.getpid()))
     assert deaf.returncode == 126 and "does not offer its memory" in deaf.stderr
-    words = _courtesy("seven")
-    assert words.returncode == 2
-    lender = start(PROGRAM, "lend")  # listens, and is asked for longer than it takes
-    lender.send_signal(signal.SIGSTOP)
-    late = _courtesy("--timeout", "500ms", str(lender.pid))
-    assert late.returncode == 126 and "no safe point" in late.stderr
-    lender.send_signal(signal.SIGCONT)
-    assert _courtesy("--for", "10ms", str(lender.pid)).returncode == 0
-    assert lender.wait(timeout=60) == 0
+    assert _courtesy("seven").returncode == 2
 
 
 def test_with_a_lock_memory_is_lent_while_the_program_does_nothing(own_runtime_folder):
@@ -444,6 +458,35 @@ def test_with_a_lock_memory_is_lent_while_the_program_does_nothing(own_runtime_f
         with lock:
             assert tensor.sum() == 4950
     assert not list(own_runtime_folder.iterdir())
+
+
+def test_a_card_that_is_still_full_is_waited_for(own_runtime_folder, monkeypatch):
+    tensor = torch.arange(100.0)
+    real, calls = Courtesy.restore, []
+
+    def full_at_first(self):
+        calls.append(time.monotonic())
+        if len(calls) <= 2:
+            raise CourtesyFailed("400 B could not go back to cuda:0", "free memory there and call restore() again")
+        return real(self)
+
+    monkeypatch.setattr(Courtesy, "restore", full_at_first)
+    monkeypatch.setattr(lending_module, "_RETRY_SECONDS", 0.05)
+    with hiwater.torch.courtesy_listen("cpu", lock=threading.Lock()):
+        done = _courtesy("--for", "50ms", str(os.getpid()))
+    assert done.returncode == 0 and len(calls) == 3
+    assert done.stderr.count("waits for room") == 2 and "has its memory back" in done.stderr
+    assert tensor.sum() == 4950
+
+
+def test_what_fails_is_told_to_whoever_asked(own_runtime_folder, monkeypatch):
+    def fails(self):
+        raise CourtesyFailed("no room for a copy in RAM", "free RAM first")
+
+    monkeypatch.setattr(Courtesy, "yield_memory", fails)
+    with hiwater.torch.courtesy_listen("cpu", lock=threading.Lock()):
+        done = _courtesy(str(os.getpid()))
+    assert done.returncode == 125 and "no room for a copy in RAM" in done.stderr
 
 
 def test_a_withdrawn_request_is_not_carried_out(own_runtime_folder):

@@ -6,7 +6,6 @@ import argparse
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 from hiwater.cli.talk import say
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from hiwater.torch.meeting import Line
 
+_LONGEST_RETURN_SECONDS = 60.0  # tens of gigabytes take seconds to go back
 _DESCRIPTION = """\
 Asks a program that called hiwater.torch.courtesy_listen() to move its tensors to RAM, holds the memory free, and gives it back: at Ctrl-C,
 after a time, or when a command has ended. If this command dies, the program takes its memory back by itself."""
@@ -56,6 +56,8 @@ def main(words: Sequence[str]) -> int:
     except HiwaterError as error:
         say(str(error))
         return error.exit_code
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT  # before there was anything to give back
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -82,12 +84,16 @@ def _borrow(asked: argparse.Namespace, command: list[str]) -> int:
     patience = parse_duration(asked.timeout)
     line = _connected(int(asked.pid))
     try:
-        _wait_until_yielded(line, asked, patience)
+        words = _wait_until_yielded(line, asked, patience)
     except BaseException:
         line.close()  # which withdraws the request
         raise
     try:
+        if not asked.quiet:
+            say("\n".join([f"process {asked.pid} gives its memory:", *(f"  {one}" for one in words)]))
         return _while_lent(line, command, seconds)
+    except KeyboardInterrupt:
+        return 0  # the usual end
     finally:
         _give_back(line, asked)
 
@@ -112,8 +118,8 @@ def _connected(pid: int) -> Line:
     )
 
 
-def _wait_until_yielded(line: Line, asked: argparse.Namespace, patience: float) -> None:
-    """Raises CourtesyUnavailable, CourtesyFailed."""
+def _wait_until_yielded(line: Line, asked: argparse.Namespace, patience: float) -> list[str]:
+    """What it gives, in words. Raises CourtesyUnavailable, CourtesyFailed."""
     end = time.monotonic() + patience
     line.send(ask="memory")
     while True:
@@ -128,11 +134,7 @@ def _wait_until_yielded(line: Line, asked: argparse.Namespace, patience: float) 
             raise CourtesyFailed(f"process {asked.pid} has hung up", "see what it says itself")
         state, reason = message.get("state"), str(message.get("reason", "no reason given"))
         if state == "yielded":
-            if not asked.quiet:
-                say(f"process {asked.pid} gives its memory:")
-                for words in str(message.get("words", "")).splitlines():
-                    say(f"  {words}")
-            return
+            return str(message.get("words", "")).splitlines()
         if state in {"failed", "refused"}:
             raise CourtesyFailed(f"process {asked.pid} cannot give its memory", reason)
 
@@ -150,8 +152,6 @@ def _while_lent(line: Line, command: list[str], seconds: float | None) -> int:
                     raise CourtesyFailed("the program has ended, or hung up", "see what it says itself")
             except TimeoutError:
                 continue
-    except KeyboardInterrupt:
-        sys.stderr.write("\n")
     finally:
         signal.signal(signal.SIGTERM, previous)
     return 0
@@ -176,7 +176,7 @@ def _give_back(line: Line, asked: argparse.Namespace) -> None:
     """End the lease, and say how it ended where that can be heard."""
     line.send(ask="restore")
     try:
-        while (message := line.receive(10.0)) is not None:
+        while (message := line.receive(_LONGEST_RETURN_SECONDS)) is not None:
             if message.get("state") == "no room yet":
                 say(f"process {asked.pid} waits for room: {message.get('reason')}")
             if message.get("state") == "restored":
@@ -184,6 +184,6 @@ def _give_back(line: Line, asked: argparse.Namespace) -> None:
                     say(f"process {asked.pid} has its memory back")
                 break
     except (TimeoutError, KeyboardInterrupt):
-        pass
+        say(f"process {asked.pid} has not said yet that its memory is back; it goes on by itself")
     finally:
         line.close()

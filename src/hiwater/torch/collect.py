@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-_GRAD_FN = vars(torch._C.TensorBase)["grad_fn"].__get__  # torch's own, whatever a subclass has under this name
+_GRAD_FN = heap.torchs_own("grad_fn")
 
 
 @dataclass(slots=True)
@@ -225,4 +225,5 @@ def _look(held: Held, piece: storages.Piece, aliases: tuple[str, ...], number: i
     narrow = piece.nbytes is not None and shape is not None and numel * tensor.element_size() < piece.nbytes
     is_view = narrow or tensor._base is not None
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return Look(held.name, held.category, kind, shape, dtype, numel, piece.part, is_view, aliases, number)
+    name = held.name if held.name.isprintable() else held.name.encode("unicode_escape").decode()
+    return Look(name, held.category, kind, shape, dtype, numel, piece.part, is_view, aliases, number)

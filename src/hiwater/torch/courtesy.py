@@ -99,7 +99,7 @@ class Courtesy:
     def yield_memory(self) -> Yielded:
         """Move everything away and say what that freed. Called again, it moves what came since.
 
-        Raises CourtesyFailed when there is no room in RAM (all is back in place then), CourtesyUnavailable when the driver cannot.
+        Raises CourtesyFailed when there is no room in RAM (nothing is away then), CourtesyUnavailable when the driver cannot.
         """
         if self._driver:
             return self._yield_to_driver()
@@ -108,6 +108,7 @@ class Courtesy:
             every = collect({}).holdings
             found = [one for key, one in every.items() if key not in ours and self._wants(one)]
             devices = sorted({one.device for one in found} | (self._devices or set()))
+            _check_room(found)
             before = {device: swap.in_use(device) for device in devices}
             for device in devices:
                 swap.wait_for(device)
@@ -219,6 +220,16 @@ class _Refusal(TorchDispatchMode):  # type: ignore[misc] # torch is not followed
                 f"{func} needs a tensor whose memory is lent", "use it after the `with Courtesy()` block"
             )
         return func(*args, **(kwargs or {}))
+
+
+def _check_room(found: Iterable[Holding]) -> None:
+    """Raises CourtesyFailed where the copies would not fit into RAM. What is in RAM already needs no more of it."""
+    needed, spare = sum(one.nbytes or 0 for one in found if one.device != "cpu"), swap.ram_to_spare()
+    if spare is not None and needed > spare:
+        raise CourtesyFailed(
+            f"the copies need {format_size(needed)} of RAM, and {format_size(max(0, spare))} can be had",
+            "free RAM first, or lend one device at a time; nothing was moved",
+        )
 
 
 def _freed(device: str, moved: Iterable[Moved], before: tuple[int, int] | None) -> Freed:

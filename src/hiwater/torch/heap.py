@@ -13,7 +13,7 @@ import torch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 _TYPE_DICT = type.__dict__["__dict__"]
@@ -73,6 +73,13 @@ def class_dict(kind: type) -> Mapping[str, Any]:
 
 def name_of(kind: type) -> str:
     return str(_TYPE_NAME.__get__(kind))
+
+
+def torchs_own(name: str) -> Callable[[Any], Any]:
+    """Reads an attribute of tensors as torch defines it, whatever a subclass has under this name."""
+    found = next(class_dict(base)[name] for base in bases_of(torch.Tensor) if name in class_dict(base))
+    getter: Callable[[Any], Any] = found.__get__
+    return getter
 
 
 def is_node_type(kind: type) -> bool:

@@ -12,6 +12,7 @@ import os
 import socket
 import threading
 import time
+import weakref
 
 from hiwater.errors import CourtesyFailed, CourtesyUnavailable, HiwaterError
 from hiwater.torch import meeting
@@ -27,6 +28,9 @@ _FIRST_WORD_SECONDS = 5.0
 _RETRY_SECONDS = 2.0
 _PATIENCE_SECONDS = 600.0  # for a card that stays full after whoever had it has gone
 _WAIT_STEP_SECONDS = 0.2
+
+
+_open: weakref.WeakSet[Lending] = weakref.WeakSet()
 
 
 def courtesy_listen(device: Any = None, *, lock: Any = None, driver: bool = False) -> Lending:
@@ -52,7 +56,7 @@ class Lending:
         self._pid = os.getpid()
         self._path = meeting.socket_path(self._pid)
         self._server = self._listening()
-        os.register_at_fork(after_in_child=self._after_fork)
+        _open.add(self)
         atexit.register(self.close)
         threading.Thread(target=self._serve, name="hiwater-courtesy", daemon=True).start()
 
@@ -104,10 +108,9 @@ class Lending:
             ) from error
         return server
 
-    def _after_fork(self) -> None:
-        """The child has no listening thread: it must not hold the socket either."""
-        with contextlib.suppress(OSError):
-            self._server.close()
+    def let_go_of_socket(self) -> None:
+        """In a child after a fork: it has no listening thread, and must not hold the socket either."""
+        self._server.close()
 
     # The listening thread
 
@@ -196,3 +199,11 @@ def _has_gone(line: Line) -> bool:
         return line.receive(0.001) is None
     except TimeoutError:
         return False
+
+
+def _after_fork_in_child() -> None:
+    for one in list(_open):
+        one.let_go_of_socket()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

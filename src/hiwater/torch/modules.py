@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from hiwater.torch import heap
 from hiwater.torch.records import Category
 from hiwater.torch.storages import is_tensor
@@ -20,9 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _DEEPEST_STATE = 4
-_IS_LEAF, _RETAINS_GRAD, _GRAD = (  # torch's own, whatever a subclass has under these names
-    vars(torch._C.TensorBase)[name].__get__ for name in ("is_leaf", "retains_grad", "grad")
-)
+_IS_LEAF, _RETAINS_GRAD, _GRAD = (heap.torchs_own(name) for name in ("is_leaf", "retains_grad", "grad"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +75,8 @@ def _in_state(value: Any, name: str, depth: int) -> Iterator[Held]:
         yield Held(name, Category.optimizer, value)
     elif depth < _DEEPEST_STATE and issubclass(type(value), dict):
         for key, one in _items(value):
-            yield from _in_state(one, f"{name}.{key}" if type(key) is str else f"{name}[{key!r}]", depth + 1)
+            step = f".{key}" if type(key) is str else f"[{key}]" if type(key) is int else "[…]"
+            yield from _in_state(one, name + step, depth + 1)
     elif depth < _DEEPEST_STATE and type(value) in {list, tuple}:
         for place, one in enumerate(list(value)):
             yield from _in_state(one, f"{name}[{place}]", depth + 1)

@@ -26,7 +26,7 @@ HEADINGS = {
 
 
 def text(report: TensorReport, verbose: bool = False) -> str:
-    """All of it in lines of at most 100 columns, but for long names; `verbose` leaves out no storage and no sharer."""
+    """All of it; `verbose` leaves out no storage and no sharer."""
     lines: list[str] = []
     for one in report.devices:
         lines += _device(one, verbose)

@@ -121,8 +121,8 @@ def device_name(device: Any) -> str:
     try:
         place = torch.device(device)
     except (RuntimeError, TypeError, AssertionError) as error:
-        problem = str(error).partition("\n")[0]
-        raise BadRequest(f"{device!r} is no device: {problem}", "write cpu, cuda:0, 0, or a torch.device") from None
+        problem = str(error).partition("\n")[0].rstrip(".")
+        raise BadRequest(f"{device!r} is no device ({problem})", "write cpu, cuda:0, 0, or a torch.device") from None
     if place.type in {"cpu", "meta"}:
         return str(place.type)
     if place.index is not None:

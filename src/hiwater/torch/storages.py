@@ -180,6 +180,9 @@ def _has_a_running_device() -> bool:
 
 def address_of(piece: Piece) -> int:
     """Where the piece's memory begins, 0 for what has none or is a copy-on-write share (asking would make the copy)."""
-    if piece.place is not Place.memory or piece.handle is None or torch._C._is_cow_tensor(piece.tensor):
+    is_shared_until_written = getattr(torch._C, "_is_cow_tensor", None)  # torch 2.3 and later
+    if piece.place is not Place.memory or piece.handle is None:
+        return 0
+    if is_shared_until_written is not None and is_shared_until_written(piece.tensor):
         return 0
     return int(piece.handle.data_ptr())

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
+from hiwater import cgroup_files
+from hiwater.errors import MeterUnavailable
 from hiwater.torch import allocator, storages
 
 TYPE_CHECKING = False
@@ -37,7 +40,7 @@ class Moved:
 
 def obstacle(holding: Holding, block: Block | None, storage: Any) -> str:
     """Why this storage must stay where it is; "" when it may be moved."""
-    if not storage.resizable():
+    if not is_resizable(storage):
         return "its memory is borrowed, or lent to NumPy"
     if holding.device == "cpu" and storage.is_shared():
         return "its memory is shared between processes"
@@ -48,6 +51,12 @@ def obstacle(holding: Holding, block: Block | None, storage: Any) -> str:
     if holding.device.startswith("cuda") and block is None:
         return "is not of torch's allocator"
     return ""
+
+
+def is_resizable(storage: Any) -> bool:
+    """Whether the storage owns its memory; a torch that cannot say is not trusted with it."""
+    asked = getattr(storage, "resizable", None)
+    return asked is not None and bool(asked())
 
 
 def move_out(holding: Holding, storage: Any, stream: int = 0) -> Moved:
@@ -110,6 +119,25 @@ def release_caches(device: str) -> None:
     if device.startswith("cuda") and clear is not None:
         clear()
     module.empty_cache()
+
+
+def ram_to_spare() -> int | None:
+    """How much RAM can be taken without somebody being killed for it: what the machine has, and the cgroup's limit leaves. None if unknown.
+
+    Asking malloc does not tell: Linux promises memory that it does not have.
+    """
+    known = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        rows = Path("/proc/meminfo").read_text().splitlines()
+        known.append(1024 * int(next(row for row in rows if row.startswith("MemAvailable:")).split()[1]))
+    with contextlib.suppress(OSError, ValueError, MeterUnavailable):
+        group = cgroup_files.find()
+        limit = group.limit()
+        if limit is not None:
+            counted = cgroup_files.event_counts(f"{group.folder}/memory.stat")
+            cached = sum(counted.get(name, 0) for name in ("inactive_file", "active_file"))  # goes when room is needed
+            known.append(limit - int(Path(group.current).read_text()) + cached)
+    return min(known, default=None)
 
 
 def in_use(device: str) -> tuple[int, int] | None:
