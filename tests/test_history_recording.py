@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -178,6 +179,61 @@ def test_programs_without_a_gpu_meet_nothing_of_it(tmp_path):
         )
         assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
         assert hiwater.open(out).device_histories == ()
+
+
+LATE = """
+import sys, time
+sys.path.insert(0, {tests!r})
+import torch
+from snapshot_double import Allocator, frame
+
+allocator = Allocator(recording=False)
+
+def record(enabled, *rest):
+    allocator.recording = enabled is not None
+
+torch._C._cuda_isHistoryEnabled = lambda: allocator.recording
+torch._C._cuda_record_memory_history = record
+torch._C._cuda_memorySnapshot = lambda _: allocator.snapshot()
+torch.version.cuda = "13.0"
+torch.cuda._queued_calls = []
+begun = time.monotonic()
+while not torch.cuda._queued_calls and time.monotonic() < begun + 20:
+    sum(range(1000))
+torch.cuda.device_count = lambda: 0
+torch.cuda._initialized = True
+for call, _ in torch.cuda._queued_calls:
+    call()
+allocator.alloc(3 << 20, (frame("late"),))
+print(allocator.recording, round(time.monotonic() - begun, 2))
+"""
+
+
+@needs_engine
+def test_torch_that_is_loaded_later_is_noticed_by_the_engine(tmp_path):
+    program = tmp_path / "late.py"
+    program.write_text(LATE.format(tests=os.path.dirname(__file__)))
+    out = tmp_path / "run.hiw"
+    command = [sys.executable, "-m", "hiwater", "run", "-o", str(out), str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.startswith("True"), done.stderr
+    (device,) = hiwater.open(out).device_histories
+    assert device.peak.allocated_bytes == 3 << 20
+
+
+@needs_engine
+def test_jax_tells_its_profile_where_it_used_more_than_the_cpu(tmp_path, monkeypatch):
+    jax = pytest.importorskip("jax")
+    pytest.importorskip("google.protobuf")
+    kept = jax.block_until_ready(jax.numpy.ones((300, 300), "float32"))
+    assert recording.jax_profile() is None
+    monkeypatch.setattr(
+        jax, "local_devices", lambda: [types.SimpleNamespace(platform="gpu", id=0, memory_stats=lambda: None)]
+    )
+    with hiwater.record(tmp_path / "run.hiw"):
+        pass
+    (device,) = hiwater.open(tmp_path / "run.hiw").device_histories
+    assert device.device == "jax:0" and device.end.allocated_bytes >= kept.nbytes
 
 
 # What is attached

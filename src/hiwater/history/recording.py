@@ -34,7 +34,6 @@ class DeviceHistories:
         """Begin to look. Does nothing to programs that use no GPU."""
         self._owner = os.getpid()
         _active.append(self)
-        self._torch.wait_for_cuda(self.look)
         self.look()
 
     def look(self) -> bool:
@@ -42,6 +41,7 @@ class DeviceHistories:
         if self._owner != os.getpid():
             return True
         try:
+            self._torch.wait_for_cuda(self.look)
             return self._begin_torch()
         except Exception as error:  # noqa: BLE001 - the program must not suffer from a history that cannot be had
             _complain("torch's allocator keeps no history", error)
