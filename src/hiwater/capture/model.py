@@ -270,7 +270,7 @@ class Capture:
             argv=_argv(facts.get("argv", "[]")),
             python=facts.get("python", ""),
             hiwater=facts.get("hiwater", ""),
-            mode="timeline" if self.is_timeline else "sampled" if header["sample_bytes"] else "exact",
+            mode=self._mode(),
             sample_bytes=header["sample_bytes"],
             ended=self._ended(),
             exit_code=None if header["exit_code"] == -1 else header["exit_code"],
@@ -278,6 +278,13 @@ class Capture:
             started_unix_ns=header["started_unix_ns"],
             duration_ns=header["ended_ns"] or header["heartbeat_ns"],
         )
+
+    def _mode(self) -> str:
+        if self.is_timeline:
+            return "timeline"
+        if self.device is not None:
+            return "history"
+        return "sampled" if self.header["sample_bytes"] else "exact"
 
     def _ended(self) -> str:
         if self.header["state"] != STATE_RECORDING:
