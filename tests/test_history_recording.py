@@ -289,7 +289,7 @@ def test_attaching_twice_or_to_something_else_is_refused(plain, tmp_path):
         attached.append(str(other), {"a": b"y"})
 
 
-def test_what_is_attached_and_damaged_is_one_clear_error(plain):
+def test_what_is_attached_and_damaged_is_one_clear_error(plain, capsys):
     attached.append(str(plain), {"torch.pickle": pickle.dumps(Allocator().snapshot())})
     content = bytearray(plain.read_bytes())
     place = content.index(b"PK\x03\x04")
@@ -299,6 +299,10 @@ def test_what_is_attached_and_damaged_is_one_clear_error(plain):
     assert capture.peak.allocated_bytes
     with pytest.raises(CorruptCapture):
         capture.device_histories  # noqa: B018 - it is read when it is asked for
+    assert main(["report", str(plain)]) == 0  # what is known of RAM is shown all the same
+    shown = capsys.readouterr()
+    assert "cannot be read" in shown.out and "Memory of devices" not in shown.out
+    assert main(["report", str(plain), "--kind", "device"]) == 2
 
 
 def test_several_devices_of_a_recording_are_compared_one_by_one(plain, cuda):

@@ -22,7 +22,7 @@ from hiwater.capture.layout import (
 )
 from hiwater.capture.moment import Frame, Ints, Moment
 from hiwater.capture.reader import Contents
-from hiwater.errors import BadRequest, CorruptCapture, MomentOutOfRange
+from hiwater.errors import BadRequest, CorruptCapture, HiwaterError, MomentOutOfRange
 from hiwater.history import build, files
 from hiwater.history.state import AllocatorState
 
@@ -320,7 +320,7 @@ class Capture:
     def device_histories(self) -> tuple[Self, ...]:
         """The histories of devices' memory that the recording has with it, each a capture with a peak and a timeline of its own.
 
-        Raises CorruptCapture where they are damaged.
+        Raises CorruptCapture where they are damaged, ExtraMissing where reading one needs a package that is not installed.
         """
         told: dict[str, str] = {name: self.facts[name] for name in ("host", "cwd", "rank") if name in self.facts}
         program = self.facts.get("program") or " ".join(self.process.argv[:1]).rsplit("/", 1)[-1]
@@ -328,10 +328,18 @@ class Capture:
         return tuple(type(self)(contents) for contents in found)
 
     @cached_property
+    def readable_histories(self) -> tuple[Self, ...]:
+        """The same, or none where they cannot be read, which `problems()` then says: what is known of RAM is worth showing all the same."""
+        try:
+            return self.device_histories
+        except HiwaterError:
+            return ()
+
+    @cached_property
     def device_refusals(self) -> tuple[Mark, ...]:
         """Where memory of a device was refused, in this recording's own time; `kind` names the device."""
         found = []
-        for device in self.device_histories:
+        for device in self.readable_histories:
             shift = device.process.started_unix_ns - self.process.started_unix_ns
             found += [
                 replace(mark, at_ns=max(0, mark.at_ns + shift), kind=f"{device.device} out of memory")
@@ -342,12 +350,10 @@ class Capture:
     @cached_property
     def oom_report(self) -> dict[str, Any] | None:
         """What the program wrote when memory of a device was refused and ended it (`hiwater.torch.guard`); None where it did not."""
-        content = attached.read(Contents(self.path, self.header, self.tables)).get("oom.json")
-        if content is None:
-            return None
         try:
+            content = attached.read(Contents(self.path, self.header, self.tables)).get("oom.json", b"null")
             said = json.loads(content)
-        except (ValueError, RecursionError):
+        except (CorruptCapture, ValueError, RecursionError):
             return None
         return said if isinstance(said, dict) else None
 

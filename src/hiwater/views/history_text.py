@@ -112,10 +112,10 @@ def refused(capture: Capture) -> Iterator[Text]:
 def beside(capture: Capture) -> Iterator[Text]:
     """In the report of a process: the devices whose memory its recording has, too."""
     yield from refused(capture)
-    if not capture.device_histories:
+    if not capture.readable_histories:
         return
     yield title("Memory of devices", "apart from the figures above; `--kind device` shows who held it")
-    for device in capture.device_histories:
+    for device in capture.readable_histories:
         peak = device.peak
         reserved = f" · reserved {size(device.reserved_peak_bytes)}" if device.reserved_peak_bytes is not None else ""
         yield Text(

@@ -106,7 +106,7 @@ def summary(report: Report) -> dict[str, Any]:
         "breakdown": _look(capture.highest_look),
         "breakdown_at_end": _look(capture.looks[-1] if capture.looks else None),
         "devices": _devices(capture),
-        "device_histories": [_history(one) for one in ((capture,) if capture.device else capture.device_histories)],
+        "device_histories": [_history(one) for one in ((capture,) if capture.device else capture.readable_histories)],
         "end": {"allocated_bytes": capture.end.allocated_bytes, "blocks": capture.end.allocated_blocks},
         "totals": {
             "allocations": totals.allocations,

@@ -56,6 +56,8 @@ class Report:
         error_bytes = standard_error_bytes(moment)
         if error_bytes:
             return f"estimate, standard error ≤ {size(error_bytes)}"
+        if self.capture.device is not None and self.capture.facts.get("events") == "0":
+            return "exact, as of when it was taken: what came before is not known"
         if self.capture.live_before_bytes:
             return "exact since the history began, which was not at the start"
         return "exact" if self.capture.process.stop_reason is None else "exact until recording stopped"

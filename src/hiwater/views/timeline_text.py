@@ -52,7 +52,7 @@ def over_time(capture: Capture, width: int) -> Iterator[Text]:
     columns = max(20, min(width, _WIDEST) - _LABEL_WIDTH)
     curves = [("resident", timeline.resident_bytes)]
     if capture.device is not None:
-        curves = [("reserved", timeline.kind_bytes["reserved"])]
+        curves = [("reserved", timeline.kind_bytes["reserved"])] if capture.reserved_peak_bytes else []
     if not capture.is_timeline:
         curves.insert(0, ("allocated", timeline.allocated_bytes))
     highest = max(int(held.max()) for _, held in curves)
