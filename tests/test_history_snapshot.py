@@ -82,7 +82,7 @@ def without_nothing(held):
     return {names: size for names, size in held.items() if size}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(_STEPS)
 def test_the_peak_the_end_and_every_window_are_those_of_a_naive_replay(steps):
     allocator = Allocator()
@@ -103,7 +103,7 @@ def test_the_peak_the_end_and_every_window_are_those_of_a_naive_replay(steps):
         assert capture.of_slice(piece).allocated_bytes == piece.mark_bytes == max([0, *at_start, *inside])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(_STEPS, _STEPS, st.integers(1, 40))
 def test_what_was_there_before_the_history_is_told_apart(before, steps, entries):
     allocator = Allocator(max_entries=entries, recording=False)
@@ -336,6 +336,22 @@ def test_two_snapshots_are_compared_and_merged(file, tmp_path, capsys):
     assert peaks == sorted([hiwater.open(file).peak.allocated_bytes, 100 << 20])
     told = hiwater.open(file).diff(hiwater.open(later), kind="device")
     assert told.peak.after == 100 << 20
+
+
+def test_lines_and_plot_take_it_as_any_capture(file, tmp_path, capsys):
+    assert main(["lines", str(file)]) == 0
+    assert "/work/train.py" in capsys.readouterr().out
+    assert main(["plot", str(file), "--terminal"]) == 0
+
+
+def test_the_simulated_allocator_speaks_the_format_that_torchs_own_tools_read(file):
+    pytest.importorskip("torch")
+    from torch.cuda import _memory_viz
+
+    data = pickle.loads(file.read_bytes())
+    held = hiwater.open(file).end.allocated_bytes
+    assert f"total_allocated: {held / (1 << 20):.1f}MiB" in _memory_viz.segsum(data)
+    assert f"{len(data['device_traces'][0])} entries" in _memory_viz.trace(data)
 
 
 def test_of_several_devices_one_is_named(tmp_path):

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from hiwater.capture import attached
 from hiwater.capture.reader import Contents
+from hiwater.engine import destination
 from hiwater.errors import BadRequest, CorruptCapture, CutCapture, ForeignFile, MissingCapture
 from hiwater.history import build, plain_pickle, snapshot
 from hiwater.history.events import DeviceHistory
 
-_GZIP = b"\x1f\x8b"
 _LARGEST_PROFILE_BYTES = 1 << 30  # unpacked
 # What a recording attaches, and how it is read; the other end is history/recording.py.
 _PREFIXES = {"torch.pickle": "cuda", "cupy.pickle": "cupy"}
@@ -40,7 +40,7 @@ def is_history(path: str | os.PathLike[str]) -> bool:
         return False
     finally:
         os.close(descriptor)
-    return plain_pickle.is_pickle(head) or head == _GZIP
+    return destination.is_history(head)
 
 
 def read_all(path: str | os.PathLike[str]) -> list[Contents]:
