@@ -23,7 +23,7 @@ from hiwater.capture.layout import (
 from hiwater.capture.moment import Frame, Ints, Moment
 from hiwater.capture.reader import Contents
 from hiwater.errors import BadRequest, CorruptCapture, HiwaterError, MomentOutOfRange
-from hiwater.history import build, files
+from hiwater.history import RECORDER, files
 from hiwater.history.state import AllocatorState
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ class Capture:
     @property
     def device(self) -> str | None:
         """The device ("cuda:0") whose memory this capture is about; None for a capture of a process."""
-        return self.facts.get("device") if self.facts.get("recorder") == build.RECORDER else None
+        return self.facts.get("device") if self.facts.get("recorder") == RECORDER else None
 
     @cached_property
     def allocator(self) -> AllocatorState | None:

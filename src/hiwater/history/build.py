@@ -16,10 +16,10 @@ from hiwater.capture.assemble import empty, header
 from hiwater.capture.layout import CODE_LABEL, CODE_PYTHON, CODE_THREAD, KINDS
 from hiwater.capture.moment import Frame, Ints
 from hiwater.capture.reader import Contents, Records
+from hiwater.history import RECORDER
 from hiwater.history.events import NO_STACK, DeviceHistory
 from hiwater.history.replay import Replay, replay
 
-RECORDER = "device history"
 BEFORE = Frame("[allocated before the history began]", "", 0)
 UNKNOWN = Frame("[no stack was recorded]", "", 0)
 _DEVICE, _RESERVED = KINDS.index("device"), KINDS.index("reserved")

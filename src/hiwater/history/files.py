@@ -5,22 +5,23 @@ A file is known by how it begins, whatever it is called. Several devices are sev
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import stat
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hiwater.capture import attached
 from hiwater.capture.reader import Contents
 from hiwater.engine import destination
 from hiwater.errors import BadRequest, CorruptCapture, CutCapture, ForeignFile, MissingCapture
-from hiwater.history import build, plain_pickle, snapshot
-from hiwater.history.events import DeviceHistory
 
 _LARGEST_PROFILE_BYTES = 1 << 30  # unpacked
+if TYPE_CHECKING:  # loaded when there is a history, which most captures have none of
+    from hiwater.history.events import DeviceHistory
+
 # What a recording attaches, and how it is read; the other end is history/recording.py.
 _PREFIXES = {"torch.pickle": "cuda", "cupy.pickle": "cupy"}
 _JAX = "jax.pb.gz"
@@ -57,6 +58,8 @@ def read_all(path: str | os.PathLike[str]) -> list[Contents]:
             f"{str(place)!r} cannot be read ({error.strerror})", "check the path and its rights"
         ) from error
     facts = {"program": place.name}
+    from hiwater.history import plain_pickle, snapshot
+
     if plain_pickle.is_pickle(content):
         with plain_pickle.without_collection():
             data = plain_pickle.load(content)
@@ -91,7 +94,12 @@ def attached_to(contents: Contents, facts: Mapping[str, str]) -> list[Contents]:
     """The histories that a recording attached to its capture. `facts` are those of the recording that theirs begin with."""
     ended = contents.header["started_unix_ns"] + (contents.header["ended_ns"] or contents.header["heartbeat_ns"])
     found = []
-    for name, content in attached.read(contents).items():
+    members = attached.read(contents)
+    if not members:
+        return []
+    from hiwater.history import plain_pickle, snapshot
+
+    for name, content in members.items():
         if name in _PREFIXES:
             histories = snapshot.histories(plain_pickle.load(content), _PREFIXES[name])
         elif name == _JAX:
@@ -110,6 +118,8 @@ def _contents(
     *,
     is_inside: bool = False,
 ) -> list[Contents]:
+    from hiwater.history import build
+
     several = is_inside or len(histories) > 1
     return [
         build.contents(place / history.device if several else place, history, taken_unix_ns, facts)
@@ -118,6 +128,8 @@ def _contents(
 
 
 def _profile(content: bytes) -> list[DeviceHistory]:
+    import gzip
+
     from hiwater.history import pprof
 
     try:
