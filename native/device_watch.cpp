@@ -35,22 +35,18 @@ bool is_one_loaded() {
     return false;
 }
 
-// On the main thread, between two instructions of the program's. What is raised here must not reach it.
+// On the main thread, between two instructions of the program's. The callback keeps errors of ours to itself: what it raises is the
+// program's, such as a KeyboardInterrupt that came in meanwhile.
 int look(void*) {
     g_asked.store(false, std::memory_order_release);
-    if (g_callback == nullptr || g_owner != ::getpid()) return 0;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    if (is_one_loaded()) {
-        PyObject* callback = g_callback;
-        Py_INCREF(callback);
-        PyObject* done = PyObject_CallNoArgs(callback);
-        if (done == nullptr || PyObject_IsTrue(done) != 0) g_wanted.store(false, std::memory_order_release);
-        PyErr_Clear();
-        Py_XDECREF(done);
-        Py_DECREF(callback);
-    }
-    PyErr_Restore(type, value, traceback);
+    if (g_callback == nullptr || g_owner != ::getpid() || !is_one_loaded()) return 0;
+    PyObject* callback = g_callback;
+    Py_INCREF(callback);
+    PyObject* done = PyObject_CallNoArgs(callback);
+    Py_DECREF(callback);
+    if (done == nullptr) return -1;
+    if (done == Py_True) g_wanted.store(false, std::memory_order_release);
+    Py_DECREF(done);
     return 0;
 }
 

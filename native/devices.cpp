@@ -5,6 +5,13 @@
 
 namespace hiwater {
 
+namespace {
+
+// Samples are spaced by 1/1024 of the recording's age, so that their number grows with the logarithm of its length.
+constexpr std::uint64_t kShortestSampleNs = 40'000'000;
+
+}  // namespace
+
 std::int32_t Recorder::add_device(const DeviceFacts& facts) noexcept {
     std::int32_t number = -1;
     if_there_is_room([&] {
@@ -18,6 +25,7 @@ std::int32_t Recorder::add_device(const DeviceFacts& facts) noexcept {
         row.limit_bytes = facts.limit_bytes;
         row.peak_allocated_bytes = row.peak_reserved_bytes = row.peak_used_bytes = -1;
         row.exact = 1;
+        last_samples_.push_back({});
         number = static_cast<std::int32_t>(devices_.append(row));
     });
     return number;
@@ -35,8 +43,17 @@ void Recorder::sample_device(std::uint32_t device, const DeviceFigures& figures)
         row.peak_used_bytes = std::max(row.peak_used_bytes, figures.used);
         row.exact = figures.exact ? 1 : 0;
         row.note = tree_.string(figures.note);
-        device_samples_.append(
-            {now, figures.allocated, figures.allocated_peak, figures.reserved, figures.reserved_peak, figures.used, device, 0});
+        capture::DeviceSampleRecord sample{
+            now, figures.allocated, figures.allocated_peak, figures.reserved, figures.reserved_peak, figures.used, device, 0};
+        LastSample& last = last_samples_[device];
+        if (last.begun_ns != 0 && now - last.begun_ns < std::max(kShortestSampleNs, now / 1024)) {
+            capture::DeviceSampleRecord& open = device_samples_[last.row];
+            sample.allocated_peak_bytes = std::max(sample.allocated_peak_bytes, open.allocated_peak_bytes);
+            sample.reserved_peak_bytes = std::max(sample.reserved_peak_bytes, open.reserved_peak_bytes);
+            open = sample;
+            return;
+        }
+        last = {device_samples_.append(sample), now};
     });
 }
 

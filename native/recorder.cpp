@@ -33,6 +33,7 @@ void Recorder::write_facts(const StartOptions& options) {
     devices_.attach(file_, capture::Table::devices);
     device_samples_.attach(file_, capture::Table::device_samples);
     device_terms_.attach(file_, capture::Table::device_terms);
+    last_samples_.reset();
     for (const auto& [key, value] : options.facts)
         facts_.append({tree_.string(key.substr(0, 1000)), tree_.string(value.substr(0, 60000))});
     for (const char* reason : {kNoMemory, kCannotGrow}) tree_.string(reason);

@@ -310,6 +310,10 @@ private:
     capture::FileTable<capture::DeviceRecord> devices_;
     capture::FileTable<capture::DeviceSampleRecord> device_samples_;
     capture::FileTable<capture::DeviceTermRecord> device_terms_;
+    struct LastSample {
+        std::uint64_t row = 0, begun_ns = 0;
+    };
+    PageVector<LastSample> last_samples_;  // of each device
     PageVector<std::uint8_t> code_class_;  // by code; 0x80: known
 
     std::atomic<std::uint32_t> epoch_{1};  // moves when a code object dies or a recording starts: caches keyed by address are void

@@ -206,3 +206,81 @@ print(torch.cuda.max_memory_allocated() >> 20)
     assert done.stdout == "700\n", done.stderr
     (device,) = hiwater.open(tmp_path / "inner.hiw").devices
     assert (device.allocated_bytes[0], device.peak_allocated_bytes, device.exact) == (50 * MIB, 150 * MIB, True)
+
+
+def test_a_library_that_fails_ends_the_sampling_and_nothing_else(tmp_path):
+    body = """
+from hiwater.meters.devices.torch import Torch
+cuda.initialise(0)
+cuda[0].alloc(700 << 20)
+wait(0.6)
+def broken(self, device):
+    raise RuntimeError("CUDA error: unspecified launch failure")
+Torch.limit_bytes = broken
+cuda.initialise(1)
+wait(0.4)
+print("goes on")
+"""
+    capture, done = run(tmp_path, body)
+    assert done.stdout == "goes on\n"
+    assert "warning: memory of devices was not measured to the end: RuntimeError: CUDA error" in done.stderr
+    assert capture.devices[0].peak_allocated_bytes == 700 * MIB
+
+
+def test_a_forked_child_goes_on_and_its_scopes_say_that_devices_are_the_parents(tmp_path):
+    body = """
+import hiwater
+cuda.initialise(0)
+cuda[0].alloc(70 << 20)
+wait(0.5)
+with hiwater.track("a") as a:
+    pid = os.fork()
+    if pid == 0:
+        cuda[0].alloc(5 << 20)
+if pid == 0:
+    print(a.usage.gpu, "forked child" in str(a.usage.unmeasured), flush=True)
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+print(a.usage.gpu[0].peak_bytes >> 20)
+"""
+    _, done = run(tmp_path, body)
+    assert done.stdout == "[] True\n70\n"
+
+
+def test_samples_grow_with_the_logarithm_of_the_time(tmp_path):
+    body = """
+from hiwater import _core
+from hiwater.engine import device_sampler
+number = _core.add_device("x:0", "x", "a test", -1)
+for step in range(4000):
+    _core.sample_device(number, step, 2 * step, -1, -1, -1, True, "")
+"""
+    capture, _ = run(tmp_path, body)
+    (device,) = capture.devices
+    assert len(device.at_ns) < 10
+    assert (device.allocated_bytes[-1], device.peaks_bytes[-1], device.peak_allocated_bytes) == (3999, 7998, 7998)
+
+
+def test_plots_draw_each_device(made, tmp_path, capsys):
+    assert main(["plot", str(made[0].path), "--terminal"]) == 0
+    assert "cuda:0 allocated" in capsys.readouterr().out
+
+
+def test_the_drivers_figures_are_sampled_and_the_context_is_told_from_what_comes_later(tmp_path):
+    body = """
+from test_devices_others import Driver, card
+mine = card({os.getpid(): 450 << 20, 77: 200 << 20}, uuid="GPU-card-0", used=2 << 30)
+sys.modules["pynvml"] = Driver([mine])
+cuda.initialise(0)
+wait(0.8)
+cuda[0].alloc(100 << 20)
+mine["processes"][os.getpid()] = 580 << 20
+wait(1.5)
+"""
+    capture, done = run(tmp_path, body)
+    (device,) = capture.devices
+    assert device.peak_used_bytes == 580 * MIB
+    assert "580 MiB used" in done.stderr
+    terms = dict(device.looks[-1].terms)
+    assert (terms["context, at first sight"], terms["unaccounted"]) == (450 * MIB, 30 * MIB)
+    assert (terms["used by this process"], terms["other processes"]) == (580 * MIB, 200 * MIB)

@@ -340,3 +340,59 @@ def test_the_drivers_figure_joins_the_librarys_device(driver, monkeypatch):
     assert (joined.name, list(joined.levels)) == ("cuda:1", ["allocated", "reserved", "used", "device_used"])
     assert (joined.used.end_bytes, other.used.end_bytes) == (0, 5 * MIB)
     assert joined.peak_bytes == MIB
+
+
+# torch's other types of device, over the same statistics under their own names
+
+
+def other_torch(kind):
+    """A torch built for another accelerator than CUDA, with one allocator; its first device is in use."""
+    torch, allocator = gpu_double.small_torch(), gpu_double.Allocator()
+    doors = {"statistics": lambda _: allocator.nested(), "reset": lambda _: allocator.reset_peak()}
+    if kind == "xpu":
+        torch._C._xpu_memoryStats, torch._C._xpu_resetPeakMemoryStats = doors.values()
+        torch.xpu = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 1)
+    if kind != "mps":
+        torch._C._accelerator_getDeviceStats, torch._C._accelerator_resetPeakStats = doors.values()
+        torch._C._accelerator_isAllocatorInitialized = lambda: True
+        current = types.SimpleNamespace(type=kind)
+        torch.accelerator = types.SimpleNamespace(current_accelerator=lambda: current, device_count=lambda: 1)
+    else:
+        torch._C._has_mps = True
+        torch.backends = types.SimpleNamespace(mps=types.SimpleNamespace(is_available=lambda: True))
+        torch.mps = types.SimpleNamespace(
+            current_allocated_memory=lambda: allocator.now("allocated_bytes"),
+            driver_allocated_memory=lambda: allocator.now("reserved_bytes"),
+            recommended_max_memory=lambda: 20 << 30,
+        )
+    return torch, allocator
+
+
+@pytest.mark.parametrize("kind", ["xpu", "npu", "mps"])
+def test_other_accelerators_come_through_the_same_adapter(monkeypatch, kind):
+    monkeypatch.setitem(sys.modules, "torch", None)  # so that what stands there now comes back
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    torch, allocator = other_torch(kind)
+    with hiwater.track() as outer:
+        allocator.free(allocator.alloc(9 * MIB))
+        with hiwater.track() as inner:
+            allocator.alloc(2 * MIB)
+    (whole,), (part,) = outer.usage.gpu, inner.usage.gpu
+    assert (whole.name, part.kept_bytes) == (kind if kind == "mps" else f"{kind}:0", 2 * MIB)
+    if kind == "mps":
+        assert (whole.exact, whole.peak_bytes) == (False, 2 * MIB)
+        assert "no peak" in whole.reason
+        return
+    assert (whole.exact, whole.peak_bytes, part.peak_bytes) == (True, 9 * MIB, 2 * MIB)
+    shown = torch._C._accelerator_getDeviceStats(0)["allocated_bytes"]["all"]["peak"]
+    assert shown == 9 * MIB  # the program's own, by either name
+
+
+def test_a_torch_without_the_functions_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    torch = gpu_double.small_torch()
+    torch.cuda._initialized = True
+    assert "shows no statistics of cuda" in devices.backend("torch").status().reason
+    with hiwater.track() as t:
+        pass
+    assert t.usage.gpu == []

@@ -11,7 +11,7 @@ import gpu_double
 import hiwater
 from hiwater.meters.devices import reconcile
 from hiwater.meters.devices.nvml import CardMemory, ProcessMemory
-from hiwater.meters.devices.reconcile import ELSEWHERE, OF_PROCESS, UNACCOUNTED, USED
+from hiwater.meters.devices.reconcile import CONTEXT, ELSEWHERE, OF_PROCESS, UNACCOUNTED, USED
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -123,6 +123,13 @@ def test_private_pools_come_from_a_snapshot_or_torch_2_15s_counter():
     flat = stats(reserved=9 * MIB) | {"reserved_bytes_by_private_pools.0_1.all.current": 4 * MIB}
     found = reconcile.reconcile("cuda:0", flat)
     assert (found["cached"], found["private pools"]) == (5 * MIB, 4 * MIB)
+
+
+def test_the_context_is_a_term_where_it_was_seen_by_itself():
+    found = reconcile.reconcile(
+        "cuda:0", stats(reserved=MIB), context_bytes=400 * MIB, process=ProcessMemory(500 * MIB, "", 0)
+    )
+    assert (found[CONTEXT], found[UNACCOUNTED]) == (400 * MIB, 99 * MIB)
 
 
 def test_a_library_that_tells_two_figures_has_two_terms():

@@ -1,6 +1,7 @@
 """Device meters over a simulated allocator that sits below torch's own Python code. No GPU has seen these yet."""
 
 import random
+import threading
 
 import pytest
 
@@ -271,3 +272,31 @@ def test_two_thousand_random_traces_of_scopes_agree_with_a_model(cuda):
                 allocator.free(block)
             allocator.empty_cache()
     assert checked > 2000
+
+
+def test_threads_that_measure_reset_and_read_at_once_lose_no_peak(cuda):
+    cuda.initialise()
+    wrong = []
+
+    def measure(number):
+        for step in range(60):
+            with track() as t:
+                block = cuda[0].alloc((number + 1) * MIB + step)
+                if torch.cuda.max_memory_allocated() < (number + 1) * MIB:
+                    wrong.append("own")
+                cuda[0].free(block)
+            if t.usage.gpu[0].peak_above_start_bytes + t.usage.gpu[0].start_bytes < (number + 1) * MIB:
+                wrong.append("scope")
+            if number == 0 and step % 7 == 0:
+                with track() as outer:
+                    cuda[0].free(cuda[0].alloc(64 * MIB))
+                    torch.cuda.reset_peak_memory_stats()
+                if outer.usage.gpu[0].peak_bytes < 64 * MIB:
+                    wrong.append("reset")
+
+    threads = [threading.Thread(target=measure, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == []

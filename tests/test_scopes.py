@@ -242,3 +242,58 @@ def test_a_scope_begun_inside_a_reading_does_not_hang():
     tape.move(3)
     folding.exit(outer)
     assert figures(outer)["tape"][1] == 3
+
+
+def test_turns_measure_one_stretch_after_the_other_beside_other_scopes():
+    for seed in range(300):
+        chance = random.Random(seed)
+        tape = Tape()
+        folding = folding_over(tape)
+        whole, running = Scope("", ("tape",)), Scope("", ("tape",))
+        folding.enter(whole)
+        folding.enter(running)
+        stretch, seen, stretches = [0], [0], []
+        for _ in range(40):
+            if chance.random() < 0.3:
+                done, running = running, folding.turn(running)
+                stretches.append((figures(done)["tape"], (stretch[0], max(stretch), stretch[-1])))
+                assert not done.is_open
+                stretch = stretch[-1:]
+            elif chance.random() < 0.2:
+                inner = Scope("", ("tape",))
+                folding.enter(inner)
+                folding.exit(inner)
+            else:
+                tape.move(chance.randint(0, 100))
+                stretch.append(tape.value)
+                seen.append(tape.value)
+        folding.exit(running)
+        folding.exit(whole)
+        assert all(folded == model for folded, model in stretches), seed
+        assert figures(whole)["tape"] == (0, max(seen), seen[-1])
+        assert tape.opened == 0
+        assert folding.open_scopes == 0
+
+
+def test_a_mark_that_only_rises_is_whole_for_a_scope_in_which_it_rose_whatever_lay_inside():
+    class Rising(Tape):
+        mark_only_rises = True
+
+        def fold(self):
+            last, self.last = getattr(self, "last", 0), self.mark
+            return self.value, self.mark if self.mark > last else self.value, self.mark > last
+
+    tape = Rising()
+    folding = folding_over(tape)
+    outer, rose, still = (Scope("", ("tape",)) for _ in range(3))
+    tape.move(5)
+    folding.enter(outer)
+    folding.enter(rose)
+    tape.move(9)
+    folding.exit(rose)
+    folding.enter(still)
+    tape.move(3)
+    folding.exit(still)
+    folding.exit(outer)
+    assert [scope.figures[0].intact for scope in (outer, rose, still)] == [True, True, False]
+    assert figures(outer)["tape"] == (5, 9, 3)

@@ -15,6 +15,7 @@ const SHADES: [RegExp, string][] = [
   [/^cached/, "part1 slack"],
   [/^private/, "part2"],
   [/^held by/, "part4"],
+  [/^context/, "part5"],
   [/^unaccounted/, "unexplained"],
 ];
 

@@ -16,7 +16,7 @@ MOST_CHILDREN = 12  # curves of their own; the sum has them all
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """`kind` is "resident", "allocated", "child" or "sum". Seconds since the start of the recording, and bytes."""
+    """`kind` is "resident", "allocated", "device", "child" or "sum". Seconds since the start of the recording, and bytes."""
 
     label: str
     kind: str
@@ -62,6 +62,11 @@ def picture(capture: Capture, title: str, *, children: bool = True, scopes: bool
         curves = [Curve("reserved", "resident", at, timeline.kind_bytes["reserved"].astype(np.float64))]
     if not capture.is_timeline:
         curves.append(Curve("allocated", "allocated", at, timeline.allocated_bytes.astype(np.float64)))
+    curves += [
+        Curve(f"{device.name} allocated", "device", device.at_ns / 1e9, device.peaks_bytes.astype(np.float64))
+        for device in capture.devices
+        if device.peak_allocated_bytes is not None
+    ]
     below = [process for process in capture.processes[1:] if len(process.at_ns)] if children else []
     if below:
         curves.append(_sum(capture.processes))

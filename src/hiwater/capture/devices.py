@@ -102,7 +102,7 @@ def _looks(capture: Capture, number: int) -> tuple[DeviceLook, ...]:
         at_ns = int(row["at_ns"])
         if not found or found[-1][0] != at_ns:
             found.append((at_ns, []))
-        found[-1][1].append((capture.string(int(row["term"])), _known(row["bytes"])))
+        found[-1][1].append((capture.string(int(row["term"])), None if row["bytes"] == -1 else int(row["bytes"])))
     return tuple(DeviceLook(at_ns, tuple(terms)) for at_ns, terms in found)
 
 
@@ -116,4 +116,4 @@ def _column(rows: Any, name: str) -> Ints:
 
 
 def _known(value: Any) -> int | None:
-    return int(value) if value != -1 else None
+    return int(value) if value >= 0 else None

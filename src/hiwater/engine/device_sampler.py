@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from hiwater.scopes import Figure, Scope
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.05, 1.0
-_SHARE_OF_AGE = 1024  # samples are spaced by this part of the recording's age: their number grows with its logarithm
+_SHARE_OF_AGE = 1024  # as the engine spaces what it keeps: those in between bring its last one up to date
+_PATIENCE_SECONDS = 2.0
 _TERMS_SECONDS, _TERMS_GROWTH = 1.0, 1.05
 UNKNOWN = -1
 
@@ -34,6 +35,7 @@ class Noted:
         self.device = device
         self.peaks = dict.fromkeys(("allocated", "reserved", "used"), UNKNOWN)
         self.context_bytes = UNKNOWN
+        self.is_new = came_late
         self.terms_at = 0.0
         self.terms_height = -1
         # A mark of the source's whole life is the recording's where the device came into use within it, or where it has risen since.
@@ -62,7 +64,9 @@ class DeviceSampler:
         self._began = time.monotonic()
         self._stop = _thread.allocate_lock()
         self._turn = _thread.allocate_lock()  # the thread's samples and the last one
-        self._from_start = False
+        self._from_start = self._is_running = False
+        self.trouble = ""
+        """Why devices are not, or no longer, sampled; "" when all is well."""
 
     def begin(self) -> None:
         """Look for devices from now on; those that are in use already are measured from here."""
@@ -73,11 +77,28 @@ class DeviceSampler:
 
     def consider(self) -> bool:
         """Begin to measure when a device is in use; return whether that is so."""
-        return bool(_hiwater_own_(self._consider))
+        return self._safely(self._consider)
 
     def finish(self) -> None:
         """Take the last sample. A device that was never come upon, as in a program that leaves no time to look, has its lifetime's peak."""
-        _hiwater_own_(self._finish)
+        self._core.on_device_library(None)
+        if self._is_running:
+            self._stop.release()
+        self._safely(self._take_last)
+        if self._scope is not None:
+            from hiwater.scopes import FOLDING
+
+            FOLDING.exit(self._scope)
+
+    def _safely(self, work: Callable[[], bool]) -> bool:
+        """Do something of ours inside the program: what libraries raise ends the sampling, and nothing else."""
+        if self.trouble:
+            return True
+        try:
+            return bool(_hiwater_own_(work))
+        except Exception as error:  # noqa: BLE001 - libraries have errors of their own, and the recording goes on without them
+            self.trouble = f"{type(error).__name__}: {error}"
+            return True
 
     def _consider(self) -> bool:
         from hiwater.meters import device_names
@@ -90,25 +111,19 @@ class DeviceSampler:
             return False
         self._open()
         self._stop.acquire()
+        self._is_running = True
         _thread.start_new_thread(_hiwater_own_, (self._run,))
         return True
 
-    def _finish(self) -> None:
+    def _take_last(self) -> bool:
         from hiwater.meters import device_names
 
-        self._core.on_device_library(None)
         if self._scope is None:
             if not device_names():
-                return
+                return True
             self._open()
-        else:
-            self._stop.release()
         self.sample(last=True)
-        with self._turn:
-            from hiwater.scopes import FOLDING
-
-            assert self._scope is not None
-            FOLDING.exit(self._scope)
+        return True
 
     def summary(self) -> list[dict[str, Any]]:
         """For each device its name and its peaks in bytes, UNKNOWN where not measured."""
@@ -124,12 +139,17 @@ class DeviceSampler:
 
         if self._noticed is not None:
             self._noticed()
-        with self._turn:
+        # A library may hang in the thread's sample; the program's end must not.
+        if not self._turn.acquire(timeout=_PATIENCE_SECONDS):
+            return
+        try:
             if self._scope is None or not self._scope.is_open:
                 return
             done, self._scope = self._scope, FOLDING.turn(self._scope)
             for device, levels in _by_device(done).items():
                 self._tell(self._noted.get(device) or self._note(device, levels), levels, last=last)
+        finally:
+            self._turn.release()
 
     def _open(self) -> None:
         from hiwater.scopes import FOLDING, Scope
@@ -148,8 +168,7 @@ class DeviceSampler:
             try:
                 self.sample()
             except Exception as error:  # noqa: BLE001 - a library at its end must not print into the program's stderr
-                for noted in self._noted.values():
-                    noted.exact, noted.note = False, f"sampling ended: {type(error).__name__}: {error}"
+                self.trouble = f"{type(error).__name__}: {error}"
                 return
 
     def _note(self, device: Device, levels: dict[str, Figure]) -> Noted:
@@ -160,7 +179,6 @@ class DeviceSampler:
         now = {quantity: figure.start for quantity, figure in levels.items()}
         before = {} if self._from_start else {quantity: backend.lifetime_peak(device, quantity) for quantity in levels}
         self._write(noted, now, {quantity: max(now[quantity], before.get(quantity, 0)) for quantity in now}, UNKNOWN)
-        self._tell_terms(noted, max(now.values(), default=0))
         return noted
 
     def _tell(self, noted: Noted, levels: dict[str, Figure], *, last: bool) -> None:
@@ -184,15 +202,21 @@ class DeviceSampler:
         found = reconcile.card_of(noted.device, alone=len(self._noted) == 1)
         return found[0].process(found[1], has_context=True).bytes if found is not None else UNKNOWN
 
-    def _tell_terms(self, noted: Noted, height: int, *, last: bool = False) -> None:
-        """Note what the memory consists of: whenever there is clearly more of it than ever, and at the end."""
+    def _tell_terms(self, noted: Noted, height: int, *, last: bool) -> None:
+        """Note what the memory consists of: whenever there is clearly more of it than ever, and at the end. The first time loads the driver's
+        library, which may take long: this is the thread's to do, not the program's."""
         now = time.monotonic()
         if not last and (now - noted.terms_at < _TERMS_SECONDS or height <= noted.terms_height * _TERMS_GROWTH):
             return
         noted.terms_at, noted.terms_height = now, max(height, noted.terms_height)
         from hiwater.meters.devices import reconcile
 
-        found = reconcile.of_device(noted.backend, noted.device, alone=len(self._noted) == 1)
+        alone = len(self._noted) == 1
+        found = reconcile.of_device(noted.backend, noted.device, alone=alone, context_bytes=noted.context_bytes)
+        if noted.is_new and found[reconcile.USED] != UNKNOWN:
+            noted.context_bytes = max(0, found[reconcile.UNACCOUNTED])
+            found = reconcile.of_device(noted.backend, noted.device, alone=alone, context_bytes=noted.context_bytes)
+        noted.is_new = False
         if noted.number >= 0:
             self._core.note_device_terms(noted.number, [(term.name, term.bytes) for term in found.terms])
 

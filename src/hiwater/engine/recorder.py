@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         stop_reason: str | None
         top_line: tuple[str, int, str, int] | None
         devices: list[dict[str, Any]]
+        device_trouble: str
 
 
 LARGEST_SAMPLE = 1 << 40
@@ -215,6 +216,7 @@ class Recorder:
         if summary.get("path") != self._path:
             raise NotRecording(f"nothing is known of a recording into {self._path!r}", "ask before the next one starts")
         summary["devices"] = self._devices.summary() if self._devices is not None else []
+        summary["device_trouble"] = self._devices.trouble if self._devices is not None else ""
         return summary
 
     def __enter__(self) -> Self:

@@ -29,6 +29,8 @@ def trouble(summary: Summary) -> str | None:
         said.append(f"recording stopped before the program did: {summary['stop_reason']}")
     if summary["lost_events"]:
         said.append(f"{summary['lost_events']:,} events were lost: figures are too low by what they held")
+    if summary["device_trouble"]:
+        said.append(f"memory of devices was not measured to the end: {summary['device_trouble']}")
     return "warning: " + "; ".join(said) if said else None
 
 

@@ -17,7 +17,7 @@ _ROWS = 16
 _MARGIN = 12  # columns for the sizes on the left
 _WIDEST = 160
 _MOST_SPANS = 8
-_COLOURS = {"resident": "cyan", "allocated": "yellow", "sum": "bright_black", "child": "green"}
+_COLOURS = {"resident": "cyan", "allocated": "yellow", "sum": "bright_black", "child": "green", "device": "magenta"}
 _SEVERAL = ("cyan", "yellow", "green", "magenta", "red", "blue")
 # The bit of each dot in a Braille pattern, by column (0, 1) and row from the top (Unicode 15, chapter 21.1).
 _DOTS = np.array([[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]], np.int64)

@@ -76,6 +76,8 @@ class DeviceMeter(Meter):
     def forked(self) -> None:
         """A context does not outlive a fork: the child's figures would be the parent's of then."""
         self._inherited = True
+        if self._peaks is not None:
+            self._peaks.forked()
 
     def now(self) -> int:
         """Read the quantity; raises MeterUnavailable when the source has it no longer."""

@@ -102,6 +102,10 @@ class SharedPeaks:
         with self._lock:
             self._for_program.clear()
 
+    def forked(self) -> None:
+        """In a forked child: another thread of the parent's may have held the lock."""
+        self._lock = threading.RLock()
+
     def show_program(self, nested: Any) -> None:
         """Put into statistics that the program asked for (nested mappings, changed in place) the peaks as they were without us."""
         with self._lock:

@@ -6,7 +6,8 @@
       + fragments, which stay with segments that are in use
       + cached, which empty_cache() gives back, and private pools (CUDA graphs), which it does not
       + what other libraries hold
-      + unaccounted: the context, the kernels' code, communication buffers, and memory taken past all of them
+      + the context, where the driver was asked when the device had just come into use: what was there beside the pools then
+      + unaccounted: the kernels' code, communication buffers, memory taken past all of them, and the context where it is not known
 
 Each term but the last is a counter of whoever holds it. The last is what is left over, and is always shown; it may be below zero, since
 the driver's figure is up to a second older than the others.
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from hiwater.meters.devices.base import Backend, Device
     from hiwater.meters.devices.nvml import CardMemory, Nvml, ProcessMemory
 
-USED, UNACCOUNTED = "used by this process", "unaccounted"
+USED, UNACCOUNTED, CONTEXT = "used by this process", "unaccounted", "context, at first sight"
 OTHERS, DRIVER, ELSEWHERE, CARD = "other processes", "the driver's own", "unnamed processes", "used on the card"
 OF_PROCESS = (
     "tensors, requested", "rounding", "waiting for a stream", "fragments", "cached", "private pools",
@@ -101,6 +102,7 @@ def reconcile(
     *,
     others: Mapping[str, int] | None = None,
     private_bytes: int = UNKNOWN,
+    context_bytes: int = UNKNOWN,
     process: ProcessMemory | None = None,
     card: CardMemory | None = None,
     reason: str = "",
@@ -108,9 +110,12 @@ def reconcile(
     """Put the terms together from what each source says.
 
     `flat` are torch's statistics (or {"allocated": …, "reserved": …} of another library), `others` the bytes that other libraries
-    hold on the same card, `private_bytes` the free bytes of private pools where a snapshot tells them, `process` and `card` the driver's.
+    hold on the same card, `private_bytes` the free bytes of private pools where a snapshot tells them, `context_bytes` what was used beside the pools when the device
+    had just come into use, `process` and `card` the driver's.
     """
     terms = [*_of_pool(flat, private_bytes), *(Term(f"held by {name}", held) for name, held in (others or {}).items())]
+    if context_bytes != UNKNOWN:
+        terms.append(Term(CONTEXT, context_bytes))
     reasons = [reason] if reason else []
     known = sum(term.bytes for term in terms if not is_unknown(term))
     if process is not None and process.reason:
@@ -139,7 +144,7 @@ def free_in_private_pools(segments: Sequence[Mapping[str, Any]] | None) -> int:
 
 
 def of_device(
-    source: Backend, device: Device, *, alone: bool = True, looks_into_pools: bool = False
+    source: Backend, device: Device, *, alone: bool = True, looks_into_pools: bool = False, context_bytes: int = UNKNOWN
 ) -> DeviceBreakdown:
     """What a device's memory consists of now. `alone` says that the program uses no other device, so that a single card must be this one;
     `looks_into_pools` takes what private pools hold from a snapshot and not from a counter."""
@@ -150,7 +155,16 @@ def of_device(
     flat = source.statistics(device) if source.name == "torch" else _held(source, device)
     private = free_in_private_pools(source.segments(device)) if looks_into_pools else UNKNOWN
     others = _others(source, device)
-    return reconcile(device.name, flat, others=others, private_bytes=private, process=process, card=card, reason=reason)
+    return reconcile(
+        device.name,
+        flat,
+        others=others,
+        private_bytes=private,
+        context_bytes=context_bytes,
+        process=process,
+        card=card,
+        reason=reason,
+    )
 
 
 def card_of(device: Device, *, alone: bool) -> tuple[Nvml, Device] | None:
