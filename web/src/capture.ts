@@ -185,6 +185,11 @@ export class Capture {
     return Math.ceil(Math.hypot(this.errorOf(drawn), Math.ceil(Math.sqrt(rate * Math.max(0, beforeDrawn)))));
   }
 
+  /** Whether this is about the memory of a device, and not about a process. */
+  get isHistory(): boolean {
+    return this.described.summary.process.mode === "history";
+  }
+
   get isTimeline(): boolean {
     return this.described.summary.process.mode === "timeline";
   }

@@ -24,7 +24,9 @@ export function Head({ capture, onSource }: Props) {
       ? "every block recorded"
       : process.mode === "timeline"
         ? "watched from outside"
-        : `blocks below ${size(process.sample_bytes)} drawn at random`;
+        : capture.isHistory
+          ? `history of ${printable(summary.devices[0]?.name ?? "a device")}`
+          : `blocks below ${size(process.sample_bytes)} drawn at random`;
   const python = process.python ? `Python ${printable(process.python)}` : "";
   return (
     <header class="head">
@@ -46,7 +48,9 @@ export function Head({ capture, onSource }: Props) {
       <p class="muted">
         {[
           python,
-          `process ${process.pid} ${ended}${code} after ${seconds(process.duration_ns)}`,
+          capture.isHistory
+            ? `over ${seconds(process.duration_ns)}`
+            : `process ${process.pid} ${ended}${code} after ${seconds(process.duration_ns)}`,
           mode,
           day(process.started_at),
         ]
@@ -173,7 +177,9 @@ function Figures({ capture }: { capture: Capture }) {
           isMain
         />
       )}
-      <Figure label="resident at its peak" value={size(resident.peak_bytes)} note={how} isMain />
+      {!capture.isHistory && (
+        <Figure label="resident at its peak" value={size(resident.peak_bytes)} note={how} isMain />
+      )}
       {devices.map((device, index) => (
         <Device key={index} device={device} index={index} />
       ))}

@@ -342,7 +342,7 @@ export interface Process {
   argv: string[];
   python: string;
   hiwater: string;
-  mode: "exact" | "sampled" | "timeline";
+  mode: "exact" | "sampled" | "timeline" | "history";
   sample_bytes: number;
   ended: "exit" | "killed" | "recording";
   exit_code: number | null;
@@ -455,7 +455,7 @@ export interface Compared {
     title: string;
     python: string;
     pid: number;
-    mode: "exact" | "sampled" | "timeline";
+    mode: "exact" | "sampled" | "timeline" | "history";
     sample_bytes: number;
     duration_ns: number;
     exactness: string;

@@ -59,6 +59,8 @@ def picture(capture: Capture, title: str, *, children: bool = True, scopes: bool
     timeline = capture.timeline
     at = timeline.at_ns / 1e9
     curves = [Curve("resident", "resident", at, timeline.resident_bytes.astype(np.float64))]
+    if capture.device is not None:
+        curves = [Curve("reserved", "resident", at, timeline.kind_bytes["reserved"].astype(np.float64))]
     if not capture.is_timeline:
         curves.append(Curve("allocated", "allocated", at, timeline.allocated_bytes.astype(np.float64)))
     curves += [

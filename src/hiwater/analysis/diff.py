@@ -241,7 +241,7 @@ def compare(
     return Comparison(
         before, after, *moments, kind, Grouping(by),
         peak=_allocated(before, after, before.peak, after.peak, "all"),
-        resident=Figure(before.resident.peak_bytes, after.resident.peak_bytes),
+        resident=_resident(before, after),
         held=_allocated(before, after, *moments, kind),
         kinds={name: _allocated(before, after, *moments, name) for name in COUNTED_KINDS},
         totals={
@@ -254,6 +254,12 @@ def compare(
         rows=comparer.stacks() if by == Grouping.stack else comparer.groups(Grouping(by)),
         matching=comparer.matching,
     )  # fmt: skip
+
+
+def _resident(before: Capture, after: Capture) -> Figure:
+    if before.device is not None or after.device is not None:
+        return Figure(None, None)
+    return Figure(before.resident.peak_bytes, after.resident.peak_bytes)
 
 
 def _allocated(before: Capture, after: Capture, here: Moment, there: Moment, kind: str) -> Figure:

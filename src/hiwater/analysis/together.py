@@ -228,6 +228,7 @@ def _by_role(captures: Sequence[Capture]) -> dict[tuple[str, str, int], Capture]
     found: dict[tuple[str, str, int], Capture] = {}
     for capture in sorted(captures, key=lambda one: (one.process.started_unix_ns, one.process.pid)):
         program = capture.process.argv[0].rsplit("/", 1)[-1] if capture.process.argv else ""
+        program = capture.device or program
         rank, number = capture.facts.get("rank", ""), 0
         while (rank, program, number) in found:
             number += 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hiwater.capture.layout import COUNTED_KINDS
+from hiwater.errors import CorruptCapture, ExtraMissing
 
 if TYPE_CHECKING:
     from hiwater.capture.model import Capture
@@ -27,7 +28,19 @@ def problems(capture: Capture) -> list[str]:
         found.append("more is live at the end than at the highest moment of the last slice")
     found += _slice_problems(capture)
     found += _replay_problems(capture)
+    found += _history_problems(capture)
     return found
+
+
+def _history_problems(capture: Capture) -> list[str]:
+    """What is attached can be read, and every history in it agrees with itself."""
+    try:
+        histories = capture.device_histories
+    except CorruptCapture as error:
+        return [f"what GPU libraries left in it cannot be read ({error.problem})"]
+    except ExtraMissing:
+        return []
+    return [f"{one.device}: {problem}" for one in histories for problem in problems(one)]
 
 
 def _moment_problems(capture: Capture, moment: Moment) -> list[str]:

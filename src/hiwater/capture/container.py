@@ -25,17 +25,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from hiwater.capture.assemble import assemble
 from hiwater.capture.layout import corrupt
 from hiwater.capture.process import is_being_written
 from hiwater.capture.reader import Contents, read, read_descriptor
 from hiwater.engine.destination import MERGED_INDEX, is_merged
 from hiwater.errors import BadRequest, CutCapture, MissingCapture, NewerCapture, OutputFailed
+from hiwater.history import files
 
 VERSION = 1
 _FORMAT = "hiwater.merged"
 _COPIED_AT_ONCE = 1 << 20
 _LARGEST_INDEX_BYTES = 64 << 20
 _LARGEST_CAPTURE_BYTES = 4 << 30  # above what the format's extents can hold
+_DEVICE = re.compile(r"[a-z]+:[0-9]+")
 # What zipfile and zlib raise for files that were damaged, beside OSError for places that are none.
 _DAMAGE = (
     zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError, struct.error,
@@ -73,11 +76,16 @@ def members(path: str | os.PathLike[str]) -> tuple[Member, ...]:
 
 
 def read_contents(path: str | os.PathLike[str]) -> Contents:
-    """The capture at `path`, which may be one in a merged one: `all.hiw/NAME`.
+    """The capture at `path`, which may be one in a merged one: `all.hiw/NAME`; or the only device of another library's history, or
+    one that is named: `snapshot.pickle/cuda:0`, `run.hiw/cuda:0`.
 
-    Raises what `reader.read` raises, and BadRequest for a merged capture that holds more than one.
+    Raises what `reader.read` raises, and BadRequest for a file that holds more than one.
     """
     place = Path(path)
+    if files.is_history(place):
+        return files.read_one(place)
+    if files.is_history(place.parent):
+        return files.named(place, files.read_all(place.parent))
     if is_container(place):
         held = members(place)
         if len(held) != 1:
@@ -92,6 +100,8 @@ def read_contents(path: str | os.PathLike[str]) -> Contents:
         raise MissingCapture(
             f"there is no capture {place.name!r} in {str(place.parent)!r}", "see the names in `hiwater report` of it"
         )
+    if _DEVICE.fullmatch(place.name) and not place.exists():
+        return files.named(place, files.attached_to(read_contents(place.parent), {}))
     return read(place)
 
 
@@ -194,7 +204,11 @@ def pack(path: str | os.PathLike[str]) -> list[Packed]:
     place = Path(path)
     if is_container(place):
         return [_packed_member(place, member) for member in members(place)]
+    if files.is_history(place):
+        return [_packed_history(contents) for contents in files.read_all(place)]
     contents = read_contents(place)
+    if not place.is_file() and not is_container(place.parent):
+        return [_packed_history(contents)]
     if is_container(place.parent):
         return [_packed_member(place.parent, member) for member in members(place.parent) if member.name == place.name]
     if not is_being_written(contents.header):
@@ -203,6 +217,11 @@ def pack(path: str | os.PathLike[str]) -> list[Packed]:
             size = file.tell()
         return [_packed(contents, digest, size, lambda: place.open("rb"))]
     return [_packed_copy(place)]
+
+
+def _packed_history(contents: Contents) -> Packed:
+    content = assemble(contents.header, contents.tables)
+    return _packed(contents, hashlib.sha256(content).hexdigest(), len(content), lambda: io.BytesIO(content))
 
 
 def _packed_copy(place: Path) -> Packed:

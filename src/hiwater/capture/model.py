@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import cells, check, container, devices, limits, process, residency
+from hiwater.capture import attached, cells, check, container, devices, limits, process, residency
 from hiwater.capture.container import read_contents
 from hiwater.capture.layout import (
     CODE_THREAD,
@@ -22,7 +22,9 @@ from hiwater.capture.layout import (
 )
 from hiwater.capture.moment import Frame, Ints, Moment
 from hiwater.capture.reader import Contents
-from hiwater.errors import BadRequest, CorruptCapture, MomentOutOfRange
+from hiwater.errors import BadRequest, CorruptCapture, HiwaterError, MomentOutOfRange
+from hiwater.history import RECORDER, files
+from hiwater.history.state import AllocatorState
 
 if TYPE_CHECKING:
     from hiwater.analysis.diff import Comparison
@@ -190,6 +192,8 @@ class Capture:
     @classmethod
     def open_all(cls, path: str | os.PathLike[str]) -> tuple[Self, ...]:
         """Read the capture at `path`, or all that a merged one holds, in its order. Raises what `open` raises."""
+        if files.is_history(path):
+            return tuple(cls._of(contents) for contents in files.read_all(path))
         if not container.is_container(path):
             return (cls.open(path),)
         return tuple(cls._of(container.read_member(path, member)) for member in container.members(path))
@@ -266,7 +270,7 @@ class Capture:
             argv=_argv(facts.get("argv", "[]")),
             python=facts.get("python", ""),
             hiwater=facts.get("hiwater", ""),
-            mode="timeline" if self.is_timeline else "sampled" if header["sample_bytes"] else "exact",
+            mode=self._mode(),
             sample_bytes=header["sample_bytes"],
             ended=self._ended(),
             exit_code=None if header["exit_code"] == -1 else header["exit_code"],
@@ -274,6 +278,13 @@ class Capture:
             started_unix_ns=header["started_unix_ns"],
             duration_ns=header["ended_ns"] or header["heartbeat_ns"],
         )
+
+    def _mode(self) -> str:
+        if self.is_timeline:
+            return "timeline"
+        if self.device is not None:
+            return "history"
+        return "sampled" if self.header["sample_bytes"] else "exact"
 
     def _ended(self) -> str:
         if self.header["state"] != STATE_RECORDING:
@@ -284,6 +295,72 @@ class Capture:
     def is_timeline(self) -> bool:
         """Whether the process was only watched from outside: there are no stacks, and nothing is known of what it allocated."""
         return self.facts.get("recorder") == "sample"
+
+    @property
+    def device(self) -> str | None:
+        """The device ("cuda:0") whose memory this capture is about; None for a capture of a process."""
+        return self.facts.get("device") if self.facts.get("recorder") == RECORDER else None
+
+    @cached_property
+    def allocator(self) -> AllocatorState | None:
+        """What the allocator of the device held at the end; None where that is not known."""
+        return AllocatorState.from_json(self.facts.get("allocator_state", ""))
+
+    @property
+    def live_before_bytes(self) -> int:
+        """Of a device's history: what was allocated when it began. 0 where all of it is known."""
+        return _number(self.facts.get("live_before_bytes", "")) or 0
+
+    @property
+    def reserved_peak_bytes(self) -> int | None:
+        """The most that a device's allocator had reserved from the driver; None where that is not known."""
+        return _number(self.facts.get("reserved_peak_bytes", ""))
+
+    @cached_property
+    def device_histories(self) -> tuple[Self, ...]:
+        """The histories of devices' memory that the recording has with it, each a capture with a peak and a timeline of its own.
+
+        Raises CorruptCapture where they are damaged, ExtraMissing where reading one needs a package that is not installed.
+        """
+        told: dict[str, str] = {name: self.facts[name] for name in ("host", "cwd", "rank") if name in self.facts}
+        program = self.facts.get("program") or " ".join(self.process.argv[:1]).rsplit("/", 1)[-1]
+        found = files.attached_to(Contents(self.path, self.header, self.tables), {**told, "program": program})
+        return tuple(type(self)(contents) for contents in found)
+
+    @cached_property
+    def readable_histories(self) -> tuple[Self, ...]:
+        """The same, or none where they cannot be read, which `problems()` then says: what is known of RAM is worth showing all the same."""
+        try:
+            return self.device_histories
+        except HiwaterError:
+            return ()
+
+    @cached_property
+    def device_refusals(self) -> tuple[Mark, ...]:
+        """Where memory of a device was refused, in this recording's own time; `kind` names the device."""
+        found = []
+        for device in self.readable_histories:
+            shift = device.process.started_unix_ns - self.process.started_unix_ns
+            found += [
+                replace(mark, at_ns=max(0, mark.at_ns + shift), kind=f"{device.device} out of memory")
+                for mark in device.refusals
+            ]
+        return tuple(sorted(found, key=lambda mark: mark.at_ns))
+
+    @cached_property
+    def oom_report(self) -> dict[str, Any] | None:
+        """What the program wrote when memory of a device was refused and ended it (`hiwater.torch.guard`); None where it did not."""
+        try:
+            content = attached.read(Contents(self.path, self.header, self.tables)).get("oom.json", b"null")
+            said = json.loads(content)
+        except (CorruptCapture, ValueError, RecursionError):
+            return None
+        return said if isinstance(said, dict) else None
+
+    def of_kind(self, kind: str) -> tuple[Capture, ...]:
+        """The captures to ask for memory of a kind: for "device" those of `device_histories`, where there are any, which have moments of their
+        own; for all else this one."""
+        return (self.device_histories if kind == "device" else ()) or (self,)
 
     @property
     def lost_events(self) -> int:
@@ -367,6 +444,10 @@ class Capture:
         for piece in reversed(self.slices):
             if piece.index is not None and piece.start_ns == piece.end_ns and piece.mark_ns in refused_at:
                 return replace(self.of_slice(piece), name="oom")
+        if self.device_refusals:
+            raise MomentOutOfRange(
+                "RAM was never refused to this program, but memory of a device was", "add --kind device"
+            )
         raise MomentOutOfRange("memory was never refused to this program", "look at the peak or the end instead")
 
     def at(self, seconds: float) -> Moment:
@@ -558,6 +639,14 @@ class Capture:
         from hiwater.views.source import as_recorded
 
         other = after if isinstance(after, Capture) else Capture.open(after)
+        here, there = self.of_kind(kind), other.of_kind(kind)
+        if len(here) > 1 or len(there) > 1:
+            raise BadRequest(
+                "there are several devices",
+                "compare one of each: before.device_histories[0].diff(after.device_histories[0])",
+            )
+        if (here, there) != ((self,), (other,)):
+            return here[0].diff(there[0], at=at, kind=kind, by=by)
         return compare(self, other, at=at, kind=kind, by=by, sources=(as_recorded(self), as_recorded(other)))
 
     # Consistency
@@ -573,6 +662,10 @@ class Capture:
             raise CorruptCapture(
                 f"the capture contradicts itself: {found[0]}", "do not trust its figures; record again"
             )
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) < 20 else None
 
 
 def _known(count: int) -> int | None:

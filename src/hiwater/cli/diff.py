@@ -109,7 +109,7 @@ def _compare(arguments: argparse.Namespace, limit: Limit | None) -> DiffReport:
     from hiwater.views.diff_report import DiffReport
     from hiwater.views.source import as_recorded
 
-    sides = [report_verb.open_captures([path]) for path in (arguments.before, arguments.after)]
+    sides = [report_verb.open_captures([path], arguments.kind) for path in (arguments.before, arguments.after)]
     pairs = together.pairs(*sides)
     if not pairs:
         raise BadRequest("no process of the first capture is one of the second", "name one of each: all.hiw/NAME")

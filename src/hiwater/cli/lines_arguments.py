@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from hiwater.cli import program_words
-from hiwater.engine.destination import HEAD_BYTES, MAGIC, is_merged
+from hiwater.engine.destination import HEAD_BYTES, MAGIC, is_history, is_merged
 from hiwater.errors import UsageError
 
 TYPE_CHECKING = False
@@ -113,7 +113,10 @@ def parse(words: Sequence[str], settings: Settings) -> LinesArguments:
 def _is_capture(path: str) -> bool:
     """Whether `path` is a capture, a merged one, or one in a merged one."""
     head = _head(path)
-    return head.startswith(MAGIC) or is_merged(head) or is_merged(_head(os.path.dirname(path)))
+    if head.startswith(MAGIC) or is_merged(head) or is_history(head):
+        return True
+    above = _head(os.path.dirname(path))  # then `path` may name one of several
+    return is_merged(above) or is_history(above) or (not head and above.startswith(MAGIC))
 
 
 def _head(path: str) -> bytes:

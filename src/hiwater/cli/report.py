@@ -78,7 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "captures",
         metavar="CAPTURE",
         nargs="+",
-        help="a capture (*.hiw), or one of a merged one: all.hiw/NAME; several are shown together",
+        help="a capture (*.hiw), one of a merged one (all.hiw/NAME), a torch memory snapshot (*.pickle) or a profile of JAX's "
+        "(*.pb.gz), one device of these (FILE/cuda:0); several are shown together",
     )
     add_format(parser, FORMATS)
     add_common_arguments(parser)
@@ -217,14 +218,15 @@ def refuse_to_replace(captures: Sequence[str], output: str | None) -> None:
                 raise BadRequest("the report would replace the capture it is made from", "give another file to -o")
 
 
-def open_captures(paths: Sequence[str]) -> list[Capture]:
-    """Open the captures at these paths, and all that merged ones hold; errors name the path."""
+def open_captures(paths: Sequence[str], kind: str = "all") -> list[Capture]:
+    """Open the captures at these paths, and all that merged ones hold; for the kind "device" those of devices that they have with
+    them. Errors name the path."""
     from hiwater.capture import open_all
 
     captures = []
     for path in paths:
         with naming(path):
-            captures += open_all(path)
+            captures += [one for capture in open_all(path) for one in capture.of_kind(kind)]
     return captures
 
 
@@ -243,7 +245,7 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
     from hiwater.analysis.forest import Grouping
     from hiwater.views.report import Report
 
-    captures, reports = open_captures(paths), []
+    captures, reports = open_captures(paths, arguments.kind), []
     for capture in captures:
         with naming(str(capture.path)):
             report = Report(
@@ -274,7 +276,7 @@ def _write(reports: Sequence[Report], arguments: argparse.Namespace, stream: Tex
     if arguments.format in _OF_ALL:
         view.write(reports, stream, *((arguments.source,) if arguments.format == "html" else ()))
         return
-    if arguments.format in _WITH_OVERVIEW and len(reports) > 1:
+    if arguments.format in _WITH_OVERVIEW and len(reports) > 1 and not any(report.capture.device for report in reports):
         from hiwater.views import together_text
 
         together_text.write(reports, stream)

@@ -61,6 +61,7 @@ def _run(program: target.Target, recording: _Recording, own_arguments: int) -> i
         say(str(refusal))
         return refusal.exit_code
     recording.exit_code = launcher.exit_status(ending)
+    recording.note_ending(ending)
     return launcher.conclude(ending)
 
 
@@ -87,6 +88,7 @@ class _Recording:
             arguments.output or destination.default_pattern(program.name),
             sample=arguments.sample,
             sample_seed=int(arguments.sample_seed or 0),
+            device_history=arguments.device_history,
         )
         self._limit = parse_size(arguments.limit) if arguments.limit is not None else 0
         if self._limit:
@@ -128,6 +130,11 @@ class _Recording:
     def abandon(self) -> None:
         """Forget the recording: at the end there is nothing to finish."""
         atexit.unregister(self.finish)
+
+    def note_ending(self, error: BaseException | None) -> None:
+        """Take note of the exception that ended the program, while what it holds is there."""
+        if self._begun:
+            self._recorder.note_ending(error)
 
     def discard(self) -> None:
         """Stop, and remove the capture: the program never ran."""

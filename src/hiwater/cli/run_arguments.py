@@ -38,6 +38,8 @@ options:
   --limit SIZE        give the program a ceiling of address space, as `ulimit -v` does: it meets MemoryError there
                       instead of the machine meeting the OOM killer
   --no-argv           leave the program's arguments out of the capture
+  --no-device-history
+                      do not have torch's allocator keep a history of GPU memory (with a GPU in use it is on by default)
   --format FORMAT     make a report at once: {", ".join(SHOWN_FORMATS)} on stdout;
                       {", ".join(FILE_SUFFIXES)} into a file beside the capture
   --open              open the report; without --format, the page (html)
@@ -45,8 +47,8 @@ options:
   -v, --verbose       say what is being done
   -h, --help          show this
 
-settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_ARGV=0, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
-output, sample, sample_seed, limit, argv, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
+settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
+output, sample, sample_seed, limit, argv, device_history, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
 
 exit codes: the program's own; 2 usage, 125 hiwater could not start, 126 not something Python can run, 127 not found.
 
@@ -67,6 +69,8 @@ _WITH_VALUE = {
 }
 _FLAGS = {
     "--no-argv": ("argv", False),
+    "--device-history": ("device_history", True),
+    "--no-device-history": ("device_history", False),
     "--open": ("open", True),
     "-q": ("quiet", True),
     "--quiet": ("quiet", True),
@@ -83,6 +87,7 @@ class RunArguments:
     __slots__ = (
         "arguments",
         "argv",
+        "device_history",
         "format",
         "help",
         "kind",
@@ -106,6 +111,7 @@ class RunArguments:
         self.sample = settings.text("sample")
         self.sample_seed = settings.text("sample_seed")
         self.argv = settings.flag("argv", True)
+        self.device_history = settings.flag("device_history", True)
         self.open = settings.flag("open", False)
         self.quiet = settings.flag("quiet", False)
         self.verbose = settings.flag("verbose", False)

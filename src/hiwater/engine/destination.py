@@ -85,6 +85,11 @@ def is_merged(head: bytes) -> bool:
     return head.startswith(_ZIP_ENTRY) and head[_ZIP_NAME_OFFSET:HEAD_BYTES] == MERGED_INDEX.encode("ascii")
 
 
+def is_history(head: bytes) -> bool:
+    """Whether a file that begins with `head` may be a history of another library's: a pickle of protocol 2 to 5, or a gzipped profile."""
+    return head[:2] == b"\x1f\x8b" or (head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"))
+
+
 def explain(path: str, error: OSError) -> CaptureUnwritable:
     """Return the error to raise when the system refused to make the capture at `path`."""
     reason = error.strerror or str(error)

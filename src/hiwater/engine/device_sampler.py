@@ -55,8 +55,10 @@ class Noted:
 class DeviceSampler:
     """Samples the devices in use, from `begin()` to `finish()`. `core` is the native engine, which is recording."""
 
-    def __init__(self, core: Any) -> None:
+    def __init__(self, core: Any, noticed: Callable[[], object] | None = None) -> None:
+        """`noticed` is called whenever a device may have come into use; it must not raise."""
         self._core = core
+        self._noticed = noticed
         self._noted: dict[Device, Noted] = {}
         self._scope: Scope | None = None
         self._began = time.monotonic()
@@ -101,6 +103,8 @@ class DeviceSampler:
     def _consider(self) -> bool:
         from hiwater.meters import device_names
 
+        if self._noticed is not None:
+            self._noticed()
         if self._scope is not None:
             return True
         if not device_names():
@@ -133,6 +137,8 @@ class DeviceSampler:
         """Note what happened since the sample before."""
         from hiwater.scopes import FOLDING
 
+        if self._noticed is not None:
+            self._noticed()
         # A library may hang in the thread's sample; the program's end must not.
         if not self._turn.acquire(timeout=_PATIENCE_SECONDS):
             return

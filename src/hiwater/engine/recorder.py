@@ -7,7 +7,7 @@ import sys
 
 from hiwater.engine import destination, facts, native
 from hiwater.engine.device_sampler import DeviceSampler
-from hiwater.errors import AlreadyRecording, BadSize, EngineFailed, NotRecording
+from hiwater.errors import AlreadyRecording, BadSize, CaptureUnwritable, EngineFailed, NotRecording
 from hiwater.sizes import parse_size
 
 TYPE_CHECKING = False
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Any, Self, TypedDict
+
+    from hiwater.history.recording import DeviceHistories
 
     class Summary(TypedDict):
         """What a recording came to. `top_line` is (file, line, function, bytes) of the user's own code, if any; `devices` has
@@ -44,13 +46,18 @@ class Recorder:
     """One recording of this process, from `start()` to `stop()`; a context manager that does both."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, sample: int | str | None = None, sample_seed: int | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        sample: int | str | None = None,
+        sample_seed: int | None = None,
+        device_history: bool = True,
     ) -> None:
         """Describe a recording; nothing happens before `start()`.
 
         `path` may hold `%p`, `%h` and `%r`. `sample` is the size (65536, "64KiB") below which blocks are drawn at random, with
         a probability that grows with their size; None or 0 records every block. `sample_seed`, a number above 0, makes the draw
-        repeatable. Raises CaptureUnwritable for an unknown `%`, BadSize for a size that is none.
+        repeatable. `device_history` has torch's allocator keep a history of GPU memory, once the program uses a GPU. Raises CaptureUnwritable for an unknown `%`, BadSize for a size that is none.
         """
         # Absolute from the start: the program may change its folder before it stops.
         self._path = destination.absolute(destination.expand(os.fspath(path)))
@@ -62,6 +69,8 @@ class Recorder:
         self._snapshots = 0
         self._facts: dict[str, str] = {}
         self._devices: DeviceSampler | None = None
+        self._histories: DeviceHistories | None = None
+        self._wants_histories = device_history
 
     @property
     def path(self) -> str:
@@ -115,6 +124,7 @@ class Recorder:
             known |= facts.group_facts(group)
         prefix = facts.internal_prefix()
         libraries = facts.library_prefixes()
+        self._begin_histories()
         try:
             # Last, so that nothing of what it took to get here is in the recording.
             self._owner = os.getpid()
@@ -130,12 +140,12 @@ class Recorder:
                     cgroup_limits=group.limits if group is not None else [],
                 )
         except OSError as error:
-            self._owner = 0
+            self._forget()
             raise destination.explain(self._path, error) from error
         except core.EngineFault as error:
-            self._owner = 0
+            self._forget()
             raise EngineFailed(str(error), "`hiwater doctor` says what works here") from error
-        self._devices = DeviceSampler(core)
+        self._devices = DeviceSampler(core, self._histories.look if self._histories is not None else None)
         self._devices.begin()
 
     def stop(self, exit_code: int | None = None) -> None:
@@ -148,7 +158,35 @@ class Recorder:
                 self._devices.finish()
             with _ScopesNoted():
                 native.load().stop(exit_code)
+            self._attach_histories(self._path)
+        self._forget()
+
+    def _begin_histories(self) -> None:
+        if self._wants_histories:
+            from hiwater.history.recording import DeviceHistories
+
+            self._histories = DeviceHistories()
+            self._histories.begin()
+
+    def _attach_histories(self, path: str) -> None:
+        """Put what GPU libraries know of their memory beside the finished capture at `path`. A capture without it is no failure."""
+        found = self._histories.collect() if self._histories is not None else {}
+        if not found:
+            return
+        from hiwater.capture import attached
+
+        try:
+            attached.append(path, found)
+        except CaptureUnwritable as error:
+            import warnings
+
+            warnings.warn(f"hiwater: {error}", RuntimeWarning, stacklevel=3)
+
+    def _forget(self) -> None:
         self._owner = 0
+        if self._histories is not None:
+            self._histories.end()
+            self._histories = None
 
     def snapshot(self, path: str | os.PathLike[str] | None = None) -> str:
         """Write the capture as of now to `path` and return its absolute path; recording goes on.
@@ -166,6 +204,7 @@ class Recorder:
             native.load().snapshot(target)
         except OSError as error:
             raise destination.explain(target, error) from error
+        self._attach_histories(target)
         return target
 
     def summary(self) -> Summary:
@@ -187,7 +226,19 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.note_ending(error)
         self.stop()
+
+    def note_ending(self, error: BaseException | None) -> None:
+        """Where the program ended for want of GPU memory, write what was live (see `hiwater.torch.guard`); before `stop()`."""
+        if error is None or "torch" not in sys.modules or not self.recording:
+            return
+        from hiwater.torch.oom_message import is_refusal
+
+        if is_refusal(error):
+            from hiwater.torch.oom_guard import tell
+
+            tell(error, os.path.splitext(self._path)[0] + ".oom")
 
     def __repr__(self) -> str:
         return f"<hiwater.Recorder {self._path!r} {'recording' if self._owner else 'not recording'}>"
@@ -220,7 +271,11 @@ class _ScopesNoted:
 
 
 def record(
-    path: str | os.PathLike[str], *, sample: int | str | None = None, sample_seed: int | None = None
+    path: str | os.PathLike[str],
+    *,
+    sample: int | str | None = None,
+    sample_seed: int | None = None,
+    device_history: bool = True,
 ) -> Recorder:
     """Return a context manager that records every allocation inside its block into a capture at `path`.
 
@@ -231,4 +286,4 @@ def record(
 
     Raises what `Recorder` and `Recorder.start` raise.
     """
-    return Recorder(path, sample=sample, sample_seed=sample_seed)
+    return Recorder(path, sample=sample, sample_seed=sample_seed, device_history=device_history)

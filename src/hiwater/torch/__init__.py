@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from hiwater.torch.lending import courtesy_listen
     from hiwater.torch.line_decorators import clear_global_line_profiler, profile, profile_every, set_target_gpu
     from hiwater.torch.lines import LineProfiler
+    from hiwater.torch.oom_guard import guard
     from hiwater.torch.reporter import MemReporter
     from hiwater.torch.watch import StorageWatch
 
 __all__ = [
     "Courtesy", "LineProfiler", "MemReporter", "StorageWatch", "clear_global_line_profiler", "courtesy_listen", "estimate",
-    "profile", "profile_every", "set_target_gpu",
+    "guard", "profile", "profile_every", "set_target_gpu",
 ]  # fmt: skip
 
 _HOMES = {
@@ -31,6 +32,7 @@ _HOMES = {
     ),
     "courtesy_listen": "hiwater.torch.lending",
     "estimate": "hiwater.torch.estimate",
+    "guard": "hiwater.torch.oom_guard",
 }
 
 

@@ -17,9 +17,11 @@ from hiwater.views.report import Report
 from hiwater.views.words import printable
 
 RESIDENT, ALLOCATED = "resident memory (bytes)", "allocated memory (requested bytes)"
+RESERVED = "reserved memory of the device (bytes)"
 _MEASURES = {
     RESIDENT: "bytes that the process had in RAM, as sampled",
     ALLOCATED: "requested bytes of live blocks and used anonymous mappings, by kind, as sampled",
+    RESERVED: "bytes that the device's allocator had taken from the driver",
     "allocated peak": "the highest moment of allocated memory; args are bytes and blocks",
     "scopes": "named intervals that the program told of; args are resident bytes",
 }
@@ -75,7 +77,11 @@ def _counters(capture: Capture) -> Iterator[dict[str, Any]]:
     for number, (at, resident) in enumerate(
         zip(timeline.at_ns.tolist(), timeline.resident_bytes.tolist(), strict=True)
     ):
-        yield {"ph": "C", "name": RESIDENT, "pid": pid, "tid": 0, "ts": at, "args": {"resident": resident}}
+        if capture.device is None:
+            yield {"ph": "C", "name": RESIDENT, "pid": pid, "tid": 0, "ts": at, "args": {"resident": resident}}
+        else:
+            held = int(timeline.kind_bytes["reserved"][number])
+            yield {"ph": "C", "name": RESERVED, "pid": pid, "tid": 0, "ts": at, "args": {"reserved": held}}
         if not capture.is_timeline:
             args = {kind: values[number] for kind, values in kinds}
             yield {"ph": "C", "name": ALLOCATED, "pid": pid, "tid": 0, "ts": at, "args": args}
@@ -94,7 +100,7 @@ def _happenings(report: Report) -> Iterator[dict[str, Any]]:
             "exactness": report.exactness(peak),
         }
         yield {"ph": "i", "s": "p", "name": "allocated peak", "pid": pid, "tid": 0, "ts": peak.at_ns, "args": args}
-    for mark in capture.marks:
+    for mark in (*capture.marks, *capture.device_refusals):
         args = {"value": mark.value, "thread": printable(mark.thread, 100)}
         yield {"ph": "i", "s": "p", "name": mark.kind, "pid": pid, "tid": 0, "ts": mark.at_ns, "args": args}
 

@@ -79,6 +79,8 @@ def exactness(report: Report) -> str:
 def resident_exactness(capture: Capture) -> str:
     """How far the resident peak of one side can be trusted."""
     resident = capture.resident
+    if capture.device is not None:
+        return "none of RAM"
     if not resident.exact:
         return "at least: highest sample"
     return "exact" if not resident.error_bytes else f"within {size(resident.error_bytes)}"

@@ -91,7 +91,10 @@ def _capture(
         **_stacks(condensed, files, columns, beside),
         "slices": _slices(capture, columns),
         "timeline": _timeline(capture, columns),
-        "marks": [{"at_ns": mark.at_ns, "kind": mark.kind, "value": mark.value} for mark in capture.marks],
+        "marks": [
+            {"at_ns": mark.at_ns, "kind": mark.kind, "value": mark.value}
+            for mark in (*capture.marks, *capture.device_refusals)
+        ],
         "source": embedded(report, source, {name: number for number, name in enumerate(files.texts)}),
     }
 
@@ -184,12 +187,14 @@ def _timeline(capture: Capture, columns: Columns) -> dict[str, Any]:
     """Curves over time: resident memory, what was allocated of each kind, devices, and the processes that were watched."""
     line = capture.timeline
     place = _told(line.resident_bytes, line.allocated_bytes)
-    series = [_curve("resident", "resident", columns, None, line.resident_bytes[place])]
+    series = []
+    if capture.device is None:
+        series.append(_curve("resident", "resident", columns, None, line.resident_bytes[place]))
     if not capture.is_timeline:
         series += [
             _curve(kind, "kind", columns, None, line.kind_bytes[kind][place])
             for kind in KINDS
-            if kind in COUNTED_KINDS[:3] or line.kind_bytes[kind].any()
+            if (kind in COUNTED_KINDS[:3] and capture.device is None) or line.kind_bytes[kind].any()
         ]
     for device in capture.devices:
         if len(device.at_ns):

@@ -15,6 +15,7 @@ from hiwater.analysis.ranking import own_lines
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.capture.moment import Ints
 from hiwater.views.diff_report import DiffReport, both, exactness, figure_words, moment_words, resident_exactness
+from hiwater.views.history_text import source_words
 from hiwater.views.report import Report
 from hiwater.views.text import KIND_WORDS
 from hiwater.views.words import frame_text, printable, seconds, share, signed_size, size
@@ -72,6 +73,8 @@ def _changed_lines(told: Comparison) -> Iterator[str]:
 
 
 def _facts(report: Report) -> str:
+    if report.capture.device is not None:
+        return f"memory of {report.capture.device} over {seconds(report.capture.process.duration_ns)} · {source_words(report.capture)}"
     process = report.capture.process
     ended = {"exit": "ended", "killed": "was killed", "recording": "is still running"}[process.ended]
     code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
@@ -85,7 +88,10 @@ def _figures(report: Report) -> Iterator[str]:
     if not capture.is_timeline:
         note = f"{report.exactness(peak)} · requested bytes · {peak.allocated_blocks:,} blocks"
         yield _figure("allocated at its peak", size(peak.allocated_bytes), note)
-    yield _figure("resident at its peak", size(resident.peak_bytes), how)
+    if capture.device is None:
+        yield _figure("resident at its peak", size(resident.peak_bytes), how)
+    elif capture.reserved_peak_bytes is not None:
+        yield _figure("reserved at its peak", size(capture.reserved_peak_bytes), "taken from the driver")
     for device in capture.devices:
         if device.peak_allocated_bytes is not None:
             held = ", ".join(f"{size(peak)} {quantity}" for quantity, peak in device.peaks()[1:])
@@ -109,7 +115,10 @@ def _drawing(report: Report) -> Iterator[str]:
     line, duration = report.capture.timeline, max(1, report.capture.process.duration_ns)
     if not len(line):
         return
-    most = max(1, int(line.resident_bytes.max()), int(line.allocated_bytes.max()))
+    beside, name = line.resident_bytes, "resident"
+    if report.capture.device is not None:
+        beside, name = line.kind_bytes["reserved"], "reserved"
+    most = max(1, int(beside.max()), int(line.allocated_bytes.max()))
     place = np.unique(np.linspace(0, len(line) - 1, min(len(line), _MOST_POINTS)).astype(np.int64))
     x = _LEFT + (_WIDTH - _LEFT) * np.minimum(line.at_ns[place] / duration, 1.0)
     words = f"memory over {seconds(report.capture.process.duration_ns)}: at most {size(most)}"
@@ -125,7 +134,7 @@ def _drawing(report: Report) -> Iterator[str]:
             path = _steps(x, _y(top, most)) + "L" + _steps(x[::-1], _y(below, most)[::-1])[1:]
             yield f'<path class="k{number}" fill="{_COLOURS[number]}" d="{path}Z"><title>{KIND_WORDS[kind]}</title></path>\n'
         below = top
-    yield f'<path class="resident" fill="none" stroke="#17212b" stroke-width="1.5" d="{_steps(x, _y(line.resident_bytes[place], most))}"><title>resident</title></path>\n'
+    yield f'<path class="resident" fill="none" stroke="#17212b" stroke-width="1.5" d="{_steps(x, _y(beside[place], most))}"><title>{name}</title></path>\n'
     for at, anchor in ((0, "start"), (duration, "end")):
         where = _LEFT + (_WIDTH - _LEFT) * at / duration
         yield f'<text x="{where:.0f}" y="{_HEIGHT + 14}" text-anchor="{anchor}" font-size="11" fill="#586673">{seconds(at)}</text>'

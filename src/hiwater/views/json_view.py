@@ -21,6 +21,7 @@ from hiwater.capture.devices import QUANTITIES
 from hiwater.capture.layout import COUNTED_KINDS, KINDS
 from hiwater.capture.moment import Holdings
 from hiwater.views.exports import thread_of
+from hiwater.views.history_text import notes, source_words
 from hiwater.views.paths import PathTexts, chunks, joined, write_bytes
 from hiwater.views.report import Report
 
@@ -50,7 +51,7 @@ class _Family:
         for number, parent in enumerate(together.parents(captures)):
             (self.roots if parent is None else self._children.setdefault(parent, [])).append(number)
         self._host = {}
-        if len(reports) > 1:
+        if len(reports) > 1 and not any(capture.device for capture in captures):
             self._host = {id(capture): host for host in together.hosts(captures) for capture in host.captures}
 
     def write_list(self, numbers: Sequence[int], stream: TextIO) -> None:
@@ -104,7 +105,8 @@ def summary(report: Report) -> dict[str, Any]:
         "resident": _resident(report),
         "breakdown": _look(capture.highest_look),
         "breakdown_at_end": _look(capture.looks[-1] if capture.looks else None),
-        "devices": [_device(device) for device in capture.devices],
+        "devices": _devices(capture),
+        "device_histories": [_history(one) for one in ((capture,) if capture.device else capture.readable_histories)],
         "end": {"allocated_bytes": capture.end.allocated_bytes, "blocks": capture.end.allocated_blocks},
         "totals": {
             "allocations": totals.allocations,
@@ -188,6 +190,43 @@ def _resident(report: Report) -> dict[str, Any]:
         "error_bytes": resident.error_bytes,
         "source": resident.source,
         "own_bytes": resident.own_bytes,
+    }
+
+
+def _devices(capture: Capture) -> list[dict[str, Any]]:
+    """The devices that were in use; of a history alone, the one it is of."""
+    if capture.device is None:
+        return [_device(device) for device in capture.devices]
+    unknown = dict.fromkeys(("limit_bytes", "peak_used_bytes", "breakdown", "breakdown_at_end"))
+    return [
+        {
+            "name": capture.device,
+            "backend": capture.device.partition(":")[0],
+            "source": source_words(capture),
+            "exact": capture.live_before_bytes == 0,
+            "reason": " · ".join(notes(capture)),
+            "peak_allocated_bytes": capture.peak.allocated_bytes,
+            "peak_reserved_bytes": capture.reserved_peak_bytes,
+            "peak_at_ns": capture.peak.at_ns,
+            "samples": 0,
+            **unknown,
+        }
+    ]
+
+
+def _history(capture: Capture) -> dict[str, Any]:
+    """The history of one device: apart from the figures of the process it belongs to."""
+    return {
+        "name": capture.device,
+        "source": source_words(capture),
+        "peak_allocated_bytes": capture.peak.allocated_bytes,
+        "peak_at_ns": capture.peak.at_ns,
+        "peak_reserved_bytes": capture.reserved_peak_bytes,
+        "end_allocated_bytes": capture.end.allocated_bytes,
+        "live_before_bytes": capture.live_before_bytes,
+        "refusals": len(capture.refusals),
+        "allocator": asdict(capture.allocator) if capture.allocator is not None else None,
+        "notes": list(notes(capture)),
     }
 
 

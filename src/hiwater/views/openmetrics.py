@@ -73,6 +73,7 @@ def write(reports: Sequence[Report], stream: TextIO) -> None:
 def _samples(report: Report) -> Iterator[tuple[str, Labels, str]]:
     for name, more, value in _figures(report):
         is_unknown = report.capture.is_timeline and any(word in name for word in _UNKNOWN_TO_A_WATCHER)
+        is_unknown |= report.capture.device is not None and "resident" in name
         if not is_unknown:
             yield name, (*_identity(report), *more), str(value)
 

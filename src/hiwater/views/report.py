@@ -56,12 +56,18 @@ class Report:
         error_bytes = standard_error_bytes(moment)
         if error_bytes:
             return f"estimate, standard error ≤ {size(error_bytes)}"
+        if self.capture.device is not None and self.capture.facts.get("events") == "0":
+            return "exact, as of when it was taken: what came before is not known"
+        if self.capture.live_before_bytes:
+            return "exact since the history began, which was not at the start"
         return "exact" if self.capture.process.stop_reason is None else "exact until recording stopped"
 
     @property
     def program(self) -> str:
         """The program, in one line."""
         capture = self.capture
+        if capture.device is not None:
+            return " · ".join(filter(None, (capture.facts.get("program"), capture.device)))
         argv = list(capture.process.argv)
         argv[:1] = [argument.rsplit("/", 1)[-1] for argument in argv[:1]]
         return capture.facts.get("program") or " ".join(argv) or f"process {capture.process.pid}"
@@ -69,7 +75,7 @@ class Report:
     @property
     def title(self) -> str:
         """The program; of several processes, with which of them it is."""
-        if not self.is_one_of_several:
+        if not self.is_one_of_several or self.capture.device is not None:
             return self.program
         rank = f"rank {self.capture.facts['rank']}, " if self.capture.facts.get("rank") else ""
         return f"{self.program} ({rank}process {self.capture.process.pid})"

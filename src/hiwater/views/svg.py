@@ -114,7 +114,8 @@ def _head(report: Report) -> Iterator[str]:
     mark = f"{'' if resident.exact else 'at least '}{size(resident.peak_bytes)}"
     words = (
         f"{report.exactness(report.moment)}, requested bytes at {report.moment_words} of {seconds(report.capture.process.duration_ns)} · "
-        f"{report.holdings.total_blocks:,} blocks · resident peak {mark} ({resident.source})"
+        f"{report.holdings.total_blocks:,} blocks"
+        + ("" if report.capture.device else f" · resident peak {mark} ({resident.source})")
     )
     yield f'<text class="title" x="{MARGIN}" y="30">{_xml(_title(report))}</text>\n'
     yield f'<text class="words" x="{MARGIN}" y="52">{_xml(words)}</text>\n'

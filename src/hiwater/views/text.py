@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from rich.style import Style
@@ -15,7 +15,7 @@ from hiwater.capture import Frame, Look
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.capture.moment import Stacks
 from hiwater.capture.residency import OWN, UNEXPLAINED
-from hiwater.views import devices_text, limits_text, terminal, timeline_text
+from hiwater.views import devices_text, history_text, limits_text, terminal, timeline_text
 from hiwater.views.report import Report
 from hiwater.views.source import Sources
 from hiwater.views.terminal import Page, title
@@ -37,6 +37,7 @@ _BAR_WIDTH = 20
 _FIGURES_WIDTH, _BLOCKS_WIDTH = 24, 20  # columns beside a name: size and share before it, the number of blocks behind
 _FRAMES_SHOWN = 12
 _WORTH_TELLING = 1 << 20  # bytes
+Section = Callable[[Report], Iterator[Text]]
 
 
 def write(report: Report, stream: TextIO) -> None:
@@ -52,11 +53,17 @@ def _report(report: Report, page: Page) -> Iterator[Text]:
         yield from timeline_text.lines(capture, report.title, report.top, page.width)
         return
     sources = Sources.of(capture)
-    yield from _head(report, page)
-    for section in (
-        _peaks, devices_text.peaks, _made_of, _from_allocated_to_resident, _where_resident, devices_text.breakdowns, limits_text.refusals, limits_text.nearness,
-    ):  # fmt: skip
+    if capture.device is not None:
+        yield from history_text.head(report, page)
+        sections: Sequence[Section] = (history_text.peaks, history_text.allocator, limits_text.refusals)
+    else:
+        yield from _head(report, page)
+        sections = (
+            _peaks, devices_text.peaks, _made_of, _from_allocated_to_resident, _where_resident, devices_text.breakdowns, limits_text.refusals, limits_text.nearness,
+        )  # fmt: skip
+    for section in sections:
         yield from section(report)
+    yield from history_text.beside(capture)
     yield from timeline_text.over_time(capture, page.width)
     yield from timeline_text.scope_lines(capture, report.top, page.width)
     if report.by in (None, Grouping.stack):
@@ -274,6 +281,7 @@ def _notes(report: Report, sources: Sources) -> Iterator[Text]:
         notes.append(
             "the program still runs: figures are as of a moment ago and may be apart by what happened while reading"
         )
+    notes += [printable(note, 300) for note in history_text.notes(capture)]
     notes += [f"the capture contradicts itself: {printable(problem, 300)}" for problem in report.problems]
     if sources.changed:
         names = ", ".join(printable(name, 60) for name in sorted(sources.changed)[:3])

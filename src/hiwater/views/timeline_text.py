@@ -51,6 +51,8 @@ def over_time(capture: Capture, width: int) -> Iterator[Text]:
         return
     columns = max(20, min(width, _WIDEST) - _LABEL_WIDTH)
     curves = [("resident", timeline.resident_bytes)]
+    if capture.device is not None:
+        curves = [("reserved", timeline.kind_bytes["reserved"])] if capture.reserved_peak_bytes else []
     if not capture.is_timeline:
         curves.insert(0, ("allocated", timeline.allocated_bytes))
     highest = max(int(held.max()) for _, held in curves)
@@ -59,7 +61,7 @@ def over_time(capture: Capture, width: int) -> Iterator[Text]:
     for name, held in curves:
         bars = _bars(_levels(timeline.at_ns, held, columns, highest))
         yield Text.assemble(
-            f"  {name:<10} {size(int(held.max())):>11}  ", (bars, "cyan" if name == "resident" else "yellow")
+            f"  {name:<10} {size(int(held.max())):>11}  ", (bars, "yellow" if name == "allocated" else "cyan")
         )
     yield from _devices_over_time(capture, columns)
 

@@ -1,0 +1,124 @@
+"""The parts of a report that are about a device: where its figures come from, its peaks, and what its allocator held at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from hiwater.capture import Capture
+from hiwater.history.state import AllocatorState
+from hiwater.views.report import Report
+from hiwater.views.terminal import Page, title
+from hiwater.views.words import printable, seconds, share, size
+
+_STATE_WORDS = (
+    ("requested_bytes", "asked for, in use"),
+    ("rounding_bytes", "rounding: blocks in use are larger than what was asked for"),
+    ("awaiting_free_bytes", "freed, waiting for another stream to be done with it"),
+    ("inactive_split_bytes", "fragmentation: free, in segments that are in use as well"),
+    ("free_segments_bytes", "free segments: empty_cache() gives them back"),
+)
+
+
+def head(report: Report, page: Page) -> Iterator[Text]:
+    """What the figures are about."""
+    capture = report.capture
+    yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(report.title, page.room(9)), "bold"))
+    count = int(capture.facts.get("events", "0") or 0)
+    told = (
+        f"{count:,} events over {seconds(capture.process.duration_ns)}"
+        if count
+        else "no events, only what was held at the end"
+    )
+    yield Text(
+        f"memory of {printable(capture.device or '', 40)} · {told} · {printable(source_words(capture), 80)}", "dim"
+    )
+
+
+def source_words(capture: Capture) -> str:
+    """Who counted."""
+    return capture.facts.get("source", "history of torch's caching allocator")
+
+
+def peaks(report: Report) -> Iterator[Text]:
+    """The highest moment, what was reserved, and what was left."""
+    capture, peak, end = report.capture, report.capture.peak, report.capture.end
+    exactness = report.exactness(peak)
+    yield title("Peak")
+    yield Text.assemble(
+        f"  allocated  {size(peak.allocated_bytes):>11}  ", (f"{exactness} · requested bytes", "green" if exactness == "exact" else "yellow"),
+        f" · {peak.allocated_blocks:,} blocks · at {seconds(peak.at_ns)}",
+    )  # fmt: skip
+    if capture.reserved_peak_bytes is not None:
+        yield Text(
+            f"  reserved   {size(capture.reserved_peak_bytes):>11}  taken from the driver, at its own highest moment"
+        )
+    yield Text(
+        f"  at the end {size(end.allocated_bytes):>11}  still allocated in {end.allocated_blocks:,} blocks, "
+        f"of {size(capture.totals.allocated_bytes)} in {capture.totals.allocations:,} allocations"
+    )
+
+
+def allocator(report: Report) -> Iterator[Text]:
+    """The identity: reserved memory, and what it was used for."""
+    state = report.capture.allocator
+    if state is None:
+        return
+    yield title("What the allocator held at the end", f"{size(state.reserved_bytes)} in {state.segments:,} segments")
+    for name, words in _STATE_WORDS:
+        count = getattr(state, name)
+        if count or name == "requested_bytes":
+            yield Text(f"  {size(count):>11} {share(count, state.reserved_bytes):>8}  {words}")
+    yield from _beside(state)
+
+
+def _beside(state: AllocatorState) -> Iterator[Text]:
+    if state.free_bytes:
+        yield Text(f"  the largest free block has {size(state.largest_free_bytes)}", "dim")
+    for name, reserved in sorted(state.private_pools.items(), key=lambda pool: -pool[1]):
+        yield Text(
+            f"  of all this, {size(reserved)} are in private pool {printable(name, 40)} (a CUDA graph's, or a MemPool)",
+            "dim",
+        )
+
+
+def notes(capture: Capture) -> Iterator[str]:
+    """What limits the figures of a device's history."""
+    if capture.live_before_bytes:
+        yield (
+            f"{size(capture.live_before_bytes)} were allocated before the history began (it was switched on later, or its ring "
+            "buffer overflowed): an earlier peak may have been higher"
+        )
+    yield from filter(None, capture.facts.get("notes", "").split("\n"))
+
+
+def refused(capture: Capture) -> Iterator[Text]:
+    """Why memory of a device was refused, where that ended the program."""
+    said = capture.oom_report or {}
+    verdict = said.get("verdict")
+    if not isinstance(verdict, dict):
+        return
+    yield title(
+        f"Memory of {printable(str(said.get('device', 'a device')), 20)} was refused",
+        printable(str(verdict.get("kind", "")), 40),
+    )
+    yield Text(f"  {printable(str(verdict.get('why', '')), 400)}")
+    advice = verdict.get("advice")
+    for line in advice[:10] if isinstance(advice, list) else ():
+        yield Text(f"  - {printable(str(line), 400)}", "dim")
+
+
+def beside(capture: Capture) -> Iterator[Text]:
+    """In the report of a process: the devices whose memory its recording has, too."""
+    yield from refused(capture)
+    if not capture.readable_histories:
+        return
+    yield title("Memory of devices", "apart from the figures above; `--kind device` shows who held it")
+    for device in capture.readable_histories:
+        peak = device.peak
+        reserved = f" · reserved {size(device.reserved_peak_bytes)}" if device.reserved_peak_bytes is not None else ""
+        yield Text(
+            f"  {size(peak.allocated_bytes):>11}  {printable(device.device or '', 20)} at its peak, at {seconds(peak.at_ns)}{reserved}"
+            f" · {size(device.end.allocated_bytes)} at the end"
+        )
