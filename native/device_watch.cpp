@@ -15,7 +15,6 @@ namespace hiwater::device_watch {
 namespace {
 
 constexpr std::uint64_t kSpacingNs = 200'000'000;
-constexpr const char* kLibraries[] = {"torch", "jax", "cupy", "tensorflow", "rmm"};  // as in src/hiwater/meters/__init__.py
 
 std::atomic<bool> g_wanted{false};
 std::atomic<bool> g_asked{false};  // and not answered yet: the main thread may be in one long call

@@ -5,6 +5,9 @@
 
 namespace hiwater::device_watch {
 
+// As in src/hiwater/meters/__init__.py.
+inline constexpr const char* kLibraries[] = {"torch", "jax", "cupy", "tensorflow", "rmm"};
+
 // The caller holds the GIL. `callback` is asked, on the main thread, once one of the libraries is in `sys.modules`, until it
 // returns true; None ends that.
 void set_callback(void* callback) noexcept;

@@ -257,6 +257,9 @@ NB_MODULE(_core, m) {
     m.def("name_thread", [](const std::string& name) { Recorder::instance().name_thread(name.c_str()); }, "name"_a);
     m.def("doctor", &doctor);
     m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_last_words(callback.ptr()); }, "callback"_a.none());
+    nb::list libraries;
+    for (const char* name : hiwater::device_watch::kLibraries) libraries.append(nb::str(name));
+    m.attr("DEVICE_LIBRARIES") = nb::tuple(libraries);
     m.def(
         "on_device_library", [](nb::object callback) { hiwater::device_watch::set_callback(callback.ptr()); }, "callback"_a.none());
     m.def(

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType
 
+DEVICE_LIBRARIES: tuple[str, ...]
+"""The libraries that `on_device_library` waits for."""
+
 BUILT_FOR: str
 """The version and the build of CPython whose structs the engine reads: `3.14 release`, `3.11 debug` …"""
 

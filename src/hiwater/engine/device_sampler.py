@@ -68,12 +68,15 @@ class DeviceSampler:
         self.trouble = ""
         """Why devices are not, or no longer, sampled; "" when all is well."""
 
-    def begin(self) -> None:
-        """Look for devices from now on; those that are in use already are measured from here."""
-        self._from_start = True
-        self._from_start = self.consider()
-        if not self._from_start:
+    def begin(self, *, late: bool = False) -> bool:
+        """Look for devices from now on, and return whether one is in use; it is measured from here on. `late` says that the recording
+        began before the program had a library to use it: then all of its figures are the recording's."""
+        self._from_start = not late
+        is_in_use = self.consider()
+        self._from_start = self._from_start and is_in_use
+        if not is_in_use:
             self._core.on_device_library(self.consider)
+        return is_in_use
 
     def consider(self) -> bool:
         """Begin to measure when a device is in use; return whether that is so."""

@@ -6,7 +6,7 @@ import os
 import sys
 
 from hiwater.engine import destination, facts, native
-from hiwater.engine.device_sampler import DeviceSampler
+from hiwater.engine.accelerators import Accelerators
 from hiwater.errors import AlreadyRecording, BadSize, CaptureUnwritable, EngineFailed, NotRecording
 from hiwater.sizes import parse_size
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Any, Self, TypedDict
-
-    from hiwater.history.recording import DeviceHistories
 
     class Summary(TypedDict):
         """What a recording came to. `top_line` is (file, line, function, bytes) of the user's own code, if any; `devices` has
@@ -68,9 +66,8 @@ class Recorder:
         self._owner = 0
         self._snapshots = 0
         self._facts: dict[str, str] = {}
-        self._devices: DeviceSampler | None = None
-        self._histories: DeviceHistories | None = None
         self._wants_histories = device_history
+        self._accelerators: Accelerators | None = None
 
     @property
     def path(self) -> str:
@@ -124,7 +121,8 @@ class Recorder:
             known |= facts.group_facts(group)
         prefix = facts.internal_prefix()
         libraries = facts.library_prefixes()
-        self._begin_histories()
+        self._accelerators = Accelerators(core, histories=self._wants_histories)
+        self._accelerators.prepare()
         try:
             # Last, so that nothing of what it took to get here is in the recording.
             self._owner = os.getpid()
@@ -145,8 +143,7 @@ class Recorder:
         except core.EngineFault as error:
             self._forget()
             raise EngineFailed(str(error), "`hiwater doctor` says what works here") from error
-        self._devices = DeviceSampler(core, self._histories.look if self._histories is not None else None)
-        self._devices.begin()
+        self._accelerators.begin()
 
     def stop(self, exit_code: int | None = None) -> None:
         """Stop recording and close the capture; does nothing when not recording.
@@ -154,39 +151,18 @@ class Recorder:
         A forked child inherits the recorder but not the recording, so stopping there leaves the parent's alone.
         """
         if self.recording:
-            if self._devices is not None:
-                self._devices.finish()
+            if self._accelerators is not None:
+                self._accelerators.finish()
             with _ScopesNoted():
                 native.load().stop(exit_code)
-            self._attach_histories(self._path)
+            if self._accelerators is not None:
+                self._accelerators.attach(self._path)
         self._forget()
-
-    def _begin_histories(self) -> None:
-        if self._wants_histories:
-            from hiwater.history.recording import DeviceHistories
-
-            self._histories = DeviceHistories()
-            self._histories.begin()
-
-    def _attach_histories(self, path: str) -> None:
-        """Put what GPU libraries know of their memory beside the finished capture at `path`. A capture without it is no failure."""
-        found = self._histories.collect() if self._histories is not None else {}
-        if not found:
-            return
-        from hiwater.capture import attached
-
-        try:
-            attached.append(path, found)
-        except CaptureUnwritable as error:
-            import warnings
-
-            warnings.warn(f"hiwater: {error}", RuntimeWarning, stacklevel=3)
 
     def _forget(self) -> None:
         self._owner = 0
-        if self._histories is not None:
-            self._histories.end()
-            self._histories = None
+        if self._accelerators is not None:
+            self._accelerators.end()
 
     def snapshot(self, path: str | os.PathLike[str] | None = None) -> str:
         """Write the capture as of now to `path` and return its absolute path; recording goes on.
@@ -204,7 +180,8 @@ class Recorder:
             native.load().snapshot(target)
         except OSError as error:
             raise destination.explain(target, error) from error
-        self._attach_histories(target)
+        if self._accelerators is not None:
+            self._accelerators.attach(target)
         return target
 
     def summary(self) -> Summary:
@@ -215,8 +192,8 @@ class Recorder:
         summary: Summary = native.load().summary()
         if summary.get("path") != self._path:
             raise NotRecording(f"nothing is known of a recording into {self._path!r}", "ask before the next one starts")
-        summary["devices"] = self._devices.summary() if self._devices is not None else []
-        summary["device_trouble"] = self._devices.trouble if self._devices is not None else ""
+        if self._accelerators is not None:
+            summary.update(self._accelerators.summary())  # type: ignore[typeddict-item] # those two keys, as it says
         return summary
 
     def __enter__(self) -> Self:

@@ -92,6 +92,9 @@ class DeviceHistories:
 
 def active() -> DeviceHistories | None:
     """The histories of the recording that runs, if one does."""
+    accelerators = sys.modules.get("hiwater.engine.accelerators")
+    if accelerators is not None:
+        accelerators.notice()  # a library may have been loaded since the recording last looked
     return _active[-1] if _active else None
 
 
