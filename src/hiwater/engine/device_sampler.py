@@ -64,6 +64,7 @@ class DeviceSampler:
         self._began = time.monotonic()
         self._stop = _thread.allocate_lock()
         self._turn = _thread.allocate_lock()  # the thread's samples and the last one
+        self._driver = _thread.allocate_lock()  # held while its library is being loaded
         self._from_start = self._is_running = False
         self.trouble = ""
         """Why devices are not, or no longer, sampled; "" when all is well."""
@@ -115,7 +116,28 @@ class DeviceSampler:
         self._open()
         self._stop.acquire()
         self._is_running = True
+        # Beside the samples: an import by a thread waits for the GIL at each of its files, and the driver takes its time to begin.
+        self._driver.acquire()
+        _thread.start_new_thread(_hiwater_own_, (self._meet_driver,))
         _thread.start_new_thread(_hiwater_own_, (self._run,))
+        return True
+
+    def _meet_driver(self) -> None:
+        try:
+            from hiwater.meters.devices import reconcile
+
+            for device in tuple(self._noted):
+                reconcile.card_of(device, alone=True)
+        except Exception as error:  # noqa: BLE001 - as for the samples
+            self.trouble = f"{type(error).__name__}: {error}"
+        finally:
+            self._driver.release()
+
+    def _knows_driver(self, *, last: bool) -> bool:
+        """Whether the driver can be asked without a wait; at the end it is waited for."""
+        if not self._driver.acquire(timeout=_PATIENCE_SECONDS if last else 0):
+            return False
+        self._driver.release()
         return True
 
     def _take_last(self) -> bool:
@@ -186,10 +208,12 @@ class DeviceSampler:
 
     def _tell(self, noted: Noted, levels: dict[str, Figure], *, last: bool) -> None:
         noted.judge(levels.values())
-        used = self._used(noted)
+        knows_driver = self._knows_driver(last=last)
+        used = self._used(noted) if knows_driver else UNKNOWN
         now = {quantity: figure.end for quantity, figure in levels.items()}
         self._write(noted, now, {quantity: figure.peak for quantity, figure in levels.items()}, used)
-        self._tell_terms(noted, max(now.values(), default=0), last=last)
+        if knows_driver:
+            self._tell_terms(noted, max(now.values(), default=0), last=last)
 
     def _write(self, noted: Noted, now: dict[str, int], peak: dict[str, int], used: int) -> None:
         for quantity, value in (*peak.items(), ("used", used)):
@@ -206,8 +230,7 @@ class DeviceSampler:
         return found[0].process(found[1], has_context=True).bytes if found is not None else UNKNOWN
 
     def _tell_terms(self, noted: Noted, height: int, *, last: bool) -> None:
-        """Note what the memory consists of: whenever there is clearly more of it than ever, and at the end. The first time loads the driver's
-        library, which may take long: this is the thread's to do, not the program's."""
+        """Note what the memory consists of: whenever there is clearly more of it than ever, and at the end."""
         now = time.monotonic()
         if not last and (now - noted.terms_at < _TERMS_SECONDS or height <= noted.terms_height * _TERMS_GROWTH):
             return
