@@ -29,8 +29,9 @@ demo: $(VENV)/installed ## run an example and show what held its memory
 	$(BIN)/hiwater report $(OUT)/etl.hiw --format html -o $(OUT)/etl.html
 	@echo 'all of it is in $(OUT)/etl.html: open it in a browser'
 
+# Two at a time, each file's tests in one process: most of them wait for a program.
 test: $(VENV)/installed ## build and run all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Environments of its own, and any Python from 3.11 on to run it: `make test-pythons WORDS='--only 3.14'`.
 test-pythons: ## build and test on every CPython from 3.11 to 3.15 that is found, and show a table
