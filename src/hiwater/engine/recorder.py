@@ -7,7 +7,7 @@ import sys
 
 from hiwater.engine import destination, facts, native
 from hiwater.engine.accelerators import Accelerators
-from hiwater.errors import AlreadyRecording, BadSize, CaptureUnwritable, EngineFailed, NotRecording
+from hiwater.errors import AlreadyRecording, BadSize, EngineFailed, NotRecording
 from hiwater.sizes import parse_size
 
 TYPE_CHECKING = False
