@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 
+from hiwater.cli.program_words import split_command
 from hiwater.cli.talk import say
 from hiwater.errors import (
     CourtesyFailed,
@@ -45,11 +46,7 @@ in time, 127 no such process, 2 usage
 
 def main(words: Sequence[str]) -> int:
     """Do what `words` ask for and return the exit code."""
-    arguments = list(words)
-    command: list[str] = []
-    if "--" in arguments:
-        place = arguments.index("--")
-        arguments, command = arguments[:place], arguments[place + 1 :]
+    arguments, command = split_command(words)
     asked = _parser().parse_args(arguments)
     try:
         return _borrow(asked, command)

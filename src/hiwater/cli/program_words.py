@@ -60,6 +60,15 @@ def take_option(
         raise UsageError(f"unknown option {word!r}", f"see `hiwater {verb} --help`: {more}")
 
 
+def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Part the arguments from the command that follows `--`, which may have options of its own; empty without one."""
+    arguments = list(words)
+    if "--" not in arguments:
+        return arguments, []
+    place = arguments.index("--")
+    return arguments[:place], arguments[place + 1 :]
+
+
 def _program(kind: str, option: str, words: list[str], verb: str) -> tuple[str, str, list[str]]:
     if not words:
         raise UsageError(f"{option} needs something after it", f"see `hiwater {verb} --help`")

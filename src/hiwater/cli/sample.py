@@ -14,6 +14,7 @@ from contextlib import suppress
 from hiwater import __version__
 from hiwater.capture.writer import start_ticks_of
 from hiwater.cli import settings
+from hiwater.cli.program_words import split_command
 from hiwater.cli.talk import say
 from hiwater.engine import destination
 from hiwater.engine.facts import json_list
@@ -52,11 +53,7 @@ start, 126 not runnable or not readable, 127 not found or ended already
 
 def main(words: Sequence[str]) -> int:
     """Sample what `words` ask for and return the exit code."""
-    arguments = list(words)
-    command: list[str] = []
-    if "--" in arguments:
-        place = arguments.index("--")
-        arguments, command = arguments[:place], arguments[place + 1 :]
+    arguments, command = split_command(words)
     parsed = _parser().parse_args(arguments)
     try:
         job = _Job(parsed, command)

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from hiwater.capture import Capture
 from hiwater.history.state import AllocatorState
+from hiwater.views.peak_text import allocated_peak
 from hiwater.views.report import Report
 from hiwater.views.terminal import Page, title
 from hiwater.views.words import printable, seconds, share, size
@@ -43,13 +44,9 @@ def source_words(capture: Capture) -> str:
 
 def peaks(report: Report) -> Iterator[Text]:
     """The highest moment, what was reserved, and what was left."""
-    capture, peak, end = report.capture, report.capture.peak, report.capture.end
-    exactness = report.exactness(peak)
+    capture, end = report.capture, report.capture.end
     yield title("Peak")
-    yield Text.assemble(
-        f"  allocated  {size(peak.allocated_bytes):>11}  ", (f"{exactness} · requested bytes", "green" if exactness == "exact" else "yellow"),
-        f" · {peak.allocated_blocks:,} blocks · at {seconds(peak.at_ns)}",
-    )  # fmt: skip
+    yield allocated_peak(report)
     if capture.reserved_peak_bytes is not None:
         yield Text(
             f"  reserved   {size(capture.reserved_peak_bytes):>11}  taken from the driver, at its own highest moment"

@@ -16,6 +16,7 @@ from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.capture.moment import Stacks
 from hiwater.capture.residency import OWN, UNEXPLAINED
 from hiwater.views import devices_text, history_text, limits_text, terminal, timeline_text
+from hiwater.views.peak_text import allocated_peak
 from hiwater.views.report import Report
 from hiwater.views.source import Sources
 from hiwater.views.terminal import Page, title
@@ -90,13 +91,9 @@ def _head(report: Report, page: Page) -> Iterator[Text]:
 
 def _peaks(report: Report) -> Iterator[Text]:
     """The two truths side by side, each with how exact it is."""
-    capture, peak, resident = report.capture, report.capture.peak, report.capture.resident
-    exactness = report.exactness(peak)
+    capture, resident = report.capture, report.capture.resident
     yield title("Peak")
-    yield Text.assemble(
-        f"  allocated  {size(peak.allocated_bytes):>11}  ", (f"{exactness} · requested bytes", "green" if exactness == "exact" else "yellow"),
-        f" · {peak.allocated_blocks:,} blocks · at {seconds(peak.at_ns)}",
-    )  # fmt: skip
+    yield allocated_peak(report)
     if resident.exact:
         how = "exact" if not resident.error_bytes else f"within {size(resident.error_bytes)}"
         how += " · kernel's mark"
