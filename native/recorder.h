@@ -224,7 +224,7 @@ private:
     void set_base(Thread& t);
     void rename_native_thread(Thread& t, const char* name);
     std::uint32_t root_node(const char* name);
-    // What follows is under the lock.
+    // What follows is under the lock, but for find_top() where the stack turns out to be known.
     bool is_up_to_date(const Thread& t) const noexcept { return t.epoch == epoch_.load(std::memory_order_relaxed); }
     template <typename Move>
     bool find_top(Thread& t, const Move& move);
@@ -403,13 +403,18 @@ template <typename Work>
 bool Recorder::at_stack(const Work& work) {
     Thread* t = mine();
     if (t == nullptr) return false;
+    // A stack that is known is found before the lock is taken: where threads meet here, others wait for what is done under it.
+    std::uint32_t changed = 0;
+    bool is_found = false, has_looked = is_up_to_date(*t);
+    if (has_looked) is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; });
     bool behind = false;  // the recording moved on since this thread's last event: a new one, or a code object died
     {
         Hold hold(lock_, &t->ticket);
         if (!is_on()) return false;
         behind = !is_up_to_date(*t);
         if (behind) sync(*t);
-        find_top(*t, [&](std::uint32_t changed) { return move_top(*t, changed), true; });
+        if (behind || !has_looked) is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; });
+        if (!is_found) move_top(*t, changed);
         work(*t);
     }
     if (behind) {

@@ -81,8 +81,7 @@ public:
         ledger.total_bytes += static_cast<std::uint64_t>(bytes);
         ++ledger.total_blocks;
         h.kind_live_bytes[ledger.kind] += bytes;
-        const std::int64_t live = h.live_bytes += bytes;
-        ++h.live_blocks;
+        const std::int64_t live = add_pair(&h.live_bytes, bytes, 1);
         if (folding_) [[unlikely]]
             tell_meters(bytes);
         if (live > h.mark_bytes) move_mark(h, live);
@@ -198,13 +197,16 @@ private:
     // A kill can fall between any two stores but not inside one: what belongs together is stored at once, the rest in order.
     static void order() noexcept { std::atomic_signal_fence(std::memory_order_seq_cst); }
     static_assert(offsetof(capture::Header, live_bytes) % 16 == 0 && offsetof(capture::LedgerRecord, live_bytes) % 16 == 0);
-    static void add_pair(std::int64_t* at, std::int64_t first, std::int64_t second) noexcept {
+    // Returns the first. A pair is always read and written whole: a load of both behind a store of one waits for the cache.
+    static std::int64_t add_pair(std::int64_t* at, std::int64_t first, std::int64_t second) noexcept {
 #if defined(__SSE2__)
         auto* pair = reinterpret_cast<__m128i*>(at);
-        _mm_store_si128(pair, _mm_add_epi64(_mm_load_si128(pair), _mm_set_epi64x(second, first)));
+        const __m128i sum = _mm_add_epi64(_mm_load_si128(pair), _mm_set_epi64x(second, first));
+        _mm_store_si128(pair, sum);
+        return _mm_cvtsi128_si64(sum);
 #else
-        at[0] += first;
         at[1] += second;
+        return at[0] += first;
 #endif
     }
     static void copy_pair(std::int64_t* to, const std::int64_t* from) noexcept {
@@ -239,9 +241,7 @@ private:
         h.kind_live_bytes[kind] += bytes;
         if (!counted(kind)) [[unlikely]]
             return;
-        const std::int64_t live = h.live_bytes + bytes;
-        h.live_bytes = live;
-        h.live_blocks += blocks;
+        const std::int64_t live = add_pair(&h.live_bytes, bytes, blocks);
         if (folding_) [[unlikely]]
             tell_meters(bytes);
         if (bytes > 0 && live > h.mark_bytes) move_mark(h, live);
