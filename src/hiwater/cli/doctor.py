@@ -7,9 +7,9 @@ import subprocess
 import sys
 import tempfile
 
-from hiwater import __version__
+from hiwater import __version__, cgroup_files
 from hiwater.engine import native
-from hiwater.errors import EngineFailed, EngineUnavailable
+from hiwater.errors import EngineFailed, EngineUnavailable, MeterUnavailable
 from hiwater.sizes import format_size
 
 TYPE_CHECKING = False
@@ -115,27 +115,18 @@ def _resident_mark() -> Finding:
 
 
 def _cgroup() -> Finding:
-    for version, file in (
-        ("v2", "/sys/fs/cgroup/memory.max"),
-        ("v2", _own_cgroup_file()),
-        ("v1", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-    ):
-        try:
-            with open(file) as stream:
-                limit = stream.read().strip()
-        except OSError:
-            continue
-        return Finding("cgroup", True, f"{version}, limit {limit}, from {file}")
-    return Finding("cgroup", None, "no memory controller to read here (neither v1 nor v2): limits are the machine's")
-
-
-def _own_cgroup_file() -> str:
     try:
-        with open("/proc/self/cgroup") as file:
-            paths = [line.strip().removeprefix("0::") for line in file if line.startswith("0::")]
-    except OSError:
-        paths = []
-    return f"/sys/fs/cgroup{paths[0] if paths else ''}/memory.max"
+        group = cgroup_files.find()
+    except MeterUnavailable:
+        return Finding(
+            "cgroup", None, "no memory controller to read here (neither v1 nor v2): limits are the machine's"
+        )
+    limit = group.limit()
+    return Finding(
+        "cgroup",
+        True,
+        f"v{group.version}, {'no limit' if limit is None else f'limit {format_size(limit)}'}, in {group.folder}",
+    )
 
 
 def _about_the_interpreter() -> Iterator[Finding]:
