@@ -338,11 +338,13 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
     guarded([&] {
         if (now - last_point_ns_ >= std::max(kShortestPointNs, now / 2048) || timeline_.size() == 0) add_point(now, resident_bytes);
         const std::uint64_t spacing = std::max({kShortestSliceNs, now / 64, kSliceCostShare * last_close_ns_});
-        if (now - h.epoch[h.epoch_index].slice_start_ns < spacing) return;
+        const std::uint64_t opened = h.epoch[h.epoch_index].slice_start_ns;
+        if (now < opened || now - opened < spacing) return;
         Hold hold(lock_);
         if (!is_on()) return;
+        // Asked again: since `now` was read a refused request may have closed slices of its own.
         const std::uint64_t begun = now_ns();
-        accounts_.close_slice(now);
+        accounts_.close_slice(begun);
         last_close_ns_ = now_ns() - begun;
     });
 }

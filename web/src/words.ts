@@ -2,6 +2,14 @@
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
+/** A number with so many digits. Half-way, Python goes to the even digit and toFixed goes up: a quarter of a MiB would read differently. */
+function fixed(value: number, digits: number): string {
+  const scaled = value * 10 ** digits;
+  const below = Math.floor(scaled);
+  const isHalfWay = scaled - below === 0.5 && scaled / 10 ** digits === value;
+  return (isHalfWay && below % 2 === 0 ? below / 10 ** digits : value).toFixed(digits);
+}
+
 /** Bytes in IEC units: 812.4 MiB. */
 export function size(bytes: number): string {
   if (bytes < 0) return `−${size(-bytes)}`;
@@ -11,7 +19,7 @@ export function size(bytes: number): string {
     value /= 1024;
     unit += 1;
   }
-  return unit === 0 ? `${Math.round(bytes)} B` : `${value.toFixed(1)} ${UNITS[unit]}`;
+  return unit === 0 ? `${Math.round(bytes)} B` : `${fixed(value, 1)} ${UNITS[unit]}`;
 }
 
 /** A size with its standard error, where it has one: 812.4 MiB ± 1.2 MiB. */
@@ -20,7 +28,7 @@ export function sizeWithin(bytes: number, error: number): string {
 }
 
 export function share(part: number, whole: number): string {
-  return whole ? `${((100 * part) / whole).toFixed(1)} %` : "–";
+  return whole ? `${fixed((100 * part) / whole, 1)} %` : "–";
 }
 
 const GROUPED = new Intl.NumberFormat("en-US");
@@ -34,7 +42,7 @@ export function blocks(value: number): string {
 }
 
 export function seconds(nanoseconds: number): string {
-  return `${(nanoseconds / 1e9).toFixed(2)} s`;
+  return `${fixed(nanoseconds / 1e9, 2)} s`;
 }
 
 // Not shown as they are: controls, which may turn text around, and line and paragraph separators. The joiner holds emoji together.

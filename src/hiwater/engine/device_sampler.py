@@ -116,7 +116,10 @@ class DeviceSampler:
         self._open()
         self._stop.acquire()
         self._is_running = True
-        # Beside the samples: an import by a thread waits for the GIL at each of its files, and the driver takes its time to begin.
+        # Here, as an import by a thread waits for the GIL at each of its files, and may meet one of the program's half-way. Only the
+        # driver's library, which takes its time to begin, is a thread's to load, beside the samples.
+        from hiwater.meters.devices import nvml, reconcile  # noqa: F401 - loaded
+
         self._driver.acquire()
         _thread.start_new_thread(_hiwater_own_, (self._meet_driver,))
         _thread.start_new_thread(_hiwater_own_, (self._run,))
