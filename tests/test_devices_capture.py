@@ -17,7 +17,9 @@ from hiwater.meters import ALLOCATORS
 from hiwater.views import json_view, openmetrics
 from hiwater.views.report import Report
 from page_reader import Page, page_of
+from recording import needs_engine
 
+pytestmark = needs_engine
 MIB = 1 << 20
 HERE = Path(__file__).parent
 SETUP = f"""

@@ -203,6 +203,8 @@ def _code_of(source: str | bytes, file: str) -> CodeType:
     try:
         core = native.load()
     except HiwaterError:
+        core = None  # and not compiled in here, where an error of the program's would have ours for its context
+    if core is None:
         return compile(source, file, "exec", dont_inherit=True)
     code: CodeType = core.compile_source(source, file)
     return code
