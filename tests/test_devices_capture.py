@@ -1,7 +1,6 @@
 """Captures with devices: real recordings of programs over a simulated allocator, in every view of them."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -38,8 +37,7 @@ def wait(seconds):
 def run(tmp_path, body, *, expect=0):
     (tmp_path / "program.py").write_text(SETUP + body)
     words = [sys.executable, "-m", "hiwater", "run", "-o", "run.hiw", "program.py"]
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == expect, done.stderr
     return hiwater.open(tmp_path / "run.hiw"), done
 
@@ -187,8 +185,7 @@ while time.time() < until:
     sum(range(500))
 """
     code = _ASKED + f"import hiwater\nwith hiwater.record({str(tmp_path / 'run.hiw')!r}):\n    exec({body!r})\n"
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     before, *after = done.stdout.splitlines()
     assert before == "2 False"
     assert 1 <= len(after) <= 5
@@ -205,10 +202,7 @@ with hiwater.record({str(tmp_path / "inner.hiw")!r}):
     cuda[0].free(cuda[0].alloc(100 << 20))
 print(torch.cuda.max_memory_allocated() >> 20)
 """
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
-    done = subprocess.run(
-        [sys.executable, "-c", SETUP + body], capture_output=True, text=True, check=False, env=environment
-    )
+    done = subprocess.run([sys.executable, "-c", SETUP + body], capture_output=True, text=True, check=False)
     assert done.stdout == "700\n", done.stderr
     (device,) = hiwater.open(tmp_path / "inner.hiw").devices
     assert (device.allocated_bytes[0], device.peak_allocated_bytes, device.exact) == (50 * MIB, 150 * MIB, True)
