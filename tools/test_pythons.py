@@ -205,17 +205,18 @@ def copy_tree(to: Path) -> None:
             shutil.copy2(TREE / name, to / name)
 
 
-def packages() -> tuple[list[str], list[str]]:
-    """Return what a build needs, and what the tests would like to have."""
+def packages(left_out: list[str]) -> tuple[list[str], list[str]]:
+    """Return what a build needs, and what the tests would like to have but for the packages of these names."""
     about = tomllib.loads((TREE / "pyproject.toml").read_text())
     building = about["build-system"]["requires"] + [tool for tool in ("cmake", "ninja") if shutil.which(tool) is None]
-    return building, about["project"]["dependencies"] + about["project"]["optional-dependencies"]["test"]
+    wanted = about["project"]["dependencies"] + about["project"]["optional-dependencies"]["test"]
+    return building, [one for one in wanted if re.split("[<>=!~ ]", one)[0] not in left_out]
 
 
-def test(interpreter: Interpreter, work: Path, pytest_words: list[str]) -> Outcome:
+def test(interpreter: Interpreter, work: Path, pytest_words: list[str], left_out: list[str]) -> Outcome:
     """Build and test on one interpreter."""
     outcome, place, began = Outcome(interpreter), Place(interpreter, work), time.monotonic()
-    building, wanted = packages()
+    building, wanted = packages(left_out)
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--prefer-binary"]
     if not place.make() or place.python(*install, *building)[0] != 0:
         return outcome
@@ -270,6 +271,9 @@ def main() -> int:
     parser.add_argument("--only", metavar="NAME", action="append", default=[], help="3.14, 3.14d, 3.14t …: these alone")
     parser.add_argument("--without", metavar="NAME", action="append", default=[], help="leave this one out")
     parser.add_argument("--work", type=Path, default=TREE / "build/pythons", help="where environments and logs go")
+    parser.add_argument(
+        "--leave-out", nargs="+", default=[], metavar="NAME", help="packages of the tests that are not to be installed"
+    )
     parser.add_argument("pytest", nargs="*", help="words for pytest, after --")
     arguments = parser.parse_args()
     found, unusable = find()
@@ -290,7 +294,7 @@ def main() -> int:
     outcomes = []
     for one in chosen:
         say(f"CPython {one.full} ({one.build}), {one.root or ''}{one.executable}")
-        outcomes.append(test(one, work, arguments.pytest))
+        outcomes.append(test(one, work, arguments.pytest, arguments.leave_out))
         if not outcomes[-1].passed:
             log = (work / f"{one.name}.log").read_text(errors="replace").splitlines()
             say("\n".join(log[-40:]))
