@@ -150,7 +150,10 @@ class TorchHistory:
 def _torch() -> Any:
     """torch, where the program has loaded it and its CUDA part; else None."""
     torch = sys.modules.get("torch")
-    return torch if torch is not None and "torch.cuda.memory" in sys.modules else None
+    if torch is None or "torch.cuda.memory" not in sys.modules:
+        return None
+    is_being_imported = getattr(getattr(torch, "__spec__", None), "_initializing", False)
+    return None if is_being_imported else torch
 
 
 def _is_enabled(torch: Any) -> bool:
