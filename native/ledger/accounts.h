@@ -58,7 +58,7 @@ public:
     [[gnu::always_inline]] void credit(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
         capture::LedgerRecord& ledger = hot_[id];
         save(ledger, *header_);
-        add_pair(&ledger.live_bytes, bytes, blocks);
+        add_live(ledger, bytes, blocks);
         ledger.total_bytes += static_cast<std::uint64_t>(bytes);
         ledger.total_blocks += static_cast<std::uint64_t>(blocks);
         change_total(ledger.kind, bytes, blocks);
@@ -68,7 +68,7 @@ public:
     [[gnu::always_inline]] void debit(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
         capture::LedgerRecord& ledger = hot_[id];
         save(ledger, *header_);
-        add_pair(&ledger.live_bytes, -bytes, -blocks);
+        add_live(ledger, -bytes, -blocks);
         change_total(ledger.kind, -bytes, -blocks);
     }
 
@@ -77,11 +77,11 @@ public:
         capture::Header& h = *header_;
         capture::LedgerRecord& ledger = hot_[id];
         save(ledger, h);
-        add_pair(&ledger.live_bytes, bytes, 1);
+        add_live(ledger, bytes, 1);
         ledger.total_bytes += static_cast<std::uint64_t>(bytes);
         ++ledger.total_blocks;
         h.kind_live_bytes[ledger.kind] += bytes;
-        const std::int64_t live = add_pair(&h.live_bytes, bytes, 1);
+        const std::int64_t live = add_total(h, bytes, 1);
         if (folding_) [[unlikely]]
             tell_meters(bytes);
         if (live > h.mark_bytes) move_mark(h, live);
@@ -90,9 +90,9 @@ public:
         capture::Header& h = *header_;
         capture::LedgerRecord& ledger = hot_[id];
         save(ledger, h);
-        add_pair(&ledger.live_bytes, -bytes, -1);
+        add_live(ledger, -bytes, -1);
         h.kind_live_bytes[ledger.kind] -= bytes;
-        add_pair(&h.live_bytes, -bytes, -1);
+        add_total(h, -bytes, -1);
         if (folding_) [[unlikely]]
             tell_meters(-bytes);
     }
@@ -196,31 +196,42 @@ public:
 private:
     // A kill can fall between any two stores but not inside one: what belongs together is stored at once, the rest in order.
     static void order() noexcept { std::atomic_signal_fence(std::memory_order_seq_cst); }
-    static_assert(offsetof(capture::Header, live_bytes) % 16 == 0 && offsetof(capture::LedgerRecord, live_bytes) % 16 == 0);
-    // Returns the first. A pair is always read and written whole: a load of both behind a store of one waits for the cache.
-    static std::int64_t add_pair(std::int64_t* at, std::int64_t first, std::int64_t second) noexcept {
+    static_assert(offsetof(capture::LedgerRecord, live_bytes) % 16 == 0 && offsetof(capture::LedgerRecord, saved_bytes) % 16 == 0);
 #if defined(__SSE2__)
-        auto* pair = reinterpret_cast<__m128i*>(at);
-        const __m128i sum = _mm_add_epi64(_mm_load_si128(pair), _mm_set_epi64x(second, first));
-        _mm_store_si128(pair, sum);
-        return _mm_cvtsi128_si64(sum);
+    // Told from the whole record: a compiler may take a pointer to one member to reach no further than that.
+    static __m128i* pair_at(capture::LedgerRecord& ledger, std::size_t offset) noexcept {
+        return reinterpret_cast<__m128i*>(reinterpret_cast<char*>(&ledger) + offset);
+    }
+#endif
+    static void add_live(capture::LedgerRecord& ledger, std::int64_t bytes, std::int64_t blocks) noexcept {
+#if defined(__SSE2__)
+        __m128i* pair = pair_at(ledger, offsetof(capture::LedgerRecord, live_bytes));
+        _mm_store_si128(pair, _mm_add_epi64(_mm_load_si128(pair), _mm_set_epi64x(blocks, bytes)));
 #else
-        at[1] += second;
-        return at[0] += first;
+        ledger.live_bytes += bytes;
+        ledger.live_blocks += blocks;
 #endif
     }
-    static void copy_pair(std::int64_t* to, const std::int64_t* from) noexcept {
+    static void save_live(capture::LedgerRecord& ledger) noexcept {
 #if defined(__SSE2__)
-        _mm_store_si128(reinterpret_cast<__m128i*>(to), _mm_load_si128(reinterpret_cast<const __m128i*>(from)));
+        _mm_store_si128(pair_at(ledger, offsetof(capture::LedgerRecord, saved_bytes)),
+                        _mm_load_si128(pair_at(ledger, offsetof(capture::LedgerRecord, live_bytes))));
 #else
-        to[0] = from[0];
-        to[1] = from[1];
+        ledger.saved_bytes = ledger.live_bytes;
+        ledger.saved_blocks = ledger.live_blocks;
 #endif
+    }
+    // Each stored by itself: a compiler that joins them makes every load of both wait for two stores.
+    static std::int64_t add_total(capture::Header& h, std::int64_t bytes, std::int64_t blocks) noexcept {
+        const std::int64_t live = h.live_bytes + bytes;
+        __atomic_store_n(&h.live_bytes, live, __ATOMIC_RELAXED);
+        __atomic_store_n(&h.live_blocks, h.live_blocks + blocks, __ATOMIC_RELAXED);
+        return live;
     }
 
     static void save(capture::LedgerRecord& ledger, const capture::Header& h) noexcept {
         if (ledger.generation == h.generation) return;
-        copy_pair(&ledger.saved_bytes, &ledger.live_bytes);
+        save_live(ledger);
         order();
         ledger.generation = h.generation;
         order();
@@ -241,7 +252,7 @@ private:
         h.kind_live_bytes[kind] += bytes;
         if (!counted(kind)) [[unlikely]]
             return;
-        const std::int64_t live = add_pair(&h.live_bytes, bytes, blocks);
+        const std::int64_t live = add_total(h, bytes, blocks);
         if (folding_) [[unlikely]]
             tell_meters(bytes);
         if (bytes > 0 && live > h.mark_bytes) move_mark(h, live);
