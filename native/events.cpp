@@ -1,4 +1,5 @@
-// What the hooks report. Each event is one short stretch under the lock: find the stack, change the books. No foreign code, no heap.
+// What the hooks report. Each event: find the stack, then one short stretch under the lock. In the short way of the lock, both are one
+// stretch. No foreign code, no heap.
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

@@ -70,27 +70,15 @@ class Lock {
 public:
     // Returns whether it was taken the short way; unlock() must be told. `me` may be null.
     bool lock(LockTicket* me) noexcept {
-        if (me != nullptr && leans_to_.load(std::memory_order_relaxed) == me) [[likely]] {
-            me->active.store(1, std::memory_order_relaxed);
-            std::atomic_signal_fence(std::memory_order_seq_cst);
-            if (leans_to_.load(std::memory_order_acquire) == me) [[likely]]
-                return true;
-            leave_short_way(*me);
-        }
+        if (me != nullptr && take_short_way(*me)) [[likely]]
+            return true;
         lock_slowly(me);
         return false;
     }
     // The short way or none, for an event that has another: false, with nothing held, where the lock leans to nobody or to somebody
     // else, or where this thread is inside already: a signal came in between, and its handler allocates.
     [[gnu::always_inline]] bool try_short_way(LockTicket& me) noexcept {
-        if (leans_to_.load(std::memory_order_relaxed) != &me || me.active.load(std::memory_order_relaxed) != 0) [[unlikely]]
-            return false;
-        me.active.store(1, std::memory_order_relaxed);
-        std::atomic_signal_fence(std::memory_order_seq_cst);
-        if (leans_to_.load(std::memory_order_acquire) == &me) [[likely]]
-            return true;
-        leave_short_way(me);
-        return false;
+        return me.active.load(std::memory_order_relaxed) == 0 && take_short_way(me);
     }
     [[gnu::always_inline]] static void leave_short_way(LockTicket& me) noexcept { me.active.store(0, std::memory_order_release); }
 
@@ -127,6 +115,17 @@ public:
 
 private:
     static constexpr std::uint32_t kStreakToLean = 64;
+
+    [[gnu::always_inline]] bool take_short_way(LockTicket& me) noexcept {
+        if (leans_to_.load(std::memory_order_relaxed) != &me) [[unlikely]]
+            return false;
+        me.active.store(1, std::memory_order_relaxed);
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        if (leans_to_.load(std::memory_order_acquire) == &me) [[likely]]
+            return true;
+        leave_short_way(me);
+        return false;
+    }
 
     [[gnu::noinline]] void lock_slowly(LockTicket* me) noexcept {
         if (is_held_over_fork_here()) return;
