@@ -192,6 +192,31 @@ while time.time() < until:
     assert set(after) == {"asked"}
 
 
+def test_an_import_of_the_programs_that_is_half_way_is_not_met(tmp_path):
+    body = """
+cuda.initialise(0)
+cuda[0].free(cuda[0].alloc(700 << 20))
+for name in ("typing", "re", "dataclasses", "enum"):
+    sys.modules.pop(name, None)
+
+class Slow:
+    def find_spec(name, path=None, target=None):
+        if name == "enum":
+            wait(1.0)
+
+sys.meta_path.insert(0, Slow)
+print("hiwater.scopes" in sys.modules)
+import re
+print("hiwater.scopes" in sys.modules, re.compile("a").match("a").end())
+wait(1.0)
+print("hiwater.scopes" in sys.modules)
+"""
+    capture, done = run(tmp_path, body)
+    assert done.stdout.splitlines() == ["False", "False 1", "True"]
+    assert "warning" not in done.stderr
+    assert capture.devices[0].peak_allocated_bytes == 700 * MIB
+
+
 def test_a_recording_in_the_middle_counts_from_there(tmp_path):
     body = f"""
 import hiwater

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
+from hiwater.engine.imports_under_way import is_import_under_way
 from hiwater.errors import CaptureUnwritable
 
 TYPE_CHECKING = False
@@ -43,19 +44,22 @@ class Accelerators:
 
     def come(self) -> bool:
         """Begin when a library has been loaded since; whether there is no more need to be asked."""
-        if self._sampler is not None or not self._is_library_loaded():
-            return self._sampler is not None
+        return self._sampler is not None or (self._is_library_loaded() and not is_import_under_way() and self._begin_late())
+
+    def _begin_late(self) -> bool:
         self._leave_waiting()
         self._begin_histories()
         return self._begin_sampler(late=True)
 
     def finish(self) -> None:
         """Take the last figures: the recording is about to stop."""
-        if not self.come() and self._sampler is None:
-            self._leave_waiting()
-            self._core.on_device_library(None)
+        if self._sampler is None and self._is_library_loaded():
+            self._begin_late()
         if self._sampler is not None:
             self._sampler.finish()
+        else:
+            self._leave_waiting()
+            self._core.on_device_library(None)
 
     def attach(self, path: str) -> None:
         """Put what libraries know of their memory beside the finished capture at `path`. A capture without it is no failure."""
