@@ -38,7 +38,9 @@ class EventRuns:
 
     def __init__(self) -> None:
         self._layouts: list[_Layout] = []
-        self._known: dict[bytes, tuple[Any, bool]] = {}  # objects by how they are written, and whether that gives them a number in the memo
+        self._known: dict[
+            bytes, tuple[Any, bool]
+        ] = {}  # objects by how they are written, and whether that gives them a number in the memo
 
     def take(self, machine: SnapshotMachine, trace: Trace) -> bool:
         """All events from here on that a layout matches. False where there is none."""
@@ -112,7 +114,11 @@ class EventRuns:
         if first == _SHORT_BINUNICODE:
             return machine.text(str(written[2:-1], "utf-8", "surrogatepass")), True
         if first == _BININT1:
-            return (machine.numbers((written[1], written[3])), True) if len(written) > _PAIR_BEGINS else (written[1], False)
+            return (
+                (machine.numbers((written[1], written[3])), True)
+                if len(written) > _PAIR_BEGINS
+                else (written[1], False)
+            )
         if first == _BININT2:
             return int.from_bytes(written[1:], "little"), False
         return None, False

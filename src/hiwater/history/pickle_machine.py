@@ -8,15 +8,15 @@ the last word on what a file means and what is wrong with it.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
-from struct import unpack_from
 from typing import Any, BinaryIO, Final
 
 _WINDOW_BYTES = 1 << 20
 _LONGEST_FIXED = 32  # bytes of an instruction whose length is known without a look, and of the one after it
 _LONGEST_NUMBER = 16
 _STOP = ord(".")
-_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError, RecursionError)
+_DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError, RecursionError, struct.error)
 
 FORGOTTEN: Final = object()  # stands in the memo for what was let go
 
@@ -129,8 +129,8 @@ class PickleMachine:
     def _instructions(self) -> dict[int, Callable[[], None]]:
         values: dict[bytes, Callable[[], None]] = {
             b"K": lambda: self.push(self._unsigned(1), 2), b"M": lambda: self.push(self._unsigned(2), 3),
-            b"J": lambda: self.push(unpack_from("<i", self.buffer, self.place + 1)[0], 5),
-            b"G": lambda: self.push(unpack_from(">d", self.buffer, self.place + 1)[0], 9),
+            b"J": lambda: self.push(struct.unpack_from("<i", self.buffer, self.place + 1)[0], 5),
+            b"G": lambda: self.push(struct.unpack_from(">d", self.buffer, self.place + 1)[0], 9),
             b"N": lambda: self.push(None, 1), b"\x88": lambda: self.push(True, 1), b"\x89": lambda: self.push(False, 1),
             b")": lambda: self.push((), 1), b"\x8a": self._long,
             b"\x8c": lambda: self._text(1), b"X": lambda: self._text(4), b"\x8d": lambda: self._text(8),

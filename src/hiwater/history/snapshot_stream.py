@@ -28,11 +28,13 @@ def read(stream: BinaryIO, length: int) -> object:
     """The snapshot in a pickle of `length` bytes, with a `Trace` for each list of events. Raises Unusual, OSError."""
     machine = SnapshotMachine(stream, length)
     data = machine.run()
-    if machine.traces is None:
+    traces = machine.traces
+    if traces is None:
         return data
-    if not isinstance(data, dict) or data.get("device_traces") is not machine.traces:
+    is_in_place = isinstance(data, dict) and data.get("device_traces") is traces
+    if not is_in_place:
         raise Unusual("events are elsewhere than in device_traces")
-    if not all(type(trace) is Trace for trace in machine.traces) or len(set(machine.traces)) != machine.trace_count:
+    if not all(type(trace) is Trace for trace in traces) or len(set(traces)) != machine.trace_count:
         raise Unusual("device_traces is more than lists, each once")
     return data
 
@@ -130,10 +132,10 @@ class SnapshotMachine(PickleMachine):
 
     def _is_in_frames(self) -> bool:
         """Whether the top of the stack is an element of a list of frames."""
-        return any(
-            len(below) > 1 and type(below[-1]) is list and below[-2] == "frames"
-            for below in (self.stack[:-1], *self.above[-1:])
-        )
+        stack, below = self.stack, self.above[-1] if self.above else []
+        if len(stack) > 2 and type(stack[-2]) is list and stack[-3] == "frames":
+            return True
+        return len(below) > 1 and type(below[-1]) is list and bool(below[-2] == "frames")
 
     def _will_be_let_go(self) -> bool:
         """Whether the dict at the top is an event, or the whole."""

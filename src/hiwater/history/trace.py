@@ -78,7 +78,9 @@ class Paths:
     def __init__(self, stacks: Stacks) -> None:
         self.stacks = stacks
         self._numbers: dict[tuple[Any, ...], int] = {}
-        self._whole: dict[tuple[Any, ...], tuple[int, Sequence[Mapping[str, Any]]]] = {}  # the same for tuples, which cannot change
+        self._whole: dict[
+            tuple[Any, ...], tuple[int, Sequence[Mapping[str, Any]]]
+        ] = {}  # the same for tuples, which cannot change
         self._frames: dict[int, tuple[Frame, Mapping[str, Any]]] = {}  # with the dict, so that its id stays its own
 
     def of_event(self, event: Mapping[str, Any]) -> int:
