@@ -167,6 +167,20 @@ def test_reserved_memory_has_a_curve_of_its_own():
     assert int(reserved[-1]) == allocator.reserved == 2 << 20
 
 
+def test_the_curve_of_reserved_memory_has_its_peak_also_where_less_was_allocated():
+    allocator = Allocator()
+    allocator.free(allocator.alloc(20 << 20, STACKS[0]))
+    allocator.free(allocator.alloc(12 << 20, STACKS[1], stream=5))
+    allocator.empty_cache()
+    allocator.time_us += 10**9  # so that all of that is in one stretch of time
+    allocator.alloc(100, STACKS[0])
+    line = capture_of(allocator.snapshot()).timeline
+    reserved = line.kind_bytes["reserved"]
+    assert (int(line.allocated_bytes.max()), int(reserved.max())) == (20 << 20, 32 << 20)
+    assert int(line.allocated_bytes[reserved.argmax()]) in (0, 12 << 20)
+    assert line.at_ns.tolist() == sorted(line.at_ns.tolist())
+
+
 def test_the_page_draws_reserved_memory_beside_what_was_allocated():
     allocator = Allocator()
     kept = [allocator.alloc(9 << 20, STACKS[1]), allocator.alloc(30 << 20, STACKS[0])]

@@ -45,9 +45,10 @@ class EventRuns:
     def take(self, machine: SnapshotMachine, trace: Trace) -> bool:
         """All events from here on that a layout matches. False where there is none."""
         buffer, place = machine.buffer, machine.place
+        end = machine.frame_end
         while place < machine.enough:
             for layout in self._layouts:
-                found = layout.match(buffer, place)
+                found = layout.match(buffer, place, end)
                 if found is not None:
                     break
             else:
@@ -62,7 +63,7 @@ class EventRuns:
     def _learn(self, machine: SnapshotMachine, place: int) -> bool:
         """A new layout from the event that begins at `place`."""
         buffer = machine.buffer
-        found = _EVENT.match(buffer, place)
+        found = _EVENT.match(buffer, place, machine.frame_end)
         if found is None or len(self._layouts) == _MOST_LAYOUTS:
             return False
         pairs = _PAIR.findall(buffer, place + _BEFORE_PAIRS, found.end() - 1)
@@ -72,7 +73,7 @@ class EventRuns:
             return False
         layout = _Layout(keys)
         self._layouts.append(layout)
-        return layout.match(buffer, place) is not None
+        return layout.match(buffer, place, machine.frame_end) is not None
 
     def _event(self, machine: SnapshotMachine, layout: _Layout, values: Sequence[bytes]) -> dict[str, Any]:
         """What of an event matters, and its part of the memo. Millions of values come by here."""

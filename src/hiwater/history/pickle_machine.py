@@ -16,6 +16,7 @@ _WINDOW_BYTES = 1 << 20
 _LONGEST_FIXED = 32  # bytes of an instruction whose length is known without a look, and of the one after it
 _LONGEST_NUMBER = 16
 _STOP = ord(".")
+_NO_FRAME = 1 << 62
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError, RecursionError, struct.error)
 
 FORGOTTEN: Final = object()  # stands in the memo for what was let go
@@ -35,6 +36,7 @@ class PickleMachine:
         """`length` is that of the pickle, in bytes."""
         self._stream, self._unread = stream, length
         self.buffer, self.place, self.enough = b"", 0, 0  # instructions that begin before `enough` are whole
+        self.frame_end = _NO_FRAME  # protocol 4: an instruction ends there
         self.stack: list[Any] = []
         self.above: list[list[Any]] = []
         self.memo: list[Any] = []
@@ -52,6 +54,10 @@ class PickleMachine:
         while True:
             if self.place >= self.enough:
                 self._refill(_LONGEST_FIXED)
+            if self.place >= self.frame_end:
+                if self.place > self.frame_end:
+                    raise Unusual("an instruction across the end of a frame")
+                self.frame_end = _NO_FRAME
             instruction = self.buffer[self.place]
             if instruction == _STOP:
                 break
@@ -111,6 +117,7 @@ class PickleMachine:
 
     def _refill(self, least: int) -> None:
         """Have `least` bytes in the buffer from `place` on, or all that there are."""
+        self.frame_end -= self.place if self.frame_end != _NO_FRAME else 0
         self.buffer, self.place = self.buffer[self.place :], 0
         while self._unread and len(self.buffer) < least:
             more = self._stream.read(min(self._unread, max(_WINDOW_BYTES, least)))
@@ -167,9 +174,11 @@ class PickleMachine:
         self.place += 2
 
     def _frame(self) -> None:
-        if self._unsigned(8) > len(self.buffer) - self.place - 9 + self._unread:
-            raise Unusual("a frame that is cut")
+        length = self._unsigned(8)
+        if length > len(self.buffer) - self.place - 9 + self._unread or self.frame_end != _NO_FRAME:
+            raise Unusual("a frame that is cut, or within another")
         self.place += 9
+        self.frame_end = self.place + length
 
     def _mark(self) -> None:
         self.above.append(self.stack)

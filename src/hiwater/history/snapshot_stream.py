@@ -171,7 +171,7 @@ class SnapshotMachine(PickleMachine):
 
     def _take_known_frames(self) -> bool:
         """A whole list of frames that are known already. False for any other."""
-        found = _KNOWN_FRAMES.match(self.buffer, self.place)
+        found = _KNOWN_FRAMES.match(self.buffer, self.place, self.frame_end)
         if found is None or found.end() >= self.enough:
             return False
         frames = self.frames_as_written(found.group())
