@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 import random
+import struct
 import subprocess
 import sys
 
@@ -268,3 +269,26 @@ def test_events_are_not_kept():
     assert type(trace) is Trace and len(trace) == 2000
     kept = [value for value in machine.memo if type(value) in (dict, list)]
     assert len({id(value) for value in kept}) <= 402  # frames, and two lists
+
+
+FRAMES = [MAIN, STEP]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"action": FRAMES}, {"user_metadata": FRAMES}, {"category": [], "user_metadata": (0, 3)}, {"stream": FRAMES}, {"addr": None},
+     {FRAMES[0]["name"]: {}}, {"frames": [3]}, {"frames": [[]]}, {"time_us": -5}, {"size": True}],
+    ids=repr,
+)  # fmt: skip
+def test_values_of_other_kinds_mean_what_they_do_in_the_whole_file(wrong):
+    events = [event(frames=FRAMES), event(frames=FRAMES), {**event(address=1024, frames=FRAMES), **wrong}]
+    content = pickle.dumps({"segments": [], "device_traces": [events]}, 4)
+    assert outcome(read, content) == outcome(whole, content)
+
+
+@pytest.mark.parametrize("more", [-9, -3, -2, -1, 1, 2])
+def test_a_frame_that_ends_within_an_instruction_is_damage(more):
+    content = pickle.dumps(many(100), 4)
+    (length,) = struct.unpack_from("<Q", content, 3)
+    damaged = content[:3] + struct.pack("<Q", length + more) + content[11:]
+    assert outcome(read, damaged) == outcome(whole, damaged)

@@ -3,7 +3,7 @@
 The result is the snapshot that the unpickler would give, but for this:
 
     the list of "device_traces"   its lists are `Trace`s, which make a few numbers of an event as soon as it is there
-    a list of "frames"            a tuple, one for all lists that are alike; so are flat dicts in lists (frames), texts and tuples of numbers
+    a list of "frames"            a `FrameList`, one for all lists that are alike; so are flat dicts in lists (frames), texts and tuples of numbers
     the memo                      has nothing of an event but what it shares with others: 8 bytes for each object
 
 That is right as long as nothing comes back to what was let go, and nothing changes that was used: `Unusual` says when it does.
@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from hiwater.history.event_runs import GET, KNOWN_FRAMES, EventRuns
 from hiwater.history.pickle_machine import FORGOTTEN, PickleMachine, Unusual
-from hiwater.history.trace import Trace
+from hiwater.history.trace import FrameList, Trace
 
 _LARGEST_BATCH = 1000  # elements that picklers add to a list at once: after fewer it is complete
 _KNOWN_FRAMES = re.compile(KNOWN_FRAMES, re.DOTALL)
@@ -53,8 +53,8 @@ class SnapshotMachine(PickleMachine):
         self._texts: dict[str, str] = {}
         self._numbers: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._flat: dict[tuple[tuple[Any, Any], ...], dict[Any, Any]] = {}
-        self._frames: dict[tuple[int, ...], tuple[Any, ...]] = {}  # by the identities of their dicts
-        self._frames_as_written: dict[bytes, tuple[Any, ...]] = {}
+        self._frames: dict[tuple[int, ...], FrameList] = {}  # by the identities of their dicts
+        self._frames_as_written: dict[bytes, FrameList] = {}
         self._newest_dict = self._newest_list = -1  # numbers in the memo
         self._runs = EventRuns()
 
@@ -108,7 +108,7 @@ class SnapshotMachine(PickleMachine):
             super().extend(target, items)
             whole = len(items) == len(target) < _LARGEST_BATCH
             if whole and len(self.stack) > 1 and self.stack[-2] == "frames":
-                self._replace(self._newest_list, self._alike(tuple(target)))
+                self._replace(self._newest_list, self._alike(FrameList(target)))
         elif items:
             raise Unusual("a list of events holds more than new dicts")
 
@@ -166,7 +166,7 @@ class SnapshotMachine(PickleMachine):
         """The one tuple for all that are alike."""
         return self._numbers.setdefault(numbers, numbers)
 
-    def _alike(self, frames: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _alike(self, frames: FrameList) -> FrameList:
         return self._frames.setdefault(tuple(map(id, frames)), frames)
 
     def _take_known_frames(self) -> bool:
@@ -179,10 +179,10 @@ class SnapshotMachine(PickleMachine):
         self.push(frames, found.end() - self.place)
         return True
 
-    def frames_as_written(self, written: bytes) -> tuple[Any, ...]:
+    def frames_as_written(self, written: bytes) -> FrameList:
         """The frames of a list that is empty, or that these instructions fill with what the memo has."""
         known = self._frames_as_written.get(written)
         if known is None:
             frames = (self.fetch(int.from_bytes(get[1:], "little")) for get in _GET.findall(written, _BEFORE_FRAMES))
-            known = self._frames_as_written[written] = self._alike(tuple(frames))
+            known = self._frames_as_written[written] = self._alike(FrameList(frames))
         return known

@@ -28,6 +28,16 @@ ACTIONS = {
 _NATIVE_SUFFIXES = (".cpp", ".cc", ".c", ".cxx", ".h", ".hpp", ".cu", ".cuh", ".so", ".S", ".inl")
 
 
+class FrameList(tuple[Any, ...]):
+    """A list of frames that cannot change any more, and is otherwise a list: no key of a dict, and written as one."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]  # as a list has none
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
 class Trace:
     """What one device's list of events tells. `length` counts all of them, `events` has those in which memory changes hands."""
 
@@ -80,7 +90,7 @@ class Paths:
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._whole: dict[
             tuple[Any, ...], tuple[int, Sequence[Mapping[str, Any]]]
-        ] = {}  # the same for tuples, which cannot change
+        ] = {}  # the same for those that cannot change
         self._frames: dict[int, tuple[Frame, Mapping[str, Any]]] = {}  # with the dict, so that its id stays its own
 
     def of_event(self, event: Mapping[str, Any]) -> int:
@@ -99,7 +109,7 @@ class Paths:
         return self.number(frames, stream, "") if frames else NO_STACK
 
     def number(self, frames: Sequence[Mapping[str, Any]], stream: int, label: str) -> int:
-        if type(frames) is not tuple:
+        if type(frames) is not FrameList:
             return self._number(frames, stream, label)
         whole = (id(frames), stream, label)
         known = self._whole.get(whole)
