@@ -30,7 +30,7 @@ _BEFORE_PAIRS = 3
 _MOST_LAYOUTS = 16
 _NUMBERS = ("addr", "size", "stream", "time_us")
 _LONG1, _BININT, _BININT1, _BININT2, _BINGET, _LONG_BINGET, _EMPTY_LIST, _SHORT_BINUNICODE = b"\x8aJKMhj]\x8c"
-_PAIR_BEGINS = 2  # bytes of a number that is none
+_PAIR_BEGINS = 2  # bytes of a small number; a pair has more
 
 
 class EventRuns:
@@ -38,14 +38,12 @@ class EventRuns:
 
     def __init__(self) -> None:
         self._layouts: list[_Layout] = []
-        self._known: dict[
-            bytes, tuple[Any, bool]
-        ] = {}  # objects by how they are written, and whether that gives them a number in the memo
+        # Objects by how they are written, and whether that gives them a number in the memo.
+        self._known: dict[bytes, tuple[Any, bool]] = {}
 
     def take(self, machine: SnapshotMachine, trace: Trace) -> bool:
         """All events from here on that a layout matches. False where there is none."""
-        buffer, place = machine.buffer, machine.place
-        end = machine.frame_end
+        buffer, place, end = machine.buffer, machine.place, machine.frame_end
         while place < machine.enough:
             for layout in self._layouts:
                 found = layout.match(buffer, place, end)
