@@ -109,7 +109,8 @@ def test_only_known_instructions_of_plain_data_are_let_through():
 def test_a_pickle_cannot_ask_for_memory_it_has_not(tmp_path):
     for content in (
         b"\x80\x02Nr\xff\xff\xff\x7f.", b"\x80\x04\x95" + struct.pack("<Q", 1 << 60) + b"N.",
-        b"\x80\x04\x8d" + struct.pack("<Q", 1 << 60) + b"x.", b"\x80\x04X\xff\xff\xff\xff.", b"\x80\x02\x8b\xff\xff\xff\x7f.",
+        b"\x80\x04\x8d" + struct.pack("<Q", 1 << 60) + b"x.", b"\x80\x04X\xff\xff\xff\xff.", b"\x80\x04\x8d" + b"\xff" * 8 + b"x.",
+        b"\x80\x02\x8b\xff\xff\xff\x7f.",
     ):  # fmt: skip
         path = tmp_path / "s.pickle"
         path.write_bytes(content)

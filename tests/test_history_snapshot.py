@@ -17,6 +17,8 @@ from hiwater.capture.model import Capture
 from hiwater.cli import main
 from hiwater.errors import BadRequest, MissingCapture
 from hiwater.history import build, snapshot
+from hiwater.views.report import Report
+from page_reader import Page, page_of
 from snapshot_double import Allocator, Refused, frame
 
 MAIN, STEP, LOSS = frame("main", 10), frame("step", 20), frame("loss", 30)
@@ -163,6 +165,42 @@ def test_reserved_memory_has_a_curve_of_its_own():
     reserved = capture.timeline.kind_bytes["reserved"]
     assert capture.reserved_peak_bytes == 30 << 20 == int(reserved.max())
     assert int(reserved[-1]) == allocator.reserved == 2 << 20
+
+
+def test_the_curve_of_reserved_memory_has_its_peak_also_where_less_was_allocated():
+    allocator = Allocator()
+    allocator.free(allocator.alloc(20 << 20, STACKS[0]))
+    allocator.free(allocator.alloc(12 << 20, STACKS[1], stream=5))
+    allocator.empty_cache()
+    allocator.time_us += 10**9  # so that all of that is in one stretch of time
+    allocator.alloc(100, STACKS[0])
+    line = capture_of(allocator.snapshot()).timeline
+    reserved = line.kind_bytes["reserved"]
+    assert (int(line.allocated_bytes.max()), int(reserved.max())) == (20 << 20, 32 << 20)
+    assert int(line.allocated_bytes[reserved.argmax()]) in (0, 12 << 20)
+    assert line.at_ns.tolist() == sorted(line.at_ns.tolist())
+
+
+def test_the_page_draws_reserved_memory_beside_what_was_allocated():
+    allocator = Allocator()
+    kept = [allocator.alloc(9 << 20, STACKS[1]), allocator.alloc(30 << 20, STACKS[0])]
+    allocator.free(kept[1])
+    allocator.empty_cache()
+    capture = capture_of(allocator.snapshot())
+    page = Page(page_of([Report(capture, capture.peak)]))  # which keeps to its schema
+    timeline = page.unpacked.head["captures"][0]["timeline"]
+    curves = {series["group"]: page.unpacked.column(series["bytes"]) for series in timeline["series"]}
+    assert sorted(curves) == ["kind", "reserved"]
+    assert [int(curve.max()) for curve in curves.values()] == [39 << 20, 50 << 20]
+    assert int(curves["reserved"][-1]) == allocator.reserved == 20 << 20
+    assert len(curves["reserved"]) == len(curves["kind"]) == len(page.unpacked.column(timeline["at_ns"]))
+
+
+def test_a_history_that_knows_nothing_of_segments_has_no_curve_of_reserved_memory():
+    data = {**held(), "hiwater": {"no_segments": True}}
+    capture = capture_of(data)
+    timeline = Page(page_of([Report(capture, capture.peak)])).unpacked.head["captures"][0]["timeline"]
+    assert [series["group"] for series in timeline["series"]] == ["kind"]
 
 
 # Versions

@@ -1,10 +1,10 @@
-// What is drawn over time: resident memory, each kind that counts, devices, processes and limits, over common times.
+// What is drawn over time: resident memory, each kind that counts, devices, what a device's allocator had reserved, processes and limits, over common times.
 import { type Capture, COUNTED_KINDS, KIND_WORDS, KINDS } from "./capture";
 import { printable } from "./words";
 
 export interface Curve {
   label: string;
-  group: "resident" | "kind" | "device" | "process" | "limit";
+  group: "resident" | "kind" | "device" | "reserved" | "process" | "limit";
   kind: number; // -1 for what is no kind
   /** A value for each time; undefined where this curve has none of its own. */
   values: (number | undefined)[];

@@ -118,7 +118,7 @@ export interface Capture {
     points: number;
     series: {
       name: string;
-      group: "resident" | "kind" | "device" | "process";
+      group: "resident" | "kind" | "device" | "reserved" | "process";
       bytes: Column;
       at_ns?: Column;
     }[];

@@ -125,7 +125,7 @@ function Legend({
 /** The name of the colour of a line: processes take turns, and so do devices after the first. */
 function strokeOf(curve: Curve, curves: Curve[]): string {
   if (curve.group !== "process" && curve.group !== "device")
-    return { resident: "ink", limit: "warn", kind: "ink" }[curve.group];
+    return { resident: "ink", reserved: "ink", limit: "warn", kind: "ink" }[curve.group];
   const number = curves.filter((one) => one.group === curve.group).indexOf(curve);
   return curve.group === "device" && number === 0 ? "kind3" : `line${number % 5}`;
 }

@@ -30,12 +30,13 @@ test("kinds stand on one another and are drawn from the highest down, lines over
   const curve = (group: Curve["group"], kind: number, values: number[]): Curve => ({ label: "", group, kind, values });
   const { order, data } = stacked(
     [0, 1],
-    [curve("resident", -1, [9, 9]), curve("kind", 0, [1, 2]), curve("kind", 1, [3, 0])],
+    [curve("resident", -1, [9, 9]), curve("kind", 0, [1, 2]), curve("kind", 1, [3, 0]), curve("reserved", -1, [5, 6])],
   );
-  assert.deepEqual(order, [2, 1, 0]);
+  assert.deepEqual(order, [2, 1, 0, 3]);
   assert.deepEqual(data, [
     [4, 2],
     [1, 2],
     [9, 9],
+    [5, 6],
   ]);
 });

@@ -243,23 +243,32 @@ def _slices(told: Replay, ledgers: _Ledgers) -> _Pieces:
 
 
 def _timeline(told: Replay, ledgers: _Ledgers) -> Records:
-    """Of each stretch of time the highest moment, with what was reserved then; and the beginning and the end."""
+    """Of each stretch of time the highest moment and that at which most was reserved, each with what the other was then; and the beginning and
+    the end."""
     edges = np.linspace(0, told.duration_ns, _parts(told, _MOST_POINTS) + 1).astype(np.int64)
-    first = np.searchsorted(told.at_ns, edges[:-1])
-    last = np.append(first[1:], len(told.at_ns))
-    places = [0]
-    places += [
-        begin + 1 + int(np.argmax(ledgers.running[begin:end]))
+    highest = [place + 1 for place in _highest(told.at_ns, ledgers.running, edges)]
+    at_highest = told.at_ns[np.array(highest, np.int64) - 1] if highest else told.at_ns[:0]
+    of_reserved = np.array(_highest(told.reserved_at_ns, told.reserved[1:], edges), np.int64)
+    also = np.setdiff1d(told.reserved_at_ns[of_reserved], [0, *at_highest, told.duration_ns])
+    at = np.concatenate([[0], at_highest, also, [told.duration_ns]]).astype(np.int64)
+    places = [0, *highest, *np.searchsorted(told.at_ns, also, side="right").tolist(), len(told.at_ns)]
+    order = np.argsort(at, kind="stable")
+    rows = empty("timeline", len(places))
+    rows["at_ns"] = at[order]
+    rows["live_bytes"][:, _DEVICE] = [ledgers.live(places[number])[0] for number in order.tolist()]
+    rows["live_bytes"][:, _RESERVED] = _reserved(told, at[order])
+    return rows
+
+
+def _highest(at_ns: Ints, values: Ints, edges: Ints) -> list[int]:
+    """Which of these is the highest of each stretch of time in which there is one."""
+    first = np.searchsorted(at_ns, edges[:-1])
+    last = np.append(first[1:], len(at_ns))
+    return [
+        begin + int(np.argmax(values[begin:end]))
         for begin, end in zip(first.tolist(), last.tolist(), strict=True)
         if end > begin
     ]
-    at = [0, *(int(told.at_ns[place - 1]) for place in places[1:]), told.duration_ns]
-    places.append(len(told.at_ns))
-    rows = empty("timeline", len(places))
-    rows["at_ns"] = at
-    rows["live_bytes"][:, _DEVICE] = [ledgers.live(place)[0] for place in places]
-    rows["live_bytes"][:, _RESERVED] = _reserved(told, rows["at_ns"].astype(np.int64))
-    return rows
 
 
 def _reserved(told: Replay, at_ns: Ints) -> Ints:

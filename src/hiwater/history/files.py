@@ -11,7 +11,7 @@ import stat
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from hiwater.capture import attached
 from hiwater.capture.reader import Contents
@@ -51,24 +51,27 @@ def read_all(path: str | os.PathLike[str]) -> list[Contents]:
     """
     place = Path(path)
     try:
-        content = place.read_bytes()
-        taken_unix_ns = place.stat().st_mtime_ns
+        with open(place, "rb") as stream:
+            about = os.fstat(stream.fileno())
+            found = _histories(stream, about.st_size)
     except OSError as error:
         raise MissingCapture(
             f"{str(place)!r} cannot be read ({error.strerror})", "check the path and its rights"
         ) from error
     facts = {"program": place.name}
+    taken_unix_ns = about.st_mtime_ns
+    return _contents(place, found, taken_unix_ns, facts)
+
+
+def _histories(stream: BinaryIO, length: int) -> list[DeviceHistory]:
+    """The devices in a file of `length` bytes."""
     from hiwater.history import plain_pickle, snapshot
 
-    if plain_pickle.is_pickle(content):
-        with plain_pickle.without_collection():
-            data = plain_pickle.load(content)
-            del content  # while the snapshot is looked at, which is several times as large
-            found = snapshot.histories(data)
-            del data
-    else:
-        found = _profile(content)
-    return _contents(place, found, taken_unix_ns, facts)
+    head = stream.read(2)
+    stream.seek(0)
+    if plain_pickle.is_pickle(head):
+        return snapshot.read(stream, length)
+    return _profile(stream.read())
 
 
 def read_one(path: str | os.PathLike[str]) -> Contents:
@@ -97,11 +100,11 @@ def attached_to(contents: Contents, facts: Mapping[str, str]) -> list[Contents]:
     members = attached.read(contents)
     if not members:
         return []
-    from hiwater.history import plain_pickle, snapshot
+    from hiwater.history import snapshot
 
     for name, content in members.items():
         if name in _PREFIXES:
-            histories = snapshot.histories(plain_pickle.load(content), _PREFIXES[name])
+            histories = snapshot.read(io.BytesIO(content), len(content), _PREFIXES[name])
         elif name == _JAX:
             histories = _profile(content)
         else:

@@ -82,7 +82,8 @@ def _look_through(content: bytes) -> None:
             return
         width = _WITH_LENGTH.get(instruction)
         if width is not None:
-            place += 1 + width + int.from_bytes(content[place + 1 : place + 1 + width], "little")
+            told = int.from_bytes(content[place + 1 : place + 1 + width], "little")
+            place = min(length, place + 1 + width + told)
         elif instruction == _LONG_BINPUT:
             # The unpickler makes room for so many objects at once: there cannot be more of them than bytes so far.
             if int.from_bytes(content[place + 1 : place + 5], "little") > place:

@@ -186,7 +186,8 @@ def _slices(capture: Capture, columns: Columns) -> dict[str, Any]:
 def _timeline(capture: Capture, columns: Columns) -> dict[str, Any]:
     """Curves over time: resident memory, what was allocated of each kind, devices, and the processes that were watched."""
     line = capture.timeline
-    place = _told(line.resident_bytes, line.allocated_bytes)
+    reserved = line.kind_bytes["reserved"]
+    place = _told(line.resident_bytes, line.allocated_bytes, *(() if capture.device is None else (reserved,)))
     series = []
     if capture.device is None:
         series.append(_curve("resident", "resident", columns, None, line.resident_bytes[place]))
@@ -194,8 +195,11 @@ def _timeline(capture: Capture, columns: Columns) -> dict[str, Any]:
         series += [
             _curve(kind, "kind", columns, None, line.kind_bytes[kind][place])
             for kind in KINDS
-            if (kind in COUNTED_KINDS[:3] and capture.device is None) or line.kind_bytes[kind].any()
+            if (kind in COUNTED_KINDS[:3] and capture.device is None)
+            or (line.kind_bytes[kind].any() and (kind != "reserved" or capture.device is None))
         ]
+    if capture.device is not None and capture.reserved_peak_bytes is not None:
+        series.append(_curve("reserved by the allocator", "reserved", columns, None, reserved[place]))
     for device in capture.devices:
         if len(device.at_ns):
             told = _told(device.peaks_bytes)
