@@ -1,12 +1,12 @@
 // What the hooks report. Each event: find the stack, then one short stretch under the lock. In the short way of the lock, both are one
-// stretch. No foreign code, no heap.
+// stretch. No foreign code, no heap. The commonest events are in quick_events.h.
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "recorder.h"
+#include "quick_events.h"
 
 namespace hiwater {
 
@@ -14,6 +14,7 @@ using capture::Kind;
 
 std::atomic<Mode> g_mode{Mode::off};
 std::atomic<bool> g_sampled{false};
+std::atomic<Wanted> g_wanted{Wanted::nothing};
 
 namespace {
 
@@ -21,11 +22,21 @@ std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_
 
 }  // namespace
 
+// A thread that knows its stack looks at the epoch only: so that it sees the end of a recording, that moves too.
+void Recorder::set_mode(Mode mode) noexcept {
+    if (mode != Mode::on) epoch_.fetch_add(1, std::memory_order_relaxed);
+    g_wanted.store(mode == Mode::off ? Wanted::nothing
+                   : sampled()       ? Wanted::drawn_blocks
+                                     : Wanted::every_block,
+                   std::memory_order_relaxed);
+    g_mode.store(mode, std::memory_order_release);
+}
+
 // Under the lock or not. Recording ends here by our own fault; the program goes on, later events are counted as lost.
 void Recorder::fail(const char* reason) noexcept {
     if (!is_on()) return;
     ::strncpy(fail_reason_, reason, sizeof fail_reason_ - 1);
-    g_mode.store(Mode::counting_losses, std::memory_order_relaxed);
+    set_mode(Mode::counting_losses);
     lose_event();
 }
 
@@ -52,32 +63,35 @@ void Recorder::on_late_alloc(std::uintptr_t address, std::size_t bytes, Kind kin
     put(live_.region_of(address), address, bytes, accounts_.ledger(tls.exit_node, kind));
 }
 
-// Nearly every event of a program that allocates from one thread at a time goes this way: the lock leans to the thread, nothing
-// happened since its last event that it has to take notice of, and its stack is one it has met. Whatever else there is, is for
-// record_slowly().
+// The stack of this moment is another than at the last event: its top frame stands at `instr`, or more than that moved (null).
 template <Kind kKind>
-void* Recorder::record(void* block, std::size_t bytes) noexcept {
-    if (tls.busy != 0) [[unlikely]]
-        return block;
-    const std::uintptr_t address = address_of(block);
-    Thread* const t = tls.thread;
-    LiveTable::Region* const region = live_.find(address);
-    if (region == nullptr || t == nullptr || !lock_.try_short_way(t->ticket)) [[unlikely]]
-        return record_slowly(block, bytes, kKind);
-    LiveTable::prefetch(region, address, bytes);
-    std::uint32_t ledger = 0;
-    if (is_on() && is_up_to_date(*t)) [[likely]]
-        ledger = knows_top(*t) ? t->top->ledger[static_cast<std::uint32_t>(kKind)] : 0;
-    if (ledger != 0) [[likely]] {
-        put(region, address, bytes, ledger);
-        t->last_block = address;
-    }
-    Lock::leave_short_way(t->ticket);
-    return ledger != 0 ? block : record_slowly(block, bytes, kKind);
+void* Recorder::record_moved_held(Thread& t, const void* instr, void* block, std::size_t bytes) noexcept {
+    if (is_up_to_date(t) && find_moved_top(t, instr, [&](std::uint32_t changed) { return settle_top(t, changed); }))
+        return book_held<kKind>(t, live_.find(address_of(block)), block, bytes);
+    Lock::leave_short_way(t.ticket);
+    return record_slowly(block, bytes, kKind);
 }
 
-template void* Recorder::record<Kind::python>(void*, std::size_t) noexcept;
-template void* Recorder::record<Kind::native>(void*, std::size_t) noexcept;
+template void* Recorder::record_moved_held<Kind::python>(Thread&, const void*, void*, std::size_t) noexcept;
+template void* Recorder::record_moved_held<Kind::native>(Thread&, const void*, void*, std::size_t) noexcept;
+
+template <Kind kKind>
+void* Recorder::book_slowly_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
+    const std::uintptr_t address = address_of(block);
+    std::uint32_t ledger = t.top->ledger[static_cast<std::uint32_t>(kKind)];
+    if (ledger == 0) guarded([&] { ledger = ledger_at_top(t, kKind); });
+    if (ledger != 0) [[likely]] {
+        put(region, address, bytes, ledger);
+        t.last_block = address;
+    } else if (is_on()) {
+        forget_stale(address);  // our own
+    }
+    Lock::leave_short_way(t.ticket);
+    return block;
+}
+
+template void* Recorder::book_slowly_held<Kind::python>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
+template void* Recorder::book_slowly_held<Kind::native>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
 
 void* Recorder::record_slowly(void* block, std::size_t bytes, Kind kind) noexcept {
     if (is_inside()) return block;
@@ -97,9 +111,8 @@ void* Recorder::record_slowly(void* block, std::size_t bytes, Kind kind) noexcep
 }
 
 // Under the lock, or in the short way of it.
-template <bool kFreed>
-[[gnu::always_inline]] inline Block Recorder::take_out(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place,
-                                                       const Thread* t) noexcept {
+[[gnu::always_inline]] inline Block Recorder::take_out(LiveTable::Region* region, std::uintptr_t address,
+                                                       LiveTable::Place place) noexcept {
     if (!is_on()) [[unlikely]]
         return {};
     Block taken = LiveTable::remove(region, address, place);
@@ -107,36 +120,46 @@ template <bool kFreed>
     if (taken.ledger == 0) [[unlikely]]
         return {};
     accounts_.debit_block(taken.ledger, static_cast<std::int64_t>(taken.bytes));
-    if (kFreed && t != nullptr && t->last_block == address) accounts_.count_temporary(taken.ledger);
     return taken;
 }
+[[gnu::always_inline]] inline void Recorder::take_out_freed(LiveTable::Region* region, std::uintptr_t address,
+                                                            LiveTable::Place place, const Thread* t) noexcept {
+    const Block taken = take_out(region, address, place);
+    if (t != nullptr && t->last_block == address && taken.ledger != 0) accounts_.count_temporary(taken.ledger);
+}
 
-template <bool kFreed>
-Block Recorder::forget(const void* block) noexcept {
+void Recorder::forget_held(Thread& t, LiveTable::Region* region, const void* block) noexcept {
+    const std::uintptr_t address = address_of(block);
+    take_out_freed(region, address, LiveTable::place_of(region, address), &t);
+    Lock::leave_short_way(t.ticket);
+}
+
+void Recorder::forget_slowly(LiveTable::Region* region, const void* block) noexcept {
+    const std::uintptr_t address = address_of(block);
+    // Safe without the lock: nobody but the owner of a block, who is here, may change its words.
+    const LiveTable::Place place = LiveTable::place_of(region, address);
+    if (place == LiveTable::Place::nowhere || is_inside() || (tls.holds_over_fork && pid_ != ::getpid())) return;
+    BusyGuard busy;
+    Hold hold(lock_, ticket());
+    take_out_freed(region, address, place, tls.thread);
+}
+
+Block Recorder::take_block(const void* block) noexcept {
     const std::uintptr_t address = address_of(block);
     LiveTable::Region* const region = live_.find(address);
     if (region == nullptr) return {};
-    // Safe without the lock: nobody but the owner of a block, who is here, may change its words.
     const LiveTable::Place place = LiveTable::place_of(region, address);
     if (place == LiveTable::Place::nowhere) return {};
-    Thread* const t = tls.thread;
-    if (t == nullptr || !lock_.try_short_way(t->ticket)) [[unlikely]]
-        return forget_slowly<kFreed>(region, address);
-    const Block taken = take_out<kFreed>(region, address, place, t);
-    Lock::leave_short_way(t->ticket);
-    return taken;
-}
-
-template <bool kFreed>
-Block Recorder::forget_slowly(LiveTable::Region* region, std::uintptr_t address) noexcept {
+    if (Thread* const t = tls.thread; t != nullptr && lock_.try_short_way(t->ticket)) [[likely]] {
+        const Block taken = take_out(region, address, place);
+        Lock::leave_short_way(t->ticket);
+        return taken;
+    }
     if (is_inside() || (tls.holds_over_fork && pid_ != ::getpid())) return {};
     BusyGuard busy;
     Hold hold(lock_, ticket());
-    return take_out<kFreed>(region, address, LiveTable::place_of(region, address), tls.thread);
+    return take_out(region, address, place);
 }
-
-template Block Recorder::forget<true>(const void*) noexcept;
-template Block Recorder::forget<false>(const void*) noexcept;
 
 void Recorder::put_back(const void* block, Block taken) noexcept {
     if (taken.ledger == 0 || is_inside()) return;

@@ -52,6 +52,8 @@ int Recorder::start(const StartOptions& options) {
     capture::Header& h = file_.header();
     try {
         code_class_.reset();
+        positions_.reset();
+        positions_.resize(kPositions);
         internal_prefix_ = options.internal_prefix;
         library_prefixes_ = options.library_prefixes;
         path_ = options.path;
@@ -93,7 +95,7 @@ int Recorder::start(const StartOptions& options) {
     set_up_drawing(options);
     h.sample_bytes = sample_bytes_;
     epoch_.fetch_add(1, std::memory_order_relaxed);
-    g_mode.store(Mode::on, std::memory_order_release);
+    set_mode(Mode::on);
     return 0;
 }
 
@@ -117,7 +119,7 @@ void Recorder::stop(int exit_code, bool carry) {
     Hold hold(lock_);
     if (!file_.is_open()) return;
     const bool failed = g_mode.load(std::memory_order_relaxed) != Mode::on;
-    g_mode.store(Mode::off, std::memory_order_relaxed);
+    set_mode(Mode::off);
     capture::Header& h = file_.header();
     carried_ = carry ? heap_now() : Heap{};
     if (only_counters_) {
@@ -166,6 +168,7 @@ void Recorder::forget_tables() noexcept {
     tree_.forget_everything();
     accounts_.forget_everything();
     code_class_.reset();
+    positions_.reset();
 }
 
 // The line of the program's own code whose stacks held most at the peak. A stack belongs to its innermost line that is not a
@@ -488,7 +491,7 @@ void Recorder::unmark_exited() noexcept {
 void Recorder::become_unrecorded_child() noexcept {
     lock_.reset();
     pool_lock_.reset();
-    g_mode.store(Mode::off, std::memory_order_relaxed);
+    set_mode(Mode::off);
     file_.abandon();
     forget_tables();
 }

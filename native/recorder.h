@@ -35,6 +35,10 @@ inline bool recording() noexcept { return g_mode.load(std::memory_order_relaxed)
 // Whether small blocks are drawn at random. Changes only while the mode is off.
 extern std::atomic<bool> g_sampled;
 inline bool sampled() noexcept { return g_sampled.load(std::memory_order_relaxed); }
+// Both in one word, for the hooks that nearly every event comes by.
+enum class Wanted : std::uint32_t { nothing = 0, every_block = 1, drawn_blocks = 2 };
+extern std::atomic<Wanted> g_wanted;
+inline bool wants_every_block() noexcept { return g_wanted.load(std::memory_order_relaxed) == Wanted::every_block; }
 
 // Why a recording ends by itself. Written into the capture at its start: on a full disk there is no room for more words.
 inline constexpr const char* kNoMemory = "no memory for the recorder's tables";
@@ -127,14 +131,18 @@ public:
     }
     void on_free(const void* block) noexcept {
         if (!sampled()) {
-            forget<true>(block);
+            forget(block);
         } else if (may_be_drawn(block)) {
             forget_sample(block);
         }
     }
+    // The two of a recording of every block: quick_events.h.
+    template <capture::Kind kKind>
+    void* record(void* block, std::size_t bytes) noexcept;
+    void forget(const void* block) noexcept;
     // A reallocation is take, the real call, then on_alloc of the result, or put_back when it failed.
     Block take(const void* block) noexcept {
-        if (!sampled()) return forget<false>(block);
+        if (!sampled()) return take_block(block);
         return may_be_drawn(block) ? forget_sample(block) : Block{};
     }
     // In sampled mode: whether a block may be one of those that were drawn. Most are not.
@@ -228,10 +236,18 @@ private:
     bool is_up_to_date(const Thread& t) const noexcept { return t.epoch == epoch_.load(std::memory_order_relaxed); }
     template <typename Move>
     bool find_top(Thread& t, const Move& move);
-    bool knows_top(Thread& t) noexcept;
+    template <typename Move>
+    bool find_moved_top(Thread& t, const void* instr, const Move& move);
     void move_top(Thread& t, std::uint32_t changed);
     [[gnu::noinline]] bool settle_top(Thread& t, std::uint32_t changed) noexcept;
     static int grow_memo(hw_memo* memo, std::uint32_t capacity);
+    struct Position {
+        const void* instr;
+        std::uint32_t generation;  // of the page of code it is in
+        std::uint32_t code, line;
+        std::uint8_t kind;  // of the code: kCodeInternal …
+    };
+    const Position* position_of(Thread& t, const hw_slot& slot, const void* object);
     void intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge);
     std::uint32_t code_of(const hw_code_info& info);
     std::uint32_t ledger_at_top(Thread& t, capture::Kind kind);
@@ -244,15 +260,19 @@ private:
     template <typename Work>
     bool at_stack(const Work& work);
 
-    template <capture::Kind kKind>
-    void* record(void* block, std::size_t bytes) noexcept;
+    // What record() and forget() leave over. Those called "held" hold the short way of the lock, and leave it.
     [[gnu::noinline]] void* record_slowly(void* block, std::size_t bytes, capture::Kind kind) noexcept;
-    template <bool kFreed>
-    Block forget(const void* block) noexcept;
-    template <bool kFreed>
-    [[gnu::noinline]] Block forget_slowly(LiveTable::Region* region, std::uintptr_t address) noexcept;
-    template <bool kFreed>
-    Block take_out(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, const Thread* t) noexcept;
+    template <capture::Kind kKind>
+    [[gnu::noinline]] void* record_moved_held(Thread& t, const void* instr, void* block, std::size_t bytes) noexcept;
+    template <capture::Kind kKind>
+    void* book_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    template <capture::Kind kKind>
+    [[gnu::noinline]] void* book_slowly_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    [[gnu::noinline]] void forget_slowly(LiveTable::Region* region, const void* block) noexcept;
+    [[gnu::noinline]] void forget_held(Thread& t, LiveTable::Region* region, const void* block) noexcept;
+    Block take_block(const void* block) noexcept;
+    Block take_out(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place) noexcept;
+    void take_out_freed(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, const Thread* t) noexcept;
     bool is_drawn(Thread& t, std::size_t bytes) noexcept;
     void begin_drawing(Thread& t) noexcept;
     void set_up_drawing(const StartOptions& options) noexcept;
@@ -275,6 +295,7 @@ private:
     void forget_stale(std::uintptr_t address) noexcept;
     [[gnu::noinline]] void forget_block(const Block& stale) noexcept;
     static bool is_on() noexcept { return g_mode.load(std::memory_order_relaxed) == Mode::on; }
+    void set_mode(Mode mode) noexcept;
     void fail(const char* reason) noexcept;
     // Everything that may end a recording by our own fault runs in here; nothing of it reaches the program.
     template <typename Work>
@@ -337,8 +358,11 @@ private:
     };
     PageVector<LastSample> last_samples_;  // of each device
     PageVector<std::uint8_t> code_class_;  // by code; 0x80: known
+    static constexpr std::size_t kPositions = 8192;
+    PageVector<Position> positions_;  // lately met, each in the one place there is for it
 
-    std::atomic<std::uint32_t> epoch_{1};  // moves when a code object dies or a recording starts: caches keyed by address are void
+    // Moves when a code object dies or a recording starts or ends: caches keyed by address are void, and threads look at the mode.
+    std::atomic<std::uint32_t> epoch_{1};
     std::uint32_t session_ = 0;
     std::atomic<std::uint64_t> lost_{0};
     std::uint64_t started_ns_ = 0;
@@ -369,32 +393,24 @@ private:
     std::uint32_t roots_ = 0;
 };
 
-// Leaves the stack of this moment in t.top; move(changed) is called where that is another than at the last event, and not one that
-// differs only in where its top frame stands.
+// Leaves the stack of this moment in t.top; move(changed) is called where there are frames in it that this thread has not met lately.
 template <typename Move>
-[[gnu::always_inline]] inline bool Recorder::find_top(Thread& t, const Move& move) {
+bool Recorder::find_top(Thread& t, const Move& move) {
     if (only_counters_) [[unlikely]]
         return true;
-    const std::uint32_t changed = hw_frames_refresh(&t.memo, grow_memo);
-    const std::uint32_t depth = t.memo.depth;
-    if (changed == depth && changed == t.top_depth) return true;
-    if (changed + 1 == depth && depth >= 2) [[likely]] {  // only the top frame stands elsewhere than at the last event
-        hw_slot* slot = t.memo.slots + changed;
-        const std::uint64_t key = Thread::key_under(slot[-1].node, slot[-1].flags, slot->instr);
-        Thread::Edge* edge = t.edge_of(slot->instr, key);
-        if (edge->instr == slot->instr && edge->key == key) [[likely]] {
-            slot->node = edge->node;
-            slot->flags = edge->flags;
-            t.top = edge;
-            t.top_depth = depth;
-            return true;
-        }
-    }
-    return move(changed);
+    const void* const instr = hw_frames_settled_at(&t.memo);
+    return (instr != nullptr && t.stand_at(instr)) || find_moved_top(t, instr, move);
 }
 
-[[gnu::always_inline]] inline bool Recorder::knows_top(Thread& t) noexcept {
-    return find_top(t, [&](std::uint32_t changed) { return settle_top(t, changed); });
+// The same where the top frame is known to stand elsewhere, at `instr`, or anything else to be another (null).
+template <typename Move>
+bool Recorder::find_moved_top(Thread& t, const void* instr, const Move& move) {
+    if (only_counters_) [[unlikely]]
+        return true;
+    const std::uint32_t changed = instr != nullptr ? hw_frames_move_top(&t.memo, instr) : hw_frames_refresh(&t.memo, grow_memo);
+    if (t.memo.depth != 0) return t.knows_from(changed) || move(changed);
+    t.top = &t.no_frames;
+    return true;
 }
 
 // Runs work(thread) under the lock, with the stack of this moment in thread.top. Returns whether it did: not where nothing is

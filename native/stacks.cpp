@@ -82,7 +82,6 @@ Thread* Recorder::take_thread() noexcept {
     ::madvise(t, round_up(sizeof(Thread), kPage), MADV_DONTNEED);
     t->next_of_all = next_of_all;
     t->memo = memo;
-    t->memo.depth = 0;
     t->memo.thread = 0;
     return t;
 }
@@ -98,7 +97,7 @@ Thread* Recorder::make_thread() noexcept {
     Thread* t = take_thread();
     if (t == nullptr) return nullptr;
     t->top = &t->no_frames;
-    t->top_depth = Thread::kNoDepth;
+    hw_frames_forget(&t->memo);
     // May allocate for a late key; we are busy, so that is not recorded.
     if (::pthread_setspecific(key, t) != 0) {
         t->next = pool_;
@@ -133,8 +132,7 @@ void Recorder::set_base(Thread& t) {
 // Brings a thread's state to the present recording and clears caches that a code object's death made void. Under the lock.
 void Recorder::sync(Thread& t) {
     t.epoch = epoch_.load(std::memory_order_relaxed);
-    t.memo.depth = 0;
-    t.top_depth = Thread::kNoDepth;
+    hw_frames_forget(&t.memo);
     t.top = &t.no_frames;
     ::memset(t.line_cursors, 0, sizeof t.line_cursors);
     if (t.session == session_) return;
@@ -183,8 +181,7 @@ void Recorder::rename_native_thread(Thread& t, const char* name) {
     t.base = tree_.child(tree_.node(t.base).parent, tree_.code(function, "", 0, CodeKind::native_thread), 0);
     if (tree_.node_count() != before) ++roots_;
     t.no_frames = {nullptr, 0, t.base, 0, {0, 0}};
-    t.memo.depth = 0;
-    t.top_depth = Thread::kNoDepth;
+    hw_frames_forget(&t.memo);
 }
 
 void Recorder::note_thread_name(const char* name) noexcept {
@@ -239,22 +236,35 @@ std::uint32_t Recorder::code_of(const hw_code_info& info) {
     return code;
 }
 
+// What an instruction is part of, and whether a frame that stands there counts. Under the lock. Functions are met under many parents: their
+// line tables are read once for each line, as long as no other takes the place.
+const Recorder::Position* Recorder::position_of(Thread& t, const hw_slot& slot, const void* object) {
+    const auto at = reinterpret_cast<std::uintptr_t>(slot.instr);
+    const std::uint32_t generation = code_generation(slot.instr).load(std::memory_order_relaxed);
+    Position& position = positions_[mix(at) % kPositions];
+    if (position.instr == slot.instr && position.generation == generation) return &position;
+    hw_code_info info;
+    hw_line_cursor& cursor = t.line_cursors[mix(reinterpret_cast<std::uintptr_t>(object)) % Thread::kLineCursors];
+    if (!hw_frame_describe(&slot, &cursor, &info)) return nullptr;
+    const std::uint32_t code = code_of(info);
+    position = {slot.instr, generation, code, static_cast<std::uint32_t>(info.line), class_of(code)};
+    return &position;
+}
+
 // A (parent, instruction) pair this thread has not met lately. Under the lock.
 void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge) {
     const std::uint32_t parent = key & ~(1u << 31), parent_flags = key >> 31 & 1;
     *edge = {slot.instr, key, parent, parent_flags, {0, 0}};
-    hw_code_info info;
+    edge->instr = nullptr;  // until all is known: what follows may throw
     const void* object = hw_slot_code(&slot);
-    hw_line_cursor& cursor = t.line_cursors[mix(reinterpret_cast<std::uintptr_t>(object)) % Thread::kLineCursors];
-    if (is_dying(object) || !hw_frame_describe(&slot, &cursor, &info)) {
+    const Position* const position = object == nullptr || is_dying(object) ? nullptr : position_of(t, slot, object);
+    if (position == nullptr) {
         // Such a frame counts as the one below it. Only for an interpreter's helper frame is that true for good: a code object that
         // is dying, or was never taken into the books, gives no sign when its address is used again.
-        if (object != nullptr) edge->instr = nullptr;
+        if (object == nullptr) edge->instr = slot.instr;
         return;
     }
-    edge->instr = nullptr;  // until all is known: what follows may throw
-    const std::uint32_t code = code_of(info);
-    const std::uint8_t kind = class_of(code);
+    const std::uint8_t kind = position->kind;
     // What hiwater calls for itself is its own, whoever wrote it: such frames have node 0, which no others have.
     const bool is_below_own = parent == 0 && parent_flags != 0;
     if (is_below_own || (kind & kCodeOwn) != 0) {
@@ -264,28 +274,26 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
         edge->node = (kind & kCodeLauncher) != 0 ? t.base : parent;
         edge->flags = Thread::kInternal;
     } else {
-        edge->node = tree_.child(parent, code, static_cast<std::uint32_t>(info.line));
+        edge->node = tree_.child(parent, position->code, position->line);
         edge->flags = 0;
     }
     edge->instr = slot.instr;
 }
 
-// The top of the stack is another than at the last event: gives nodes to the slots from `changed` up. Under the lock.
+// The top of the stack is one that this thread has not met lately: gives nodes to the slots from `changed` up. Under the lock.
 void Recorder::move_top(Thread& t, std::uint32_t changed) {
     const std::uint32_t depth = t.memo.depth;
     if (depth == 0) {
         t.top = &t.no_frames;
-        t.top_depth = 0;
         return;
     }
-    // Frames may only have gone: then the highest that is left tells its edge again.
-    std::uint32_t i = changed < depth ? changed : depth - 1;
+    std::uint32_t i = changed < depth ? changed : depth - 1;  // as in Thread::knows_from()
     hw_slot* slots = t.memo.slots;
     std::uint32_t node = i == 0 ? t.base : slots[i - 1].node, flags = i == 0 ? 0 : slots[i - 1].flags;
     Thread::Edge* edge = nullptr;
     for (; i < depth; ++i) {
         hw_slot& slot = slots[i];
-        const std::uint64_t key = Thread::key_under(node, flags, slot.instr);
+        const std::uint64_t key = Thread::key_under(flags << 31 | node, slot.instr);
         edge = t.edge_of(slot.instr, key);
         if (edge->instr != slot.instr || edge->key != key) [[unlikely]]
             intern_slot(t, slot, key, edge);
@@ -293,7 +301,7 @@ void Recorder::move_top(Thread& t, std::uint32_t changed) {
         slot.flags = flags = edge->flags;
     }
     t.top = edge;
-    t.top_depth = depth;
+    hw_frames_settle(&t.memo);
 }
 
 // The same for the event of one kind that is not to throw. The short way of the lock is held, which `busy` must say to our own code.
@@ -303,7 +311,7 @@ bool Recorder::settle_top(Thread& t, std::uint32_t changed) noexcept {
         move_top(t, changed);
         settled = true;
     });
-    if (!settled) t.memo.depth = 0;
+    if (!settled) hw_frames_forget(&t.memo);
     return settled;
 }
 

@@ -46,14 +46,48 @@ struct Thread {
     };
     static constexpr std::uint32_t kEdges = 4096;
 
-    static std::uint64_t key_under(std::uint32_t node, std::uint32_t flags, const void* instr) noexcept {
-        return static_cast<std::uint64_t>(code_generation(instr).load(std::memory_order_relaxed)) << 32 | flags << 31 | node;
+    static std::uint64_t key_under(std::uint32_t parent, const void* instr) noexcept {
+        return static_cast<std::uint64_t>(code_generation(instr).load(std::memory_order_relaxed)) << 32 | parent;
     }
     Edge* edge_of(const void* instr, std::uint64_t key) noexcept {
         const std::uint64_t place = (reinterpret_cast<std::uintptr_t>(instr) >> 1) ^ (key * 0x9e3779b97f4a7c15ULL >> 40);
         return &edges[(place ^ place >> 10) % kEdges];
     }
-    static constexpr std::uint32_t kNoDepth = ~0u;
+    // Brings `top` to where the top frame stands now, which hw_frames_settled_at() told; false where it has not stood there lately.
+    [[gnu::always_inline]] bool stand_at(const void* instr) noexcept {
+        hw_slot* const slot = memo.settled;
+        if (slot->instr == instr) return true;
+        const auto parent = static_cast<std::uint32_t>(top->key);
+        const std::uint64_t key = key_under(parent, instr);
+        Edge* const edge = edge_of(instr, key);
+        if (edge->instr != instr || edge->key != key) return false;
+        slot->instr = instr;
+        slot->node = edge->node;
+        slot->flags = edge->flags;
+        top = edge;
+        return true;
+    }
+    // Gives nodes to the slots from `changed` up and settles the stack; false where a frame has not stood there lately.
+    bool knows_from(std::uint32_t changed) noexcept {
+        const std::uint32_t depth = memo.depth;
+        std::uint32_t i = changed < depth ? changed : depth - 1;  // frames may only have gone: then the highest that is left says it again
+        hw_slot* slot = memo.slots + i;
+        std::uint32_t parent = i == 0 ? base : slot[-1].flags << 31 | slot[-1].node;
+        Edge* edge;
+        do {
+            const std::uint64_t key = key_under(parent, slot->instr);
+            edge = edge_of(slot->instr, key);
+            if (edge->instr != slot->instr || edge->key != key) [[unlikely]]
+                return false;
+            slot->node = edge->node;
+            slot->flags = edge->flags;
+            parent = edge->flags << 31 | edge->node;
+            ++slot;
+        } while (++i != depth);
+        top = edge;
+        hw_frames_settle(&memo);
+        return true;
+    }
 
     LockTicket ticket;
     // What follows is of a sampled recording.
@@ -69,8 +103,7 @@ struct Thread {
     std::uint32_t session;      // recording the node numbers belong to
     std::uint32_t base;         // node that the outermost frame hangs under
     std::uint32_t root;         // node of the thread itself
-    std::uint32_t top_depth;    // depth that `top` belongs to; kNoDepth: look again
-    Edge* top;                  // the stack of the last event: one of `edges`, or `no_frames`
+    Edge* top;                  // the stack that `memo` is settled on: one of `edges`, or `no_frames` where it has no depth
     Edge no_frames;             // the thread outside any Python frame
     std::uintptr_t last_block;  // of this thread's last allocation
     char name[64];

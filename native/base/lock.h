@@ -78,7 +78,9 @@ public:
     // The short way or none, for an event that has another: false, with nothing held, where the lock leans to nobody or to somebody
     // else, or where this thread is inside already: a signal came in between, and its handler allocates.
     [[gnu::always_inline]] bool try_short_way(LockTicket& me) noexcept {
-        return me.active.load(std::memory_order_relaxed) == 0 && take_short_way(me);
+        if (me.active.load(std::memory_order_relaxed) != 0) [[unlikely]]
+            return false;
+        return enter_short_way(me);
     }
     [[gnu::always_inline]] static void leave_short_way(LockTicket& me) noexcept { me.active.store(0, std::memory_order_release); }
 
@@ -117,8 +119,10 @@ private:
     static constexpr std::uint32_t kStreakToLean = 64;
 
     [[gnu::always_inline]] bool take_short_way(LockTicket& me) noexcept {
-        if (leans_to_.load(std::memory_order_relaxed) != &me) [[unlikely]]
-            return false;
+        return leans_to_.load(std::memory_order_relaxed) == &me && enter_short_way(me);
+    }
+
+    [[gnu::always_inline]] bool enter_short_way(LockTicket& me) noexcept {
         me.active.store(1, std::memory_order_relaxed);
         std::atomic_signal_fence(std::memory_order_seq_cst);
         if (leans_to_.load(std::memory_order_acquire) == &me) [[likely]]

@@ -1,6 +1,7 @@
 // Memory of the recorder itself: whole pages straight from the kernel, never from a heap that is being watched.
 #pragma once
 
+#include <errno.h>
 #include <sys/mman.h>
 
 #include <atomic>
@@ -30,6 +31,17 @@ inline void* map_pages(std::size_t bytes) noexcept {
     ::madvise(p, bytes, MADV_NOHUGEPAGE);
     own_ranges.add(p, bytes);
     return p;
+}
+
+// Has the kernel put pages where all will be written soon: one call instead of a fault for each. Older kernels say no, and fault.
+inline void touch_pages(void* p, std::size_t bytes) noexcept {
+#if defined(MADV_POPULATE_WRITE)
+    const int saved_errno = errno;
+    ::madvise(p, bytes, MADV_POPULATE_WRITE);
+    errno = saved_errno;
+#else
+    (void)p, (void)bytes;
+#endif
 }
 
 inline void unmap_pages(void* p, std::size_t bytes) noexcept {
@@ -62,6 +74,12 @@ public:
         make_room(n);
         for (std::size_t i = n; i < size_; ++i) data_[i] = T{};
         size_ = n;
+    }
+    // For an array that will be written all over, at random.
+    void touch() noexcept {
+        constexpr std::size_t huge = std::size_t{2} << 20;
+        if (capacity_bytes() >= huge) ::madvise(data_, capacity_bytes(), MADV_HUGEPAGE);
+        touch_pages(data_, capacity_bytes());
     }
     void push_back(const T& value) {
         make_room(size_ + 1);

@@ -213,10 +213,7 @@ std::byte* CaptureFile::add_extent(Table table, std::uint32_t chunk) {
     directory_[number] = static_cast<std::uint32_t>(table) << 24 | chunk;
     __atomic_store_n(&header_->extents_used, number + 1, __ATOMIC_RELEASE);
     std::byte* at = last.at + (offset - (file_bytes_ - last.bytes));
-#if defined(MADV_POPULATE_WRITE)
-    // All of it will be written soon: one call instead of a fault for each page. Older kernels say no, and fault.
-    if (!in_memory_) ::madvise(at, kExtentBytes, MADV_POPULATE_WRITE);
-#endif
+    if (!in_memory_) touch_pages(at, kExtentBytes);
     return at;
 }
 

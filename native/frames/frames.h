@@ -37,7 +37,9 @@ typedef struct {
     hw_slot* slots;
     uint32_t depth;
     uint32_t capacity;
-    unsigned long thread; /* pthread_self() of its thread, once a walk has asked */
+    unsigned long thread;   /* pthread_self() of its thread, once a walk has asked */
+    hw_slot* settled;       /* the top slot, once hw_frames_settle() was told of it; else one that no frame is like */
+    const hw_slot* lowest;  /* of those that are compared */
 } hw_memo;
 
 /* Deeper below the top than this, frames that were linked as before are trusted without a look. */
@@ -50,6 +52,19 @@ typedef int (*hw_grow)(hw_memo* memo, uint32_t capacity);
  * Returns the index of the lowest slot that is new or changed (== memo->depth: nothing changed). Where no room can be had for a
  * very deep stack the memo is left empty. */
 uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow);
+
+/* Remember that the caller knows the stack as it is in the memo; a walk that finds another takes it back. */
+void hw_frames_settle(hw_memo* memo);
+/* Begin anew: nothing is remembered. A new memo, of zeros but for slots and capacity, must come by here first. */
+void hw_frames_forget(hw_memo* memo);
+
+/* Where the top frame stands, when it is the settled one and all frames below it stand as they did; else NULL. */
+const void* hw_frames_settled_at(hw_memo* memo);
+/* The same for a thread that should hold the GIL: NULL where it does not. */
+const void* hw_frames_settled_at_with_gil(const hw_memo* memo);
+
+/* Take in what hw_frames_settled_at() said. Returns the top slot's index, which is the only one that changed. */
+uint32_t hw_frames_move_top(hw_memo* memo, const void* instr);
 
 /* What a slot's frame runs. Strings are borrowed pointers into the interpreter, valid only during the call that uses them. */
 typedef struct {

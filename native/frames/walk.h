@@ -27,18 +27,27 @@ static inline void slot_fill(hw_slot* slot, const hw_frame* f) {
     slot->instr = frame_instr(f);
 }
 
-/* Index of the slot that holds `f`, searching down from `depth`; -1 when it is not there. */
-static int64_t slot_of(const hw_memo* memo, const hw_frame* f) {
-    for (uint32_t i = memo->depth; i-- > 0;)
+/* Index of the slot that holds `f`, searching `most` slots down from the top; -1 when it is not there. */
+static inline int64_t slot_of(const hw_memo* memo, const hw_frame* f, uint32_t most) {
+    const uint32_t end = memo->depth > most ? memo->depth - most : 0;
+    for (uint32_t i = memo->depth; i-- > end;)
         if (memo->slots[i].frame == f) return i;
     return -1;
+}
+
+/* No frame lies where this one says. */
+static hw_slot g_unsettled = {(const void*)1, NULL, NULL, 0, 0};
+
+void hw_frames_forget(hw_memo* memo) {
+    memo->depth = 0;
+    memo->lowest = memo->settled = &g_unsettled;
 }
 
 /* The frames from `f` up to the root, written over the memo. */
 static uint32_t walk_everything(hw_memo* memo, const hw_frame* f, hw_grow grow) {
     uint32_t depth = 0;
     for (const hw_frame* g = f; g != NULL; g = g->previous) ++depth;
-    memo->depth = 0;
+    hw_frames_forget(memo);
     if (depth > memo->capacity && !grow(memo, depth)) return 0;
     memo->depth = depth;
     for (const hw_frame* g = f; g != NULL; g = g->previous) slot_fill(&memo->slots[--depth], g);
@@ -77,16 +86,21 @@ static int64_t compare_down(hw_memo* memo, uint32_t count) {
 
 /* The top frame is not the one remembered: find where the new frames join the old stack, and put them on top of it. */
 static uint32_t walk_to_the_join(hw_memo* memo, const hw_frame* top, hw_grow grow) {
-    enum { kFreshMost = 64 };
+    enum { kFreshMost = 64, kNear = 8 };
     const hw_frame* fresh[kFreshMost];
     uint32_t fresh_count = 0;
     int64_t join = -1;
-    for (const hw_frame* f = top; f != NULL; f = f->previous) {
-        /* A search costs the whole depth, so later misses search ever less often; walking a little too far is harmless. */
-        if ((fresh_count & (fresh_count - 1)) == 0 || fresh_count < 8) {
-            join = slot_of(memo, f);
-            if (join >= 0) break;
-        }
+    const hw_frame* f = top;
+    if (top->previous == (const hw_frame*)memo->slots[memo->depth - 1].frame) { /* mostly: a call */
+        fresh[fresh_count++] = top;
+        f = top->previous;
+    }
+    for (; f != NULL; f = f->previous) {
+        /* Calls and returns of a few frames join near the top. A search of all costs the whole depth, so that is done ever less often;
+         * walking a little too far is harmless. */
+        const int everywhere = fresh_count >= kNear && (fresh_count & (fresh_count - 1)) == 0;
+        join = slot_of(memo, f, everywhere ? memo->depth : kNear);
+        if (join >= 0) break;
         if (fresh_count == kFreshMost) return walk_everything(memo, top, grow);
         fresh[fresh_count++] = f;
     }
@@ -95,7 +109,7 @@ static uint32_t walk_to_the_join(hw_memo* memo, const hw_frame* top, hw_grow gro
     if (lowest < 0) return walk_everything(memo, top, grow);
     const uint32_t depth = (uint32_t)join + 1 + fresh_count;
     if (depth > memo->capacity && !grow(memo, depth)) {
-        memo->depth = 0;
+        hw_frames_forget(memo);
         return 0;
     }
     memo->depth = depth;
@@ -103,18 +117,31 @@ static uint32_t walk_to_the_join(hw_memo* memo, const hw_frame* top, hw_grow gro
     return (uint32_t)lowest;
 }
 
-static __attribute__((noinline)) uint32_t refresh_anyhow(hw_memo* memo, hw_grow grow) {
+uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
     const hw_frame* top = top_frame(memo);
     if (top == NULL) {
-        memo->depth = 0;
+        hw_frames_forget(memo);
         return 0;
     }
+    memo->settled = &g_unsettled;
     const uint32_t depth = memo->depth;
     if (depth == 0) return walk_everything(memo, top, grow);
     if (memo->slots[depth - 1].frame != (const void*)top) return walk_to_the_join(memo, top, grow);
     const int64_t lowest = compare_down(memo, depth);
     if (lowest < 0) return walk_everything(memo, top, grow);
     return (uint32_t)lowest;
+}
+
+void hw_frames_settle(hw_memo* memo) {
+    if (memo->depth == 0) return;
+    memo->settled = memo->slots + (memo->depth - 1);
+    memo->lowest = lowest_compared(memo, memo->depth);
+}
+
+uint32_t hw_frames_move_top(hw_memo* memo, const void* instr) {
+    memo->settled->instr = instr;
+    memo->settled = &g_unsettled;
+    return memo->depth - 1;
 }
 
 /* From the slot under *slot: whether frame and slot are linked as they were and the frame stands where it stood. */
@@ -124,29 +151,28 @@ static inline int is_same_below(const hw_slot** slot) {
     return f->previous == (const hw_frame*)(*slot)->previous && frame_instr(f) == (*slot)->instr;
 }
 
-/* Nearly always the top frame is the remembered one and all below it stand where they stood: this asks just that, and leaves every
- * other case to refresh_anyhow(), which begins anew. */
-uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
-    const hw_frame* f = top_frame_with_gil(memo);
-    if (__builtin_expect(f == NULL, 0)) f = top_frame(memo);
-    const uint32_t depth = memo->depth;
-    if (__builtin_expect(depth == 0 || f == NULL, 0)) return refresh_anyhow(memo, grow);
-    hw_slot* const top = memo->slots + (depth - 1);
-    if (__builtin_expect(top->frame != (const void*)f || top->previous != (const void*)f->previous, 0))
-        return refresh_anyhow(memo, grow);
-    const void* const stands_at = frame_instr(f);
-    const hw_slot* const last = lowest_compared(memo, depth);
-    const hw_slot* slot = top;
+/* What nearly every event asks, and all that most ask. */
+static inline __attribute__((always_inline)) const void* settled_at(const hw_memo* memo, const hw_frame* f) {
+    const hw_slot* slot = memo->settled;
+    if ((const void*)f != slot->frame || (const void*)f->previous != slot->previous) return NULL;
+    const hw_slot* const last = memo->lowest;
     while (slot - last >= 4) {
         if (__builtin_expect(!is_same_below(&slot) || !is_same_below(&slot) || !is_same_below(&slot) || !is_same_below(&slot), 0))
-            return refresh_anyhow(memo, grow);
+            return NULL;
     }
     while (slot != last) {
-        if (__builtin_expect(!is_same_below(&slot), 0)) return refresh_anyhow(memo, grow);
+        if (__builtin_expect(!is_same_below(&slot), 0)) return NULL;
     }
-    if (stands_at == top->instr) return depth;
-    top->instr = stands_at;
-    return depth - 1;
+    return frame_instr(f);
+}
+
+inline __attribute__((always_inline)) const void* hw_frames_settled_at_with_gil(const hw_memo* memo) {
+    return settled_at(memo, top_frame_with_gil(memo));
+}
+
+const void* hw_frames_settled_at(hw_memo* memo) {
+    const hw_frame* f = top_frame_with_gil(memo);
+    return settled_at(memo, f != NULL ? f : top_frame(memo));
 }
 
 const void* hw_slot_code(const hw_slot* slot) { return frame_code((const hw_frame*)slot->frame); }

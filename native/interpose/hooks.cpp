@@ -17,7 +17,7 @@
 
 #include <cstdint>
 
-#include "../recorder.h"
+#include "../quick_events.h"
 #include "../sampler.h"
 #include "python_hooks.h"
 #include "slots.h"
@@ -85,7 +85,9 @@ std::size_t product(std::size_t count, std::size_t each) noexcept {
 
 void* hook_malloc(std::size_t bytes) {
     void* block = real.malloc(bytes);
-    return watching() ? booked(block, bytes) : block;
+    if (!wants_every_block() || block == nullptr || tls.covered != 0) [[unlikely]]
+        return watching() ? booked(block, bytes) : block;
+    return recorder().record<Kind::native>(block, bytes);
 }
 
 void* hook_calloc(std::size_t count, std::size_t each) {
@@ -124,7 +126,11 @@ void* hook_reallocarray(void* old, std::size_t count, std::size_t each) {
 
 // Apart, so that what most frees of a sampled recording pass by needs no registers to be saved.
 void hook_free(void* block) {
-    if (recording() && (!sampled() || recorder().may_be_drawn(block))) return free_booked(block);
+    if (wants_every_block()) {
+        recorder().forget(block);
+    } else if (recording() && recorder().may_be_drawn(block)) {
+        return free_booked(block);
+    }
     real.free(block);
 }
 

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "../recorder.h"
+#include "../quick_events.h"
 
 namespace hiwater::interpose {
 
@@ -81,14 +81,31 @@ void* python_realloc(void* domain, void* old, std::size_t bytes) {
 }
 
 void python_free(void* domain, void* block) {
-    if (recording() && block != nullptr) recorder().on_free(block);
+    if (block != nullptr) {
+        if (wants_every_block()) [[likely]] {
+            recorder().forget(block);
+        } else if (recording()) {
+            recorder().on_free(block);
+        }
+    }
     PyMemAllocatorEx& next = below(domain);
     next.free(next.ctx, block);
 }
 
-// The same in sampled mode over CPython's own allocator, for the sizes that it never asks malloc for: most end after a subtraction.
+// The same over CPython's own allocator, for the sizes that it never asks malloc for.
 constexpr std::size_t kSmallObject = 512;
 
+void* recorded_malloc(void* domain, std::size_t bytes) {
+    if (!wants_every_block() || bytes > kSmallObject) [[unlikely]]
+        return python_malloc(domain, bytes);
+    PyMemAllocatorEx& next = below(domain);
+    void* block = next.malloc(next.ctx, bytes);
+    if (block == nullptr || tls.covered != 0) [[unlikely]]
+        return tls.covered == 0 ? booked(block, bytes) : block;
+    return recorder().record<Kind::python>(block, bytes);
+}
+
+// And in sampled mode, where most end after a subtraction.
 void* drawn_malloc(void* domain, std::size_t bytes) {
     if (!sampled() || bytes > kSmallObject) [[unlikely]]
         return python_malloc(domain, bytes);
@@ -136,11 +153,14 @@ bool is_reached(Domain& domain) noexcept {
     return probe.reached;
 }
 
-void install(Domain& domain, bool drawn) {
+void install(Domain& domain) {
     if (domain.installed && is_reached(domain)) return;
     PyMem_GetAllocator(domain.name, &domain.below);
-    PyMemAllocatorEx ours{&domain, drawn ? drawn_malloc : python_malloc, python_calloc, python_realloc,
-                          drawn ? drawn_free : python_free};
+    PyMemAllocatorEx ours{&domain, python_malloc, python_calloc, python_realloc, python_free};
+    if (is_own_allocator()) {
+        ours.malloc = sampled() ? drawn_malloc : recorded_malloc;
+        ours.free = sampled() ? drawn_free : python_free;
+    }
     PyMem_SetAllocator(domain.name, &ours);
     domain.installed = true;
 }
@@ -218,9 +238,8 @@ void remove_code_watch() noexcept {
 }  // namespace
 
 void install_python_hooks() {
-    const bool drawn = sampled() && is_own_allocator();
-    install(g_object, drawn);
-    install(g_memory, drawn);
+    install(g_object);
+    install(g_memory);
     install_arenas();
     install_code_watch();
 }

@@ -32,6 +32,8 @@ public:
         entries_.attach(file, capture::Table::slice_entries);
         first_of_node_.reset();
         next_of_ledger_.reset();
+        touched_.reset();
+        touched_.push_back(0);
         cold_.append({});
         hot_.append({});
         next_of_ledger_.push_back(0);
@@ -48,6 +50,7 @@ public:
         record.node = node;
         record.kind = k;
         record.sampled = sampled ? 1 : 0;
+        if (hot_.size() / kGroup >= touched_.size()) touched_.push_back(0);
         cold_.append({});
         const auto id = static_cast<std::uint32_t>(hot_.append(record));
         next_of_ledger_.push_back(first_of_node_[node]);
@@ -57,7 +60,7 @@ public:
 
     [[gnu::always_inline]] void credit(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
         capture::LedgerRecord& ledger = hot_[id];
-        save(ledger, *header_);
+        save(id, ledger, *header_);
         add_live(ledger, bytes, blocks);
         ledger.total_bytes += static_cast<std::uint64_t>(bytes);
         ledger.total_blocks += static_cast<std::uint64_t>(blocks);
@@ -67,34 +70,41 @@ public:
     // Takes bytes back; `blocks` is 0 where only part of a mapping went, and negative where it was cut in two.
     [[gnu::always_inline]] void debit(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
         capture::LedgerRecord& ledger = hot_[id];
-        save(ledger, *header_);
+        save(id, ledger, *header_);
         add_live(ledger, -bytes, -blocks);
         change_total(ledger.kind, -bytes, -blocks);
     }
 
     // The same for one block of the heap, which is every event but a mapping's: such kinds all count, and a total that fell is no mark.
-    [[gnu::always_inline]] void credit_block(std::uint32_t id, std::int64_t bytes) noexcept {
+    void credit_block(std::uint32_t id, std::int64_t bytes) noexcept {
+        credit_plainly(id, hot_[id].kind, bytes);
+        if (folding_) [[unlikely]]
+            tell_meters(bytes);
+    }
+    void debit_block(std::uint32_t id, std::int64_t bytes) noexcept {
+        debit_plainly(id, bytes);
+        if (folding_) [[unlikely]]
+            tell_meters(-bytes);
+    }
+    // And for one while nobody reads the heap's meters. `kind` is the ledger's.
+    [[gnu::always_inline]] void credit_plainly(std::uint32_t id, std::uint32_t kind, std::int64_t bytes) noexcept {
         capture::Header& h = *header_;
         capture::LedgerRecord& ledger = hot_[id];
-        save(ledger, h);
+        save(id, ledger, h);
         add_live(ledger, bytes, 1);
         ledger.total_bytes += static_cast<std::uint64_t>(bytes);
         ++ledger.total_blocks;
-        h.kind_live_bytes[ledger.kind] += bytes;
+        h.kind_live_bytes[kind] += bytes;
         const std::int64_t live = add_total(h, bytes, 1);
-        if (folding_) [[unlikely]]
-            tell_meters(bytes);
         if (live > h.mark_bytes) move_mark(h, live);
     }
-    [[gnu::always_inline]] void debit_block(std::uint32_t id, std::int64_t bytes) noexcept {
+    [[gnu::always_inline]] void debit_plainly(std::uint32_t id, std::int64_t bytes) noexcept {
         capture::Header& h = *header_;
         capture::LedgerRecord& ledger = hot_[id];
-        save(ledger, h);
+        save(id, ledger, h);
         add_live(ledger, -bytes, -1);
         h.kind_live_bytes[ledger.kind] -= bytes;
         add_total(h, -bytes, -1);
-        if (folding_) [[unlikely]]
-            tell_meters(-bytes);
     }
 
     // Puts back what a debit took for a call that then failed: it was never gone, so it is not counted as allocated again.
@@ -105,7 +115,7 @@ public:
 
     void count_temporary(std::uint32_t id) noexcept { ++cold_[id].temporaries; }
 
-    // Ends the open slice and begins the next. O(ledgers).
+    // Ends the open slice and begins the next. O(ledgers that changed in it or in the one before, and their neighbours).
     void close_slice(std::uint64_t now_ns) {
         capture::Header& h = *header_;
         const capture::EpochRecord& epoch = h.epoch[h.epoch_index];
@@ -122,6 +132,7 @@ public:
         h.mark_bytes = h.live_bytes;
         order();
         ++h.generation;
+        forget_touches(best);
     }
 
     // The highest totals since the last fold: for scopes, which raise the peaks of all that are open and start anew.
@@ -135,6 +146,7 @@ public:
         return highest;
     }
     void stop_folding() noexcept { folding_ = false; }
+    bool is_folding() const noexcept { return folding_; }
 
     Figures at_mark(std::uint32_t id) const {
         const capture::LedgerRecord& l = hot_[id];
@@ -157,19 +169,14 @@ public:
     std::uint32_t size() const { return static_cast<std::uint32_t>(hot_.size()); }
     static bool counted(std::uint32_t kind) { return kind < capture::kCountedKinds; }
 
-    // Forgets the live and past figures but keeps paths and ledgers: for the child of a fork, whose history begins now.
-    void begin_again_as_child() noexcept {
-        for (std::uint32_t id = 1; id < size(); ++id) {
-            hot_[id].total_bytes = hot_[id].total_blocks = 0;
-            cold_[id] = {};
-        }
-    }
-
     void forget_everything() noexcept {
         first_of_node_.reset();
         next_of_ledger_.reset();
+        touched_.reset();
     }
-    std::size_t own_bytes() const { return first_of_node_.capacity_bytes() + next_of_ledger_.capacity_bytes(); }
+    std::size_t own_bytes() const {
+        return first_of_node_.capacity_bytes() + next_of_ledger_.capacity_bytes() + touched_.capacity_bytes();
+    }
 
     // O(ledgers). Live, mark and peak are the sums of the ledgers', and nothing is below zero.
     bool is_consistent() const {
@@ -229,8 +236,10 @@ private:
         return live;
     }
 
-    static void save(capture::LedgerRecord& ledger, const capture::Header& h) noexcept {
+    // The first change of a ledger in a slice always comes by here, as each slice begins a generation.
+    void save(std::uint32_t id, capture::LedgerRecord& ledger, const capture::Header& h) noexcept {
         if (ledger.generation == h.generation) return;
+        touched_[id / kGroup] |= kTouched;
         save_live(ledger);
         order();
         ledger.generation = h.generation;
@@ -267,12 +276,34 @@ private:
         if (python > fold_.python_bytes) fold_.python_bytes = python;
     }
 
+    // Calls visit(ledger) for every ledger of the groups that were touched as `when` says.
+    template <typename Visit>
+    void each_touched(std::uint8_t when, Visit visit) const {
+        const std::uint32_t end = size();
+        for (std::uint32_t group = 0; group < touched_.size(); ++group) {
+            if ((touched_[group] & when) == 0) continue;
+            const std::uint32_t first = group * kGroup, behind = first + kGroup < end ? first + kGroup : end;
+            for (std::uint32_t id = first == 0 ? 1 : first; id < behind; ++id) visit(id);
+        }
+    }
+
+    // A slice has ended; `kept` says that its mark became the peak. What was touched in it may have changed after its mark, so it counts as
+    // changed in the next one, too, and since that peak.
+    void forget_touches(bool kept) noexcept {
+        for (std::uint8_t& group : touched_) {
+            if (group == 0) continue;
+            const bool now = (group & kNow) != 0;
+            const bool since_peak = kept ? now : (group & kSincePeak) != 0;
+            group = static_cast<std::uint8_t>(kEver | (now ? kBefore : 0) | (since_peak ? kSincePeak : 0));
+        }
+    }
+
     void keep_as_peak() noexcept {
-        for (std::uint32_t id = 1; id < size(); ++id) {
+        each_touched(kSincePeak, [this](std::uint32_t id) {
             const Figures f = at_mark(id);
             cold_[id].peak_bytes = f.bytes;
             cold_[id].peak_blocks = f.blocks;
-        }
+        });
     }
 
     void list_changes(std::uint64_t start_ns, std::uint64_t now_ns) {
@@ -281,18 +312,19 @@ private:
         // Slices of a program with very many stacks would fill the disk: past a bound, changes too small to see are left out.
         const std::int64_t tolerance = first > kPlentyOfEntries ? h.mark_bytes / 4096 : 0;
         std::int64_t unlisted = 0;
-        for (std::uint32_t id = 1; id < size(); ++id) {
+        // What was left out once must be asked again each time.
+        each_touched(tolerance == 0 ? kNow | kBefore : kEver, [&](std::uint32_t id) {
             const Figures f = at_mark(id);
             const std::int64_t change =
                 f.bytes > cold_[id].entered_bytes ? f.bytes - cold_[id].entered_bytes : cold_[id].entered_bytes - f.bytes;
-            if (change == 0) continue;
+            if (change == 0) return;
             if (change <= tolerance) {
                 unlisted = unlisted < change ? change : unlisted;
-                continue;
+                return;
             }
             entries_.append({id, static_cast<std::uint32_t>(f.blocks), f.bytes});
             cold_[id].entered_bytes = f.bytes;
-        }
+        });
         slices_.append({start_ns, now_ns, h.mark_ns, h.mark_bytes, h.mark_blocks, first, entries_.size() - first, unlisted});
     }
 
@@ -306,6 +338,11 @@ private:
     capture::FileTable<capture::SliceRecord> slices_;
     capture::FileTable<capture::SliceEntryRecord> entries_;
     PageVector<std::uint32_t> first_of_node_, next_of_ledger_;
+
+    // When each group of ledgers was last touched, so that the end of a slice goes over those alone.
+    static constexpr std::uint32_t kGroup = 32;
+    static constexpr std::uint8_t kNow = 1, kBefore = 2, kSincePeak = 4, kEver = 8, kTouched = kNow | kSincePeak | kEver;
+    PageVector<std::uint8_t> touched_;
 };
 
 }  // namespace hiwater

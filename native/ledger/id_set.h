@@ -60,6 +60,7 @@ private:
     void grow() {
         PageVector<Slot> bigger;
         bigger.resize(slots_.size() == 0 ? 1024 : slots_.size() * 2);
+        bigger.touch();
         for (std::size_t i = 0; i < slots_.size(); ++i)
             if (slots_[i].id != 0) place(bigger, slots_[i]);
         slots_.swap(bigger);

@@ -85,21 +85,13 @@ public:
         return region != nullptr ? region : make(address);
     }
 
-    static void prefetch(const Region* region, std::uintptr_t address, std::uint64_t bytes) noexcept {
-        if (bytes < kLargeBytes) {
-            __builtin_prefetch(region->small + granule(address), 1);
-        } else {
-            __builtin_prefetch(region->large + large_granule(address), 1);
-        }
-    }
-
     // Which table has the block that starts at the address, if one does. Safe without the lock for the thread that owns the block.
     enum class Place { nowhere, small, large };
     [[gnu::always_inline]] static Place place_of(Region* region, std::uintptr_t address) noexcept {
-        if (__atomic_load_n(&stretch_at(region, address), __ATOMIC_RELAXED) > Region::kUsed &&
-            is_large_at(region->large[large_granule(address)], address))
-            return Place::large;
-        return starts(region->small[granule(address)]) ? Place::small : Place::nowhere;
+        const std::uint8_t stretch = __atomic_load_n(&stretch_at(region, address), __ATOMIC_RELAXED);
+        if (stretch > Region::kUsed && is_large_at(region->large[large_granule(address)], address)) return Place::large;
+        // A look into a page that was never used would have the kernel put one there.
+        return (stretch & Region::kUsed) != 0 && starts(region->small[granule(address)]) ? Place::small : Place::nowhere;
     }
     // Takes out what place_of() found; ledger 0 when the tables were emptied since.
     [[gnu::always_inline]] static Block remove(Region* region, std::uintptr_t address, Place place) noexcept {
@@ -126,6 +118,29 @@ public:
             small[0] = (kSizeBehind << kCodeShift) | ledger;
             small[1] = kContinued | static_cast<std::uint32_t>(bytes);
         }
+    }
+
+    // The same for small blocks in a stretch that has no large ones, where insert() finds nothing in its way; else nothing is done, and
+    // insert_plainly() says false.
+    [[gnu::always_inline]] static bool insert_plainly(Region* region, std::uintptr_t address, std::uint64_t bytes,
+                                                      std::uint32_t ledger) noexcept {
+        std::uint32_t* small = region->small + granule(address);
+        if (bytes >= kLargeBytes || !is_plain(region, address) || *small != 0) return false;
+        if (bytes <= kSmallest) {
+            *small = (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
+            return true;
+        }
+        if (small[1] != 0) return false;
+        small[0] = (kSizeBehind << kCodeShift) | ledger;
+        small[1] = kContinued | static_cast<std::uint32_t>(bytes);
+        return true;
+    }
+    static bool starts_plainly(const Region* region, std::uintptr_t address) noexcept { return starts(region->small[granule(address)]); }
+    [[gnu::always_inline]] static Block remove_plainly(Region* region, std::uintptr_t address) noexcept {
+        return take_small(region->small + granule(address));
+    }
+    static bool is_plain(Region* region, std::uintptr_t address) noexcept {
+        return __atomic_load_n(&stretch_at(region, address), __ATOMIC_RELAXED) == Region::kUsed;
     }
 
     // Takes a block out; ledger 0 when none starts there.
@@ -214,7 +229,12 @@ private:
 
     // A page of the table that is first read and then written faults twice: the kernel lends its zero page for the reading, and
     // takes it back at the writing with an interrupt to every processor. A first touch that counts as a write saves that.
-    static void claim(std::uint32_t* word) noexcept {
+    // Heaps grow from one end to the other, so the pages around are wanted soon: a call for some costs little more than a fault for one.
+    static void claim(Region* region, std::uint32_t* word) noexcept {
+        constexpr std::size_t around = 8 * kPage;
+        static_assert(sizeof region->small % around == 0 && offsetof(Region, small) % kPage == 0);
+        const std::size_t at = reinterpret_cast<char*>(word) - reinterpret_cast<char*>(region->small);
+        touch_pages(reinterpret_cast<char*>(region->small) + at / around * around, around);
 #if defined(__x86_64__)
         asm volatile("addl $0, %0" : "+m"(*word) : : "cc");
 #else
@@ -272,7 +292,7 @@ private:
         std::uint8_t& stretch = stretch_at(region, address);
         if ((stretch & Region::kUsed) == 0) {
             change_stretch(stretch, Region::kUsed);
-            claim(small);
+            claim(region, small);
         }
         std::uint64_t* large = region->large + large_granule(address);
         if (*large != 0 && offset_of(*large) <= offset(address)) [[unlikely]]
