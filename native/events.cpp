@@ -90,6 +90,20 @@ void* Recorder::book_slowly_held(Thread& t, LiveTable::Region* region, void* blo
     return block;
 }
 
+template <Kind kKind>
+void* Recorder::book_large_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
+    constexpr auto kind = static_cast<std::uint32_t>(kKind);
+    const std::uint32_t ledger = t.top->ledger[kind];
+    if (!LiveTable::insert_large_plainly(region, address_of(block), bytes, ledger)) [[unlikely]]
+        return book_slowly_held<kKind>(t, region, block, bytes);
+    accounts_.credit_plainly(ledger, kind, static_cast<std::int64_t>(bytes));
+    t.last_block = address_of(block);
+    Lock::leave_short_way(t.ticket);
+    return block;
+}
+
+template void* Recorder::book_large_held<Kind::python>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
+template void* Recorder::book_large_held<Kind::native>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
 template void* Recorder::book_slowly_held<Kind::python>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
 template void* Recorder::book_slowly_held<Kind::native>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
 
@@ -138,10 +152,16 @@ void Recorder::forget_slowly(LiveTable::Region* region, const void* block) noexc
     const std::uintptr_t address = address_of(block);
     // Safe without the lock: nobody but the owner of a block, who is here, may change its words.
     const LiveTable::Place place = LiveTable::place_of(region, address);
-    if (place == LiveTable::Place::nowhere || is_inside() || (tls.holds_over_fork && pid_ != ::getpid())) return;
+    if (place == LiveTable::Place::nowhere) return;
+    Thread* const t = tls.thread;
+    if (t != nullptr && lock_.try_short_way(t->ticket)) [[likely]] {
+        take_out_freed(region, address, place, t);
+        return Lock::leave_short_way(t->ticket);
+    }
+    if (is_inside() || (tls.holds_over_fork && pid_ != ::getpid())) return;
     BusyGuard busy;
     Hold hold(lock_, ticket());
-    take_out_freed(region, address, place, tls.thread);
+    take_out_freed(region, address, place, t);
 }
 
 Block Recorder::take_block(const void* block) noexcept {

@@ -28,7 +28,10 @@ template <capture::Kind kKind>
     constexpr auto kind = static_cast<std::uint32_t>(kKind);
     const auto address = reinterpret_cast<std::uintptr_t>(block);
     const std::uint32_t ledger = t.top->ledger[kind];
-    if (ledger == 0 || accounts_.is_folding() || !LiveTable::insert_plainly(region, address, bytes, ledger))
+    if (ledger == 0 || accounts_.is_folding()) [[unlikely]]
+        return book_slowly_held<kKind>(t, region, block, bytes);
+    if (bytes >= LiveTable::kLargeBytes) return book_large_held<kKind>(t, region, block, bytes);
+    if (!LiveTable::insert_plainly(region, address, bytes, ledger)) [[unlikely]]
         return book_slowly_held<kKind>(t, region, block, bytes);
     accounts_.credit_plainly(ledger, kind, static_cast<std::int64_t>(bytes));
     t.last_block = address;
@@ -41,9 +44,10 @@ template <capture::Kind kKind>
     LiveTable::Region* const region = live_.find(address);
     if (region == nullptr) return;
     Thread* const t = tls.thread;
-    if (t == nullptr || !lock_.try_short_way(t->ticket)) [[unlikely]]
+    // Other blocks may come to where this one is, but it stays in the table it is in.
+    if (!LiveTable::is_plain(region, address) || t == nullptr || !lock_.try_short_way(t->ticket)) [[unlikely]]
         return forget_slowly(region, block);
-    if (!is_on() || accounts_.is_folding() || !LiveTable::is_plain(region, address)) [[unlikely]]
+    if (!is_on() || accounts_.is_folding()) [[unlikely]]
         return forget_held(*t, region, block);
     if (LiveTable::starts_plainly(region, address)) {
         const Block taken = LiveTable::remove_plainly(region, address);

@@ -267,6 +267,8 @@ private:
     template <capture::Kind kKind>
     void* book_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
     template <capture::Kind kKind>
+    [[gnu::noinline]] void* book_large_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    template <capture::Kind kKind>
     [[gnu::noinline]] void* book_slowly_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
     [[gnu::noinline]] void forget_slowly(LiveTable::Region* region, const void* block) noexcept;
     [[gnu::noinline]] void forget_held(Thread& t, LiveTable::Region* region, const void* block) noexcept;

@@ -45,27 +45,32 @@ Domain g_memory{PYMEM_DOMAIN_MEM, {}, false};
 
 PyMemAllocatorEx& below(void* domain) { return static_cast<Domain*>(domain)->below; }
 
-void* python_malloc(void* domain, std::size_t bytes) {
+// The two ways to ask for a new block.
+struct Malloc {
+    std::size_t wanted;
+    std::size_t bytes() const { return wanted; }
+    void* from(const PyMemAllocatorEx& next) const { return next.malloc(next.ctx, wanted); }
+};
+struct Calloc {
+    std::size_t count, each;
+    std::size_t bytes() const { return count * each; }  // the interpreter has seen to it that this is no more than there can be
+    void* from(const PyMemAllocatorEx& next) const { return next.calloc(next.ctx, count, each); }
+};
+
+template <typename Request>
+[[gnu::noinline]] void* made(void* domain, Request request) {
     PyMemAllocatorEx& next = below(domain);
-    if (!recording()) return next.malloc(next.ctx, bytes);
+    if (!recording()) return request.from(next);
     void* block;
     {
         Covered covered;
-        block = next.malloc(next.ctx, bytes);
+        block = request.from(next);
     }
-    return tls.covered == 0 ? booked(block, bytes) : block;
+    return tls.covered == 0 ? booked(block, request.bytes()) : block;
 }
 
-void* python_calloc(void* domain, std::size_t count, std::size_t each) {
-    PyMemAllocatorEx& next = below(domain);
-    if (!recording()) return next.calloc(next.ctx, count, each);
-    void* block;
-    {
-        Covered covered;
-        block = next.calloc(next.ctx, count, each);
-    }
-    return tls.covered == 0 ? booked(block, count * each) : block;
-}
+void* python_malloc(void* domain, std::size_t bytes) { return made(domain, Malloc{bytes}); }
+void* python_calloc(void* domain, std::size_t count, std::size_t each) { return made(domain, Calloc{count, each}); }
 
 void* python_realloc(void* domain, void* old, std::size_t bytes) {
     PyMemAllocatorEx& next = below(domain);
@@ -95,28 +100,34 @@ void python_free(void* domain, void* block) {
 // The same over CPython's own allocator, for the sizes that it never asks malloc for.
 constexpr std::size_t kSmallObject = 512;
 
-void* recorded_malloc(void* domain, std::size_t bytes) {
-    if (!wants_every_block() || bytes > kSmallObject) [[unlikely]]
-        return python_malloc(domain, bytes);
-    PyMemAllocatorEx& next = below(domain);
-    void* block = next.malloc(next.ctx, bytes);
+template <typename Request>
+[[gnu::always_inline]] inline void* made_small(void* domain, Request request) {
+    if (!wants_every_block() || request.bytes() > kSmallObject) [[unlikely]]
+        return made(domain, request);
+    void* block = request.from(below(domain));
     if (block == nullptr || tls.covered != 0) [[unlikely]]
-        return tls.covered == 0 ? booked(block, bytes) : block;
-    return recorder().record<Kind::python>(block, bytes);
+        return tls.covered == 0 ? booked(block, request.bytes()) : block;
+    return recorder().record<Kind::python>(block, request.bytes());
 }
 
+void* recorded_malloc(void* domain, std::size_t bytes) { return made_small(domain, Malloc{bytes}); }
+void* recorded_calloc(void* domain, std::size_t count, std::size_t each) { return made_small(domain, Calloc{count, each}); }
+
 // And in sampled mode, where most end after a subtraction.
-void* drawn_malloc(void* domain, std::size_t bytes) {
-    if (!sampled() || bytes > kSmallObject) [[unlikely]]
-        return python_malloc(domain, bytes);
-    PyMemAllocatorEx& next = below(domain);
-    void* block = next.malloc(next.ctx, bytes);
+template <typename Request>
+[[gnu::always_inline]] inline void* made_small_drawn(void* domain, Request request) {
+    if (!sampled() || request.bytes() > kSmallObject) [[unlikely]]
+        return made(domain, request);
+    void* block = request.from(below(domain));
     if (block == nullptr || tls.covered != 0) [[unlikely]]
-        return tls.covered == 0 ? booked(block, bytes) : block;
-    if (!Recorder::pass_sampling(bytes)) [[unlikely]]
-        recorder().draw(block, bytes, Kind::python);
+        return tls.covered == 0 ? booked(block, request.bytes()) : block;
+    if (!Recorder::pass_sampling(request.bytes())) [[unlikely]]
+        recorder().draw(block, request.bytes(), Kind::python);
     return block;
 }
+
+void* drawn_malloc(void* domain, std::size_t bytes) { return made_small_drawn(domain, Malloc{bytes}); }
+void* drawn_calloc(void* domain, std::size_t count, std::size_t each) { return made_small_drawn(domain, Calloc{count, each}); }
 
 void drawn_free(void* domain, void* block) {
     if (!sampled() || recorder().may_be_drawn(block)) [[unlikely]]
@@ -153,12 +164,13 @@ bool is_reached(Domain& domain) noexcept {
     return probe.reached;
 }
 
-void install(Domain& domain) {
+void install(Domain& domain, bool is_own) {
     if (domain.installed && is_reached(domain)) return;
     PyMem_GetAllocator(domain.name, &domain.below);
     PyMemAllocatorEx ours{&domain, python_malloc, python_calloc, python_realloc, python_free};
-    if (is_own_allocator()) {
+    if (is_own) {
         ours.malloc = sampled() ? drawn_malloc : recorded_malloc;
+        ours.calloc = sampled() ? drawn_calloc : recorded_calloc;
         ours.free = sampled() ? drawn_free : python_free;
     }
     PyMem_SetAllocator(domain.name, &ours);
@@ -238,8 +250,9 @@ void remove_code_watch() noexcept {
 }  // namespace
 
 void install_python_hooks() {
-    install(g_object);
-    install(g_memory);
+    const bool is_own = is_own_allocator();  // once ours are in, it is no more
+    install(g_object, is_own);
+    install(g_memory, is_own);
     install_arenas();
     install_code_watch();
 }

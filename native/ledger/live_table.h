@@ -120,12 +120,12 @@ public:
         }
     }
 
-    // The same for small blocks in a stretch that has no large ones, where insert() finds nothing in its way; else nothing is done, and
-    // insert_plainly() says false.
+    // The same for a small block in a stretch that has no large ones, where insert() finds nothing in its way; else nothing is done, and
+    // this says false.
     [[gnu::always_inline]] static bool insert_plainly(Region* region, std::uintptr_t address, std::uint64_t bytes,
                                                       std::uint32_t ledger) noexcept {
         std::uint32_t* small = region->small + granule(address);
-        if (bytes >= kLargeBytes || !is_plain(region, address) || *small != 0) return false;
+        if (!is_plain(region, address) || *small != 0) return false;
         if (bytes <= kSmallest) {
             *small = (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
             return true;
@@ -133,6 +133,17 @@ public:
         if (small[1] != 0) return false;
         small[0] = (kSizeBehind << kCodeShift) | ledger;
         small[1] = kContinued | static_cast<std::uint32_t>(bytes);
+        return true;
+    }
+    // And for a large one of a size that needs one word.
+    [[gnu::always_inline]] static bool insert_large_plainly(Region* region, std::uintptr_t address, std::uint64_t bytes,
+                                                            std::uint32_t ledger) noexcept {
+        std::uint64_t* large = region->large + large_granule(address);
+        std::uint8_t& stretch = stretch_at(region, address);
+        if (*large != 0 || bytes > kSizeMask || ((stretch & Region::kUsed) != 0 && region->small[granule(address)] != 0))
+            return false;
+        change_stretch(stretch, Region::kOneLarge);
+        *large = bytes << kSizeShift | offset(address) << kOffsetShift | ledger;
         return true;
     }
     static bool starts_plainly(const Region* region, std::uintptr_t address) noexcept { return starts(region->small[granule(address)]); }

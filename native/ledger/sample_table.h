@@ -1,6 +1,6 @@
 // The recorded blocks of sampled mode, by address: few, so a hash table holds them; and before it a filter that most frees end at.
 //
-//   filter   one byte for each page of address space: how many recorded blocks start in it (255: at least so many, and for good)
+//   filter   one byte for each 512 bytes of address space: how many recorded blocks start in it (255: at least so many, and for good)
 //   table    open addressing, at most half full, grown by doubling
 //
 // The filter is read without the lock by the thread that frees a block: what it says of that thread's own block was written before the
@@ -36,7 +36,7 @@ public:
     [[gnu::always_inline]] bool may_hold(std::uintptr_t address) const noexcept {
         // A user's address lies below 2^47; of any other the answer is as good.
         const Filter* filter = __atomic_load_n(&pages_[(address >> kStretchShift) % kStretches], __ATOMIC_ACQUIRE);
-        return filter != nullptr && __atomic_load_n(&filter->count[page_of(address)], __ATOMIC_RELAXED) != 0;
+        return filter != nullptr && __atomic_load_n(&filter->count[span_of(address)], __ATOMIC_RELAXED) != 0;
     }
 
     // A block that was there was freed behind our back, and is returned. Throws bad_alloc.
@@ -49,7 +49,7 @@ public:
             stale = {entry.ledger, entry.bytes};
         } else {
             ++used_;
-            std::uint8_t& count = filter->count[page_of(address)];
+            std::uint8_t& count = filter->count[span_of(address)];
             if (count != kFull) __atomic_store_n(&count, static_cast<std::uint8_t>(count + 1), __ATOMIC_RELAXED);
         }
         entry = {address, bytes, ledger};
@@ -68,7 +68,7 @@ public:
         Entry& entry = place_of(address);
         if (entry.address == 0) return {};
         const Block block{entry.ledger, entry.bytes};
-        std::uint8_t& count = pages_[address >> kStretchShift]->count[page_of(address)];
+        std::uint8_t& count = pages_[address >> kStretchShift]->count[span_of(address)];
         if (count != kFull) __atomic_store_n(&count, static_cast<std::uint8_t>(count - 1), __ATOMIC_RELAXED);
         close_gap(static_cast<std::size_t>(&entry - entries_.begin()));
         --used_;
@@ -110,13 +110,13 @@ public:
     }
 
 private:
-    static constexpr unsigned kAddressBits = 47, kStretchShift = 26, kPageShift = 12;
+    static constexpr unsigned kAddressBits = 47, kStretchShift = 26, kSpanShift = 9;
     static constexpr std::size_t kStretches = std::size_t{1} << (kAddressBits - kStretchShift);
     static constexpr std::size_t kDirectoryBytes = kStretches * sizeof(void*);
     static constexpr std::uint8_t kFull = 255;
 
     struct Filter {
-        std::uint8_t count[std::size_t{1} << (kStretchShift - kPageShift)];
+        std::uint8_t count[std::size_t{1} << (kStretchShift - kSpanShift)];
     };
     struct Entry {
         std::uintptr_t address;
@@ -124,8 +124,8 @@ private:
         std::uint32_t ledger;
     };
 
-    static std::size_t page_of(std::uintptr_t address) noexcept {
-        return (address >> kPageShift) % (std::size_t{1} << (kStretchShift - kPageShift));
+    static std::size_t span_of(std::uintptr_t address) noexcept {
+        return (address >> kSpanShift) % (std::size_t{1} << (kStretchShift - kSpanShift));
     }
     std::size_t home_of(std::uintptr_t address) const noexcept {
         return ((address >> 4) * 0x9e3779b97f4a7c15ULL >> 20) & (entries_.size() - 1);
