@@ -29,7 +29,7 @@ class Cuda:
         doors = {
             "_cuda_isHistoryEnabled": lambda: self.allocator.recording,
             "_cuda_record_memory_history": self.record,
-            "_cuda_memorySnapshot": lambda _: self.allocator.snapshot(),
+            "_cuda_memorySnapshot": lambda *_: self.allocator.snapshot(),
         }
         for name, door in doors.items():
             monkeypatch.setattr(torch._C, name, door, raising=False)
@@ -194,7 +194,7 @@ def record(enabled, *rest):
 
 torch._C._cuda_isHistoryEnabled = lambda: allocator.recording
 torch._C._cuda_record_memory_history = record
-torch._C._cuda_memorySnapshot = lambda _: allocator.snapshot()
+torch._C._cuda_memorySnapshot = lambda *_: allocator.snapshot()
 torch.version.cuda = "13.0"
 torch.cuda._queued_calls = []
 begun = time.monotonic()

@@ -70,7 +70,7 @@ def test_other_messages_say_nothing_and_do_no_harm(text):
 
 
 def test_which_errors_are_refusals():
-    assert oom_message.is_refusal(torch.OutOfMemoryError("CUDA out of memory."))
+    assert oom_message.is_refusal(torch.cuda.OutOfMemoryError("CUDA out of memory."))
     assert oom_message.is_refusal(RuntimeError("CUDA error: out of memory"))
     assert oom_message.is_refusal(
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)")
@@ -164,7 +164,7 @@ def run_out(cuda):
             observer(0, 9 * MIB, 40 * MIB, 0)
     for address in kept[1::2]:
         cuda.allocator.free(address)
-    raise torch.OutOfMemoryError(
+    raise torch.cuda.OutOfMemoryError(
         "CUDA out of memory. Tried to allocate 9.00 MiB. GPU 0 has a total capacity of 40.00 MiB of which 0 bytes is free."
     )
 
@@ -177,7 +177,7 @@ def test_a_guard_tells_of_the_very_moment_and_lets_the_exception_go_on(cuda, tmp
     cuda.initialise()
     torch.cuda.memory._record_memory_history(max_entries=1000)
     with (
-        pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 9") as raised,
+        pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate 9") as raised,
         hiwater.torch.guard(tmp_path / "oom") as guard,
     ):
         run_out(cuda)
@@ -206,7 +206,7 @@ def test_without_an_observer_the_allocator_is_looked_at_afterwards(cuda, tmp_pat
     cuda.allocator.capacity = 40 * MIB
     cuda.initialise()
     monkeypatch.delattr(torch._C, "_cuda_attach_out_of_memory_observer")
-    with pytest.raises(torch.OutOfMemoryError), hiwater.torch.guard(tmp_path / "oom", quiet=True) as guard:
+    with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.torch.guard(tmp_path / "oom", quiet=True) as guard:
         run_out(cuda)
     assert guard.report.moment == "afterwards" and "after the exception" in str(guard.report)
     assert not (tmp_path / "oom.pickle").exists() and "no history was kept" in str(guard.report)
@@ -217,7 +217,7 @@ def test_a_recording_that_ends_so_has_the_report_and_the_moment(cuda, tmp_path, 
     cuda.allocator.capacity = 40 * MIB
     cuda.initialise()
     path = tmp_path / "run.hiw"
-    with pytest.raises(torch.OutOfMemoryError), hiwater.record(path):
+    with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.record(path):
         run_out(cuda)
     capture = hiwater.open(path)
     assert capture.oom_report["verdict"]["kind"] == "fragmentation"

@@ -200,7 +200,7 @@ def test_no_room_to_come_back_to_keeps_the_rest_for_another_try(monkeypatch):
     def full_at_first(moved):
         calls.append(moved.nbytes)
         if len(calls) == 3:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4 KiB")
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 4 KiB")
         return real(moved)
 
     monkeypatch.setattr(swap, "move_back", full_at_first)

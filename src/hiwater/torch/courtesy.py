@@ -180,7 +180,7 @@ class Courtesy:
                 kept.append(Kept(one.looks[0].name, one.device, storage.nbytes(), reason))
                 continue
             try:
-                moved.append(swap.move_out(one, storage, block.stream if block is not None else 0))
+                away = swap.move_out(one, storage, block.stream if block is not None else 0)
             except (RuntimeError, MemoryError) as error:
                 self._moved += moved
                 self.restore()
@@ -188,6 +188,10 @@ class Courtesy:
                 raise CourtesyFailed(
                     f"no room for a copy in RAM ({problem})", "everything is back in place; free RAM first"
                 ) from error
+            if away is None:
+                kept.append(Kept(one.looks[0].name, one.device, storage.nbytes(), swap.BORROWED))
+            else:
+                moved.append(away)
         self._moved += moved
         return kept, moved
 

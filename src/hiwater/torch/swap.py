@@ -38,10 +38,13 @@ class Moved:
     stream: int
 
 
+BORROWED = "its memory is borrowed, or lent to NumPy"
+
+
 def obstacle(holding: Holding, block: Block | None, storage: Any) -> str:
     """Why this storage must stay where it is; "" when it may be moved."""
     if not is_resizable(storage):
-        return "its memory is borrowed, or lent to NumPy"
+        return BORROWED
     if holding.device == "cpu" and storage.is_shared():
         return "its memory is shared between processes"
     if holding.pinned:
@@ -54,17 +57,21 @@ def obstacle(holding: Holding, block: Block | None, storage: Any) -> str:
 
 
 def is_resizable(storage: Any) -> bool:
-    """Whether the storage owns its memory; a torch that cannot say is not trusted with it."""
+    """Whether the storage owns its memory. True where this torch cannot say beforehand, as 2.2: `move_out` meets it then."""
     asked = getattr(storage, "resizable", None)
-    return asked is not None and bool(asked())
+    return asked is None or bool(asked())
 
 
-def move_out(holding: Holding, storage: Any, stream: int = 0) -> Moved:
-    """Copy to RAM, then let the memory go. Raises what torch raises when there is no room for the copy; nothing is moved then."""
+def move_out(holding: Holding, storage: Any, stream: int = 0) -> Moved | None:
+    """Copy to RAM, then let the memory go. None, with nothing changed, where the storage turns out to have borrowed it. Raises what torch
+    raises when there is no room for the copy; nothing is moved then."""
     nbytes = storage.nbytes()
     copy = torch.empty(nbytes, dtype=torch.uint8)
     copy.copy_(_bytes_of(storage, nbytes))
-    storage.resize_(0)
+    try:
+        storage.resize_(0)
+    except RuntimeError:  # "Trying to resize storage that is not resizable"
+        return None
     return Moved(holding.weak, storage._cdata, holding.looks[0].name, holding.device, nbytes, copy, stream)
 
 

@@ -61,7 +61,8 @@ def saved_tensors(
         seen[id(node)] = node
         for saved in _of_node(node, len(seen), prefix, slots):
             if is_tensor(saved.tensor):
-                yield saved
+                if heap.is_defined(saved.tensor):
+                    yield saved
             elif hooks is not None and id(saved.tensor) not in hooks:
                 hooks[id(saved.tensor)] = (f"{saved.node}.{saved.slot}", saved.tensor)
         waiting += [upper for upper, _ in node.next_functions if upper is not None]
