@@ -17,6 +17,9 @@ from snapshot_double import Allocator, Refused, frame
 from test_history_recording import Cuda
 
 torch = pytest.importorskip("torch")
+
+from hiwater.torch import walk  # noqa: E402 - after torch is known to be there
+
 MIB, GIB = 1 << 20, 1 << 30
 STACK = (frame("forward", 7), frame("main", 3))
 
@@ -249,7 +252,11 @@ def test_on_the_cpu_a_real_refusal_names_real_tensors(tmp_path):
     report = guard.report
     named = {one["name"]: one for one in report.tensors}
     assert named["large in step()"]["bytes"] == 777 * 333 * 4 and named["weight"]["category"] == "parameter"
-    assert report.verdict.kind == "shortage" and report.device == "cpu" and report.categories["saved"] > 0
+    assert report.verdict.kind == "shortage" and report.device == "cpu"
+    if walk.sees_without_unpacking():
+        assert report.categories["saved"] > 0
+    else:
+        assert any("what autograd saved is not in this report" in note for note in report.notes)
     assert pickle.loads(pickle.dumps(report.to_dict()))["refusal"]["requested_bytes"] == 4 << 52
 
 
