@@ -30,6 +30,7 @@ class Cuda:
             "_cuda_isHistoryEnabled": lambda: self.allocator.recording,
             "_cuda_record_memory_history": self.record,
             "_cuda_memorySnapshot": lambda *_: self.allocator.snapshot(),
+            "_cuda_attach_out_of_memory_observer": lambda _: None,
         }
         for name, door in doors.items():
             monkeypatch.setattr(torch._C, name, door, raising=False)

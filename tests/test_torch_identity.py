@@ -172,6 +172,8 @@ def test_what_is_found_is_what_the_allocator_gave_out(name, step):
     ("name", "is_given"), [("sgd", False), ("adam", True), ("adamw-foreach", False), ("adamw-fused", True)]
 )
 def test_optimizer_state_is_found_to_the_byte(name, is_given):
+    if "fused" in name and torch.__version__ < "2.4":
+        pytest.skip("this torch has fused optimizers on a card alone")
     before = _before()
     with allocated_by_cpu() as truth:
         model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
@@ -288,8 +290,8 @@ def test_a_mask_that_only_a_hidden_node_holds_is_found_where_the_watch_made_it_v
         nn.functional.dropout(
             whole[0], inplace=True
         )  # its node hides inside CopySlices, which shows nothing, and so does its mask
-        found = hiwater.torch.MemReporter(watch=watch).data().device("cpu")
-    unnamed = [entry for entry in found.storages if entry.category is Category.unnamed]
+        found = hiwater.torch.MemReporter(watch=watch, unpack=True).data().device("cpu")
+    unnamed = [entry for entry in found.storages if entry.category is Category.unnamed and entry.in_allocator]
     assert [(entry.nbytes, entry.origin) for entry in unnamed] == [(256, "aten.empty_like.default")]
     assert found.identity.residual_bytes == 0 and found.identity.unowned_bytes == 0
 

@@ -43,7 +43,7 @@ BORROWED = "its memory is borrowed, or lent to NumPy"
 
 def obstacle(holding: Holding, block: Block | None, storage: Any) -> str:
     """Why this storage must stay where it is; "" when it may be moved."""
-    if not is_resizable(storage):
+    if not storages.is_resizable(storage):
         return BORROWED
     if holding.device == "cpu" and storage.is_shared():
         return "its memory is shared between processes"
@@ -54,12 +54,6 @@ def obstacle(holding: Holding, block: Block | None, storage: Any) -> str:
     if holding.device.startswith("cuda") and block is None:
         return "is not of torch's allocator"
     return ""
-
-
-def is_resizable(storage: Any) -> bool:
-    """Whether the storage owns its memory. True where this torch cannot say beforehand, as 2.2: `move_out` meets it then."""
-    asked = getattr(storage, "resizable", None)
-    return asked is None or bool(asked())
 
 
 def move_out(holding: Holding, storage: Any, stream: int = 0) -> Moved | None:

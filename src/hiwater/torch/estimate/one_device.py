@@ -32,8 +32,8 @@ def settle() -> None:
         setattr(torch.cuda, name, _nothing())
     if hasattr(torch.backends, "mha"):  # one operator for a whole encoder layer, which hides what it needs inside
         torch.backends.mha.set_fastpath_enabled(False)
-    else:  # torch 2.2 has no switch, and does without where a tensor has functions of its own; only these layers ask by this name
-        torch.overrides.has_torch_function = lambda _arguments: True
+    else:  # torch 2.2 has no switch, and does without it where a tensor has functions of its own; only these layers ask by this name
+        torch.overrides.has_torch_function = lambda given: any(isinstance(one, torch.Tensor) for one in given)
     _settle_autocast()
     _settle_optimizers()
 
