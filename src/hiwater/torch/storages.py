@@ -164,7 +164,7 @@ def rounded(nbytes: int, device: str) -> int:
 
 
 def is_resizable(storage: Any) -> bool:
-    """Whether the storage owns its memory. True where this torch cannot say, as 2.2: who resizes it meets an error then."""
+    """Whether the storage owns its memory. True where this torch cannot say, as 2.2: whoever resizes it meets an error then."""
     asked = getattr(storage, "resizable", None)
     return asked is None or bool(asked())
 

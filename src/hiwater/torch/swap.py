@@ -56,17 +56,22 @@ def obstacle(holding: Holding, block: Block | None, storage: Any) -> str:
     return ""
 
 
-def move_out(holding: Holding, storage: Any, stream: int = 0) -> Moved | None:
-    """Copy to RAM, then let the memory go. None, with nothing changed, where the storage turns out to have borrowed it. Raises what torch
-    raises when there is no room for the copy; nothing is moved then."""
+def copied(holding: Holding, storage: Any, stream: int = 0) -> Moved:
+    """Copy to RAM: the first half of moving away. Whoever asks keeps the copy before `let_go()`, so that nothing is lost in between. Raises
+    what torch raises when there is no room for it."""
     nbytes = storage.nbytes()
     copy = torch.empty(nbytes, dtype=torch.uint8)
     copy.copy_(_bytes_of(storage, nbytes))
+    return Moved(holding.weak, storage._cdata, holding.looks[0].name, holding.device, nbytes, copy, stream)
+
+
+def let_go(storage: Any) -> bool:
+    """Give the memory of a storage that was copied back to the allocator; False, with nothing changed, where it is borrowed."""
     try:
         storage.resize_(0)
     except RuntimeError:  # "Trying to resize storage that is not resizable"
-        return None
-    return Moved(holding.weak, storage._cdata, holding.looks[0].name, holding.device, nbytes, copy, stream)
+        return False
+    return True
 
 
 def move_back(moved: Moved) -> bool:
@@ -78,8 +83,12 @@ def move_back(moved: Moved) -> bool:
     if storage is None or storage.nbytes() != 0:
         return False
     with _on_stream(moved):
-        storage.resize_(moved.nbytes)
-        _bytes_of(storage, moved.nbytes).copy_(moved.copy)
+        try:
+            storage.resize_(moved.nbytes)
+            _bytes_of(storage, moved.nbytes).copy_(moved.copy)
+        except BaseException:  # Ctrl-C, too: with memory and without its bytes it would pass for one that the program filled
+            storage.resize_(0)
+            raise
     return True
 
 
