@@ -328,7 +328,9 @@ def test_objects_that_answer_nothing_do_no_harm():
         repr(objects[0].anything)
 
 
-@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="types are laid out in another manner there")
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="types are laid out in another manner there"
+)
 def test_a_tensor_that_the_collector_has_emptied_is_passed_over():
     """As one in a cycle that somebody still holds: torch answers no question about it."""
     emptied, beside = nn.Parameter(torch.ones(11)), torch.ones(33)
@@ -363,7 +365,9 @@ def _graph():
 
 
 def _saved_storages():
-    return {key: one for key, one in collect({}, unpack=True).holdings.items() if one.looks[0].category is Category.saved}
+    return {
+        key: one for key, one in collect({}, unpack=True).holdings.items() if one.looks[0].category is Category.saved
+    }
 
 
 @pytest.mark.parametrize("end", ["drop", "backward"])

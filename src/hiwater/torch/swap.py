@@ -86,7 +86,9 @@ def move_back(moved: Moved) -> bool:
         try:
             storage.resize_(moved.nbytes)
             _bytes_of(storage, moved.nbytes).copy_(moved.copy)
-        except BaseException:  # Ctrl-C, too: with memory and without its bytes it would pass for one that the program filled
+        except (
+            BaseException
+        ):  # Ctrl-C, too: with memory and without its bytes it would pass for one that the program filled
             storage.resize_(0)
             raise
     return True
