@@ -69,6 +69,7 @@ def cuda(monkeypatch):
 def memlab(monkeypatch):
     monkeypatch.syspath_prepend(compat_path.folder())
     monkeypatch.setattr(line_decorators, "_kind", line_decorators._kind)
+    monkeypatch.delitem(sys.modules, "hiwater.torch.classic_lines", raising=False)  # importing it chooses its kind
     yield importlib.import_module("pytorch_memlab")
     for name in [name for name in sys.modules if name.partition(".")[0] == "pytorch_memlab"]:
         del sys.modules[name]

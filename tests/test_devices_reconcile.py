@@ -147,7 +147,7 @@ def test_the_devices_of_this_process(monkeypatch):
     monkeypatch.setattr(
         sys.modules["torch"]._C,
         "_cuda_memorySnapshot",
-        lambda _: {
+        lambda *_: {
             "segments": [
                 {"device": 0, "segment_pool_id": (0, 1), "total_size": 2 * MIB, "active_size": 0, "blocks": [{}]}
             ]

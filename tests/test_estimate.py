@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from contextlib import contextmanager
 from importlib.resources import files
@@ -38,6 +39,11 @@ def one_thread():
 
 @contextmanager
 def plain_encoders():
+    if not hasattr(torch.backends, "mha"):  # torch 2.2 has no switch
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.overrides, "has_torch_function", lambda given: any(map(torch.is_tensor, given)))
+            yield
+        return
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         yield
@@ -98,8 +104,23 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.skipif(torch.__version__ >= "2.4", reason="this torch has fused optimizers on the CPU, too")
+def test_a_fused_optimizer_that_torch_has_on_a_card_alone_is_told():
+    def build():
+        net = models.Mlp(64, 1).cuda()
+        return net, torch.randn(16, 64), torch.optim.AdamW(net.parameters(), fused=True)
+
+    with pytest.raises(StepFailed, match=rf"this torch \({re.escape(torch.__version__)}\) has on a card alone"):
+        hiwater.torch.estimate.largest_batch(lambda batch_size: build(), device="T4", largest=1)
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers_are_within_a_percent(name):
+    if "fused" in OPTIMIZERS[name] and torch.__version__ < "2.4":
+        pytest.skip("this torch has fused optimizers on a card alone")
+    if not hasattr(torch.optim, name.split()[0]):
+        pytest.skip("came with torch 2.5")
+
     def make():
         net = models.Mlp(384, 2)
         optimizer = getattr(torch.optim, name.split()[0])(net.parameters(), **OPTIMIZERS[name])
@@ -170,7 +191,12 @@ def test_a_native_lstm_is_too_low_and_said_to_be():
 # Against figures worked out by hand
 
 
-@pytest.mark.parametrize(("options", "bytes_each"), [({}, 20), ({"fused": True}, 16), ({"foreach": False}, 16)])
+FUSED = pytest.mark.skipif(torch.__version__ < "2.4", reason="this torch has fused optimizers on a card alone")
+
+
+@pytest.mark.parametrize(
+    ("options", "bytes_each"), [({}, 20), pytest.param({"fused": True}, 16, marks=FUSED), ({"foreach": False}, 16)]
+)
 def test_adam_in_float32_takes_sixteen_bytes_a_parameter_and_foreach_four_more_for_a_while(options, bytes_each):
     net = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(8)])
     found = estimate(net, torch.randn(1, 1024), torch.optim.AdamW(net.parameters(), **options))
@@ -195,6 +221,7 @@ def gpt(batch_size):
     )
 
 
+@FUSED
 def test_gpt_2_small_takes_what_its_parameters_say():
     found = hiwater.torch.estimate.largest_batch(gpt, device="A100 40GB", largest=1).estimate
     width, words = 768, 50257
@@ -341,7 +368,7 @@ def test_scaling_clipping_compiling_and_schedules_do_not_hinder():
         net = torch.compile(models.Mlp(256, 2).cuda())
         optimizer = torch.optim.AdamW(net.parameters())
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)
-        scaler = torch.amp.GradScaler("cuda")
+        scaler = torch.amp.GradScaler("cuda") if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler()
 
         def step(x):
             optimizer.zero_grad(set_to_none=True)

@@ -88,6 +88,22 @@ def test_the_history_has_stacks_peak_and_end(pool, tmp_path):
     assert capture.facts["source"] == "CuPy's memory hook"
 
 
+def test_several_histories_and_hooks_of_others_go_together(pool):
+    class Other(MemoryHook):
+        name = "the program's own"
+        seen = 0
+
+        def malloc_postprocess(self, **kwargs):
+            self.seen += 1
+
+    with Other() as other, CupyHistory() as outer:
+        pool.malloc(100)
+        with CupyHistory() as inner:
+            pool.malloc(100)
+    assert [len(one.snapshot()["device_traces"][0]) for one in (outer, inner)] == [2, 1] and other.seen == 2
+    assert MemoryHook.hooks == {}
+
+
 def test_the_ring_is_bounded_and_what_is_held_is_known_all_the_same(pool, tmp_path):
     with CupyHistory(most_events=5) as history:
         kept = pool.malloc(9000)

@@ -29,7 +29,8 @@ class Cuda:
         doors = {
             "_cuda_isHistoryEnabled": lambda: self.allocator.recording,
             "_cuda_record_memory_history": self.record,
-            "_cuda_memorySnapshot": lambda _: self.allocator.snapshot(),
+            "_cuda_memorySnapshot": lambda *_: self.allocator.snapshot(),
+            "_cuda_attach_out_of_memory_observer": lambda _: None,
         }
         for name, door in doors.items():
             monkeypatch.setattr(torch._C, name, door, raising=False)
@@ -194,7 +195,7 @@ def record(enabled, *rest):
 
 torch._C._cuda_isHistoryEnabled = lambda: allocator.recording
 torch._C._cuda_record_memory_history = record
-torch._C._cuda_memorySnapshot = lambda _: allocator.snapshot()
+torch._C._cuda_memorySnapshot = lambda *_: allocator.snapshot()
 torch.version.cuda = "13.0"
 torch.cuda._queued_calls = []
 begun = time.monotonic()

@@ -17,6 +17,9 @@ from snapshot_double import Allocator, Refused, frame
 from test_history_recording import Cuda
 
 torch = pytest.importorskip("torch")
+
+from hiwater.torch import walk  # noqa: E402 - after torch is known to be there
+
 MIB, GIB = 1 << 20, 1 << 30
 STACK = (frame("forward", 7), frame("main", 3))
 
@@ -70,7 +73,7 @@ def test_other_messages_say_nothing_and_do_no_harm(text):
 
 
 def test_which_errors_are_refusals():
-    assert oom_message.is_refusal(torch.OutOfMemoryError("CUDA out of memory."))
+    assert oom_message.is_refusal(torch.cuda.OutOfMemoryError("CUDA out of memory."))
     assert oom_message.is_refusal(RuntimeError("CUDA error: out of memory"))
     assert oom_message.is_refusal(
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)")
@@ -164,7 +167,7 @@ def run_out(cuda):
             observer(0, 9 * MIB, 40 * MIB, 0)
     for address in kept[1::2]:
         cuda.allocator.free(address)
-    raise torch.OutOfMemoryError(
+    raise torch.cuda.OutOfMemoryError(
         "CUDA out of memory. Tried to allocate 9.00 MiB. GPU 0 has a total capacity of 40.00 MiB of which 0 bytes is free."
     )
 
@@ -177,7 +180,7 @@ def test_a_guard_tells_of_the_very_moment_and_lets_the_exception_go_on(cuda, tmp
     cuda.initialise()
     torch.cuda.memory._record_memory_history(max_entries=1000)
     with (
-        pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 9") as raised,
+        pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate 9") as raised,
         hiwater.torch.guard(tmp_path / "oom") as guard,
     ):
         run_out(cuda)
@@ -196,7 +199,8 @@ def test_a_guard_tells_of_the_very_moment_and_lets_the_exception_go_on(cuda, tmp
         and said["refusal"]["requested_bytes"] == 9 * MIB
     )
     text = (tmp_path / "oom.txt").read_text()
-    assert "expandable_segments" in text and "forward (/work/train.py:7)" in text and report.notes == []
+    assert "expandable_segments" in text and "forward (/work/train.py:7)" in text
+    assert report.notes == [] or not walk.sees_without_unpacking()
     assert "oom.txt says what was live" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "oom.pickle"), "--at", "oom", "--format", "collapsed"]) == 0
     assert capsys.readouterr().out == f"main (/work/train.py:3);forward (/work/train.py:7) {20 * MIB}\n"
@@ -206,7 +210,7 @@ def test_without_an_observer_the_allocator_is_looked_at_afterwards(cuda, tmp_pat
     cuda.allocator.capacity = 40 * MIB
     cuda.initialise()
     monkeypatch.delattr(torch._C, "_cuda_attach_out_of_memory_observer")
-    with pytest.raises(torch.OutOfMemoryError), hiwater.torch.guard(tmp_path / "oom", quiet=True) as guard:
+    with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.torch.guard(tmp_path / "oom", quiet=True) as guard:
         run_out(cuda)
     assert guard.report.moment == "afterwards" and "after the exception" in str(guard.report)
     assert not (tmp_path / "oom.pickle").exists() and "no history was kept" in str(guard.report)
@@ -217,7 +221,7 @@ def test_a_recording_that_ends_so_has_the_report_and_the_moment(cuda, tmp_path, 
     cuda.allocator.capacity = 40 * MIB
     cuda.initialise()
     path = tmp_path / "run.hiw"
-    with pytest.raises(torch.OutOfMemoryError), hiwater.record(path):
+    with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.record(path):
         run_out(cuda)
     capture = hiwater.open(path)
     assert capture.oom_report["verdict"]["kind"] == "fragmentation"
@@ -249,7 +253,11 @@ def test_on_the_cpu_a_real_refusal_names_real_tensors(tmp_path):
     report = guard.report
     named = {one["name"]: one for one in report.tensors}
     assert named["large in step()"]["bytes"] == 777 * 333 * 4 and named["weight"]["category"] == "parameter"
-    assert report.verdict.kind == "shortage" and report.device == "cpu" and report.categories["saved"] > 0
+    assert report.verdict.kind == "shortage" and report.device == "cpu"
+    if walk.sees_without_unpacking():
+        assert report.categories["saved"] > 0
+    else:
+        assert any("what autograd saved is not in this report" in note for note in report.notes)
     assert pickle.loads(pickle.dumps(report.to_dict()))["refusal"]["requested_bytes"] == 4 << 52
 
 

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402 - after torch is known to be there
 
-from hiwater.torch import identity  # noqa: E402
+from hiwater.torch import identity, walk  # noqa: E402
 from hiwater.torch.allocator import Block, Blocks  # noqa: E402
 from hiwater.torch.classic_report import ClassicMemReporter, classic_size, text  # noqa: E402
 from hiwater.torch.collect import Holding  # noqa: E402
@@ -99,7 +99,8 @@ def test_the_failed_example_has_its_buffer(capsys):
     result = linear(given * (given + 2)).mean()
     rows = _printed(ClassicMemReporter(linear), capsys, ("(512, 1024)",))
     assert [row[60:].strip() for row in rows] == ["2.00M", "2.00M"]
-    assert rows[1].startswith("AddmmBackward0.mat1")
+    # Before torch 2.10 it is found as a Python object that autograd holds, without the node's name.
+    assert rows[1].startswith("AddmmBackward0.mat1" if walk.sees_without_unpacking() else "Tensor")
     del result
 
 

@@ -175,7 +175,7 @@ def test_using_lent_memory_in_the_block_is_an_error_and_no_crash():
 
 def test_no_room_for_a_copy_leaves_everything_in_place(monkeypatch):
     tensors = [torch.full((1000,), float(place)) for place in range(5)]
-    real, calls = swap.move_out, []
+    real, calls = swap.copied, []
 
     def third_fails(holding, storage, stream=0):
         calls.append(storage)
@@ -183,12 +183,58 @@ def test_no_room_for_a_copy_leaves_everything_in_place(monkeypatch):
             raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
         return real(holding, storage, stream)
 
-    monkeypatch.setattr(swap, "move_out", third_fails)
+    monkeypatch.setattr(swap, "copied", third_fails)
     courtesy = Courtesy("cpu")
     with pytest.raises(CourtesyFailed, match="no room for a copy in RAM"):
         courtesy.yield_memory()
     assert [tensor.mean().item() for tensor in tensors] == [0, 1, 2, 3, 4]
     assert courtesy.loc_map == {}
+
+
+@pytest.mark.parametrize("step", ["copied", "let_go"])
+def test_an_interrupt_half_way_leaves_everything_in_place(monkeypatch, step):
+    tensors = [torch.full((1000,), float(place)) for place in range(5)]
+    real, calls = getattr(swap, step), []
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        found = real(*arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(swap, step, interrupted)
+    courtesy = Courtesy("cpu")
+    with pytest.raises(KeyboardInterrupt):
+        courtesy.yield_memory()
+    assert [tensor.mean().item() for tensor in tensors] == [0, 1, 2, 3, 4]
+    assert courtesy.loc_map == {}
+
+
+def test_an_interrupt_on_the_way_back_loses_nothing(monkeypatch):
+    tensors = [torch.full((1000,), float(place)) for place in range(5)]
+    courtesy = Courtesy("cpu")
+    courtesy.yield_memory()
+    real, calls = swap._bytes_of, []
+
+    def interrupted(storage, nbytes):
+        calls.append(nbytes)
+        if len(calls) == 3:
+            raise KeyboardInterrupt  # the storage has its memory again, and not yet its bytes
+        return real(storage, nbytes)
+
+    monkeypatch.setattr(swap, "_bytes_of", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        courtesy.restore()
+    assert courtesy.loc_map
+    courtesy.restore()
+    assert [tensor.mean().item() for tensor in tensors] == [0, 1, 2, 3, 4]
+
+
+def test_what_is_with_the_driver_is_not_asked_for_again():
+    courtesy = Courtesy(driver=True)
+    courtesy._checkpoint = object()  # which answers nothing
+    assert courtesy.yield_memory().devices == ()
 
 
 def test_no_room_to_come_back_to_keeps_the_rest_for_another_try(monkeypatch):
@@ -200,7 +246,7 @@ def test_no_room_to_come_back_to_keeps_the_rest_for_another_try(monkeypatch):
     def full_at_first(moved):
         calls.append(moved.nbytes)
         if len(calls) == 3:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4 KiB")
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 4 KiB")
         return real(moved)
 
     monkeypatch.setattr(swap, "move_back", full_at_first)

@@ -10,6 +10,7 @@ from torch import nn  # noqa: E402 - after it is known to be there
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import hiwater  # noqa: E402
+from hiwater.torch import walk  # noqa: E402
 from hiwater.torch.records import Category  # noqa: E402
 from torch_truth import allocated_by_cpu  # noqa: E402
 
@@ -114,6 +115,9 @@ MODELS = {
     "checkpoint": (lambda: Checkpointed(use_reentrant=False), _rows(8, 16)),
     "save-on-cpu": (OnCpu, _rows(8, 16)),
 }
+# Before torch 2.10 what autograd saved is seen only by running unpack hooks, which would compute a checkpoint again.
+IS_OLD = not walk.sees_without_unpacking()
+IN_HOOKS = {"checkpoint", "save-on-cpu"}
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
     "adam": lambda parameters: torch.optim.Adam(parameters, amsgrad=True),
@@ -129,7 +133,7 @@ def nothing_left_of_other_tests():
 
 def _before():
     """Storages of other tests and of torch's own, which are no part of what a test makes."""
-    found = hiwater.torch.MemReporter().data().device("cpu")
+    found = hiwater.torch.MemReporter(unpack=True).data().device("cpu")
     return {} if found is None else dict(found.identity.by_category)
 
 
@@ -141,6 +145,8 @@ def _added(report, before):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("step", ["forward", "backward"])
 def test_what_is_found_is_what_the_allocator_gave_out(name, step):
+    if IS_OLD and name in IN_HOOKS and step == "forward":
+        pytest.skip("this torch shows what hooks packed only by unpacking it")
     make, make_input = MODELS[name]
     before = _before()
     with allocated_by_cpu() as truth:
@@ -149,7 +155,7 @@ def test_what_is_found_is_what_the_allocator_gave_out(name, step):
         loss = model(given).square().mean()
         if step == "backward":
             loss.backward()
-    found = _added(hiwater.torch.MemReporter(model).data(), before)
+    found = _added(hiwater.torch.MemReporter(model, unpack=True).data(), before)
     assert sum(found.values()) == truth.bytes
     assert found[Category.parameter] == sum(
         {p.untyped_storage()._cdata: p.untyped_storage().nbytes() for p in model.parameters()}.values()
@@ -166,6 +172,8 @@ def test_what_is_found_is_what_the_allocator_gave_out(name, step):
     ("name", "is_given"), [("sgd", False), ("adam", True), ("adamw-foreach", False), ("adamw-fused", True)]
 )
 def test_optimizer_state_is_found_to_the_byte(name, is_given):
+    if "fused" in name and torch.__version__ < "2.4":
+        pytest.skip("this torch has fused optimizers on a card alone")
     before = _before()
     with allocated_by_cpu() as truth:
         model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
@@ -176,7 +184,7 @@ def test_optimizer_state_is_found_to_the_byte(name, is_given):
             loss = model(given).square().mean()
             loss.backward()
             optimizer.step()
-    reporter = hiwater.torch.MemReporter(model)
+    reporter = hiwater.torch.MemReporter(model, unpack=True)
     if is_given:
         reporter.add_optimizer(optimizer)
     report = reporter.data()
@@ -237,7 +245,7 @@ def test_unusual_graphs_and_states_are_found_to_the_byte(make):
     with allocated_by_cpu() as truth:
         held = make()
     gc.collect()
-    found = _added(hiwater.torch.MemReporter().data(), before)
+    found = _added(hiwater.torch.MemReporter(unpack=True).data(), before)
     assert sum(found.values()) == truth.bytes > 0
     assert found[Category.unnamed] == 0
     del held
@@ -250,7 +258,7 @@ def test_the_watch_closes_the_sum_in_the_report(name):
         model = make()
         given = make_input()
         loss = model(given).square().mean()
-        mine = hiwater.torch.MemReporter(model, watch=watch).data().device("cpu").identity
+        mine = hiwater.torch.MemReporter(model, watch=watch, unpack=name != "checkpoint").data().device("cpu").identity
     assert mine.unowned_bytes == 0 and mine.residual_bytes == 0 and mine.rounding_bytes == 0
     assert mine.allocated_bytes == mine.found_bytes > 0
     del loss, given
@@ -282,8 +290,8 @@ def test_a_mask_that_only_a_hidden_node_holds_is_found_where_the_watch_made_it_v
         nn.functional.dropout(
             whole[0], inplace=True
         )  # its node hides inside CopySlices, which shows nothing, and so does its mask
-        found = hiwater.torch.MemReporter(watch=watch).data().device("cpu")
-    unnamed = [entry for entry in found.storages if entry.category is Category.unnamed]
+        found = hiwater.torch.MemReporter(watch=watch, unpack=True).data().device("cpu")
+    unnamed = [entry for entry in found.storages if entry.category is Category.unnamed and entry.in_allocator]
     assert [(entry.nbytes, entry.origin) for entry in unnamed] == [(256, "aten.empty_like.default")]
     assert found.identity.residual_bytes == 0 and found.identity.unowned_bytes == 0
 

@@ -121,9 +121,8 @@ def _hook_class(cupy: Any) -> type[Any]:
     base: type[Any] = cupy.cuda.MemoryHook
 
     class Hook(base):  # type: ignore[misc]  # known at run time only
-        name = "hiwater"
-
         def __init__(self, history: CupyHistory) -> None:
+            self.name = f"hiwater {id(history)}"  # CuPy refuses a second hook of one name in a thread
             self._history = history
 
         def malloc_postprocess(self, **said: int) -> None:

@@ -62,7 +62,10 @@ def blocks_of(device: str) -> Blocks | None:
     snapshot: Any = torch.cuda.memory_snapshot
     quick = {"include_traces": False} if "include_traces" in inspect.signature(snapshot).parameters else {}
     index = torch.cuda.current_device() if place.index is None else place.index
-    segments = [segment for segment in snapshot(**quick) if segment.get("device") == index]
+    try:
+        segments = [segment for segment in snapshot(**quick) if segment.get("device") == index]
+    except RuntimeError:  # a pluggable allocator has none
+        return None
     return blocks_in(segments) if segments else None
 
 
@@ -107,4 +110,8 @@ def allocated_bytes(device: str) -> tuple[int, str] | None:
     is_initialized, counter = getattr(module, "is_initialized", None), getattr(module, "memory_allocated", None)
     if is_initialized is None or counter is None or not is_initialized():
         return None
-    return int(counter(place)), f"torch.{place.type}.memory_allocated()"
+    try:
+        counted = int(counter(place))
+    except RuntimeError:  # nor counters
+        return None
+    return counted, f"torch.{place.type}.memory_allocated()"

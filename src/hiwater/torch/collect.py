@@ -191,7 +191,8 @@ class _Gathering:
             notes.append("the search for names was cut short: some tensors have none")
         if not walk.sees_without_unpacking() and not unpack:
             notes.append(
-                "what autograd saved is not in this report: before torch 2.10 looking would run hooks (unpack=True allows it)"
+                f"what autograd saved is not in this report: this torch ({torch.__version__}) shows it only by running hooks, 2.10 and later "
+                "without (unpack=True allows it)"
             )
 
 

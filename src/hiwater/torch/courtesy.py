@@ -146,9 +146,13 @@ class Courtesy:
 
     def __enter__(self) -> Self:
         self.yield_memory()
-        if not self._driver:
-            self._refusal = _Refusal({moved.key for moved in self._moved})
-            self._refusal.__enter__()
+        try:
+            if not self._driver:
+                self._refusal = _Refusal({moved.key for moved in self._moved})
+                self._refusal.__enter__()
+        except BaseException:  # no end of the block will restore what is away
+            self.restore()
+            raise
         return self
 
     def __exit__(
@@ -165,9 +169,24 @@ class Courtesy:
         return holding.device != "cpu" if self._devices is None else holding.device in self._devices
 
     def _move_out(self, found: Iterable[Holding]) -> tuple[list[Kept], list[Moved]]:
+        """What stays and what is away now. Whatever ends this early, Ctrl-C too, everything is back in place."""
+        before = len(self._moved)
+        try:
+            kept = list(self._moving(found))
+        except (RuntimeError, MemoryError) as error:
+            self.restore()
+            problem = str(error).partition("\n")[0]
+            raise CourtesyFailed(
+                f"no room for a copy in RAM ({problem})", "everything is back in place; free RAM first"
+            ) from error
+        except BaseException:
+            self.restore()
+            raise
+        return kept, self._moved[before:]
+
+    def _moving(self, found: Iterable[Holding]) -> Iterator[Kept]:
+        """Move one storage after the other, and yield those that stay."""
         blocks: dict[str, Any] = {}
-        kept: list[Kept] = []
-        moved: list[Moved] = []
         for one in found:
             storage = torch.UntypedStorage._new_with_weak_ptr(one.weak.cdata)
             if storage is None or storage.nbytes() == 0:
@@ -176,24 +195,19 @@ class Courtesy:
                 blocks[one.device] = allocator.blocks_of(one.device)
             block = blocks[one.device].at(one.address) if blocks[one.device] is not None else None
             reason = swap.obstacle(one, block, storage)
-            if reason:
-                kept.append(Kept(one.looks[0].name, one.device, storage.nbytes(), reason))
-                continue
-            try:
-                moved.append(swap.move_out(one, storage, block.stream if block is not None else 0))
-            except (RuntimeError, MemoryError) as error:
-                self._moved += moved
-                self.restore()
-                problem = str(error).partition("\n")[0]
-                raise CourtesyFailed(
-                    f"no room for a copy in RAM ({problem})", "everything is back in place; free RAM first"
-                ) from error
-        self._moved += moved
-        return kept, moved
+            if not reason:
+                self._moved.append(swap.copied(one, storage, block.stream if block is not None else 0))
+                if swap.let_go(storage):
+                    continue
+                self._moved.pop()
+                reason = swap.BORROWED
+            yield Kept(one.looks[0].name, one.device, storage.nbytes(), reason)
 
     def _yield_to_driver(self) -> Yielded:
         from hiwater.torch.driver_checkpoint import DriverCheckpoint
 
+        if self._checkpoint is not None:  # the driver has everything: the next question about CUDA would wait for ever
+            return Yielded((), ())
         devices = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if torch.cuda.is_initialized() else []
         before = {device: swap.in_use(device) for device in devices}
         checkpoint = DriverCheckpoint.of_this_process()

@@ -33,7 +33,7 @@ class Heap:
 
 
 def look() -> Heap:
-    """One pass over all that the collector tracks (about 0.4 s for a million objects)."""
+    """One pass over all that the collector tracks (about 0.4 s for a million objects). Tensors are those that are defined."""
     heap = Heap(hidden=gc.get_freeze_count())
     bins: dict[type, list[Any] | None] = {}
     for item in gc.get_objects():
@@ -43,6 +43,7 @@ def look() -> Heap:
         wanted = bins[kind]
         if wanted is not None:
             wanted.append(item)
+    heap.tensors = [tensor for tensor in heap.tensors if is_defined(tensor)]
     return heap
 
 
@@ -80,6 +81,19 @@ def torchs_own(name: str) -> Callable[[Any], Any]:
     found = next(class_dict(base)[name] for base in bases_of(torch.Tensor) if name in class_dict(base))
     getter: Callable[[Any], Any] = found.__get__
     return getter
+
+
+_IS_LEAF = torchs_own("is_leaf")
+
+
+def is_defined(tensor: Any) -> bool:
+    """Whether there is a tensor behind the object: Python's collector may have emptied one that others still hold, and torch then
+    answers no question about it."""
+    try:
+        _IS_LEAF(tensor)
+    except RuntimeError:
+        return False
+    return True
 
 
 def is_node_type(kind: type) -> bool:

@@ -42,7 +42,7 @@ def of_module(module: Any, prefix: str) -> Iterator[Held]:
         seen.add(id(one))
         for part, category in (("_parameters", Category.parameter), ("_buffers", Category.buffer)):
             for name, tensor in _items(own.get(part)):
-                if is_tensor(tensor):
+                if is_tensor(tensor) and heap.is_defined(tensor):
                     yield Held(_joined(before, name), category, tensor)
         waiting[:0] = [
             (child, _joined(before, name)) for name, child in _items(own.get("_modules")) if child is not None
@@ -72,7 +72,8 @@ def of_optimizer(optimizer: Any, prefix: str, parameter_names: Mapping[int, str]
 
 def _in_state(value: Any, name: str, depth: int) -> Iterator[Held]:
     if is_tensor(value):
-        yield Held(name, Category.optimizer, value)
+        if heap.is_defined(value):
+            yield Held(name, Category.optimizer, value)
     elif depth < _DEEPEST_STATE and issubclass(type(value), dict):
         for key, one in _items(value):
             step = f".{key}" if type(key) is str else f"[{key}]" if type(key) is int else "[…]"

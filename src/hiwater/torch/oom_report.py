@@ -84,7 +84,7 @@ def make(error: BaseException, observed: Observed | None = None, model: Any = No
         observed.segments if observed is not None else _tried(lambda: _segments(device), notes, "the allocator's state")
     )
     state = _tried(lambda: of_segments(segments), notes, "the allocator's state") if segments else None
-    tensors, categories = _tried(lambda: _tensors(device, model, error), notes, "the tensors") or none
+    tensors, categories = _tried(lambda: _tensors(device, model, error, notes), notes, "the tensors") or none
     driver_free = observed.driver_free_bytes if observed is not None else refusal.free_bytes
     others = sum(refusal.other_processes.values()) or None
     if others is None and device != "cpu":
@@ -104,12 +104,13 @@ def make(error: BaseException, observed: Observed | None = None, model: Any = No
 
 def by_stack(segments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Who held the blocks in use, largest first; frames root first. Without a history there are no frames, and one entry."""
-    held: dict[tuple[int, ...], list[Any]] = {}
+    held: dict[tuple[tuple[str, int, str], ...], list[Any]] = {}
     for segment in segments:
         for block in segment["blocks"]:
             if block["state"] != "inactive":
                 frames = block.get("frames") or ()
-                entry = held.setdefault(tuple(map(id, frames)), [0, 0, frames])
+                places = tuple((frame["filename"], frame["line"], frame["name"]) for frame in frames)
+                entry = held.setdefault(places, [0, 0, frames])
                 entry[0] += requested_of(block)
                 entry[1] += 1
     ordered = sorted(held.values(), key=lambda entry: -entry[0])[:_MOST_STACKS]
@@ -164,11 +165,15 @@ def _others(device: str) -> int | None:
     return found[0].process(found[1], has_context=True).others_bytes if found is not None else None
 
 
-def _tensors(device: str, model: Any, error: BaseException) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """The tensors on the device by name, and their bytes by category."""
+def _tensors(
+    device: str, model: Any, error: BaseException, notes: list[str]
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """The tensors on the device by name, and their bytes by category. What limits them goes to `notes`."""
     from hiwater.torch.reporter import MemReporter
 
-    found = MemReporter(model).data(device).device(device)
+    report = MemReporter(model).data(device)
+    notes += report.notes
+    found = report.device(device)
     if found is None:
         return [], {}
     names = _names_in(error)

@@ -163,6 +163,12 @@ def rounded(nbytes: int, device: str) -> int:
     return -(-nbytes // CUDA_GRANULE) * CUDA_GRANULE
 
 
+def is_resizable(storage: Any) -> bool:
+    """Whether the storage owns its memory. True where this torch cannot say, as 2.2: whoever resizes it meets an error then."""
+    asked = getattr(storage, "resizable", None)
+    return asked is None or bool(asked())
+
+
 def is_pinned(piece: Piece) -> bool:
     """Whether this is page-locked host memory. Asks only where a device runs already: the question may start one."""
     if piece.handle is None or piece.device != "cpu" or piece.place is not Place.memory or not _has_a_running_device():

@@ -38,10 +38,13 @@ class Moved:
     stream: int
 
 
+BORROWED = "its memory is borrowed, or lent to NumPy"
+
+
 def obstacle(holding: Holding, block: Block | None, storage: Any) -> str:
     """Why this storage must stay where it is; "" when it may be moved."""
-    if not is_resizable(storage):
-        return "its memory is borrowed, or lent to NumPy"
+    if not storages.is_resizable(storage):
+        return BORROWED
     if holding.device == "cpu" and storage.is_shared():
         return "its memory is shared between processes"
     if holding.pinned:
@@ -53,19 +56,22 @@ def obstacle(holding: Holding, block: Block | None, storage: Any) -> str:
     return ""
 
 
-def is_resizable(storage: Any) -> bool:
-    """Whether the storage owns its memory; a torch that cannot say is not trusted with it."""
-    asked = getattr(storage, "resizable", None)
-    return asked is not None and bool(asked())
-
-
-def move_out(holding: Holding, storage: Any, stream: int = 0) -> Moved:
-    """Copy to RAM, then let the memory go. Raises what torch raises when there is no room for the copy; nothing is moved then."""
+def copied(holding: Holding, storage: Any, stream: int = 0) -> Moved:
+    """Copy to RAM: the first half of moving away. Whoever asks keeps the copy before `let_go()`, so that nothing is lost in between. Raises
+    what torch raises when there is no room for it."""
     nbytes = storage.nbytes()
     copy = torch.empty(nbytes, dtype=torch.uint8)
     copy.copy_(_bytes_of(storage, nbytes))
-    storage.resize_(0)
     return Moved(holding.weak, storage._cdata, holding.looks[0].name, holding.device, nbytes, copy, stream)
+
+
+def let_go(storage: Any) -> bool:
+    """Give the memory of a storage that was copied back to the allocator; False, with nothing changed, where it is borrowed."""
+    try:
+        storage.resize_(0)
+    except RuntimeError:  # "Trying to resize storage that is not resizable"
+        return False
+    return True
 
 
 def move_back(moved: Moved) -> bool:
@@ -77,8 +83,14 @@ def move_back(moved: Moved) -> bool:
     if storage is None or storage.nbytes() != 0:
         return False
     with _on_stream(moved):
-        storage.resize_(moved.nbytes)
-        _bytes_of(storage, moved.nbytes).copy_(moved.copy)
+        try:
+            storage.resize_(moved.nbytes)
+            _bytes_of(storage, moved.nbytes).copy_(moved.copy)
+        except (
+            BaseException
+        ):  # Ctrl-C, too: with memory and without its bytes it would pass for one that the program filled
+            storage.resize_(0)
+            raise
     return True
 
 

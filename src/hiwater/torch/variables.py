@@ -70,6 +70,8 @@ class Search:
     def _has_named(self, item: Any, path: str, after: str) -> bool:
         """Note a name; True for a tensor or an optimizer, beyond which nothing is looked for: others name what they hold."""
         if is_tensor(item):
+            if not heap.is_defined(item):
+                return True
             self.objects[id(item)] = item
             names = self.tensors.setdefault(id(item), [])
             if len(names) < _MOST_NAMES and path + after not in names:

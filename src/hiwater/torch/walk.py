@@ -61,7 +61,8 @@ def saved_tensors(
         seen[id(node)] = node
         for saved in _of_node(node, len(seen), prefix, slots):
             if is_tensor(saved.tensor):
-                yield saved
+                if heap.is_defined(saved.tensor):
+                    yield saved
             elif hooks is not None and id(saved.tensor) not in hooks:
                 hooks[id(saved.tensor)] = (f"{saved.node}.{saved.slot}", saved.tensor)
         waiting += [upper for upper, _ in node.next_functions if upper is not None]
@@ -75,8 +76,8 @@ def _of_node(node: Any, number: int, prefix: str | None, slots: dict[type, tuple
     for slot in slots[kind]:
         try:
             value = getattr(node, slot)
-        except RuntimeError:
-            continue  # freed by backward
+        except Exception:  # noqa: BLE001, S112 - freed by backward; with `unpack` also whatever a hook of the program's raises
+            continue
         yield from _of_slot(value, name, slot.removeprefix(prefix or ""), number, packed=False)
     for attribute, value in (heap.own_dict(node) or {}).items():  # what a custom Function put into its context
         yield from _of_packed(value, name, attribute, number, 0, packed=False)

@@ -7,7 +7,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hiwater.torch.storages import Place, is_tensor, pieces, undisturbed
+from hiwater.torch.storages import Place, is_resizable, is_tensor, pieces, undisturbed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class StorageWatch(TorchDispatchMode):  # type: ignore[misc] # torch is not foll
             if piece.handle is None or piece.place is not Place.memory:
                 continue
             if piece.key not in given or (
-                is_from_data and piece.handle.resizable()
+                is_from_data and is_resizable(piece.handle)
             ):  # borrowed memory cannot be resized
                 self._note(piece.key, piece.handle, str(func))
         return result

@@ -179,9 +179,14 @@ def _is_initialised(module: Any) -> bool:
 
 
 def _accelerator(torch: Any) -> str:
-    """The type of device this torch was built for, or ""; asking whether one is there could initialise it, this does not."""
-    current = getattr(getattr(torch, "accelerator", None), "current_accelerator", None)
-    device = current() if current is not None else None
+    """The type of device this torch was built for, or ""; asking whether one is there could initialise it, this does not.
+
+    Asked from 2.9 on, when accelerators in general got statistics: the first that had the function (2.6) looked for a device, and
+    raised where there was none.
+    """
+    if not hasattr(torch._C, "_accelerator_isAllocatorInitialized"):
+        return ""
+    device = torch.accelerator.current_accelerator()
     return str(device.type) if device is not None else ""
 
 
@@ -223,6 +228,8 @@ def _of_mps(torch: Any) -> dict[str, int]:
 
 
 def _why_none(torch: Any) -> str:
-    if getattr(getattr(torch, "version", None), "cuda", None) is None and not _accelerator(torch):
+    version = getattr(torch, "version", None)
+    is_for_gpu = getattr(version, "cuda", None) is not None or getattr(version, "hip", None) is not None
+    if not is_for_gpu and not _accelerator(torch):
         return f"torch {torch.__version__} is built without GPU support, or finds no device"
     return f"torch {torch.__version__} has not initialised a device in this process"

@@ -43,6 +43,11 @@ def explained(is_import: bool = False) -> Iterator[None]:
                 f"{_line(error)} reads a tensor's values as NumPy, and an estimate knows sizes only",
                 "keep it out of the step that you hand over",
             ) from error
+        if "`fused=True` requires" in str(error):
+            raise StepFailed(
+                f"{_line(error)} asks for a fused optimizer, which this torch ({torch.__version__}) has on a card alone",
+                "leave fused out for the estimate, which is then too high by foreach's temporaries, or use a newer torch",
+            ) from error
         what = "importing it" if is_import else "the step"
         message = " ".join(str(error).split())[:300]
         raise StepFailed(

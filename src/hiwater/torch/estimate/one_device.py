@@ -27,10 +27,13 @@ def settle() -> None:
     torch.Tensor.cuda, torch.Tensor.pin_memory = _itself(), _itself()
     nn.Module._apply = _apply
     torch.compile, nn.Module.compile = _uncompiled, _nothing()
-    for name in ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "init"):
+    # The last is called where a tensor is to be made on a card, before any mode can change that (seen with torch 2.2).
+    for name in ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "init", "_lazy_init"):
         setattr(torch.cuda, name, _nothing())
     if hasattr(torch.backends, "mha"):  # one operator for a whole encoder layer, which hides what it needs inside
         torch.backends.mha.set_fastpath_enabled(False)
+    else:  # torch 2.2 has no switch, and does without it where a tensor has functions of its own; only these layers ask by this name
+        torch.overrides.has_torch_function = lambda given: any(isinstance(one, torch.Tensor) for one in given)
     _settle_autocast()
     _settle_optimizers()
 

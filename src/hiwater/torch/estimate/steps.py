@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._pytree import tree_iter, tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from hiwater.errors import BadRequest
 from hiwater.torch.estimate.trace import NOWHERE
@@ -196,7 +196,7 @@ def _described(value: object) -> str:
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     if hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, Mapping, type)):
         value = [value, *vars(value).values()]
-    return (leaf for leaf in tree_iter(value) if isinstance(leaf, torch.Tensor))
+    return (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
 # --- what the tracker has to be told ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
-from torch.utils._pytree import tree_iter
+from torch.utils._pytree import tree_leaves
 
 from hiwater.torch.estimate.trace import NOWHERE, Place, Storage, Trace
 
@@ -61,7 +61,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped wher
         result = function(*args, **kwargs)
         if self.is_recording:
             self._remember_node()
-            for value in tree_iter(result):
+            for value in tree_leaves(result):
                 if isinstance(value, torch.Tensor):
                     self.book(value)
         return result
