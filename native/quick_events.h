@@ -13,7 +13,7 @@ template <capture::Kind kKind>
     LiveTable::Region* const region = live_.find(reinterpret_cast<std::uintptr_t>(block));
     if (tls.busy != 0 || t == nullptr || region == nullptr || !lock_.try_short_way(t->ticket)) [[unlikely]]
         return record_slowly(block, bytes, kKind);
-    const void* const instr = !is_up_to_date(*t)             ? nullptr
+    const void* const instr = !is_up_to_date(*t)               ? nullptr
                               : kKind == capture::Kind::python ? hw_frames_settled_at_with_gil(&t->memo)
                                                                : hw_frames_settled_at(&t->memo);
     if (instr == nullptr || !t->stand_at(instr)) [[unlikely]]

@@ -37,9 +37,9 @@ typedef struct {
     hw_slot* slots;
     uint32_t depth;
     uint32_t capacity;
-    unsigned long thread;   /* pthread_self() of its thread, once a walk has asked */
-    hw_slot* settled;       /* the top slot, once hw_frames_settle() was told of it; else one that no frame is like */
-    const hw_slot* lowest;  /* of those that are compared */
+    unsigned long thread;  /* pthread_self() of its thread, once a walk has asked */
+    hw_slot* settled;      /* the top slot, once hw_frames_settle() was told of it; else one that no frame is like */
+    const hw_slot* lowest; /* of those that are compared */
 } hw_memo;
 
 /* Deeper below the top than this, frames that were linked as before are trusted without a look. */

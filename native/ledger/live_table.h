@@ -146,7 +146,9 @@ public:
         *large = bytes << kSizeShift | offset(address) << kOffsetShift | ledger;
         return true;
     }
-    static bool starts_plainly(const Region* region, std::uintptr_t address) noexcept { return starts(region->small[granule(address)]); }
+    static bool starts_plainly(const Region* region, std::uintptr_t address) noexcept {
+        return starts(region->small[granule(address)]);
+    }
     [[gnu::always_inline]] static Block remove_plainly(Region* region, std::uintptr_t address) noexcept {
         return take_small(region->small + granule(address));
     }
