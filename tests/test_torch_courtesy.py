@@ -506,6 +506,17 @@ def test_with_a_lock_memory_is_lent_while_the_program_does_nothing(own_runtime_f
     assert not list(own_runtime_folder.iterdir())
 
 
+def test_a_program_listens_once_at_a_time(own_runtime_folder):
+    with hiwater.torch.courtesy_listen("cpu") as first:
+        with pytest.raises(CourtesyUnavailable, match="lends its memory already"):
+            hiwater.torch.courtesy_listen("cpu")
+        assert first.is_listening and os.path.exists(first._path)
+    assert not first.is_listening
+    with hiwater.torch.courtesy_listen("cpu"):
+        first.close()  # a second time: nothing of the other's is taken away
+        assert os.path.exists(first._path)
+
+
 def test_a_card_that_is_still_full_is_waited_for(own_runtime_folder, monkeypatch):
     tensor = torch.arange(100.0)
     real, calls = Courtesy.restore, []

@@ -40,7 +40,7 @@ def courtesy_listen(device: Any = None, *, lock: Any = None, driver: bool = Fals
     while nobody asks. With `lock` (anything that `with` takes), the listening thread lends on its own while it holds the lock: the
     program must hold it whenever it uses a tensor. `device` and `driver` are those of `Courtesy`.
 
-    Raises CourtesyUnavailable where no socket can be made.
+    Raises CourtesyUnavailable where no socket can be made, or the program listens already.
     """
     return Lending(Courtesy(device, driver=driver), lock)
 
@@ -54,6 +54,8 @@ class Lending:
         self._asked: Line | None = None
         self._turn = threading.Lock()  # held for a few instructions only, around `_asked`
         self._pid = os.getpid()
+        if any(other.is_listening for other in _open):
+            raise CourtesyUnavailable("this program lends its memory already", "use that Lending, or close() it first")
         self._path = meeting.socket_path(self._pid)
         self._server = self._listening()
         _open.add(self)
@@ -77,9 +79,14 @@ class Lending:
         finally:
             line.close()
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether this process listens here."""
+        return self._pid == os.getpid() and self._server.fileno() >= 0
+
     def close(self) -> None:
         """Listen no longer."""
-        if self._pid != os.getpid():
+        if not self.is_listening:
             return
         self._server.close()
         with contextlib.suppress(OSError):
