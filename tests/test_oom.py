@@ -11,6 +11,7 @@ import hiwater
 from hiwater.cli import main
 from hiwater.history.state import AllocatorState, of_segments
 from hiwater.torch import oom_message
+from hiwater.torch.oom_report import by_stack
 from hiwater.torch.oom_verdict import Facts, judge
 from recording import needs_engine
 from snapshot_double import Allocator, Refused, frame
@@ -173,6 +174,21 @@ def run_out(cuda):
 
 
 import hiwater.torch.oom_guard  # noqa: E402 - after importorskip
+
+
+def test_blocks_of_equal_stacks_are_one_entry():
+    def held(size):
+        block = {
+            "size": size,
+            "requested_size": size,
+            "state": "active_allocated",
+            "frames": [frame("leaf", 7), frame("main", 3)],
+        }
+        return {"address": 0, "blocks": [block, {"size": 512, "state": "inactive"}]}
+
+    (entry,) = by_stack([held(MIB), held(2 * MIB)])
+    assert (entry["bytes"], entry["blocks"]) == (3 * MIB, 2)
+    assert [one["function"] for one in entry["frames"]] == ["main", "leaf"]
 
 
 def test_a_guard_tells_of_the_very_moment_and_lets_the_exception_go_on(cuda, tmp_path, capsys):

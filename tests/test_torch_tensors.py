@@ -689,3 +689,14 @@ def test_in_a_notebook_a_users_name_comes_before_those_of_its_history():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", NOTEBOOK], capture_output=True, text=True, check=True)
     first, second = done.stdout.splitlines()[-1].split()
     assert first == "batch" and second in {"_2", "__", "Out[2]"}
+
+
+def test_an_allocator_without_a_snapshot_or_counters_is_one_without_figures(monkeypatch):
+    def refuses(*_, **__):
+        raise RuntimeError("CUDAPluggableAllocator does not yet support this")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", refuses)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", refuses)
+    assert allocator.blocks_of("cuda:0") is None
+    assert allocator.allocated_bytes("cuda:0") is None
