@@ -34,6 +34,17 @@ def two_callers(count: int) -> None:
         make()
 
 
+def make_through() -> object:
+    return make()
+
+
+def calling(count: int) -> None:
+    for _ in repeat(None, count // 3):
+        object()
+        make()
+        make_through()
+
+
 def large_objects(count: int) -> None:
     for _ in repeat(None, count):
         bytes(1000)
@@ -63,6 +74,7 @@ EVENTS: dict[str, tuple[str, Loop]] = {
     "object": ("a Python object is made and freed", objects),
     "two-lines": ("the same, on two lines in turn", two_lines),
     "two-callers": ("the same, in a function called from two lines in turn", two_callers),
+    "calling": ("the same here, in a function, and in a function of a function, in turn", calling),
     "large-object": ("an object of 1,000 bytes is made and freed", large_objects),
     "malloc": ("malloc and free", native("malloc_free")),
     "realloc": ("realloc(NULL), realloc, free", native("realloc_free")),

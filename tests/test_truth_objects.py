@@ -125,19 +125,33 @@ def by_line(recorded: Recorded, stacks: list[Stack]) -> dict[str, int]:
     return sums
 
 
+# The map of CPython's arenas takes a block of this size where the heap crosses a border of 16 GiB: chance, in one of a hundred runs.
+ARENA_MAP_BYTES = 131_072
+
+
+def without_arena_map(stacks: list[Stack]) -> list[Stack]:
+    return [s for s in stacks if (s.kind, s.bytes, s.blocks) != ("native", ARENA_MAP_BYTES, 1)]
+
+
+def agrees(ours: int, theirs: int, **tolerance: float) -> bool:
+    """Whether it is the same, or was with a map of arenas in tracemalloc's process, which it cannot tell apart."""
+    return any(ours == pytest.approx(theirs - chance, **tolerance) for chance in (0, ARENA_MAP_BYTES))
+
+
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_objects_agree_with_tracemalloc(tmp_path: Path, name: str) -> None:
     program = NO_COLLECTION + textwrap.dedent(PROGRAMS[name])
     theirs = under_tracemalloc(tmp_path / "theirs", program)
     (tmp_path / "ours").mkdir()
     recorded = record(tmp_path / "ours", program)
-    ours_peak = sum(s.bytes for s in recorded.capture.stacks("peak") if s.kind in ("python", "native"))
-    assert ours_peak == pytest.approx(theirs["peak"], rel=0.002)
-    ours = by_line(recorded, recorded.capture.stacks("end"))
+    at_peak = without_arena_map(recorded.capture.stacks("peak"))
+    ours_peak = sum(s.bytes for s in at_peak if s.kind in ("python", "native"))
+    assert agrees(ours_peak, theirs["peak"], rel=0.002), (ours_peak, theirs["peak"])
+    ours = by_line(recorded, without_arena_map(recorded.capture.stacks("end")))
     largest = sorted(theirs["lines"].items(), key=lambda item: -item[1])[:10]
     for place, size in largest:
         if size >= 10_000:  # below that a handful of interpreter internals is more than a hundredth
-            assert ours.get(place, 0) == pytest.approx(size, rel=0.01, abs=1_000), place
+            assert agrees(ours.get(place, 0), size, rel=0.01, abs=1_000), (place, ours.get(place), size)
 
 
 ALLOCATORS = ["default", "pymalloc", "malloc", "debug", "pymalloc_debug", "malloc_debug", "-X dev"]

@@ -219,11 +219,11 @@ Chunk chunk_of(const unsigned char* head, std::uint64_t room) noexcept {
         std::uint64_t words[2];
         ::memcpy(words, head + at, sizeof words);
         const std::uint64_t before = words[0], size = words[1];
+        if (before != at || (size & kFlags) != kIsMapped) continue;
         std::uint64_t whole = before + (size & ~kFlags);
         // Up to glibc 2.42 these two words are part of the size, from 2.43 on they are not.
         if (whole % kPage == kPage - sizeof words) whole += sizeof words;
-        if ((size & kFlags) == kIsMapped && before == at && whole % kPage == 0 && whole > kPage && whole <= room)
-            return {whole, at + 16};
+        if (whole % kPage == 0 && whole > kPage && whole <= room) return {whole, at + 16};
     }
     return {};
 }
