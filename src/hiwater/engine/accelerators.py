@@ -44,9 +44,10 @@ class Accelerators:
 
     def come(self) -> bool:
         """Begin when a library has been loaded since; whether there is no more need to be asked."""
-        return self._sampler is not None or (
-            self._is_library_loaded() and not is_import_under_way() and self._begin_late()
-        )
+        if self._sampler is not None:
+            return True
+        is_time = self._is_library_loaded() and not is_import_under_way(self._core.DEVICE_LIBRARIES)
+        return is_time and self._begin_late()
 
     def _begin_late(self) -> bool:
         self._leave_waiting()

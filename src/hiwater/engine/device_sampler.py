@@ -83,7 +83,7 @@ class DeviceSampler:
 
     def consider(self) -> bool:
         """Begin to measure when a device is in use; return whether that is so."""
-        return not is_import_under_way() and self._safely(self._consider)
+        return not is_import_under_way(self._core.DEVICE_LIBRARIES) and self._safely(self._consider)
 
     def finish(self) -> None:
         """Take the last sample. A device that was never come upon, as in a program that leaves no time to look, has its lifetime's peak."""
