@@ -47,13 +47,20 @@ void sleep_until_stopped(std::uint64_t ns) noexcept {
     ::syscall(SYS_futex, &g_stop, FUTEX_WAIT_PRIVATE, 0, &left, nullptr, 0);
 }
 
-// Looks at where resident memory is, whenever it has grown to a new height; looking is to take a hundredth of the time at most.
+// Looks at where resident memory is, whenever it has grown to a new height: by a good part while it grows, and by a little once it rests.
+// Looking is to take a hundredth of the time at most.
 class ResidencyLooks {
 public:
     void consider(Recorder& recorder, std::int64_t resident) noexcept {
         const std::uint64_t now = process::monotonic_ns();
-        if (height_ == 0) height_ = resident;  // as the recording began
-        if (resident < height_ + height_ / 20 + kLeastGrowth || now < next_ns_) return;
+        if (height_ == 0) height_ = highest_ = resident;  // as the recording began
+        if (resident > highest_ + kStir) {
+            highest_ = resident;
+            rose_ns_ = now;
+        }
+        const bool has_grown = resident >= height_ + height_ / 20 + kLeastGrowth;
+        const bool rests = resident >= height_ + height_ / 100 + kLeastAtRest && now - rose_ns_ >= kRestNs;
+        if ((!has_grown && !rests) || now < next_ns_) return;
         height_ = resident;
         recorder.look_at_residency();
         const std::uint64_t done = process::monotonic_ns();
@@ -61,9 +68,11 @@ public:
     }
 
 private:
-    static constexpr std::int64_t kLeastGrowth = 4 << 20;
-    std::int64_t height_ = 0;
-    std::uint64_t next_ns_ = 0;
+    static constexpr std::int64_t kLeastGrowth = 4 << 20, kLeastAtRest = 1 << 20, kStir = 64 << 10;
+    static constexpr std::uint64_t kRestNs = 200'000'000;
+    std::int64_t height_ = 0;   // at the last look
+    std::int64_t highest_ = 0;  // since
+    std::uint64_t rose_ns_ = 0, next_ns_ = 0;
 };
 
 void* run(void*) {
