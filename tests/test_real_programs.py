@@ -506,7 +506,7 @@ CYTHON = """
         stack.push(number)
     print(stack.total(), sum(fast.squares(1000)))
     write = sys.stdout.write  # at once: print() writes the end of a line by itself, and threads would mix them
-    threads = [threading.Thread(target=lambda: write(f"{fast.unlocked(50_000)}\n")) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: write(f"{fast.unlocked(50_000)}\\n")) for _ in range(4)]
     for thread in threads: thread.start()
     for thread in threads: thread.join()
     try:
@@ -599,11 +599,11 @@ LONG = {
         ["-m", "sphinx", "-b", "html", "-d", "doctrees", ".", "html"], SPHINX_FILES, packages=["sphinx"], produces="html/**/*"
     ),
     "numpy's own tests": Program(
-        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "numpy.fft", "numpy.ma.tests.test_core"],
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:monitor", "--pyargs", "numpy.fft", "numpy.ma.tests.test_core"],
         packages=["numpy", "hypothesis"],
     ),
     "networkx's own tests": Program(
-        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "networkx.classes", "networkx.readwrite"], packages=["networkx"]
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:monitor", "--pyargs", "networkx.classes", "networkx.readwrite"], packages=["networkx"]
     ),
     "flask": script(FLASK, "flask"),
     "scikit-learn": script(SKLEARN, "sklearn"),
