@@ -125,8 +125,9 @@ void* Recorder::record_slowly(void* block, std::size_t bytes, Kind kind) noexcep
 }
 
 // Under the lock, or in the short way of it.
-[[gnu::always_inline]] inline Block Recorder::take_out(LiveTable::Region* region, std::uintptr_t address,
-                                                       LiveTable::Place place) noexcept {
+template <bool kFreed>
+[[gnu::always_inline]] inline Block Recorder::take_out(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place,
+                                                       const Thread* t) noexcept {
     if (!is_on()) [[unlikely]]
         return {};
     Block taken = LiveTable::remove(region, address, place);
@@ -134,51 +135,40 @@ void* Recorder::record_slowly(void* block, std::size_t bytes, Kind kind) noexcep
     if (taken.ledger == 0) [[unlikely]]
         return {};
     accounts_.debit_block(taken.ledger, static_cast<std::int64_t>(taken.bytes));
+    if (kFreed && t != nullptr && t->last_block == address) accounts_.count_temporary(taken.ledger);
     return taken;
-}
-[[gnu::always_inline]] inline void Recorder::take_out_freed(LiveTable::Region* region, std::uintptr_t address,
-                                                            LiveTable::Place place, const Thread* t) noexcept {
-    const Block taken = take_out(region, address, place);
-    if (t != nullptr && t->last_block == address && taken.ledger != 0) accounts_.count_temporary(taken.ledger);
 }
 
 void Recorder::forget_held(Thread& t, LiveTable::Region* region, const void* block) noexcept {
     const std::uintptr_t address = address_of(block);
-    take_out_freed(region, address, LiveTable::place_of(region, address), &t);
+    take_out<true>(region, address, LiveTable::place_of(region, address), &t);
     Lock::leave_short_way(t.ticket);
 }
 
-void Recorder::forget_slowly(LiveTable::Region* region, const void* block) noexcept {
-    const std::uintptr_t address = address_of(block);
+template <bool kFreed>
+Block Recorder::take_anyhow(LiveTable::Region* region, std::uintptr_t address) noexcept {
     // Safe without the lock: nobody but the owner of a block, who is here, may change its words.
     const LiveTable::Place place = LiveTable::place_of(region, address);
-    if (place == LiveTable::Place::nowhere) return;
+    if (place == LiveTable::Place::nowhere) return {};
     Thread* const t = tls.thread;
     if (t != nullptr && lock_.try_short_way(t->ticket)) [[likely]] {
-        take_out_freed(region, address, place, t);
-        return Lock::leave_short_way(t->ticket);
-    }
-    if (is_inside() || (tls.holds_over_fork && pid_ != ::getpid())) return;
-    BusyGuard busy;
-    Hold hold(lock_, ticket());
-    take_out_freed(region, address, place, t);
-}
-
-Block Recorder::take_block(const void* block) noexcept {
-    const std::uintptr_t address = address_of(block);
-    LiveTable::Region* const region = live_.find(address);
-    if (region == nullptr) return {};
-    const LiveTable::Place place = LiveTable::place_of(region, address);
-    if (place == LiveTable::Place::nowhere) return {};
-    if (Thread* const t = tls.thread; t != nullptr && lock_.try_short_way(t->ticket)) [[likely]] {
-        const Block taken = take_out(region, address, place);
+        const Block taken = take_out<kFreed>(region, address, place, t);
         Lock::leave_short_way(t->ticket);
         return taken;
     }
     if (is_inside() || (tls.holds_over_fork && pid_ != ::getpid())) return {};
     BusyGuard busy;
     Hold hold(lock_, ticket());
-    return take_out(region, address, place);
+    return take_out<kFreed>(region, address, place, t);
+}
+
+void Recorder::forget_slowly(LiveTable::Region* region, const void* block) noexcept {
+    take_anyhow<true>(region, address_of(block));
+}
+
+Block Recorder::take_block(const void* block) noexcept {
+    LiveTable::Region* const region = live_.find(address_of(block));
+    return region == nullptr ? Block{} : take_anyhow<false>(region, address_of(block));
 }
 
 void Recorder::put_back(const void* block, Block taken) noexcept {

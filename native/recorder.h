@@ -38,7 +38,7 @@ inline bool sampled() noexcept { return g_sampled.load(std::memory_order_relaxed
 // Both in one word, for the hooks that nearly every event comes by.
 enum class Wanted : std::uint32_t { nothing = 0, every_block = 1, drawn_blocks = 2 };
 extern std::atomic<Wanted> g_wanted;
-inline bool wants_every_block() noexcept { return g_wanted.load(std::memory_order_relaxed) == Wanted::every_block; }
+inline bool wants(Wanted what) noexcept { return g_wanted.load(std::memory_order_relaxed) == what; }
 
 // Why a recording ends by itself. Written into the capture at its start: on a full disk there is no room for more words.
 inline constexpr const char* kNoMemory = "no memory for the recorder's tables";
@@ -273,8 +273,10 @@ private:
     [[gnu::noinline]] void forget_slowly(LiveTable::Region* region, const void* block) noexcept;
     [[gnu::noinline]] void forget_held(Thread& t, LiveTable::Region* region, const void* block) noexcept;
     Block take_block(const void* block) noexcept;
-    Block take_out(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place) noexcept;
-    void take_out_freed(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, const Thread* t) noexcept;
+    template <bool kFreed>
+    Block take_anyhow(LiveTable::Region* region, std::uintptr_t address) noexcept;
+    template <bool kFreed>
+    Block take_out(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, const Thread* t) noexcept;
     bool is_drawn(Thread& t, std::size_t bytes) noexcept;
     void begin_drawing(Thread& t) noexcept;
     void set_up_drawing(const StartOptions& options) noexcept;

@@ -2,7 +2,6 @@
 
 import asyncio
 import ctypes
-import gc
 import inspect
 import io
 import json
@@ -41,9 +40,21 @@ def exact():
 needs_mark = pytest.mark.skipif(not exact(), reason="the kernel's mark cannot be started anew here")
 
 
+def resident():
+    """What is resident, in bytes, by a walk of the page tables: what anybody gives back between two figures is in neither."""
+    with open("/proc/self/smaps_rollup", "rb") as rollup:
+        return next(int(line.split()[1]) << 10 for line in rollup if line.startswith(b"Rss:"))
+
+
 def hold(mib):
-    """Hold `mib` MiB for a moment, inside one call."""
-    len([0] * (mib * MIB // 8))
+    """Hold `mib` MiB for a moment, inside one call; what was resident then, in bytes."""
+    held = [0] * (mib * MIB // 8)
+    return resident() if held else 0
+
+
+def has_peak(level, *held):
+    """Whether the level's peak is the largest of what was resident while something was held."""
+    return abs(level.peak_bytes - max(held)) < MIB
 
 
 @needs_mark
@@ -64,13 +75,13 @@ def test_the_peak_of_a_temporary_inside_one_call():
 @needs_engine
 def test_nested_scopes_each_have_their_own_peak():
     with hiwater.track("outer") as outer:
-        hold(200)
+        most = hold(200)
         with hiwater.track("middle") as middle:
-            hold(50)
+            more = hold(50)
             with hiwater.track("inner") as inner:
-                hold(10)
-    for run, mib in ((outer, 200), (middle, 50), (inner, 10)):
-        assert abs(run.usage.resident.peak_above_start_bytes - mib * MIB) < MIB, run
+                least = hold(10)
+    for run, mib, held in ((outer, 200, most), (middle, 50, more), (inner, 10, least)):
+        assert has_peak(run.usage.resident, held), run
         assert abs(run.usage.heap.peak_above_start_bytes - mib * MIB) < OWN, run
 
 
@@ -81,21 +92,21 @@ def test_overlapping_scopes():
     first.start()
     hold(100)
     second.start()
-    hold(150)
+    held = hold(150)
     first.stop()
     hold(50)
     second.stop()
-    for tracker, mib in ((first, 150), (second, 150)):
-        assert abs(tracker.usage.resident.peak_above_start_bytes - mib * MIB) < MIB
+    for tracker in (first, second):
+        assert has_peak(tracker.usage.resident, held)
     third, fourth = hiwater.track("third"), hiwater.track("fourth")
     third.start()
-    hold(100)
+    held_before = hold(100)
     fourth.start()
     third.stop()
-    hold(150)
+    held_after = hold(150)
     fourth.stop()
-    for tracker, mib in ((third, 100), (fourth, 150)):
-        assert abs(tracker.usage.resident.peak_above_start_bytes - mib * MIB) < MIB
+    for tracker, mib, held in ((third, 100, held_before), (fourth, 150, held_after)):
+        assert has_peak(tracker.usage.resident, held)
         assert abs(tracker.usage.heap.peak_above_start_bytes - mib * MIB) < OWN
 
 
@@ -109,8 +120,8 @@ def test_four_threads_each_close_their_own_run():
     def work(index, mib):
         turns[index].wait(20)
         with tracker as run:
-            hold(mib)
-        peaks[mib] = run.usage
+            held = hold(mib)
+        peaks[mib] = run.usage, held
         turns[index + 1].set()
 
     threads = [threading.Thread(target=work, args=(i, mib)) for i, mib in enumerate((40, 10, 80, 20))]
@@ -121,8 +132,8 @@ def test_four_threads_each_close_their_own_run():
         turns[4].wait(20)
     for thread in threads:
         thread.join()
-    for mib, usage in peaks.items():
-        assert abs(usage.resident.peak_above_start_bytes - mib * MIB) < MIB
+    for mib, (usage, held) in peaks.items():
+        assert has_peak(usage.resident, held)
         assert abs(usage.heap.peak_above_start_bytes - mib * MIB) < OWN
     assert abs(everything.usage.heap.peak_above_start_bytes - 80 * MIB) < OWN
     assert tracker.calls == 4
@@ -226,14 +237,14 @@ def test_a_decorated_function_stays_what_it_was():
 def test_a_decorated_coroutine_is_measured_to_its_end():
     @hiwater.track(meters=("resident",))
     async def work():
-        hold(30)
+        held = hold(30)
         await asyncio.sleep(0.05)
-        return 7
+        return held
 
     assert inspect.iscoroutinefunction(work)
-    assert asyncio.run(work()) == 7
+    held = asyncio.run(work())
     assert work.tracker.usage.wall_seconds > 0.04
-    assert abs(work.tracker.usage.resident.peak_above_start_bytes - 30 * MIB) < MIB
+    assert has_peak(work.tracker.usage.resident, held)
 
 
 @needs_mark
@@ -243,7 +254,7 @@ def test_a_decorated_generator_passes_everything_through():
         heard = []
         try:
             heard.append((yield 1))
-            hold(30)
+            held.append(hold(30))
             yield 2
         except KeyError:
             heard.append("thrown")
@@ -253,14 +264,14 @@ def test_a_decorated_generator_passes_everything_through():
     def outer():
         heard.extend((yield from talk()))
 
-    heard = []
+    heard, held = [], []
     generator = outer()
     assert next(generator) == 1
     assert generator.send("sent") == 2
     assert generator.throw(KeyError()) == 3
     assert list(generator) == []
     assert heard == ["sent", "thrown"]
-    assert abs(talk.tracker.usage.resident.peak_above_start_bytes - 30 * MIB) < MIB
+    assert has_peak(talk.tracker.usage.resident, *held)
 
 
 def test_a_decorated_async_generator_passes_everything_through():
@@ -405,10 +416,10 @@ def test_1_and_2_it_can_be_used_again_nested_and_several_at_once():
         with tracker:
             hold(20)
     with tracker, hiwater.ResourceTracker(print if False else None, 0.01) as inner:
-        hold(40)
+        held = hold(40)
     assert tracker.calls == 3
     for each in (tracker, inner):
-        assert abs(each.usage.resident.peak_above_start_bytes - 40 * MIB) < MIB
+        assert has_peak(each.usage.resident, held)
 
 
 @needs_mark
@@ -544,42 +555,36 @@ SIZES = [(120, 30, 60), (30, 120, 60), (30, 60, 120), (0, 40, 0)]  # MiB before,
 
 
 def peak_of(call, *arguments):
-    """What memory_usage() says of the call, in bytes above what was resident at its start."""
-    start = hiwater.memory_usage()[0]
-    return (hiwater.memory_usage((call, arguments), max_usage=True) - start) * MIB
+    """What memory_usage() says was resident at the call's peak, in bytes, and what the call returned."""
+    peak, returned = hiwater.memory_usage((call, arguments), max_usage=True, retval=True)
+    return peak * MIB, returned
 
 
 @needs_mark
 @pytest.mark.parametrize(("before", "inside", "after"), SIZES)
 def test_a_call_that_is_sampled_inside_a_scope(before, inside, after):
-    peak_of(hold, 1)  # its modules are loaded
     with hiwater.track(meters=("resident",)) as outer:
-        hold(before)
-        inner = peak_of(hold, inside)
-        hold(after)
-    assert abs(inner - inside * MIB) < MIB
-    assert abs(outer.usage.resident.peak_above_start_bytes - max(before, inside, after) * MIB) < MIB
+        held_before = hold(before)
+        peak, held_inside = peak_of(hold, inside)
+        held_after = hold(after)
+    assert abs(peak - held_inside) < MIB
+    assert has_peak(outer.usage.resident, held_before, held_inside, held_after)
     assert outer.usage.resident.exact
 
 
 @needs_mark
 @pytest.mark.parametrize(("before", "inside", "after"), SIZES)
 def test_a_scope_inside_a_call_that_is_sampled(before, inside, after):
-    found = []
-
     def work():
-        hold(before)
+        held_before = hold(before)
         with hiwater.track(meters=("resident",)) as inner:
-            hold(inside)
-        hold(after)
-        found.append(inner.usage.resident)
+            held_inside = hold(inside)
+        assert inner.usage.resident.exact
+        assert has_peak(inner.usage.resident, held_inside)
+        return max(held_before, held_inside, hold(after))
 
-    peak_of(work)  # its modules are loaded
-    gc.collect()  # what other tests left would else be given back in between
-    outer = peak_of(work)
-    assert abs(found[-1].peak_above_start_bytes - inside * MIB) < MIB
-    assert abs(outer - max(before, inside, after) * MIB) < MIB
-    assert found[-1].exact
+    peak, held = peak_of(work)
+    assert abs(peak - held) < MIB
 
 
 @needs_mark
@@ -587,16 +592,15 @@ def test_calls_that_are_sampled_nest_and_leave_no_scope_open():
     from hiwater.scopes import FOLDING
 
     def work():
-        hold(80)
-        inner = peak_of(hold, 20)
+        held = hold(80)
+        peak, held_inside = peak_of(hold, 20)
         with pytest.raises(ZeroDivisionError):
             hiwater.memory_usage(lambda: 1 / 0)
-        return inner
+        assert abs(peak - held_inside) < MIB
+        return held
 
-    peak_of(hold, 1)
-    start = hiwater.memory_usage()[0]
-    outer, inner = hiwater.memory_usage(work, max_usage=True, retval=True)
-    assert abs(inner - 20 * MIB) < MIB and abs((outer - start) - 80) < 1
+    peak, held = peak_of(work)
+    assert abs(peak - held) < MIB
     assert FOLDING.open_scopes == 0
 
 
@@ -605,8 +609,8 @@ def test_calls_that_are_sampled_nest_and_leave_no_scope_open():
 def test_a_call_that_is_sampled_in_a_recording_is_exact_and_so_is_the_recording(tmp_path):
     with hiwater.record(tmp_path / "run.hiw") as recorder:
         hold(120)
-        inner = peak_of(hold, 20)
-    assert abs(inner - 20 * MIB) < MIB
+        peak, held = peak_of(hold, 20)
+    assert abs(peak - held) < MIB
     assert recorder.summary()["resident_peak_bytes"] > 120 * MIB
 
 

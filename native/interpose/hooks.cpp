@@ -85,7 +85,7 @@ std::size_t product(std::size_t count, std::size_t each) noexcept {
 
 void* hook_malloc(std::size_t bytes) {
     void* block = real.malloc(bytes);
-    if (!wants_every_block() || block == nullptr || tls.covered != 0) [[unlikely]]
+    if (!wants(Wanted::every_block) || block == nullptr || tls.covered != 0) [[unlikely]]
         return watching() ? booked(block, bytes) : block;
     return recorder().record<Kind::native>(block, bytes);
 }
@@ -126,7 +126,7 @@ void* hook_reallocarray(void* old, std::size_t count, std::size_t each) {
 
 // Apart, so that what most frees of a sampled recording pass by needs no registers to be saved.
 void hook_free(void* block) {
-    if (wants_every_block()) {
+    if (wants(Wanted::every_block)) {
         recorder().forget(block);
     } else if (recording() && recorder().may_be_drawn(block)) {
         return free_booked(block);

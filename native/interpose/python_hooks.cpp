@@ -87,7 +87,7 @@ void* python_realloc(void* domain, void* old, std::size_t bytes) {
 
 void python_free(void* domain, void* block) {
     if (block != nullptr) {
-        if (wants_every_block()) [[likely]] {
+        if (wants(Wanted::every_block)) [[likely]] {
             recorder().forget(block);
         } else if (recording()) {
             recorder().on_free(block);
@@ -100,34 +100,27 @@ void python_free(void* domain, void* block) {
 // The same over CPython's own allocator, for the sizes that it never asks malloc for.
 constexpr std::size_t kSmallObject = 512;
 
-template <typename Request>
+template <Wanted kWanted, typename Request>
 [[gnu::always_inline]] inline void* made_small(void* domain, Request request) {
-    if (!wants_every_block() || request.bytes() > kSmallObject) [[unlikely]]
+    if (!wants(kWanted) || request.bytes() > kSmallObject) [[unlikely]]
         return made(domain, request);
     void* block = request.from(below(domain));
     if (block == nullptr || tls.covered != 0) [[unlikely]]
         return tls.covered == 0 ? booked(block, request.bytes()) : block;
-    return recorder().record<Kind::python>(block, request.bytes());
-}
-
-void* recorded_malloc(void* domain, std::size_t bytes) { return made_small(domain, Malloc{bytes}); }
-void* recorded_calloc(void* domain, std::size_t count, std::size_t each) { return made_small(domain, Calloc{count, each}); }
-
-// And in sampled mode, where most end after a subtraction.
-template <typename Request>
-[[gnu::always_inline]] inline void* made_small_drawn(void* domain, Request request) {
-    if (!sampled() || request.bytes() > kSmallObject) [[unlikely]]
-        return made(domain, request);
-    void* block = request.from(below(domain));
-    if (block == nullptr || tls.covered != 0) [[unlikely]]
-        return tls.covered == 0 ? booked(block, request.bytes()) : block;
-    if (!Recorder::pass_sampling(request.bytes())) [[unlikely]]
+    if constexpr (kWanted == Wanted::every_block) return recorder().record<Kind::python>(block, request.bytes());
+    if (!Recorder::pass_sampling(request.bytes())) [[unlikely]]  // most end after a subtraction
         recorder().draw(block, request.bytes(), Kind::python);
     return block;
 }
 
-void* drawn_malloc(void* domain, std::size_t bytes) { return made_small_drawn(domain, Malloc{bytes}); }
-void* drawn_calloc(void* domain, std::size_t count, std::size_t each) { return made_small_drawn(domain, Calloc{count, each}); }
+template <Wanted kWanted>
+void* small_malloc(void* domain, std::size_t bytes) {
+    return made_small<kWanted>(domain, Malloc{bytes});
+}
+template <Wanted kWanted>
+void* small_calloc(void* domain, std::size_t count, std::size_t each) {
+    return made_small<kWanted>(domain, Calloc{count, each});
+}
 
 void drawn_free(void* domain, void* block) {
     if (!sampled() || recorder().may_be_drawn(block)) [[unlikely]]
@@ -169,8 +162,8 @@ void install(Domain& domain, bool is_own) {
     PyMem_GetAllocator(domain.name, &domain.below);
     PyMemAllocatorEx ours{&domain, python_malloc, python_calloc, python_realloc, python_free};
     if (is_own) {
-        ours.malloc = sampled() ? drawn_malloc : recorded_malloc;
-        ours.calloc = sampled() ? drawn_calloc : recorded_calloc;
+        ours.malloc = sampled() ? small_malloc<Wanted::drawn_blocks> : small_malloc<Wanted::every_block>;
+        ours.calloc = sampled() ? small_calloc<Wanted::drawn_blocks> : small_calloc<Wanted::every_block>;
         ours.free = sampled() ? drawn_free : python_free;
     }
     PyMem_SetAllocator(domain.name, &ours);

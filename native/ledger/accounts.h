@@ -59,20 +59,12 @@ public:
     }
 
     [[gnu::always_inline]] void credit(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
-        capture::LedgerRecord& ledger = hot_[id];
-        save(id, ledger, *header_);
-        add_live(ledger, bytes, blocks);
-        ledger.total_bytes += static_cast<std::uint64_t>(bytes);
-        ledger.total_blocks += static_cast<std::uint64_t>(blocks);
-        change_total(ledger.kind, bytes, blocks);
+        change_total(add_allocated(id, bytes, blocks).kind, bytes, blocks);
     }
 
     // Takes bytes back; `blocks` is 0 where only part of a mapping went, and negative where it was cut in two.
     [[gnu::always_inline]] void debit(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
-        capture::LedgerRecord& ledger = hot_[id];
-        save(id, ledger, *header_);
-        add_live(ledger, -bytes, -blocks);
-        change_total(ledger.kind, -bytes, -blocks);
+        change_total(change_live(id, -bytes, -blocks).kind, -bytes, -blocks);
     }
 
     // The same for one block of the heap, which is every event but a mapping's: such kinds all count, and a total that fell is no mark.
@@ -89,21 +81,14 @@ public:
     // And for one while nobody reads the heap's meters. `kind` is the ledger's.
     [[gnu::always_inline]] void credit_plainly(std::uint32_t id, std::uint32_t kind, std::int64_t bytes) noexcept {
         capture::Header& h = *header_;
-        capture::LedgerRecord& ledger = hot_[id];
-        save(id, ledger, h);
-        add_live(ledger, bytes, 1);
-        ledger.total_bytes += static_cast<std::uint64_t>(bytes);
-        ++ledger.total_blocks;
+        add_allocated(id, bytes, 1);
         h.kind_live_bytes[kind] += bytes;
         const std::int64_t live = add_total(h, bytes, 1);
         if (live > h.mark_bytes) move_mark(h, live);
     }
     [[gnu::always_inline]] void debit_plainly(std::uint32_t id, std::int64_t bytes) noexcept {
         capture::Header& h = *header_;
-        capture::LedgerRecord& ledger = hot_[id];
-        save(id, ledger, h);
-        add_live(ledger, -bytes, -1);
-        h.kind_live_bytes[ledger.kind] -= bytes;
+        h.kind_live_bytes[change_live(id, -bytes, -1).kind] -= bytes;
         add_total(h, -bytes, -1);
     }
 
@@ -228,6 +213,19 @@ private:
         ledger.saved_blocks = ledger.live_blocks;
 #endif
     }
+    [[gnu::always_inline]] capture::LedgerRecord& change_live(std::uint32_t id, std::int64_t bytes, std::int64_t blocks) noexcept {
+        capture::LedgerRecord& ledger = hot_[id];
+        save(id, ledger, *header_);
+        add_live(ledger, bytes, blocks);
+        return ledger;
+    }
+    [[gnu::always_inline]] capture::LedgerRecord& add_allocated(std::uint32_t id, std::int64_t bytes,
+                                                                std::int64_t blocks) noexcept {
+        capture::LedgerRecord& ledger = change_live(id, bytes, blocks);
+        ledger.total_bytes += static_cast<std::uint64_t>(bytes);
+        ledger.total_blocks += static_cast<std::uint64_t>(blocks);
+        return ledger;
+    }
     // Each stored by itself: a compiler that joins them makes every load of both wait for two stores.
     static std::int64_t add_total(capture::Header& h, std::int64_t bytes, std::int64_t blocks) noexcept {
         const std::int64_t live = h.live_bytes + bytes;
@@ -313,7 +311,7 @@ private:
         const std::int64_t tolerance = first > kPlentyOfEntries ? h.mark_bytes / 4096 : 0;
         std::int64_t unlisted = 0;
         // What was left out once must be asked again each time.
-        each_touched(tolerance == 0 ? kNow | kBefore : kEver, [&](std::uint32_t id) {
+        each_touched(first > kPlentyOfEntries ? kEver : kNow | kBefore, [&](std::uint32_t id) {
             const Figures f = at_mark(id);
             const std::int64_t change =
                 f.bytes > cold_[id].entered_bytes ? f.bytes - cold_[id].entered_bytes : cold_[id].entered_bytes - f.bytes;

@@ -110,14 +110,9 @@ public:
             look_around_small(region, small, address, stale);
         if (*small != 0) [[unlikely]]
             hand_over(evict_small(small, address), stale);
-        if (bytes <= kSmallest) {
-            *small = (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
-        } else {
-            if (small[1] != 0) [[unlikely]]
-                hand_over(take_small(small + 1), stale);
-            small[0] = (kSizeBehind << kCodeShift) | ledger;
-            small[1] = kContinued | static_cast<std::uint32_t>(bytes);
-        }
+        if (bytes > kSmallest && small[1] != 0) [[unlikely]]
+            hand_over(take_small(small + 1), stale);
+        write_small(small, bytes, ledger);
     }
 
     // The same for a small block in a stretch that has no large ones, where insert() finds nothing in its way; else nothing is done, and
@@ -125,14 +120,8 @@ public:
     [[gnu::always_inline]] static bool insert_plainly(Region* region, std::uintptr_t address, std::uint64_t bytes,
                                                       std::uint32_t ledger) noexcept {
         std::uint32_t* small = region->small + granule(address);
-        if (!is_plain(region, address) || *small != 0) return false;
-        if (bytes <= kSmallest) {
-            *small = (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
-            return true;
-        }
-        if (small[1] != 0) return false;
-        small[0] = (kSizeBehind << kCodeShift) | ledger;
-        small[1] = kContinued | static_cast<std::uint32_t>(bytes);
+        if (!is_plain(region, address) || *small != 0 || (bytes > kSmallest && small[1] != 0)) return false;
+        write_small(small, bytes, ledger);
         return true;
     }
     // And for a large one of a size that needs one word.
@@ -258,6 +247,14 @@ private:
     static Block read_small(const std::uint32_t* word) noexcept {
         const std::uint32_t code = *word >> kCodeShift;
         return {*word & kLedgerMask, code <= kSmallest ? code : word[1] & ~kContinued};
+    }
+    static void write_small(std::uint32_t* word, std::uint64_t bytes, std::uint32_t ledger) noexcept {
+        if (bytes <= kSmallest) {
+            word[0] = (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
+        } else {
+            word[0] = (kSizeBehind << kCodeShift) | ledger;
+            word[1] = kContinued | static_cast<std::uint32_t>(bytes);
+        }
     }
     static Block take_small(std::uint32_t* word) noexcept {
         const Block block = read_small(word);
