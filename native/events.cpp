@@ -108,7 +108,7 @@ template void* Recorder::book_slowly_held<Kind::python>(Thread&, LiveTable::Regi
 template void* Recorder::book_slowly_held<Kind::native>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
 
 void* Recorder::record_slowly(void* block, std::size_t bytes, Kind kind) noexcept {
-    if (is_inside()) return block;
+    if (is_inside() || record_apart(block, bytes, kind)) return block;
     guarded([&] {
         const std::uintptr_t address = address_of(block);
         LiveTable::Region* region = live_.region_of(address);
@@ -156,6 +156,7 @@ Block Recorder::take_anyhow(LiveTable::Region* region, std::uintptr_t address) n
         Lock::leave_short_way(t->ticket);
         return taken;
     }
+    if (Block taken; take_apart(region, address, place, kFreed, &taken)) return taken;
     if (is_inside() || (tls.holds_over_fork && pid_ != ::getpid())) return {};
     BusyGuard busy;
     Hold hold(lock_, ticket());

@@ -18,7 +18,9 @@ Recorder* Recorder::g_recorder_ = nullptr;
 void Recorder::make_instance() noexcept {
     // Never destroyed: hooks may be called until the last instruction of the process.
     alignas(Recorder) static unsigned char room[sizeof(Recorder)];
-    if (g_recorder_ == nullptr) g_recorder_ = new (room) Recorder();
+    if (g_recorder_ != nullptr) return;
+    g_recorder_ = new (room) Recorder();
+    g_recorder_->lock_.keep_books_with(g_recorder_);
 }
 
 std::uint64_t Recorder::now_ns() const noexcept { return process::monotonic_ns() - started_ns_; }
@@ -70,6 +72,7 @@ int Recorder::start(const StartOptions& options) {
         throw;
     }
     roots_ = 0;
+    shared_events_ = 0;
     lost_ = 0;
     fail_reason_[0] = '\0';
     if (!only_counters_) last_ = {};
@@ -252,6 +255,7 @@ std::map<std::string, std::int64_t> Recorder::counters() {
     out["native_live_bytes"] = h.kind_live_bytes[1];
     out["mapping_live_bytes"] = h.kind_live_bytes[2];
     out["lost_events"] = static_cast<std::int64_t>(lost_.load(std::memory_order_relaxed));
+    out["shared_events"] = static_cast<std::int64_t>(shared_events_);
     out["nodes"] = static_cast<std::int64_t>(tree_.node_count());
     out["codes"] = static_cast<std::int64_t>(tree_.code_count());
     out["ledgers"] = accounts_.size();
@@ -299,6 +303,7 @@ std::string Recorder::self_check() {
 
 Recorder::Heap Recorder::heap_now() noexcept {
     if (!file_.is_open()) return carried_;
+    bring_books_together();
     const capture::Header& h = file_.header();
     return {carried_.live_bytes + h.live_bytes, carried_.live_blocks + h.live_blocks, carried_.python_bytes + h.kind_live_bytes[0],
             carried_.native_bytes + h.kind_live_bytes[1], carried_.mapping_bytes + h.kind_live_bytes[2]};
@@ -327,9 +332,11 @@ void Recorder::stop_folding() noexcept {
 constexpr std::uint64_t kShortestPointNs = 1'000'000, kShortestSliceNs = 25'000'000, kSliceCostShare = 50;
 
 // The sampler alone writes these fields and the timeline, and the figures it copies are single words: no lock, which would make the
-// program's threads wait (the capture stays open while the sampler runs).
+// program's threads wait (the capture stays open while the sampler runs). But threads that share the lock keep figures to themselves:
+// after a kill, what is missing is what they did since the last tick.
 void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t kernel_mark_bytes) noexcept {
     BusyGuard busy;
+    bring_books_together();
     capture::Header& h = file_.header();
     __atomic_store_n(&h.heartbeat_ns, now, __ATOMIC_RELAXED);
     h.lost_events = lost_.load(std::memory_order_relaxed);

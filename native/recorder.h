@@ -88,7 +88,7 @@ struct DeviceFigures {
     std::string note;
 };
 
-class Recorder {
+class Recorder final : SharedBooks {
 public:
     static Recorder& instance() noexcept { return *g_recorder_; }
     static void make_instance() noexcept;
@@ -273,6 +273,13 @@ private:
     [[gnu::noinline]] void forget_slowly(LiveTable::Region* region, const void* block) noexcept;
     [[gnu::noinline]] void forget_held(Thread& t, LiveTable::Region* region, const void* block) noexcept;
     Block take_block(const void* block) noexcept;
+    // Of threads that share the lock: sharing.cpp.
+    bool open() noexcept override;
+    Episode close(const Sharing& who) noexcept override;
+    void bring_books_together() noexcept;
+    bool record_apart(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
+    bool book_apart(Thread& t, std::uintptr_t address, std::size_t bytes, capture::Kind kind) noexcept;
+    bool take_apart(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, bool freed, Block* taken) noexcept;
     template <bool kFreed>
     Block take_anyhow(LiveTable::Region* region, std::uintptr_t address) noexcept;
     template <bool kFreed>
@@ -386,6 +393,9 @@ private:
     std::string path_, internal_prefix_;
     std::vector<std::string> library_prefixes_;
     Summary last_;
+
+    std::atomic<std::int64_t> shared_room_{0};  // below the mark, that threads which share the lock may still draw
+    std::uint64_t shared_events_ = 0;            // of this recording
 
     std::uint64_t sample_bytes_ = 0, sample_seed_ = 0, drawing_threads_ = 0;
 

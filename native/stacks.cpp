@@ -60,6 +60,7 @@ void Recorder::give_thread_back(void* thread) noexcept {
     tls.exit_session = t->session;
     tls.exiting = true;
     tls.thread = nullptr;
+    self.bring_books_together();
     MutexHold hold(self.pool_lock_);
     self.keep_counts_of(*t);
     t->next = self.pool_;

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/lock.h"
 #include "capture/format.h"
 #include "frames/frames.h"
 #include "ledger/sampling.h"
+#include "ledger/share.h"
 
 namespace hiwater {
 
@@ -113,7 +115,11 @@ struct Thread {
     static constexpr std::uint32_t kLineCursors = 32;
     hw_line_cursor line_cursors[kLineCursors];
     Edge edges[kEdges];
+    Share share;
+
+    static Thread& of(LockTicket& ticket) noexcept { return reinterpret_cast<Thread&>(ticket); }
 };
+static_assert(offsetof(Thread, ticket) == 0);
 
 // One small block of static TLS: a dlopened library may use little of it.
 struct ThreadLocal {

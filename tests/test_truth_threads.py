@@ -1,6 +1,9 @@
 """Threads of every origin: nothing is lost between them, and each block hangs under the stack that explains it."""
 
+import json
 from pathlib import Path
+
+import pytest
 
 from recording import needs_engine, record
 
@@ -120,6 +123,44 @@ def test_two_threads_churning_realloc_lose_nothing(tmp_path: Path) -> None:
     )
     inside = [s for s in recorded.stacks("churn", "native", "end") if s.frames[-1].kind == "native_thread"]
     assert (sum(s.bytes for s in inside), sum(s.blocks for s in inside)) == (40_000 * 104, 40_000)
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_threads_that_allocate_at_once(tmp_path: Path, count: int) -> None:
+    """They keep books apart; brought together, every figure is exact: what is live, what was allocated, and the peak."""
+    recorded = record(
+        tmp_path,
+        f"""
+        import json, time
+        import signatures
+        import hiwater._core as _core
+        threads = signatures.load("threads")
+        def turn():
+            assert threads.turn_rings({count}, 100_000) == 0  # @turn
+        def main():
+            times, until = 1, time.monotonic() + 60
+            turn()
+            while _core.counters()["shared_events"] == 0 and time.monotonic() < until:
+                threads.give_rings_back()
+                turn()
+                times += 1
+            sizes = [threads.size_in_ring(slot) for slot in range(threads.slots_of_ring())]
+            print(json.dumps([times, sizes, _core.counters()["shared_events"]]))
+        """,
+        libraries=["threads"],
+    )
+    times, sizes, shared_events = json.loads(recorded.stdout)
+    assert shared_events > 0, "the threads never met: nothing of what is tested here was done"
+    at_peak = [s for s in recorded.stacks("turn", "native", "peak") if s.frames[-1].kind == "native_thread"]
+    assert (sum(s.bytes for s in at_peak), sum(s.blocks for s in at_peak)) == (count * sum(sizes), count * len(sizes))
+    at_end = [s for s in recorded.stacks("turn", "native", "end") if s.frames[-1].kind == "native_thread"]
+    assert sum(s.bytes for s in at_end) == count * sum(sizes[1::2])
+    in_threads = [
+        record
+        for record, _, _ in recorded.capture.ledgers("end")
+        if recorded.capture.frames(record["node"])[1][-1:] and recorded.capture.frames(record["node"])[1][-1].kind == "native_thread"
+    ]
+    assert sum(record["total_blocks"] for record in in_threads) == times * count * (len(sizes) + 100_000)
 
 
 def test_blocks_freed_by_another_thread(tmp_path: Path) -> None:

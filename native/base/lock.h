@@ -10,6 +10,10 @@
 // the lock leans no more, or the others see that it is inside: Dekker's exclusion with the price moved to the rare side (the
 // asymmetric barrier of D. Dice, H. Huang, M. Yang, "Asymmetric Dekker Synchronization", 2001). Where the kernel has no
 // membarrier the lock never leans.
+//
+// Threads that allocate at once would only hand it to and fro. So it can also lean to all of them: each is then in its short way while
+// the others are in theirs, and writes in books of its own. Whoever needs the lock alone makes all of them stand back, by the same
+// exclusion, and has the books brought together first: see SharedBooks and sharing.h.
 #pragma once
 
 #include <linux/futex.h>
@@ -21,6 +25,8 @@
 
 #include <atomic>
 #include <cstdint>
+
+#include "sharing.h"
 
 namespace hiwater {
 
@@ -60,12 +66,6 @@ private:
     std::atomic<std::uint32_t> word_{kFree};
 };
 
-// A thread's ticket for a leaning lock. Its memory must stay mapped for the life of the process.
-struct LockTicket {
-    std::atomic<std::uint32_t> active{0};
-    std::uint32_t streak = 0;  // takings in a row by this thread, while the lock leans to nobody
-};
-
 class Lock {
 public:
     // Returns whether it was taken the short way; unlock() must be told. `me` may be null.
@@ -80,14 +80,24 @@ public:
     [[gnu::always_inline]] bool try_short_way(LockTicket& me) noexcept {
         if (me.active.load(std::memory_order_relaxed) != 0) [[unlikely]]
             return false;
-        return enter_short_way(me);
+        return enter(me, &me);
     }
     [[gnu::always_inline]] static void leave_short_way(LockTicket& me) noexcept { me.active.store(0, std::memory_order_release); }
+
+    // The short way of a thread that shares the lock with others: it may touch nothing that is theirs. False where the lock is not shared.
+    bool try_shared(LockTicket& me) noexcept {
+        if (!me.may_share.load(std::memory_order_relaxed) || me.active.load(std::memory_order_relaxed) != 0) return false;
+        return enter(me, &everybody_);
+    }
+    bool is_shared() const noexcept { return leans_to_.load(std::memory_order_relaxed) == &everybody_; }
+    // Once, before any thread comes. Without books the lock is never shared.
+    void keep_books_with(SharedBooks* books) noexcept { books_ = books; }
 
     void unlock(LockTicket* me, bool short_way) noexcept {
         if (short_way) [[likely]] {
             leave_short_way(*me);
         } else if (!is_held_over_fork_here()) {
+            if (passes_on_) pass_on(me);
             mutex_.unlock();
         }
     }
@@ -113,19 +123,22 @@ public:
         leans_to_.store(nullptr, std::memory_order_relaxed);
         last_ = nullptr;
         may_lean_ = false;
+        passes_on_ = false;
+        sharing_.forget_all();
     }
 
 private:
     static constexpr std::uint32_t kStreakToLean = 64;
 
     [[gnu::always_inline]] bool take_short_way(LockTicket& me) noexcept {
-        return leans_to_.load(std::memory_order_relaxed) == &me && enter_short_way(me);
+        return leans_to_.load(std::memory_order_relaxed) == &me && enter(me, &me);
     }
 
-    [[gnu::always_inline]] bool enter_short_way(LockTicket& me) noexcept {
+    // `to`: whom the lock must lean to.
+    [[gnu::always_inline]] bool enter(LockTicket& me, const LockTicket* to) noexcept {
         me.active.store(1, std::memory_order_relaxed);
         std::atomic_signal_fence(std::memory_order_seq_cst);
-        if (leans_to_.load(std::memory_order_acquire) == &me) [[likely]]
+        if (leans_to_.load(std::memory_order_acquire) == to) [[likely]]
             return true;
         leave_short_way(me);
         return false;
@@ -135,12 +148,15 @@ private:
         if (is_held_over_fork_here()) return;
         mutex_.lock();
         LockTicket* const owner = leans_to_.load(std::memory_order_relaxed);
+        if (owner == &everybody_) return end_sharing(me);
         const bool take_turns = owner != nullptr && me != nullptr && owner != me && is_at_work(*owner);
         if (take_turns) wait_a_turn();
         if (owner != nullptr) stand_upright(owner);
         if (me == nullptr || !may_lean_) return;
         if (take_turns) {
-            leans_to_.store(me, std::memory_order_release);
+            sharing_.enlist(*owner);
+            sharing_.enlist(*me);
+            passes_on_ = true;
         } else if (last_ != me) {
             last_ = me;
             me->streak = 0;
@@ -151,8 +167,31 @@ private:
         }
     }
 
-    // Two threads that allocate without pause would hand the lock to and fro at every event, at the price of several cache misses each
-    // time. So they take turns: the one that comes lets the other go on in its short way for some sixty microseconds, and then has
+    // Threads have met here: from now on they share the lock, or where they cannot, this one has its turn.
+    void pass_on(LockTicket* me) noexcept {
+        passes_on_ = false;
+        if (books_ != nullptr && sharing_.pays() && books_->open()) {
+            leans_to_.store(&everybody_, std::memory_order_release);
+        } else if (me != nullptr) {
+            leans_to_.store(me, std::memory_order_release);
+        }
+    }
+
+    // By a thread that shared the lock and needs it alone (`me`), or by somebody who has no ticket and only looks.
+    [[gnu::noinline]] void end_sharing(LockTicket* me) noexcept {
+        stand_back();
+        sharing_.each([](const LockTicket& one) { wait_until_out(one); });
+        const SharedBooks::Episode episode = books_->close(sharing_);
+        const bool took_part = me != nullptr && me->took_part;
+        sharing_.judge(episode.events, me != nullptr);
+        if (me != nullptr) sharing_.enlist(*me);
+        const std::uint32_t others = episode.threads - (took_part ? 1 : 0);
+        passes_on_ = others > (me != nullptr ? 0u : 1u);
+        if (me != nullptr && !passes_on_) leans_to_.store(me, std::memory_order_release);
+    }
+
+    // Where threads cannot share, those that allocate without pause would hand the lock to and fro at every event, at the price of several
+    // cache misses each time. So they take turns: the one that comes lets the other go on in its short way for some sixty microseconds, and then has
     // it lean to itself. A thread that has let go of the GIL, or sleeps, is not at work, and is not waited for.
     static constexpr int kLooks = 32, kTurn = 1500;
 
@@ -173,12 +212,18 @@ private:
 #endif
     }
 
-    [[gnu::noinline]] void stand_upright(LockTicket* owner) noexcept {
+    [[gnu::noinline]] void stand_upright(const LockTicket* owner) noexcept {
+        stand_back();
+        wait_until_out(*owner);
+    }
+    void stand_back() noexcept {
         leans_to_.store(nullptr, std::memory_order_seq_cst);
         ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
         last_ = nullptr;
-        // The owner is inside for a few dozen instructions, unless it lost its processor there.
-        for (int spin = 0; owner->active.load(std::memory_order_acquire) != 0; ++spin) {
+    }
+    // A thread is inside for a few dozen instructions, unless it lost its processor there.
+    static void wait_until_out(const LockTicket& one) noexcept {
+        for (int spin = 0; one.active.load(std::memory_order_acquire) != 0; ++spin) {
             if (spin > 100) ::sched_yield();
         }
     }
@@ -188,8 +233,12 @@ private:
     alignas(64) std::atomic<LockTicket*> leans_to_{nullptr};
     FutexMutex mutex_;
     std::atomic<pthread_t> fork_holder_{0};  // nobody's name is 0
-    LockTicket* last_ = nullptr;             // under mutex_
+    LockTicket* last_ = nullptr;             // this and what follows: under mutex_
     bool may_lean_ = false;
+    bool passes_on_ = false;  // threads met at this taking
+    Sharing sharing_;
+    SharedBooks* books_ = nullptr;
+    LockTicket everybody_;  // whom a lock that is shared leans to
 };
 
 class Hold {

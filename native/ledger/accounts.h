@@ -8,6 +8,7 @@
 
 #include "../capture/capture_file.h"
 #include "../base/pages.h"
+#include "share.h"
 #include "thread_heap.h"
 
 #if defined(__SSE2__)
@@ -96,6 +97,18 @@ public:
     void restore(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
         debit(id, -bytes, -blocks);
         if (folding_ && counted(hot_[id].kind)) thread_heap.allocated_bytes -= bytes;
+    }
+
+    // How far the total may rise before the mark moves.
+    std::int64_t room_below_mark() const noexcept { return header_->mark_bytes - header_->live_bytes; }
+    // What a thread booked apart. Never above the mark in the end; in between, parts of it may be.
+    void take_in(const Share::Entry& entry) noexcept {
+        capture::LedgerRecord& ledger = change_live(entry.ledger, entry.bytes, entry.blocks);
+        ledger.total_bytes += entry.total_bytes;
+        ledger.total_blocks += entry.total_blocks;
+        cold_[entry.ledger].temporaries += entry.temporaries;
+        header_->kind_live_bytes[ledger.kind] += entry.bytes;
+        add_total(*header_, entry.bytes, entry.blocks);
     }
 
     void count_temporary(std::uint32_t id) noexcept { ++cold_[id].temporaries; }

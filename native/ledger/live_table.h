@@ -89,7 +89,7 @@ public:
     enum class Place { nowhere, small, large };
     [[gnu::always_inline]] static Place place_of(Region* region, std::uintptr_t address) noexcept {
         const std::uint8_t stretch = __atomic_load_n(&stretch_at(region, address), __ATOMIC_RELAXED);
-        if (stretch > Region::kUsed && is_large_at(region->large[large_granule(address)], address)) return Place::large;
+        if (stretch > Region::kUsed && is_large_at(__atomic_load_n(&region->large[large_granule(address)], __ATOMIC_RELAXED), address)) return Place::large;
         // A look into a page that was never used would have the kernel put one there.
         return (stretch & Region::kUsed) != 0 && starts(region->small[granule(address)]) ? Place::small : Place::nowhere;
     }
@@ -132,8 +132,35 @@ public:
         if (*large != 0 || bytes > kSizeMask || ((stretch & Region::kUsed) != 0 && region->small[granule(address)] != 0))
             return false;
         change_stretch(stretch, Region::kOneLarge);
-        *large = bytes << kSizeShift | offset(address) << kOffsetShift | ledger;
+        *large = large_word(address, bytes, ledger);
         return true;
+    }
+
+    // Of threads that share the lock. Each touches the words of its own blocks alone; the count of a stretch is everybody's. False, and
+    // nothing is done, where something is in the way, or the stretch is new.
+    static bool insert_apart(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) noexcept {
+        const bool is_used = (__atomic_load_n(&stretch_at(region, address), __ATOMIC_RELAXED) & Region::kUsed) != 0;
+        std::uint32_t* const small = region->small + granule(address);
+        std::uint64_t* const large = region->large + large_granule(address);
+        const std::uint64_t around = __atomic_load_n(large, __ATOMIC_RELAXED);
+        if (is_used && *small != 0) return false;
+        if (bytes >= kLargeBytes) {
+            if (around != 0 || bytes > kSizeMask) return false;
+            put_large<true>(region, large, large_word(address, bytes, ledger));
+            return true;
+        }
+        if (!is_used || (bytes > kSmallest && small[1] != 0)) return false;
+        if (around != 0 && offset_of(around) <= offset(address)) return false;
+        write_small(small, bytes, ledger);
+        return true;
+    }
+    static void remove_apart(Region* region, std::uintptr_t address, Place place) noexcept {
+        if (place == Place::small) take_small(region->small + granule(address));
+        if (place == Place::large) take_large<true>(region, region->large + large_granule(address));
+    }
+    static Block look(const Region* region, std::uintptr_t address, Place place) noexcept {
+        if (place == Place::large) return read_large(region->large + large_granule(address));
+        return place == Place::small ? read_small(region->small + granule(address)) : Block{};
     }
     static bool starts_plainly(const Region* region, std::uintptr_t address) noexcept {
         return starts(region->small[granule(address)]);
@@ -153,9 +180,7 @@ public:
 
     Block look(std::uintptr_t address) const noexcept {
         Region* region = find(address);
-        const Place place = region == nullptr ? Place::nowhere : place_of(region, address);
-        if (place == Place::large) return read_large(region->large + large_granule(address));
-        return place == Place::small ? read_small(region->small + granule(address)) : Block{};
+        return region == nullptr ? Block{} : look(region, address, place_of(region, address));
     }
 
     // Calls visit(address, block) for every block. O(mapped tables): tests and self-checks only.
@@ -269,19 +294,29 @@ private:
             bytes |= (word[1] & ~kLargeContinued) << 31;
         return {static_cast<std::uint32_t>(*word) & kLedgerMask, bytes};
     }
+    static std::uint64_t large_word(std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) noexcept {
+        return (bytes & kSizeMask) << kSizeShift | offset(address) << kOffsetShift | ledger;
+    }
+    template <bool kApart = false>
     static Block take_large(Region* region, std::uint64_t* word) noexcept {
         const Block block = read_large(word);
         if ((*word & kMoreSize) != 0) [[unlikely]]
-            put_large(region, word + 1, 0);
-        put_large(region, word, 0);
+            put_large<kApart>(region, word + 1, 0);
+        put_large<kApart>(region, word, 0);
         return block;
     }
     // A word of `large` becomes one, or ceases to be one; the word behind the last stretch counts with that.
+    template <bool kApart = false>
     static void put_large(Region* region, std::uint64_t* word, std::uint64_t value) noexcept {
         const auto number = static_cast<std::size_t>(word - region->large) >> 5;
         std::uint8_t& stretch = region->stretch[number < Region::kStretches ? number : Region::kStretches - 1];
-        change_stretch(stretch, static_cast<std::uint8_t>(Region::kOneLarge * ((value != 0) - (*word != 0))));
-        *word = value;
+        const auto by = static_cast<std::uint8_t>(Region::kOneLarge * ((value != 0) - (*word != 0)));
+        if constexpr (kApart) {
+            __atomic_fetch_add(&stretch, by, __ATOMIC_RELAXED);
+        } else {
+            change_stretch(stretch, by);
+        }
+        __atomic_store_n(word, value, __ATOMIC_RELAXED);
     }
     static std::uint8_t& stretch_at(Region* region, std::uintptr_t address) noexcept {
         return region->stretch[(address >> 14) % Region::kStretches];
@@ -321,7 +356,7 @@ private:
         const std::uint64_t more = bytes > kSizeMask ? kMoreSize : 0;
         if (more != 0 && large[1] != 0) [[unlikely]]
             hand_over(take_large(region, large + 1), stale);
-        put_large(region, large, (bytes & kSizeMask) << kSizeShift | more | offset(address) << kOffsetShift | ledger);
+        put_large(region, large, large_word(address, bytes, ledger) | more);
         if (more != 0) [[unlikely]]
             put_large(region, large + 1, kLargeContinued | bytes >> 31);
     }

@@ -70,6 +70,97 @@ std::uint64_t hammer_with(Lock& lock, Guarded& guarded, int leaning, int upright
     return sum;
 }
 
+// What one thread writes apart while it shares the lock, not atomic either.
+struct Apart {
+    alignas(64) LockTicket ticket;  // first: the ticket is all that close() is told of
+    std::uint64_t events = 0;
+};
+
+struct ApartBooks final : SharedBooks {
+    Guarded* guarded;
+    bool is_allowed = true;
+    std::uint64_t gathered = 0;
+
+    bool open() noexcept override { return is_allowed; }
+    Episode close(const Sharing& who) noexcept override {
+        guarded->visit();  // nobody else may be in: neither alone nor apart
+        --guarded->count;
+        guarded->twice = 2 * guarded->count;
+        Episode episode{0, 0};
+        who.each([&](LockTicket& ticket) {
+            std::uint64_t& events = reinterpret_cast<Apart&>(ticket).events;
+            ticket.took_part = events != 0;
+            episode.events += events;
+            episode.threads += events != 0 ? 1 : 0;
+            events = 0;
+        });
+        gathered += episode.events;
+        return episode;
+    }
+};
+
+// Returns how many visits were made alone.
+std::uint64_t hammer_sharing(Lock& lock, Apart& apart, Guarded& guarded, std::uint64_t seed, int visits, std::uint64_t alone_one_in) {
+    Trace trace(seed);
+    std::uint64_t alone = 0;
+    for (int i = 0; i < visits; ++i) {
+        const bool wants_it_alone = trace.one_in(alone_one_in);
+        if (!wants_it_alone && lock.try_short_way(apart.ticket)) {
+            guarded.visit();
+            ++alone;
+            Lock::leave_short_way(apart.ticket);
+        } else if (!wants_it_alone && lock.try_shared(apart.ticket)) {
+            ++apart.events;
+            Lock::leave_short_way(apart.ticket);
+        } else {
+            Hold hold(lock, &apart.ticket);
+            guarded.visit();
+            ++alone;
+        }
+    }
+    return alone;
+}
+
+// Some threads and an onlooker at one lock. Returns how many visits were made apart.
+std::uint64_t share_for_a_while(Trace& trace) {
+    Lock lock;
+    Guarded guarded;
+    ApartBooks books;
+    books.guarded = &guarded;
+    lock.allow_leaning();
+    lock.keep_books_with(&books);
+    constexpr int kVisits = 60'000;
+    const std::size_t count = 2 + trace.below(4);
+    const std::uint64_t alone_one_in = trace.one_in(2) ? 5000 : 50;
+    std::vector<Apart> aparts(count);
+    std::vector<std::uint64_t> alone(count);
+    std::vector<std::thread> threads;
+    std::atomic<bool> done{false};
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < count; ++i)
+        threads.emplace_back(
+            [&, i] { alone[i] = hammer_sharing(lock, aparts[i], guarded, trace.seed() * 100 + i, kVisits, alone_one_in); });
+    std::thread onlooker([&] {
+        for (; !done.load(); ++sum) {
+            Hold hold(lock);
+            guarded.visit();
+            std::this_thread::sleep_for(std::chrono::microseconds(200));
+        }
+    });
+    for (std::thread& thread : threads) thread.join();
+    done.store(true);
+    onlooker.join();
+    const std::uint64_t looks = sum;
+    {
+        Hold hold(lock);  // what is still apart
+    }
+    for (const std::uint64_t n : alone) sum += n;
+    CHECK(guarded.count == sum);
+    CHECK(guarded.twice == 2 * sum);
+    CHECK(books.gathered + sum == count * kVisits + looks);
+    return books.gathered;
+}
+
 bool membarrier_works() { return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0; }
 
 }  // namespace
@@ -173,6 +264,61 @@ TEST_CASE("many threads, with and without leaning: one at a time") {
         CHECK(guarded.count == taken);
         CHECK(guarded.twice == 2 * taken);
     });
+}
+
+TEST_CASE("threads that share a lock write apart, and whoever needs it alone has it alone") {
+    std::uint64_t gathered = 0;
+    for_seeds(6, [&](Trace& trace) { gathered += share_for_a_while(trace); });
+    if (!membarrier_works() || is_slow_machine()) return;
+    // Where the processors are busy with other things, threads may not have met.
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    for (std::uint64_t seed = 100; gathered == 0 && std::chrono::steady_clock::now() < until; ++seed) {
+        Trace trace(seed);
+        gathered += share_for_a_while(trace);
+    }
+    CHECK(gathered > 0);
+}
+
+TEST_CASE("a lock is not shared where the books cannot be kept apart, nor by who never met another") {
+    Lock lock;
+    Guarded guarded;
+    ApartBooks books;
+    books.guarded = &guarded;
+    books.is_allowed = false;
+    lock.allow_leaning();
+    lock.keep_books_with(&books);
+    Apart aparts[2];
+    std::thread other([&] { hammer_sharing(lock, aparts[1], guarded, 2, 50'000, 100); });
+    hammer_sharing(lock, aparts[0], guarded, 1, 50'000, 100);
+    other.join();
+    CHECK(books.gathered == 0);
+    CHECK_FALSE(lock.is_shared());
+    Apart third;
+    CHECK_FALSE(lock.try_shared(third.ticket));
+}
+
+TEST_CASE("sharing that ends too soon is tried ever less often") {
+    Sharing sharing;
+    const auto turns = [&] {
+        int n = 0;
+        while (!sharing.pays()) ++n;
+        return n;
+    };
+    CHECK(turns() == 0);
+    int before = 0;
+    for (int i = 0; i < 10; ++i) {
+        sharing.judge(10, true);
+        const int now = turns();
+        CHECK(now >= before);
+        CHECK(now <= 64);
+        before = now;
+    }
+    CHECK(before == 64);
+    sharing.judge(10, false);  // an onlooker ended it
+    CHECK(turns() == 0);
+    sharing.judge(1'000'000, true);
+    sharing.judge(10, true);
+    CHECK(turns() == 2);
 }
 
 TEST_CASE("the lock is taken from the thread it leans to, thousands of times, and always after that thread has left") {

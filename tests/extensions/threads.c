@@ -168,3 +168,58 @@ int allocate_here_free_there(size_t count, size_t size) {
     if (pthread_create(&thread, NULL, free_chain, head) != 0) return -1;
     return pthread_join(thread, NULL);
 }
+
+// Threads that allocate and free at once, each in a ring of blocks of its own, until all rings were full together at least once.
+// Then each frees half of its neighbour's ring, and the rest is kept until it is given back.
+enum { kMostRings = 8, kSlots = 256 };
+
+struct Ring {
+    size_t index, threads, rounds;
+    pthread_barrier_t* meet;
+};
+
+static void* rings[kMostRings][kSlots];
+
+// Some are large enough for a table of their own.
+size_t size_in_ring(size_t slot) { return 24 + slot % 37 * 40; }
+size_t slots_of_ring(void) { return kSlots; }
+
+static void* turn_ring(void* argument) {
+    const struct Ring* ring = argument;
+    void** mine = rings[ring->index];
+    for (size_t slot = 0; slot < kSlots; ++slot) mine[slot] = malloc(size_in_ring(slot));
+    pthread_barrier_wait(ring->meet);
+    for (size_t round = 0; round < ring->rounds; ++round) {
+        const size_t slot = round * 101 % kSlots;
+        free(mine[slot]);
+        mine[slot] = malloc(size_in_ring(slot));
+    }
+    pthread_barrier_wait(ring->meet);
+    void** others = rings[(ring->index + 1) % ring->threads];
+    for (size_t slot = 0; slot < kSlots; slot += 2) {
+        free(others[slot]);
+        others[slot] = NULL;
+    }
+    return NULL;
+}
+
+int turn_rings(size_t threads, size_t rounds) {
+    static pthread_barrier_t meet;
+    static struct Ring tasks[kMostRings];
+    pthread_t started[kMostRings];
+    pthread_barrier_init(&meet, NULL, (unsigned)threads);
+    for (size_t i = 0; i < threads; ++i) {
+        tasks[i] = (struct Ring){i, threads, rounds, &meet};
+        if (pthread_create(&started[i], NULL, turn_ring, &tasks[i]) != 0) return -1;
+    }
+    for (size_t i = 0; i < threads; ++i) pthread_join(started[i], NULL);
+    return pthread_barrier_destroy(&meet);
+}
+
+void give_rings_back(void) {
+    for (size_t i = 0; i < kMostRings; ++i)
+        for (size_t slot = 0; slot < kSlots; ++slot) {
+            free(rings[i][slot]);
+            rings[i][slot] = NULL;
+        }
+}

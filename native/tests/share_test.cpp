@@ -1,0 +1,248 @@
+#include "ledger/share.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "books.h"
+#include "ledger/accounts.h"
+#include "ledger/live_table.h"
+#include "support.h"
+
+namespace hiwater::tests {
+
+using capture::Kind;
+using capture::Table;
+
+namespace {
+
+// Accounts that some threads keep, apart from each other or all together, beside naive books that hear of every event at once.
+struct SharedAccounts {
+    struct Block {
+        std::uint32_t ledger;
+        std::int64_t bytes;
+    };
+    static constexpr std::size_t kThreads = 3;
+
+    Folder folder;
+    capture::CaptureFile file;
+    Accounts accounts;
+    Books books;
+    Share shares[kThreads];
+    std::atomic<std::int64_t> room{0};
+    std::vector<Block> blocks;
+    bool is_open = false;
+    std::uint64_t now = 0, apart = 0, together = 0;
+
+    explicit SharedAccounts(std::uint32_t ledgers) {
+        REQUIRE(file.create(folder.file("a.hiw").c_str()) == 0);
+        accounts.attach(file);
+        for (std::uint32_t id = 1; id <= ledgers; ++id) {
+            const Kind kind = id % 2 != 0 ? Kind::native : Kind::python;
+            REQUIRE(accounts.ledger(id, kind) == id);
+            books.add_ledger(kind);
+        }
+    }
+    void open() {
+        room.store(accounts.room_below_mark());
+        is_open = true;
+    }
+    void close() {
+        for (const bool rose : {true, false})
+            for (Share& share : shares)
+                share.each([&](const Share::Entry& entry) {
+                    if ((entry.bytes >= 0) == rose) accounts.take_in(entry);
+                });
+        for (Share& share : shares) share.clear();
+        is_open = false;
+    }
+    void allocate(Share& share, std::uint32_t ledger, std::int64_t bytes) {
+        blocks.push_back({ledger, bytes});
+        books.credit(ledger, bytes);
+        Share::Entry* const entry = is_open ? share.entry_of(ledger) : nullptr;
+        if (entry != nullptr && share.may_rise(bytes, room)) {
+            ++apart;
+            return share.add(*entry, bytes);
+        }
+        close();
+        ++together;
+        accounts.credit_block(ledger, bytes);
+    }
+    void free(Share& share, std::size_t at) {
+        const Block gone = blocks[at];
+        blocks[at] = blocks.back();
+        blocks.pop_back();
+        books.change(gone.ledger, -gone.bytes, -1);
+        if (Share::Entry* const entry = is_open ? share.entry_of(gone.ledger) : nullptr) {
+            ++apart;
+            return share.take(*entry, gone.bytes);
+        }
+        close();
+        ++together;
+        accounts.debit_block(gone.ledger, gone.bytes);
+    }
+    void compare() const {
+        // Whether the books are apart or not: no event may have made a mark that the accounts do not know of.
+        if (accounts.peak_bytes() != books.peak().mark.bytes)
+            FAIL("the peak is ", accounts.peak_bytes(), ", not ", books.peak().mark.bytes);
+        if (is_open) return;
+        const FileView view(folder.file("a.hiw"));
+        const Books::Figures live = books.sum();
+        if (view.header().live_bytes != live.bytes || view.header().live_blocks != live.blocks)
+            FAIL("live is ", view.header().live_bytes, ", not ", live.bytes);
+        for (std::uint32_t id = 1; id < books.live.size(); ++id) {
+            const auto& record = view.record<capture::LedgerRecord>(Table::ledgers, id);
+            if (FileView::Figures{record.live_bytes, record.live_blocks} != books.live[id]) FAIL("ledger ", id, " live");
+            if (record.total_bytes != books.total_bytes[id] || record.total_blocks != books.total_blocks[id])
+                FAIL("the total of ledger ", id);
+            if (view.at_mark(id) != books.open.at_mark[id]) FAIL("ledger ", id, " at the mark");
+            if (view.at_peak(id) != books.peak().at_mark[id]) FAIL("ledger ", id, " at the peak");
+        }
+        if (!accounts.is_consistent()) FAIL("the accounts find themselves inconsistent");
+    }
+};
+
+}  // namespace
+
+TEST_SUITE_BEGIN("shares");
+
+TEST_CASE("books kept apart and brought together say what one book would, the peak at every moment") {
+    std::uint64_t apart = 0, together = 0;
+    for_seeds(30, [&](Trace& trace) {
+        const auto ledgers = static_cast<std::uint32_t>(trace.one_in(2) ? 5 : 300);
+        SharedAccounts s(ledgers);
+        for (int step = 0; step < 2000; ++step) {
+            CAPTURE(step);
+            Share& share = s.shares[trace.below(SharedAccounts::kThreads)];
+            const std::uint64_t what = trace.below(100);
+            if (what < 2) {
+                s.close();
+                s.books.close_slice();
+                s.accounts.close_slice(++s.now);
+            } else if (what < 5) {
+                s.close();
+            } else if (what < 12 && !s.is_open) {
+                s.open();
+            } else if (s.blocks.empty() || what < (s.blocks.size() < 60 ? 70u : 50u)) {
+                s.allocate(share, static_cast<std::uint32_t>(1 + trace.below(ledgers)),
+                           static_cast<std::int64_t>(trace.below(trace.one_in(9) ? 5000 : 100)));
+            } else {
+                s.free(share, trace.below(s.blocks.size()));
+            }
+            s.compare();
+        }
+        s.close();
+        s.compare();
+        apart += s.apart;
+        together += s.together;
+    });
+    CHECK(apart > 1000);
+    CHECK(together > 1000);
+}
+
+TEST_CASE("what threads draw is never more than there was") {
+    std::atomic<std::int64_t> room{10'000};
+    Share shares[2];
+    std::int64_t taken = 0;
+    Trace trace(1);
+    for (int i = 0; i < 1000; ++i) {
+        Share& share = shares[trace.below(2)];
+        const auto bytes = static_cast<std::int64_t>(trace.below(300));
+        if (!share.may_rise(bytes, room)) continue;
+        share.add(*share.entry_of(1), bytes);
+        taken += bytes;
+        CHECK(taken <= 10'000);
+    }
+    CHECK(room.load() >= 0);
+    CHECK(taken > 9'000);
+    CHECK_FALSE(shares[0].may_rise(10'000, room));
+    shares[0].take(*shares[0].entry_of(1), 10'000);  // what is freed may be used again
+    CHECK(shares[0].may_rise(10'000, room));
+}
+
+TEST_CASE("a ledger without a place of its own is left to the one book") {
+    Share share;
+    std::vector<std::uint32_t> placed;
+    for (std::uint32_t id = 1; id < 1000; ++id)
+        if (share.entry_of(id) != nullptr) placed.push_back(id);
+    CHECK(placed.size() == 128);
+    for (const std::uint32_t id : placed) CHECK(share.entry_of(id)->ledger == id);
+    share.clear();
+    CHECK(share.entry_of(999)->ledger == 999);
+    CHECK(share.entry_of(999)->bytes == 0);
+}
+
+TEST_CASE("what is in the way of a block is left to insert()") {
+    LiveTable table;
+    REQUIRE(table.init());
+    constexpr std::uintptr_t kBase = std::uintptr_t{7} << LiveTable::Region::kShift;
+    LiveTable::Region* const region = table.region_of(kBase);
+    const auto insert = [&](std::uintptr_t at, std::uint64_t bytes) {
+        LiveTable::insert(region, kBase + at, bytes, 1, [](const Block&) {});
+    };
+    const auto insert_apart = [&](std::uintptr_t at, std::uint64_t bytes) {
+        return LiveTable::insert_apart(region, kBase + at, bytes, 2);
+    };
+    CHECK_FALSE(insert_apart(0, 64));  // a new stretch
+    insert(64, 64);
+    CHECK(insert_apart(0, 64));
+    CHECK_FALSE(insert_apart(0, 64));         // a small block there
+    CHECK_FALSE(insert_apart(48, 32));        // or where its size goes
+    CHECK_FALSE(insert_apart(64, 5000));      // or where a large one begins
+    CHECK(insert_apart(4096, 5000));          // a large one needs no stretch in use
+    CHECK_FALSE(insert_apart(4096 + 64, 8));  // around it
+    CHECK_FALSE(insert_apart(4096 + 64, 900));
+    CHECK_FALSE(insert_apart(std::uintptr_t{64} << 10, std::uint64_t{1} << 33));  // its size needs two words
+    CHECK(table.is_consistent());
+}
+
+TEST_SUITE_END();
+TEST_SUITE_BEGIN("threads");
+
+TEST_CASE("threads put blocks of their own into one table, beside each other, and take out each other's") {
+    LiveTable table;
+    REQUIRE(table.init());
+    constexpr std::uintptr_t kBase = std::uintptr_t{5} << LiveTable::Region::kShift, kStep = 2048;
+    constexpr std::size_t kThreads = 3, kSlots = 300;
+    LiveTable::Region* const region = table.region_of(kBase);
+    const auto address_of = [](std::size_t slot) { return kBase + slot * kStep; };
+    for (std::size_t slot = 0; slot < kSlots; ++slot) {  // the stretches are in use
+        LiveTable::insert(region, address_of(slot), 16, 1, [](const Block&) {});
+        table.remove(address_of(slot));
+    }
+    std::vector<std::thread> threads;
+    std::atomic<std::size_t> wrong{0};
+    for (std::size_t t = 0; t < kThreads; ++t)
+        threads.emplace_back([&, t] {
+            Trace trace(t + 1);
+            std::vector<std::uint64_t> bytes(kSlots, 0);
+            for (int i = 0; i < 30'000; ++i) {
+                const std::size_t slot = trace.below(kSlots / kThreads) * kThreads + t;  // every third: neighbours are others'
+                const std::uintptr_t address = address_of(slot);
+                if (bytes[slot] == 0) {
+                    bytes[slot] = 1 + trace.below(kStep);
+                    wrong += !LiveTable::insert_apart(region, address, bytes[slot], static_cast<std::uint32_t>(slot + 1));
+                } else {
+                    const LiveTable::Place place = LiveTable::place_of(region, address);
+                    const Block block = LiveTable::look(region, address, place);
+                    wrong += block.bytes != bytes[slot] || block.ledger != slot + 1;
+                    LiveTable::remove_apart(region, address, place);
+                    bytes[slot] = 0;
+                }
+            }
+            for (std::size_t slot = 0; slot < kSlots; ++slot)
+                if (bytes[slot] != 0) LiveTable::remove_apart(region, address_of(slot), LiveTable::place_of(region, address_of(slot)));
+        });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(wrong == 0);
+    CHECK(table.is_consistent());
+    std::size_t left = 0;
+    table.each([&left](std::uintptr_t, const Block&) { ++left; });
+    CHECK(left == 0);
+}
+
+TEST_SUITE_END();
+
+}  // namespace hiwater::tests
