@@ -158,7 +158,8 @@ def test_threads_that_allocate_at_once(tmp_path: Path, count: int) -> None:
     in_threads = [
         record
         for record, _, _ in recorded.capture.ledgers("end")
-        if recorded.capture.frames(record["node"])[1][-1:] and recorded.capture.frames(record["node"])[1][-1].kind == "native_thread"
+        if recorded.capture.frames(record["node"])[1][-1:]
+        and recorded.capture.frames(record["node"])[1][-1].kind == "native_thread"
     ]
     assert sum(record["total_blocks"] for record in in_threads) == times * count * (len(sizes) + 100_000)
 
