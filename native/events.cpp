@@ -108,7 +108,7 @@ template void* Recorder::book_slowly_held<Kind::python>(Thread&, LiveTable::Regi
 template void* Recorder::book_slowly_held<Kind::native>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
 
 void* Recorder::record_slowly(void* block, std::size_t bytes, Kind kind) noexcept {
-    if (is_inside() || record_apart(block, bytes, kind)) return block;
+    if (is_inside()) return block;
     guarded([&] {
         const std::uintptr_t address = address_of(block);
         LiveTable::Region* region = live_.region_of(address);
@@ -151,12 +151,14 @@ Block Recorder::take_anyhow(LiveTable::Region* region, std::uintptr_t address) n
     const LiveTable::Place place = LiveTable::place_of(region, address);
     if (place == LiveTable::Place::nowhere) return {};
     Thread* const t = tls.thread;
-    if (t != nullptr && lock_.try_short_way(t->ticket)) [[likely]] {
-        const Block taken = take_out<kFreed>(region, address, place, t);
-        Lock::leave_short_way(t->ticket);
-        return taken;
+    if (t != nullptr && Lock::may_knock(t->ticket)) {
+        if (lock_.knock(t->ticket)) [[likely]] {
+            const Block taken = take_out<kFreed>(region, address, place, t);
+            Lock::leave_short_way(t->ticket);
+            return taken;
+        }
+        if (Block taken; take_beside_others(*t, region, address, place, kFreed ? nullptr : &taken)) return taken;
     }
-    if (Block taken; take_apart(region, address, place, kFreed, &taken)) return taken;
     if (is_inside() || (tls.holds_over_fork && pid_ != ::getpid())) return {};
     BusyGuard busy;
     Hold hold(lock_, ticket());

@@ -11,8 +11,10 @@ template <capture::Kind kKind>
 [[gnu::always_inline]] inline void* Recorder::record(void* block, std::size_t bytes) noexcept {
     Thread* const t = tls.thread;
     LiveTable::Region* const region = live_.find(reinterpret_cast<std::uintptr_t>(block));
-    if (tls.busy != 0 || t == nullptr || region == nullptr || !lock_.try_short_way(t->ticket)) [[unlikely]]
+    if (tls.busy != 0 || t == nullptr || region == nullptr || !Lock::may_knock(t->ticket)) [[unlikely]]
         return record_slowly(block, bytes, kKind);
+    if (!lock_.knock(t->ticket)) [[unlikely]]
+        return record_beside_others<kKind>(*t, region, block, bytes);
     const void* const instr = !is_up_to_date(*t)               ? nullptr
                               : kKind == capture::Kind::python ? hw_frames_settled_at_with_gil(&t->memo)
                                                                : hw_frames_settled_at(&t->memo);
@@ -45,8 +47,10 @@ template <capture::Kind kKind>
     if (region == nullptr) return;
     Thread* const t = tls.thread;
     // Other blocks may come to where this one is, but it stays in the table it is in.
-    if (!LiveTable::is_plain(region, address) || t == nullptr || !lock_.try_short_way(t->ticket)) [[unlikely]]
+    if (!LiveTable::is_plain(region, address) || t == nullptr || !Lock::may_knock(t->ticket)) [[unlikely]]
         return forget_slowly(region, block);
+    if (!lock_.knock(t->ticket)) [[unlikely]]
+        return forget_beside_others(*t, region, block);
     if (!is_on() || accounts_.is_folding()) [[unlikely]]
         return forget_held(*t, region, block);
     if (LiveTable::starts_plainly(region, address)) {

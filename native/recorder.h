@@ -277,9 +277,15 @@ private:
     bool open() noexcept override;
     Episode close(const Sharing& who) noexcept override;
     void bring_books_together() noexcept;
-    bool record_apart(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
-    bool book_apart(Thread& t, std::uintptr_t address, std::size_t bytes, capture::Kind kind) noexcept;
-    bool take_apart(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, bool freed, Block* taken) noexcept;
+    bool shares_or_leaves(Thread& t) noexcept;
+    template <capture::Kind kKind>
+    [[gnu::noinline]] void* record_beside_others(Thread& t, LiveTable::Region* region, void* block,
+                                                     std::size_t bytes) noexcept;
+    [[gnu::noinline]] void forget_beside_others(Thread& t, LiveTable::Region* region, const void* block) noexcept;
+    template <capture::Kind kKind>
+    bool book_apart(Thread& t, LiveTable::Region* region, std::uintptr_t address, std::size_t bytes) noexcept;
+    bool take_apart(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, Block* taken) noexcept;
+    bool take_beside_others(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, Block* taken) noexcept;
     template <bool kFreed>
     Block take_anyhow(LiveTable::Region* region, std::uintptr_t address) noexcept;
     template <bool kFreed>

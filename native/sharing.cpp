@@ -4,6 +4,8 @@
 
 namespace hiwater {
 
+using capture::Kind;
+
 bool Recorder::open() noexcept {
     // Meters fold the total at every event; a sample is drawn without the lock mostly; and counters alone have no stacks to keep apart.
     if (!is_on() || sampled() || only_counters_ || accounts_.is_folding()) return false;
@@ -39,49 +41,85 @@ void Recorder::bring_books_together() noexcept {
     Hold hold(lock_);
 }
 
-bool Recorder::record_apart(const void* block, std::size_t bytes, capture::Kind kind) noexcept {
-    Thread* const t = tls.thread;
-    if (t == nullptr || !lock_.try_shared(t->ticket)) return false;
-    const bool booked = book_apart(*t, reinterpret_cast<std::uintptr_t>(block), bytes, kind);
-    Lock::leave_short_way(t->ticket);
-    return booked;
-}
-
 // A stack that is known, with a ledger; a place in the table where nothing is in the way; and a total that stays below the mark.
-bool Recorder::book_apart(Thread& t, std::uintptr_t address, std::size_t bytes, capture::Kind kind) noexcept {
+template <Kind kKind>
+[[gnu::always_inline]] inline bool Recorder::book_apart(Thread& t, LiveTable::Region* region, std::uintptr_t address,
+                                                        std::size_t bytes) noexcept {
     if (!is_on() || !is_up_to_date(t)) return false;
     const auto is_new = [&t](std::uint32_t) {
         hw_frames_forget(&t.memo);  // whoever looks next must see all that moved
         return false;
     };
     if (!find_top(t, is_new)) return false;
-    LiveTable::Region* const region = live_.find(address);
-    const std::uint32_t ledger = t.top->ledger[static_cast<std::uint32_t>(kind)];
-    if (region == nullptr || ledger == 0) return false;
+    const std::uint32_t ledger = t.top->ledger[static_cast<std::uint32_t>(kKind)];
+    if (ledger == 0) return false;
     Share::Entry* const entry = t.share.entry_of(ledger);
     const auto size = static_cast<std::int64_t>(bytes);
     if (entry == nullptr || !t.share.may_rise(size, shared_room_)) return false;
-    if (!LiveTable::insert_apart(region, address, bytes, ledger)) return false;
+    const bool goes_plainly = bytes < LiveTable::kLargeBytes && LiveTable::insert_plainly(region, address, bytes, ledger);
+    if (!goes_plainly && !LiveTable::insert_apart(region, address, bytes, ledger)) return false;
     t.share.add(*entry, size);
     t.last_block = address;
     return true;
 }
 
-bool Recorder::take_apart(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, bool freed,
-                          Block* taken) noexcept {
-    Thread* const t = tls.thread;
-    if (t == nullptr || !lock_.try_shared(t->ticket)) return false;
+// After a knock. Who is busy may be who has the lock alone, and does not wait for that; and no signal's handler may, while this waits.
+[[gnu::always_inline]] inline bool Recorder::shares_or_leaves(Thread& t) noexcept {
+    if (lock_.shares(t.ticket)) [[likely]]
+        return true;
+    Lock::leave_short_way(t.ticket);
+    if (tls.busy != 0) return false;
+    BusyGuard busy;
+    return lock_.waits_to_share(t.ticket);
+}
+
+// The thread has knocked (Lock::knock). Not in record_slowly(), whose frame costs as much as all that is done here.
+template <Kind kKind>
+void* Recorder::record_beside_others(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
+    if (!shares_or_leaves(t)) [[unlikely]]
+        return record_slowly(block, bytes, kKind);
+    const bool booked = book_apart<kKind>(t, region, reinterpret_cast<std::uintptr_t>(block), bytes);
+    Lock::leave_short_way(t.ticket);
+    return booked ? block : record_slowly(block, bytes, kKind);
+}
+
+template void* Recorder::record_beside_others<Kind::python>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
+template void* Recorder::record_beside_others<Kind::native>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
+
+// `taken` null: the block is freed.
+[[gnu::always_inline]] inline bool Recorder::take_apart(Thread& t, LiveTable::Region* region, std::uintptr_t address,
+                                                        LiveTable::Place place, Block* taken) noexcept {
     const Block block = LiveTable::look(region, address, place);
-    Share::Entry* const entry = is_on() && block.ledger != 0 ? t->share.entry_of(block.ledger) : nullptr;
-    if (entry != nullptr) {
-        LiveTable::remove_apart(region, address, place);
-        t->share.take(*entry, static_cast<std::int64_t>(block.bytes));
-        if (freed && t->last_block == address) ++entry->temporaries;
-        *taken = block;
-        taken->session = session_;
+    if (!is_on() || block.ledger == 0) return false;
+    Share::Entry* const entry = t.share.entry_of(block.ledger);
+    if (entry == nullptr) return false;
+    LiveTable::remove_apart(region, address, place);
+    t.share.take(*entry, static_cast<std::int64_t>(block.bytes));
+    if (taken != nullptr) {
+        *taken = {block.ledger, block.bytes, session_};
+    } else if (t.last_block == address) {
+        ++entry->temporaries;
     }
-    Lock::leave_short_way(t->ticket);
-    return entry != nullptr;
+    return true;
+}
+
+bool Recorder::take_beside_others(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place,
+                                  Block* taken) noexcept {
+    if (!shares_or_leaves(t)) return false;
+    const bool is_taken = take_apart(t, region, address, place, taken);
+    Lock::leave_short_way(t.ticket);
+    return is_taken;
+}
+
+// A block in a stretch that had small ones alone.
+void Recorder::forget_beside_others(Thread& t, LiveTable::Region* region, const void* block) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(block);
+    if (!shares_or_leaves(t)) [[unlikely]]
+        return forget_slowly(region, block);
+    const bool is_done =
+        !LiveTable::starts_plainly(region, address) || take_apart(t, region, address, LiveTable::Place::small, nullptr);
+    Lock::leave_short_way(t.ticket);
+    if (!is_done) forget_slowly(region, block);
 }
 
 }  // namespace hiwater

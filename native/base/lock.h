@@ -80,14 +80,37 @@ public:
     [[gnu::always_inline]] bool try_short_way(LockTicket& me) noexcept {
         if (me.active.load(std::memory_order_relaxed) != 0) [[unlikely]]
             return false;
-        return enter(me, &me);
+        if (knock(me)) [[likely]]
+            return true;
+        leave_short_way(me);
+        return false;
     }
     [[gnu::always_inline]] static void leave_short_way(LockTicket& me) noexcept { me.active.store(0, std::memory_order_release); }
 
-    // The short way of a thread that shares the lock with others: it may touch nothing that is theirs. False where the lock is not shared.
-    bool try_shared(LockTicket& me) noexcept {
-        if (!me.may_share.load(std::memory_order_relaxed) || me.active.load(std::memory_order_relaxed) != 0) return false;
-        return enter(me, &everybody_);
+    // The same in steps: a thread knocks, and has the lock alone; or shares it with others, and may touch nothing that is theirs; else it
+    // leaves, holding nothing, and may wait for the lock to be shared.
+    static bool may_knock(const LockTicket& me) noexcept { return me.active.load(std::memory_order_relaxed) == 0; }
+    [[gnu::always_inline]] bool knock(LockTicket& me) noexcept {
+        me.active.store(1, std::memory_order_relaxed);
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        return leans_to_.load(std::memory_order_acquire) == &me;
+    }
+    [[gnu::always_inline]] bool shares(const LockTicket& me) const noexcept {
+        return leans_to_.load(std::memory_order_acquire) == &everybody_ && me.may_share.load(std::memory_order_relaxed);
+    }
+    // For a thread that left: whoever has the lock alone, and will let it be shared, is out in a moment. True: this one is in.
+    [[gnu::noinline]] bool waits_to_share(LockTicket& me) noexcept {
+        if (!me.may_share.load(std::memory_order_relaxed) || is_held_over_fork_here()) return false;
+        if (is_to_be_shared_.load(std::memory_order_acquire)) {
+            mutex_.lock();
+            mutex_.unlock();
+        } else if (!is_shared()) {
+            return false;
+        }
+        knock(me);
+        if (shares(me)) return true;
+        leave_short_way(me);
+        return false;
     }
     bool is_shared() const noexcept { return leans_to_.load(std::memory_order_relaxed) == &everybody_; }
     // Once, before any thread comes. Without books the lock is never shared.
@@ -97,7 +120,7 @@ public:
         if (short_way) [[likely]] {
             leave_short_way(*me);
         } else if (!is_held_over_fork_here()) {
-            if (passes_on_) pass_on(me);
+            if (is_to_be_shared_.load(std::memory_order_relaxed)) pass_on(me);
             mutex_.unlock();
         }
     }
@@ -123,7 +146,7 @@ public:
         leans_to_.store(nullptr, std::memory_order_relaxed);
         last_ = nullptr;
         may_lean_ = false;
-        passes_on_ = false;
+        expect_sharing(false);
         sharing_.forget_all();
     }
 
@@ -131,14 +154,8 @@ private:
     static constexpr std::uint32_t kStreakToLean = 64;
 
     [[gnu::always_inline]] bool take_short_way(LockTicket& me) noexcept {
-        return leans_to_.load(std::memory_order_relaxed) == &me && enter(me, &me);
-    }
-
-    // `to`: whom the lock must lean to.
-    [[gnu::always_inline]] bool enter(LockTicket& me, const LockTicket* to) noexcept {
-        me.active.store(1, std::memory_order_relaxed);
-        std::atomic_signal_fence(std::memory_order_seq_cst);
-        if (leans_to_.load(std::memory_order_acquire) == to) [[likely]]
+        if (leans_to_.load(std::memory_order_relaxed) != &me) return false;
+        if (knock(me)) [[likely]]
             return true;
         leave_short_way(me);
         return false;
@@ -146,18 +163,21 @@ private:
 
     [[gnu::noinline]] void lock_slowly(LockTicket* me) noexcept {
         if (is_held_over_fork_here()) return;
+        const bool was_shared = is_shared();
         mutex_.lock();
         LockTicket* const owner = leans_to_.load(std::memory_order_relaxed);
-        if (owner == &everybody_) return end_sharing(me);
+        if (owner == &everybody_) return end_sharing(me, was_shared);
         const bool take_turns = owner != nullptr && me != nullptr && owner != me && is_at_work(*owner);
-        if (take_turns) wait_a_turn();
-        if (owner != nullptr) stand_upright(owner);
-        if (me == nullptr || !may_lean_) return;
         if (take_turns) {
+            wait_a_turn();
             sharing_.enlist(*owner);
             sharing_.enlist(*me);
-            passes_on_ = true;
-        } else if (last_ != me) {
+            expect_sharing(true);
+        }
+        if (owner != nullptr) stand_upright(owner);
+        if (me == nullptr || !may_lean_) return;
+        if (take_turns) return;  // pass_on() says how it goes on
+        if (last_ != me) {
             last_ = me;
             me->streak = 0;
         } else if (++me->streak >= kStreakToLean) {
@@ -169,25 +189,29 @@ private:
 
     // Threads have met here: from now on they share the lock, or where they cannot, this one has its turn.
     void pass_on(LockTicket* me) noexcept {
-        passes_on_ = false;
         if (books_ != nullptr && sharing_.pays() && books_->open()) {
             leans_to_.store(&everybody_, std::memory_order_release);
         } else if (me != nullptr) {
             leans_to_.store(me, std::memory_order_release);
         }
+        expect_sharing(false);
     }
 
-    // By a thread that shared the lock and needs it alone (`me`), or by somebody who has no ticket and only looks.
-    [[gnu::noinline]] void end_sharing(LockTicket* me) noexcept {
+    void expect_sharing(bool is_expected) noexcept { is_to_be_shared_.store(is_expected, std::memory_order_release); }
+
+    // By a thread that shared the lock and needs it alone; by one (`me`) that waited here while sharing began, and might as well
+    // have shared; or by somebody who has no ticket and only looks.
+    [[gnu::noinline]] void end_sharing(LockTicket* me, bool was_shared) noexcept {
+        expect_sharing(true);  // before any of them finds that it is not shared
         stand_back();
         sharing_.each([](const LockTicket& one) { wait_until_out(one); });
         const SharedBooks::Episode episode = books_->close(sharing_);
         const bool took_part = me != nullptr && me->took_part;
-        sharing_.judge(episode.events, me != nullptr);
+        sharing_.judge(episode.events, me != nullptr && was_shared);
         if (me != nullptr) sharing_.enlist(*me);
         const std::uint32_t others = episode.threads - (took_part ? 1 : 0);
-        passes_on_ = others > (me != nullptr ? 0u : 1u);
-        if (me != nullptr && !passes_on_) leans_to_.store(me, std::memory_order_release);
+        expect_sharing(others > (me != nullptr ? 0u : 1u));
+        if (me != nullptr && !is_to_be_shared_.load(std::memory_order_relaxed)) leans_to_.store(me, std::memory_order_release);
     }
 
     // Where threads cannot share, those that allocate without pause would hand the lock to and fro at every event, at the price of several
@@ -235,7 +259,7 @@ private:
     std::atomic<pthread_t> fork_holder_{0};  // nobody's name is 0
     LockTicket* last_ = nullptr;             // this and what follows: under mutex_
     bool may_lean_ = false;
-    bool passes_on_ = false;  // threads met at this taking
+    std::atomic<bool> is_to_be_shared_{false};  // threads met at this taking; read without the mutex, too
     Sharing sharing_;
     SharedBooks* books_ = nullptr;
     LockTicket everybody_;  // whom a lock that is shared leans to

@@ -154,11 +154,11 @@ public:
         write_small(small, bytes, ledger);
         return true;
     }
-    static void remove_apart(Region* region, std::uintptr_t address, Place place) noexcept {
+    [[gnu::always_inline]] static void remove_apart(Region* region, std::uintptr_t address, Place place) noexcept {
         if (place == Place::small) take_small(region->small + granule(address));
         if (place == Place::large) take_large<true>(region, region->large + large_granule(address));
     }
-    static Block look(const Region* region, std::uintptr_t address, Place place) noexcept {
+    [[gnu::always_inline]] static Block look(const Region* region, std::uintptr_t address, Place place) noexcept {
         if (place == Place::large) return read_large(region->large + large_granule(address));
         return place == Place::small ? read_small(region->small + granule(address)) : Block{};
     }

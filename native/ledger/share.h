@@ -14,24 +14,17 @@ namespace hiwater {
 
 class Share {
 public:
-    struct Entry {
-        std::uint32_t ledger = 0;  // 0: free
-        std::uint32_t temporaries = 0;
+    struct alignas(64) Entry {
         std::int64_t bytes = 0, blocks = 0;  // live: more, or less than before
         std::uint64_t total_bytes = 0, total_blocks = 0;
+        std::uint32_t ledger = 0;  // 0: free
+        std::uint32_t temporaries = 0;
     };
 
     // Where a ledger's changes go; null where both its places are taken.
     Entry* entry_of(std::uint32_t ledger) noexcept {
-        for (const std::uint32_t place : {ledger % kEntries, (ledger % kEntries) ^ 1}) {
-            Entry& entry = entries_[place];
-            if (entry.ledger == ledger) return &entry;
-            if (entry.ledger != 0) continue;
-            entry.ledger = ledger;
-            used_[used_count_++] = static_cast<std::uint8_t>(place);
-            return &entry;
-        }
-        return nullptr;
+        Entry& first = entries_[ledger % kEntries];
+        return first.ledger == ledger ? &first : place_for(ledger);
     }
 
     // Whether the thread's sum may rise by so many bytes; draws on the common room where its own is not enough.
@@ -48,7 +41,6 @@ public:
     }
 
     void add(Entry& entry, std::int64_t bytes) noexcept {
-        ++events_;
         room_ -= bytes;
         entry.bytes += bytes;
         ++entry.blocks;
@@ -56,13 +48,19 @@ public:
         ++entry.total_blocks;
     }
     void take(Entry& entry, std::int64_t bytes) noexcept {
-        ++events_;
         room_ += bytes;
         entry.bytes -= bytes;
         --entry.blocks;
     }
 
-    std::uint64_t events() const { return events_; }
+    std::uint64_t events() const {
+        std::uint64_t made = 0, freed = 0;
+        each([&](const Entry& entry) {
+            made += entry.total_blocks;
+            freed += entry.total_blocks - static_cast<std::uint64_t>(entry.blocks);
+        });
+        return made + freed;
+    }
     template <typename Visit>  // visit(entry)
     void each(Visit visit) const {
         for (std::uint32_t i = 0; i < used_count_; ++i) visit(entries_[used_[i]]);
@@ -70,15 +68,25 @@ public:
     void clear() noexcept {
         for (std::uint32_t i = 0; i < used_count_; ++i) entries_[used_[i]] = {};
         used_count_ = 0;
-        events_ = 0;
         room_ = 0;
     }
 
 private:
     static constexpr std::uint32_t kEntries = 128;
 
+    [[gnu::noinline]] Entry* place_for(std::uint32_t ledger) noexcept {
+        for (const std::uint32_t place : {ledger % kEntries, (ledger % kEntries) ^ 1}) {
+            Entry& entry = entries_[place];
+            if (entry.ledger == ledger) return &entry;
+            if (entry.ledger != 0) continue;
+            entry.ledger = ledger;
+            used_[used_count_++] = static_cast<std::uint8_t>(place);
+            return &entry;
+        }
+        return nullptr;
+    }
+
     std::int64_t room_ = 0;  // that is left of what was drawn
-    std::uint64_t events_ = 0;
     std::uint32_t used_count_ = 0;
     std::uint8_t used_[kEntries] = {};
     Entry entries_[kEntries] = {};
