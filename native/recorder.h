@@ -279,13 +279,13 @@ private:
     void bring_books_together() noexcept;
     bool shares_or_leaves(Thread& t) noexcept;
     template <capture::Kind kKind>
-    [[gnu::noinline]] void* record_beside_others(Thread& t, LiveTable::Region* region, void* block,
-                                                     std::size_t bytes) noexcept;
+    [[gnu::noinline]] void* record_beside_others(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
     [[gnu::noinline]] void forget_beside_others(Thread& t, LiveTable::Region* region, const void* block) noexcept;
     template <capture::Kind kKind>
     bool book_apart(Thread& t, LiveTable::Region* region, std::uintptr_t address, std::size_t bytes) noexcept;
     bool take_apart(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, Block* taken) noexcept;
-    bool take_beside_others(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, Block* taken) noexcept;
+    bool take_beside_others(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place,
+                            Block* taken) noexcept;
     template <bool kFreed>
     Block take_anyhow(LiveTable::Region* region, std::uintptr_t address) noexcept;
     template <bool kFreed>
@@ -401,7 +401,7 @@ private:
     Summary last_;
 
     std::atomic<std::int64_t> shared_room_{0};  // below the mark, that threads which share the lock may still draw
-    std::uint64_t shared_events_ = 0;            // of this recording
+    std::uint64_t shared_events_ = 0;           // of this recording
 
     std::uint64_t sample_bytes_ = 0, sample_seed_ = 0, drawing_threads_ = 0;
 

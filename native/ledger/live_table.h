@@ -89,7 +89,9 @@ public:
     enum class Place { nowhere, small, large };
     [[gnu::always_inline]] static Place place_of(Region* region, std::uintptr_t address) noexcept {
         const std::uint8_t stretch = __atomic_load_n(&stretch_at(region, address), __ATOMIC_RELAXED);
-        if (stretch > Region::kUsed && is_large_at(__atomic_load_n(&region->large[large_granule(address)], __ATOMIC_RELAXED), address)) return Place::large;
+        if (stretch > Region::kUsed &&
+            is_large_at(__atomic_load_n(&region->large[large_granule(address)], __ATOMIC_RELAXED), address))
+            return Place::large;
         // A look into a page that was never used would have the kernel put one there.
         return (stretch & Region::kUsed) != 0 && starts(region->small[granule(address)]) ? Place::small : Place::nowhere;
     }

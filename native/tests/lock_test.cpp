@@ -115,7 +115,8 @@ bool visit_the_short_way(Lock& lock, Apart& apart, Guarded& guarded, std::uint64
 }
 
 // Returns how many visits were made alone.
-std::uint64_t hammer_sharing(Lock& lock, Apart& apart, Guarded& guarded, std::uint64_t seed, int visits, std::uint64_t alone_one_in) {
+std::uint64_t hammer_sharing(Lock& lock, Apart& apart, Guarded& guarded, std::uint64_t seed, int visits,
+                             std::uint64_t alone_one_in) {
     Trace trace(seed);
     std::uint64_t alone = 0;
     for (int i = 0; i < visits; ++i) {

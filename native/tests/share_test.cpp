@@ -233,7 +233,8 @@ TEST_CASE("threads put blocks of their own into one table, beside each other, an
                 }
             }
             for (std::size_t slot = 0; slot < kSlots; ++slot)
-                if (bytes[slot] != 0) LiveTable::remove_apart(region, address_of(slot), LiveTable::place_of(region, address_of(slot)));
+                if (bytes[slot] != 0)
+                    LiveTable::remove_apart(region, address_of(slot), LiveTable::place_of(region, address_of(slot)));
         });
     for (std::thread& thread : threads) thread.join();
     CHECK(wrong == 0);
