@@ -1,5 +1,6 @@
 #include "ledger/sampling.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <vector>
@@ -90,7 +91,7 @@ TEST_CASE("what is not drawn stands for itself, what is drawn for more, and neve
 
 TEST_CASE("sums of a random mixture are unbiased, and within the error that is claimed for them") {
     int within = 0, all = 0;
-    double bias = 0;
+    double bias = 0, squares = 0;
     for_seeds(400, [&](Trace& trace) {
         Stream stream(trace.seed() + 99);
         std::map<int, std::pair<double, double>> sums;  // by call path: true, estimated
@@ -106,12 +107,15 @@ TEST_CASE("sums of a random mixture are unbiased, and within the error that is c
         for (const auto& [path, sum] : sums) {
             const double claimed = std::sqrt(kSample * sum.second);
             within += std::abs(sum.first - sum.second) <= 3 * claimed ? 1 : 0;
-            bias += (sum.second - sum.first) / sum.first;
+            const double off = (sum.second - sum.first) / sum.first;
+            bias += off;
+            squares += off * off;
             ++all;
         }
     });
     CHECK(within >= 0.99 * all);
-    CHECK(std::abs(bias / all) < 0.01);
+    // A hundredth, unless there are too few traces to tell.
+    CHECK(std::abs(bias / all) < std::max(0.01, 3.5 * std::sqrt(squares) / all));
 }
 
 TEST_CASE("a pattern that repeats with the size of a cell is drawn no worse than by chance") {
