@@ -66,6 +66,13 @@ def start_native_threads(library: ctypes.CDLL) -> None:
         raise AssertionError("a native thread could not be started")
 
 
+def turn_rings(library: ctypes.CDLL) -> None:
+    """Native threads that allocate and free at once, and then each other's: they book apart while all the rest goes on."""
+    if library.turn_rings(ctypes.c_size_t(3), ctypes.c_size_t(20_000)) != 0:
+        raise AssertionError("a native thread could not be started")
+    library.give_rings_back()
+
+
 def cut_mappings(library: ctypes.CDLL) -> None:
     for at in range(100):
         if library.cut_mapping(ctypes.c_size_t(at)) != 0:
@@ -152,6 +159,7 @@ def handle_signals() -> None:
 def start_work(failures: Failures, until: float, folder: Path) -> list[threading.Thread]:
     libraries = Path(os.environ["HIWATER_TEST_LIBRARIES"])
     churn = ctypes.CDLL(str(libraries / "churn.so"))
+    rings = ctypes.CDLL(str(libraries / "threads.so"))
     heap = libraries / "heap_lazy.so"
     works: list[Callable[[], None]] = [
         churn_objects,
@@ -159,6 +167,7 @@ def start_work(failures: Failures, until: float, folder: Path) -> list[threading
         start_python_threads,
         run_code_that_dies,
         lambda: start_native_threads(churn),
+        lambda: turn_rings(rings),
         lambda: cut_mappings(churn),
         lambda: load_and_unload(heap, folder),
         lambda: start_odd_threads(churn),
@@ -192,7 +201,11 @@ def recorded(seconds: float) -> int:
     _core.self_check()
     if _core.counters()["lost_events"] != 0:
         failures.append("events were lost")
-    print(f"recorded: {checks} checks, {_core.counters()['total_blocks']:,} blocks", flush=True)
+    counters = _core.counters()
+    print(
+        f"recorded: {checks} checks, {counters['total_blocks']:,} blocks, {counters['shared_events']:,} events by threads at once",
+        flush=True,
+    )
     return conclude(failures)
 
 
@@ -240,7 +253,7 @@ def conclude(failures: Failures) -> int:
 def orchestrate(seconds: float) -> int:
     import compiled
 
-    for name in ("churn", "farewell", "heap_lazy"):
+    for name in ("churn", "farewell", "heap_lazy", "threads"):
         compiled.library(name)
     environment = os.environ | {"HIWATER_TEST_LIBRARIES": str(compiled.libraries()), "PYTHONPATH": str(HERE)}
     failures = Failures()
