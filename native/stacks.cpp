@@ -60,7 +60,10 @@ void Recorder::give_thread_back(void* thread) noexcept {
     tls.exit_session = t->session;
     tls.exiting = true;
     tls.thread = nullptr;
-    self.bring_books_together();
+    if (t->ticket.may_share.load(std::memory_order_relaxed)) {
+        BusyGuard busy;
+        Hold all(self.lock_);  // what it booked apart is in the accounts from here on, before its memory is another thread's
+    }
     MutexHold hold(self.pool_lock_);
     self.keep_counts_of(*t);
     t->next = self.pool_;

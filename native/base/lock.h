@@ -70,31 +70,25 @@ class Lock {
 public:
     // Returns whether it was taken the short way; unlock() must be told. `me` may be null.
     bool lock(LockTicket* me) noexcept {
-        if (me != nullptr && take_short_way(*me)) [[likely]]
-            return true;
+        if (me != nullptr && leans_to_.load(std::memory_order_relaxed) == me) [[likely]] {
+            if (knock(*me)) [[likely]]
+                return true;
+            leave_short_way(*me);
+        }
         lock_slowly(me);
         return false;
     }
-    // The short way or none, for an event that has another: false, with nothing held, where the lock leans to nobody or to somebody
-    // else, or where this thread is inside already: a signal came in between, and its handler allocates.
-    [[gnu::always_inline]] bool try_short_way(LockTicket& me) noexcept {
-        if (me.active.load(std::memory_order_relaxed) != 0) [[unlikely]]
-            return false;
-        if (knock(me)) [[likely]]
-            return true;
-        leave_short_way(me);
-        return false;
-    }
-    [[gnu::always_inline]] static void leave_short_way(LockTicket& me) noexcept { me.active.store(0, std::memory_order_release); }
 
-    // The same in steps: a thread knocks, and has the lock alone; or shares it with others, and may touch nothing that is theirs; else it
-    // leaves, holding nothing, and may wait for the lock to be shared.
+    // The short way alone, for an event that has another. A thread knocks, and has the lock alone where that is so; or it shares the
+    // lock with others, and may touch nothing that is theirs. Where it does neither it leaves at once, holding nothing, and may
+    // wait for the lock to be shared. Nobody knocks who is inside already: a signal came in between, and its handler allocates.
     static bool may_knock(const LockTicket& me) noexcept { return me.active.load(std::memory_order_relaxed) == 0; }
     [[gnu::always_inline]] bool knock(LockTicket& me) noexcept {
         me.active.store(1, std::memory_order_relaxed);
         std::atomic_signal_fence(std::memory_order_seq_cst);
         return leans_to_.load(std::memory_order_acquire) == &me;
     }
+    [[gnu::always_inline]] static void leave_short_way(LockTicket& me) noexcept { me.active.store(0, std::memory_order_release); }
     [[gnu::always_inline]] bool shares(const LockTicket& me) const noexcept {
         return leans_to_.load(std::memory_order_acquire) == &everybody_ && me.may_share.load(std::memory_order_relaxed);
     }
@@ -153,14 +147,6 @@ public:
 private:
     static constexpr std::uint32_t kStreakToLean = 64;
 
-    [[gnu::always_inline]] bool take_short_way(LockTicket& me) noexcept {
-        if (leans_to_.load(std::memory_order_relaxed) != &me) return false;
-        if (knock(me)) [[likely]]
-            return true;
-        leave_short_way(me);
-        return false;
-    }
-
     [[gnu::noinline]] void lock_slowly(LockTicket* me) noexcept {
         if (is_held_over_fork_here()) return;
         const bool was_shared = is_shared();
@@ -214,9 +200,9 @@ private:
         if (me != nullptr && !is_to_be_shared_.load(std::memory_order_relaxed)) leans_to_.store(me, std::memory_order_release);
     }
 
-    // Where threads cannot share, those that allocate without pause would hand the lock to and fro at every event, at the price of several
-    // cache misses each time. So they take turns: the one that comes lets the other go on in its short way for some sixty microseconds, and then has
-    // it lean to itself. A thread that has let go of the GIL, or sleeps, is not at work, and is not waited for.
+    // Where threads cannot share, those that allocate without pause would hand the lock to and fro at every event, at the price of
+    // several cache misses each time. So they take turns: the one that comes lets the other go on in its short way for some sixty
+    // microseconds, and then has it lean to itself. A thread that has let go of the GIL, or sleeps, is not at work, and is not waited for.
     static constexpr int kLooks = 32, kTurn = 1500;
 
     static bool is_at_work(const LockTicket& owner) noexcept {

@@ -31,7 +31,10 @@ public:
     }
     // The child of a fork has none of these threads but one.
     void forget_all() noexcept {
-        each([](LockTicket& ticket) { ticket.may_share.store(false, std::memory_order_relaxed); });
+        each([](LockTicket& ticket) {
+            ticket.may_share.store(false, std::memory_order_relaxed);
+            ticket.took_part = false;
+        });
         count_ = 0;
     }
 
