@@ -25,6 +25,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include "sharing.h"
 
@@ -115,6 +116,7 @@ public:
             leave_short_way(*me);
         } else if (!is_held_over_fork_here()) {
             if (is_to_be_shared_.load(std::memory_order_relaxed)) pass_on(me);
+            if (leans_back_to_ != nullptr) leans_to_.store(std::exchange(leans_back_to_, nullptr), std::memory_order_release);
             mutex_.unlock();
         }
     }
@@ -138,14 +140,14 @@ public:
         mutex_.reset();
         fork_holder_.store(0, std::memory_order_relaxed);
         leans_to_.store(nullptr, std::memory_order_relaxed);
-        last_ = nullptr;
+        last_ = leans_back_to_ = nullptr;
         may_lean_ = false;
         expect_sharing(false);
         sharing_.forget_all();
     }
 
 private:
-    static constexpr std::uint32_t kStreakToLean = 64;
+    static constexpr std::uint32_t kStreakToLean = 64, kAlternationsToMeet = 16;
 
     [[gnu::noinline]] void lock_slowly(LockTicket* me) noexcept {
         if (is_held_over_fork_here()) return;
@@ -153,24 +155,38 @@ private:
         mutex_.lock();
         LockTicket* const owner = leans_to_.load(std::memory_order_relaxed);
         if (owner == &everybody_) return end_sharing(me, was_shared);
+        if (owner != nullptr && owner == me) return;  // it leant back meanwhile: nobody else can be in
         const bool take_turns = owner != nullptr && me != nullptr && owner != me && is_at_work(*owner);
         if (take_turns) {
             wait_a_turn();
-            sharing_.enlist(*owner);
-            sharing_.enlist(*me);
-            expect_sharing(true);
+            meet(*owner, *me);
         }
         if (owner != nullptr) stand_upright(owner);
-        if (me == nullptr || !may_lean_) return;
-        if (take_turns) return;  // pass_on() says how it goes on
-        if (last_ != me) {
-            last_ = me;
-            me->streak = 0;
-        } else if (++me->streak >= kStreakToLean) {
-            // From the next time on. Whoever holds the mutex decides, so there is one decision at a time.
-            me->streak = 0;
-            leans_to_.store(me, std::memory_order_release);
+        if (me == nullptr) {
+            leans_back_to_ = owner;  // who only looks changes nothing
+        } else if (may_lean_ && !take_turns) {
+            count_taking(*me);
         }
+    }
+
+    // Nobody has the lock lean to him: whoever takes it again and again will, and threads that do so by turns have met. Whoever holds the
+    // mutex decides, so there is one decision at a time.
+    void count_taking(LockTicket& me) noexcept {
+        LockTicket* const last = std::exchange(last_, &me);
+        if (last != &me) {
+            me.streak = 0;
+            if (last != nullptr && ++alternations_ >= kAlternationsToMeet) meet(*last, me);
+        } else if (++me.streak >= kStreakToLean) {
+            me.streak = alternations_ = 0;
+            leans_to_.store(&me, std::memory_order_release);  // from the next time on
+        }
+    }
+
+    void meet(LockTicket& one, LockTicket& other) noexcept {
+        alternations_ = 0;
+        sharing_.enlist(one);
+        sharing_.enlist(other);
+        expect_sharing(true);  // pass_on() says how it goes on
     }
 
     // Threads have met here: from now on they share the lock, or where they cannot, this one has its turn.
@@ -244,6 +260,8 @@ private:
     FutexMutex mutex_;
     std::atomic<pthread_t> fork_holder_{0};  // nobody's name is 0
     LockTicket* last_ = nullptr;             // this and what follows: under mutex_
+    LockTicket* leans_back_to_ = nullptr;
+    std::uint32_t alternations_ = 0;  // of threads that take it, since one had it lean
     bool may_lean_ = false;
     std::atomic<bool> is_to_be_shared_{false};  // threads met at this taking; read without the mutex, too
     Sharing sharing_;

@@ -156,8 +156,10 @@ std::uint64_t share_for_a_while(Trace& trace) {
             [&, i] { alone[i] = hammer_sharing(lock, aparts[i], guarded, trace.seed() * 100 + i, kVisits, alone_one_in); });
     std::thread onlooker([&] {
         for (; !done.load(); ++sum) {
-            Hold hold(lock);
-            guarded.visit();
+            {
+                Hold hold(lock);
+                guarded.visit();
+            }
             std::this_thread::sleep_for(std::chrono::microseconds(200));
         }
     });

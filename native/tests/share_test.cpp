@@ -110,7 +110,7 @@ TEST_SUITE_BEGIN("shares");
 
 TEST_CASE("books kept apart and brought together say what one book would, the peak at every moment") {
     std::uint64_t apart = 0, together = 0;
-    for_seeds(30, [&](Trace& trace) {
+    for_seeds(12, [&](Trace& trace) {
         const auto ledgers = static_cast<std::uint32_t>(trace.one_in(2) ? 5 : 300);
         SharedAccounts s(ledgers);
         for (int step = 0; step < 2000; ++step) {
