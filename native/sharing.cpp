@@ -13,17 +13,9 @@ bool Recorder::open() noexcept {
     return true;
 }
 
-// What rose first: a block may have been made by one thread and freed by another, and no ledger shows less than nothing should the
-// process be killed in between.
 SharedBooks::Episode Recorder::close(const Sharing& who) noexcept {
     Episode episode{0, 0};
-    for (const bool rose : {true, false}) {
-        who.each([&](LockTicket& ticket) {
-            Thread::of(ticket).share.each([&](const Share::Entry& entry) {
-                if ((entry.bytes >= 0) == rose) accounts_.take_in(entry);
-            });
-        });
-    }
+    accounts_.take_in([&](const auto& visit) { who.each([&](LockTicket& ticket) { visit(Thread::of(ticket).share); }); });
     who.each([&](LockTicket& ticket) {
         Share& share = Thread::of(ticket).share;
         ticket.took_part = share.events() != 0;

@@ -156,7 +156,7 @@ private:
         LockTicket* const owner = leans_to_.load(std::memory_order_relaxed);
         if (owner == &everybody_) return end_sharing(me, was_shared);
         if (owner != nullptr && owner == me) return;  // it leant back meanwhile: nobody else can be in
-        const bool take_turns = owner != nullptr && me != nullptr && owner != me && is_at_work(*owner);
+        const bool take_turns = owner != nullptr && me != nullptr && is_at_work(*owner);
         if (take_turns) {
             wait_a_turn();
             meet(*owner, *me);

@@ -101,14 +101,17 @@ public:
 
     // How far the total may rise before the mark moves.
     std::int64_t room_below_mark() const noexcept { return header_->mark_bytes - header_->live_bytes; }
-    // What a thread booked apart. Never above the mark in the end; in between, parts of it may be.
-    void take_in(const Share::Entry& entry) noexcept {
-        capture::LedgerRecord& ledger = change_live(entry.ledger, entry.bytes, entry.blocks);
-        ledger.total_bytes += entry.total_bytes;
-        ledger.total_blocks += entry.total_blocks;
-        cold_[entry.ledger].temporaries += entry.temporaries;
-        header_->kind_live_bytes[ledger.kind] += entry.bytes;
-        add_total(*header_, entry.bytes, entry.blocks);
+    // Takes in what threads booked apart; each_share(visit) has visit(share) for every one of them. What rose comes first: a block may
+    // have been made by one thread and freed by another, and no ledger shows fewer bytes than none should the process be killed in between.
+    template <typename EachShare>
+    void take_in(EachShare each_share) noexcept {
+        for (const bool rose : {true, false}) {
+            each_share([&](const Share& share) {
+                share.each([&](const Share::Entry& entry) {
+                    if ((entry.bytes >= 0) == rose) take_in_entry(entry);
+                });
+            });
+        }
     }
 
     void count_temporary(std::uint32_t id) noexcept { ++cold_[id].temporaries; }
@@ -238,6 +241,15 @@ private:
         ledger.total_bytes += static_cast<std::uint64_t>(bytes);
         ledger.total_blocks += static_cast<std::uint64_t>(blocks);
         return ledger;
+    }
+    // Never above the mark in the end; in between, parts of it may be.
+    void take_in_entry(const Share::Entry& entry) noexcept {
+        capture::LedgerRecord& ledger = change_live(entry.ledger, entry.bytes, entry.blocks);
+        ledger.total_bytes += entry.total_bytes;
+        ledger.total_blocks += entry.total_blocks;
+        cold_[entry.ledger].temporaries += entry.temporaries;
+        header_->kind_live_bytes[ledger.kind] += entry.bytes;
+        add_total(*header_, entry.bytes, entry.blocks);
     }
     // Each stored by itself: a compiler that joins them makes every load of both wait for two stores.
     static std::int64_t add_total(capture::Header& h, std::int64_t bytes, std::int64_t blocks) noexcept {

@@ -50,11 +50,9 @@ struct SharedAccounts {
         is_open = true;
     }
     void close() {
-        for (const bool rose : {true, false})
-            for (Share& share : shares)
-                share.each([&](const Share::Entry& entry) {
-                    if ((entry.bytes >= 0) == rose) accounts.take_in(entry);
-                });
+        accounts.take_in([this](const auto& visit) {
+            for (const Share& share : shares) visit(share);
+        });
         for (Share& share : shares) share.clear();
         is_open = false;
     }
