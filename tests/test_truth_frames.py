@@ -1,7 +1,9 @@
 """Every sort of Python frame: the stack of a block is what `traceback` would have said at that moment."""
 
+import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import hiwater
 from recording import Recorded, needs_engine, record
 
 pytestmark = needs_engine
+PROGRAMS = Path(__file__).parent / "programs"
 PRELUDE = "import signatures\ntake = signatures.load('heap').take_malloc\n"
 
 
@@ -368,3 +371,24 @@ def test_nothing_of_ours_appears(tmp_path: Path) -> None:
                 assert not frame.file.startswith(package), frame
                 assert not frame.function.endswith(".hiw"), frame
                 assert not frame.file.endswith(".hiw"), frame
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_calls_of_every_kind_far_up_a_deep_stack(tmp_path: Path, seed: int) -> None:
+    """Deep stacks are not compared to their end: whatever a call may do, what is left out has not changed."""
+    (tmp_path / "seed").write_text(str(seed))
+    recorded = record(tmp_path, (PROGRAMS / "calls_of_every_kind.py").read_text(), libraries=["heap"])
+    found: Counter[tuple[tuple[str, int], ...]] = Counter()
+    for stack in recorded.capture.stacks("end"):
+        names = [frame.function for frame in stack.frames]
+        if stack.kind == "native" and names[-1] == "block":
+            found[
+                tuple((frame.function, frame.line) for frame in stack.frames[names.index("go_the_way") + 1 : -1])
+            ] += stack.bytes
+    expected = {
+        tuple((name, line) for name, line in path): size
+        for path, size in json.loads((tmp_path / "expected.json").read_text())
+    }
+    assert max(map(len, expected)) > 30
+    assert len(expected) > 300
+    assert dict(found) == expected

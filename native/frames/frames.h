@@ -20,7 +20,8 @@ typedef struct {
     const void* previous; /* its link to the frame below, as last seen */
     const void* instr;    /* where it stands: names the code object and the position at once */
     uint32_t node;
-    uint32_t flags;
+    uint16_t flags;
+    uint16_t marked; /* 1 + which of the frame's words bears our mark (walk.h); 0: none does */
 } hw_slot;
 
 /* How far the line table of a code object has been read. Code runs forward more often than not, so the next line is mostly found a
@@ -37,12 +38,13 @@ typedef struct {
     hw_slot* slots;
     uint32_t depth;
     uint32_t capacity;
-    unsigned long thread;  /* pthread_self() of its thread, once a walk has asked */
-    hw_slot* settled;      /* the top slot, once hw_frames_settle() was told of it; else one that no frame is like */
-    const hw_slot* lowest; /* of those that are compared */
+    unsigned long thread;    /* pthread_self() of its thread, once a walk has asked */
+    hw_slot* settled;        /* the top slot, once hw_frames_settle() was told of it; else one that no frame is like */
+    const hw_slot* lowest;   /* of those that are compared */
+    const void* const* mark; /* the marked word of the lowest, or one that always bears the mark */
 } hw_memo;
 
-/* Deeper below the top than this, frames that were linked as before are trusted without a look. */
+/* Deeper below the top than this, frames that were linked as before are trusted without a look, where none above bears a mark. */
 enum { HW_TRUSTED_DEPTH = 128 };
 
 /* Make room for at least `capacity` slots, keeping those there; 0 when it can't be had. Given by the caller of the walk. */

@@ -6,9 +6,18 @@
  *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
  *   frame_first_local(f)  its first local variable, borrowed
  *   full_collections(interpreter)  see hw_full_collections()
+ *   frame_words(f)    its local variables, and behind them its evaluation stack
+ *   frame_dead_word(f, above)  which of these words the call to `above` left free; -1 where that is not sure
  *
  * Budget: a stack that has not changed costs two compares a frame. The links are compared from the top down, so a frame is read
  * only after the frame above it has been seen to link to it: memory that is no longer a frame is never touched.
+ *
+ * A deep stack is not compared to its end. When Python code calls Python code, the interpreter takes the operands of the call off the
+ * caller's evaluation stack and gives them to the callee. The word where the first of them lay is dead until the caller runs again: what
+ * is returned goes there; and after an exception, or where another frame is made in the same place, this call can only be made again
+ * once an operand was put there. So we put a mark there. As long as it is found, that frame has not run since, nor has any below
+ * it. Nobody reads the word in between: the interpreter, its garbage collector, copies of frames and debuggers go by the height of
+ * the evaluation stack, and the word is above that.
  */
 #ifndef HIWATER_WALK_H
 #define HIWATER_WALK_H
@@ -25,6 +34,25 @@ static inline void slot_fill(hw_slot* slot, const hw_frame* f) {
     slot->frame = f;
     slot->previous = f->previous;
     slot->instr = frame_instr(f);
+    slot->marked = 0;
+}
+
+/* The mark: an address that no object has. It lies in a word of its own, for where there is no frame to bear it. */
+static const void* const g_mark = &g_mark;
+
+static inline const void** marked_word(const hw_slot* slot) {
+    return frame_words((const hw_frame*)slot->frame) + (slot->marked - 1);
+}
+
+/* Of a frame that is live, and stands where its slot says. */
+static inline int bears_mark(const hw_slot* slot) { return slot->marked != 0 && *marked_word(slot) == &g_mark; }
+
+static int put_mark(hw_slot* slot) {
+    const int64_t word = frame_dead_word((const hw_frame*)slot->frame, (const hw_frame*)slot[1].frame);
+    if (word < 0 || word >= UINT16_MAX) return 0;
+    slot->marked = (uint16_t)(word + 1);
+    *marked_word(slot) = &g_mark;
+    return 1;
 }
 
 /* Index of the slot that holds `f`, searching `most` slots down from the top; -1 when it is not there. */
@@ -36,11 +64,12 @@ static inline int64_t slot_of(const hw_memo* memo, const hw_frame* f, uint32_t m
 }
 
 /* No frame lies where this one says. */
-static hw_slot g_unsettled = {(const void*)1, NULL, NULL, 0, 0};
+static hw_slot g_unsettled = {(const void*)1, NULL, NULL, 0, 0, 0};
 
 void hw_frames_forget(hw_memo* memo) {
     memo->depth = 0;
     memo->lowest = memo->settled = &g_unsettled;
+    memo->mark = &g_mark;
 }
 
 /* The frames from `f` up to the root, written over the memo. */
@@ -61,6 +90,7 @@ static inline int compare_slot(hw_slot* slot, const hw_frame* f) {
     if (__builtin_expect(f->previous != (const hw_frame*)slot->previous, 0)) return -1;
     if (__builtin_expect(frame_instr(f) == slot->instr, 1)) return 0;
     slot->instr = frame_instr(f);
+    slot->marked = 0;
     return 1;
 }
 
@@ -69,7 +99,7 @@ static inline hw_slot* lowest_compared(const hw_memo* memo, uint32_t count) {
 }
 
 /* Slots [0, count) were linked together at the last walk and slot count-1 holds a live frame. Compare them with the frames of
- * today. Returns the lowest changed index (count: none), or -1 when the links themselves differ. */
+ * today, down to one that has not run since. Returns the lowest changed index (count: none), or -1 when the links differ. */
 static int64_t compare_down(hw_memo* memo, uint32_t count) {
     hw_slot* const last = lowest_compared(memo, count);
     hw_slot* slot = memo->slots + count - 1;
@@ -79,6 +109,8 @@ static int64_t compare_down(hw_memo* memo, uint32_t count) {
         const int change = compare_slot(slot, f);
         if (change < 0) return -1;
         if (change > 0) lowest = slot;
+        if (bears_mark(slot)) break;
+        slot->marked = 0;
         f = (const hw_frame*)slot->previous;
     } while (slot-- != last);
     return lowest - memo->slots;
@@ -132,10 +164,26 @@ uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
     return (uint32_t)lowest;
 }
 
+/* Have the next looks end at a marked frame near the top, where one is there or can be had. */
+static void stop_at_a_mark(hw_memo* memo) {
+    enum { kMostTries = 8 };
+    hw_slot* slot = memo->settled;
+    for (int tries = 0; tries < kMostTries; ++tries) {
+        --slot;
+        if (slot->marked == 0 && !put_mark(slot)) continue;
+        memo->lowest = slot;
+        memo->mark = marked_word(slot);
+        return;
+    }
+}
+
 void hw_frames_settle(hw_memo* memo) {
+    enum { kDeep = 12 }; /* fewer frames than that are compared as soon as a mark is made */
     if (memo->depth == 0) return;
     memo->settled = memo->slots + (memo->depth - 1);
     memo->lowest = lowest_compared(memo, memo->depth);
+    memo->mark = &g_mark;
+    if (memo->depth > kDeep) stop_at_a_mark(memo);
 }
 
 uint32_t hw_frames_move_top(hw_memo* memo, const void* instr) {
@@ -163,7 +211,7 @@ static inline __attribute__((always_inline)) const void* settled_at(const hw_mem
     while (slot != last) {
         if (__builtin_expect(!is_same_below(&slot), 0)) return NULL;
     }
-    return frame_instr(f);
+    return __builtin_expect(*memo->mark == &g_mark, 1) ? frame_instr(f) : NULL;
 }
 
 inline __attribute__((always_inline)) const void* hw_frames_settled_at_with_gil(const hw_memo* memo) {

@@ -1,0 +1,257 @@
+"""Goes up and down a deep stack by calls of every kind, as a seed says, and takes a block now and then.
+
+`before()` goes the whole way with the interpreter asked for the stack at each block; `main()` goes it again and takes the
+blocks, with nobody looking at a frame. The seed is the first line of the file `seed`.
+"""
+
+import contextlib
+import functools
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import signatures
+
+take = signatures.load("heap").take_malloc
+KINDS = 24
+BASE_DEPTH, MOST_DEPTH, MOST_BLOCKS = 16, 70, 1500
+
+
+class Walk:
+    script: Iterator[int]
+    sizes: Iterator[int]
+    expected: list[tuple[int, list[tuple[str, int]]]] | None = None  # while the interpreter is asked
+    last: object
+
+
+walk = Walk()
+
+
+class Raised(Exception):
+    pass
+
+
+def block() -> None:
+    size = next(walk.sizes, 0)
+    if size == 0:
+        raise StopAsyncIteration
+    if walk.expected is None:
+        take(size)
+        return
+    stack = []
+    frame = sys._getframe(1)
+    while frame.f_code.co_name != "go_the_way":
+        stack.append((frame.f_code.co_qualname, frame.f_lineno))
+        frame = frame.f_back
+    walk.expected.append((size, stack[::-1]))
+
+
+class Made:
+    def __init__(self, depth: int) -> None:
+        go(depth)
+
+
+class Odd:
+    """Whatever is done with it, it goes on with the walk."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+
+    @property
+    def onwards(self) -> int:
+        go(self.depth)
+        return 0
+
+    def __getattr__(self, name: str) -> int:
+        go(self.depth)
+        return 0
+
+    def __getitem__(self, depth: int) -> int:
+        go(depth)
+        return 0
+
+    def __call__(self, depth: int) -> None:
+        go(depth)
+
+    def __enter__(self) -> None:
+        go(self.depth)
+
+    def __exit__(self, *ignored: object) -> bool:
+        go(self.depth)
+        return False
+
+    def __lt__(self, other: "Odd") -> bool:
+        go(self.depth)
+        return False
+
+    def __add__(self, depth: int) -> int:
+        go(depth)
+        return 0
+
+    def __iter__(self) -> Iterator[int]:
+        go(self.depth)
+        yield 1
+        go(self.depth)
+
+
+def numbers(depth: int) -> Iterator[int]:
+    for number in range(2):
+        go(depth)
+        yield number
+
+
+def delegating(depth: int) -> Iterator[int]:
+    yield from numbers(depth)
+    go(depth)
+
+
+async def awaited(depth: int) -> None:
+    go(depth)
+
+
+async def awaiting(depth: int) -> None:
+    await awaited(depth)
+    await awaited(depth)
+
+
+def with_keywords(*, depth: int, **ignored: int) -> None:
+    go(depth)
+
+
+@functools.wraps(with_keywords)
+def wrapped(*arguments: int, **named: int) -> None:
+    return with_keywords(*arguments, **named)
+
+
+def odd(depth: int) -> Odd:
+    made = Odd()
+    made.depth = depth
+    return made
+
+
+def drained(source: Iterator[int]) -> None:
+    for _ in source:
+        pass
+    for _ in source:
+        pass
+
+
+def go(depth: int) -> None:
+    act = next(walk.script, 0)
+    deeper = depth + 1
+    if act == 0 or depth > MOST_DEPTH:
+        block()
+    elif act == 1:
+        go(deeper)
+        go(deeper)
+    elif act == 2:
+        go(deeper), go(deeper)
+    elif act == 3:
+        for _ in range(3):
+            go(deeper)
+    elif act == 4:
+        for _ in numbers(deeper):
+            block()
+    elif act == 5:
+        for _ in delegating(deeper):
+            go(deeper)
+    elif act == 6:
+        with contextlib.suppress(Raised):
+            go(deeper)
+        go(deeper)
+    elif act == 7:
+        for _ in range(2):
+            try:
+                go(deeper)
+            except Raised:
+                go(deeper)
+    elif act == 8:
+        raise Raised
+    elif act == 9:
+        list(map(go, (deeper, deeper)))
+    elif act == 10:
+        Made(deeper)
+        Made(deeper)
+    elif act == 11:
+        for _ in range(2):
+            try:
+                Made(deeper)
+            except Raised:
+                block()
+    elif act == 12:
+        it = odd(deeper)
+        walk.last = it.onwards, it.onwards
+        walk.last = it.missing
+    elif act == 13:
+        it = odd(deeper)
+        it[deeper]
+        it + deeper
+    elif act == 14:
+        with odd(deeper):
+            go(deeper)
+    elif act == 15:
+        sorted((odd(deeper), odd(deeper)))
+    elif act == 16:
+        for _ in odd(deeper):
+            go(deeper)
+    elif act == 17:
+        coroutine = awaiting(deeper)
+        with contextlib.suppress(StopIteration):
+            coroutine.send(None)
+    elif act == 18:
+        wrapped(depth=deeper, other=1)
+        named = {"depth": deeper}
+        with_keywords(**named)
+    elif act == 19:
+        [go(at) for at in (deeper, deeper)]
+        sum(go(at) is None for at in (deeper, deeper))
+    elif act == 20:
+        functools.partial(go, deeper)()
+    elif act == 21:
+        first, second = numbers(deeper), numbers(deeper)
+        drained(first)
+        next(second)
+        drained(second)
+        drained(second)
+    elif act == 22:
+        odd(deeper)(deeper)
+        odd(0)(deeper), odd(0)(deeper)
+    else:
+        block()
+        block()
+
+
+def through(depth: int) -> None:
+    if depth < BASE_DEPTH:
+        through(depth + 1)
+    else:
+        while True:
+            with contextlib.suppress(Raised):
+                go(depth)
+
+
+def go_the_way() -> None:
+    seed = int(Path("seed").read_text())
+    draw = random.Random(seed)
+    # Calls that branch are held back by walks that end: a path is some tens of frames long.
+    walk.script = iter([draw.randrange(KINDS) if draw.random() < 0.62 else 0 for _ in range(60_000)])
+    walk.sizes = iter(range(4096, 4096 + 16 * MOST_BLOCKS, 16))
+    with contextlib.suppress(StopAsyncIteration, RuntimeError):
+        through(0)
+
+
+def before() -> None:
+    walk.expected = []
+    go_the_way()
+    paths: dict[str, int] = {}
+    for size, stack in walk.expected:
+        path = json.dumps(stack)
+        paths[path] = paths.get(path, 0) + size
+    Path("expected.json").write_text(json.dumps([[json.loads(path), size] for path, size in paths.items()]))
+    walk.expected = None
+
+
+def main() -> None:
+    go_the_way()
