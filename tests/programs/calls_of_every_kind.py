@@ -9,20 +9,20 @@ import functools
 import json
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import signatures
 
-take = signatures.load("heap").take_malloc
-KINDS = 24
+KINDS = 27
 BASE_DEPTH, MOST_DEPTH, MOST_BLOCKS = 16, 70, 1500
 
 
 class Walk:
     script: Iterator[int]
     sizes: Iterator[int]
-    expected: list[tuple[int, list[tuple[str, int]]]] | None = None  # while the interpreter is asked
+    expected: list[tuple[int, list[tuple[str, int]]]]
+    take: Callable[[int], object]
     last: object
 
 
@@ -33,13 +33,10 @@ class Raised(Exception):
     pass
 
 
-def block() -> None:
-    size = next(walk.sizes, 0)
-    if size == 0:
-        raise StopAsyncIteration
-    if walk.expected is None:
-        take(size)
-        return
+RAISED = Raised()
+
+
+def note(size: int) -> None:
     stack = []
     frame = sys._getframe(1)
     while frame.f_code.co_name != "go_the_way":
@@ -51,6 +48,13 @@ def block() -> None:
 class Made:
     def __init__(self, depth: int) -> None:
         go(depth)
+
+
+class Full:
+    def __init__(self) -> None:
+        walk.take(next(walk.sizes))
+        if next(walk.script, 0) % 2:
+            raise RAISED
 
 
 class Odd:
@@ -102,6 +106,13 @@ def numbers(depth: int) -> Iterator[int]:
         yield number
 
 
+def takes() -> Iterator[int]:
+    for number in range(2):
+        walk.take(next(walk.sizes))
+        yield number
+    walk.take(next(walk.sizes))
+
+
 def delegating(depth: int) -> Iterator[int]:
     yield from numbers(depth)
     go(depth)
@@ -142,7 +153,7 @@ def go(depth: int) -> None:
     act = next(walk.script, 0)
     deeper = depth + 1
     if act == 0 or depth > MOST_DEPTH:
-        block()
+        walk.take(next(walk.sizes))
     elif act == 1:
         go(deeper)
         go(deeper)
@@ -153,7 +164,7 @@ def go(depth: int) -> None:
             go(deeper)
     elif act == 4:
         for _ in numbers(deeper):
-            block()
+            walk.take(next(walk.sizes))
     elif act == 5:
         for _ in delegating(deeper):
             go(deeper)
@@ -168,7 +179,7 @@ def go(depth: int) -> None:
             except Raised:
                 go(deeper)
     elif act == 8:
-        raise Raised
+        raise RAISED
     elif act == 9:
         list(map(go, (deeper, deeper)))
     elif act == 10:
@@ -179,7 +190,7 @@ def go(depth: int) -> None:
             try:
                 Made(deeper)
             except Raised:
-                block()
+                walk.take(next(walk.sizes))
     elif act == 12:
         it = odd(deeper)
         walk.last = it.onwards, it.onwards
@@ -218,9 +229,31 @@ def go(depth: int) -> None:
     elif act == 22:
         odd(deeper)(deeper)
         odd(0)(deeper), odd(0)(deeper)
+    elif act == 23:
+        with contextlib.suppress(Raised):
+            Full()
+        with contextlib.suppress(Raised):
+            Full()
+        with contextlib.suppress(Raised):
+            Full(), Full()
+    elif act == 24:
+        for _ in range(2):
+            try:
+                Full()
+            except Raised:
+                Full()
+    elif act == 25:
+        drained(takes())
+        first, second = takes(), takes()
+        for source in (first, second):
+            for _ in source:
+                pass
+        drained(takes())
+        drained(takes())
+        drained(takes()), drained(takes())
     else:
-        block()
-        block()
+        walk.take(next(walk.sizes))
+        walk.take(next(walk.sizes))
 
 
 def through(depth: int) -> None:
@@ -238,20 +271,20 @@ def go_the_way() -> None:
     # Calls that branch are held back by walks that end: a path is some tens of frames long.
     walk.script = iter([draw.randrange(KINDS) if draw.random() < 0.62 else 0 for _ in range(60_000)])
     walk.sizes = iter(range(4096, 4096 + 16 * MOST_BLOCKS, 16))
-    with contextlib.suppress(StopAsyncIteration, RuntimeError):
+    with contextlib.suppress(StopIteration, RuntimeError):
         through(0)
 
 
 def before() -> None:
-    walk.expected = []
+    walk.expected, walk.take = [], note
     go_the_way()
     paths: dict[str, int] = {}
     for size, stack in walk.expected:
         path = json.dumps(stack)
         paths[path] = paths.get(path, 0) + size
     Path("expected.json").write_text(json.dumps([[json.loads(path), size] for path, size in paths.items()]))
-    walk.expected = None
 
 
 def main() -> None:
+    walk.take = signatures.load("heap").take_malloc
     go_the_way()
