@@ -14,7 +14,7 @@ using capture::Kind;
 
 std::atomic<Mode> g_mode{Mode::off};
 std::atomic<bool> g_sampled{false};
-std::atomic<Wanted> g_wanted{Wanted::nothing};
+std::atomic<Wanted> g_wanted{Wanted::by_the_long_way};
 
 namespace {
 
@@ -25,9 +25,10 @@ std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_
 // A thread that knows its stack looks at the epoch only: so that it sees the end of a recording, that moves too.
 void Recorder::set_mode(Mode mode) noexcept {
     if (mode != Mode::on) epoch_.fetch_add(1, std::memory_order_relaxed);
-    g_wanted.store(mode == Mode::off ? Wanted::nothing
-                   : sampled()       ? Wanted::drawn_blocks
-                                     : Wanted::every_block,
+    const bool is_short = mode != Mode::off && (!sampled() || draws_few());
+    g_wanted.store(!is_short   ? Wanted::by_the_long_way
+                   : sampled() ? Wanted::few_blocks
+                               : Wanted::every_block,
                    std::memory_order_relaxed);
     g_mode.store(mode, std::memory_order_release);
 }

@@ -35,8 +35,8 @@ inline bool recording() noexcept { return g_mode.load(std::memory_order_relaxed)
 // Whether small blocks are drawn at random. Changes only while the mode is off.
 extern std::atomic<bool> g_sampled;
 inline bool sampled() noexcept { return g_sampled.load(std::memory_order_relaxed); }
-// Both in one word, for the hooks that nearly every event comes by.
-enum class Wanted : std::uint32_t { nothing = 0, every_block = 1, drawn_blocks = 2 };
+// Both in one word, for the hooks that nearly every event comes by. Few: so few small blocks are drawn that each can be had from malloc.
+enum class Wanted : std::uint32_t { by_the_long_way = 0, every_block = 1, few_blocks = 2 };
 extern std::atomic<Wanted> g_wanted;
 inline bool wants(Wanted what) noexcept { return g_wanted.load(std::memory_order_relaxed) == what; }
 
@@ -298,6 +298,7 @@ private:
     void put_sample(std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
     Block forget_sample(const void* block) noexcept;
     void debit_sample(const Block& block) noexcept;
+    bool draws_few() const noexcept { return sample_bytes_ >= kFewFrom; }
     sampling::Weight weight_of(std::uint64_t bytes) const noexcept { return sampling::weight(bytes, sample_bytes_); }
     static std::int64_t passed_bytes(const Thread& t) noexcept;
     void note_exact_totals() noexcept;
@@ -403,6 +404,7 @@ private:
     std::atomic<std::int64_t> shared_room_{0};  // below the mark, that threads which share the lock may still draw
     std::uint64_t shared_events_ = 0;           // of this recording
 
+    static constexpr std::uint64_t kFewFrom = 4096;
     std::uint64_t sample_bytes_ = 0, sample_seed_ = 0, drawing_threads_ = 0;
 
     FutexMutex pool_lock_;

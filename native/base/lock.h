@@ -33,11 +33,13 @@ namespace hiwater {
 
 class FutexMutex {
 public:
-    void lock() noexcept {
+    // Returns whether somebody else had it.
+    bool lock() noexcept {
         std::uint32_t expected = kFree;
-        if (!word_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire, std::memory_order_relaxed)) [[unlikely]] {
-            lock_slowly();
-        }
+        if (word_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire, std::memory_order_relaxed)) [[likely]]
+            return false;
+        lock_slowly();
+        return true;
     }
     void unlock() noexcept {
         if (word_.exchange(kFree, std::memory_order_release) == kWaited) [[unlikely]]
@@ -152,7 +154,7 @@ private:
     [[gnu::noinline]] void lock_slowly(LockTicket* me) noexcept {
         if (is_held_over_fork_here()) return;
         const bool was_shared = is_shared();
-        mutex_.lock();
+        const bool had_to_wait = mutex_.lock();
         LockTicket* const owner = leans_to_.load(std::memory_order_relaxed);
         if (owner == &everybody_) return end_sharing(me, was_shared);
         if (owner != nullptr && owner == me) return;  // it leant back meanwhile: nobody else can be in
@@ -165,17 +167,18 @@ private:
         if (me == nullptr) {
             leans_back_to_ = owner;  // who only looks changes nothing
         } else if (may_lean_ && !take_turns) {
-            count_taking(*me);
+            count_taking(*me, had_to_wait);
         }
     }
 
-    // Nobody has the lock lean to him: whoever takes it again and again will, and threads that do so by turns have met. Whoever holds the
-    // mutex decides, so there is one decision at a time.
-    void count_taking(LockTicket& me) noexcept {
+    // Nobody has the lock lean to him: whoever takes it again and again will, and threads that find each other here again and again have
+    // met. Threads of Python that only take turns, as the GIL has them do, have not. Whoever holds the mutex decides, so there is one
+    // decision at a time.
+    void count_taking(LockTicket& me, bool had_to_wait) noexcept {
         LockTicket* const last = std::exchange(last_, &me);
         if (last != &me) {
             me.streak = 0;
-            if (last != nullptr && ++alternations_ >= kAlternationsToMeet) meet(*last, me);
+            if (last != nullptr && had_to_wait && ++alternations_ >= kAlternationsToMeet) meet(*last, me);
         } else if (++me.streak >= kStreakToLean) {
             me.streak = alternations_ = 0;
             leans_to_.store(&me, std::memory_order_release);  // from the next time on
@@ -261,7 +264,7 @@ private:
     std::atomic<pthread_t> fork_holder_{0};  // nobody's name is 0
     LockTicket* last_ = nullptr;             // this and what follows: under mutex_
     LockTicket* leans_back_to_ = nullptr;
-    std::uint32_t alternations_ = 0;  // of threads that take it, since one had it lean
+    std::uint32_t alternations_ = 0;  // of threads that waited for each other here, since one had it lean
     bool may_lean_ = false;
     std::atomic<bool> is_to_be_shared_{false};  // threads met at this taking; read without the mutex, too
     Sharing sharing_;

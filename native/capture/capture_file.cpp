@@ -212,9 +212,7 @@ std::byte* CaptureFile::add_extent(Table table, std::uint32_t chunk) {
     const Segment& last = segments_[segments_.size() - 1];
     directory_[number] = static_cast<std::uint32_t>(table) << 24 | chunk;
     __atomic_store_n(&header_->extents_used, number + 1, __ATOMIC_RELEASE);
-    std::byte* at = last.at + (offset - (file_bytes_ - last.bytes));
-    if (!in_memory_) touch_pages(at, kExtentBytes);
-    return at;
+    return last.at + (offset - (file_bytes_ - last.bytes));
 }
 
 void CaptureFile::unmap() noexcept {

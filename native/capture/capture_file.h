@@ -3,6 +3,7 @@
 // Where the file system cannot do that, the capture is kept in memory and copied to its path from time to time and at the end.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -32,6 +33,11 @@ public:
 
     // A fresh extent for a table's next chunk. Throws NoRoom when the disk or the format has no more.
     std::byte* add_extent(Table table, std::uint32_t chunk);
+    // Puts pages where records will be written soon.
+    void put_pages(const void* at, std::size_t bytes) const noexcept {
+        const auto from = reinterpret_cast<std::uintptr_t>(at) & ~(kPage - 1);
+        if (!in_memory_) touch_pages(reinterpret_cast<void*>(from), reinterpret_cast<std::uintptr_t>(at) + bytes - from);
+    }
 
     // Cuts the file to what is used and lets go of it; `state` is the last thing stored. Returns what write_back() did.
     int finish(State state) noexcept;
@@ -90,6 +96,7 @@ public:
         file_ = &file;
         table_ = table;
         chunks_.reset();
+        ready_ = 0;
     }
     Record& operator[](std::uint64_t id) const { return chunks_[id / kPerExtent][id % kPerExtent]; }
     std::uint64_t size() const { return file_->header().table_count[static_cast<std::uint32_t>(table_)]; }
@@ -99,16 +106,8 @@ public:
     // The next record, not yet counted: fill it, then publish(). Throws NoRoom.
     Record& next() {
         const std::uint64_t id = size();
-        if (id / kPerExtent >= chunks_.size()) {
-            const auto chunk = static_cast<std::uint32_t>(chunks_.size());
-            chunks_.push_back(nullptr);
-            try {
-                chunks_[chunk] = reinterpret_cast<Record*>(file_->add_extent(table_, chunk));
-            } catch (...) {
-                chunks_.resize(chunk);
-                throw;
-            }
-        }
+        if (id >= ready_) [[unlikely]]
+            make_ready(id);
         return (*this)[id];
     }
     std::uint64_t publish() noexcept {
@@ -122,9 +121,31 @@ public:
     }
 
 private:
+    // Where pages are put ahead of their use, at first: most tables of a short run stay small.
+    static constexpr std::uint64_t kFirstReady = 16 * 1024 / sizeof(Record);
+
+    [[gnu::noinline]] void make_ready(std::uint64_t id) {
+        const std::uint64_t chunk = id / kPerExtent;
+        if (chunk >= chunks_.size()) add_chunk();
+        const std::uint64_t wanted = id + std::max(id, kFirstReady), end = (chunk + 1) * kPerExtent;
+        ready_ = std::min(wanted, end);
+        file_->put_pages(&(*this)[id], (ready_ - id) * sizeof(Record));
+    }
+    void add_chunk() {
+        const auto chunk = static_cast<std::uint32_t>(chunks_.size());
+        chunks_.push_back(nullptr);
+        try {
+            chunks_[chunk] = reinterpret_cast<Record*>(file_->add_extent(table_, chunk));
+        } catch (...) {
+            chunks_.resize(chunk);
+            throw;
+        }
+    }
+
     CaptureFile* file_ = nullptr;
     Table table_{};
     mutable PageVector<Record*> chunks_;
+    std::uint64_t ready_ = 0;  // records there are pages for
 };
 
 // The schema text of this version, padded with spaces to kSchemaBytes.

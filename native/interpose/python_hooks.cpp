@@ -47,11 +47,13 @@ PyMemAllocatorEx& below(void* domain) { return static_cast<Domain*>(domain)->bel
 
 // The two ways to ask for a new block.
 struct Malloc {
+    static constexpr bool is_zeroed = false;
     std::size_t wanted;
     std::size_t bytes() const { return wanted; }
     void* from(const PyMemAllocatorEx& next) const { return next.malloc(next.ctx, wanted); }
 };
 struct Calloc {
+    static constexpr bool is_zeroed = true;
     std::size_t count, each;
     std::size_t bytes() const { return count * each; }  // the interpreter has seen to it that this is no more than there can be
     void* from(const PyMemAllocatorEx& next) const { return next.calloc(next.ctx, count, each); }
@@ -72,9 +74,8 @@ template <typename Request>
 void* python_malloc(void* domain, std::size_t bytes) { return made(domain, Malloc{bytes}); }
 void* python_calloc(void* domain, std::size_t count, std::size_t each) { return made(domain, Calloc{count, each}); }
 
-void* python_realloc(void* domain, void* old, std::size_t bytes) {
-    PyMemAllocatorEx& next = below(domain);
-    if (!recording() || tls.covered != 0) return next.realloc(next.ctx, old, bytes);
+// The old block is out of the books; what became of it is not in them yet.
+void* reallocated(const PyMemAllocatorEx& next, void* old, std::size_t bytes) {
     const Block taken = recorder().take(old);
     void* block;
     {
@@ -82,7 +83,13 @@ void* python_realloc(void* domain, void* old, std::size_t bytes) {
         block = next.realloc(next.ctx, old, bytes);
     }
     if (block == nullptr && old != nullptr) recorder().put_back(old, taken);  // a realloc to 0 gives a block: null is a failure
-    return booked(block, bytes);
+    return block;
+}
+
+void* python_realloc(void* domain, void* old, std::size_t bytes) {
+    PyMemAllocatorEx& next = below(domain);
+    if (!recording() || tls.covered != 0) return next.realloc(next.ctx, old, bytes);
+    return booked(reallocated(next, old, bytes), bytes);
 }
 
 void python_free(void* domain, void* block) {
@@ -100,30 +107,64 @@ void python_free(void* domain, void* block) {
 // The same over CPython's own allocator, for the sizes that it never asks malloc for.
 constexpr std::size_t kSmallObject = 512;
 
-template <Wanted kWanted, typename Request>
+template <typename Request>
 [[gnu::always_inline]] inline void* made_small(void* domain, Request request) {
-    if (!wants(kWanted) || request.bytes() > kSmallObject) [[unlikely]]
+    if (!wants(Wanted::every_block) || request.bytes() > kSmallObject) [[unlikely]]
         return made(domain, request);
     void* block = request.from(below(domain));
-    if (block == nullptr || tls.covered != 0) [[unlikely]]
-        return tls.covered == 0 ? booked(block, request.bytes()) : block;
-    if constexpr (kWanted == Wanted::every_block) return recorder().record<Kind::python>(block, request.bytes());
-    if (!Recorder::pass_sampling(request.bytes())) [[unlikely]]  // most end after a subtraction
-        recorder().draw(block, request.bytes(), Kind::python);
+    if (block == nullptr) [[unlikely]]
+        return booked(block, request.bytes());
+    return recorder().record<Kind::python>(block, request.bytes());
+}
+void* small_malloc(void* domain, std::size_t bytes) { return made_small(domain, Malloc{bytes}); }
+void* small_calloc(void* domain, std::size_t count, std::size_t each) { return made_small(domain, Calloc{count, each}); }
+
+// And where few of them are drawn. Those come from malloc, so that their frees are seen there; and the others, as they are made, cost a
+// subtraction and no more, and as they go nothing. CPython's allocator passes a larger request on to malloc, and gives back to malloc what
+// malloc gave, however small it has become.
+void* made_by_malloc(const PyMemAllocatorEx& next, std::size_t bytes) noexcept {
+    Covered covered;
+    void* block = next.malloc(next.ctx, kSmallObject + 1);
+    void* fitting = block == nullptr ? nullptr : next.realloc(next.ctx, block, bytes);
+    return fitting == nullptr ? block : fitting;
+}
+
+template <typename Request>
+[[gnu::noinline]] void* made_drawn(void* domain, Request request) {
+    void* block = made_by_malloc(below(domain), request.bytes());
+    if (block == nullptr) return request.from(below(domain));  // the next one will be drawn
+    if (request.is_zeroed) std::memset(block, 0, request.bytes());
+    recorder().draw(block, request.bytes(), Kind::python);
     return block;
 }
 
-template <Wanted kWanted>
-void* small_malloc(void* domain, std::size_t bytes) {
-    return made_small<kWanted>(domain, Malloc{bytes});
+template <typename Request>
+[[gnu::always_inline]] inline void* made_sampled(void* domain, Request request) {
+    if (!wants(Wanted::few_blocks) || request.bytes() > kSmallObject) [[unlikely]]
+        return made(domain, request);
+    if (!Recorder::pass_sampling(request.bytes())) [[unlikely]]
+        return made_drawn(domain, request);
+    return request.from(below(domain));
 }
-template <Wanted kWanted>
-void* small_calloc(void* domain, std::size_t count, std::size_t each) {
-    return made_small<kWanted>(domain, Calloc{count, each});
+void* sampled_malloc(void* domain, std::size_t bytes) { return made_sampled(domain, Malloc{bytes}); }
+void* sampled_calloc(void* domain, std::size_t count, std::size_t each) { return made_sampled(domain, Calloc{count, each}); }
+
+void* sampled_realloc(void* domain, void* old, std::size_t bytes) {
+    if (!wants(Wanted::few_blocks) || bytes > kSmallObject) return python_realloc(domain, old, bytes);
+    PyMemAllocatorEx& next = below(domain);
+    void* block = reallocated(next, old, bytes);
+    if (block == nullptr) return booked(block, bytes);
+    if (Recorder::pass_sampling(bytes)) return block;
+    void* apart = made_by_malloc(next, bytes);
+    if (apart == nullptr) return block;
+    std::memcpy(apart, block, bytes);
+    next.free(next.ctx, block);
+    recorder().draw(apart, bytes, Kind::python);
+    return apart;
 }
 
-void drawn_free(void* domain, void* block) {
-    if (!sampled() || recorder().may_be_drawn(block)) [[unlikely]]
+void sampled_free(void* domain, void* block) {
+    if (!wants(Wanted::few_blocks)) [[unlikely]]
         return python_free(domain, block);
     PyMemAllocatorEx& next = below(domain);
     next.free(next.ctx, block);
@@ -161,10 +202,10 @@ void install(Domain& domain, bool is_own) {
     if (domain.installed && is_reached(domain)) return;
     PyMem_GetAllocator(domain.name, &domain.below);
     PyMemAllocatorEx ours{&domain, python_malloc, python_calloc, python_realloc, python_free};
-    if (is_own) {
-        ours.malloc = sampled() ? small_malloc<Wanted::drawn_blocks> : small_malloc<Wanted::every_block>;
-        ours.calloc = sampled() ? small_calloc<Wanted::drawn_blocks> : small_calloc<Wanted::every_block>;
-        ours.free = sampled() ? drawn_free : python_free;
+    if (is_own && sampled()) {
+        ours = {&domain, sampled_malloc, sampled_calloc, sampled_realloc, sampled_free};
+    } else if (is_own) {
+        ours = {&domain, small_malloc, small_calloc, python_realloc, python_free};
     }
     PyMem_SetAllocator(domain.name, &ours);
     domain.installed = true;

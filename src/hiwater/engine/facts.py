@@ -70,7 +70,13 @@ def internal_prefix() -> str:
 
 def json_list(texts: Sequence[str]) -> str:
     """Return `texts` as a JSON list."""
-    # The C half of the json module alone: importing json itself would load `re` into the program's start.
+    return "[" + ", ".join(map(_json_string, texts)) + "]"
+
+
+def _json_string(text: str) -> str:
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'  # as most are: the program's start is spared a library
+    # The C half of the json module alone: json itself would load `re`, too.
     from _json import encode_basestring_ascii
 
-    return "[" + ", ".join(encode_basestring_ascii(text) for text in texts) + "]"
+    return encode_basestring_ascii(text)
