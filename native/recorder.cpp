@@ -178,26 +178,31 @@ void Recorder::forget_tables() noexcept {
 // library's; a stack that has none, to its innermost line.
 TopLine Recorder::top_line() {
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t> bytes_of_line;  // (code, line)
-    const std::uint64_t nodes = tree_.node_count();
-    std::vector<std::uint32_t> owner(nodes, 0);  // innermost own node at or above
-    for (std::uint32_t id = 1; id < nodes; ++id) {
-        const capture::NodeRecord& n = tree_.node(id);
-        const auto kind = static_cast<capture::CodeKind>(tree_.code_record(n.code).kind);
-        const bool own = kind == capture::CodeKind::python && (class_of(n.code) & (kCodeLibrary | kCodeInternal)) == 0;
-        owner[id] = own ? id : owner[n.parent];
+    std::vector<bool> is_own(tree_.code_count(), false);
+    for (std::uint32_t code = 1; code < is_own.size(); ++code) {
+        const auto kind = static_cast<capture::CodeKind>(tree_.code_record(code).kind);
+        is_own[code] = kind == capture::CodeKind::python && (class_of(code) & (kCodeLibrary | kCodeInternal)) == 0;
     }
-    TopLine top;
+    std::vector<std::uint32_t> owner(tree_.node_count(), 0);  // innermost own node at or above
+    for (std::uint32_t id = 1; id < owner.size(); ++id) {
+        const capture::NodeRecord& n = tree_.node(id);
+        owner[id] = is_own[n.code] ? id : owner[n.parent];
+    }
+    std::uint32_t top_node = 0;
+    std::int64_t top_bytes = 0;
     for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
         const capture::LedgerRecord& ledger = accounts_.record(id);
         const std::int64_t bytes = accounts_.at_peak(id).bytes;
         if (bytes <= 0 || !Accounts::counted(ledger.kind)) continue;
         const std::uint32_t node = owner[ledger.node] != 0 ? owner[ledger.node] : ledger.node;
         const std::int64_t sum = bytes_of_line[{tree_.node(node).code, tree_.node(node).line}] += bytes;
-        if (sum <= top.bytes) continue;
-        const capture::CodeRecord& code = tree_.code_record(tree_.node(node).code);
-        top = {std::string(tree_.text_of(code.file)), std::string(tree_.text_of(code.function)), tree_.node(node).line, sum};
+        if (sum <= top_bytes) continue;
+        top_node = node;
+        top_bytes = sum;
     }
-    return top;
+    if (top_node == 0) return {};
+    const capture::CodeRecord& code = tree_.code_record(tree_.node(top_node).code);
+    return {std::string(tree_.text_of(code.file)), std::string(tree_.text_of(code.function)), tree_.node(top_node).line, top_bytes};
 }
 
 Summary Recorder::summary() {

@@ -47,13 +47,13 @@ public:
         if (node >= first_of_node_.size()) first_of_node_.resize(node + 1);
         for (std::uint32_t id = first_of_node_[node]; id != 0; id = next_of_ledger_[id])
             if (hot_[id].kind == k && (hot_[id].sampled != 0) == sampled) return id;
-        capture::LedgerRecord record{};
+        if (hot_.size() / kGroup >= touched_.size()) touched_.push_back(0);
+        cold_.append({});
+        capture::LedgerRecord& record = hot_.next();  // zeros, as all of a file that was not written yet
         record.node = node;
         record.kind = k;
         record.sampled = sampled ? 1 : 0;
-        if (hot_.size() / kGroup >= touched_.size()) touched_.push_back(0);
-        cold_.append({});
-        const auto id = static_cast<std::uint32_t>(hot_.append(record));
+        const auto id = static_cast<std::uint32_t>(hot_.publish());
         next_of_ledger_.push_back(first_of_node_[node]);
         first_of_node_[node] = id;
         return id;

@@ -176,7 +176,11 @@ private:
                    (static_cast<std::uint64_t>(c.first_line) << 8 | c.kind));
     }
     static std::uint64_t hash_node(const capture::NodeRecord& n) {
-        return mix(mix(static_cast<std::uint64_t>(n.parent) << 32 | n.code) ^ n.line);
+        // Lines of one function that follow each other, as a module's do while it is imported, are found in one line of the cache.
+        constexpr std::uint32_t together = 7;
+        return (mix(mix(static_cast<std::uint64_t>(n.parent) << 32 | n.code) ^ n.line / (together + 1)) &
+                ~std::uint64_t{together}) |
+               (n.line & together);
     }
     static std::uint64_t hash_text(std::string_view text) {  // FNV-1a, 64 bit
         std::uint64_t h = 0xcbf29ce484222325ULL;
