@@ -15,10 +15,11 @@ template <capture::Kind kKind>
         return record_slowly(block, bytes, kKind);
     if (!lock_.knock(t->ticket)) [[unlikely]]
         return record_beside_others<kKind>(*t, region, block, bytes);
-    const void* const instr = !is_up_to_date(*t)               ? nullptr
-                              : kKind == capture::Kind::python ? hw_frames_settled_at_with_gil(&t->memo)
-                                                               : hw_frames_settled_at(&t->memo);
-    if (instr == nullptr || !t->stand_at(instr)) [[unlikely]]
+    const void* instr = nullptr;
+    if (!is_up_to_date(*t) || !(kKind == capture::Kind::python ? hw_frames_are_settled_with_gil(&t->memo, &instr)
+                                                               : hw_frames_are_settled(&t->memo, &instr))) [[unlikely]]
+        return record_moved_held<kKind>(*t, nullptr, block, bytes);
+    if (!t->stand_at(instr)) [[unlikely]]
         return record_moved_held<kKind>(*t, instr, block, bytes);
     return book_held<kKind>(*t, region, block, bytes);
 }

@@ -420,8 +420,9 @@ template <typename Move>
 bool Recorder::find_top(Thread& t, const Move& move) {
     if (only_counters_) [[unlikely]]
         return true;
-    const void* const instr = hw_frames_settled_at(&t.memo);
-    return (instr != nullptr && t.stand_at(instr)) || find_moved_top(t, instr, move);
+    const void* instr = nullptr;
+    if (!hw_frames_are_settled(&t.memo, &instr)) return find_moved_top(t, nullptr, move);
+    return t.stand_at(instr) || find_moved_top(t, instr, move);
 }
 
 // The same where the top frame is known to stand elsewhere, at `instr`, or anything else to be another (null).

@@ -39,6 +39,7 @@ typedef struct {
     uint32_t depth;
     uint32_t capacity;
     unsigned long thread;    /* pthread_self() of its thread, once a walk has asked */
+    const void* state;       /* the interpreter's own state of that thread, as last seen; never NULL */
     hw_slot* settled;        /* the top slot, once hw_frames_settle() was told of it; else one that no frame is like */
     const hw_slot* lowest;   /* of those that are compared */
     const void* const* mark; /* the marked word of the lowest, or one that always bears the mark */
@@ -60,12 +61,12 @@ void hw_frames_settle(hw_memo* memo);
 /* Begin anew: nothing is remembered. A new memo, of zeros but for slots and capacity, must come by here first. */
 void hw_frames_forget(hw_memo* memo);
 
-/* Where the top frame stands, when it is the settled one and all frames below it stand as they did; else NULL. */
-const void* hw_frames_settled_at(hw_memo* memo);
-/* The same for a thread that should hold the GIL: NULL where it does not. */
-const void* hw_frames_settled_at_with_gil(const hw_memo* memo);
+/* Whether the top frame is the settled one and all frames below it stand as they did; then *instr is where the top frame stands. */
+int hw_frames_are_settled(hw_memo* memo, const void** instr);
+/* The same for a thread that should hold the GIL: 0 where it does not. */
+int hw_frames_are_settled_with_gil(const hw_memo* memo, const void** instr);
 
-/* Take in what hw_frames_settled_at() said. Returns the top slot's index, which is the only one that changed. */
+/* Take in what hw_frames_are_settled() said. Returns the top slot's index, which is the only one that changed. */
 uint32_t hw_frames_move_top(hw_memo* memo, const void* instr);
 
 /* What a slot's frame runs. Strings are borrowed pointers into the interpreter, valid only during the call that uses them. */

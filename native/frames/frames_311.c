@@ -19,8 +19,9 @@ typedef struct _PyInterpreterFrame hw_frame;
 static inline PyThreadState* own_thread_state(hw_memo* memo) {
     if (memo->thread == 0) memo->thread = (unsigned long)pthread_self();
     PyThreadState* state = (PyThreadState*)_Py_atomic_load_relaxed(&_PyRuntime.gilstate.tstate_current);
-    if (state != NULL && state->thread_id == memo->thread) return state;
-    return PyGILState_GetThisThreadState();
+    if (state == NULL || state->thread_id != memo->thread) state = PyGILState_GetThisThreadState();
+    if (state != NULL && state->cframe != NULL) memo->state = state;
+    return state;
 }
 
 static inline const hw_frame* top_of(const PyThreadState* state) {
@@ -29,9 +30,10 @@ static inline const hw_frame* top_of(const PyThreadState* state) {
 
 static inline const hw_frame* top_frame(hw_memo* memo) { return top_of(own_thread_state(memo)); }
 
+/* Whoever holds the GIL is the current one, so an address is enough to know its state by. */
 static inline const hw_frame* top_frame_with_gil(const hw_memo* memo) {
     const PyThreadState* state = (const PyThreadState*)_Py_atomic_load_relaxed(&_PyRuntime.gilstate.tstate_current);
-    return state != NULL && state->thread_id == memo->thread ? top_of(state) : NULL;
+    return (const void*)state == memo->state ? state->cframe->current_frame : NULL;
 }
 
 static inline const void* frame_instr(const hw_frame* f) { return f->prev_instr; }

@@ -1,7 +1,7 @@
 /* The walk, the same for every version. The including file defines, before it includes this:
  *   hw_frame          the interpreter's frame struct
  *   top_frame(memo)   the calling thread's current frame, or NULL
- *   top_frame_with_gil(memo)  the same where that is quickly told, and NULL where not
+ *   top_frame_with_gil(memo)  the same of a thread that holds the GIL where that is quickly told, and NULL where not
  *   frame_instr(f)    the instruction pointer
  *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
  *   frame_first_local(f)  its first local variable, borrowed
@@ -70,6 +70,7 @@ void hw_frames_forget(hw_memo* memo) {
     memo->depth = 0;
     memo->lowest = memo->settled = &g_unsettled;
     memo->mark = &g_mark;
+    memo->state = &g_unsettled;
 }
 
 /* The frames from `f` up to the root, written over the memo. */
@@ -192,36 +193,25 @@ uint32_t hw_frames_move_top(hw_memo* memo, const void* instr) {
     return memo->depth - 1;
 }
 
-/* From the slot under *slot: whether frame and slot are linked as they were and the frame stands where it stood. */
-static inline int is_same_below(const hw_slot** slot) {
-    const hw_frame* f = (const hw_frame*)(*slot)->previous;
-    --*slot;
-    return f->previous == (const hw_frame*)(*slot)->previous && frame_instr(f) == (*slot)->instr;
-}
-
-/* What nearly every event asks, and all that most ask. */
-static inline __attribute__((always_inline)) const void* settled_at(const hw_memo* memo, const hw_frame* f) {
+/* What nearly every event asks, and all that most ask. Slot by slot: a mark ends it soon where the stack is deep. */
+static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo, const hw_frame* f, const void** instr) {
     const hw_slot* slot = memo->settled;
-    if ((const void*)f != slot->frame || (const void*)f->previous != slot->previous) return NULL;
+    if ((const void*)f != slot->frame || (const void*)f->previous != slot->previous) return 0;
     const hw_slot* const last = memo->lowest;
-    while (slot - last >= 4) {
-        if (__builtin_expect(!is_same_below(&slot) || !is_same_below(&slot) || !is_same_below(&slot) || !is_same_below(&slot), 0))
-            return NULL;
-    }
+    *instr = frame_instr(f);
     while (slot != last) {
-        if (__builtin_expect(!is_same_below(&slot), 0)) return NULL;
+        f = (const hw_frame*)slot->previous;
+        --slot;
+        if (__builtin_expect((const void*)f->previous != slot->previous || frame_instr(f) != slot->instr, 0)) return 0;
     }
-    return __builtin_expect(*memo->mark == &g_mark, 1) ? frame_instr(f) : NULL;
+    return *memo->mark == &g_mark;
 }
 
-inline __attribute__((always_inline)) const void* hw_frames_settled_at_with_gil(const hw_memo* memo) {
-    return settled_at(memo, top_frame_with_gil(memo));
+inline __attribute__((always_inline)) int hw_frames_are_settled_with_gil(const hw_memo* memo, const void** instr) {
+    return are_settled(memo, top_frame_with_gil(memo), instr);
 }
 
-const void* hw_frames_settled_at(hw_memo* memo) {
-    const hw_frame* f = top_frame_with_gil(memo);
-    return settled_at(memo, f != NULL ? f : top_frame(memo));
-}
+int hw_frames_are_settled(hw_memo* memo, const void** instr) { return are_settled(memo, top_frame(memo), instr); }
 
 const void* hw_slot_code(const hw_slot* slot) { return frame_code((const hw_frame*)slot->frame); }
 

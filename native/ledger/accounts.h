@@ -251,13 +251,22 @@ private:
         header_->kind_live_bytes[ledger.kind] += entry.bytes;
         add_total(*header_, entry.bytes, entry.blocks);
     }
-    // Each stored by itself: a compiler that joins them makes every load of both wait for two stores.
+    // Both at once, or each by itself: a compiler that joins stores makes every load of both wait for two of them.
     static std::int64_t add_total(capture::Header& h, std::int64_t bytes, std::int64_t blocks) noexcept {
+#if defined(__SSE2__)
+        auto* pair = reinterpret_cast<__m128i*>(reinterpret_cast<char*>(&h) + offsetof(capture::Header, live_bytes));
+        const __m128i both = _mm_add_epi64(_mm_load_si128(pair), _mm_set_epi64x(blocks, bytes));
+        _mm_store_si128(pair, both);
+        return _mm_cvtsi128_si64(both);
+#else
         const std::int64_t live = h.live_bytes + bytes;
         __atomic_store_n(&h.live_bytes, live, __ATOMIC_RELAXED);
         __atomic_store_n(&h.live_blocks, h.live_blocks + blocks, __ATOMIC_RELAXED);
         return live;
+#endif
     }
+    static_assert(offsetof(capture::Header, live_bytes) % 16 == 0 &&
+                  offsetof(capture::Header, live_blocks) == offsetof(capture::Header, live_bytes) + 8);
 
     // The first change of a ledger in a slice always comes by here, as each slice begins a generation.
     void save(std::uint32_t id, capture::LedgerRecord& ledger, const capture::Header& h) noexcept {

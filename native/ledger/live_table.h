@@ -16,6 +16,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -122,8 +123,17 @@ public:
     [[gnu::always_inline]] static bool insert_plainly(Region* region, std::uintptr_t address, std::uint64_t bytes,
                                                       std::uint32_t ledger) noexcept {
         std::uint32_t* small = region->small + granule(address);
-        if (!is_plain(region, address) || *small != 0 || (bytes > kSmallest && small[1] != 0)) return false;
-        write_small(small, bytes, ledger);
+        if (!is_plain(region, address)) return false;
+        if (bytes <= kSmallest) {
+            if (*small != 0) return false;
+            *small = smallest_word(bytes, ledger);
+        } else {
+            std::uint64_t both = 0;  // words: one load and one store for the two
+            __builtin_memcpy(&both, small, sizeof both);
+            if (both != 0) return false;
+            both = words_of_small(bytes, ledger);
+            __builtin_memcpy(small, &both, sizeof both);
+        }
         return true;
     }
     // And for a large one of a size that needs one word.
@@ -277,16 +287,27 @@ private:
     }
     static void write_small(std::uint32_t* word, std::uint64_t bytes, std::uint32_t ledger) noexcept {
         if (bytes <= kSmallest) {
-            word[0] = (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
+            *word = smallest_word(bytes, ledger);
         } else {
-            word[0] = (kSizeBehind << kCodeShift) | ledger;
-            word[1] = kContinued | static_cast<std::uint32_t>(bytes);
+            const std::uint64_t both = words_of_small(bytes, ledger);
+            __builtin_memcpy(word, &both, sizeof both);
         }
     }
+    static std::uint32_t smallest_word(std::uint64_t bytes, std::uint32_t ledger) noexcept {
+        return (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
+    }
+    static_assert(std::endian::native == std::endian::little);
+    static std::uint64_t words_of_small(std::uint64_t bytes, std::uint32_t ledger) noexcept {
+        return (std::uint64_t{kContinued} << 32 | bytes << 32) | ((kSizeBehind << kCodeShift) | ledger);
+    }
     static Block take_small(std::uint32_t* word) noexcept {
-        const Block block = read_small(word);
-        if (*word >> kCodeShift > kSmallest) word[1] = 0;
-        word[0] = 0;
+        const std::uint32_t first = *word, code = first >> kCodeShift;
+        if (code <= kSmallest) {
+            *word = 0;
+            return {first & kLedgerMask, code};
+        }
+        const Block block{first & kLedgerMask, word[1] & ~kContinued};
+        __builtin_memset(word, 0, 2 * sizeof *word);
         return block;
     }
 
