@@ -166,7 +166,10 @@ int CaptureFile::map_next(std::uint64_t offset, std::uint64_t bytes, std::byte**
     if (!in_memory_)
         if (int error = ::posix_fallocate(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes))) return error;
     *at = map_shared(in_memory_ ? -1 : fd_, in_memory_ ? 0 : offset, bytes);
-    return *at == nullptr ? errno : 0;
+    if (*at == nullptr) return errno;
+    // For the first page of a file the kernel reads the megabyte around it, though there is nothing yet but zeros to read.
+    if (bytes <= kSmallestSegment) ::madvise(*at, bytes, MADV_RANDOM);
+    return 0;
 }
 
 // The program may have closed our descriptor, or given its number to another file.
