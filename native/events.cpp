@@ -15,6 +15,7 @@ using capture::Kind;
 std::atomic<Mode> g_mode{Mode::off};
 std::atomic<bool> g_sampled{false};
 std::atomic<Wanted> g_wanted{Wanted::by_the_long_way};
+SmallBelow g_small_below{};
 
 namespace {
 
@@ -26,10 +27,10 @@ std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_
 void Recorder::set_mode(Mode mode) noexcept {
     if (mode != Mode::on) epoch_.fetch_add(1, std::memory_order_relaxed);
     const bool is_short = mode != Mode::off && (!sampled() || draws_few());
-    g_wanted.store(!is_short   ? Wanted::by_the_long_way
-                   : sampled() ? Wanted::few_blocks
-                               : Wanted::every_block,
-                   std::memory_order_relaxed);
+    const Wanted wanted = !is_short ? Wanted::by_the_long_way : sampled() ? Wanted::few_blocks : Wanted::every_block;
+    g_wanted.store(wanted, std::memory_order_relaxed);
+    g_small_below.every_block.store(wanted == Wanted::every_block ? kSmallObject + 1 : 0, std::memory_order_relaxed);
+    g_small_below.few_blocks.store(wanted == Wanted::few_blocks ? kSmallObject + 1 : 0, std::memory_order_relaxed);
     g_mode.store(mode, std::memory_order_release);
 }
 
@@ -168,6 +169,10 @@ Block Recorder::take_anyhow(LiveTable::Region* region, std::uintptr_t address) n
 
 void Recorder::forget_slowly(LiveTable::Region* region, const void* block) noexcept {
     take_anyhow<true>(region, address_of(block));
+}
+
+void Recorder::forget_unless_large(LiveTable::Region* region, const void* block) noexcept {
+    if (LiveTable::place_of(region, address_of(block)) != LiveTable::Place::large) forget_slowly(region, block);
 }
 
 Block Recorder::take_block(const void* block) noexcept {

@@ -42,6 +42,7 @@ template <capture::Kind kKind>
     return block;
 }
 
+template <bool kSeenAgain>
 [[gnu::always_inline]] inline void Recorder::forget(const void* block) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(block);
     LiveTable::Region* const region = live_.find(address);
@@ -49,7 +50,7 @@ template <capture::Kind kKind>
     Thread* const t = tls.thread;
     // Other blocks may come to where this one is, but it stays in the table it is in.
     if (!LiveTable::is_plain(region, address) || t == nullptr || !Lock::may_knock(t->ticket)) [[unlikely]]
-        return forget_slowly(region, block);
+        return kSeenAgain ? forget_unless_large(region, block) : forget_slowly(region, block);
     if (!lock_.knock(t->ticket)) [[unlikely]]
         return forget_beside_others(*t, region, block);
     if (!is_on() || accounts_.is_folding()) [[unlikely]]

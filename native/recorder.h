@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/lock.h"
+#include "base/own_count.h"
 #include "capture/capture_file.h"
 #include "device_watch.h"
 #include "ledger/accounts.h"
@@ -39,6 +40,13 @@ inline bool sampled() noexcept { return g_sampled.load(std::memory_order_relaxed
 enum class Wanted : std::uint32_t { by_the_long_way = 0, every_block = 1, few_blocks = 2 };
 extern std::atomic<Wanted> g_wanted;
 inline bool wants(Wanted what) noexcept { return g_wanted.load(std::memory_order_relaxed) == what; }
+// Up to this size CPython's own allocator never asks malloc.
+inline constexpr std::size_t kSmallObject = 512;
+// That and the size in one comparison: small objects go the short way below these, which are 0 where what they are named by is not wanted.
+struct SmallBelow {
+    std::atomic<std::size_t> every_block, few_blocks;
+};
+extern SmallBelow g_small_below;
 
 // Why a recording ends by itself. Written into the capture at its start: on a full disk there is no room for more words.
 inline constexpr const char* kNoMemory = "no memory for the recorder's tables";
@@ -139,6 +147,8 @@ public:
     // The two of a recording of every block: quick_events.h.
     template <capture::Kind kKind>
     void* record(void* block, std::size_t bytes) noexcept;
+    // `kSeenAgain`: a block that malloc gave is on its way to the hook of `free`, which need not look for it in vain.
+    template <bool kSeenAgain = false>
     void forget(const void* block) noexcept;
     // A reallocation is take, the real call, then on_alloc of the result, or put_back when it failed.
     Block take(const void* block) noexcept {
@@ -152,11 +162,8 @@ public:
     // Whether an allocation ends before the next picked byte of its thread's stream: nothing is recorded of it but that it was.
     static bool pass_sampling(std::size_t bytes) noexcept {
         SampleStreams& streams = *tls.streams;
-        streams.blocks.store(streams.blocks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-        std::atomic<std::int64_t>& stream = streams.left[sampling::stream_of(bytes)];
-        const std::int64_t left = stream.load(std::memory_order_relaxed) - static_cast<std::int64_t>(bytes);
-        stream.store(left, std::memory_order_relaxed);
-        return left > 0;
+        count_one(streams.blocks);
+        return take_from(streams.left[sampling::stream_of(bytes)], static_cast<std::int64_t>(bytes));
     }
     void draw(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
 
@@ -271,6 +278,7 @@ private:
     template <capture::Kind kKind>
     [[gnu::noinline]] void* book_slowly_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
     [[gnu::noinline]] void forget_slowly(LiveTable::Region* region, const void* block) noexcept;
+    [[gnu::noinline]] void forget_unless_large(LiveTable::Region* region, const void* block) noexcept;
     [[gnu::noinline]] void forget_held(Thread& t, LiveTable::Region* region, const void* block) noexcept;
     Block take_block(const void* block) noexcept;
     // Of threads that share the lock: sharing.cpp.

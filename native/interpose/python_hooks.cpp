@@ -93,23 +93,15 @@ void* python_realloc(void* domain, void* old, std::size_t bytes) {
 }
 
 void python_free(void* domain, void* block) {
-    if (block != nullptr) {
-        if (wants(Wanted::every_block)) [[likely]] {
-            recorder().forget(block);
-        } else if (recording()) {
-            recorder().on_free(block);
-        }
-    }
+    if (block != nullptr && recording()) recorder().on_free(block);
     PyMemAllocatorEx& next = below(domain);
     next.free(next.ctx, block);
 }
 
 // The same over CPython's own allocator, for the sizes that it never asks malloc for.
-constexpr std::size_t kSmallObject = 512;
-
 template <typename Request>
 [[gnu::always_inline]] inline void* made_small(void* domain, Request request) {
-    if (!wants(Wanted::every_block) || request.bytes() > kSmallObject) [[unlikely]]
+    if (request.bytes() >= g_small_below.every_block.load(std::memory_order_relaxed)) [[unlikely]]
         return made(domain, request);
     void* block = request.from(below(domain));
     if (block == nullptr) [[unlikely]]
@@ -118,6 +110,14 @@ template <typename Request>
 }
 void* small_malloc(void* domain, std::size_t bytes) { return made_small(domain, Malloc{bytes}); }
 void* small_calloc(void* domain, std::size_t count, std::size_t each) { return made_small(domain, Calloc{count, each}); }
+
+void small_free(void* domain, void* block) {
+    if (!wants(Wanted::every_block)) [[unlikely]]
+        return python_free(domain, block);
+    if (block != nullptr) recorder().forget<true>(block);
+    PyMemAllocatorEx& next = below(domain);
+    next.free(next.ctx, block);
+}
 
 // And where few of them are drawn. Those come from malloc, so that their frees are seen there; and the others, as they are made, cost a
 // subtraction and no more, and as they go nothing. CPython's allocator passes a larger request on to malloc, and gives back to malloc what
@@ -140,7 +140,7 @@ template <typename Request>
 
 template <typename Request>
 [[gnu::always_inline]] inline void* made_sampled(void* domain, Request request) {
-    if (!wants(Wanted::few_blocks) || request.bytes() > kSmallObject) [[unlikely]]
+    if (request.bytes() >= g_small_below.few_blocks.load(std::memory_order_relaxed)) [[unlikely]]
         return made(domain, request);
     if (!Recorder::pass_sampling(request.bytes())) [[unlikely]]
         return made_drawn(domain, request);
@@ -150,7 +150,7 @@ void* sampled_malloc(void* domain, std::size_t bytes) { return made_sampled(doma
 void* sampled_calloc(void* domain, std::size_t count, std::size_t each) { return made_sampled(domain, Calloc{count, each}); }
 
 void* sampled_realloc(void* domain, void* old, std::size_t bytes) {
-    if (!wants(Wanted::few_blocks) || bytes > kSmallObject) return python_realloc(domain, old, bytes);
+    if (bytes >= g_small_below.few_blocks.load(std::memory_order_relaxed)) return python_realloc(domain, old, bytes);
     PyMemAllocatorEx& next = below(domain);
     void* block = reallocated(next, old, bytes);
     if (block == nullptr) return booked(block, bytes);
@@ -205,7 +205,7 @@ void install(Domain& domain, bool is_own) {
     if (is_own && sampled()) {
         ours = {&domain, sampled_malloc, sampled_calloc, sampled_realloc, sampled_free};
     } else if (is_own) {
-        ours = {&domain, small_malloc, small_calloc, python_realloc, python_free};
+        ours = {&domain, small_malloc, small_calloc, python_realloc, small_free};
     }
     PyMem_SetAllocator(domain.name, &ours);
     domain.installed = true;
