@@ -10,6 +10,7 @@ import pytest
 
 import hiwater
 from hiwater.capture import Capture
+from hiwater.sizes import parse_size
 from recording import needs_engine
 
 pytestmark = needs_engine
@@ -165,3 +166,86 @@ def test_the_last_lines_of_a_run_say_how_far_off_they_may_be(tmp_path: Path) -> 
     words = ["run", "--sample", "64KiB", "-o", str(tmp_path / "c.hiw"), "-c", "held = list(map(str, range(10**5)))"]
     said = subprocess.run([sys.executable, "-m", "hiwater", *words], check=True, capture_output=True, text=True).stderr
     assert "±" in said.splitlines()[0] and "sampled" in said.splitlines()[0]
+
+
+RESIZED = """
+import ctypes, gc, random, sys
+api = ctypes.pythonapi
+for name in ("PyObject_Malloc", "PyObject_Calloc", "PyObject_Realloc", "PyMem_Realloc"):
+    getattr(api, name).restype = ctypes.c_void_p
+api.PyObject_Malloc.argtypes = [ctypes.c_size_t]
+api.PyObject_Calloc.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
+api.PyObject_Realloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+api.PyObject_Free.argtypes = [ctypes.c_void_p]
+def resized(count=60_000):
+    draw = random.Random(7)
+    blocks = {}
+    for step in range(count):
+        number = draw.randrange(2_000)
+        size = draw.choice((0, 1, 16, 17, 100, 511, 512, 513, 2_000))
+        if number in blocks:
+            block, bytes_there = blocks.pop(number)
+            assert ctypes.string_at(block, bytes_there) == bytes([number % 251]) * bytes_there
+            if draw.random() < 0.3:
+                api.PyObject_Free(block)
+                continue
+            block = api.PyObject_Realloc(block, size)
+            kept = min(size, bytes_there)
+            assert ctypes.string_at(block, kept) == bytes([number % 251]) * kept
+        elif draw.random() < 0.5:
+            block = api.PyObject_Calloc(size, 1)
+            assert ctypes.string_at(block, size) == bytes(size)
+        else:
+            block = api.PyObject_Malloc(size)
+        ctypes.memset(block, number % 251, size)
+        blocks[number] = block, size
+    for block, _ in blocks.values():
+        api.PyObject_Free(block)
+resized(2_000)  # whatever is made once is there
+gc.collect()
+before = sys.getallocatedblocks()
+resized()
+gc.collect()
+print(sys.getallocatedblocks() - before)
+"""
+
+
+@pytest.mark.parametrize("step", ["1KiB", "4KiB", "16KiB"])
+def test_small_objects_that_are_drawn_are_objects_like_all_others(tmp_path: Path, step: str) -> None:
+    """Where few are drawn they come from malloc: what is in them, what becomes of them, and CPython's own count of blocks."""
+    program, path = tmp_path / "program.py", tmp_path / "capture.hiw"
+    program.write_text(RESIZED)
+    recorded = [sys.executable, "-m", "hiwater", "run", "-q", "--sample", step, "-o", path, program]
+    left = [
+        int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+        for words in ([sys.executable, program], recorded)
+    ]
+    assert abs(left[1] - left[0]) <= 3
+    capture = hiwater.open(path)
+    capture.check()
+    assert capture.lost_events == 0
+    # Had the frees of drawn objects not been seen, all that was ever drawn would still be in the books.
+    alive = sum(
+        stack.bytes for stack in capture.end.stacks if any(frame.function == "resized" for frame in stack.frames)
+    )
+    assert capture.totals.allocated_bytes > 15_000_000
+    assert alive <= 2 * parse_size(step)
+
+
+def test_objects_drawn_in_a_recording_outlive_it(tmp_path: Path) -> None:
+    """They came from malloc and go back there, with no hook of ours between; a recording of every block may begin before they go."""
+    program = tmp_path / "program.py"
+    program.write_text("""
+import hiwater
+with hiwater.record("drawn.hiw", sample="4KiB"):
+    held = [f"text {i}" for i in range(200_000)]
+with hiwater.record("every.hiw") as recording:
+    del held
+    held = [f"other {i}" for i in range(1_000)]
+held.clear()
+""")
+    subprocess.run([sys.executable, program], check=True, cwd=tmp_path)
+    every = hiwater.open(tmp_path / "every.hiw")
+    every.check()
+    assert 0 < every.end.allocated_bytes < 1_000_000
+    assert hiwater.open(tmp_path / "drawn.hiw").peak.allocated_bytes > 8_000_000
