@@ -68,7 +68,7 @@ std::int64_t Recorder::passed_bytes(const Thread& t) noexcept {
 }
 
 void Recorder::draw(const void* block, std::size_t bytes, Kind kind) noexcept {
-    if (is_inside() || !is_on()) return;
+    if (!draws_now()) return;
     guarded([&] {
         Thread* drawing = mine();
         if (drawing == nullptr || !is_drawn(*drawing, bytes)) return;

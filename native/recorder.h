@@ -165,6 +165,8 @@ public:
         count_one(streams.blocks);
         return take_from(streams.left[sampling::stream_of(bytes)], static_cast<std::int64_t>(bytes));
     }
+    // Whether there is anything to draw a block for.
+    static bool draws_now() noexcept { return is_on() && !is_inside(); }
     void draw(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
 
     void on_map(std::uintptr_t start, std::size_t bytes, capture::Kind kind, std::uint32_t protection, const char* label) noexcept;

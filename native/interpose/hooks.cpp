@@ -128,7 +128,7 @@ void* hook_reallocarray(void* old, std::size_t count, std::size_t each) {
 void hook_free(void* block) {
     if (wants(Wanted::every_block)) {
         recorder().forget(block);
-    } else if (recording() && recorder().may_be_drawn(block)) {
+    } else if (sampled() && recording() && recorder().may_be_drawn(block)) {
         return free_booked(block);
     }
     real.free(block);

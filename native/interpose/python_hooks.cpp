@@ -131,7 +131,7 @@ void* made_by_malloc(const PyMemAllocatorEx& next, std::size_t bytes) noexcept {
 
 template <typename Request>
 [[gnu::noinline]] void* made_drawn(void* domain, Request request) {
-    void* block = made_by_malloc(below(domain), request.bytes());
+    void* block = Recorder::draws_now() ? made_by_malloc(below(domain), request.bytes()) : nullptr;
     if (block == nullptr) return request.from(below(domain));  // the next one will be drawn
     if (request.is_zeroed) std::memset(block, 0, request.bytes());
     recorder().draw(block, request.bytes(), Kind::python);
@@ -154,7 +154,7 @@ void* sampled_realloc(void* domain, void* old, std::size_t bytes) {
     PyMemAllocatorEx& next = below(domain);
     void* block = reallocated(next, old, bytes);
     if (block == nullptr) return booked(block, bytes);
-    if (Recorder::pass_sampling(bytes)) return block;
+    if (Recorder::pass_sampling(bytes) || !Recorder::draws_now()) return block;
     void* apart = made_by_malloc(next, bytes);
     if (apart == nullptr) return block;
     std::memcpy(apart, block, bytes);
