@@ -374,7 +374,7 @@ def test_nothing_of_ours_appears(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sample_bytes", [0, 4096])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 3])
 def test_calls_of_every_kind_far_up_a_deep_stack(tmp_path: Path, seed: int, sample_bytes: int) -> None:
     """Deep stacks are not compared to their end: whatever a call may do, what is left out has not changed. Where small blocks
     are drawn, much happens between two looks at a stack.
