@@ -26,8 +26,9 @@ std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_
 // A thread that knows its stack looks at the epoch only: so that it sees the end of a recording, that moves too.
 void Recorder::set_mode(Mode mode) noexcept {
     if (mode != Mode::on) epoch_.fetch_add(1, std::memory_order_relaxed);
-    const bool is_short = sampled() ? mode == Mode::on && draws_few() : mode != Mode::off;
-    const Wanted wanted = !is_short ? Wanted::by_the_long_way : sampled() ? Wanted::few_blocks : Wanted::every_block;
+    Wanted wanted = Wanted::by_the_long_way;
+    if (!sampled() && mode != Mode::off) wanted = Wanted::every_block;
+    if (sampled() && mode == Mode::on && draws_few()) wanted = Wanted::few_blocks;
     g_wanted.store(wanted, std::memory_order_relaxed);
     g_small_below.every_block.store(wanted == Wanted::every_block ? kSmallObject + 1 : 0, std::memory_order_relaxed);
     g_small_below.few_blocks.store(wanted == Wanted::few_blocks ? kSmallObject + 1 : 0, std::memory_order_relaxed);

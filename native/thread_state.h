@@ -55,7 +55,7 @@ struct Thread {
         const std::uint64_t place = (reinterpret_cast<std::uintptr_t>(instr) >> 1) ^ (key * 0x9e3779b97f4a7c15ULL >> 40);
         return &edges[(place ^ place >> 10) % kEdges];
     }
-    // Brings `top` to where the top frame stands now, which hw_frames_settled_at() told; false where it has not stood there lately.
+    // Brings `top` to where the top frame stands now, which hw_frames_are_settled() told; false where it has not stood there lately.
     [[gnu::always_inline]] bool stand_at(const void* instr) noexcept {
         hw_slot* const slot = memo.settled;
         if (slot->instr == instr) return true;

@@ -123,17 +123,8 @@ public:
     [[gnu::always_inline]] static bool insert_plainly(Region* region, std::uintptr_t address, std::uint64_t bytes,
                                                       std::uint32_t ledger) noexcept {
         std::uint32_t* small = region->small + granule(address);
-        if (!is_plain(region, address)) return false;
-        if (bytes <= kSmallest) {
-            if (*small != 0) return false;
-            *small = smallest_word(bytes, ledger);
-        } else {
-            std::uint64_t both = 0;  // words: one load and one store for the two
-            __builtin_memcpy(&both, small, sizeof both);
-            if (both != 0) return false;
-            both = words_of_small(bytes, ledger);
-            __builtin_memcpy(small, &both, sizeof both);
-        }
+        if (!is_plain(region, address) || (bytes <= kSmallest ? *small : both_words(small)) != 0) return false;
+        write_small(small, bytes, ledger);
         return true;
     }
     // And for a large one of a size that needs one word.
@@ -287,29 +278,28 @@ private:
     }
     static void write_small(std::uint32_t* word, std::uint64_t bytes, std::uint32_t ledger) noexcept {
         if (bytes <= kSmallest) {
-            *word = smallest_word(bytes, ledger);
+            *word = (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
         } else {
-            const std::uint64_t both = words_of_small(bytes, ledger);
-            __builtin_memcpy(word, &both, sizeof both);
+            set_both_words(word, (kContinued | bytes) << 32 | (kSizeBehind << kCodeShift) | ledger);
         }
-    }
-    static std::uint32_t smallest_word(std::uint64_t bytes, std::uint32_t ledger) noexcept {
-        return (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
-    }
-    static_assert(std::endian::native == std::endian::little);
-    static std::uint64_t words_of_small(std::uint64_t bytes, std::uint32_t ledger) noexcept {
-        return (std::uint64_t{kContinued} << 32 | bytes << 32) | ((kSizeBehind << kCodeShift) | ledger);
     }
     static Block take_small(std::uint32_t* word) noexcept {
-        const std::uint32_t first = *word, code = first >> kCodeShift;
-        if (code <= kSmallest) {
+        const Block block = read_small(word);
+        if (*word >> kCodeShift <= kSmallest) {
             *word = 0;
-            return {first & kLedgerMask, code};
+        } else {
+            set_both_words(word, 0);
         }
-        const Block block{first & kLedgerMask, word[1] & ~kContinued};
-        __builtin_memset(word, 0, 2 * sizeof *word);
         return block;
     }
+    // A block's word and the size behind it, in one load or store.
+    static_assert(std::endian::native == std::endian::little);
+    static std::uint64_t both_words(const std::uint32_t* word) noexcept {
+        std::uint64_t both = 0;
+        __builtin_memcpy(&both, word, sizeof both);
+        return both;
+    }
+    static void set_both_words(std::uint32_t* word, std::uint64_t both) noexcept { __builtin_memcpy(word, &both, sizeof both); }
 
     static Block read_large(const std::uint64_t* word) noexcept {
         std::uint64_t bytes = *word >> kSizeShift & kSizeMask;
