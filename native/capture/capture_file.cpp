@@ -218,6 +218,28 @@ std::byte* CaptureFile::add_extent(Table table, std::uint32_t chunk) {
     return last.at + (offset - (file_bytes_ - last.bytes));
 }
 
+void CaptureFile::put_pages(const void* at, std::size_t bytes) const noexcept {
+    if (in_memory_) return;
+    const auto start = reinterpret_cast<std::uintptr_t>(at), end = start + bytes;
+    write_zeros(round_up(start, kPage), end & ~(kPage - 1));
+    const std::uintptr_t first = start & ~(kPage - 1);
+    touch_pages(reinterpret_cast<void*>(first), end - first);
+}
+
+// Whole pages of what is zero already. A file system makes pages for a write in larger pieces, and books them together; for a fault
+// it does that page by page, which takes twice as long.
+void CaptureFile::write_zeros(std::uintptr_t start, std::uintptr_t end) const noexcept {
+    static const char zeros[32 * 1024] = {};
+    const Segment& last = segments_[segments_.size() - 1];
+    const auto at = reinterpret_cast<std::uintptr_t>(last.at);
+    if (end < start + sizeof zeros || start < at || end > at + last.bytes || !owns_descriptor()) return;
+    const int saved_errno = errno;
+    const std::uint64_t offset = file_bytes_ - last.bytes;
+    for (; end - start >= sizeof zeros; start += sizeof zeros)
+        if (::pwrite(fd_, zeros, sizeof zeros, static_cast<off_t>(offset + (start - at))) < 0) break;  // it is for speed alone
+    errno = saved_errno;
+}
+
 void CaptureFile::unmap() noexcept {
     unmap_pages(header_, kFirstExtentOffset);
     for (std::size_t i = 0; i < segments_.size(); ++i) unmap_pages(segments_[i].at, segments_[i].bytes);

@@ -33,11 +33,8 @@ public:
 
     // A fresh extent for a table's next chunk. Throws NoRoom when the disk or the format has no more.
     std::byte* add_extent(Table table, std::uint32_t chunk);
-    // Puts pages where records will be written soon.
-    void put_pages(const void* at, std::size_t bytes) const noexcept {
-        const auto from = reinterpret_cast<std::uintptr_t>(at) & ~(kPage - 1);
-        if (!in_memory_) touch_pages(reinterpret_cast<void*>(from), reinterpret_cast<std::uintptr_t>(at) + bytes - from);
-    }
+    // Puts pages where records will be written soon. Nothing may have been written from `at` on.
+    void put_pages(const void* at, std::size_t bytes) const noexcept;
 
     // Cuts the file to what is used and lets go of it; `state` is the last thing stored. Returns what write_back() did.
     int finish(State state) noexcept;
@@ -63,6 +60,7 @@ private:
     int keep_path(const char* path) noexcept;
     int keep_in_memory(const char* path) noexcept;
     int take_descriptor() noexcept;
+    void write_zeros(std::uintptr_t start, std::uintptr_t end) const noexcept;
     int map_next(std::uint64_t offset, std::uint64_t bytes, std::byte** at) noexcept;
     int add_segment() noexcept;
     std::uint64_t used_bytes() const noexcept { return kFirstExtentOffset + header_->extents_used * kExtentBytes; }

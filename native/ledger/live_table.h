@@ -240,6 +240,8 @@ private:
     static constexpr std::uint32_t kContinued = 1u << 31;
     static constexpr std::uint32_t kLedgerMask = kMaxLedger;
     static constexpr unsigned kCodeShift = 26;
+    static constexpr std::size_t kGranulesOfStretch = Region::kGranules / Region::kStretches;
+    static constexpr std::size_t kTogether = 8;  // stretches that get the pages of their small words in one call
     static constexpr std::uint64_t kSmallest = 16;
     static constexpr std::uint32_t kSizeBehind = 17;
 
@@ -261,15 +263,23 @@ private:
     // takes it back at the writing with an interrupt to every processor. A first touch that counts as a write saves that.
     // Heaps grow from one end to the other, so the pages around are wanted soon: a call for some costs little more than a fault for one.
     static void claim(Region* region, std::uint32_t* word) noexcept {
-        constexpr std::size_t around = 8 * kPage;
-        static_assert(sizeof region->small % around == 0 && offsetof(Region, small) % kPage == 0);
-        const std::size_t at = reinterpret_cast<char*>(word) - reinterpret_cast<char*>(region->small);
-        touch_pages(reinterpret_cast<char*>(region->small) + at / around * around, around);
+        static_assert(kGranulesOfStretch * sizeof *word == kPage && offsetof(Region, small) % kPage == 0);
+        const std::size_t first = (word - region->small) / kGranulesOfStretch / kTogether * kTogether;
+        if (!any_used(region, first)) touch_pages(region->small + first * kGranulesOfStretch, kTogether * kPage);
 #if defined(__x86_64__)
         asm volatile("addl $0, %0" : "+m"(*word) : : "cc");
 #else
         __atomic_fetch_add(word, 0, __ATOMIC_RELAXED);
 #endif
+    }
+
+    // Whether any of the stretches that get their pages together has had them.
+    static bool any_used(const Region* region, std::size_t first) noexcept {
+        std::uint64_t together = 0, used = 0;
+        static_assert(sizeof together == kTogether && offsetof(Region, stretch) % kTogether == 0);
+        __builtin_memcpy(&together, region->stretch + first, sizeof together);
+        __builtin_memset(&used, Region::kUsed, sizeof used);
+        return (together & used) != 0;
     }
 
     static Block read_small(const std::uint32_t* word) noexcept {
@@ -349,8 +359,8 @@ private:
     static void look_around_small(Region* region, std::uint32_t* small, std::uintptr_t address, Stale& stale) noexcept {
         std::uint8_t& stretch = stretch_at(region, address);
         if ((stretch & Region::kUsed) == 0) {
-            change_stretch(stretch, Region::kUsed);
             claim(region, small);
+            change_stretch(stretch, Region::kUsed);
         }
         std::uint64_t* large = region->large + large_granule(address);
         if (*large != 0 && offset_of(*large) <= offset(address)) [[unlikely]]

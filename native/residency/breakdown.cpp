@@ -11,6 +11,7 @@
 #include "../base/pages.h"
 #include "../process.h"
 #include "page_flags.h"
+#include "page_heads.h"
 
 namespace hiwater::residency {
 
@@ -33,14 +34,9 @@ MallocInfo malloc_info() noexcept {
 
 class Looker {
 public:
-    explicit Looker(Breakdown& out) : out_(out), memory_(::open("/proc/self/mem", O_RDONLY | O_CLOEXEC)) {
-        out_.cannot_look = memory_ < 0 || !pages_.works();
-    }
+    explicit Looker(Breakdown& out) : out_(out) { out_.cannot_look = !PageHeads::works() || !pages_.works(); }
     Looker(const Looker&) = delete;
     Looker& operator=(const Looker&) = delete;
-    ~Looker() {
-        if (memory_ >= 0) ::close(memory_);
-    }
 
     // Goes through the areas. Neighbouring plain ones are one: advice about huge pages, which NumPy gives, cuts a block in two.
     void sort_out(const PageVector<Area>& areas) {
@@ -113,9 +109,9 @@ private:
 
     // What begins at a page that is in RAM: adds it where it belongs, and returns how long it is.
     std::uint64_t one_thing(std::uintptr_t at, const Area& area, std::int64_t* found) {
-        unsigned char head[kHeadBytes] = {};
         --looks_;
-        if (::pread(memory_, head, sizeof head, static_cast<off_t>(at)) != static_cast<ssize_t>(sizeof head)) return kPage;
+        const unsigned char* head = heads_.at(at, area.end);
+        if (head == nullptr) return kPage;
         if (const Chunk chunk = chunk_of(head, area.end - at); chunk.bytes != 0) {
             const auto bytes = static_cast<std::int64_t>(chunk.bytes);
             const std::int64_t touched = pages_.resident_bytes(at, at + chunk.bytes);
@@ -144,8 +140,8 @@ private:
     }
 
     Breakdown& out_;
-    int memory_;
     PageFlags pages_;
+    PageHeads heads_{pages_};
     int looks_ = kMostLooks;
     std::int64_t heap_ = 0, pools_ = 0, objects_ = 0, chunks_ = 0, chunks_touched_ = 0;
 };

@@ -2,12 +2,14 @@
 //
 // Every page that smaps counts goes into one part, so the parts add up to resident memory; what differs, and what lies beside an
 // allocator's memory without a mark of its own, is "unexplained". What pages hold is told from what allocators wrote at their
-// beginnings, read through /proc/self/mem, and only of pages that are in RAM: looking must not touch what the program did not.
+// beginnings, and only of pages that are in RAM: looking must not touch what the program did not.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
 #include "areas.h"
+#include "page_heads.h"
 
 namespace hiwater::residency {
 
@@ -44,7 +46,7 @@ struct Breakdown {
     std::int64_t resident_bytes = 0;
     Row rows[kParts];
     PageVector<LargeBlock> large;      // largest first
-    bool cannot_look = false;          // /proc/self/mem is closed to us: allocators' large blocks are under anonymous maps
+    bool cannot_look = false;          // our memory is closed to such a look: allocators' large blocks are under anonymous maps
     bool looked_enough = false;        // too many pages to look at: the rest is under anonymous maps
     std::int64_t not_found_bytes = 0;  // of malloc's large blocks, by its own count
 
@@ -59,7 +61,6 @@ bool look(Breakdown* out, Ranges* mappings = nullptr) noexcept;
 std::int64_t touched_bytes(std::uintptr_t address, std::uint64_t bytes) noexcept;
 
 // What the first bytes of a page say. `head` has kHeadBytes.
-inline constexpr std::size_t kHeadBytes = 144;
 struct Chunk {
     std::uint64_t bytes = 0;   // of the whole mapping; 0: malloc did not map this for one block
     std::uint64_t offset = 0;  // of the block in it
@@ -68,6 +69,5 @@ struct Chunk {
 Chunk chunk_of(const unsigned char* head, std::uint64_t room) noexcept;
 // Live bytes of a pool of Python's object allocator, or -1 where `head` begins none.
 std::int64_t pool_live_bytes(const unsigned char* head) noexcept;
-inline constexpr std::uintptr_t kPoolBytes = 16 * 1024;
 
 }  // namespace hiwater::residency

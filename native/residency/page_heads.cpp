@@ -1,0 +1,37 @@
+#include "page_heads.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+namespace hiwater::residency {
+
+bool PageHeads::works() noexcept {
+    char from = 1, to = 0;
+    const iovec here{&to, 1}, there{&from, 1};
+    return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == 1;
+}
+
+const unsigned char* PageHeads::at(std::uintptr_t page, std::uintptr_t end) noexcept {
+    while (next_ < count_ && addresses_[next_] < page) ++next_;
+    if (next_ >= count_ || addresses_[next_] != page) read_from(page, end);
+    return next_ < count_ ? heads_[next_++] : nullptr;
+}
+
+// One call for all, up to the first that is gone. Only pages in RAM are among them: reading must not bring in others.
+void PageHeads::read_from(std::uintptr_t page, std::uintptr_t end) noexcept {
+    iovec here[kBatch], there[kBatch];
+    std::size_t wanted = 0;
+    do {
+        addresses_[wanted] = page;
+        here[wanted] = {heads_[wanted], kHeadBytes};
+        there[wanted] = {reinterpret_cast<void*>(page), kHeadBytes};
+        ++wanted;
+        if (page % kPoolBytes != 0) break;
+        page = pages_.next_present(page + kPoolBytes, end);
+    } while (wanted < kBatch && page < end && page % kPoolBytes == 0);
+    const ssize_t n = ::process_vm_readv(::getpid(), here, wanted, there, wanted, 0);
+    count_ = n < 0 ? 0 : static_cast<std::size_t>(n) / kHeadBytes;
+    next_ = 0;
+}
+
+}  // namespace hiwater::residency
