@@ -248,6 +248,7 @@ NB_MODULE(_core, m) {
         "bytes"_a);
     m.def("stop", &stop, "exit_code"_a = nb::none());
     m.def("is_recording", [] { return hiwater::recording() && !Recorder::instance().counts_only(); });
+    m.def("is_kept_in_memory", [] { return Recorder::instance().is_kept_in_memory(); });
     m.def("snapshot", &snapshot, "path"_a);
     m.def("summary", &summary);
     m.def("counters", [] { return Recorder::instance().counters(); });

@@ -239,6 +239,12 @@ int Recorder::snapshot(const char* path) {
     return file_.copy_to(path);
 }
 
+bool Recorder::is_kept_in_memory() noexcept {
+    BusyGuard busy;
+    Hold hold(lock_, ticket());
+    return file_.is_open() && file_.is_kept_in_memory();
+}
+
 std::map<std::string, std::int64_t> Recorder::counters() {
     BusyGuard busy;
     Hold hold(lock_);
@@ -267,7 +273,6 @@ std::map<std::string, std::int64_t> Recorder::counters() {
     out["mappings"] = static_cast<std::int64_t>(mappings_.size());
     out["own_table_bytes"] =
         static_cast<std::int64_t>(live_.resident_bytes() + samples_.own_bytes() + tree_.own_bytes() + accounts_.own_bytes());
-    out["capture_in_memory"] = file_.is_kept_in_memory() ? 1 : 0;
     out["capture_bytes"] = static_cast<std::int64_t>(file_.mapped_bytes());
     return out;
 }

@@ -108,6 +108,7 @@ public:
     void stop(int exit_code, bool carry);
     int snapshot(const char* path);
     Summary summary();
+    bool is_kept_in_memory() noexcept;
     std::map<std::string, std::int64_t> counters();
     // Empty, or what is wrong.
     std::string self_check();

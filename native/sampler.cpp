@@ -75,6 +75,20 @@ private:
     std::uint64_t rose_ns_ = 0, next_ns_ = 0;
 };
 
+// What every recording has from its first instant: a point of the timeline, and the limits as they are. Taken by the thread that starts it,
+// which would only wait for ours to do it.
+void look_first() noexcept {
+    BusyGuard busy;
+    Recorder& recorder = Recorder::instance();
+    const std::uint64_t now = recorder.now_ns();
+    const int fd = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    std::int64_t address_space_bytes = -1;
+    const std::int64_t resident_bytes = fd >= 0 ? process::read_statm(fd, &address_space_bytes) : -1;
+    if (fd >= 0) ::close(fd);
+    recorder.tick(now, resident_bytes, 0);
+    recorder.note_pressure(now, address_space_bytes);
+}
+
 void* run(void*) {
     ++tls.busy;  // for good: nothing this thread does is the program's
     g_thread_id.store(static_cast<std::int32_t>(::syscall(SYS_gettid)), std::memory_order_release);
@@ -82,10 +96,12 @@ void* run(void*) {
     const bool own_descriptors = has_own_descriptors();
     const int kept = own_descriptors ? ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC) : -1;
     Recorder& recorder = Recorder::instance();
-    std::uint64_t last_peak_ns = 0;
+    std::uint64_t last_peak_ns = 0, now = recorder.now_ns();
     ResidencyLooks looks;
-    while (g_stop.load(std::memory_order_acquire) == 0) {
-        const std::uint64_t now = recorder.now_ns();
+    for (;;) {
+        sleep_until_stopped(std::clamp(now / 128, kMillisecond, 10 * kMillisecond));
+        if (g_stop.load(std::memory_order_acquire) != 0) break;
+        now = recorder.now_ns();
         // The kernel's mark costs ten times a plain reading; it only has to be fresh should the process be killed.
         process::Resident resident;
         if (now - last_peak_ns >= 50 * kMillisecond && process::read_status(&resident)) last_peak_ns = now;
@@ -98,7 +114,6 @@ void* run(void*) {
         recorder.note_collections(hw_full_collections());
         looks.consider(recorder, resident_bytes);
         device_watch::ask_if_due(now);
-        sleep_until_stopped(std::clamp(now / 128, kMillisecond, 10 * kMillisecond));
     }
     if (kept >= 0) ::close(kept);
     return nullptr;
@@ -139,7 +154,9 @@ void end_thread() noexcept {
 bool start() noexcept {
     MutexHold hold(g_control);
     g_paused_at.store(0, std::memory_order_relaxed);
-    return g_running || create_thread();
+    if (g_running) return true;
+    look_first();
+    return create_thread();
 }
 
 void stop() noexcept {

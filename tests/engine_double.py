@@ -72,7 +72,7 @@ def build(mode: str) -> ModuleType:
     core.__dict__.update(is_recording=lambda: state["recording"], on_exit=lambda callback: None)
     core.__dict__.update(compile_source=compile_source)
     core.__dict__.update(on_device_library=lambda callback: None, DEVICE_LIBRARIES=("torch",))
-    core.__dict__.update(counters=lambda: {"capture_in_memory": int(mode == "in-memory")})
+    core.__dict__.update(is_kept_in_memory=lambda: mode == "in-memory")
     return core
 
 

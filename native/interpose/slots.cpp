@@ -239,19 +239,28 @@ void store(const Patch& patch, bool put_in) noexcept {
     __atomic_store_n(patch.where, value, __ATOMIC_RELEASE);
 }
 
-// Changes the words, page by page where a page is read-only, and leaves each page as protected as it was.
+// How many patches from `first` on lie in pages that follow each other, and are protected alike.
+std::size_t together(const std::vector<Patch>& patches, std::size_t first) noexcept {
+    std::size_t end = first + 1;
+    while (end < patches.size() && page_of(patches[end]) - page_of(patches[end - 1]) <= kPage &&
+           patches[end].protection == patches[first].protection)
+        ++end;
+    return end - first;
+}
+
+// Changes the words, pages that follow each other at a time where they are read-only, and leaves each page as protected as it was.
 int carry_out(const std::vector<Patch>& patches, bool put_in) noexcept {
     int error = 0;
-    for (std::size_t i = 0; i < patches.size();) {
-        const std::uintptr_t page = page_of(patches[i]);
+    for (std::size_t i = 0, end = 0; i < patches.size(); i = end) {
+        end = i + together(patches, i);
         const int protection = patches[i].protection;
         const bool closed = (protection & PROT_WRITE) == 0;
-        auto* at = reinterpret_cast<void*>(page);
-        const bool open = !closed || ::mprotect(at, kPage, protection | PROT_WRITE) == 0;
+        auto* at = reinterpret_cast<void*>(page_of(patches[i]));
+        const std::size_t bytes = page_of(patches[end - 1]) + kPage - page_of(patches[i]);
+        const bool open = !closed || ::mprotect(at, bytes, protection | PROT_WRITE) == 0;
         if (!open) error = errno;
-        for (; i < patches.size() && page_of(patches[i]) == page; ++i)
-            if (open) store(patches[i], put_in);
-        if (closed && open) ::mprotect(at, kPage, protection);
+        for (std::size_t k = i; open && k < end; ++k) store(patches[k], put_in);
+        if (closed && open) ::mprotect(at, bytes, protection);
     }
     return error;
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hiwater import torch
+    from hiwater import errors, torch
     from hiwater.capture import open, open_all
     from hiwater.engine.recorder import Recorder, record
     from hiwater.errors import HiwaterError
@@ -27,6 +27,7 @@ __all__ = [
     "__version__",
     "breakdown",
     "device_breakdown",
+    "errors",
     "load_ipython_extension",
     "memory_usage",
     "open",
@@ -38,7 +39,7 @@ __all__ = [
     "unload_ipython_extension",
 ]
 
-_PACKAGES = ("torch",)  # whose names are public below their own
+_MODULES = ("errors", "torch")  # whose names are public below their own
 _HOMES = {
     "HiwaterError": "hiwater.errors",
     "Recorder": "hiwater.engine.recorder",
@@ -58,7 +59,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
-    if home is None and name not in _PACKAGES:
+    if home is None and name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 

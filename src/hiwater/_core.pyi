@@ -45,6 +45,9 @@ def stop(exit_code: int | None = None) -> None:
     """Stop recording, put every patched slot back, close the capture. Does nothing when not recording."""
 
 def is_recording() -> bool: ...
+def is_kept_in_memory() -> bool:
+    """Whether the file system cannot hold the capture while it grows, so that copies go there."""
+
 def snapshot(path: str) -> None:
     """Write a complete, consistent copy of the capture as of now to `path`."""
 

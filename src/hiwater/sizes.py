@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hiwater.errors import BadSize
+import hiwater
 
 _DECIMAL = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -20,16 +20,16 @@ def parse_size(text: str) -> int:
     unit = stripped[len(number) :].strip().upper()
     factor = _FACTORS.get(unit)
     if factor is None:
-        raise BadSize(f"{text!r} is not a size, {unit!r} is no unit", _REMEDY)
+        raise hiwater.errors.BadSize(f"{text!r} is not a size, {unit!r} is no unit", _REMEDY)
     try:
         count = int(number) * factor
     except ValueError:
         try:
             count = int(float(number) * factor)
         except (ValueError, OverflowError):
-            raise BadSize(f"{text!r} is not a size", _REMEDY) from None
+            raise hiwater.errors.BadSize(f"{text!r} is not a size", _REMEDY) from None
     if count < 0:
-        raise BadSize(f"{text!r} is below zero", _REMEDY)
+        raise hiwater.errors.BadSize(f"{text!r} is below zero", _REMEDY)
     return count
 
 

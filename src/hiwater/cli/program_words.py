@@ -6,7 +6,7 @@ among them, which argparse cannot promise. And argparse is not there at the star
 
 from __future__ import annotations
 
-from hiwater.errors import UsageError
+import hiwater
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,12 +52,12 @@ def take_option(
     name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
     if name in with_value:
         if not equals and not rest:
-            raise UsageError(f"{name} needs a value", f"see `hiwater {verb} --help`")
+            raise hiwater.errors.UsageError(f"{name} needs a value", f"see `hiwater {verb} --help`")
         put(with_value[name], value if equals else rest.pop(0))
     elif name in flags and not equals:
         put(*flags[name])
     else:
-        raise UsageError(f"unknown option {word!r}", f"see `hiwater {verb} --help`: {more}")
+        raise hiwater.errors.UsageError(f"unknown option {word!r}", f"see `hiwater {verb} --help`: {more}")
 
 
 def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -71,5 +71,5 @@ def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _program(kind: str, option: str, words: list[str], verb: str) -> tuple[str, str, list[str]]:
     if not words:
-        raise UsageError(f"{option} needs something after it", f"see `hiwater {verb} --help`")
+        raise hiwater.errors.UsageError(f"{option} needs something after it", f"see `hiwater {verb} --help`")
     return kind, words[0], words[1:]

@@ -6,11 +6,11 @@ import atexit
 import os
 import sys
 
+import hiwater
 from hiwater.cli import run_arguments, settings
 from hiwater.cli.talk import say
 from hiwater.engine import destination, launcher, native, summary, target
 from hiwater.engine.recorder import Recorder
-from hiwater.errors import EngineFailed, HiwaterError, NotFound, NotRunnable
 from hiwater.sizes import parse_size
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ def main(words: Sequence[str]) -> int:
             return 0
         program = _find(arguments)
         recording = _Recording(arguments, program)
-    except HiwaterError as error:
+    except hiwater.errors.HiwaterError as error:
         say(str(error))
         return error.exit_code
     except SyntaxError as error:
@@ -50,7 +50,7 @@ def _run(program: target.Target, recording: _Recording, own_arguments: int) -> i
     atexit.register(recording.finish)
     try:
         recording.start()
-    except HiwaterError as error:
+    except hiwater.errors.HiwaterError as error:
         recording.abandon()
         say(str(error))
         return error.exit_code
@@ -65,15 +65,17 @@ def _run(program: target.Target, recording: _Recording, own_arguments: int) -> i
     return launcher.conclude(ending)
 
 
-def _refusal(program: target.Target, error: BaseException | None) -> HiwaterError | None:
+def _refusal(program: target.Target, error: BaseException | None) -> hiwater.errors.HiwaterError | None:
     """Return our error for a module that the interpreter could not find or run; None when the program ran."""
     cause = error.__context__ if isinstance(error, SystemExit) else None
     if type(cause).__module__ != "runpy" or type(cause).__name__ != "_Error":
         return None
     reason = str(cause)
     if reason.startswith("No module named") and "is a package" not in reason:
-        return NotFound(reason, "check the name and the folder, or install what holds it")
-    return NotRunnable(f"{program.name!r} cannot be run ({reason})", "give it a __main__, or name another program")
+        return hiwater.errors.NotFound(reason, "check the name and the folder, or install what holds it")
+    return hiwater.errors.NotRunnable(
+        f"{program.name!r} cannot be run ({reason})", "give it a __main__, or name another program"
+    )
 
 
 class _Recording:
@@ -95,7 +97,7 @@ class _Recording:
             self._recorder.note("limit_bytes", str(self._limit))
         try:  # noqa: SIM105
             self._recorder.check()
-        except EngineFailed:  # contextlib.suppress would be a module that python had not loaded
+        except hiwater.errors.EngineFailed:  # contextlib.suppress would be a module that python had not loaded
             pass  # start() says so, and the program runs
         self._begun = False
 
@@ -108,7 +110,7 @@ class _Recording:
             say(f"recording into {self._recorder.path}")
         try:
             self._recorder.start(self._argv)
-        except EngineFailed as error:
+        except hiwater.errors.EngineFailed as error:
             self.abandon()
             say(f"warning: the program runs without being recorded: {error}")
         else:

@@ -6,8 +6,8 @@ them, which argparse cannot promise. And argparse is not there at the start of a
 
 from __future__ import annotations
 
+import hiwater
 from hiwater.cli import program_words
-from hiwater.errors import UsageError
 from hiwater.sizes import parse_size
 
 TYPE_CHECKING = False
@@ -130,7 +130,7 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
     if result.help:
         return result
     if not result.program and result.kind != "command":
-        raise UsageError(
+        raise hiwater.errors.UsageError(
             "there is no program to run", "name a script, -m MOD or -c CODE, as in `hiwater run script.py`"
         )
     _check_format(result)
@@ -138,7 +138,9 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
         if size is not None:
             parse_size(size)  # known before the program is looked for
     if result.sample_seed is not None and not result.sample_seed.isdecimal():
-        raise UsageError(f"--sample-seed {result.sample_seed!r} is no number", "write a whole number above 0")
+        raise hiwater.errors.UsageError(
+            f"--sample-seed {result.sample_seed!r} is no number", "write a whole number above 0"
+        )
     return result
 
 
@@ -153,10 +155,10 @@ def _take_option(result: RunArguments, word: str, rest: list[str]) -> None:
 def _check_format(result: RunArguments) -> None:
     known = (*SHOWN_FORMATS, *FILE_SUFFIXES)
     if result.format is not None and result.format not in known:
-        raise UsageError(f"unknown format {result.format!r}", f"choose one of {', '.join(known)}")
+        raise hiwater.errors.UsageError(f"unknown format {result.format!r}", f"choose one of {', '.join(known)}")
     if result.open and result.format is None:
         result.format = "html"
     if result.open and result.format in SHOWN_FORMATS:
-        raise UsageError(
+        raise hiwater.errors.UsageError(
             f"--open needs a report that is a file, and {result.format} is not", "leave out one of the two"
         )

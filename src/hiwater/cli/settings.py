@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hiwater.errors import UsageError
+import hiwater
 
 _ENVIRONMENT_PREFIX = "HIWATER_"
 _PROJECT_FILE = "pyproject.toml"
@@ -27,7 +27,7 @@ class Settings:
         if value is None:
             return default
         if not isinstance(value, str):
-            raise UsageError(f"{name} in {self._file!r} is {value!r}", "write it as text, in quotes")
+            raise hiwater.errors.UsageError(f"{name} in {self._file!r} is {value!r}", "write it as text, in quotes")
         return value
 
     def flag(self, name: str, default: bool) -> bool:
@@ -39,7 +39,7 @@ class Settings:
             return value
         word = str(value).lower()
         if word not in _TRUE | _FALSE:
-            raise UsageError(
+            raise hiwater.errors.UsageError(
                 f"the setting {name} is {value!r}", "write 1 or 0 in the environment, true or false in the file"
             )
         return word in _TRUE
@@ -78,7 +78,11 @@ def _parse_project(file: str, content: bytes) -> dict[str, object]:
     try:
         table = tomllib.loads(content.decode()).get("tool", {}).get("hiwater", {})
     except ValueError as error:
-        raise UsageError(f"[tool.hiwater] in {file!r} cannot be read ({error})", "correct the file") from error
+        raise hiwater.errors.UsageError(
+            f"[tool.hiwater] in {file!r} cannot be read ({error})", "correct the file"
+        ) from error
     if not isinstance(table, dict):
-        raise UsageError(f"tool.hiwater in {file!r} is no table", "write [tool.hiwater] and a line for each setting")
+        raise hiwater.errors.UsageError(
+            f"tool.hiwater in {file!r} is no table", "write [tool.hiwater] and a line for each setting"
+        )
     return table

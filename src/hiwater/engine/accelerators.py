@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 import sys
 
+import hiwater
 from hiwater.engine.imports_under_way import is_import_under_way
-from hiwater.errors import CaptureUnwritable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Accelerators:
 
         try:
             attached.append(path, found)
-        except CaptureUnwritable as error:
+        except hiwater.errors.CaptureUnwritable as error:
             import warnings
 
             warnings.warn(f"hiwater: {error}", RuntimeWarning, stacklevel=4)

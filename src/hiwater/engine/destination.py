@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from hiwater.errors import CaptureUnwritable
+import hiwater
 
 DEFAULT_PATTERN = "hiwater-{program}.%p.hiw"
 MAGIC = b"\x89HIW\r\n\x1a\n"  # native/capture/format.h, kMagic
@@ -46,7 +46,9 @@ def expand(pattern: str, pid: int | None = None) -> str:
         elif code == "%":
             pieces.append("%")
         else:
-            raise CaptureUnwritable(f"%{code} means nothing in {pattern!r}", "use %p (pid), %h (host), %r (rank) or %%")
+            raise hiwater.errors.CaptureUnwritable(
+                f"%{code} means nothing in {pattern!r}", "use %p (pid), %h (host), %r (rank) or %%"
+            )
     return "".join(pieces)
 
 
@@ -55,7 +57,9 @@ def absolute(path: str) -> str:
     try:
         return os.path.abspath(path)
     except OSError as error:
-        raise CaptureUnwritable(f"{path!r}: the current folder is gone", "give -o a path that starts at /") from error
+        raise hiwater.errors.CaptureUnwritable(
+            f"{path!r}: the current folder is gone", "give -o a path that starts at /"
+        ) from error
 
 
 def check(path: str) -> None:
@@ -65,19 +69,25 @@ def check(path: str) -> None:
     """
     folder = os.path.dirname(path) or os.curdir
     if not os.path.isdir(folder):
-        raise CaptureUnwritable(f"{path!r}: there is no folder {folder!r}", "make it, or choose another file with -o")
+        raise hiwater.errors.CaptureUnwritable(
+            f"{path!r}: there is no folder {folder!r}", "make it, or choose another file with -o"
+        )
     if not os.path.lexists(path):
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise CaptureUnwritable(f"{path!r}: the folder {folder!r} is not writable", "choose another file with -o")
+            raise hiwater.errors.CaptureUnwritable(
+                f"{path!r}: the folder {folder!r} is not writable", "choose another file with -o"
+            )
         return
     if not os.path.isfile(path):
-        raise CaptureUnwritable(f"{path!r} is not a file", "choose another one with -o")
+        raise hiwater.errors.CaptureUnwritable(f"{path!r} is not a file", "choose another one with -o")
     if not os.access(path, os.R_OK | os.W_OK):
-        raise CaptureUnwritable(f"{path!r} is there and not writable", "choose another file with -o")
+        raise hiwater.errors.CaptureUnwritable(f"{path!r} is there and not writable", "choose another file with -o")
     with open(path, "rb") as file:
         head = file.read(HEAD_BYTES)
     if head and not head.startswith(MAGIC) and not is_merged(head):
-        raise CaptureUnwritable(f"{path!r} is there and is no capture", "move it away, or choose another file with -o")
+        raise hiwater.errors.CaptureUnwritable(
+            f"{path!r} is there and is no capture", "move it away, or choose another file with -o"
+        )
 
 
 def is_merged(head: bytes) -> bool:
@@ -90,14 +100,14 @@ def is_history(head: bytes) -> bool:
     return head[:2] == b"\x1f\x8b" or (head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"))
 
 
-def explain(path: str, error: OSError) -> CaptureUnwritable:
+def explain(path: str, error: OSError) -> hiwater.errors.CaptureUnwritable:
     """Return the error to raise when the system refused to make the capture at `path`."""
     reason = error.strerror or str(error)
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         remedy = "make room there, or choose a file on another disk with -o"
     else:
         remedy = "choose another file with -o"
-    return CaptureUnwritable(f"{path!r} cannot be written ({reason})", remedy)
+    return hiwater.errors.CaptureUnwritable(f"{path!r} cannot be written ({reason})", remedy)
 
 
 def rank() -> str | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
+import hiwater
 from hiwater import __version__
 from hiwater.cgroup_files import Group, find
 from hiwater.engine import destination
-from hiwater.errors import MeterUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def memory_group() -> Group | None:
     """Return the memory cgroup of this process, if one can be read."""
     try:
         return find()
-    except (MeterUnavailable, OSError, ValueError):
+    except (hiwater.errors.MeterUnavailable, OSError, ValueError):
         return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from hiwater.errors import EngineFailed, EngineUnavailable
+import hiwater
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,17 +18,17 @@ def load() -> ModuleType:
     refuses to work in.
     """
     if is_free_threaded():
-        raise EngineFailed(
+        raise hiwater.errors.EngineFailed(
             "the engine does not work on a free-threaded build of CPython yet, so nothing can be recorded here",
             f"use the usual build of Python {sys.version_info[0]}.{sys.version_info[1]} to record",
         )
     try:
         from hiwater import _core
     except ImportError as error:
-        raise EngineUnavailable(*_explain(error)) from error
+        raise hiwater.errors.EngineUnavailable(*_explain(error)) from error
     here = f"{sys.version_info[0]}.{sys.version_info[1]} {'debug' if is_debug_build() else 'release'}"
     if here != _core.BUILT_FOR:  # a debug build of CPython loads modules of the release build, too
-        raise EngineFailed(
+        raise hiwater.errors.EngineFailed(
             f"the engine was built for CPython {_core.BUILT_FOR}, and this is {here}, whose frames it would misread",
             "install hiwater with this interpreter's own pip",
         )

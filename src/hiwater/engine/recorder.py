@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+import hiwater
 from hiwater.engine import destination, facts, native
 from hiwater.engine.accelerators import Accelerators
-from hiwater.errors import AlreadyRecording, BadSize, EngineFailed, NotRecording
 from hiwater.sizes import parse_size
 
 TYPE_CHECKING = False
@@ -61,7 +61,9 @@ class Recorder:
         self._path = destination.absolute(destination.expand(os.fspath(path)))
         self._sample_bytes = parse_size(str(sample)) if sample is not None else 0
         if self._sample_bytes > LARGEST_SAMPLE:
-            raise BadSize(f"sampling at {self._sample_bytes} bytes would see nothing", f"stay below {LARGEST_SAMPLE}")
+            raise hiwater.errors.BadSize(
+                f"sampling at {self._sample_bytes} bytes would see nothing", f"stay below {LARGEST_SAMPLE}"
+            )
         self._sample_seed = sample_seed or 0
         self._owner = 0
         self._snapshots = 0
@@ -94,7 +96,7 @@ class Recorder:
 
         What came after the last copy is lost when the process is killed. False when not recording.
         """
-        return self.recording and bool(native.load().counters()["capture_in_memory"])
+        return self.recording and bool(native.load().is_kept_in_memory())
 
     def check(self) -> None:
         """Make sure that `start()` has what it needs.
@@ -103,7 +105,7 @@ class Recorder:
         """
         core = native.load()
         if core.is_recording():
-            raise AlreadyRecording(
+            raise hiwater.errors.AlreadyRecording(
                 f"this process is being recorded into {core.summary()['path']!r} already", "stop that recording first"
             )
         destination.check(self._path)
@@ -142,7 +144,7 @@ class Recorder:
             raise destination.explain(self._path, error) from error
         except core.EngineFault as error:
             self._forget()
-            raise EngineFailed(str(error), "`hiwater doctor` says what works here") from error
+            raise hiwater.errors.EngineFailed(str(error), "`hiwater doctor` says what works here") from error
         self._accelerators.begin()
 
     def stop(self, exit_code: int | None = None) -> None:
@@ -171,7 +173,7 @@ class Recorder:
         Raises NotRecording before the start and after the stop, CaptureUnwritable when the file cannot be made.
         """
         if not self.recording:
-            raise NotRecording(
+            raise hiwater.errors.NotRecording(
                 "there is nothing to take a snapshot of", "call start(), or use `with hiwater.record(...)`"
             )
         target = self._next_snapshot() if path is None else destination.absolute(destination.expand(os.fspath(path)))
@@ -191,7 +193,9 @@ class Recorder:
         """
         summary: Summary = native.load().summary()
         if summary.get("path") != self._path:
-            raise NotRecording(f"nothing is known of a recording into {self._path!r}", "ask before the next one starts")
+            raise hiwater.errors.NotRecording(
+                f"nothing is known of a recording into {self._path!r}", "ask before the next one starts"
+            )
         if self._accelerators is not None:
             summary.update(self._accelerators.summary())  # type: ignore[typeddict-item] # those two keys, as it says
         return summary

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+import hiwater
 from hiwater.engine import native
-from hiwater.errors import HiwaterError, NotFound, NotRunnable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def script(path: str, arguments: Sequence[str]) -> Target:
     if path == "-":
         return standard_input(arguments)
     if not os.path.lexists(path):
-        raise NotFound(f"there is no file {path!r}", "check the name, or use -m for a module")
+        raise hiwater.errors.NotFound(f"there is no file {path!r}", "check the name, or use -m for a module")
     absolute = path if os.path.isabs(path) else os.path.join(_current_folder() or "", path)
     if _is_importable_from(absolute):
         return _container(path, absolute, arguments)
@@ -125,7 +125,7 @@ def standard_input(arguments: Sequence[str]) -> Target:
     Raises NotRunnable on a terminal, where the interpreter would start a session; SyntaxError as compiling the program does.
     """
     if sys.stdin is None or sys.stdin.isatty():
-        raise NotRunnable("standard input is a terminal, not a program", "pipe one in, or name a script")
+        raise hiwater.errors.NotRunnable("standard input is a terminal, not a program", "pipe one in, or name a script")
     code = _compile("<stdin>", sys.stdin.buffer.read())
 
     def entry(main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
@@ -180,18 +180,22 @@ def _read(path: str) -> bytes:
         with open_code(os.path.abspath(path)) as file:
             return file.read()
     except OSError as error:
-        raise NotRunnable(f"{path!r} cannot be read ({error.strerror})", "check its permissions") from error
+        raise hiwater.errors.NotRunnable(
+            f"{path!r} cannot be read ({error.strerror})", "check its permissions"
+        ) from error
 
 
 def _compile(path: str, source: bytes) -> CodeType:
     if b"\0" in source:
-        raise NotRunnable(f"{path!r} is not Python source, it has null bytes", "hiwater runs Python programs only")
+        raise hiwater.errors.NotRunnable(
+            f"{path!r} is not Python source, it has null bytes", "hiwater runs Python programs only"
+        )
     try:
         return _code_of(source, path)
     except SyntaxError as error:
         # The interpreter reads a file line by line and words this its own way; to us it is a file that is not source.
         if "'utf-8' codec can't decode" in str(error.msg):
-            raise NotRunnable(
+            raise hiwater.errors.NotRunnable(
                 f"{path!r} is not Python source in UTF-8", "declare its encoding in the first line"
             ) from None
         raise
@@ -202,7 +206,7 @@ def _code_of(source: str | bytes, file: str) -> CodeType:
     milliseconds of every start-up, and raises an audit event that `python` does not."""
     try:
         core = native.load()
-    except HiwaterError:
+    except hiwater.errors.HiwaterError:
         core = None  # and not compiled in here, where an error of the program's would have ours for its context
     if core is None:
         return compile(source, file, "exec", dont_inherit=True)
@@ -222,13 +226,15 @@ def _unmarshal(path: str, data: bytes) -> CodeType:
 
     header = 16  # magic, flags, and the source's time and size or its hash
     if data[: len(MAGIC_NUMBER)] != MAGIC_NUMBER:
-        raise NotRunnable(f"{path!r} was compiled by another version of Python", "run the source, or compile it again")
+        raise hiwater.errors.NotRunnable(
+            f"{path!r} was compiled by another version of Python", "run the source, or compile it again"
+        )
     try:
         code = marshal.loads(data[header:])  # noqa: S302 - a program that is to be run is trusted as far as that goes
     except (EOFError, TypeError, ValueError) as error:
-        raise NotRunnable(f"{path!r} is not complete ({error})", "compile it again") from error
+        raise hiwater.errors.NotRunnable(f"{path!r} is not complete ({error})", "compile it again") from error
     if not hasattr(code, "co_code"):
-        raise NotRunnable(f"{path!r} holds no code", "compile it again")
+        raise hiwater.errors.NotRunnable(f"{path!r} holds no code", "compile it again")
     compiled: CodeType = code
     return compiled
 
