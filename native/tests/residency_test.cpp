@@ -81,6 +81,41 @@ TEST_CASE("a pool's head tells what is live in it, and what is nearly one is non
     CHECK(pool_live_bytes(Head().bytes) == -1);
 }
 
+TEST_CASE(
+    "heads are of the pages that are asked for, however many come together; of pages in RAM alone, and of none that is gone") {
+    constexpr std::size_t pools = 300, unmapped = 200;
+    constexpr std::size_t bytes = (pools + 1) * kPoolBytes;
+    auto* mapped = static_cast<char*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ::madvise(mapped, bytes, MADV_NOHUGEPAGE);
+    const std::uintptr_t first = round_up(reinterpret_cast<std::uintptr_t>(mapped), kPoolBytes), end = first + pools * kPoolBytes;
+    const auto is_touched = [](std::size_t pool) { return pool < 90 || pool > 120; };
+    for (std::size_t i = 0; i < pools; ++i)
+        if (is_touched(i)) ::memcpy(reinterpret_cast<void*>(first + i * kPoolBytes + (i % 7 == 3 ? kPage : 0)), &i, sizeof i);
+
+    PageFlags pages;
+    PageHeads heads(pages);
+    REQUIRE(PageHeads::works());
+    std::size_t found = 0;
+    std::uintptr_t at = first;
+    while ((at = pages.next_present(at, end)) < end) {
+        const std::size_t pool = (at - first) / kPoolBytes;
+        REQUIRE(is_touched(pool));
+        if (pool == unmapped && at % kPoolBytes == 0) ::munmap(reinterpret_cast<void*>(at), end - at);
+        const unsigned char* head = heads.at(at, end);
+        if (head != nullptr) {
+            CHECK(::memcmp(head, &pool, sizeof pool) == 0);
+            ++found;
+        } else {
+            CHECK(pool >= unmapped);
+        }
+        at = first + (pool + 1) * kPoolBytes;
+    }
+    CHECK(found >= unmapped - 31);
+    CHECK(found < pools - 31);
+    CHECK(touched_bytes(first, 130 * kPoolBytes) == (130 - 31) * static_cast<std::int64_t>(kPage));
+    ::munmap(mapped, bytes);
+}
+
 TEST_CASE("the parts add up to what is resident") {
     Looked found;
     std::int64_t sum = 0;
