@@ -303,6 +303,7 @@ void Recorder::move_top(Thread& t, std::uint32_t changed) {
             intern_slot(t, slot, key, edge);
         slot.node = node = edge->node;
         slot.flags = flags = edge->flags;
+        if (flags != 0) t.note_own(i);
     }
     t.top = edge;
     hw_frames_settle(&t.memo);

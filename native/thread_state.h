@@ -69,6 +69,11 @@ struct Thread {
         top = edge;
         return true;
     }
+    // A slot that is a frame of hiwater's own. Where nothing of the program's is below it, nothing there matters to any stack: what runs
+    // a program does not have to be looked at for each of its blocks.
+    void note_own(std::uint32_t i) noexcept {
+        if (memo.slots[i].node == base) memo.floor = i + 1;
+    }
     // Gives nodes to the slots from `changed` up and settles the stack; false where a frame has not stood there lately.
     bool knows_from(std::uint32_t changed) noexcept {
         const std::uint32_t depth = memo.depth;
@@ -84,6 +89,8 @@ struct Thread {
                 return false;
             slot->node = edge->node;
             slot->flags = edge->flags;
+            if (edge->flags != 0) [[unlikely]]
+                note_own(i);
             parent = edge->flags << 31 | edge->node;
             ++slot;
         } while (++i != depth);

@@ -38,6 +38,7 @@ typedef struct {
     hw_slot* slots;
     uint32_t depth;
     uint32_t capacity;
+    uint32_t floor;          /* slots below this one do not matter to the caller, who may raise it: they are not compared */
     unsigned long thread;    /* pthread_self() of its thread, once a walk has asked */
     const void* state;       /* the interpreter's own state of that thread, as last seen; never NULL */
     hw_slot* settled;        /* the top slot, once hw_frames_settle() was told of it; else one that no frame is like */

@@ -67,7 +67,7 @@ static inline int64_t slot_of(const hw_memo* memo, const hw_frame* f, uint32_t m
 static hw_slot g_unsettled = {(const void*)1, NULL, NULL, 0, 0, 0};
 
 void hw_frames_forget(hw_memo* memo) {
-    memo->depth = 0;
+    memo->depth = memo->floor = 0;
     memo->lowest = memo->settled = &g_unsettled;
     memo->mark = &g_mark;
     memo->state = &g_unsettled;
@@ -95,8 +95,17 @@ static inline int compare_slot(hw_slot* slot, const hw_frame* f) {
     return 1;
 }
 
+/* Of `count` slots, one or more. */
 static inline hw_slot* lowest_compared(const hw_memo* memo, uint32_t count) {
-    return memo->slots + (count > HW_TRUSTED_DEPTH ? count - HW_TRUSTED_DEPTH : 0);
+    uint32_t lowest = count > HW_TRUSTED_DEPTH ? count - HW_TRUSTED_DEPTH : 0;
+    if (lowest < memo->floor) lowest = memo->floor;
+    return memo->slots + (lowest < count ? lowest : count - 1);
+}
+
+/* The slots from `changed` up are the caller's to look at anew. */
+static inline uint32_t changed_from(hw_memo* memo, uint32_t changed) {
+    if (changed < memo->floor) memo->floor = 0;
+    return changed;
 }
 
 /* Slots [0, count) were linked together at the last walk and slot count-1 holds a live frame. Compare them with the frames of
@@ -159,10 +168,10 @@ uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
     memo->settled = &g_unsettled;
     const uint32_t depth = memo->depth;
     if (depth == 0) return walk_everything(memo, top, grow);
-    if (memo->slots[depth - 1].frame != (const void*)top) return walk_to_the_join(memo, top, grow);
+    if (memo->slots[depth - 1].frame != (const void*)top) return changed_from(memo, walk_to_the_join(memo, top, grow));
     const int64_t lowest = compare_down(memo, depth);
     if (lowest < 0) return walk_everything(memo, top, grow);
-    return (uint32_t)lowest;
+    return changed_from(memo, (uint32_t)lowest);
 }
 
 /* Have the next looks end at a marked frame near the top, where one is there or can be had. */
@@ -184,13 +193,13 @@ void hw_frames_settle(hw_memo* memo) {
     memo->settled = memo->slots + (memo->depth - 1);
     memo->lowest = lowest_compared(memo, memo->depth);
     memo->mark = &g_mark;
-    if (memo->depth > kDeep) stop_at_a_mark(memo);
+    if (memo->settled - memo->lowest >= kDeep) stop_at_a_mark(memo);
 }
 
 uint32_t hw_frames_move_top(hw_memo* memo, const void* instr) {
     memo->settled->instr = instr;
     memo->settled = &g_unsettled;
-    return memo->depth - 1;
+    return changed_from(memo, memo->depth - 1);
 }
 
 /* What nearly every event asks, and all that most ask. Slot by slot: a mark ends it soon where the stack is deep. */
