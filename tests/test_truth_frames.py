@@ -2,14 +2,17 @@
 
 import json
 import os
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+import compiled
 import hiwater
-from recording import Recorded, needs_engine, record
+import naive_reader
+from recording import Recorded, child_environment, needs_engine, record
 
 pytestmark = needs_engine
 PROGRAMS = Path(__file__).parent / "programs"
@@ -371,6 +374,89 @@ def test_nothing_of_ours_appears(tmp_path: Path) -> None:
                 assert not frame.file.startswith(package), frame
                 assert not frame.function.endswith(".hiw"), frame
                 assert not frame.file.endswith(".hiw"), frame
+
+
+RUN_BY_THE_COMMAND = """
+import atexit
+import os
+import sys
+import hiwater
+import signatures
+take = signatures.load("heap").take_malloc
+
+def keep(size):
+    take(size)  # @keep
+def by_a(size): keep(size)  # @a
+def by_b(size): keep(size)  # @b
+def leave():
+    keep(1_009)  # @leave_1
+    keep(2_003)  # @leave_2
+def explain(kind, error, trace):
+    keep(4_007)  # @explain_1
+    keep(8_009)  # @explain_2
+    by_b(16_001)  # @explain_3
+    by_b(32_003)  # @explain_4
+def watch(frame, event, argument):
+    if frame.f_code.co_name == "exit_status":  # of hiwater's: the program has ended, and fewer frames are below this one
+        sys.setprofile(None)
+        keep(256_019)  # @watch_1
+        keep(512_021)  # @watch_2
+
+for turn in range(1_000):
+    (by_a, by_b)[turn % 2](100 + turn % 2)  # @turn
+of_ours = compile("def through(size): keep(size)", os.path.dirname(hiwater.__file__) + "/made_up.py", "exec")
+exec(of_ours)
+through(1_000_003)  # @through_1
+through(2_000_003)  # @through_2
+keep(64_007)  # @once
+keep(128_021)  # @again
+atexit.register(leave)
+sys.excepthook = explain
+sys.setprofile(watch)
+raise SystemError  # what follows is called by what runs the program, where the program was
+"""
+
+
+@pytest.mark.parametrize("sample", [[], ["--sample", "512"]])
+def test_a_program_run_by_the_command(tmp_path: Path, sample: list[str]) -> None:
+    """The frames of what runs a program are below its own, and are not looked at while it runs; after it they run again."""
+    compiled.library("heap")
+    program, path = tmp_path / "program.py", tmp_path / "run.hiw"
+    program.write_text(RUN_BY_THE_COMMAND)
+    extensions = {"PYTHONPATH": str(Path(__file__).parent / "extensions")}
+    done = subprocess.run(
+        [sys.executable, "-m", "hiwater", "run", "-q", *sample, "-o", path, program],
+        capture_output=True, text=True, check=False, env=child_environment(extensions),
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    recorded = Recorded(program, path, naive_reader.read(path), done.stdout, done.stderr)
+    at = recorded.line
+    found = {
+        tuple((frame.function, frame.line) for frame in stack.frames if frame.file == str(program))[:-1]: stack.bytes
+        for stack in recorded.stacks("keep", "native", "end")
+    }
+    expected = {
+        (("<module>", at("turn")), ("by_a", at("a"))): 50_000,
+        (("<module>", at("turn")), ("by_b", at("b"))): 50_500,
+        (("<module>", at("through_1")),): 1_000_003,
+        (("<module>", at("through_2")),): 2_000_003,
+        (("<module>", at("once")),): 64_007,
+        (("<module>", at("again")),): 128_021,
+        (("explain", at("explain_1")),): 4_007,
+        (("explain", at("explain_2")),): 8_009,
+        (("explain", at("explain_3")), ("by_b", at("b"))): 16_001,
+        (("explain", at("explain_4")), ("by_b", at("b"))): 32_003,
+        (("watch", at("watch_1")),): 256_019,
+        (("watch", at("watch_2")),): 512_021,
+        (("leave", at("leave_1")),): 1_009,
+        (("leave", at("leave_2")),): 2_003,
+    }
+    if sample:  # blocks far above the step are counted exactly, the others are drawn
+        assert set(found) <= set(expected)
+        large = {stack: size for stack, size in expected.items() if size > 8_000 and len(stack) == 1}
+        assert {stack: found[stack] for stack in large} == large
+    else:
+        assert found == expected
 
 
 @pytest.mark.parametrize("sample_bytes", [0, 4096])

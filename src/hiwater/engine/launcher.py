@@ -152,22 +152,18 @@ def _print_uncaught(error: BaseException) -> None:
         sys.__excepthook__(type(error), error, traceback)
         return
     try:
-        hook(type(error), error, traceback)
+        _hiwater_launch_(hook, (type(error), error, traceback))
     except SystemExit:
         raise
     except BaseException as failure:  # noqa: BLE001 - the interpreter shows whatever a hook raises
         failed: BaseException = failure
     else:
         return
-    _drop_own_frame(failed)
+    _forget_our_frames(failed)
     _say("Error in sys.excepthook:\n")
     sys.__excepthook__(type(failed), failed, failed.__traceback__)
     _say("\nOriginal exception was:\n")
     sys.__excepthook__(type(error), error, traceback)
-
-
-def _drop_own_frame(error: BaseException) -> None:
-    error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
 
 
 def _remember(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
