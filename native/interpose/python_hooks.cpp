@@ -142,6 +142,7 @@ template <typename Request>
 [[gnu::always_inline]] inline void* made_sampled(void* domain, Request request) {
     if (request.bytes() >= g_small_below.few_blocks.load(std::memory_order_relaxed)) [[unlikely]]
         return made(domain, request);
+    if (request.bytes() > kSmallObject) __builtin_unreachable();  // never below the bound: its stream is known without a comparison
     if (!Recorder::pass_sampling(request.bytes())) [[unlikely]]
         return made_drawn(domain, request);
     return request.from(below(domain));
