@@ -42,14 +42,11 @@ static inline PyCodeObject* frame_code(const hw_frame* f) { return f->f_code; }
 
 static inline const void* frame_first_local(const hw_frame* f) { return f->localsplus[0]; }
 
-static inline const void** frame_words(const hw_frame* f) { return (const void**)f->localsplus; }
-
 /* The height of the evaluation stack, which is written down where the interpreter calls Python code and needs no other loop of its own
  * for that (Python/ceval.c, CALL_PY_EXACT_ARGS and its like). */
-static inline int64_t frame_dead_word(const hw_frame* f, const hw_frame* above) {
+static inline int64_t frame_height_at_call(const hw_frame* f, const hw_frame* above) {
     if (above->is_entry || above->owner != FRAME_OWNED_BY_THREAD || f->owner > FRAME_OWNED_BY_GENERATOR) return -1;
-    const int from = f->f_code->co_nlocalsplus;
-    return f->stacktop >= from && f->stacktop < from + f->f_code->co_stacksize ? f->stacktop : -1;
+    return f->stacktop;
 }
 
 static inline int64_t full_collections(const PyInterpreterState* interpreter) {

@@ -38,20 +38,17 @@ static inline PyCodeObject* frame_code(const hw_frame* f) {
 
 static inline const void* frame_first_local(const hw_frame* f) { return PyStackRef_AsPyObjectBorrow(f->localsplus[0]); }
 
-static inline const void** frame_words(const hw_frame* f) { return (const void**)f->localsplus; }
-
 /* The height of the evaluation stack, which is written down where the interpreter calls Python code and needs no other loop of its own
  * for that (Python/bytecodes.c, _PUSH_FRAME). Generators are gone on with in that way, too, but take no operand; and a frame of no
  * function, the helper under an __init__, is made with its stack filled. Of a frame that runs the height is not kept up to date; so that a
  * signal in the midst of a call is not taken for one that was made, the frame above must have run. Machine code that the interpreter
  * makes may keep operands in registers. */
-static inline int64_t frame_dead_word(const hw_frame* f, const hw_frame* above) {
+static inline int64_t frame_height_at_call(const hw_frame* f, const hw_frame* above) {
     if (above->owner != FRAME_OWNED_BY_THREAD || f->owner > FRAME_OWNED_BY_GENERATOR) return -1;
-    const PyCodeObject *code = frame_code(f), *called = frame_code(above);
-    if (code == NULL || called == NULL || above->instr_ptr == _PyCode_CODE((PyCodeObject*)called)) return -1;
+    const PyCodeObject* called = frame_code(above);
+    if (frame_code(f) == NULL || called == NULL || above->instr_ptr == _PyCode_CODE((PyCodeObject*)called)) return -1;
     if (!PyFunction_Check(PyStackRef_AsPyObjectBorrow(f->f_funcobj)) || own_thread_state()->interp->jit) return -1;
-    const int64_t word = f->stackpointer - f->localsplus;
-    return word >= code->co_nlocalsplus && word < code->co_nlocalsplus + code->co_stacksize ? word : -1;
+    return f->stackpointer - f->localsplus;
 }
 
 #endif

@@ -6,8 +6,8 @@
  *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
  *   frame_first_local(f)  its first local variable, borrowed
  *   full_collections(interpreter)  see hw_full_collections()
- *   frame_words(f)    its local variables, and behind them its evaluation stack
- *   frame_dead_word(f, above)  which of these words the call to `above` left free; -1 where that is not sure
+ *   frame_height_at_call(f, above)  how many words of its local variables and its evaluation stack, which lies behind them, are in use
+ *                     while `above`, which it called, runs; negative where that is not sure
  *
  * Budget: a stack that has not changed costs two compares a frame. The links are compared from the top down, so a frame is read
  * only after the frame above it has been seen to link to it: memory that is no longer a frame is never touched.
@@ -40,6 +40,9 @@ static inline void slot_fill(hw_slot* slot, const hw_frame* f) {
 /* The mark: an address that no object has. It lies in a word of its own, for where there is no frame to bear it. */
 static const void* const g_mark = &g_mark;
 
+/* Its local variables, and behind them its evaluation stack. */
+static inline const void** frame_words(const hw_frame* f) { return (const void**)f->localsplus; }
+
 static inline const void** marked_word(const hw_slot* slot) {
     return frame_words((const hw_frame*)slot->frame) + (slot->marked - 1);
 }
@@ -47,8 +50,16 @@ static inline const void** marked_word(const hw_slot* slot) {
 /* Of a frame that is live, and stands where its slot says. */
 static inline int bears_mark(const hw_slot* slot) { return slot->marked != 0 && *marked_word(slot) == &g_mark; }
 
+/* Which word the call to `above` left free; -1 where that is not sure. */
+static inline int64_t dead_word(const hw_frame* f, const hw_frame* above) {
+    const int64_t word = frame_height_at_call(f, above);
+    if (word < 0) return -1;
+    const PyCodeObject* code = frame_code(f);
+    return word >= code->co_nlocalsplus && word < code->co_nlocalsplus + code->co_stacksize ? word : -1;
+}
+
 static int put_mark(hw_slot* slot) {
-    const int64_t word = frame_dead_word((const hw_frame*)slot->frame, (const hw_frame*)slot[1].frame);
+    const int64_t word = dead_word((const hw_frame*)slot->frame, (const hw_frame*)slot[1].frame);
     if (word < 0 || word >= UINT16_MAX) return 0;
     slot->marked = (uint16_t)(word + 1);
     *marked_word(slot) = &g_mark;
