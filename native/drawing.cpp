@@ -28,7 +28,7 @@ void Recorder::begin_drawing(Thread& t) noexcept {
     for (int i = 0; i < 8; ++i) t.random.next();  // seeds that are near each other
     t.large_bytes = t.granted_bytes = 0;
     for (std::size_t i = 0; i < sampling::kStreams; ++i) {
-        const std::int64_t first = t.cells[i].first(t.random, sample_bytes_);
+        const std::int64_t first = t.cells[i].grant(t.cells[i].first(t.random, sample_bytes_), sample_bytes_);
         t.granted_bytes += first;
         t.streams.left[i].store(first, std::memory_order_relaxed);
     }
@@ -51,14 +51,11 @@ bool Recorder::is_drawn(Thread& t, std::size_t bytes) noexcept {
         left += size;  // not part of the stream
         t.large_bytes += size;
     }
-    const bool drawn = large || left <= 0;
-    while (left <= 0) {
-        const std::int64_t next = t.cells[number].next(t.random, sample_bytes_);
-        left += next;
-        t.granted_bytes += next;
-    }
+    const std::int64_t before = left;
+    const bool reached = t.cells[number].renew(&left, t.random, sample_bytes_);
+    t.granted_bytes += left - before;
     stream.store(left, std::memory_order_relaxed);
-    return drawn;
+    return large || reached;
 }
 
 std::int64_t Recorder::passed_bytes(const Thread& t) noexcept {

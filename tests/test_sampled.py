@@ -112,6 +112,23 @@ grown.extend(bytes(4_000_000))
     assert (5, "python") not in sizes  # it was reallocated, and belongs to the line that did it
 
 
+def test_every_block_a_little_above_the_step_is_counted(tmp_path: Path) -> None:
+    text = """
+held = []
+for number in range(300):
+    small = bytes(2_000 + number)
+    large = bytes(66_000)
+    held += small, large
+"""
+    capture = run(tmp_path, "above", "--sample", "64KiB", text=text)
+    found = [
+        (stack.blocks, stack.bytes // 66_000, stack.standard_error_bytes)
+        for stack in capture.end.stacks
+        if stack.frames and stack.frames[-1].line == 5 and stack.frames[-1].file.endswith("program.py")
+    ]
+    assert found == [(300, 300, 0)]
+
+
 def test_a_seed_repeats_a_draw(tmp_path: Path) -> None:
     text = "held = [str(i) * 3 for i in range(200_000)]"
     peaks = {

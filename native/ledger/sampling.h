@@ -14,6 +14,7 @@
 // less: stratified sampling. Blocks of S bytes and more are all recorded, and stand for themselves.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -33,7 +34,8 @@ struct Random {
 
 // Where the picks of one stream are.
 struct Cells {
-    std::uint64_t pick = 0;  // of the present cell: 0 .. S - 1
+    std::uint64_t pick = 0;   // of the present cell: 0 .. S - 1
+    std::int64_t beyond = 0;  // of the way to the next picked byte, what is not granted yet
 
     static std::uint64_t any(Random& random, std::uint64_t below) noexcept {
         return static_cast<std::uint64_t>(random.uniform() * static_cast<double>(below));
@@ -51,6 +53,26 @@ struct Cells {
         if (pick >= place) return static_cast<std::int64_t>(pick - place) + 1;
         const auto to_pick = static_cast<std::int64_t>(pick) - static_cast<std::int64_t>(place) + 1;  // behind us
         return to_pick + next(random, sample_bytes);
+    }
+
+    // How many bytes may pass before somebody has to look: S at most, so that no block of S bytes and more passes unseen.
+    std::int64_t grant(std::int64_t to_pick, std::uint64_t sample_bytes) noexcept {
+        beyond = std::max<std::int64_t>(0, to_pick - static_cast<std::int64_t>(sample_bytes));
+        return to_pick - beyond;
+    }
+    // What was granted has passed: grants more. Whether a picked byte was among what has passed.
+    bool renew(std::int64_t* left, Random& random, std::uint64_t sample_bytes) noexcept {
+        bool reached = false;
+        while (*left <= 0) {
+            if (beyond > 0) {
+                *left += beyond;
+                beyond = 0;
+            } else {
+                reached = true;
+                *left += grant(next(random, sample_bytes), sample_bytes);
+            }
+        }
+        return reached;
     }
 };
 

@@ -26,13 +26,15 @@ struct Stream {
     explicit Stream(std::uint64_t seed) {
         random.state = seed * 2 + 1;
         for (int i = 0; i < 8; ++i) random.next();
-        left = cells.first(random, kSample);
+        left = cells.grant(cells.first(random, kSample), kSample);
     }
     bool draws(std::uint64_t bytes) {
-        left -= static_cast<std::int64_t>(bytes);
-        const bool drawn = left <= 0;
-        while (left <= 0) left += cells.next(random, kSample);
-        return drawn;
+        const auto size = static_cast<std::int64_t>(bytes);
+        left -= size;
+        if (left > 0) return false;
+        const bool large = bytes >= kSample;
+        if (large) left += size;  // not part of the stream
+        return cells.renew(&left, random, kSample) || large;
     }
 };
 
@@ -74,6 +76,19 @@ TEST_CASE("a block is drawn with the probability that its weight is made of, whe
             CHECK(std::abs(static_cast<double>(drawn) / kTries - p) < 4.5 * error + 1e-3);
         }
     }
+}
+
+TEST_CASE("no block of the step's size and more passes unseen, wherever the next picked byte is") {
+    for_seeds(300, [](Trace& trace) {
+        Stream stream(trace.seed() + 7);
+        for (int i = 0; i < 2'000; ++i) {
+            if (trace.one_in(3)) stream.draws(1 + trace.below(kSample - 1));
+            const std::int64_t left = stream.left;
+            REQUIRE(left <= static_cast<std::int64_t>(kSample));
+            REQUIRE(stream.draws(kSample + trace.below(3 * kSample)));
+            REQUIRE(stream.left == left);  // it has no part in the draw of the others
+        }
+    });
 }
 
 TEST_CASE("what is not drawn stands for itself, what is drawn for more, and never for less") {
