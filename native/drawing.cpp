@@ -64,8 +64,8 @@ std::int64_t Recorder::passed_bytes(const Thread& t) noexcept {
     return bytes;
 }
 
-void Recorder::draw(const void* block, std::size_t bytes, Kind kind) noexcept {
-    if (!draws_now()) return;
+void* Recorder::draw(void* block, std::size_t bytes, Kind kind) noexcept {
+    if (!draws_now()) return block;
     guarded([&] {
         Thread* drawing = mine();
         if (drawing == nullptr || !is_drawn(*drawing, bytes)) return;
@@ -75,6 +75,7 @@ void Recorder::draw(const void* block, std::size_t bytes, Kind kind) noexcept {
         });
         if (!booked) lose_event();
     });
+    return block;
 }
 
 // Under the lock.

@@ -39,7 +39,8 @@ inline bool sampled() noexcept { return g_sampled.load(std::memory_order_relaxed
 // Both in one word, for the hooks that nearly every event comes by. Few: so few small blocks are drawn that each can be had from malloc.
 enum class Wanted : std::uint32_t { by_the_long_way = 0, every_block = 1, few_blocks = 2 };
 extern std::atomic<Wanted> g_wanted;
-inline bool wants(Wanted what) noexcept { return g_wanted.load(std::memory_order_relaxed) == what; }
+inline Wanted wanted() noexcept { return g_wanted.load(std::memory_order_relaxed); }
+inline bool wants(Wanted what) noexcept { return wanted() == what; }
 // Up to this size CPython's own allocator never asks malloc.
 inline constexpr std::size_t kSmallObject = 512;
 // That and the size in one comparison: small objects go the short way below these, which are 0 where what they are named by is not wanted.
@@ -134,9 +135,7 @@ public:
     // Returns the block.
     template <capture::Kind kKind>
     void* on_alloc(void* block, std::size_t bytes) noexcept {
-        if (!sampled()) return record<kKind>(block, bytes);
-        if (!pass_sampling(bytes)) draw(block, bytes, kKind);
-        return block;
+        return sampled() ? draw_or_pass<kKind>(block, bytes) : record<kKind>(block, bytes);
     }
     void on_free(const void* block) noexcept {
         if (!sampled()) {
@@ -168,7 +167,12 @@ public:
     }
     // Whether there is anything to draw a block for.
     static bool draws_now() noexcept { return is_on() && !is_inside(); }
-    void draw(const void* block, std::size_t bytes, capture::Kind kind) noexcept;
+    // Returns the block, so that whoever has nothing more to do need not keep it meanwhile.
+    void* draw(void* block, std::size_t bytes, capture::Kind kind) noexcept;
+    template <capture::Kind kKind>
+    [[gnu::always_inline]] void* draw_or_pass(void* block, std::size_t bytes) noexcept {
+        return pass_sampling(bytes) ? block : draw(block, bytes, kKind);
+    }
 
     void on_map(std::uintptr_t start, std::size_t bytes, capture::Kind kind, std::uint32_t protection, const char* label) noexcept;
     // Takes a range out and remembers it in `undo`; put_back_range() restores it when the real call failed.

@@ -83,16 +83,40 @@ std::size_t product(std::size_t count, std::size_t each) noexcept {
 
 // --- malloc and its family -----------------------------------------------------------------------------------------------------
 
-void* hook_malloc(std::size_t bytes) {
+// The commonest are cut in two, so that a call which needs no registers saved goes on as a jump.
+[[gnu::noinline]] void* malloc_booked(std::size_t bytes) {
     void* block = real.malloc(bytes);
-    if (!wants(Wanted::every_block) || block == nullptr || tls.covered != 0) [[unlikely]]
-        return watching() ? booked(block, bytes) : block;
+    return recording() ? booked(block, bytes) : block;
+}
+
+[[gnu::noinline]] void* malloc_recorded(std::size_t bytes) {
+    void* block = real.malloc(bytes);
+    if (!wants(Wanted::every_block) || block == nullptr) [[unlikely]]
+        return recording() ? booked(block, bytes) : block;
     return recorder().record<Kind::native>(block, bytes);
 }
 
-void* hook_calloc(std::size_t count, std::size_t each) {
+[[gnu::noinline]] void* malloc_sampled(std::size_t bytes) {
+    void* block = real.malloc(bytes);
+    if (!wants(Wanted::few_blocks) || block == nullptr) [[unlikely]]
+        return recording() ? booked(block, bytes) : block;
+    return recorder().draw_or_pass<Kind::native>(block, bytes);
+}
+
+void* hook_malloc(std::size_t bytes) {
+    if (tls.covered != 0) return real.malloc(bytes);
+    const Wanted now = wanted();
+    if (now == Wanted::every_block) return malloc_recorded(bytes);
+    return now == Wanted::few_blocks ? malloc_sampled(bytes) : malloc_booked(bytes);
+}
+
+[[gnu::noinline]] void* calloc_booked(std::size_t count, std::size_t each) {
     void* block = real.calloc(count, each);
-    return watching() ? booked(block, product(count, each)) : block;
+    return recording() ? booked(block, product(count, each)) : block;
+}
+
+void* hook_calloc(std::size_t count, std::size_t each) {
+    return tls.covered != 0 ? real.calloc(count, each) : calloc_booked(count, each);
 }
 
 void* hook_realloc(void* old, std::size_t bytes) {
@@ -124,13 +148,15 @@ void* hook_reallocarray(void* old, std::size_t count, std::size_t each) {
     real.free(block);
 }
 
-// Apart, so that what most frees of a sampled recording pass by needs no registers to be saved.
+[[gnu::noinline]] void free_recorded(void* block) {
+    recorder().forget(block);
+    real.free(block);
+}
+
 void hook_free(void* block) {
-    if (wants(Wanted::every_block)) {
-        recorder().forget(block);
-    } else if (sampled() && recording() && recorder().may_be_drawn(block)) {
-        return free_booked(block);
-    }
+    const Wanted now = wanted();
+    if (now == Wanted::every_block) return free_recorded(block);
+    if (now == Wanted::few_blocks ? recorder().may_be_drawn(block) : recording()) return free_booked(block);
     real.free(block);
 }
 

@@ -134,14 +134,28 @@ template <typename Request>
     void* block = Recorder::draws_now() ? made_by_malloc(below(domain), request.bytes()) : nullptr;
     if (block == nullptr) return request.from(below(domain));  // the next one will be drawn
     if (request.is_zeroed) std::memset(block, 0, request.bytes());
-    recorder().draw(block, request.bytes(), Kind::python);
-    return block;
+    return recorder().draw(block, request.bytes(), Kind::python);
+}
+
+// A larger one, which comes from malloc anyway.
+template <typename Request>
+[[gnu::noinline]] void* made_larger(void* domain, Request request) {
+    if (!wants(Wanted::few_blocks)) return made(domain, request);
+    PyMemAllocatorEx& next = below(domain);
+    void* block;
+    {
+        Covered covered;
+        block = request.from(next);
+    }
+    if (block == nullptr) [[unlikely]]
+        return tls.covered == 0 ? booked(block, request.bytes()) : block;
+    return tls.covered == 0 ? recorder().draw_or_pass<Kind::python>(block, request.bytes()) : block;
 }
 
 template <typename Request>
 [[gnu::always_inline]] inline void* made_sampled(void* domain, Request request) {
     if (request.bytes() >= g_small_below.few_blocks.load(std::memory_order_relaxed)) [[unlikely]]
-        return made(domain, request);
+        return made_larger(domain, request);
     if (request.bytes() > kSmallObject) __builtin_unreachable();  // never below the bound: its stream is known without a comparison
     if (!Recorder::pass_sampling(request.bytes())) [[unlikely]]
         return made_drawn(domain, request);
@@ -160,8 +174,7 @@ void* sampled_realloc(void* domain, void* old, std::size_t bytes) {
     if (apart == nullptr) return block;
     std::memcpy(apart, block, bytes);
     next.free(next.ctx, block);
-    recorder().draw(apart, bytes, Kind::python);
-    return apart;
+    return recorder().draw(apart, bytes, Kind::python);
 }
 
 void sampled_free(void* domain, void* block) {
