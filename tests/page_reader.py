@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
-import jsonschema
 import numpy as np
-from referencing import Registry, Resource
 
+import schemas
 from hiwater.views import html
 from hiwater.views.html_columns import Unpacked
 from hiwater.views.report import Report
 
-SCHEMA = json.loads((files("hiwater.views") / "page.schema.json").read_text("utf-8"))
-_REPORT_SCHEMA = json.loads((files("hiwater.views") / "report.schema.json").read_text("utf-8"))
-# The page's schema speaks of the report's as of the file beside it.
-_REGISTRY = Registry().with_resource("hiwater.page/report.schema.json", Resource.from_contents(_REPORT_SCHEMA))
 _DATA = re.compile(r'<script type="application/octet-stream" id="data">([A-Za-z0-9+/=]*)</script>')
 
 
@@ -37,7 +30,7 @@ class Page:
         found = _DATA.findall(text)
         assert len(found) == 1
         self.unpacked = Unpacked(found[0])
-        jsonschema.Draft202012Validator(SCHEMA, registry=_REGISTRY).validate(self.unpacked.head)
+        schemas.check(self.unpacked.head, "page")
         self.capture: dict[str, Any] = self.unpacked.head["captures"][number]
         self.parent = np.arange(self.capture["nodes"]["above"]["count"]) - self.column("nodes", "above")
         self.kind = self.column("holders", "kind")

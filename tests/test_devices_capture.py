@@ -7,10 +7,10 @@ import sys
 from io import StringIO
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 import hiwater
+import schemas
 from hiwater.cli import main
 from hiwater.meters import ALLOCATORS
 from hiwater.views import json_view, openmetrics
@@ -99,8 +99,7 @@ def test_json_keeps_to_its_schema(made):
     report = Report(made[0], made[0].peak)
     json_view.write([report], stream)
     said = json.loads(stream.getvalue())
-    schema = json.loads((Path(json_view.__file__).parent / "report.schema.json").read_text("utf-8"))
-    jsonschema.validate(said, schema)
+    schemas.check(said, "report")
     first = said["devices"][0]
     assert (first["name"], first["peak_allocated_bytes"], first["peak_used_bytes"]) == ("cuda:0", 900 * MIB, None)
     terms = {term["name"]: term["bytes"] for term in first["breakdown"]["terms"]}

@@ -8,16 +8,15 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hiwater
+import schemas
 from capture_builder import Recording
 from hiwater.analysis.diff import GROUPINGS, Change, Comparison, Limit, compare, judge
 from hiwater.analysis.forest import Grouping
@@ -33,7 +32,6 @@ from test_reading_analysis import STACKS, recorded
 from test_reading_capture import in_memory
 from test_reading_views import HOSTILE
 
-SCHEMA = json.loads((files("hiwater.views") / "diff.schema.json").read_text("utf-8"))
 ETL = Path(__file__).parent.parent / "examples" / "etl.py"
 FAULT = "self.history.append(table.copy(deep=True))  # the fault"
 
@@ -46,7 +44,7 @@ def shown(view: Any, report: DiffReport) -> str:
 
 def as_json(told: Comparison, limit: Limit | None = None) -> Any:
     said = json.loads(shown(diff_json, DiffReport(told, verdict=judge(told, limit) if limit else None)))
-    jsonschema.validate(said, SCHEMA)
+    schemas.check(said, "diff")
     return said
 
 

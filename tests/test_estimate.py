@@ -7,11 +7,11 @@ import os
 import re
 import sys
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 
-import jsonschema
 import pytest
+
+import schemas
 
 torch = pytest.importorskip("torch")
 
@@ -22,7 +22,6 @@ import estimate_models as models  # noqa: E402
 import hiwater.torch  # noqa: E402
 from hiwater.errors import BadRequest, EstimateFailed, StepFailed, StepNeedsValues  # noqa: E402
 
-SCHEMA = json.loads((files("hiwater.views") / "estimate.schema.json").read_text("utf-8"))
 MIB = 2**20
 SEEN = [name for name in models.MODELS if name != "lstm"]
 # Compared with the CPU's own operators: the profiler's trace, a plain loop, no code in common with the estimate.
@@ -53,7 +52,7 @@ def plain_encoders():
 
 def estimate(*arguments, **options):
     found = hiwater.torch.estimate(*arguments, **options)
-    jsonschema.validate(json.loads(found.to_json()), SCHEMA)
+    schemas.check(json.loads(found.to_json()), "estimate")
     assert sum(found.at_peak["categories"].values()) == found.peak_allocated_bytes
     assert sum(row["bytes"] for row in found.at_peak["lines"]) == sum(row["bytes"] for row in found.at_peak["modules"])
     assert max(point["bytes"] for point in found.timeline) == found.peak_allocated_bytes
@@ -450,7 +449,7 @@ def test_the_verdict_follows_from_what_the_allocator_must_get():
 
 def test_the_largest_batch_fits_and_the_next_does_not():
     found = hiwater.torch.estimate.largest_batch(models.mlp, device="700MiB", multiple_of=4)
-    jsonschema.validate(json.loads(json.dumps(found.to_dict())), SCHEMA)
+    schemas.check(json.loads(json.dumps(found.to_dict())), "estimate")
     assert found.is_monotonic
     assert found.is_bounded
     assert len(found.probes) <= 20  # the memory of so small a model goes up in steps, not in a line

@@ -7,15 +7,13 @@ import os
 import re
 import subprocess
 import sys
-from importlib.resources import files
 
-import jsonschema
 import pytest
 
+import schemas
 from hiwater.cli import main
 from hiwater.torch.estimate import api
 
-SCHEMA = json.loads((files("hiwater.views") / "estimate.schema.json").read_text("utf-8"))
 SCRIPT = """
 import torch
 from torch import nn
@@ -114,7 +112,7 @@ def test_json_is_as_its_schema_says_and_a_module_is_found(script):
     pytest.importorskip("torch")
     done = hiwater("-m", "train:build", "--batch", "4", "--format", "json", "-d", "520MiB", cwd=script.parent, check=0)
     said = json.loads(done.stdout)
-    jsonschema.validate(said, SCHEMA)
+    schemas.check(said, "estimate")
     assert (said["batch_size"], said["fits"], said["device"]) == (4, True, "520MiB")
     assert said["at_peak"]["categories"]["inputs"] == 4 * 256 * 4
 

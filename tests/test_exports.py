@@ -31,7 +31,9 @@ from test_reading_analysis import STACKS, recorded
 from test_reading_capture import in_memory, small
 from test_reading_views import HOSTILE
 
-SPEEDSCOPE = json.loads((Path(__file__).parent / "data" / "speedscope-1.25.0.schema.json").read_text("utf-8"))
+SPEEDSCOPE = jsonschema.Draft7Validator(
+    json.loads((Path(__file__).parent / "data" / "speedscope-1.25.0.schema.json").read_text("utf-8"))
+)
 
 # What https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ("Trace Event Format") asks of
 # the events that are written: metadata, counters, complete events and instants.
@@ -49,25 +51,27 @@ def event(phase: str, required: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-TRACE = {
-    "type": "object",
-    "properties": {
-        "displayTimeUnit": {"enum": ["ms", "ns"]},
-        "otherData": {"type": "object"},
-        "traceEvents": {
-            "type": "array",
-            "items": {
-                "oneOf": [
-                    event("M", {"args": {"type": "object", "properties": {"name": TEXT}, "required": ["name"]}}),
-                    event("C", {"ts": NUMBER, "args": {"type": "object", "additionalProperties": NUMBER}}),
-                    event("X", {"ts": NUMBER, "dur": {"type": "number", "minimum": 0}, "args": {"type": "object"}}),
-                    event("i", {"ts": NUMBER, "s": {"enum": ["g", "p", "t"]}, "args": {"type": "object"}}),
-                ]
+TRACE = jsonschema.Draft202012Validator(
+    {
+        "type": "object",
+        "properties": {
+            "displayTimeUnit": {"enum": ["ms", "ns"]},
+            "otherData": {"type": "object"},
+            "traceEvents": {
+                "type": "array",
+                "items": {
+                    "oneOf": [
+                        event("M", {"args": {"type": "object", "properties": {"name": TEXT}, "required": ["name"]}}),
+                        event("C", {"ts": NUMBER, "args": {"type": "object", "additionalProperties": NUMBER}}),
+                        event("X", {"ts": NUMBER, "dur": {"type": "number", "minimum": 0}, "args": {"type": "object"}}),
+                        event("i", {"ts": NUMBER, "s": {"enum": ["g", "p", "t"]}, "args": {"type": "object"}}),
+                    ]
+                },
             },
         },
-    },
-    "required": ["traceEvents"],
-}
+        "required": ["traceEvents"],
+    }
+)
 
 
 class Bytes(io.StringIO):
@@ -99,7 +103,7 @@ def as_pprof(what: Report) -> Any:
 
 def as_speedscope(*what: Report) -> Any:
     said = json.loads(shown(speedscope, what))
-    jsonschema.validate(said, SPEEDSCOPE)
+    SPEEDSCOPE.validate(said)
     return said
 
 
@@ -109,7 +113,7 @@ def as_csv(*what: Report) -> list[dict[str, str]]:
 
 def as_trace(*what: Report) -> Any:
     said = json.loads(shown(chrome, what))
-    jsonschema.validate(said, TRACE)
+    TRACE.validate(said)
     return said
 
 

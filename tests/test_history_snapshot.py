@@ -4,15 +4,14 @@ import copy
 import json
 import pickle
 from collections import Counter
-from importlib.resources import files
 from pathlib import Path
 
-import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hiwater
+import schemas
 from hiwater.capture.model import Capture
 from hiwater.cli import main
 from hiwater.errors import BadRequest, MissingCapture
@@ -342,7 +341,7 @@ def test_json_tells_of_the_device_and_sums_up(file, tmp_path):
     out = tmp_path / "out.json"
     assert main(["report", str(file), "--format", "json", "-o", str(out)]) == 0
     said = json.loads(out.read_text())
-    jsonschema.validate(said, json.loads(files("hiwater.views").joinpath("report.schema.json").read_text()))
+    schemas.check(said, "report")
     (device,) = said["devices"]
     (history,) = said["device_histories"]
     assert device["name"] == "cuda:0" and history["refusals"] == 1 and device["peak_reserved_bytes"] <= 200 << 20

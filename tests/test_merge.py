@@ -9,18 +9,17 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hiwater
+import schemas
 from capture_builder import RECORDING, Recording
 from hiwater.analysis import together
 from hiwater.capture import Capture, container
@@ -32,7 +31,6 @@ from recording import needs_engine
 from test_reading_analysis import STACKS
 from test_reading_capture import in_memory, small
 
-SCHEMA = json.loads((files("hiwater.views") / "report.schema.json").read_text("utf-8"))
 START = 1_700_000_000_000_000_000
 
 
@@ -306,7 +304,7 @@ def test_json_of_a_merged_capture(job: list[Path], tmp_path: Path, capsys: pytes
     merged = merge(tmp_path / "job.hiw", *job, saved(tmp_path, "child.hiw", child))
     assert main(["report", str(merged), "--format", "json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    jsonschema.validate(said, SCHEMA)
+    schemas.check(said, "report")
     assert [(one["process"]["host"], one["process"]["rank"], one["process"]["pid"]) for one in said] == [
         ("a", "0", 11), ("a", "1", 12), ("b", "2", 11),
     ]  # fmt: skip
@@ -375,7 +373,7 @@ def test_lines_plot_and_diff_take_merged_captures(
     )
     assert main(["diff", str(merged), str(other), "--format", "json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    jsonschema.validate(said, json.loads((files("hiwater.views") / "diff.schema.json").read_text("utf-8")))
+    schemas.check(said, "diff")
     assert [one["bytes"]["change"] for one in said["processes"]] == [4096, 0, 0]
 
 

@@ -10,12 +10,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import schemas
 from capture_builder import KINDS, Recording
 from hiwater.analysis.condense import FOLDED_FRAME, Condensed, Limits, condense
 from hiwater.capture import Capture
@@ -23,7 +23,7 @@ from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.cli import main
 from hiwater.views.html_columns import Columns, Unpacked
 from hiwater.views.report import Report
-from page_reader import SCHEMA, Page, page_of
+from page_reader import Page, page_of
 from test_reading_capture import in_memory
 from test_reading_views import as_json, hostile, program, report
 
@@ -172,7 +172,7 @@ def test_columns_come_back_as_they_were(lists: list[list[int]]) -> None:
 
 
 def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert schemas.validator_of("page")
 
 
 # The page as a document

@@ -6,16 +6,15 @@ import io
 import json
 import os
 import re
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import schemas
 from capture_builder import FAILED, KINDS, Recording
 from hiwater.analysis.forest import Grouping
 from hiwater.capture import Capture
@@ -31,7 +30,6 @@ HOSTILE = (
     "</script><script>alert(1)</script>", "a;b", "two\nlines", "\u202egnp.exe", "\U0001f600 smile", "x" * 5000, "<b>&amp;\"'", "]]>",
     "\x1b[2Jclear", "\x00nul", "\ud800", "[bold]markup[/bold]", "\u2028", "", "%s %d {0}", "-->", "caf\u00e9",
 )  # fmt: skip
-SCHEMA = json.loads((files("hiwater.views") / "report.schema.json").read_text("utf-8"))
 
 
 def report(recording: Recording, **asked: Any) -> Report:
@@ -49,7 +47,7 @@ def as_json(*what: Report) -> Any:
     stream = io.StringIO()
     json_view.write(what, stream)
     said = json.loads(stream.getvalue())
-    jsonschema.validate(said, SCHEMA)
+    schemas.check(said, "report")
     return said
 
 
@@ -68,7 +66,7 @@ def program() -> Recording:
 
 
 def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert schemas.validator_of("report")
 
 
 def test_json_has_the_promised_shape() -> None:

@@ -181,9 +181,8 @@ def test_the_command_finds_its_world_as_it_was(tmp_path: Path) -> None:
 
 def test_a_report_in_words_and_for_machines(tmp_path: Path) -> None:
     import json
-    from importlib.resources import files
 
-    import jsonschema
+    import schemas
 
     path = tmp_path / "t.hiw"
     sample("-q", "-i", "1ms", "-o", path, "--", "sh", "-c", "sleep .05; exit 4")
@@ -191,7 +190,7 @@ def test_a_report_in_words_and_for_machines(tmp_path: Path) -> None:
     text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert "watched from outside" in text and "sleep .05" in text and "allocated" not in text
     said = json.loads(subprocess.run([*words, "--format", "json"], capture_output=True, check=True).stdout)
-    jsonschema.validate(said, json.loads(files("hiwater.views").joinpath("report.schema.json").read_text()))
+    schemas.check(said, "report")
     assert [process["exit_status"] for process in said["processes"][1:]] in ([0], [None])
 
 
