@@ -9,7 +9,7 @@ BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ni
 SOURCES := src tests examples benchmarks tools
 NATIVE := build/native
 
-.PHONY: help demo test test-programs test-pythons test-notebooks-oldest test-native test-valgrind stress fuzz lint format web web-check pictures bench bench-instructions clean
+.PHONY: help demo test test-programs test-pythons test-notebooks-oldest test-native test-native-plain test-native-address test-native-thread test-valgrind stress fuzz lint format web web-check pictures bench bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -58,15 +58,21 @@ test-programs: $(VENV)/installed ## install real programs and compare what they 
 # Needs no Python environment: a compiler and CMake.
 define build-native-tests
 cmake -S . -B $(NATIVE)-$(1) -DHIWATER_NATIVE_TESTS=ON -DHIWATER_ENGINE=OFF -DHIWATER_SANITIZE=$(2) >/dev/null
-cmake --build $(NATIVE)-$(1) --parallel >/dev/null
+MAKEFLAGS= cmake --build $(NATIVE)-$(1) --parallel >/dev/null
 endef
 NATIVE_TESTS := native/tests/native_tests
 
-test-native: ## test the engine's core: as it is, under ASan and UBSan, and its threads under TSan
+test-native: test-native-plain test-native-address test-native-thread ## test the engine's core: as it is, under ASan and UBSan, and its threads under TSan
+
+test-native-plain:
 	$(call build-native-tests,plain,)
 	$(NATIVE)-plain/$(NATIVE_TESTS)
+
+test-native-address:
 	$(call build-native-tests,address,address)
 	$(NATIVE)-address/$(NATIVE_TESTS)
+
+test-native-thread:
 	$(call build-native-tests,thread,thread)
 	$(NATIVE)-thread/$(NATIVE_TESTS) --test-suite=threads
 

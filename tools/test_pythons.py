@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -156,8 +157,7 @@ class Place:
     def __init__(self, interpreter: Interpreter, work: Path) -> None:
         self._root = interpreter.root
         self._interpreter = interpreter
-        self._outside = work if self._root is None else self._root / IN_A_ROOT.lstrip("/")
-        self._folder = self._outside if self._root is None else Path(IN_A_ROOT)
+        self._folder = work if self._root is None else Path(IN_A_ROOT)
         self._tree = TREE if self._root is None else self._folder / "tree"
         self._bin = self._folder / interpreter.name / "bin"
         self.log = work / f"{interpreter.name}.log"
@@ -183,15 +183,14 @@ class Place:
         return self.run([str(self._bin / "python"), *words], seconds)
 
     def make(self) -> bool:
-        """Make the environment anew, and copy the tree where the interpreter cannot see it."""
+        """Make the environment anew."""
         self.log.unlink(missing_ok=True)
-        if self._root is not None:
-            copy_tree(self._outside / "tree")
         return self.run([self._interpreter.executable, "-m", "venv", "--clear", str(self._bin.parent)])[0] == 0
 
 
-def copy_tree(to: Path) -> None:
-    """Copy what git knows, and what it would add."""
+def copy_tree(root: Path) -> None:
+    """Copy what git knows, and what it would add, to where the interpreters of another system see it."""
+    to = root / IN_A_ROOT.lstrip("/") / "tree"
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=TREE,
@@ -213,8 +212,8 @@ def packages(left_out: list[str]) -> tuple[list[str], list[str]]:
     return building, [one for one in wanted if re.split("[<>=!~ ]", one)[0] not in left_out]
 
 
-def test(interpreter: Interpreter, work: Path, pytest_words: list[str], left_out: list[str]) -> Outcome:
-    """Build and test on one interpreter."""
+def build(interpreter: Interpreter, work: Path, left_out: list[str]) -> Outcome:
+    """Make an interpreter's environment and build in it; the step is "tests" where both went well."""
     outcome, place, began = Outcome(interpreter), Place(interpreter, work), time.monotonic()
     building, wanted = packages(left_out)
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--prefer-binary"]
@@ -227,6 +226,13 @@ def test(interpreter: Interpreter, work: Path, pytest_words: list[str], left_out
     if place.python(*install, "--no-build-isolation", "--no-deps", ".")[0] != 0:
         return outcome
     outcome.step = "tests"
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def test(outcome: Outcome, work: Path, pytest_words: list[str]) -> None:
+    """Run the suite where all is built for it."""
+    place, began = Place(outcome.interpreter, work), time.monotonic()
     code, said = place.python("-m", "pytest", "-q", "-p", "no:cacheprovider", *pytest_words, seconds=SUITE_SECONDS)
     last = next((line for line in reversed(said.splitlines()) if " in " in line and re.search(r"\d+ \w+", line)), "")
     outcome.counts = {
@@ -234,8 +240,7 @@ def test(interpreter: Interpreter, work: Path, pytest_words: list[str], left_out
     }
     if code == 0:
         outcome.step = "done"
-    outcome.seconds = time.monotonic() - began
-    return outcome
+    outcome.seconds += time.monotonic() - began
 
 
 def say(line: str = "") -> None:
@@ -291,11 +296,16 @@ def main() -> int:
         return 2
     work = arguments.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    outcomes = []
-    for one in chosen:
+    for root in {one.root for one in chosen if one.root is not None}:
+        copy_tree(root)
+    # Environments are made side by side, since most of that is waiting; the suites run one after another, for the clocks in them.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        outcomes = list(pool.map(lambda one: build(one, work, arguments.leave_out), chosen))
+    for one, outcome in zip(chosen, outcomes, strict=True):
         say(f"CPython {one.full} ({one.build}), {one.root or ''}{one.executable}")
-        outcomes.append(test(one, work, arguments.pytest, arguments.leave_out))
-        if not outcomes[-1].passed:
+        if outcome.step == "tests":
+            test(outcome, work, arguments.pytest)
+        if not outcome.passed:
             log = (work / f"{one.name}.log").read_text(errors="replace").splitlines()
             say("\n".join(log[-40:]))
     show(outcomes, unusable, work)

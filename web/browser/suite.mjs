@@ -202,7 +202,7 @@ const SCENARIOS = {
                 if (name) await page.getByRole("tab", { name }).click();
                 await page.waitForTimeout(150); // colours fade from one to the other
                 await page.evaluate(AXE);
-                const { violations } = await page.evaluate(() => window.axe.run());
+                const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
                 for (const violation of violations)
                     found.push(
                         `${scheme} ${name}: ${violation.id}: ${violation.nodes.map((node) => node.html.slice(0, 160)).join(" | ")}`,
@@ -218,12 +218,12 @@ const SCENARIOS = {
         await page.getByLabel("Colour by").selectOption("kind");
         assert.notEqual(await drawn(page), before);
         await page.getByRole("tab", { name: "Table" }).click();
-        const rows = async () => {
-            const found = [];
-            for (const row of await page.locator(".table-view tbody tr").all())
-                found.push(await row.locator("td").allInnerTexts());
-            return found;
-        };
+        const rows = () =>
+            page
+                .locator(".table-view tbody tr")
+                .evaluateAll((found) =>
+                    found.map((row) => Array.from(row.querySelectorAll("td"), (cell) => cell.innerText)),
+                );
         seen.columns = await page.locator(".table-view th button").allInnerTexts();
         seen.lines = await rows();
         for (const name of ["Change", "Before", "After"]) {
