@@ -296,6 +296,45 @@ def test_tracemalloc_and_recordings_in_any_order(both: Both, order: str) -> None
         assert (capture.lost_events > 0) == displaced
 
 
+@pytest.mark.parametrize(
+    "order",
+    [
+        "s+-+R r+-+R",
+        "s+T-+R r+-+R t",
+        "s+T+R s+-+R t r+-R",
+        "r+T+R s+-+R r+R t s+-R",
+        "s+T+R r+-+R s+R r-+R t",
+        "s+T+Rt s+-R r+-+R",
+    ],
+)
+def test_sampled_and_other_recordings_under_tracemalloc(both: Both, order: str) -> None:
+    """As above; s starts a sampled recording, + makes 100,000 small objects, - lets all go. Hooks that had to stay do no harm to the next recording."""
+    steps = {
+        "T": "tracemalloc.start()",
+        "t": "tracemalloc.stop()",
+        "r": "recorder = hiwater.record(f'{len(made)}.hiw'); made.append(recorder); recorder.start()",
+        "s": "recorder = hiwater.record(f'{len(made)}.hiw', sample='16KiB'); made.append(recorder); recorder.start()",
+        "R": "recorder.stop()",
+        "+": "kept.append([bytes(200 + n % 200) for n in range(100_000)])",
+        "-": "kept.clear()",
+        " ": "",
+    }
+    lines = "\n".join(steps[step] for step in order)
+    (both.folder / "program.py").write_text(f"import hiwater, tracemalloc\nkept, made = [], []\n{lines}\n")
+    done = both.run("program.py", under=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    batch = sum(33 + 200 + n % 200 for n in range(100_000))
+    for number, recording in enumerate(re.findall("[rs][^R]*R", order)):
+        capture = hiwater.open(both.folder / f"{number}.hiw")
+        capture.check()
+        assert (capture.process.stop_reason, capture.lost_events) == (None, 0)
+        peak = max(held.count("+") for held in recording.split("-"))
+        last = recording.split("-")[-1].count("+")
+        for held, batches in ((capture.peak, peak), (capture.end, last)):
+            error = 4 * (16_384 * batches * batch) ** 0.5 if recording[0] == "s" else 0
+            assert held.kind_bytes()["python"] == pytest.approx(batches * batch, abs=error + 2_000_000), recording
+
+
 def test_callbacks_of_the_collector_are_called_alike(both: Both) -> None:
     done = both.same(
         """

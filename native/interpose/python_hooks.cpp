@@ -32,8 +32,16 @@ struct Domain {
     PyMemAllocatorEx below;
     bool installed;
 };
-Domain g_object{PYMEM_DOMAIN_OBJ, {}, false};
-Domain g_memory{PYMEM_DOMAIN_MEM, {}, false};
+// Hooks that draw few blocks hear of no frees (see made_drawn), so they are of no use to another recording. Where they must stay, as another
+// tool's lie over them, one of every block puts its own on top of those.
+struct Hooked {
+    Domain all, few;
+    Domain* used;
+};
+Hooked g_hooked[] = {
+    {{PYMEM_DOMAIN_OBJ, {}, false}, {PYMEM_DOMAIN_OBJ, {}, false}, nullptr},
+    {{PYMEM_DOMAIN_MEM, {}, false}, {PYMEM_DOMAIN_MEM, {}, false}, nullptr},
+};
 
 // CPython's allocators give a block for 0 bytes, too: null is always a refusal.
 [[gnu::always_inline]] inline void* booked(void* block, std::size_t bytes) noexcept {
@@ -120,8 +128,8 @@ void small_free(void* domain, void* block) {
 }
 
 // And where few of them are drawn. Those come from malloc, so that their frees are seen there; and the others, as they are made, cost a
-// subtraction and no more, and as they go nothing. CPython's allocator passes a larger request on to malloc, and gives back to malloc what
-// malloc gave, however small it has become.
+// subtraction and no more, and as they go nothing: there is no hook. CPython's allocator passes a larger request on to malloc, and gives back
+// to malloc what malloc gave, however small it has become.
 void* made_by_malloc(const PyMemAllocatorEx& next, std::size_t bytes) noexcept {
     Covered covered;
     void* block = next.malloc(next.ctx, kSmallObject + 1);
@@ -177,13 +185,6 @@ void* sampled_realloc(void* domain, void* old, std::size_t bytes) {
     return recorder().draw(apart, bytes, Kind::python);
 }
 
-void sampled_free(void* domain, void* block) {
-    if (!wants(Wanted::few_blocks)) [[unlikely]]
-        return python_free(domain, block);
-    PyMemAllocatorEx& next = below(domain);
-    next.free(next.ctx, block);
-}
-
 // Whether the allocator in force is CPython's own, and not one whose every block comes from malloc.
 bool is_own_allocator() noexcept {
     static const auto name_of_it = reinterpret_cast<const char* (*)()>(::dlsym(RTLD_DEFAULT, "_PyMem_GetCurrentAllocatorName"));
@@ -212,17 +213,26 @@ bool is_reached(Domain& domain) noexcept {
     return probe.reached;
 }
 
-void install(Domain& domain, bool is_own) {
+void install(Domain& domain, PyMemAllocatorEx ours) {
     if (domain.installed && is_reached(domain)) return;
     PyMem_GetAllocator(domain.name, &domain.below);
-    PyMemAllocatorEx ours{&domain, python_malloc, python_calloc, python_realloc, python_free};
-    if (is_own && sampled()) {
-        ours = {&domain, sampled_malloc, sampled_calloc, sampled_realloc, sampled_free};
-    } else if (is_own) {
-        ours = {&domain, small_malloc, small_calloc, python_realloc, small_free};
-    }
+    ours.ctx = &domain;
+    if (ours.free == nullptr) ours.free = domain.below.free;
     PyMem_SetAllocator(domain.name, &ours);
     domain.installed = true;
+}
+
+void install(Hooked& hooked, bool is_own) {
+    constexpr PyMemAllocatorEx everything{nullptr, python_malloc, python_calloc, python_realloc, python_free};
+    constexpr PyMemAllocatorEx small{nullptr, small_malloc, small_calloc, python_realloc, small_free};
+    // CPython's own allocator asks for no context: with ours, its function for a free can stand in our place.
+    constexpr PyMemAllocatorEx few{nullptr, sampled_malloc, sampled_calloc, sampled_realloc, nullptr};
+    if (wants(Wanted::few_blocks) && (is_own || (hooked.few.installed && is_reached(hooked.few)))) {
+        hooked.used = &hooked.few;
+        return install(hooked.few, few);
+    }
+    hooked.used = &hooked.all;
+    install(hooked.all, is_own ? small : everything);
 }
 
 // Returns whether all went by us until now. Below another's hooks ours stay, and pass on.
@@ -233,6 +243,14 @@ bool remove(Domain& domain) noexcept {
     if (domain.installed) PyMem_SetAllocator(domain.name, &domain.below);
     domain.installed = false;
     return true;
+}
+
+// The same, of the hooks that the recording used; those of an earlier one, which had to stay, go where they can.
+bool remove(Hooked& hooked) noexcept {
+    const bool saw_all = hooked.used == nullptr || remove(*hooked.used);
+    remove(hooked.used == &hooked.few ? hooked.all : hooked.few);
+    hooked.used = nullptr;
+    return saw_all;
 }
 
 // --- arenas ------------------------------------------------------------------------------------------------------------------------
@@ -299,15 +317,15 @@ void remove_code_watch() noexcept {
 
 void install_python_hooks() {
     const bool is_own = is_own_allocator();  // once ours are in, it is no more
-    install(g_object, is_own);
-    install(g_memory, is_own);
+    for (Hooked& hooked : g_hooked) install(hooked, is_own);
     install_arenas();
     install_code_watch();
 }
 
 void remove_python_hooks() noexcept {
-    const bool saw_objects = remove(g_object), saw_memory = remove(g_memory);
-    if (!saw_objects || !saw_memory) recorder().give_up(kDisplaced);
+    bool saw_all = true;
+    for (Hooked& hooked : g_hooked) saw_all = remove(hooked) && saw_all;
+    if (!saw_all) recorder().give_up(kDisplaced);
     remove_arenas();
     remove_code_watch();
 }
