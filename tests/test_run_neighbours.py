@@ -93,7 +93,8 @@ def said(text: str) -> list[str]:
     return [
         ADDRESS.sub("", line)
         for line in text.splitlines()
-        if not OUR_FRAMES.search(line) and not line.startswith("Extension modules:")
+        # From 3.14 on the stack in C is there, too, and in it what runs the program.
+        if not OUR_FRAMES.search(line) and not line.startswith(("Extension modules:", "  Binary file "))
     ]
 
 
