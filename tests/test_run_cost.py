@@ -58,6 +58,16 @@ def test_the_path_to_the_program_loads_nothing_heavy(tmp_path: Path) -> None:
     assert added <= ALLOWED
 
 
+def test_an_error_that_is_caught_on_the_way_loads_no_more(tmp_path: Path) -> None:
+    """As where no cgroup can be read."""
+    words = ["-c", "import hiwater, os, sys; hiwater.errors.MeterUnavailable; print(*sys.modules)"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(hiwater.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-S", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert {name.partition(".")[0] for name in done.stdout.split()} - loaded([], tmp_path) <= ALLOWED
+
+
 def test_recording_nothing_starts_and_ends_within_60_ms_of_python(tmp_path: Path) -> None:
     pytest.importorskip("hiwater._core", reason="built without the engine")
     plain_command = [sys.executable, "-c", "pass"]

@@ -42,7 +42,7 @@ needs_mark = pytest.mark.skipif(not exact(), reason="the kernel's mark cannot be
 
 def resident():
     """What is resident, in bytes, by a walk of the page tables: what anybody gives back between two figures is in neither."""
-    with open("/proc/self/smaps_rollup", "rb") as rollup:
+    with open("/proc/self/smaps_rollup", "rb", buffering=0) as rollup:  # a buffer has 128 KiB from 3.14 on
         return next(int(line.split()[1]) << 10 for line in rollup if line.startswith(b"Rss:"))
 
 

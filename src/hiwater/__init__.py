@@ -61,10 +61,13 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None and name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if home is None:
+        __import__(
+            f"{__name__}.{name}"
+        )  # the import system's own way: a program that is started finds no importlib loaded that python had not
+        return globals()[name]
     import importlib
 
-    if home is None:
-        return importlib.import_module(f"{__name__}.{name}")
     home, _, its_name = home.partition(":")
     value: object = getattr(importlib.import_module(home), its_name or name)
     globals()[name] = value
