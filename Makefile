@@ -55,7 +55,7 @@ test-programs: $(VENV)/installed ## install real programs and compare what they 
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,programs]'
 	HIWATER_TEST_ALL_PROGRAMS=1 $(BIN)/python -m pytest -m 'programs or not programs' tests/test_real_programs.py
 
-# Needs no Python environment: a compiler and CMake.
+# Needs no Python environment: a compiler and CMake. Each build has jobs of its own, whatever make was told.
 define build-native-tests
 cmake -S . -B $(NATIVE)-$(1) -DHIWATER_NATIVE_TESTS=ON -DHIWATER_ENGINE=OFF -DHIWATER_SANITIZE=$(2) >/dev/null
 MAKEFLAGS= cmake --build $(NATIVE)-$(1) --parallel >/dev/null

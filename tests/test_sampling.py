@@ -28,8 +28,8 @@ def temporary_list() -> int:
 
 def test_this_process_is_read_once_and_at_once() -> None:
     start = time.perf_counter()
-    used = hiwater.memory_usage()
-    assert time.perf_counter() - start < 0.05, "it does not sleep after the last sample"
+    used = hiwater.memory_usage(interval=60)
+    assert time.perf_counter() - start < 30, "it does not sleep after the last sample"
     assert len(used) == 1 and 5 < used[0] < 2000
 
 
@@ -143,13 +143,11 @@ def test_tracemalloc_counts_its_own_peak_and_leaves_tracing_as_it_was() -> None:
 
 
 def test_an_interval_of_a_millisecond_is_kept() -> None:
-    def is_kept() -> bool:
-        stamps = memory_usage((time.sleep, (0.3,)), interval=0.001, timestamps=True)
-        gaps = sorted(later[1] - earlier[1] for earlier, later in pairwise(stamps))
-        return len(stamps) > 200 and gaps[len(gaps) // 2] == pytest.approx(0.001, abs=0.0003)
-
-    # Other work on the machine holds up this one or that.
-    assert any(is_kept() for _ in range(10))
+    """Other work on the machine holds up this sample or that: none comes before its time, and those that nothing held up are there."""
+    stamps = memory_usage((time.sleep, (1,)), interval=0.001, timestamps=True)
+    gaps = [later[1] - earlier[1] for earlier, later in pairwise(stamps)]
+    assert len(stamps) <= 1000 * (stamps[-1][1] - stamps[0][1]) + 3
+    assert sum(gap == pytest.approx(0.001, abs=0.0003) for gap in gaps) > 50
 
 
 @pytest.mark.parametrize("wrong", [(len, (), {}, 4), ()])

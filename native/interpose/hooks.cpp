@@ -84,30 +84,20 @@ std::size_t product(std::size_t count, std::size_t each) noexcept {
 // --- malloc and its family -----------------------------------------------------------------------------------------------------
 
 // The commonest are cut in two, so that a call which needs no registers saved goes on as a jump.
-[[gnu::noinline]] void* malloc_booked(std::size_t bytes) {
+template <Wanted kWanted>
+[[gnu::noinline]] void* malloc_for(std::size_t bytes) {
     void* block = real.malloc(bytes);
-    return recording() ? booked(block, bytes) : block;
-}
-
-[[gnu::noinline]] void* malloc_recorded(std::size_t bytes) {
-    void* block = real.malloc(bytes);
-    if (!wants(Wanted::every_block) || block == nullptr) [[unlikely]]
+    if (kWanted == Wanted::by_the_long_way || !wants(kWanted) || block == nullptr) [[unlikely]]
         return recording() ? booked(block, bytes) : block;
-    return recorder().record<Kind::native>(block, bytes);
-}
-
-[[gnu::noinline]] void* malloc_sampled(std::size_t bytes) {
-    void* block = real.malloc(bytes);
-    if (!wants(Wanted::few_blocks) || block == nullptr) [[unlikely]]
-        return recording() ? booked(block, bytes) : block;
+    if constexpr (kWanted == Wanted::every_block) return recorder().record<Kind::native>(block, bytes);
     return recorder().draw_or_pass<Kind::native>(block, bytes);
 }
 
 void* hook_malloc(std::size_t bytes) {
     if (tls.covered != 0) return real.malloc(bytes);
     const Wanted now = wanted();
-    if (now == Wanted::every_block) return malloc_recorded(bytes);
-    return now == Wanted::few_blocks ? malloc_sampled(bytes) : malloc_booked(bytes);
+    if (now == Wanted::every_block) return malloc_for<Wanted::every_block>(bytes);
+    return now == Wanted::few_blocks ? malloc_for<Wanted::few_blocks>(bytes) : malloc_for<Wanted::by_the_long_way>(bytes);
 }
 
 [[gnu::noinline]] void* calloc_booked(std::size_t count, std::size_t each) {

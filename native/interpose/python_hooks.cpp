@@ -68,14 +68,16 @@ struct Calloc {
 };
 
 template <typename Request>
+[[gnu::always_inline]] inline void* covered_from(const PyMemAllocatorEx& next, Request request) {
+    Covered covered;
+    return request.from(next);
+}
+
+template <typename Request>
 [[gnu::noinline]] void* made(void* domain, Request request) {
     PyMemAllocatorEx& next = below(domain);
     if (!recording()) return request.from(next);
-    void* block;
-    {
-        Covered covered;
-        block = request.from(next);
-    }
+    void* block = covered_from(next, request);
     return tls.covered == 0 ? booked(block, request.bytes()) : block;
 }
 
@@ -149,15 +151,11 @@ template <typename Request>
 template <typename Request>
 [[gnu::noinline]] void* made_larger(void* domain, Request request) {
     if (!wants(Wanted::few_blocks)) return made(domain, request);
-    PyMemAllocatorEx& next = below(domain);
-    void* block;
-    {
-        Covered covered;
-        block = request.from(next);
-    }
+    void* block = covered_from(below(domain), request);
+    if (tls.covered != 0) return block;
     if (block == nullptr) [[unlikely]]
-        return tls.covered == 0 ? booked(block, request.bytes()) : block;
-    return tls.covered == 0 ? recorder().draw_or_pass<Kind::python>(block, request.bytes()) : block;
+        return booked(block, request.bytes());
+    return recorder().draw_or_pass<Kind::python>(block, request.bytes());
 }
 
 template <typename Request>
@@ -196,6 +194,7 @@ bool is_own_allocator() noexcept {
 // is being recorded) puts back what it had found, and takes us out with itself. What lies below us stands aside for one call, and listens.
 // Under the GIL, as all calls of these allocators are.
 bool is_reached(Domain& domain) noexcept {
+    if (!domain.installed) return false;
     struct Probe {
         PyMemAllocatorEx below;
         bool reached;
@@ -214,7 +213,7 @@ bool is_reached(Domain& domain) noexcept {
 }
 
 void install(Domain& domain, PyMemAllocatorEx ours) {
-    if (domain.installed && is_reached(domain)) return;
+    if (is_reached(domain)) return;
     PyMem_GetAllocator(domain.name, &domain.below);
     ours.ctx = &domain;
     if (ours.free == nullptr) ours.free = domain.below.free;
@@ -227,7 +226,7 @@ void install(Hooked& hooked, bool is_own) {
     constexpr PyMemAllocatorEx small{nullptr, small_malloc, small_calloc, python_realloc, small_free};
     // CPython's own allocator asks for no context: with ours, its function for a free can stand in our place.
     constexpr PyMemAllocatorEx few{nullptr, sampled_malloc, sampled_calloc, sampled_realloc, nullptr};
-    if (wants(Wanted::few_blocks) && (is_own || (hooked.few.installed && is_reached(hooked.few)))) {
+    if (wants(Wanted::few_blocks) && (is_own || is_reached(hooked.few))) {
         hooked.used = &hooked.few;
         return install(hooked.few, few);
     }

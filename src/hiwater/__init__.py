@@ -58,14 +58,13 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None and name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if home is None:
-        __import__(
-            f"{__name__}.{name}"
-        )  # the import system's own way: a program that is started finds no importlib loaded that python had not
+    if name in _MODULES:
+        # Without importlib: a program that is started finds none loaded that python had not.
+        __import__(f"{__name__}.{name}")
         return globals()[name]
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
     home, _, its_name = home.partition(":")
