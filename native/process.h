@@ -33,5 +33,6 @@ std::uint64_t start_ticks() noexcept;  // field 22 of /proc/self/stat
 void read_boot_id(char out[40]) noexcept;
 std::uint64_t monotonic_ns() noexcept;
 std::uint64_t wall_ns() noexcept;
+std::uint64_t thread_ns() noexcept;  // of the processor's, for this thread
 
 }  // namespace hiwater::process

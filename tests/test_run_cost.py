@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,11 @@ ALLOWED = {"__future__", "_json", "atexit", "errno", "hiwater"}
 
 
 def milliseconds(command: list[str], folder: Path) -> float:
-    began = time.perf_counter()
+    """The processor's time: what a command waits for depends on all that runs beside it."""
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    return (time.perf_counter() - began) * 1000
+    done = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (done.ru_utime + done.ru_stime - began.ru_utime - began.ru_stime) * 1000
 
 
 def test_importing_takes_little_time_and_memory(tmp_path: Path) -> None:
@@ -30,9 +32,9 @@ import sys, time
 def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
-before, began = resident(), time.perf_counter()
+before, began = resident(), time.process_time()
 import hiwater
-print(time.perf_counter() - began, resident() - before)
+print(time.process_time() - began, resident() - before)
 """
     runs = []
     for _ in range(5):
