@@ -1,19 +1,15 @@
 #include "sampler.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 
 #include "device_watch.h"
+#include "own_thread.h"
 #include "process.h"
 #include "recorder.h"
 
@@ -25,10 +21,7 @@ constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kQuietAfterFork = 20 * kMillisecond;
 
 FutexMutex g_control;  // of who makes and ends the thread: native code forks in several threads at once
-pthread_t g_thread;
-bool g_running = false;
-std::atomic<std::uint32_t> g_stop{0};
-std::atomic<std::int32_t> g_thread_id{0};
+OwnThread g_thread;
 std::atomic<std::uint64_t> g_paused_at{0};  // 0: not paused
 
 bool has_own_descriptors() noexcept {
@@ -40,11 +33,6 @@ bool has_own_descriptors() noexcept {
 #else
     return false;
 #endif
-}
-
-void sleep_until_stopped(std::uint64_t ns) noexcept {
-    timespec left{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-    ::syscall(SYS_futex, &g_stop, FUTEX_WAIT_PRIVATE, 0, &left, nullptr, 0);
 }
 
 // Looks at where resident memory is, whenever it has grown to a new height: by a good part while it grows, and by a little once it rests.
@@ -90,18 +78,13 @@ void look_first() noexcept {
     recorder.note_pressure(now, address_space_bytes);
 }
 
-void* run(void*) {
-    ++tls.busy;  // for good: nothing this thread does is the program's
-    g_thread_id.store(static_cast<std::int32_t>(::syscall(SYS_gettid)), std::memory_order_release);
-    ::prctl(PR_SET_NAME, "hiwater");
+void run() {
     const bool own_descriptors = has_own_descriptors();
     const int kept = own_descriptors ? ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC) : -1;
     Recorder& recorder = Recorder::instance();
     std::uint64_t last_peak_ns = 0, now = recorder.now_ns();
     ResidencyLooks looks;
-    for (;;) {
-        sleep_until_stopped(std::clamp(now / 128, kMillisecond, 10 * kMillisecond));
-        if (g_stop.load(std::memory_order_acquire) != 0) break;
+    while (g_thread.goes_on_after(std::clamp(now / 128, kMillisecond, 10 * kMillisecond))) {
         now = recorder.now_ns();
         // The kernel's mark costs ten times a plain reading; it only has to be fresh should the process be killed.
         process::Resident resident;
@@ -117,61 +100,31 @@ void* run(void*) {
         device_watch::ask_if_due(now);
     }
     if (kept >= 0) ::close(kept);
-    return nullptr;
 }
 
-bool create_thread() noexcept {
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_t attributes;
-    ::pthread_attr_init(&attributes);
-    ::pthread_attr_setstacksize(&attributes, 128 * 1024);
-    g_stop.store(0, std::memory_order_relaxed);
-    BusyGuard busy;
-    g_running = ::pthread_create(&g_thread, &attributes, run, nullptr) == 0;
-    ::pthread_attr_destroy(&attributes);
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return g_running;
-}
-
-// A joined thread is out of its user code, but the kernel may still count it for a moment.
-void wait_until_uncounted() noexcept {
-    const std::int32_t id = g_thread_id.load(std::memory_order_acquire);
-    for (int i = 0; i < 2000 && id != 0 && ::syscall(SYS_tgkill, ::getpid(), id, 0) == 0; ++i) ::sched_yield();
-}
-
-void end_thread() noexcept {
-    if (!g_running) return;
-    g_stop.store(1, std::memory_order_release);
-    ::syscall(SYS_futex, &g_stop, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-    BusyGuard busy;
-    ::pthread_join(g_thread, nullptr);
-    g_running = false;
-}
+bool begin_thread() noexcept { return g_thread.begin("hiwater", run); }
 
 }  // namespace
 
 bool start() noexcept {
     MutexHold hold(g_control);
     g_paused_at.store(0, std::memory_order_relaxed);
-    if (g_running) return true;
+    if (g_thread.is_running()) return true;
     look_first();
-    return create_thread();
+    return begin_thread();
 }
 
 void stop() noexcept {
     MutexHold hold(g_control);
     g_paused_at.store(0, std::memory_order_relaxed);
-    end_thread();
+    g_thread.end();
 }
 
 void pause_for_fork() noexcept {
     BusyGuard busy;  // a signal's handler must not come back here
     MutexHold hold(g_control);
-    if (!g_running) return;
-    end_thread();
-    wait_until_uncounted();
+    if (!g_thread.is_running()) return;
+    g_thread.end();
     g_paused_at.store(process::monotonic_ns(), std::memory_order_release);
 }
 
@@ -188,12 +141,12 @@ void resume_if_due() noexcept {
         return;
     }
     MutexHold hold(g_control);
-    if (g_paused_at.compare_exchange_strong(paused, 0) && !g_running) create_thread();
+    if (g_paused_at.compare_exchange_strong(paused, 0) && !g_thread.is_running()) begin_thread();
 }
 
 void forget_in_child() noexcept {
     g_control.reset();
-    g_running = false;
+    g_thread.forget_in_child();
     g_paused_at.store(0, std::memory_order_relaxed);
 }
 

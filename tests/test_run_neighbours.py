@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import compiled
 import hiwater
 from recording import child_environment, needs_engine, record
 
@@ -519,3 +520,10 @@ def test_handlers_of_forks_and_of_signals_in_their_midst_allocate(tmp_path: Path
         timeout=60,
     )
     assert [stack.bytes for stack in recorded.stacks("fork", "native", "end")] == []
+
+
+def test_a_library_with_many_variables_of_each_thread(both: Both) -> None:
+    """They take their place from the stack that a thread asks for."""
+    recorded = both.same("import time; time.sleep(0.5)", LD_PRELOAD=str(compiled.library("thread_locals")))
+    assert recorded.stderr == ""
+    assert len(hiwater.open(both.capture).timeline) > 5, "the thread that looks at resident memory is not there"
