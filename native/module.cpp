@@ -70,6 +70,7 @@ int begin(const hiwater::StartOptions& options) {
 
 void end(int exit_code) {
     hiwater::sampler::stop();
+    Recorder::instance().note_collections(hw_full_collections());  // since its last look
     Recorder::instance().look_at_residency();
     hiwater::interpose::remove_python_hooks();
     hiwater::interpose::remove_hooks();

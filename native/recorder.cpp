@@ -393,10 +393,10 @@ void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
     last_point_ns_ = now;
 }
 
-// The sampler alone writes this table.
+// For the sampler, and for who ends the recording when there is none any more.
 void Recorder::note_collections(std::int64_t collections) noexcept {
     constexpr std::uint64_t kMostMarks = 10'000;
-    if (!is_on() || collections <= collections_ || collection_marks_ == kMostMarks) return;
+    if (!is_on() || only_counters_ || collections <= collections_ || collection_marks_ == kMostMarks) return;
     const std::int64_t before = collections_;
     collections_ = collections;
     ++collection_marks_;

@@ -19,7 +19,7 @@ using capture::Kind;
 
 std::atomic<std::uint32_t> g_code_generation[kCodePages] = {};
 SampleStreams g_no_streams = {};
-constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec"))) = {.streams = &g_no_streams};
+constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));
 
 namespace {
 

@@ -130,16 +130,16 @@ static_assert(offsetof(Thread, ticket) == 0);
 
 // One small block of static TLS: a dlopened library may use little of it.
 struct ThreadLocal {
-    Thread* thread;
-    DyingCode* dying;
-    std::uint32_t busy;       // inside the recorder: our own memory, not the program's
-    std::uint32_t covered;    // inside an allocator whose block its caller records
-    std::uint32_t exit_node;  // base of a thread whose state has been given back; its last blocks hang here
-    std::uint32_t exit_session;
-    bool exiting;
-    bool holds_over_fork;
-    SampleStreams*
-        streams;  // never null: the thread's own, or one for all that have none yet, whose next byte is always a picked one
+    Thread* thread = nullptr;
+    DyingCode* dying = nullptr;
+    std::uint32_t busy = 0;       // inside the recorder: our own memory, not the program's
+    std::uint32_t covered = 0;    // inside an allocator whose block its caller records
+    std::uint32_t exit_node = 0;  // base of a thread whose state has been given back; its last blocks hang here
+    std::uint32_t exit_session = 0;
+    bool exiting = false;
+    bool holds_over_fork = false;
+    SampleStreams* streams =
+        &g_no_streams;  // the thread's own, or one for all that have none yet, whose next byte is always picked
 };
 
 extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));

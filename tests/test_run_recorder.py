@@ -121,12 +121,13 @@ def test_full_garbage_collections_are_marked_with_their_number(engine: None, tmp
                 gc.collect(0)
                 gc.collect(1)
                 time.sleep(0.03)  # more than two looks are apart
+            gc.collect()
     finally:
         gc.enable()
     capture = hiwater.open(tmp_path / "a.hiw")
     marks = [mark for mark in capture.marks if mark.kind == "gc"]
-    assert sum(mark.value for mark in marks) == 5
-    assert 2 <= len(marks) <= 5
+    assert sum(mark.value for mark in marks) == 6
+    assert 2 <= len(marks) <= 6
     assert [mark.at_ns for mark in marks] == sorted(mark.at_ns for mark in marks)
     assert capture.marks == tuple(marks)
 

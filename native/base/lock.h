@@ -143,6 +143,7 @@ public:
         fork_holder_.store(0, std::memory_order_relaxed);
         leans_to_.store(nullptr, std::memory_order_relaxed);
         last_ = leans_back_to_ = nullptr;
+        alternations_ = 0;
         may_lean_ = false;
         expect_sharing(false);
         sharing_.forget_all();
