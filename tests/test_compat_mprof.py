@@ -101,11 +101,13 @@ def test_an_interrupt_leaves_the_file(tmp_path: Path) -> None:
     from hiwater.cli.compat_path import folder
 
     places = os.pathsep.join([folder(), str(Path(folder()).parent.parent)])
-    words = [sys.executable, "-m", "mprof", "run", "-T", "0.01", "-o", "x.dat", "sleep", "5"]
+    words = [sys.executable, "-m", "mprof", "run", "-T", "0.01", "-o", "x.dat", "sleep", "60"]
     running = subprocess.Popen(
         words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": places}, start_new_session=True, stdout=subprocess.DEVNULL
     )
-    time.sleep(0.7)
+    file = tmp_path / "x.dat"
+    while running.poll() is None and (not file.exists() or file.read_text().count("MEM") <= 10):
+        time.sleep(0.05)
     os.killpg(running.pid, signal.SIGINT)
     assert running.wait(timeout=10) is not None
-    assert len(datfile.read_mprofile_file(str(tmp_path / "x.dat"))["mem_usage"]) > 10
+    assert len(datfile.read_mprofile_file(str(file))["mem_usage"]) > 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -87,7 +88,7 @@ def test_the_sampler_is_nobodys_child() -> None:
 
 
 def test_a_popen_until_it_ends_and_its_exit_code_is_left_to_its_owner() -> None:
-    code = "x = b'a' * 50_000_000; import time; time.sleep(.15); raise SystemExit(7)"
+    code = "x = b'a' * 50_000_000; import time; time.sleep(.5); raise SystemExit(7)"
     process = subprocess.Popen([sys.executable, "-c", code])
     used = memory_usage(process, interval=0.01)
     assert max(used) > 50 and len(used) > 5
@@ -95,7 +96,7 @@ def test_a_popen_until_it_ends_and_its_exit_code_is_left_to_its_owner() -> None:
 
 
 def test_children_as_a_sum_and_apart() -> None:
-    command = [sys.executable, "-c", "x = b'a' * 40_000_000; import time; time.sleep(.2)"]
+    command = [sys.executable, "-c", "x = b'a' * 40_000_000; import time; time.sleep(.5)"]
     own = memory_usage()[0]
     summed = memory_usage((subprocess.run, (command,)), interval=0.02, include_children=True, max_usage=True)
     assert summed > own + 38
@@ -115,11 +116,11 @@ def test_what_sphinx_gallery_asks_for() -> None:
 
 def test_a_stream_gets_lines_in_every_mode() -> None:
     out = io.StringIO()
-    assert memory_usage((time.sleep, (0.03,)), interval=0.01, stream=out) is None
+    assert memory_usage((time.sleep, (0.3,)), interval=0.01, stream=out) is None
     lines = out.getvalue().splitlines()
     assert len(lines) >= 3 and all(line.startswith("MEM ") and len(line.split()) == 3 for line in lines)
     out = io.StringIO()
-    process = subprocess.Popen(["sh", "-c", "sleep .1 & wait"])
+    process = subprocess.Popen(["sh", "-c", "sleep .5 & wait"])
     memory_usage(process, interval=0.01, multiprocess=True, stream=out)
     process.wait()
     assert "CHLD " in out.getvalue()
@@ -160,7 +161,7 @@ def test_bad_requests_are_told_clearly() -> None:
     with pytest.raises(NoSuchProcess):
         memory_usage(2**22 + 1)
     ended = subprocess.Popen(["true"])
-    time.sleep(0.1)
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(NoSuchProcess, match="has ended already"):
         memory_usage(ended.pid)
     ended.wait()
@@ -182,8 +183,11 @@ def test_what_is_no_duration(text: str) -> None:
 
 
 def test_descendants_are_found_below_children() -> None:
-    process = subprocess.Popen(["sh", "-c", "sh -c 'sleep 1; true' & wait"])
-    time.sleep(0.15)
-    assert len(procfs.descendants_of(process.pid)) >= 2
+    process = subprocess.Popen(["sh", "-c", "sh -c 'sleep 9; true' & wait"])
+    while process.poll() is None and len(procfs.descendants_of(process.pid)) < 2:
+        time.sleep(0.01)
+    assert len(procfs.descendants_of(process.pid)) == 2
+    for pid in procfs.descendants_of(process.pid):
+        os.kill(pid, signal.SIGKILL)
     process.kill()
     process.wait()
