@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "base/lock.h"
 #include "own_thread.h"
 #include "process.h"
 
@@ -13,6 +14,7 @@ namespace hiwater::resident_watch {
 
 namespace {
 
+FutexMutex g_control;  // of what follows, but for the peak: native code forks without the GIL, in several threads at once
 OwnThread g_thread;
 int g_users = 0;
 std::uint64_t g_interval_ns = 1'000'000;
@@ -40,29 +42,39 @@ void run() {
 
 bool begin_thread() noexcept { return g_thread.begin("hiwater-watch", run); }
 
-void end_thread() noexcept { g_thread.end(); }
+void before_fork() noexcept {
+    MutexHold hold(g_control);
+    g_thread.end();
+}
 
-void after_fork() noexcept {
+void after_fork_in_parent() noexcept {
+    MutexHold hold(g_control);
+    if (g_users > 0 && !g_thread.is_running()) begin_thread();
+}
+
+void after_fork_in_child() noexcept {
+    g_control.reset();
+    g_thread.forget_in_child();
     if (g_users > 0) begin_thread();
 }
 
 }  // namespace
 
 bool start(std::uint64_t interval_ns) noexcept {
-    static const int once = ::pthread_atfork(end_thread, after_fork, after_fork);
+    static const int once = ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     (void)once;
-    if (g_users > 0) {
-        ++g_users;
-        return true;
+    MutexHold hold(g_control);
+    if (g_users == 0) {
+        g_interval_ns = interval_ns;
+        g_peak.store(resident_now(), std::memory_order_relaxed);
+        if (!begin_thread()) return false;
     }
-    g_interval_ns = interval_ns;
-    g_peak.store(resident_now(), std::memory_order_relaxed);
-    if (!begin_thread()) return false;
     ++g_users;
     return true;
 }
 
 void stop() noexcept {
+    MutexHold hold(g_control);
     if (g_users == 0 || --g_users > 0) return;
     g_thread.end();
 }

@@ -1,5 +1,5 @@
 // The highest of many readings of resident memory, for where the kernel's mark cannot be started anew. A thread that needs no GIL
-// takes them; it is away while the process forks. The caller of these holds the GIL.
+// takes them; it is away while the process forks.
 #pragma once
 
 #include <cstdint>

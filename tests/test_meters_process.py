@@ -14,6 +14,7 @@ import tracemalloc
 import psutil
 import pytest
 
+import compiled
 from hiwater import meters
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import cgroup, counters, tree
@@ -188,6 +189,25 @@ def test_a_native_sampler_sees_into_a_call_that_holds_the_gil(tmp_path):
         assert "native" in meter.traits.source
     finally:
         meter.close()
+
+
+def test_the_native_sampler_is_away_while_threads_fork_at_once(tmp_path):
+    pytest.importorskip("hiwater._core")
+    program = f"""
+import ctypes, os, threading
+from hiwater import _core
+library = ctypes.CDLL({str(compiled.library("threads"))!r})
+_core.resident_watch_start(100_000)
+well = []
+threads = [threading.Thread(target=lambda: well.append(library.fork_again_and_again(100))) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+held = bytearray(b"x") * (64 << 20)
+_core.resident_watch_stop()
+print(well, _core.resident_watch_peak() > 64 << 20, os.listdir("/proc/self/task") == [str(os.getpid())])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "[100, 100, 100, 100] True True\n"), done.stderr
 
 
 def test_uss_is_below_pss_and_pss_below_resident():
