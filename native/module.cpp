@@ -31,7 +31,7 @@ struct EngineFault : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-std::string g_partly;  // what of the last start does not work
+std::map<std::string, std::string> g_shortcomings;  // of the last start
 
 [[noreturn]] void raise_os_error(int error, const std::string& path) {
     errno = error;
@@ -59,12 +59,22 @@ int g_heap_users = 0;  // of the heap's meters
 // The heap's two marks start anew together: one that was not asked for this time is kept until it is. Scopes fold under one lock.
 std::int64_t g_kept_marks[2] = {};
 
+void fall_short(const char* fact, const std::string& what) {
+    hiwater::BusyGuard busy;
+    g_shortcomings[fact] = what;
+    Recorder::instance().note_fact(fact, what);
+}
+
 int begin(const hiwater::StartOptions& options) {
     hiwater::interpose::watch_forks();
     if (int error = Recorder::instance().start(options)) return error;
-    g_partly = hiwater::interpose::install_hooks();
+    g_shortcomings.clear();
+    const std::string missed = hiwater::interpose::install_hooks();
+    if (!missed.empty()) fall_short("calls_not_recorded", missed);
     hiwater::interpose::install_python_hooks();
-    if (!options.only_counters) hiwater::sampler::start();
+    if (!options.only_counters && !hiwater::sampler::start())
+        fall_short("resident_not_sampled",
+                   "no thread could be made to sample resident memory (see ulimit -u): there is no timeline of it");
     return 0;
 }
 
@@ -175,6 +185,7 @@ nb::dict summary() {
     out["resident_exact"] = s.resident_exact;
     out["resident_error_bytes"] = s.resident_error_bytes;
     out["lost_events"] = s.lost_events;
+    out["shortcomings"] = g_shortcomings;
     out["sample_bytes"] = s.sample_bytes;
     out["standard_error_bytes"] = s.standard_error_bytes;
     out["stop_reason"] = s.stop_reason.empty() ? nb::none() : nb::object(nb::str(s.stop_reason.c_str()));
@@ -215,7 +226,6 @@ std::map<std::string, std::string> doctor() {
     std::map<std::string, std::string> out;
     out["kernel peak mark"] =
         hiwater::process::reset_peak() ? "ok" : "/proc/self/clear_refs cannot be written, so resident peaks are the highest sample";
-    out["interposition"] = g_partly.empty() ? "ok" : g_partly;
     return out;
 }
 

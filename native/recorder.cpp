@@ -36,9 +36,21 @@ void Recorder::write_facts(const StartOptions& options) {
     device_samples_.attach(file_, capture::Table::device_samples);
     device_terms_.attach(file_, capture::Table::device_terms);
     last_samples_.reset();
-    for (const auto& [key, value] : options.facts)
-        facts_.append({tree_.string(key.substr(0, 1000)), tree_.string(value.substr(0, 60000))});
+    for (const auto& [key, value] : options.facts) append_fact(key, value);
     for (const char* reason : {kNoMemory, kCannotGrow}) tree_.string(reason);
+}
+
+void Recorder::append_fact(const std::string& name, const std::string& value) {
+    facts_.append({tree_.string(name.substr(0, 1000)), tree_.string(value.substr(0, 60000))});
+}
+
+void Recorder::note_fact(const std::string& name, const std::string& value) noexcept {
+    BusyGuard busy;
+    if (!is_on() || only_counters_) return;
+    if_there_is_room([&] {
+        Hold hold(lock_);
+        append_fact(name, value);
+    });
 }
 
 int Recorder::start(const StartOptions& options) {

@@ -220,6 +220,8 @@ public:
     void note_pressure(std::uint64_t now, std::int64_t address_space_bytes) noexcept;
     // How often garbage has been collected in full until now: what is new since the last look is marked.
     void note_collections(std::int64_t collections) noexcept;
+    // What comes to light after the start, for whoever reads the capture.
+    void note_fact(const std::string& name, const std::string& value) noexcept;
     // Looks at where resident memory is and writes it down. Not from a thread that is being recorded.
     void look_at_residency() noexcept;
     bool mark_exited(int exit_code) noexcept;  // _exit and exec: the last stores before the process image is gone
@@ -357,6 +359,7 @@ private:
         }
     }
     void write_facts(const StartOptions& options);
+    void append_fact(const std::string& name, const std::string& value);
     int let_go(capture::State state) noexcept;
     void forget_tables() noexcept;
     Summary summary_so_far();

@@ -53,6 +53,7 @@ def build(mode: str) -> ModuleType:
             "resident_exact": mode != "lost",
             "resident_error_bytes": 4096,
             "lost_events": 7 if mode == "lost" else 0,
+            "shortcomings": {},
             "sample_bytes": 0,
             "standard_error_bytes": 0,
             "stop_reason": None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import compiled
 import hiwater
 from hiwater.errors import AlreadyRecording, BadSize, CaptureUnwritable, NotRecording
 from hiwater.sizes import format_size, parse_size
@@ -130,6 +132,36 @@ def test_full_garbage_collections_are_marked_with_their_number(engine: None, tmp
     assert 2 <= len(marks) <= 6
     assert [mark.at_ns for mark in marks] == sorted(mark.at_ns for mark in marks)
     assert capture.marks == tuple(marks)
+
+
+@pytest.mark.parametrize(
+    ("refused", "said", "exactness"),
+    [
+        ("threads", "there is no timeline of it", "exact"),
+        ("pages", "so some calls and the modules loaded from now on are not recorded", "at least: some calls"),
+        ("nothing", "", "exact"),
+    ],
+)
+def test_what_the_system_refuses_is_told(engine: None, tmp_path: Path, refused: str, said: str, exactness: str) -> None:
+    command = [sys.executable, "-m", "hiwater"]
+    done = subprocess.run(
+        [*command, "run", "-q", "-o", "a.hiw", "-c", "held = bytearray(3_000_000); print(len(held))"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+        env={**os.environ, "LD_PRELOAD": str(compiled.library("refuses")), "REFUSING": refused},
+    )  # fmt: skip
+    assert done.stdout == "3000000\n"
+    assert (done.stderr.count("\n"), said in done.stderr) == (1 if said else 0, True)
+    capture = hiwater.open(tmp_path / "a.hiw")
+    assert capture.problems() == []
+    assert [said in what for what in capture.shortcomings] == [True] * bool(said)
+    assert capture.misses_calls == (refused == "pages")
+    report = [*command, "report", "a.hiw", "--format"]
+    text, json_text = (
+        subprocess.run([*report, form], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for form in ("text", "json")
+    )
+    assert said in " ".join(text.split()) and re.search(rf"allocated +2\.9 MiB  {exactness}", text)
+    assert json.loads(json_text)["shortcomings"] == capture.shortcomings
 
 
 def test_one_recording_at_a_time(engine: None, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def snapshot(path: str) -> None:
 
 def summary() -> dict[str, object]:
     """Of the recording in progress or the last one: `path`, `peak_bytes`, `peak_blocks`, `live_bytes`, `resident_peak_bytes`,
-    `resident_exact`, `resident_error_bytes`, `lost_events`, `sample_bytes`, `standard_error_bytes` (of the peak, at most), `stop_reason` (str or None), and `top_line`: None or
+    `resident_exact`, `resident_error_bytes`, `lost_events`, `shortcomings` (what could not be seen from the start on, by the name of its fact, in words), `sample_bytes`, `standard_error_bytes` (of the peak, at most), `stop_reason` (str or None), and `top_line`: None or
     (file, line, function, bytes): the line of the user's own code whose stacks held most at the peak."""
 
 def counters() -> dict[str, int]:

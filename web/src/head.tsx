@@ -245,6 +245,7 @@ function Notes({ capture }: { capture: Capture }) {
     summary.process.stop_reason && `Recording stopped early: ${printable(summary.process.stop_reason)}`,
     summary.lost_events &&
       `${count(summary.lost_events)} events were lost: figures may be off by what they were about.`,
+    ...summary.shortcomings.map(printable),
     summary.process.ended === "recording" &&
       "The program still ran when this page was made: figures are as of that moment.",
     ...summary.problems.map((problem) => `The capture contradicts itself: ${printable(problem)}`),

@@ -298,6 +298,10 @@ export interface Summary {
   };
   lost_events: number;
   /**
+   * what the recorded process did not let the recorder see
+   */
+  shortcomings: string[];
+  /**
    * the processes that `hiwater sample` watched from outside, the target first
    */
   processes: Watched[];

@@ -367,6 +367,16 @@ class Capture:
         """Events that could not be recorded: figures may be off by what they were about."""
         return int(self.header["lost_events"])
 
+    @property
+    def shortcomings(self) -> list[str]:
+        """What the recorded process did not let the recorder see, in words."""
+        return [self.facts[name] for name in ("calls_not_recorded", "resident_not_sampled") if name in self.facts]
+
+    @property
+    def misses_calls(self) -> bool:
+        """Whether some modules' calls of the allocator could not be recorded: what is allocated is at least what is said."""
+        return "calls_not_recorded" in self.facts
+
     @cached_property
     def resident(self) -> Resident:
         header = self.header

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     class Summary(TypedDict):
         """What a recording came to. `top_line` is (file, line, function, bytes) of the user's own code, if any; `devices` has
-        name, backend, exact and the peaks of each accelerator that was used, −1 where not measured."""
+        name, backend, exact and the peaks of each accelerator that was used, −1 where not measured; `shortcomings` are what this
+        process did not let hiwater see."""
 
         path: str
         peak_bytes: int
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         resident_exact: bool
         resident_error_bytes: int
         lost_events: int
+        shortcomings: dict[str, str]
         sample_bytes: int
         standard_error_bytes: int
         stop_reason: str | None

@@ -29,6 +29,7 @@ def trouble(summary: Summary) -> str | None:
         said.append(f"recording stopped before the program did: {summary['stop_reason']}")
     if summary["lost_events"]:
         said.append(f"{summary['lost_events']:,} events were lost: figures are too low by what they held")
+    said += summary["shortcomings"].values()
     if summary["device_trouble"]:
         said.append(f"memory of devices was not measured to the end: {summary['device_trouble']}")
     return "warning: " + "; ".join(said) if said else None
@@ -45,8 +46,9 @@ def kept_in_memory(path: str) -> str:
 def _peaks(summary: Summary) -> str:
     resident = "exact" if summary["resident_exact"] else f"± {format_size(summary['resident_error_bytes'])}"
     # A recording that dropped events knows its peak no better than that.
-    allocated = "at least" if summary["lost_events"] else "exact"
-    if summary["sample_bytes"] and not summary["lost_events"]:
+    is_least = summary["lost_events"] or "calls_not_recorded" in summary["shortcomings"]
+    allocated = "at least" if is_least else "exact"
+    if summary["sample_bytes"] and not is_least:
         allocated = f"± {format_size(summary['standard_error_bytes'])}, sampled"
     return (
         f"peak {format_size(summary['peak_bytes'])} allocated ({allocated}, {summary['peak_blocks']:,} blocks), "

@@ -131,6 +131,7 @@ def notes(told: Comparison) -> list[str]:
             found.append(f"recording stopped early in {side} capture: {process.stop_reason}")
         if capture.lost_events:
             found.append(f"{capture.lost_events:,} events were lost in {side} capture")
+        found += [f"{side} capture: {what}" for what in capture.shortcomings]
         if process.ended == "recording":
             found.append(f"the program of {side} capture still runs: its figures are as of a moment ago")
         found += [f"{side} capture contradicts itself: {problem}" for problem in capture.problems()]

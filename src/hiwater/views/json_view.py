@@ -115,6 +115,7 @@ def summary(report: Report) -> dict[str, Any]:
             "temporaries": totals.temporaries,
         },
         "lost_events": capture.lost_events,
+        "shortcomings": capture.shortcomings,
         "refusals": _refusals(capture),
         "pressure": [asdict(moment) for moment in capture.pressure[-1:]],
         "processes": [_watched(process) for process in capture.processes],

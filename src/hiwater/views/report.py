@@ -51,6 +51,8 @@ class Report:
         """How far the sum of a moment can be trusted, in a few words."""
         if self.capture.lost_events:
             return "not exact: events were lost"
+        if self.capture.misses_calls:
+            return "at least: some calls could not be recorded"
         if self.problems:
             return "in doubt: the capture contradicts itself"
         error_bytes = standard_error_bytes(moment)

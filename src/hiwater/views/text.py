@@ -274,6 +274,7 @@ def _notes(report: Report, sources: Sources) -> Iterator[Text]:
         notes.append(f"recording stopped early: {printable(capture.process.stop_reason, 300)}")
     if capture.lost_events:
         notes.append(f"{capture.lost_events:,} events were lost: figures may be off by what they were about")
+    notes += [printable(what, 300) for what in capture.shortcomings]
     if capture.process.ended == "recording":
         notes.append(
             "the program still runs: figures are as of a moment ago and may be apart by what happened while reading"
