@@ -31,7 +31,7 @@ struct EngineFault : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-std::map<std::string, std::string> g_shortcomings;  // of the last start
+std::map<std::string, std::string> g_shortcomings;  // of the last recording
 
 [[noreturn]] void raise_os_error(int error, const std::string& path) {
     errno = error;
@@ -68,11 +68,12 @@ void fall_short(const char* fact, const std::string& what) {
 int begin(const hiwater::StartOptions& options) {
     hiwater::interpose::watch_forks();
     if (int error = Recorder::instance().start(options)) return error;
-    g_shortcomings.clear();
     const std::string missed = hiwater::interpose::install_hooks();
-    if (!missed.empty()) fall_short("calls_not_recorded", missed);
     hiwater::interpose::install_python_hooks();
-    if (!options.only_counters && !hiwater::sampler::start())
+    if (options.only_counters) return 0;
+    g_shortcomings.clear();
+    if (!missed.empty()) fall_short("calls_not_recorded", missed);
+    if (!hiwater::sampler::start())
         fall_short("resident_not_sampled",
                    "no thread could be made to sample resident memory (see ulimit -u): there is no timeline of it");
     return 0;
