@@ -203,16 +203,17 @@ class Slow:
         if name == "enum":
             sys.modules["torch"] = torch
             wait(1.0)
+            print("hiwater.scopes" in sys.modules)
 
 sys.meta_path.insert(0, Slow)
 print("hiwater.scopes" in sys.modules)
 import re
-print("hiwater.scopes" in sys.modules, re.compile("a").match("a").end())
+print(re.compile("a").match("a").end())
 wait(1.0)
 print("hiwater.scopes" in sys.modules)
 """
     capture, done = run(tmp_path, body)
-    assert done.stdout.splitlines() == ["False", "False 1", "True"]
+    assert done.stdout.splitlines() == ["False", "False", "1", "True"]
     assert "warning" not in done.stderr
     assert capture.devices[0].peak_allocated_bytes == 700 * MIB
 
