@@ -223,13 +223,6 @@ void self_check() {
     if (!wrong.empty()) throw EngineFault(wrong);
 }
 
-std::map<std::string, std::string> doctor() {
-    std::map<std::string, std::string> out;
-    out["kernel peak mark"] =
-        hiwater::process::reset_peak() ? "ok" : "/proc/self/clear_refs cannot be written, so resident peaks are the highest sample";
-    return out;
-}
-
 // The version and the build of the interpreter whose structs we read.
 #ifdef Py_DEBUG
 constexpr const char* kBuild = "debug";
@@ -268,7 +261,6 @@ NB_MODULE(_core, m) {
     m.def("residency_look", &residency_look);
     m.def("touched_bytes", &hiwater::residency::touched_bytes, "address"_a, "bytes"_a);
     m.def("name_thread", [](const std::string& name) { Recorder::instance().name_thread(name.c_str()); }, "name"_a);
-    m.def("doctor", &doctor);
     m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_last_words(callback.ptr()); }, "callback"_a.none());
     nb::list libraries;
     for (const char* name : hiwater::device_watch::kLibraries) libraries.append(nb::str(name));

@@ -45,7 +45,6 @@ void Recorder::append_fact(const std::string& name, const std::string& value) {
 }
 
 void Recorder::note_fact(const std::string& name, const std::string& value) noexcept {
-    BusyGuard busy;
     if (!is_on() || only_counters_) return;
     if_there_is_room([&] {
         Hold hold(lock_);

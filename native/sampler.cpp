@@ -36,7 +36,7 @@ bool has_own_descriptors() noexcept {
 }
 
 // Looks at where resident memory is, whenever it has grown to a new height: by a good part while it grows, and by a little once it rests.
-// Looking is to take a hundredth of the time at most.
+// Looking is to take a hundredth of a processor at most.
 class ResidencyLooks {
 public:
     void consider(Recorder& recorder, std::int64_t resident) noexcept {

@@ -127,6 +127,12 @@ def test_what_cannot_be_done_is_one_line(words: tuple[str, ...], code: int, said
     assert list(tmp_path.iterdir()) == []
 
 
+def begin(path: Path, *words: str) -> subprocess.Popen[str]:
+    """A sampler at a millisecond, at work."""
+    command = [sys.executable, "-m", "hiwater", "sample", "-i", "1ms", "-o", str(path), *words]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
 def while_it_watches(path: Path, readings: int = 1) -> Capture:
     """The capture as it is while it is written, once that many readings are in it."""
     for _ in range(1000):
@@ -140,8 +146,7 @@ def while_it_watches(path: Path, readings: int = 1) -> Capture:
 
 def test_a_process_that_dies_ends_it_cleanly(tmp_path: Path) -> None:
     target = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
-    words = [sys.executable, "-m", "hiwater", "sample", "-i", "1ms", "-o", str(tmp_path / "t.hiw"), str(target.pid)]
-    watching = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    watching = begin(tmp_path / "t.hiw", str(target.pid))
     live = while_it_watches(tmp_path / "t.hiw", 30)
     target.communicate()
     said = watching.communicate()[1]
@@ -152,8 +157,7 @@ def test_a_process_that_dies_ends_it_cleanly(tmp_path: Path) -> None:
 
 def test_an_interrupt_ends_the_watching_and_not_the_process(tmp_path: Path) -> None:
     target = subprocess.Popen(["sleep", "30"])
-    words = [sys.executable, "-m", "hiwater", "sample", "-i", "1ms", "-o", str(tmp_path / "t.hiw"), str(target.pid)]
-    watching = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    watching = begin(tmp_path / "t.hiw", str(target.pid))
     while_it_watches(tmp_path / "t.hiw")
     watching.send_signal(signal.SIGINT)
     said = watching.communicate()[1]
@@ -165,12 +169,11 @@ def test_an_interrupt_ends_the_watching_and_not_the_process(tmp_path: Path) -> N
 
 def test_a_killed_sampler_leaves_a_readable_capture(tmp_path: Path) -> None:
     path = tmp_path / "t.hiw"
-    words = [sys.executable, "-m", "hiwater", "sample", "-i", "1ms", "-o", str(path), "--", "sleep", "60"]
-    watching = subprocess.Popen(words)
+    watching = begin(path, "--", "sleep", "60")
     live = while_it_watches(path, 100)
     watching.kill()
-    watching.wait()
     os.kill(live.process.pid, signal.SIGKILL)
+    watching.communicate()
     capture = hiwater.open(path)
     assert (live.process.ended, capture.process.ended) == ("recording", "killed")
     assert len(capture.timeline) >= len(live.timeline)

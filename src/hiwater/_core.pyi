@@ -65,9 +65,6 @@ def self_check() -> None:
 def name_thread(name: str) -> None:
     """Give the stacks of the calling thread this name from now on."""
 
-def doctor() -> dict[str, str]:
-    """What works on this machine: keys are checks, values are 'ok' or a reason."""
-
 def on_exit(callback: Callable[[int], object] | None) -> None:
     """Have `callback(exit code)` called when this process ends through os._exit() while it is recorded; None takes it back."""
 
