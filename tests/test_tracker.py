@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -506,6 +507,125 @@ def test_16_a_timeline_is_sampled_and_stays_bounded(monkeypatch):
     assert 3 <= len(samples) <= 11
     assert [moment for moment, _ in samples] == sorted(moment for moment, _ in samples)
     assert all(size > MIB for _, size in samples)
+
+
+# --- ResourceTracker and MemoryMonitor: what the article shows, line by line --------------------------------------------------
+
+PUBLISHED_LINES = (
+    ("Execution time", "seconds"),
+    ("Peak Python Allocated Memory", "MiB"),
+    ("Peak CUDA GPU Memory Usage (Incremental)", "MiB"),
+    ("Peak System RAM Usage (Incremental)", "MiB"),
+)
+
+
+@needs_engine
+@needs_mark
+def test_the_log_has_the_published_lines_in_their_order(caplog):
+    logger = logging.getLogger("published")
+    with caplog.at_level(logging.INFO), hiwater.ResourceTracker(logger, monitoring_interval=0.001):
+        kept = [0.0] * 5_000_000
+    found = [re.fullmatch(r"([^:]+): ([\d.]+) (seconds|MiB)(?:,? .*)?", line) for line in caplog.messages]
+    assert all(found), caplog.messages
+    assert tuple((line[1], line[3]) for line in found) == PUBLISHED_LINES
+    _, python, cuda, ram = (float(line[2]) for line in found)
+    assert (python, ram) == pytest.approx((38.15, 38.15), abs=1)
+    assert cuda == 0 and len(kept) == 5_000_000
+
+
+@needs_engine
+def test_the_python_line_counts_numpys_arrays_as_the_article_does():
+    numpy = pytest.importorskip("numpy")
+    lines = []
+    with hiwater.ResourceTracker(lines.append):
+        array = numpy.zeros((5_000_000, 1)).astype("float64")
+    assert re.match(r"Peak Python Allocated Memory: 76\.[23]\d MiB", lines[1]), lines
+    assert array.nbytes == 40_000_000
+
+
+def test_lines_of_what_was_not_measured_say_so():
+    lines = []
+    with hiwater.ResourceTracker(lines.append, meters=("resident",)):
+        pass
+    assert [line.partition(":")[0] for line in lines] == ["Execution time", "Peak System RAM Usage (Incremental)"]
+
+
+def test_a_tracker_that_has_not_run_can_be_shown():
+    for tracker in (hiwater.ResourceTracker(print), hiwater.track()):
+        assert "nothing has been measured yet" in str(tracker)
+        assert "nothing has been measured yet" in tracker._repr_html_()
+        assert "0 runs" in repr(tracker)
+    assert hiwater.ResourceTracker().get_peak_gpu_memory_usage() == 0
+    assert hiwater.ResourceTracker().timeline == []
+
+
+@pytest.mark.parametrize("interval", [0, -1, 0.0, "abc", "0.1", b"1", float("nan"), float("inf"), [], 10**400])
+def test_an_interval_that_is_none_is_refused_at_once(interval):
+    for make in (
+        lambda: hiwater.ResourceTracker(print, interval),
+        lambda: hiwater.MemoryMonitor(interval),
+        lambda: hiwater.track(interval=interval),
+        lambda: hiwater.memory_usage(interval=interval),
+    ):
+        with pytest.raises(ValueError, match="not a number of seconds above 0") as refused:
+            make()
+        assert isinstance(refused.value, HiwaterError)
+
+
+def test_the_times_of_a_run():
+    tracker = hiwater.ResourceTracker(monitoring_interval=0.001)
+    assert tracker.start_time is None and tracker.end_time is None
+    before = time.time()
+    with tracker as entered:
+        assert entered is tracker and before <= tracker.start_time <= time.time()
+    assert tracker.start_time <= tracker.end_time <= time.time()
+    elapsed = tracker.end_time - tracker.start_time
+    assert elapsed == pytest.approx(tracker.usage.wall_seconds, abs=0.5)
+
+
+@needs_mark
+def test_the_trackers_monitor_has_the_figures_of_its_run():
+    tracker = hiwater.ResourceTracker(monitoring_interval=0.25)
+    monitor = tracker.monitor
+    assert isinstance(monitor, hiwater.MemoryMonitor) and monitor.interval == 0.25
+    assert (monitor.running, monitor.initial_cpu_memory, monitor.peak_cpu_memory) == (False, None, 0)
+    assert monitor.get_peak_memory_usage() == 0
+    with tracker:
+        assert monitor.running
+        monitor.start()  # it runs already
+        monitor.stop()  # its block ends it
+        assert monitor.running
+        hold(20)
+    assert not monitor.running
+    resident = tracker.usage.resident
+    assert (monitor.initial_cpu_memory, monitor.peak_cpu_memory) == (resident.start_bytes, resident.peak_bytes)
+    assert monitor.get_peak_memory_usage() == tracker.get_peak_memory_usage()
+    assert hiwater.MemoryMonitor.get_peak_memory() >= resident.peak_bytes
+
+
+@needs_mark
+def test_a_monitor_by_itself_can_be_started_again():
+    monitor = hiwater.MemoryMonitor(interval=0.05, logger=None)
+    assert monitor.logger is print
+    monitor.stop()  # was not started
+    for mib in (30, 60):
+        monitor.start()
+        monitor.start()
+        held = hold(mib)
+        monitor.stop()
+        assert abs(monitor.peak_cpu_memory - held) < MIB
+    assert monitor.get_peak_memory_usage() == pytest.approx(60, abs=12)
+    assert hiwater.MemoryMonitor.get_peak_memory() >= monitor.peak_cpu_memory
+
+
+def test_readings_of_a_monitor_that_was_not_started():
+    monitor = hiwater.MemoryMonitor()
+    monitor.monitor_memory()
+    first = monitor.initial_cpu_memory
+    held = bytearray(b"x") * (20 * MIB)
+    monitor.monitor_memory()
+    assert monitor.initial_cpu_memory == first
+    assert monitor.get_peak_memory_usage() == pytest.approx(len(held) / MIB, abs=1)
 
 
 @needs_mark

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from hiwater.meters.devices.reconcile import now as device_breakdown
     from hiwater.notebook import load_ipython_extension, unload_ipython_extension
     from hiwater.residency import breakdown
+    from hiwater.resource_tracker import MemoryMonitor, ResourceTracker
     from hiwater.sampling.usage import memory_usage
-    from hiwater.tracker import ResourceTracker, track
+    from hiwater.tracker import track
 
 __version__ = "0.1.0"
 __all__ = [
     "HiwaterError",
+    "MemoryMonitor",
     "Recorder",
     "ResourceTracker",
     "__version__",
@@ -42,8 +44,9 @@ __all__ = [
 _MODULES = ("errors", "torch")  # whose names are public below their own
 _HOMES = {
     "HiwaterError": "hiwater.errors",
+    "MemoryMonitor": "hiwater.resource_tracker",
     "Recorder": "hiwater.engine.recorder",
-    "ResourceTracker": "hiwater.tracker",
+    "ResourceTracker": "hiwater.resource_tracker",
     "breakdown": "hiwater.residency",
     "device_breakdown": "hiwater.meters.devices.reconcile:now",
     "load_ipython_extension": "hiwater.notebook",

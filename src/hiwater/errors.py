@@ -139,6 +139,12 @@ class BadRequest(HiwaterError):
     exit_code = 2
 
 
+class BadInterval(BadRequest, ValueError):
+    """An interval between samples that is no number of seconds above 0."""
+
+    slug = "bad-interval"
+
+
 class UnknownStatistic(HiwaterError, ValueError):
     """A column or a function of a line profile that is not there."""
 

@@ -1,4 +1,4 @@
-"""`hiwater.track()`: what a block, a function or a coroutine used; and ResourceTracker, the published class made right.
+"""`hiwater.track()`: what a block, a function or a coroutine used.
 
 The block's figures are in `t.usage`: `with hiwater.track("load") as t: ...`, then `print(t)`.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import AsyncGenerator, Callable, Sequence
     from types import TracebackType
-    from typing import Any, Self, TextIO, TypeVar, overload
+    from typing import Any, TextIO, TypeVar, overload
 
     from hiwater.logs import Sampling
 
@@ -96,8 +96,13 @@ class Tracker(_Shown):
         `meters` are names from `hiwater.meters.NAMES`, and of devices ("gpu" is all in use, "torch:cuda:0:active" one figure); by default
         resident, heap, python and the thread's own, and all devices in use, as far as they work here. `log` is a
         file that gets a JSON line at every begin and end, and every second in between, so that a program that is killed leaves
-        its figures; or a logging.Logger, which gets the table. `interval` (seconds) takes a timeline of samples.
+        its figures; or a logging.Logger, which gets the table. `interval` (seconds) takes a timeline of samples. Raises BadInterval, a
+        ValueError, for an `interval` that is no number above 0.
         """
+        if interval is not None:
+            from hiwater.sampling.durations import checked_interval
+
+            interval = checked_interval(interval)
         self.name = name or ""
         self.meters = None if meters is None else tuple(meters)
         self.calls = 0
@@ -158,12 +163,21 @@ class Tracker(_Shown):
         return measured
 
     def __str__(self) -> str:
+        if not self._runs and not self._open:
+            return f"{self.name or 'scope'}: nothing has been measured yet"
         if self.calls <= 1:
             return str(self.usage)
         total = sum(run.usage.wall_seconds for run in self._runs)
         most = max((run.usage for run in self._runs), key=_above_start)
         words = f"{self.calls:,} runs, {total:.3g} s in all; the last, and the one that needed most:"
         return "\n".join([words, str(self.usage), str(most)])
+
+    def _repr_html_(self) -> str:
+        if self._runs or self._open:
+            return super()._repr_html_()
+        from html import escape
+
+        return f"<div>{escape(str(self))}</div>"
 
     def __repr__(self) -> str:
         return f"<hiwater.Tracker {self.name!r}, {self.calls} runs, {len(self._open)} open>"
@@ -223,52 +237,6 @@ class Tracker(_Shown):
         raise MeterUnavailable("no run is open", "call start() before stop()")
 
 
-class ResourceTracker(Tracker):
-    """The published ResourceTracker, made right: `with ResourceTracker(logger, monitoring_interval=0.1) as tracker: ...`.
-
-    Its log lines keep their names and say what they are; `tracker.usage` has all figures. It can be used as often as wanted, nested
-    and several at once, with or without a logger. `monitoring_interval` sets how often the timeline is sampled and has no
-    influence on peaks, which are exact.
-    """
-
-    def __init__(
-        self,
-        logger: Any = None,
-        monitoring_interval: float | None = None,
-        *,
-        name: str | None = None,
-        meters: Sequence[str] | None = None,
-        log: Log | None = None,
-    ) -> None:
-        """`logger` is anything with an `info` method, or a function such as print."""
-        super().__init__(name, meters=meters, log=log, interval=monitoring_interval)
-        self.logger = logger
-        self.monitoring_interval = monitoring_interval
-
-    def __enter__(self) -> Self:  # type: ignore[override]
-        self._begin(id(sys._getframe(1)))
-        return self
-
-    def _tell(self, run: Run) -> None:
-        say = getattr(self.logger, "info", self.logger)
-        if say is not None:
-            for line in _published_lines(run.usage):
-                say(line)
-
-    def get_peak_memory_usage(self) -> float:
-        """Return the peak of resident memory above its start, in MiB."""
-        return self.usage.resident.peak_above_start_bytes / 2**20
-
-    def get_peak_gpu_memory_usage(self) -> float:
-        """Return the peak on the device that needed most, above its start, in MiB; 0 where none was in use."""
-        return max((device.peak_above_start_bytes for device in self.usage.gpu), default=0) / 2**20
-
-    @property
-    def timeline(self) -> list[tuple[float, int]]:
-        """(seconds, resident bytes) of the last run."""
-        return self._runs[-1].timeline if self._runs else self._open[-1].timeline if self._open else []
-
-
 if TYPE_CHECKING:
 
     @overload
@@ -292,7 +260,8 @@ def track(
         @hiwater.track
         @hiwater.track("fit", meters=("resident", "pss"), log="fit.jsonl")
 
-    Raises MeterUnavailable, when the block begins, for a meter named in `meters` that does not work here.
+    Raises MeterUnavailable, when the block begins, for a meter named in `meters` that does not work here; BadInterval, a ValueError, at
+    once for an `interval` that is no number of seconds above 0.
     """
     if callable(name):
         return Tracker(meters=meters, log=log, interval=interval)(name)
@@ -311,29 +280,6 @@ def _place() -> tuple[int, int]:
     if asyncio is not None and asyncio._get_running_loop() is not None:
         task = asyncio.current_task()
     return threading.get_ident(), id(task) if task is not None else 0
-
-
-def _published_lines(usage: Usage) -> list[str]:
-    lines = [f"Execution time: {usage.wall_seconds:.2f} seconds"]
-    names = {
-        "heap": "Peak Allocated Memory",
-        "python": "Peak Python Object Memory",
-        "resident": "Peak System RAM Usage",
-    }
-    for key, words in names.items():
-        level = usage.levels.get(key)
-        if level is not None:
-            bound = "" if level.exact else " at least"
-            above, kept = level.peak_above_start_bytes / 2**20, level.kept_bytes / 2**20
-            lines.append(f"{words} (Incremental):{bound} {above:.2f} MiB, kept {kept:.2f} MiB")
-    for device in usage.gpu:
-        bound = "" if device.exact else " at least"
-        above, kept = device.peak_above_start_bytes / 2**20, device.kept_bytes / 2**20
-        name = "CUDA GPU" if device.backend == "torch" and device.name.startswith("cuda") else device.backend
-        words = f"Peak {name} Memory Usage (Incremental, {device.name})"
-        lines.append(f"{words}:{bound} {above:.2f} MiB, kept {kept:.2f} MiB")
-    lines += [f"{name}: not measured: {reason}" for name, reason in usage.unmeasured.items()]
-    return lines
 
 
 def _wrapper(tracker: Tracker, function: Callable[..., Any]) -> Any:

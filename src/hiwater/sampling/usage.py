@@ -8,6 +8,7 @@ import time
 
 from hiwater.errors import BadRequest, NoSuchProcess, ProcessNotReadable
 from hiwater.sampling import backends, procfs
+from hiwater.sampling.durations import checked_interval
 from hiwater.sampling.procfs import BYTES_PER_MIB
 from hiwater.sampling.ticks import Ticks, wall_seconds
 from hiwater.sampling.watcher import Watcher
@@ -60,12 +61,11 @@ def memory_usage(
     `backend` is "psutil" (default) or "posix" for resident memory, "psutil_pss", "psutil_uss" (each costs 0.3 ms and up a
     sample), or "tracemalloc" (Python objects only; of this process alone).
 
-    Raises NoSuchProcess (127), ProcessNotReadable (126), BadRequest for options that cannot be used, ValueError for a tuple of
-    another length. A process that ends while it is sampled ends the list.
+    Raises NoSuchProcess (127), ProcessNotReadable (126), BadRequest for options that cannot be used, BadInterval (a ValueError)
+    for an interval that is no number above 0, ValueError for a tuple of another length. A process that ends while it is sampled ends the list.
     """
     chosen = backends.choose_backend(backend)
-    if interval <= 0:
-        raise BadRequest(f"an interval of {interval!r} s cannot be kept", "give seconds above 0, such as 0.01")
+    interval = checked_interval(interval)
     shape = _Shape(timestamps, include_children, multiprocess, max_usage, stream)
     call = _as_call(proc)
     if call is not None:
