@@ -114,15 +114,40 @@ void Recorder::put_back_sample(std::uintptr_t address, const Block& taken) noexc
     accounts_.restore(taken.ledger, weight.bytes, weight.blocks);
 }
 
+// What the program allocated on a thread in this recording. In the midst of hiwater's own work, what it had allocated before.
+Recorder::Counts Recorder::counts_of(const Thread& t) const noexcept {
+    if (t.drawn_session != session_) return {};
+    if (t.own_depth == 0) return {passed_bytes(t), t.streams.blocks.load(std::memory_order_relaxed)};
+    return t.own_session == session_ ? Counts{t.own_from_bytes, t.own_from_blocks} : Counts{};
+}
+
+void Recorder::enter_own_work() noexcept {
+    BusyGuard busy;
+    Thread* const t = mine();
+    if (t == nullptr || t->own_depth++ != 0) return;
+    t->own_session = t->drawn_session;
+    t->own_from_bytes = passed_bytes(*t);
+    t->own_from_blocks = t->streams.blocks.load(std::memory_order_relaxed);
+}
+
+void Recorder::leave_own_work() noexcept {
+    Thread* const t = tls.thread;
+    if (t == nullptr || t->own_depth == 0) return;
+    const Counts before = counts_of(*t);
+    if (--t->own_depth != 0 || !sampled() || t->drawn_session != session_) return;
+    t->large_bytes -= passed_bytes(*t) - before.bytes;
+    t->streams.blocks.store(before.blocks, std::memory_order_relaxed);
+}
+
 // Every thread's own counts, which are exact but for what happens while they are read.
 void Recorder::note_exact_totals() noexcept {
     MutexHold hold(pool_lock_);
     std::int64_t bytes = gone_bytes_;
     std::uint64_t blocks = gone_blocks_;
     for (const Thread* t = all_; t != nullptr; t = t->next_of_all) {
-        if (t->drawn_session != session_) continue;
-        bytes += passed_bytes(*t);
-        blocks += t->streams.blocks.load(std::memory_order_relaxed);
+        const Counts counts = counts_of(*t);
+        bytes += counts.bytes;
+        blocks += counts.blocks;
     }
     file_.header().exact_total_bytes = static_cast<std::uint64_t>(bytes);
     file_.header().exact_total_blocks = blocks;
@@ -144,10 +169,12 @@ void Recorder::set_up_drawing(const StartOptions& options) noexcept {
 
 // Under the pool's lock: a thread that ends takes its counts along.
 void Recorder::keep_counts_of(Thread& t) noexcept {
-    if (sampled() && t.drawn_session == session_) {
-        gone_bytes_ += passed_bytes(t);
-        gone_blocks_ += t.streams.blocks.load(std::memory_order_relaxed);
+    if (sampled()) {
+        const Counts counts = counts_of(t);
+        gone_bytes_ += counts.bytes;
+        gone_blocks_ += counts.blocks;
     }
+    t.own_depth = 0;
     t.drawn_session = 0;
     tls.streams = &g_no_streams;
 }

@@ -97,13 +97,13 @@ void begin_counting() {
 
 void start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
            const std::vector<std::string>& library_prefixes, std::uint64_t sample_bytes, std::uint64_t sample_seed,
-           const std::string& cgroup_usage, const std::vector<std::string>& cgroup_limits) {
+           const std::string& cgroup_usage, const std::vector<std::string>& cgroup_limits, const std::string& own_script) {
     const bool counting = Recorder::instance().counts_only();
     if (hiwater::recording() && !counting)
         throw EngineFault("a recording is in progress already: stop it before another is started");
     if (counting) end(-1);
-    if (int error = begin(
-            {path, false, facts, sample_bytes, sample_seed, cgroup_usage, cgroup_limits, internal_prefix, library_prefixes})) {
+    if (int error = begin({path, false, facts, sample_bytes, sample_seed, cgroup_usage, cgroup_limits, internal_prefix, own_script,
+                           library_prefixes})) {
         if (counting) begin_counting();
         raise_os_error(error, path);
     }
@@ -244,13 +244,15 @@ NB_MODULE(_core, m) {
     m.attr("BUILT_FOR") = kBuiltFor;
     m.def("compile_source", &compile_source, "source"_a, "file"_a);
     m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0,
-          "sample_seed"_a = 0, "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>());
+          "sample_seed"_a = 0, "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>(), "own_script"_a = "");
     m.def(
         "limit_address_space",
         [](std::uint64_t bytes) {
             if (!hiwater::own_limit.set(bytes)) raise_os_error(errno, "RLIMIT_AS");
         },
         "bytes"_a);
+    m.def("enter_own_work", [] { Recorder::instance().enter_own_work(); });
+    m.def("leave_own_work", [] { Recorder::instance().leave_own_work(); });
     m.def("stop", &stop, "exit_code"_a = nb::none());
     m.def("is_recording", [] { return hiwater::recording() && !Recorder::instance().counts_only(); });
     m.def("is_kept_in_memory", [] { return Recorder::instance().is_kept_in_memory(); });

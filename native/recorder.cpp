@@ -68,6 +68,7 @@ int Recorder::start(const StartOptions& options) {
         positions_.reset();
         positions_.resize(kPositions);
         internal_prefix_ = options.internal_prefix;
+        own_script_ = options.own_script;
         library_prefixes_ = options.library_prefixes;
         path_ = options.path;
         cgroup_usage_ = options.cgroup_usage;

@@ -64,7 +64,7 @@ struct StartOptions {
     std::uint64_t sample_seed = 0;           // 0: another draw each time
     std::string cgroup_usage;                // file with the group's usage; "" where there is none
     std::vector<std::string> cgroup_limits;  // files with the limits of the group and of those around it
-    std::string internal_prefix;
+    std::string internal_prefix, own_script;
     std::vector<std::string> library_prefixes;
 };
 
@@ -118,6 +118,10 @@ public:
     void give_up(const char* reason) noexcept { fail(reason); }
 
     bool counts_only() const noexcept { return recording() && only_counters_; }
+
+    // Around work of hiwater's own on this thread: a sampled recording leaves what it allocates out of its exact totals.
+    void enter_own_work() noexcept;
+    void leave_own_work() noexcept;
 
     // --- the heap's meters; the caller holds the GIL ---------------------------------------------------------------------
     // Bytes and blocks allocated since counting began and not freed; counting that changes its manner in between goes on.
@@ -318,6 +322,11 @@ private:
     bool draws_few() const noexcept { return sample_bytes_ >= kFewFrom; }
     sampling::Weight weight_of(std::uint64_t bytes) const noexcept { return sampling::weight(bytes, sample_bytes_); }
     static std::int64_t passed_bytes(const Thread& t) noexcept;
+    struct Counts {
+        std::int64_t bytes = 0;
+        std::uint64_t blocks = 0;
+    };
+    Counts counts_of(const Thread& t) const noexcept;
     void note_exact_totals() noexcept;
     std::int64_t standard_error_of_peak() const;
     void note_resident_peak(std::int64_t peak_bytes) noexcept;
@@ -415,7 +424,7 @@ private:
     bool only_counters_ = false;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use
     char fail_reason_[128] = {};
-    std::string path_, internal_prefix_;
+    std::string path_, internal_prefix_, own_script_;
     std::vector<std::string> library_prefixes_;
     Summary last_;
 

@@ -213,6 +213,7 @@ std::uint8_t Recorder::classify(std::string_view function, std::string_view file
         return function == "_hiwater_launch_" ? kCodeInternal | kCodeLauncher
                : function == "_hiwater_own_"  ? kCodeInternal | kCodeOwn
                                               : kCodeInternal;
+    if (!own_script_.empty() && file == own_script_) return kCodeInternal;
     if (file.starts_with("<frozen ")) return kCodeLibrary;
     for (const std::string& prefix : library_prefixes_)
         if (file.starts_with(prefix)) return kCodeLibrary;

@@ -107,6 +107,10 @@ struct Thread {
     std::uint32_t drawn_session;  // recording the next two belong to
     std::int64_t granted_bytes;   // of all streams, up to their next picked bytes; less streams.left: what has passed
     std::int64_t large_bytes;     // allocated in blocks that are not drawn
+    std::uint32_t own_depth;      // calls of hiwater's own work that this thread is in
+    std::uint32_t own_session;    // the thread's `drawn_session` when the outermost of them began,
+    std::int64_t own_from_bytes;  // and what it had allocated by then
+    std::uint64_t own_from_blocks;
     Thread* next_of_all;
     hw_memo memo;
     std::uint32_t epoch;        // of the caches; see Recorder::epoch_

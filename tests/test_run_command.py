@@ -230,7 +230,7 @@ def test_a_report_can_be_had_at_once(engine: None, tmp_path: Path) -> None:
     for name in ("json", "collapsed", "svg", "html"):
         done = really(tmp_path, "--format", name, "-c", "held = bytearray(50_000_000); raise SystemExit(3)")
         assert (done.returncode, done.stdout) == (3, "")
-        assert (tmp_path / f"a.{name}").stat().st_size > 100
+        assert (tmp_path / f"a.{name}").stat().st_size > 20
 
 
 def test_a_report_at_once_does_not_meet_what_the_program_left(engine: None, tmp_path: Path) -> None:

@@ -68,12 +68,17 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
     home, _, its_name = home.partition(":")
-    value: object = getattr(importlib.import_module(home), its_name or name)
+    value: object = getattr(_hiwater_own_(home), its_name or name)
     globals()[name] = value
     return value
+
+
+# The engine knows this function by its name: modules of ours that a recorded program is the first to use are not its memory.
+def _hiwater_own_(module: str) -> object:
+    import importlib
+
+    return importlib.import_module(module)
 
 
 def __dir__() -> list[str]:

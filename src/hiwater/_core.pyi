@@ -26,11 +26,12 @@ def start(
     sample_seed: int = 0,
     cgroup_usage: str = "",
     cgroup_limits: Sequence[str] = (),
+    own_script: str = "",
 ) -> None:
     """Record every allocation of this process into a new capture at `path`.
 
     `internal_prefix` is the folder whose frames are hiwater's own: they never appear in a stack, and what they allocate is
-    not recorded. A frame of the function named `_hiwater_launch_` there is a root: frames below it are left out; one of `_hiwater_own_` makes
+    not recorded; `own_script` is a file elsewhere of which the same holds. A frame of the function named `_hiwater_launch_` there is a root: frames below it are left out; one of `_hiwater_own_` makes
     all that it calls hiwater's own.
     `sample_bytes`: blocks below it are drawn at random; 0 records every block. `sample_seed` makes draws repeatable; 0 does not.
     `cgroup_usage` and `cgroup_limits` are files whose numbers go on the timeline.
@@ -41,6 +42,13 @@ def start(
 def limit_address_space(bytes: int) -> None:  # noqa: A002
     """Give the program this much address space (RLIMIT_AS), the engine's own pages not counted. Raises OSError when refused."""
 
+def enter_own_work() -> None:
+    """Begin work of hiwater's own on this thread: sampled recordings leave it out of their exact totals until `leave_own_work()`.
+
+    Calls nest.
+    """
+
+def leave_own_work() -> None: ...
 def stop(exit_code: int | None = None) -> None:
     """Stop recording, put every patched slot back, close the capture. Does nothing when not recording."""
 

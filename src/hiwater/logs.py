@@ -12,6 +12,7 @@ import threading
 import time
 
 from hiwater.errors import OutputFailed
+from hiwater.own_thread import OwnThread
 from hiwater.scopes import FOLDING
 from hiwater.usage import Usage
 
@@ -54,7 +55,7 @@ class Sampling:
         if self._writes:
             self._write("begin", self._run.usage)
         if self._interval is not None or self._writes:
-            threading.Thread(target=self._sample, name="hiwater", daemon=True).start()
+            OwnThread(self._sample).start()
         FOLDING.spend(time.perf_counter_ns() - arrived)
 
     def end(self) -> None:

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from contextlib import contextmanager
 from threading import get_ident
 
-from hiwater import meters
+from hiwater import meters, own_work
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import counters
 
@@ -169,6 +169,9 @@ class Folding:
 
     def enter(self, scope: Scope) -> None:
         """Begin a scope: its baseline is what the meters say now. Raises MeterUnavailable for a meter that was asked for by name."""
+        own_work.do(Folding._enter, self, scope)
+
+    def _enter(self, scope: Scope) -> None:
         arrived = self._clock_ns()
         with self._lock:
             scope.slots = self._acquire(scope, self._join_devices(also=scope))
@@ -185,6 +188,9 @@ class Folding:
 
     def exit(self, scope: Scope) -> None:
         """End a scope. Does nothing the second time."""
+        own_work.do(Folding._exit, self, scope)
+
+    def _exit(self, scope: Scope) -> None:
         if not scope.is_open:
             return
         ended = self._read_counters()
@@ -202,6 +208,9 @@ class Folding:
 
     def turn(self, scope: Scope) -> Scope:
         """End a scope and return one like it that begins at the same moment: for whoever measures one stretch after the other."""
+        return own_work.do(Folding._turn, self, scope)
+
+    def _turn(self, scope: Scope) -> Scope:
         arrived = self._clock_ns()
         with self._lock:
             self._join_devices()
@@ -221,6 +230,9 @@ class Folding:
 
     def look(self, scope: Scope) -> Scope:
         """Return what a scope has come to so far, as a scope that ended now; the open one goes on."""
+        return own_work.do(Folding._look, self, scope)
+
+    def _look(self, scope: Scope) -> Scope:
         with self._lock:
             if not scope.is_open:
                 return scope

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import deque
 
+from hiwater import own_work
 from hiwater.scopes import FOLDING, Scope
 from hiwater.usage import Usage
 
@@ -100,9 +101,7 @@ class Tracker(_Shown):
         ValueError, for an `interval` that is no number above 0.
         """
         if interval is not None:
-            from hiwater.sampling.durations import checked_interval
-
-            interval = checked_interval(interval)
+            interval = own_work.do(_checked_interval, interval, None)
         self.name = name or ""
         self.meters = None if meters is None else tuple(meters)
         self.calls = 0
@@ -183,6 +182,9 @@ class Tracker(_Shown):
         return f"<hiwater.Tracker {self.name!r}, {self.calls} runs, {len(self._open)} open>"
 
     def _begin(self, frame: int) -> Run:
+        return own_work.do(Tracker._begin_run, self, frame)
+
+    def _begin_run(self, frame: int) -> Run:
         run = Run(self, _place(), frame)
         if self._log is not None or self._interval is not None:
             from hiwater.logs import Sampling
@@ -203,6 +205,12 @@ class Tracker(_Shown):
         return run
 
     def _end(self, frame: int, kind: type[BaseException] | None) -> Run:
+        run = own_work.do(Tracker._end_run, self, (frame, kind))
+        self._tell(run)  # a logger is the program's
+        return run
+
+    def _end_run(self, ending: tuple[int, type[BaseException] | None]) -> Run:
+        frame, kind = ending
         run = self._mine(frame)
         FOLDING.exit(run.scope)
         run.scope.error = kind.__name__ if kind is not None else ""
@@ -213,7 +221,6 @@ class Tracker(_Shown):
             self.calls += 1
         if run.sampling is not None:
             run.sampling.end()
-        self._tell(run)
         return run
 
     def _tell(self, run: Run) -> None:
@@ -266,6 +273,12 @@ def track(
     if callable(name):
         return Tracker(meters=meters, log=log, interval=interval)(name)
     return Tracker(name, meters=meters, log=log, interval=interval)
+
+
+def _checked_interval(interval: float, _: None) -> float:
+    from hiwater.sampling.durations import checked_interval
+
+    return checked_interval(interval)
 
 
 def _above_start(usage: Usage) -> int:

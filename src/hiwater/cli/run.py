@@ -78,6 +78,14 @@ def _refusal(program: target.Target, error: BaseException | None) -> hiwater.err
     )
 
 
+def _outermost_file() -> str:
+    """Return the script that is the command itself. It lies outside of the package, and its last steps come after the program's."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_filename
+
+
 class _Recording:
     """The recording of a program run from the command line: begun just before it, finished after its last exit callback."""
 
@@ -92,6 +100,7 @@ class _Recording:
             sample_seed=int(arguments.sample_seed or 0),
             device_history=arguments.device_history,
         )
+        self._recorder.leave_out(_outermost_file())
         self._limit = parse_size(arguments.limit) if arguments.limit is not None else 0
         if self._limit:
             self._recorder.note("limit_bytes", str(self._limit))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import time
 
+from hiwater import own_work
 from hiwater.engine.imports_under_way import is_import_under_way
 
 TYPE_CHECKING = False
@@ -101,7 +102,7 @@ class DeviceSampler:
         if self.trouble:
             return True
         try:
-            return bool(_hiwater_own_(work))
+            return own_work.do(_call, work, None)
         except Exception as error:  # noqa: BLE001 - libraries have errors of their own, and the recording goes on without them
             self.trouble = f"{type(error).__name__}: {error}"
             return True
@@ -123,8 +124,8 @@ class DeviceSampler:
         from hiwater.meters.devices import nvml, reconcile  # noqa: F401 - loaded
 
         self._driver.acquire()
-        _thread.start_new_thread(_hiwater_own_, (self._meet_driver,))
-        _thread.start_new_thread(_hiwater_own_, (self._run,))
+        _thread.start_new_thread(own_work.do, (_call, self._meet_driver, None))
+        _thread.start_new_thread(own_work.do, (_call, self._run, None))
         return True
 
     def _meet_driver(self) -> None:
@@ -252,9 +253,8 @@ class DeviceSampler:
             self._core.note_device_terms(noted.number, [(term.name, term.bytes) for term in found.terms])
 
 
-def _hiwater_own_(work: Callable[[], object]) -> object:
-    """Do what is hiwater's own business. The engine knows this function by its name: what it calls is not recorded, whoever wrote it."""
-    return work()
+def _call(work: Callable[[], object], _: None) -> bool:
+    return bool(work())
 
 
 def _by_device(scope: Scope) -> dict[Device, dict[str, Figure]]:

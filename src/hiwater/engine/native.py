@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
+_loaded: ModuleType | None = None
+
+
 def load() -> ModuleType:
     """Return `hiwater._core`.
 
@@ -22,6 +25,9 @@ def load() -> ModuleType:
             "the engine does not work on a free-threaded build of CPython yet, so nothing can be recorded here",
             f"use the usual build of Python {sys.version_info[0]}.{sys.version_info[1]} to record",
         )
+    global _loaded  # noqa: PLW0603 - an import statement that is run again allocates, which a recording in progress would show
+    if _loaded is not None:
+        return _loaded
     try:
         from hiwater import _core
     except ImportError as error:
@@ -32,7 +38,8 @@ def load() -> ModuleType:
             f"the engine was built for CPython {_core.BUILT_FOR}, and this is {here}, whose frames it would misread",
             "install hiwater with this interpreter's own pip",
         )
-    return _core
+    _loaded = _core
+    return _loaded
 
 
 def is_free_threaded() -> bool:

@@ -6,6 +6,7 @@ import os
 import sys
 
 import hiwater
+from hiwater import own_work
 from hiwater.engine import destination, facts, native
 from hiwater.engine.accelerators import Accelerators
 from hiwater.sizes import parse_size
@@ -67,6 +68,7 @@ class Recorder:
                 f"sampling at {self._sample_bytes} bytes would see nothing", f"stay below {LARGEST_SAMPLE}"
             )
         self._sample_seed = sample_seed or 0
+        self._own_script = ""
         self._owner = 0
         self._snapshots = 0
         self._facts: dict[str, str] = {}
@@ -86,7 +88,14 @@ class Recorder:
     @property
     def recording(self) -> bool:
         """Whether this recorder is recording this process now. The engine may have stopped by itself, on a fault."""
+        return own_work.do(Recorder._is_recording, self, None)
+
+    def _is_recording(self, _: None) -> bool:
         return self.owned_here and bool(native.load().is_recording())
+
+    def leave_out(self, script: str) -> None:
+        """Have no frame of the file `script` in a stack, as none of hiwater's own; before `start()`."""
+        self._own_script = script
 
     def note(self, key: str, value: str) -> None:
         """Have a fact in the capture; before `start()`."""
@@ -98,6 +107,9 @@ class Recorder:
 
         What came after the last copy is lost when the process is killed. False when not recording.
         """
+        return own_work.do(Recorder._is_kept_in_memory, self, None)
+
+    def _is_kept_in_memory(self, _: None) -> bool:
         return self.recording and bool(native.load().is_kept_in_memory())
 
     def check(self) -> None:
@@ -117,6 +129,10 @@ class Recorder:
 
         Raises EngineUnavailable, CaptureUnwritable, AlreadyRecording, or EngineFailed when the engine cannot work here.
         """
+        native.load()  # for what follows to be known as our own
+        own_work.do(Recorder._start, self, argv)
+
+    def _start(self, argv: Sequence[str] | None) -> None:
         self.check()
         core = native.load()
         known = facts.process_facts(argv) | self._facts
@@ -140,6 +156,7 @@ class Recorder:
                     sample_seed=self._sample_seed,
                     cgroup_usage=group.current if group is not None else "",
                     cgroup_limits=group.limits if group is not None else [],
+                    own_script=self._own_script,
                 )
         except OSError as error:
             self._forget()
@@ -154,6 +171,9 @@ class Recorder:
 
         A forked child inherits the recorder but not the recording, so stopping there leaves the parent's alone.
         """
+        own_work.do(Recorder._stop, self, exit_code)
+
+    def _stop(self, exit_code: int | None) -> None:
         if self.recording:
             if self._accelerators is not None:
                 self._accelerators.finish()
@@ -174,6 +194,9 @@ class Recorder:
         Without `path` it goes beside the capture: `run.hiw` has `run.1.hiw`, `run.2.hiw` …
         Raises NotRecording before the start and after the stop, CaptureUnwritable when the file cannot be made.
         """
+        return own_work.do(Recorder._write_snapshot, self, path)
+
+    def _write_snapshot(self, path: str | os.PathLike[str] | None) -> str:
         if not self.recording:
             raise hiwater.errors.NotRecording(
                 "there is nothing to take a snapshot of", "call start(), or use `with hiwater.record(...)`"
@@ -193,6 +216,9 @@ class Recorder:
 
         Raises NotRecording when another recording of this process has begun since, or none was started.
         """
+        return own_work.do(Recorder._summary, self, None)
+
+    def _summary(self, _: None) -> Summary:
         summary: Summary = native.load().summary()
         if summary.get("path") != self._path:
             raise hiwater.errors.NotRecording(

@@ -16,6 +16,7 @@ from functools import partial
 
 from hiwater.errors import EngineFailed, EngineUnavailable
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
+from hiwater.own_thread import OwnThread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Counting:
             self._ends_at = time.monotonic() + LINGER_SECONDS
             if self._thread is None:
                 self._cancel = threading.Event()
-                self._thread = threading.Thread(target=self._linger, args=(self._cancel,), name="hiwater", daemon=True)
+                self._thread = OwnThread(self._linger, self._cancel)
                 self._thread.start()
 
     def now(self) -> tuple[int, int, int]:

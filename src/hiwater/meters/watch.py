@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from hiwater.own_thread import OwnThread
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +37,7 @@ class Watch:
             self._native.resident_watch_start(int(INTERVAL_SECONDS * 1e9))
         elif self._stop is None:
             self._stop = threading.Event()
-            threading.Thread(target=self._sample, args=(self._stop,), name="hiwater", daemon=True).start()
+            OwnThread(self._sample, self._stop).start()
 
     def stop(self) -> None:
         """Sample no more; returns at once."""
