@@ -9,7 +9,7 @@ BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ni
 SOURCES := src tests examples benchmarks tools
 NATIVE := build/native
 
-.PHONY: help demo test test-programs test-pythons test-notebooks-oldest test-native test-native-plain test-native-address test-native-thread test-valgrind stress fuzz lint format web web-check pictures bench bench-instructions clean
+.PHONY: help demo test test-programs test-cpython test-pythons test-notebooks-oldest test-native test-native-plain test-native-address test-native-thread test-valgrind stress fuzz lint format web web-check pictures bench bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -54,6 +54,10 @@ test-notebooks-oldest: ## test notebooks with the oldest IPython and ipykernel t
 test-programs: $(VENV)/installed ## install real programs and compare what they do alone and recorded
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,programs]'
 	HIWATER_TEST_ALL_PROGRAMS=1 $(BIN)/python -m pytest -m 'programs or not programs' tests/test_real_programs.py
+
+# A quarter of an hour for each interpreter: `make test-cpython WORDS='--only 3.13 test_gc test_signal'` chooses.
+test-cpython: $(VENV)/installed ## compare CPython's regression suite plain and recorded, on every CPython that is found
+	$(BIN)/python tools/test_cpython.py $(WORDS)
 
 # Needs no Python environment: a compiler and CMake. Each build has jobs of its own, whatever make was told.
 define build-native-tests

@@ -1,14 +1,11 @@
 """What every test finds: signals as in a terminal, and nothing of ours that is about to end by itself."""
 
-import signal
-
 import pytest
 
+import faithful
 from hiwater.meters.heap import COUNTING
 
-# Started in the background (`&`, nohup), the suite and all it starts would ignore two.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
+faithful.default_signals()
 
 
 @pytest.fixture(autouse=True)

@@ -19,17 +19,11 @@ from pathlib import Path
 
 import pytest
 
-import hiwater
+import faithful
+from faithful import MADE_AT, MODES
 from recording import needs_engine
 
-HERE = Path(__file__).parent
 pytestmark = needs_engine
-
-# Options of `hiwater run`: every program is recorded in each of these manners.
-MODES: dict[str, tuple[str, ...]] = {"exact": (), "sampled": ("--sample", "64KiB")}
-
-MADE_AT = 1_700_000_000  # of every file of a program: some tools tell it
-TIMES = re.compile(r"\b\d+\.\d+ ?s(econds)?\b|0x[0-9a-f]+|\(\d+:\d\d:\d\d\)|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+")
 
 
 @dataclass(frozen=True)
@@ -77,16 +71,11 @@ def run(program: Program, folder: Path, options: Sequence[str] | None, aside: Pa
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     program.make(folder)
-    under = [] if options is None else ["-m", "hiwater", "run", "-q", "-o", str(aside / "capture.hiw"), *options]
-    environment = os.environ | {
-        "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(HERE / "programs"),
-        "HIWATER_TEST_CHECKED": str(aside / "checked"), "XDG_CACHE_HOME": str(aside / "cache"), "MPLCONFIGDIR": str(aside / "mpl"),
-        "SOURCE_DATE_EPOCH": str(MADE_AT), "NO_COLOR": "1", "COLUMNS": "100", "TZ": "UTC",
-    }  # fmt: skip
+    under = [] if options is None else faithful.recorder(aside, options)
     shutil.rmtree(aside / "cache", ignore_errors=True)
     done = subprocess.run(
         [sys.executable, *under, *program.words],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False, stdin=subprocess.DEVNULL,
+        cwd=folder, env=faithful.environment(aside), capture_output=True, text=True, timeout=900, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     produced = {
         str(path.relative_to(folder)): path.read_bytes()
@@ -98,7 +87,7 @@ def run(program: Program, folder: Path, options: Sequence[str] | None, aside: Pa
 
 def said(text: str, program: Program) -> list[str]:
     """The lines that must be the same each time, times and addresses left out."""
-    return [TIMES.sub("…", line) for line in text.splitlines() if not re.search(program.varying, line)]
+    return [faithful.TIMES.sub("…", line) for line in text.splitlines() if not re.search(program.varying, line)]
 
 
 def same_alone_and_recorded(program: Program, tmp_path: Path, options: Sequence[str]) -> Ending:
@@ -119,13 +108,7 @@ def same_alone_and_recorded(program: Program, tmp_path: Path, options: Sequence[
     assert recorded.stderr == alone.stderr
     assert recorded.produced.keys() == alone.produced.keys()
     assert [name for name in alone.produced if recorded.produced[name] != alone.produced[name]] == []
-    if not program.leaves_abruptly:
-        assert (tmp_path / "checked").read_text() == "sound, 0 lost"
-    capture = hiwater.open(tmp_path / "capture.hiw")
-    capture.check()
-    assert (capture.lost_events, capture.process.stop_reason) == (0, None)
-    assert (capture.process.ended, capture.process.exit_code) == ("exit", program.exit_code)
-    assert capture.totals.allocations > 0
+    assert faithful.unsound(tmp_path, program.exit_code, ends_abruptly=program.leaves_abruptly) == []
     return recorded
 
 

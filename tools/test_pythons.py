@@ -180,12 +180,26 @@ class Place:
 
     def python(self, *words: str, seconds: float = 900) -> tuple[int, str]:
         """Run the environment's interpreter."""
-        return self.run([str(self._bin / "python"), *words], seconds)
+        return self.run([self.executable, *words], seconds)
+
+    @property
+    def executable(self) -> str:
+        """The environment's interpreter, as its system sees it."""
+        return str(self._bin / "python")
 
     def make(self) -> bool:
         """Make the environment anew."""
         self.log.unlink(missing_ok=True)
         return self.run([self._interpreter.executable, "-m", "venv", "--clear", str(self._bin.parent)])[0] == 0
+
+    def install(self, *words: str) -> bool:
+        """Install packages into the environment."""
+        options = ["--quiet", "--disable-pip-version-check", "--prefer-binary"]
+        return self.python("-m", "pip", "install", *options, *words)[0] == 0
+
+    def install_hiwater(self) -> bool:
+        """Build and install hiwater alone, of what a build needs and not of what it depends on."""
+        return self.install("--no-build-isolation", "--no-deps", ".")
 
 
 def copy_tree(root: Path) -> None:
@@ -204,26 +218,30 @@ def copy_tree(root: Path) -> None:
             shutil.copy2(TREE / name, to / name)
 
 
-def packages(left_out: list[str]) -> tuple[list[str], list[str]]:
-    """Return what a build needs, and what the tests would like to have but for the packages of these names."""
+def build_packages() -> list[str]:
+    """Return what a build needs."""
     about = tomllib.loads((TREE / "pyproject.toml").read_text())
-    building = about["build-system"]["requires"] + [tool for tool in ("cmake", "ninja") if shutil.which(tool) is None]
-    wanted = about["project"]["dependencies"] + about["project"]["optional-dependencies"]["test"]
-    return building, [one for one in wanted if re.split("[<>=!~ ]", one)[0] not in left_out]
+    return about["build-system"]["requires"] + [tool for tool in ("cmake", "ninja") if shutil.which(tool) is None]
+
+
+def test_packages(left_out: list[str]) -> list[str]:
+    """Return what the tests would like to have but for the packages of these names."""
+    project = tomllib.loads((TREE / "pyproject.toml").read_text())["project"]
+    wanted = project["dependencies"] + project["optional-dependencies"]["test"]
+    return [one for one in wanted if re.split("[<>=!~ ]", one)[0] not in left_out]
 
 
 def build(interpreter: Interpreter, work: Path, left_out: list[str]) -> Outcome:
     """Make an interpreter's environment and build in it; the step is "tests" where both went well."""
     outcome, place, began = Outcome(interpreter), Place(interpreter, work), time.monotonic()
-    building, wanted = packages(left_out)
-    install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--prefer-binary"]
-    if not place.make() or place.python(*install, *building)[0] != 0:
+    wanted = test_packages(left_out)
+    if not place.make() or not place.install(*build_packages()):
         return outcome
-    if place.python(*install, "--only-binary=:all:", *wanted)[0] != 0:
+    if not place.install("--only-binary=:all:", *wanted):
         # Some package is not made for this interpreter: the tests that need it skip, and say so.
-        outcome.lacking = [one for one in wanted if place.python(*install, "--only-binary=:all:", one)[0] != 0]
+        outcome.lacking = [one for one in wanted if not place.install("--only-binary=:all:", one)]
     outcome.step = "build"
-    if place.python(*install, "--no-build-isolation", "--no-deps", ".")[0] != 0:
+    if not place.install_hiwater():
         return outcome
     outcome.step = "tests"
     outcome.seconds = time.monotonic() - began
