@@ -95,19 +95,21 @@ void begin_counting() {
     Recorder::instance().heap_fold();
 }
 
-void start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
-           const std::vector<std::string>& library_prefixes, std::uint64_t sample_bytes, std::uint64_t sample_seed,
-           const std::string& cgroup_usage, const std::vector<std::string>& cgroup_limits, const std::string& own_script) {
+std::string start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
+                  const std::vector<std::string>& library_prefixes, std::uint64_t sample_bytes, std::uint64_t sample_seed,
+                  const std::string& cgroup_usage, const std::vector<std::string>& cgroup_limits, const std::string& own_script,
+                  unsigned mode) {
     const bool counting = Recorder::instance().counts_only();
     if (hiwater::recording() && !counting)
         throw EngineFault("a recording is in progress already: stop it before another is started");
     if (counting) end(-1);
-    if (int error = begin({path, false, facts, sample_bytes, sample_seed, cgroup_usage, cgroup_limits, internal_prefix, own_script,
-                           library_prefixes})) {
+    if (int error = begin({path, mode, false, facts, sample_bytes, sample_seed, cgroup_usage, cgroup_limits, internal_prefix,
+                           own_script, library_prefixes})) {
         if (counting) begin_counting();
         raise_os_error(error, path);
     }
     if (counting) Recorder::instance().heap_fold();
+    return Recorder::instance().path();
 }
 
 void stop(std::optional<int> exit_code) {
@@ -186,6 +188,7 @@ nb::dict summary() {
     out["resident_exact"] = s.resident_exact;
     out["resident_error_bytes"] = s.resident_error_bytes;
     out["lost_events"] = s.lost_events;
+    out["file_fate"] = s.fate;
     out["shortcomings"] = g_shortcomings;
     out["sample_bytes"] = s.sample_bytes;
     out["standard_error_bytes"] = s.standard_error_bytes;
@@ -244,7 +247,8 @@ NB_MODULE(_core, m) {
     m.attr("BUILT_FOR") = kBuiltFor;
     m.def("compile_source", &compile_source, "source"_a, "file"_a);
     m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0,
-          "sample_seed"_a = 0, "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>(), "own_script"_a = "");
+          "sample_seed"_a = 0, "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>(), "own_script"_a = "",
+          "mode"_a = hiwater::capture::kPrivate);
     m.def(
         "limit_address_space",
         [](std::uint64_t bytes) {

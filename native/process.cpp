@@ -1,6 +1,7 @@
 #include "process.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -101,11 +102,12 @@ std::int64_t peak_error_bytes() noexcept {
     return 3 * cpus * batch * ::sysconf(_SC_PAGESIZE);  // file-backed, anonymous and shared pages have a counter each
 }
 
-std::uint64_t start_ticks() noexcept {
-    char text[1024];
-    if (read_file("/proc/self/stat", text, sizeof text) <= 0) return 0;
+std::uint64_t start_ticks(pid_t pid) noexcept {
+    char path[32], text[1024];
+    ::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    if (read_file(path, text, sizeof text) <= 0) return 0;
     const char* at = ::strrchr(text, ')');  // the name may hold spaces and brackets
-    if (at == nullptr) return 0;
+    if (at == nullptr || at[1] == '\0' || at[2] == 'Z' || at[2] == 'X') return 0;
     for (int field = 2; field < 22 && at != nullptr; ++field) at = ::strchr(at + 1, ' ');
     return at == nullptr ? 0 : ::strtoull(at + 1, nullptr, 10);
 }

@@ -1,6 +1,8 @@
 // Facts about this process from the kernel. Plain descriptors, opened and closed within the call.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 
 namespace hiwater::process {
@@ -29,7 +31,8 @@ bool reset_peak() noexcept;
 // The most by which the mark may be off: since Linux 6.2 each CPU keeps back up to max(32, 2 * CPUs) pages of each counter,
 // and resident memory is the sum of three.
 std::int64_t peak_error_bytes() noexcept;
-std::uint64_t start_ticks() noexcept;  // field 22 of /proc/self/stat
+// Field 22 of /proc/PID/stat, which tells a reused pid from the process; 0 where there is none, or only its exit status is left.
+std::uint64_t start_ticks(pid_t pid) noexcept;
 void read_boot_id(char out[40]) noexcept;
 std::uint64_t monotonic_ns() noexcept;
 std::uint64_t wall_ns() noexcept;

@@ -56,7 +56,8 @@ int Recorder::start(const StartOptions& options) {
     BusyGuard busy;
     lock_.allow_leaning();
     Hold hold(lock_);
-    if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str())) return error;
+    if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str(), options.mode))
+        return error;
     only_counters_ = options.only_counters;
     if (!live_.init() || (options.sample_bytes != 0 && !samples_.init())) {
         file_.discard();
@@ -70,7 +71,6 @@ int Recorder::start(const StartOptions& options) {
         internal_prefix_ = options.internal_prefix;
         own_script_ = options.own_script;
         library_prefixes_ = options.library_prefixes;
-        path_ = options.path;
         cgroup_usage_ = options.cgroup_usage;
         cgroup_limits_ = options.cgroup_limits;
         tree_.attach(file_);
@@ -95,7 +95,7 @@ int Recorder::start(const StartOptions& options) {
     collection_marks_ = 0;
     pid_ = ::getpid();
     h.pid = static_cast<std::uint32_t>(pid_);
-    h.process_start_ticks = process::start_ticks();
+    h.process_start_ticks = process::start_ticks(pid_);
     process::read_boot_id(h.boot_id);
     h.started_unix_ns = process::wall_ns();
     h.started_ns = started_ns_ = process::monotonic_ns();
@@ -106,6 +106,14 @@ int Recorder::start(const StartOptions& options) {
     h.resident_error_bytes = process::peak_error_bytes();
     h.state = static_cast<std::uint32_t>(State::recording);
     ::memcpy(h.magic, capture::kMagic, sizeof h.magic);
+    if (!only_counters_) {
+        if (int error = file_.publish()) {
+            file_.discard();
+            forget_tables();
+            return error;
+        }
+        path_ = file_.path();
+    }
     ++session_;
     set_up_drawing(options);
     h.sample_bytes = sample_bytes_;
@@ -165,15 +173,17 @@ void Recorder::stop(int exit_code, bool carry) {
     } catch (const std::bad_alloc&) {
         // The capture must be closed all the same; a report finds what this summary lacks.
     }
-    const int error = let_go(failed ? State::failed : State::ended);
-    if (error != 0) last_.stop_reason = std::string("the capture could not be written: ") + ::strerror(error);
+    const capture::CaptureFile::Ending ending = let_go(failed ? State::failed : State::ended);
+    last_.path = path_ = ending.path.text;
+    last_.fate = in_words(ending.fate);
+    if (ending.error != 0) last_.stop_reason = std::string("the capture could not be written: ") + ::strerror(ending.error);
 }
 
 // Under the lock: closes the capture and forgets everything that spoke of it.
-int Recorder::let_go(State state) noexcept {
-    const int error = file_.finish(state);
+capture::CaptureFile::Ending Recorder::let_go(State state) noexcept {
+    const capture::CaptureFile::Ending ending = file_.finish(state);
     forget_tables();
-    return error;
+    return ending;
 }
 
 void Recorder::forget_tables() noexcept {

@@ -58,7 +58,8 @@ inline constexpr const char* kDisplaced =
 
 struct StartOptions {
     std::string path;
-    bool only_counters = false;  // no capture, no stacks: live bytes and their highest mark
+    mode_t mode = capture::kPrivate;  // the capture's permissions
+    bool only_counters = false;       // no capture, no stacks: live bytes and their highest mark
     std::map<std::string, std::string> facts;
     std::uint64_t sample_bytes = 0;          // blocks below this are drawn at random; 0: every block is recorded
     std::uint64_t sample_seed = 0;           // 0: another draw each time
@@ -76,6 +77,7 @@ struct TopLine {
 
 struct Summary {
     std::string path, stop_reason;
+    std::string fate;  // what became of the capture's file meanwhile, in words; "" where nothing did
     std::int64_t peak_bytes = 0, peak_blocks = 0, live_bytes = 0;
     std::int64_t resident_peak_bytes = 0, resident_error_bytes = 0;
     bool resident_exact = false;
@@ -103,8 +105,9 @@ public:
     static void make_instance() noexcept;
 
     // --- control; the caller holds the GIL -------------------------------------------------------------------------------
-    // Returns 0 or an errno value.
+    // Returns 0 or an errno value. The capture is at path(), which is another than it was asked for where a living process has that one.
     int start(const StartOptions& options);
+    const std::string& path() const noexcept { return path_; }
     // Ends the recording; the hooks are out already. `exit_code` -1: unknown. With `carry` the heap's meters go on from its figures.
     void stop(int exit_code, bool carry);
     int snapshot(const char* path);
@@ -369,7 +372,7 @@ private:
     }
     void write_facts(const StartOptions& options);
     void append_fact(const std::string& name, const std::string& value);
-    int let_go(capture::State state) noexcept;
+    capture::CaptureFile::Ending let_go(capture::State state) noexcept;
     void forget_tables() noexcept;
     Summary summary_so_far();
     TopLine top_line();

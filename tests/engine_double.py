@@ -26,7 +26,7 @@ def build(mode: str) -> ModuleType:
     core = type(sys)("hiwater._core")
     state: dict[str, object] = {"recording": False, "path": ""}
 
-    def start(path: str, **details: object) -> None:
+    def start(path: str, **details: object) -> str:
         if mode == "fault":
             raise EngineFault("this loader is not glibc's")
         if mode == "no-space":
@@ -35,6 +35,7 @@ def build(mode: str) -> ModuleType:
         with open(path, "wb") as file:
             file.write(b"\x89HIW\r\n\x1a\n" + repr(details["facts"]).encode())
         state.update(recording=True, path=path)
+        return path
 
     def stop(exit_code: int | None = None) -> None:
         if mode == "stop-fails":
@@ -53,6 +54,7 @@ def build(mode: str) -> ModuleType:
             "resident_exact": mode != "lost",
             "resident_error_bytes": 4096,
             "lost_events": 7 if mode == "lost" else 0,
+            "file_fate": "",
             "shortcomings": {},
             "sample_bytes": 0,
             "standard_error_bytes": 0,

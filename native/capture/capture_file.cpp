@@ -65,74 +65,67 @@ bool cannot_map(int error) noexcept {
     return error == ENODEV || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL || error == EACCES || error == EPERM;
 }
 
-bool is_regular(const char* path) noexcept {
-    struct stat about{};
-    return ::stat(path, &about) == 0 && S_ISREG(about.st_mode);
-}
-
 }  // namespace
 
-// What the user named may be a device or a link: only a file that we filled is taken away again.
-void CaptureFile::remove_file(const char* path) noexcept {
-    struct stat about{};
-    if (::lstat(path, &about) == 0 && S_ISREG(about.st_mode)) ::unlink(path);
-}
-
-int CaptureFile::keep_path(const char* path) noexcept {
-    try {
-        path_.resize(::strlen(path) + 1);
-    } catch (const std::bad_alloc&) {
-        return ENOMEM;
-    }
-    ::memcpy(path_.data(), path, path_.size());
-    return 0;
-}
-
-int CaptureFile::create(const char* path) noexcept {
-    fd_ = ::open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
-    if (fd_ < 0) return errno;
+int CaptureFile::create(const char* path, mode_t mode) noexcept {
+    mode_ = mode;
     in_memory_ = false;
-    int error = set_up(path);
-    if (cannot_map(error) && is_regular(path)) error = keep_in_memory(path);
-    if (error != 0) remove_file(path);
+    fd_ = make_beside(path, mode, &made_);
+    if (fd_ < 0) {
+        made_.text[0] = '\0';
+        return errno;
+    }
+    int error = path_.set(path) ? set_up() : ENAMETOOLONG;
+    if (error == 0) return 0;
+    discard();
+    if (!cannot_map(error)) return error;
+    // A file that is copied to need not be mapped: publish() puts the first copy there.
+    path_.set(path);
+    in_memory_ = true;
+    error = set_up();
+    if (error != 0) abandon();
     return error;
 }
 
-int CaptureFile::keep_in_memory(const char* path) noexcept {
-    constexpr char kSuffix[] = ".part";
-    const std::size_t length = ::strlen(path);
-    if (::truncate(path, 0) != 0) return errno;  // what was allocated of it before the file system said no
-    try {
-        part_path_.resize(length + sizeof kSuffix);
-    } catch (const std::bad_alloc&) {
-        return ENOMEM;
+int CaptureFile::publish() noexcept {
+    if (in_memory_) {
+        if (int error = copy_beside(path_.text, &made_)) return error;
+        const int fd = ::open(made_.text, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        const int error = fd < 0 ? errno : note_identity(fd);
+        if (fd >= 0) ::close(fd);
+        if (error != 0) return error;
     }
-    ::memcpy(part_path_.data(), path, length);
-    ::memcpy(part_path_.data() + length, kSuffix, sizeof kSuffix);
-    in_memory_ = true;
-    return set_up(path);
+    PathBuffer placed;
+    if (int error = place_or_evade(made_.text, path_.text, &placed)) return error;
+    path_ = placed;
+    made_.text[0] = '\0';
+    return 0;
 }
 
 int CaptureFile::write_back() noexcept {
     if (!is_kept_in_memory()) return 0;
-    if (int error = copy_to(part_path_.data())) return error;
-    return ::rename(part_path_.data(), path_.data()) == 0 ? 0 : errno;
+    if (!is_in_place()) return ESTALE;
+    PathBuffer made;
+    if (int error = copy_beside(path_.text, &made)) return error;
+    struct stat about{};
+    int error = ::lstat(made.text, &about) == 0 && ::rename(made.text, path_.text) == 0 ? 0 : errno;
+    if (error != 0) ::unlink(made.text);
+    if (error == 0) device_ = about.st_dev, inode_ = about.st_ino;
+    return error;
 }
 
 int CaptureFile::create_in_memory() noexcept {
     in_memory_ = true;
-    return set_up("");
+    const int error = set_up();
+    if (error != 0) abandon();
+    return error;
 }
 
-int CaptureFile::set_up(const char* path) noexcept {
-    int error = keep_path(path);
-    if (error == 0 && !in_memory_) error = take_descriptor();
+int CaptureFile::set_up() noexcept {
+    int error = in_memory_ ? 0 : take_descriptor();
     std::byte* base = nullptr;
     if (error == 0) error = map_next(0, kFirstExtentOffset, &base);
-    if (error != 0) {
-        abandon();
-        return error;
-    }
+    if (error != 0) return error;
     file_bytes_ = kFirstExtentOffset;
     header_ = reinterpret_cast<Header*>(base);
     directory_ = reinterpret_cast<std::uint32_t*>(base + kDirectoryOffset);
@@ -154,8 +147,12 @@ int CaptureFile::set_up(const char* path) noexcept {
 
 int CaptureFile::take_descriptor() noexcept {
     fd_ = move_high(fd_);
+    return note_identity(fd_);
+}
+
+int CaptureFile::note_identity(int fd) noexcept {
     struct stat about{};
-    if (::fstat(fd_, &about) != 0) return errno;
+    if (::fstat(fd, &about) != 0) return errno;
     device_ = about.st_dev;
     inode_ = about.st_ino;
     return 0;
@@ -180,7 +177,7 @@ bool CaptureFile::owns_descriptor() const noexcept {
 
 int CaptureFile::reopen_if_lost() noexcept {
     if (in_memory_ || owns_descriptor()) return 0;
-    fd_ = ::open(path_.data(), O_RDWR | O_CLOEXEC | O_NOCTTY);
+    fd_ = ::open(made_.text[0] != '\0' ? made_.text : path_.text, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
     if (fd_ < 0) return errno;
     fd_ = move_high(fd_);
     if (owns_descriptor()) return 0;
@@ -244,27 +241,57 @@ void CaptureFile::unmap() noexcept {
     unmap_pages(header_, kFirstExtentOffset);
     for (std::size_t i = 0; i < segments_.size(); ++i) unmap_pages(segments_[i].at, segments_[i].bytes);
     segments_.reset();
-    path_.reset();
-    part_path_.reset();
+    path_.text[0] = made_.text[0] = '\0';
     header_ = nullptr;
     directory_ = nullptr;
     file_bytes_ = 0;
 }
 
-int CaptureFile::finish(State state) noexcept {
-    if (header_ == nullptr) return 0;
+CaptureFile::Ending CaptureFile::finish(State state) noexcept {
+    Ending ending{0, Fate::kept, path_};
+    if (header_ == nullptr) return ending;
     const std::uint64_t used = used_bytes();
     if (!in_memory_ && reopen_if_lost() == 0 && ::ftruncate(fd_, static_cast<off_t>(used)) != 0) {
         // A longer file reads the same; only the unused tail stays on the disk.
     }
     __atomic_store_n(&header_->state, static_cast<std::uint32_t>(state), __ATOMIC_RELEASE);
-    const int error = write_back();
+    if (path_.text[0] != '\0') {
+        if (!is_in_place()) {
+            find_again(&ending);
+        } else {
+            ending.error = write_back();
+        }
+    }
     abandon();
-    return error;
+    return ending;
+}
+
+// The name leads elsewhere, or nowhere: somebody deleted the file, or gave it another name.
+void CaptureFile::find_again(Ending* ending) noexcept {
+    struct stat about{};
+    if (!in_memory_ && owns_descriptor() && ::fstat(fd_, &about) == 0 && about.st_nlink > 0) {
+        char link[32];
+        ::snprintf(link, sizeof link, "/proc/self/fd/%d", fd_);
+        const ssize_t n = ::readlink(link, ending->path.text, sizeof ending->path.text - 1);
+        ending->path.text[n > 0 ? n : 0] = '\0';
+        ending->fate = Fate::moved;
+        return;
+    }
+    PathBuffer made;
+    ending->error = copy_beside(path_.text, &made);
+    if (ending->error == 0) {
+        ending->error = place_or_evade(made.text, path_.text, &ending->path, Over::nothing);
+        if (ending->error != 0) ::unlink(made.text);
+    }
+    ending->fate = ending->error == 0 ? Fate::written_again : Fate::lost;
 }
 
 void CaptureFile::discard() noexcept {
-    if (path_.size() > 1) remove_file(path_.data());
+    if (made_.text[0] != '\0') {
+        ::unlink(made_.text);
+    } else if (path_.text[0] != '\0' && is_in_place()) {
+        ::unlink(path_.text);
+    }
     abandon();
 }
 
@@ -275,17 +302,34 @@ void CaptureFile::abandon() noexcept {
 }
 
 int CaptureFile::copy_to(const char* path) const noexcept {
-    const int out = ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+    if (is_at(path, device_, inode_)) return EBUSY;
+    PathBuffer made;
+    if (int error = copy_beside(path, &made)) return error;
+    const int error = place(made.text, path);
+    if (error != 0) ::unlink(made.text);
+    return error;
+}
+
+int CaptureFile::copy_beside(const char* path, PathBuffer* made) const noexcept {
+    const int out = make_beside(path, mode_, made);
     if (out < 0) return errno;
-    int error = write_all(out, header_, kFirstExtentOffset);
+    int error = write_to(out);
+    if (::close(out) != 0 && error == 0) error = errno;
+    if (error != 0) {
+        ::unlink(made->text);
+        made->text[0] = '\0';
+    }
+    return error;
+}
+
+int CaptureFile::write_to(int fd) const noexcept {
+    int error = write_all(fd, header_, kFirstExtentOffset);
     std::uint64_t left = header_->extents_used * kExtentBytes;
     for (std::size_t i = 0; i < segments_.size() && left > 0 && error == 0; ++i) {
         const std::uint64_t part = left < segments_[i].bytes ? left : segments_[i].bytes;
-        error = write_all(out, segments_[i].at, part);
+        error = write_all(fd, segments_[i].at, part);
         left -= part;
     }
-    if (::close(out) != 0 && error == 0) error = errno;
-    if (error != 0) remove_file(path);
     return error;
 }
 
@@ -297,6 +341,20 @@ std::uint64_t CaptureFile::resident_bytes() const noexcept {
     std::uint64_t bytes = resident_in(header_, kFirstExtentOffset);
     for (std::size_t i = 0; i < segments_.size(); ++i) bytes += resident_in(segments_[i].at, segments_[i].bytes);
     return bytes;
+}
+
+const char* in_words(CaptureFile::Fate fate) noexcept {
+    switch (fate) {
+        case CaptureFile::Fate::kept:
+            break;
+        case CaptureFile::Fate::moved:
+            return "the capture was moved while it was written: it is whole, under its new name";
+        case CaptureFile::Fate::written_again:
+            return "the capture was deleted or replaced while it was written: it has been written again, with everything in it";
+        case CaptureFile::Fate::lost:
+            return "the capture was deleted or replaced while it was written, and is lost";
+    }
+    return "";
 }
 
 }  // namespace hiwater::capture

@@ -1,6 +1,7 @@
 // The capture as the recorder holds it: a mapped file that grows by segments, cut into extents that are handed to tables.
 // Space is allocated on the disk before it is mapped, so that no store can meet a hole in a full file system (SIGBUS).
 // Where the file system cannot do that, the capture is kept in memory and copied to its path from time to time and at the end.
+// How the file comes to its name stands in placement.h.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +11,12 @@
 
 #include "../base/pages.h"
 #include "format.h"
+#include "placement.h"
 
 namespace hiwater::capture {
+
+// A capture holds the program's arguments and its file names: it is its owner's alone, unless somebody wants it otherwise.
+inline constexpr mode_t kPrivate = 0600;
 
 class CaptureFile {
 public:
@@ -20,11 +25,17 @@ public:
     CaptureFile& operator=(const CaptureFile&) = delete;
     ~CaptureFile() { abandon(); }
 
-    // Makes the file with a header and an empty directory. Returns 0 or an errno value; on error no file of ours is left.
-    int create(const char* path) noexcept;
+    // Makes the file with a header and an empty directory, under a name of its own in the folder of `path`, with these permissions
+    // exactly. Returns 0 or an errno value; on error no file of ours is left.
+    int create(const char* path, mode_t mode = kPrivate) noexcept;
+    // Gives it its name, once its header says whose it is: the path it was created for, or one beside it where another process's capture
+    // is (see placement.h). Returns 0 or an errno value; the caller then discards it.
+    int publish() noexcept;
+    const char* path() const { return path_.text; }
     // Whether the file system at the path can hold no mapped file: write_back() then puts copies there, each whole or not at all.
-    bool is_kept_in_memory() const { return in_memory_ && part_path_.size() != 0; }
-    // Returns 0 or an errno value; does nothing for a capture that is its file. The caller keeps everybody else out.
+    bool is_kept_in_memory() const { return in_memory_ && path_.text[0] != '\0'; }
+    // Returns 0 or an errno value, ESTALE where the copy before is not at the path any more; does nothing for a capture that is its file.
+    // The caller keeps everybody else out.
     int write_back() noexcept;
     // The same in memory that nobody else sees: for counting without a capture.
     int create_in_memory() noexcept;
@@ -36,13 +47,22 @@ public:
     // Puts pages where records will be written soon. Nothing may have been written from `at` on.
     void put_pages(const void* at, std::size_t bytes) const noexcept;
 
-    // Cuts the file to what is used and lets go of it; `state` is the last thing stored. Returns what write_back() did.
-    int finish(State state) noexcept;
+    // What became of a capture's name while it was written.
+    enum class Fate { kept, moved, written_again, lost };
+    struct Ending {
+        int error;  // 0, or why it could not be written
+        Fate fate;
+        PathBuffer path;  // where it is now
+    };
+    // Cuts the file to what is used and lets go of it; `state` is the last thing stored. A capture that was deleted meanwhile is written
+    // again.
+    Ending finish(State state) noexcept;
     // Lets go of a capture that never began, and takes its file away.
     void discard() noexcept;
     // Lets go without a word: for the child of a fork, whose parent goes on writing.
     void abandon() noexcept;
-    // Copies the used part to another file; the caller keeps everybody else out. Returns 0 or an errno value.
+    // Copies the used part to another file, which replaces one that is there when it is whole; the caller keeps everybody else out.
+    // Returns 0 or an errno value, as place() does; EBUSY for the capture's own file, too.
     int copy_to(const char* path) const noexcept;
 
     std::uint64_t mapped_bytes() const noexcept;
@@ -55,11 +75,13 @@ private:
     };
     static constexpr std::uint64_t kSmallestSegment = 8 * kExtentBytes, kLargestSegment = 128 * kExtentBytes;
 
-    int set_up(const char* path) noexcept;
-    static void remove_file(const char* path) noexcept;
-    int keep_path(const char* path) noexcept;
-    int keep_in_memory(const char* path) noexcept;
+    int set_up() noexcept;
     int take_descriptor() noexcept;
+    int note_identity(int fd) noexcept;
+    bool is_in_place() const noexcept { return is_at(path_.text, device_, inode_); }
+    int write_to(int fd) const noexcept;
+    int copy_beside(const char* path, PathBuffer* made) const noexcept;
+    void find_again(Ending* ending) noexcept;
     void write_zeros(std::uintptr_t start, std::uintptr_t end) const noexcept;
     int map_next(std::uint64_t offset, std::uint64_t bytes, std::byte** at) noexcept;
     int add_segment() noexcept;
@@ -72,12 +94,17 @@ private:
     std::uint32_t* directory_ = nullptr;
     int fd_ = -1;
     bool in_memory_ = false;
-    std::uint64_t device_ = 0, inode_ = 0;
-    PageVector<char> path_;
-    PageVector<char> part_path_;  // where a copy is made before it takes its place at the path
+    mode_t mode_ = kPrivate;
+    dev_t device_ = 0;
+    ino_t inode_ = 0;
+    PathBuffer path_;  // of the capture, "" for one that nobody else sees
+    PathBuffer made_;  // its name until it is published
     PageVector<Segment> segments_;
     std::uint64_t file_bytes_ = 0;
 };
+
+// What became of a capture's file, for people; "" where nothing did.
+const char* in_words(CaptureFile::Fate fate) noexcept;
 
 // What the disk or the format could not give.
 struct NoRoom {

@@ -28,7 +28,7 @@ struct Triplet {
     std::vector<Taken> blocks, taken;  // live blocks; blocks that a call took and may put back
 
     Triplet() {
-        REQUIRE(file.create(folder.file("a.hiw").c_str()) == 0);
+        REQUIRE(make(file, folder.file("a.hiw")) == 0);
         accounts.attach(file);
     }
     std::uint32_t some_ledger(Trace& trace) {

@@ -26,7 +26,7 @@ struct Tree {
     CallTree tree;
 
     Tree() {
-        REQUIRE(file.create(folder.file("tree.hiw").c_str()) == 0);
+        REQUIRE(make(file, folder.file("tree.hiw")) == 0);
         tree.attach(file);
     }
 };

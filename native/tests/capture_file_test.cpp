@@ -50,7 +50,7 @@ int descriptor_of(const std::string& path) {
 // Fills a capture until there is no room; what is left must still be read. In a child process: 0, or the step that failed.
 int fill_up(const std::string& path) {
     CaptureFile file;
-    if (file.create(path.c_str()) != 0) return 1;
+    if (make(file, path) != 0) return 1;
     FileTable<capture::NodeRecord> nodes;
     nodes.attach(file, Table::nodes);
     std::uint64_t count = 0;
@@ -81,7 +81,7 @@ TEST_CASE("records of several tables, over many extents, are what a reader finds
         const Folder folder;
         const std::string path = folder.file("a.hiw");
         CaptureFile file;
-        REQUIRE(file.create(path.c_str()) == 0);
+        REQUIRE(make(file, path) == 0);
         FileTable<capture::NodeRecord> nodes;
         FileTable<capture::SliceRecord> slices;
         nodes.attach(file, Table::nodes);
@@ -107,7 +107,7 @@ TEST_CASE("a copy is the used part, byte for byte; a finished file is cut to it"
     const Folder folder;
     const std::string path = folder.file("a.hiw"), copy = folder.file("copy.hiw");
     CaptureFile file;
-    REQUIRE(file.create(path.c_str()) == 0);
+    REQUIRE(make(file, path) == 0);
     FileTable<capture::NodeRecord> nodes;
     nodes.attach(file, Table::nodes);
     for (std::uint64_t i = 0; i < 300'000; ++i) nodes.append(node(i));
@@ -128,7 +128,7 @@ TEST_CASE("a copy is the used part, byte for byte; a finished file is cut to it"
 TEST_CASE("a copy that cannot be written leaves nothing and says why") {
     const Folder folder;
     CaptureFile file;
-    REQUIRE(file.create(folder.file("a.hiw").c_str()) == 0);
+    REQUIRE(make(file, folder.file("a.hiw")) == 0);
     CHECK(file.copy_to(folder.file("no/such/folder.hiw").c_str()) == ENOENT);
 }
 
@@ -139,10 +139,11 @@ TEST_CASE("a device is no place for a capture, and is still there afterwards") {
     REQUIRE(::symlink("/dev/full", full.c_str()) == 0);
     REQUIRE(::symlink("/dev/null", null.c_str()) == 0);
     CaptureFile nowhere, file;
-    CHECK(nowhere.create(null.c_str()) != 0);
+    CHECK(make(nowhere, null) != 0);
     CHECK_FALSE(nowhere.is_open());
-    REQUIRE(file.create(folder.file("a.hiw").c_str()) == 0);
-    CHECK(file.copy_to(full.c_str()) == ENOSPC);
+    REQUIRE(make(file, folder.file("a.hiw")) == 0);
+    CHECK(file.copy_to(full.c_str()) == ELOOP);
+    CHECK(file.copy_to("/dev/full") == EEXIST);
     CHECK(std::filesystem::is_symlink(full));
     CHECK(std::filesystem::is_symlink(null));
 }
@@ -150,16 +151,16 @@ TEST_CASE("a device is no place for a capture, and is still there afterwards") {
 TEST_CASE("a capture cannot be made where there is no folder, and none is left open") {
     const Folder folder;
     CaptureFile file;
-    CHECK(file.create(folder.file("no/such/folder.hiw").c_str()) == ENOENT);
+    CHECK(make(file, folder.file("no/such/folder.hiw")) == ENOENT);
     CHECK_FALSE(file.is_open());
-    CHECK(file.create(folder.file("a.hiw").c_str()) == 0);  // and the same object can be used again
+    CHECK(make(file, folder.file("a.hiw")) == 0);  // and the same object can be used again
     CHECK(file.is_open());
 }
 
 TEST_CASE("the descriptor is out of the program's way, and goes with an exec") {
     const Folder folder;
     CaptureFile file;
-    REQUIRE(file.create(folder.file("a.hiw").c_str()) == 0);
+    REQUIRE(make(file, folder.file("a.hiw")) == 0);
     const int fd = descriptor_of(folder.file("a.hiw"));
     CHECK(fd >= 60);
     CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
@@ -171,7 +172,7 @@ TEST_CASE("a capture whose descriptor was closed under it, or given to another f
         const Folder folder;
         const std::string path = folder.file("a.hiw"), other = folder.file("other");
         CaptureFile file;
-        REQUIRE(file.create(path.c_str()) == 0);
+        REQUIRE(make(file, path) == 0);
         FileTable<capture::NodeRecord> nodes;
         nodes.attach(file, Table::nodes);
         const int fd = descriptor_of(path);
@@ -191,7 +192,7 @@ TEST_CASE("a capture whose descriptor was closed under it, or given to another f
 TEST_CASE("letting go of a capture does not close a file that the program put in our descriptor's place") {
     const Folder folder;
     CaptureFile file;
-    REQUIRE(file.create(folder.file("a.hiw").c_str()) == 0);
+    REQUIRE(make(file, folder.file("a.hiw")) == 0);
     const int fd = descriptor_of(folder.file("a.hiw"));
     const int theirs = ::open(folder.file("other").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     REQUIRE(::dup2(theirs, fd) == fd);
@@ -201,25 +202,46 @@ TEST_CASE("letting go of a capture does not close a file that the program put in
     ::close(theirs);
 }
 
-TEST_CASE("a capture whose file is gone from its folder and descriptor cannot grow, and says so") {
+TEST_CASE("a capture whose file is gone from its folder and descriptor cannot grow, and what it has is written again") {
     const Folder folder;
     const std::string path = folder.file("a.hiw");
     CaptureFile file;
-    REQUIRE(file.create(path.c_str()) == 0);
+    REQUIRE(make(file, path) == 0);
+    FileTable<capture::NodeRecord> nodes;
+    nodes.attach(file, Table::nodes);
+    for (std::uint64_t i = 0; i < 1000; ++i) nodes.append(node(i));
     ::close(descriptor_of(path));
-    SUBCASE("deleted") {
-        ::unlink(path.c_str());
-        CHECK_THROWS_AS(file.add_extent(Table::nodes, 0), NoRoom);
-    }
+    ::unlink(path.c_str());
+    std::string again = path;
+    SUBCASE("deleted") {}
     SUBCASE("another file has its name") {
-        ::unlink(path.c_str());
         ::close(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-        CHECK_THROWS_AS(file.add_extent(Table::nodes, 0), NoRoom);
-        CHECK(std::filesystem::file_size(path) == 0);
+        again = folder.file("a.") + std::to_string(::getpid()) + ".hiw";
     }
-    CHECK(file.header().extents_used == 0);
-    file.finish(State::failed);
+    const auto grow_on = [&] {
+        for (std::uint64_t i = 1000; i < 1'000'000; ++i) nodes.append(node(i));
+    };
+    CHECK_THROWS_AS(grow_on(), NoRoom);
+    const std::uint64_t count = nodes.size();
+    const CaptureFile::Ending ending = file.finish(State::failed);
     CHECK_FALSE(file.is_open());
+    CHECK(ending.error == 0);
+    CHECK(ending.fate == CaptureFile::Fate::written_again);
+    CHECK(ending.path.text == again);
+    CHECK(holds_nodes(FileView(again), count));
+    if (again != path) CHECK(std::filesystem::file_size(path) == 0);
+}
+
+TEST_CASE("a capture that was moved is whole where it is, and its end says where") {
+    const Folder folder;
+    CaptureFile file;
+    REQUIRE(make(file, folder.file("a.hiw")) == 0);
+    REQUIRE(::rename(folder.file("a.hiw").c_str(), folder.file("b.hiw").c_str()) == 0);
+    const CaptureFile::Ending ending = file.finish(State::ended);
+    CHECK(ending.fate == CaptureFile::Fate::moved);
+    CHECK(ending.path.text == folder.file("b.hiw"));
+    CHECK_FALSE(std::filesystem::exists(folder.file("a.hiw")));
+    CHECK(FileView(folder.file("b.hiw")).header().state == static_cast<std::uint32_t>(State::ended));
 }
 
 TEST_CASE("where files may grow only so far, what was recorded can be read") {
@@ -255,7 +277,7 @@ TEST_CASE("on a disk too small for a header there is an error and no file") {
         const rlimit most{1 << 16, 1 << 16};
         if (::setrlimit(RLIMIT_FSIZE, &most) != 0) return 100;
         CaptureFile file;
-        if (file.create(folder.file("a.hiw").c_str()) != EFBIG) return 1;
+        if (make(file, folder.file("a.hiw")) != EFBIG) return 1;
         if (file.is_open()) return 2;
         return std::filesystem::exists(folder.file("a.hiw")) ? 3 : 0;
     });

@@ -108,7 +108,7 @@ TEST_CASE("between any two instructions the file is a capture, one event in flig
         const std::string path = folder.file("a.hiw");
         capture::CaptureFile file;
         Accounts accounts;
-        REQUIRE(file.create(path.c_str()) == 0);
+        REQUIRE(make(file, path) == 0);
         accounts.attach(file);
         for (std::uint32_t id = 1; id <= kLedgers; ++id) REQUIRE(accounts.ledger(id, Kind::native) == id);
         accounts.close_slice(0);  // the tables of slices have their extents from here on

@@ -37,7 +37,7 @@ struct SharedAccounts {
     std::uint64_t now = 0, apart = 0, together = 0;
 
     explicit SharedAccounts(std::uint32_t ledgers) {
-        REQUIRE(file.create(folder.file("a.hiw").c_str()) == 0);
+        REQUIRE(make(file, folder.file("a.hiw")) == 0);
         accounts.attach(file);
         for (std::uint32_t id = 1; id <= ledgers; ++id) {
             const Kind kind = id % 2 != 0 ? Kind::native : Kind::python;

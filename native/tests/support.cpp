@@ -50,6 +50,13 @@ Folder::~Folder() {
     std::filesystem::remove_all(path_, ignored);
 }
 
+int make(capture::CaptureFile& file, const std::string& path) {
+    int error = file.create(path.c_str());
+    if (error == 0) error = file.publish();
+    if (error != 0) file.discard();
+    return error;
+}
+
 int in_child(const std::function<int()>& harm) {
     const pid_t child = ::fork();
     if (child == 0) ::_exit(harm());

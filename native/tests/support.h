@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "capture/format.h"
+#include "capture/capture_file.h"
 #include "doctest.h"
 
 namespace hiwater::tests {
@@ -54,6 +54,9 @@ public:
 private:
     std::string path_;
 };
+
+// Makes a capture and gives it its name. Returns 0 or an errno value; on error there is none.
+int make(capture::CaptureFile& file, const std::string& path);
 
 // Runs `harm` in a child process; its return value, or -signal.
 int in_child(const std::function<int()>& harm);

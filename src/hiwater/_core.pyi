@@ -27,8 +27,10 @@ def start(
     cgroup_usage: str = "",
     cgroup_limits: Sequence[str] = (),
     own_script: str = "",
-) -> None:
-    """Record every allocation of this process into a new capture at `path`.
+    mode: int = 0o600,
+) -> str:
+    """Record every allocation of this process into a new capture at `path`, with the permissions `mode`; return its path, which is
+    another where a capture of a living process is there.
 
     `internal_prefix` is the folder whose frames are hiwater's own: they never appear in a stack, and what they allocate is
     not recorded; `own_script` is a file elsewhere of which the same holds. A frame of the function named `_hiwater_launch_` there is a root: frames below it are left out; one of `_hiwater_own_` makes
@@ -57,11 +59,11 @@ def is_kept_in_memory() -> bool:
     """Whether the file system cannot hold the capture while it grows, so that copies go there."""
 
 def snapshot(path: str) -> None:
-    """Write a complete, consistent copy of the capture as of now to `path`."""
+    """Write a complete, consistent copy of the capture as of now to `path`. Raises OSError: EBUSY where a living process's capture is."""
 
 def summary() -> dict[str, object]:
     """Of the recording in progress or the last one: `path`, `peak_bytes`, `peak_blocks`, `live_bytes`, `resident_peak_bytes`,
-    `resident_exact`, `resident_error_bytes`, `lost_events`, `shortcomings` (what could not be seen from the start on, by the name of its fact, in words), `sample_bytes`, `standard_error_bytes` (of the peak, at most), `stop_reason` (str or None), and `top_line`: None or
+    `resident_exact`, `resident_error_bytes`, `lost_events`, `file_fate` (what became of the capture's file meanwhile, in words), `shortcomings` (what could not be seen from the start on, by the name of its fact, in words), `sample_bytes`, `standard_error_bytes` (of the peak, at most), `stop_reason` (str or None), and `top_line`: None or
     (file, line, function, bytes): the line of the user's own code whose stacks held most at the peak."""
 
 def counters() -> dict[str, int]:

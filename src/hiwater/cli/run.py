@@ -99,6 +99,7 @@ class _Recording:
             sample=arguments.sample,
             sample_seed=int(arguments.sample_seed or 0),
             device_history=arguments.device_history,
+            tell=lambda text: say(f"warning: {text}"),
         )
         self._recorder.leave_out(_outermost_file())
         self._limit = parse_size(arguments.limit) if arguments.limit is not None else 0
@@ -177,7 +178,7 @@ class _Recording:
         trouble = summary.trouble(result)
         if trouble is not None:
             say(trouble)
-        if self._arguments.format is not None:
+        if self._arguments.format is not None and os.path.exists(self._recorder.path):
             self._leave_the_program()
             self._report(self._arguments.format, shown)
 

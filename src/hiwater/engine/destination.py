@@ -65,19 +65,24 @@ def absolute(path: str) -> str:
 def check(path: str) -> None:
     """Make sure that a capture can be made at `path` and takes nobody's data with it.
 
-    Raises CaptureUnwritable, with what to do, when it cannot. An older capture and an empty file may be overwritten.
+    Raises CaptureUnwritable, with what to do, when it cannot. An older capture and an empty file may be replaced.
     """
     folder = os.path.dirname(path) or os.curdir
     if not os.path.isdir(folder):
         raise hiwater.errors.CaptureUnwritable(
             f"{path!r}: there is no folder {folder!r}", "make it, or choose another file with -o"
         )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise hiwater.errors.CaptureUnwritable(
+            f"{path!r}: the folder {folder!r} is not writable", "choose another file with -o"
+        )
     if not os.path.lexists(path):
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise hiwater.errors.CaptureUnwritable(
-                f"{path!r}: the folder {folder!r} is not writable", "choose another file with -o"
-            )
         return
+    if os.path.islink(path):
+        raise hiwater.errors.CaptureUnwritable(
+            f"{path!r} is a symbolic link, and captures are not written through links",
+            f"remove it, or name the file that it leads to ({os.path.realpath(path)!r}) with -o",
+        )
     if not os.path.isfile(path):
         raise hiwater.errors.CaptureUnwritable(f"{path!r} is not a file", "choose another one with -o")
     if not os.access(path, os.R_OK | os.W_OK):
@@ -103,6 +108,11 @@ def is_history(head: bytes) -> bool:
 def explain(path: str, error: OSError) -> hiwater.errors.CaptureUnwritable:
     """Return the error to raise when the system refused to make the capture at `path`."""
     reason = error.strerror or str(error)
+    if error.errno == errno.EBUSY:
+        return hiwater.errors.CaptureUnwritable(
+            f"{path!r} is a capture that a process which is still running wrote",
+            "choose another file, or wait until that process has ended",
+        )
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         remedy = "make room there, or choose a file on another disk with -o"
     else:

@@ -13,7 +13,7 @@ from hiwater.sizes import parse_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Any, Self, TypedDict
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     class Summary(TypedDict):
         """What a recording came to. `top_line` is (file, line, function, bytes) of the user's own code, if any; `devices` has
         name, backend, exact and the peaks of each accelerator that was used, −1 where not measured; `shortcomings` are what this
-        process did not let hiwater see."""
+        process did not let hiwater see; `file_fate` says what others did to the capture's file meanwhile, "" where nothing."""
 
         path: str
         peak_bytes: int
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         resident_exact: bool
         resident_error_bytes: int
         lost_events: int
+        file_fate: str
         shortcomings: dict[str, str]
         sample_bytes: int
         standard_error_bytes: int
@@ -41,6 +42,14 @@ if TYPE_CHECKING:
 
 
 LARGEST_SAMPLE = 1 << 40
+PRIVATE = 0o600
+"""The permissions of captures: they hold the program's arguments and the names of its files."""
+
+
+def _warn(text: str) -> None:
+    import warnings  # only where there is something to say
+
+    warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
 class Recorder:
@@ -53,12 +62,16 @@ class Recorder:
         sample: int | str | None = None,
         sample_seed: int | None = None,
         device_history: bool = True,
+        mode: int = PRIVATE,
+        tell: Callable[[str], None] = _warn,
     ) -> None:
         """Describe a recording; nothing happens before `start()`.
 
         `path` may hold `%p`, `%h` and `%r`. `sample` is the size (65536, "64KiB") below which blocks are drawn at random, with
         a probability that grows with their size; None or 0 records every block. `sample_seed`, a number above 0, makes the draw
-        repeatable. `device_history` has torch's allocator keep a history of GPU memory, once the program uses a GPU. Raises CaptureUnwritable for an unknown `%`, BadSize for a size that is none.
+        repeatable. `device_history` has torch's allocator keep a history of GPU memory, once the program uses a GPU. `mode` is the
+        capture's permissions, exactly, whatever the umask is. `tell` is called with what the user must know at the start. Raises
+        CaptureUnwritable for an unknown `%`, BadSize for a size that is none.
         """
         # Absolute from the start: the program may change its folder before it stops.
         self._path = destination.absolute(destination.expand(os.fspath(path)))
@@ -73,11 +86,14 @@ class Recorder:
         self._snapshots = 0
         self._facts: dict[str, str] = {}
         self._wants_histories = device_history
+        self._mode = mode
+        self._tell = tell
         self._accelerators: Accelerators | None = None
 
     @property
     def path(self) -> str:
-        """The capture, as an absolute path."""
+        """The capture, as an absolute path. It is another from the start on where a living process has a capture at the one given,
+        and from the stop on where somebody moved or deleted the file meanwhile."""
         return self._path
 
     @property
@@ -127,12 +143,20 @@ class Recorder:
     def start(self, argv: Sequence[str] | None = None) -> None:
         """Record from now on; `argv` goes into the capture, None leaves it out.
 
+        Where a living process other than this one has a capture at the path, that one stays, and this one is beside it: `run.hiw`
+        becomes `run.PID.hiw`, and a warning says so.
+
         Raises EngineUnavailable, CaptureUnwritable, AlreadyRecording, or EngineFailed when the engine cannot work here.
         """
         native.load()  # for what follows to be known as our own
-        own_work.do(Recorder._start, self, argv)
+        given = own_work.do(Recorder._start, self, argv)
+        if given != self._path:
+            wanted, self._path = self._path, given
+            self._tell(
+                f"{wanted!r} is the capture of another process that is still running: this recording goes into {given!r}"
+            )
 
-    def _start(self, argv: Sequence[str] | None) -> None:
+    def _start(self, argv: Sequence[str] | None) -> str:
         self.check()
         core = native.load()
         known = facts.process_facts(argv) | self._facts
@@ -147,7 +171,7 @@ class Recorder:
             # Last, so that nothing of what it took to get here is in the recording.
             self._owner = os.getpid()
             with _ScopesNoted():
-                core.start(
+                given: str = core.start(
                     self._path,
                     facts=known,
                     internal_prefix=prefix,
@@ -157,6 +181,7 @@ class Recorder:
                     cgroup_usage=group.current if group is not None else "",
                     cgroup_limits=group.limits if group is not None else [],
                     own_script=self._own_script,
+                    mode=self._mode,
                 )
         except OSError as error:
             self._forget()
@@ -165,6 +190,7 @@ class Recorder:
             self._forget()
             raise hiwater.errors.EngineFailed(str(error), "`hiwater doctor` says what works here") from error
         self._accelerators.begin()
+        return given
 
     def stop(self, exit_code: int | None = None) -> None:
         """Stop recording and close the capture; does nothing when not recording.
@@ -179,6 +205,7 @@ class Recorder:
                 self._accelerators.finish()
             with _ScopesNoted():
                 native.load().stop(exit_code)
+            self._path = str(native.load().summary()["path"])
             if self._accelerators is not None:
                 self._accelerators.attach(self._path)
         self._forget()
@@ -285,8 +312,10 @@ def record(
     sample: int | str | None = None,
     sample_seed: int | None = None,
     device_history: bool = True,
+    mode: int = PRIVATE,
 ) -> Recorder:
-    """Return a context manager that records every allocation inside its block into a capture at `path`.
+    """Return a context manager that records every allocation inside its block into a capture at `path`, which its owner alone may read
+    unless `mode` says otherwise.
 
         with hiwater.record("load.hiw") as recorder:
             table = load()
@@ -295,4 +324,4 @@ def record(
 
     Raises what `Recorder` and `Recorder.start` raise.
     """
-    return Recorder(path, sample=sample, sample_seed=sample_seed, device_history=device_history)
+    return Recorder(path, sample=sample, sample_seed=sample_seed, device_history=device_history, mode=mode)

@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 
 def summary_lines(summary: Summary, shown_path: str) -> list[str]:
-    """Return the lines: the two peaks, the line that held most at the peak, the capture."""
-    return [
-        _peaks(summary),
-        _top_line(summary),
-        f"capture {shown_path}: read it with `hiwater report {shown_path}`",
-    ]
+    """Return the lines: the two peaks, the line that held most at the peak, the capture unless it is lost."""
+    lines = [_peaks(summary), _top_line(summary)]
+    if os.path.exists(summary["path"]):
+        lines.append(f"capture {shown_path}: read it with `hiwater report {shown_path}`")
+    return lines
 
 
 def trouble(summary: Summary) -> str | None:
@@ -29,6 +28,8 @@ def trouble(summary: Summary) -> str | None:
         said.append(f"recording stopped before the program did: {summary['stop_reason']}")
     if summary["lost_events"]:
         said.append(f"{summary['lost_events']:,} events were lost: figures are too low by what they held")
+    if summary["file_fate"]:
+        said.append(summary["file_fate"])
     said += summary["shortcomings"].values()
     if summary["device_trouble"]:
         said.append(f"memory of devices was not measured to the end: {summary['device_trouble']}")
