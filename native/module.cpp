@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "device_watch.h"
+#include "interpose/allocators.h"
 #include "interpose/hooks.h"
 #include "interpose/python_hooks.h"
 #include "ledger/thread_heap.h"
@@ -73,6 +74,8 @@ int begin(const hiwater::StartOptions& options) {
     if (options.only_counters) return 0;
     g_shortcomings.clear();
     if (!missed.empty()) fall_short("calls_not_recorded", missed);
+    if (const std::string allocators = hiwater::interpose::allocators_in_words(); !allocators.empty())
+        Recorder::instance().note_fact("allocator", allocators);
     if (!hiwater::sampler::start())
         fall_short("resident_not_sampled",
                    "no thread could be made to sample resident memory (see ulimit -u): there is no timeline of it");

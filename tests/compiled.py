@@ -46,7 +46,7 @@ def _command(name: str) -> list[str | Path]:
         return [*C, SOURCES / "heap.c", *LINKINGS[name]]
     if name == "arrays":
         return [*FORTRAN, SOURCES / "arrays.f90", "-J", libraries()]
-    if name in ("objects", "farewell"):
+    if name in ("objects", "farewell", "doors"):
         return [*CXX, SOURCES / f"{name}.cpp"]
     if name == "lines":
         return [*C, SOURCES / "lines.c", "-I", sysconfig.get_path("include")]

@@ -16,9 +16,11 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "../quick_events.h"
 #include "../sampler.h"
+#include "allocators.h"
 #include "python_hooks.h"
 #include "slots.h"
 
@@ -438,44 +440,50 @@ int hook_fexecve(int fd, char* const* argv, char* const* environment) {
     return around_exec([&] { return real.fexecve(fd, argv, environment); });
 }
 
-#define HIWATER_HOOK(name) \
-    Hook { #name, reinterpret_cast<void*>(&hook_##name), reinterpret_cast<void**>(&real.name) }
+#define HIWATER_HOOK(kind, name) \
+    Hook { #name, reinterpret_cast<void*>(&hook_##name), reinterpret_cast<void**>(&real.name), Hook::Of::kind, true }
 
 Hook g_hooks[] = {
-    HIWATER_HOOK(malloc),
-    HIWATER_HOOK(calloc),
-    HIWATER_HOOK(realloc),
-    HIWATER_HOOK(reallocarray),
-    HIWATER_HOOK(free),
-    HIWATER_HOOK(free_sized),
-    HIWATER_HOOK(free_aligned_sized),
-    HIWATER_HOOK(posix_memalign),
-    HIWATER_HOOK(aligned_alloc),
-    HIWATER_HOOK(memalign),
-    HIWATER_HOOK(valloc),
-    HIWATER_HOOK(pvalloc),
-    HIWATER_HOOK(mmap),
-    HIWATER_HOOK(mmap64),
-    HIWATER_HOOK(munmap),
-    HIWATER_HOOK(mremap),
-    HIWATER_HOOK(mprotect),
-    HIWATER_HOOK(shmat),
-    HIWATER_HOOK(shmdt),
-    HIWATER_HOOK(brk),
-    HIWATER_HOOK(sbrk),
-    HIWATER_HOOK(pthread_create),
-    HIWATER_HOOK(prctl),
-    HIWATER_HOOK(fork),
-    Hook{"_exit", reinterpret_cast<void*>(&hook_exit_now), reinterpret_cast<void**>(&real.exit_now)},
-    Hook{"_Exit", reinterpret_cast<void*>(&hook_exit_now_c), reinterpret_cast<void**>(&real.exit_now_c)},
-    HIWATER_HOOK(execv),
-    HIWATER_HOOK(execve),
-    HIWATER_HOOK(execvp),
-    HIWATER_HOOK(execvpe),
-    HIWATER_HOOK(fexecve),
+    HIWATER_HOOK(heap, malloc),
+    HIWATER_HOOK(heap, calloc),
+    HIWATER_HOOK(heap, realloc),
+    HIWATER_HOOK(heap, reallocarray),
+    HIWATER_HOOK(heap, free),
+    HIWATER_HOOK(heap, free_sized),
+    HIWATER_HOOK(heap, free_aligned_sized),
+    HIWATER_HOOK(heap, posix_memalign),
+    HIWATER_HOOK(heap, aligned_alloc),
+    HIWATER_HOOK(heap, memalign),
+    HIWATER_HOOK(heap, valloc),
+    HIWATER_HOOK(heap, pvalloc),
+    HIWATER_HOOK(mappings, mmap),
+    HIWATER_HOOK(mappings, mmap64),
+    HIWATER_HOOK(mappings, munmap),
+    HIWATER_HOOK(mappings, mremap),
+    HIWATER_HOOK(mappings, mprotect),
+    HIWATER_HOOK(process, shmat),
+    HIWATER_HOOK(process, shmdt),
+    HIWATER_HOOK(mappings, brk),
+    HIWATER_HOOK(mappings, sbrk),
+    HIWATER_HOOK(process, pthread_create),
+    HIWATER_HOOK(process, prctl),
+    HIWATER_HOOK(process, fork),
+    Hook{"_exit", reinterpret_cast<void*>(&hook_exit_now), reinterpret_cast<void**>(&real.exit_now), Hook::Of::process, true},
+    Hook{"_Exit", reinterpret_cast<void*>(&hook_exit_now_c), reinterpret_cast<void**>(&real.exit_now_c), Hook::Of::process, true},
+    HIWATER_HOOK(process, execv),
+    HIWATER_HOOK(process, execve),
+    HIWATER_HOOK(process, execvp),
+    HIWATER_HOOK(process, execvpe),
+    HIWATER_HOOK(process, fexecve),
 };
 constexpr std::size_t kHooks = sizeof g_hooks / sizeof g_hooks[0];
 bool g_installed = false;
+
+// The C library's and those of all other allocators.
+std::vector<Hook>& all_hooks() {
+    static auto* const hooks = new std::vector<Hook>();  // a recording may outlive static destruction
+    return *hooks;
+}
 
 // The recorder's tables must be whole in the child, so the forking thread holds the lock over the fork. It remembers that it does: a
 // recording may begin or end meanwhile. Other libraries' handlers may run between these, in the child, too, where nothing may touch the
@@ -510,12 +518,15 @@ void after_fork_in_child() {
 std::string install_hooks() {
     if (g_installed) return {};
     find_real_functions(g_hooks, kHooks);
+    std::vector<Hook>& hooks = all_hooks();
+    hooks.assign(g_hooks, g_hooks + kHooks);
+    find_allocators(&hooks);
     g_installed = true;
-    return install(g_hooks, kHooks);
+    return install(hooks.data(), hooks.size());
 }
 
 void remove_hooks() noexcept {
-    if (g_installed) restore(g_hooks, kHooks);
+    if (g_installed) restore(all_hooks().data(), all_hooks().size());
     g_installed = false;
 }
 

@@ -43,11 +43,16 @@ Hooked g_hooked[] = {
     {{PYMEM_DOMAIN_MEM, {}, false}, {PYMEM_DOMAIN_MEM, {}, false}, nullptr},
 };
 
+// With PYTHONMALLOC=malloc these are blocks of whatever allocator malloc is of.
+void* key_of(void* block) noexcept { return reinterpret_cast<void*>(LiveTable::key_of(reinterpret_cast<std::uintptr_t>(block))); }
+
 // CPython's allocators give a block for 0 bytes, too: null is always a refusal.
 [[gnu::always_inline]] inline void* booked(void* block, std::size_t bytes) noexcept {
-    if (block != nullptr) [[likely]]
-        return recorder().on_alloc<Kind::python>(block, bytes);
-    recorder().on_refused(bytes);
+    if (block != nullptr) [[likely]] {
+        recorder().on_alloc<Kind::python>(key_of(block), bytes);
+    } else {
+        recorder().on_refused(bytes);
+    }
     return block;
 }
 
@@ -86,13 +91,14 @@ void* python_calloc(void* domain, std::size_t count, std::size_t each) { return 
 
 // The old block is out of the books; what became of it is not in them yet.
 void* reallocated(const PyMemAllocatorEx& next, void* old, std::size_t bytes) {
-    const Block taken = recorder().take(old);
+    const Block taken = recorder().take(key_of(old));
     void* block;
     {
         Covered covered;
         block = next.realloc(next.ctx, old, bytes);
     }
-    if (block == nullptr && old != nullptr) recorder().put_back(old, taken);  // a realloc to 0 gives a block: null is a failure
+    if (block == nullptr && old != nullptr)
+        recorder().put_back(key_of(old), taken);  // a realloc to 0 gives a block: null is a failure
     return block;
 }
 
@@ -103,7 +109,7 @@ void* python_realloc(void* domain, void* old, std::size_t bytes) {
 }
 
 void python_free(void* domain, void* block) {
-    if (block != nullptr && recording()) recorder().on_free(block);
+    if (block != nullptr && recording()) recorder().on_free(key_of(block));
     PyMemAllocatorEx& next = below(domain);
     next.free(next.ctx, block);
 }

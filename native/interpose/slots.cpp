@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
-#include <link.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -13,6 +12,8 @@
 #include <vector>
 
 #include "../base/pages.h"
+#include "allocators.h"
+#include "modules.h"
 
 namespace hiwater::interpose {
 
@@ -26,98 +27,17 @@ constexpr std::uint32_t kJumpSlot = R_AARCH64_JUMP_SLOT, kGlobDat = R_AARCH64_GL
 #error "relocation types of this processor are not known here"
 #endif
 
-// What of a loaded module's dynamic section we read.
-struct Module {
-    ElfW(Addr) base = 0;
-    const ElfW(Phdr) * headers = nullptr;
-    std::size_t header_count = 0;
-    const char* strings = nullptr;
-    ElfW(Sym) * symbols = nullptr;
-    const ElfW(Rela) * tables[2] = {};
-    std::size_t table_bytes[2] = {};
-    const std::uint32_t* gnu_hash = nullptr;
-
-    // The protection the module's file asks for at an address; what RELRO made read-only after loading is told apart.
-    int protection_at(std::uintptr_t address) const noexcept {
-        int protection = PROT_READ;
-        for (std::size_t i = 0; i < header_count; ++i) {
-            const ElfW(Phdr) & p = headers[i];
-            if (address < base + p.p_vaddr || address >= base + p.p_vaddr + p.p_memsz) continue;
-            if (p.p_type == PT_GNU_RELRO) return PROT_READ;
-            if (p.p_type == PT_LOAD)
-                protection =
-                    (p.p_flags & PF_R ? PROT_READ : 0) | (p.p_flags & PF_W ? PROT_WRITE : 0) | (p.p_flags & PF_X ? PROT_EXEC : 0);
-        }
-        // A RELRO segment listed after its PT_LOAD:
-        for (std::size_t i = 0; i < header_count; ++i) {
-            const ElfW(Phdr) & p = headers[i];
-            if (p.p_type == PT_GNU_RELRO && address >= base + p.p_vaddr && address < base + p.p_vaddr + p.p_memsz) return PROT_READ;
-        }
-        return protection;
-    }
-};
-
-template <typename T>
-T at(ElfW(Addr) base, ElfW(Addr) value) noexcept {
-    // glibc has added the load address already, except where the section is read-only (the vDSO).
-    return reinterpret_cast<T>(value < base ? base + value : value);
-}
-
-bool read_module(const dl_phdr_info* info, Module* module) noexcept {
-    module->base = info->dlpi_addr;
-    module->headers = info->dlpi_phdr;
-    module->header_count = info->dlpi_phnum;
-    const ElfW(Dyn)* dynamic = nullptr;
-    for (std::size_t i = 0; i < info->dlpi_phnum; ++i)
-        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-            dynamic = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-    if (dynamic == nullptr) return false;
-    bool plt_is_rela = true;
-    for (const ElfW(Dyn)* d = dynamic; d->d_tag != DT_NULL; ++d) {
-        switch (d->d_tag) {
-            case DT_STRTAB:
-                module->strings = at<const char*>(module->base, d->d_un.d_ptr);
-                break;
-            case DT_SYMTAB:
-                module->symbols = at<ElfW(Sym)*>(module->base, d->d_un.d_ptr);
-                break;
-            case DT_JMPREL:
-                module->tables[0] = at<const ElfW(Rela)*>(module->base, d->d_un.d_ptr);
-                break;
-            case DT_PLTRELSZ:
-                module->table_bytes[0] = d->d_un.d_val;
-                break;
-            case DT_PLTREL:
-                plt_is_rela = d->d_un.d_val == DT_RELA;
-                break;
-            case DT_RELA:
-                module->tables[1] = at<const ElfW(Rela)*>(module->base, d->d_un.d_ptr);
-                break;
-            case DT_RELASZ:
-                module->table_bytes[1] = d->d_un.d_val;
-                break;
-            case DT_GNU_HASH:
-                module->gnu_hash = at<const std::uint32_t*>(module->base, d->d_un.d_ptr);
-                break;
-            default:
-                break;
-        }
-    }
-    if (!plt_is_rela) module->tables[0] = nullptr;
-    return module->strings != nullptr && module->symbols != nullptr;
-}
-
-// A quick no to the many symbols that are not hooked.
+// A quick no to the many symbols that are not hooked. Several hooks may have one name, each for a function of its own.
 class NameFilter {
 public:
     NameFilter(const Hook* hooks, std::size_t count) : hooks_(hooks), count_(count) {
         for (std::size_t i = 0; i < count; ++i) bits_.set(place(hooks[i].name));
     }
-    const Hook* find(const char* name) const noexcept {
-        if (!bits_.test(place(name))) return nullptr;
+    template <typename Visit>  // visit(hook)
+    void each(const char* name, Visit visit) const noexcept {
+        if (!bits_.test(place(name))) return;
         for (std::size_t i = 0; i < count_; ++i)
-            if (hooks_[i].real != nullptr && *hooks_[i].real != nullptr && ::strcmp(hooks_[i].name, name) == 0) return &hooks_[i];
-        return nullptr;
+            if (hooks_[i].real != nullptr && *hooks_[i].real != nullptr && ::strcmp(hooks_[i].name, name) == 0) visit(hooks_[i]);
     }
 
 private:
@@ -153,27 +73,6 @@ std::uintptr_t own_base() noexcept {
     return ::dladdr(reinterpret_cast<void*>(&own_base), &info) != 0 ? reinterpret_cast<std::uintptr_t>(info.dli_fbase) : 0;
 }
 
-// The dynamic linker's own slots are its business; ours must reach the real functions.
-bool left_alone(const dl_phdr_info* info, std::uintptr_t own) noexcept {
-    if (info->dlpi_addr == own) return true;
-    const char* name = info->dlpi_name == nullptr ? "" : info->dlpi_name;
-    const char* slash = ::strrchr(name, '/');
-    const char* file = slash == nullptr ? name : slash + 1;
-    return ::strncmp(file, "ld-linux", 8) == 0 || ::strncmp(file, "ld-musl", 7) == 0 || ::strncmp(file, "linux-vdso", 10) == 0;
-}
-
-std::size_t symbol_count(const Module& module) noexcept {
-    if (module.gnu_hash == nullptr) return 0;
-    const std::uint32_t buckets = module.gnu_hash[0], first = module.gnu_hash[1], bloom = module.gnu_hash[2];
-    const auto* bucket = reinterpret_cast<const std::uint32_t*>(reinterpret_cast<const ElfW(Addr)*>(module.gnu_hash + 4) + bloom);
-    const std::uint32_t* chain = bucket + buckets;
-    std::uint32_t last = 0;
-    for (std::uint32_t i = 0; i < buckets; ++i) last = bucket[i] > last ? bucket[i] : last;
-    if (last < first) return first;
-    while ((chain[last - first] & 1) == 0) ++last;
-    return last + 1;
-}
-
 // One word to change: a call slot, or the value of a symbol (an offset from its module's base; the loader adds the base back).
 struct Patch {
     void** where;
@@ -192,11 +91,31 @@ struct Plan {
     int error = 0;
 };
 
+// Whether a slot that holds an address in its own module waits to be bound: it holds the module's call stub, not its own function.
+bool is_unbound(const Module& module, const void* value, const char* name) noexcept {
+    return module.holds(reinterpret_cast<std::uintptr_t>(value)) && value != function_in(module, name);
+}
+
+// The hook for a slot: the one of the function that the slot is bound to. Where it is bound to nothing that is known, it is the C
+// library's, in whatever manner another tool got in between; another allocator's only where the slot is still to be bound to it.
+const Hook* hook_for(const Module& module, void* const* slot, const char* name, const NameFilter& filter) noexcept {
+    const void* const value = *slot;
+    const Hook *bound = nullptr, *global = nullptr;
+    filter.each(name, [&](const Hook& hook) {
+        if (value == *hook.real || value == hook.ours) bound = &hook;
+        if (hook.is_global) global = &hook;
+    });
+    if (bound != nullptr || global == nullptr || global->of != Hook::Of::allocator) return bound != nullptr ? bound : global;
+    return is_unbound(module, value, name) ? global : nullptr;
+}
+
 void plan_slots(const Module& module, Plan& plan) {
+    const bool is_allocator = is_allocator_library(module.base);
     each_slot(module, [&](void** slot, const char* name) {
-        if (const Hook* hook = plan.filter->find(name))
-            plan.patches.push_back(
-                {slot, hook->ours, *hook->real, module.protection_at(reinterpret_cast<std::uintptr_t>(slot)), false});
+        const Hook* hook = hook_for(module, slot, name, *plan.filter);
+        if (hook == nullptr || (is_allocator && hook->of == Hook::Of::mappings)) return;
+        plan.patches.push_back(
+            {slot, hook->ours, *hook->real, module.protection_at(reinterpret_cast<std::uintptr_t>(slot)), false});
     });
 }
 
@@ -206,14 +125,14 @@ void plan_symbols(const Module& module, Plan& plan) {
     for (std::size_t i = 1; i < count; ++i) {
         ElfW(Sym) & symbol = module.symbols[i];
         if (symbol.st_shndx == SHN_UNDEF || symbol.st_value == 0 || ELF64_ST_TYPE(symbol.st_info) != STT_FUNC) continue;
-        const Hook* hook = plan.filter->find(module.strings + symbol.st_name);
-        if (hook == nullptr) continue;
-        const auto real = reinterpret_cast<std::uintptr_t>(*hook->real) - module.base;
-        const auto ours = reinterpret_cast<std::uintptr_t>(hook->ours) - module.base;  // wraps
-        if (symbol.st_value != real && symbol.st_value != ours) continue;
-        auto** value = reinterpret_cast<void**>(&symbol.st_value);
-        plan.patches.push_back({value, reinterpret_cast<void*>(ours), reinterpret_cast<void*>(real),
-                                module.protection_at(reinterpret_cast<std::uintptr_t>(value)), true});
+        plan.filter->each(module.strings + symbol.st_name, [&](const Hook& hook) {
+            const auto real = reinterpret_cast<std::uintptr_t>(*hook.real) - module.base;
+            const auto ours = reinterpret_cast<std::uintptr_t>(hook.ours) - module.base;  // wraps
+            if (symbol.st_value != real && symbol.st_value != ours) return;
+            auto** value = reinterpret_cast<void**>(&symbol.st_value);
+            plan.patches.push_back({value, reinterpret_cast<void*>(ours), reinterpret_cast<void*>(real),
+                                    module.protection_at(reinterpret_cast<std::uintptr_t>(value)), true});
+        });
     }
 }
 
@@ -224,7 +143,7 @@ int plan_module(dl_phdr_info* info, std::size_t, void* data) {
     Module module;
     const std::uintptr_t own = own_base();
     if (info->dlpi_addr == own || !read_module(info, &module)) return 0;
-    if (!left_alone(info, own)) plan_slots(module, plan);
+    if (!is_linker(info)) plan_slots(module, plan);  // whose own slots are its business
     plan_symbols(module, plan);
     return 0;
 }
@@ -331,13 +250,28 @@ void* defined_in_a_library(const char* name) noexcept {
 
 }  // namespace
 
+bool is_linker(const dl_phdr_info* info) noexcept {
+    const char* name = info->dlpi_name == nullptr ? "" : info->dlpi_name;
+    const char* slash = ::strrchr(name, '/');
+    const char* file = slash == nullptr ? name : slash + 1;
+    return ::strncmp(file, "ld-linux", 8) == 0 || ::strncmp(file, "ld-musl", 7) == 0 || ::strncmp(file, "linux-vdso", 10) == 0;
+}
+
+void* global_function(const char* name) noexcept {
+    void* found = ::dlsym(RTLD_DEFAULT, name);
+    return found != nullptr && is_call_stub(found) ? defined_in_a_library(name) : found;
+}
+
 void find_real_functions(Hook* hooks, std::size_t count) noexcept {
+    void* const c_library = ::dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
     for (std::size_t i = 0; i < count; ++i) {
         if (*hooks[i].real != nullptr) continue;
-        void* found = ::dlsym(RTLD_DEFAULT, hooks[i].name);
-        if (found != nullptr && is_call_stub(found)) found = defined_in_a_library(hooks[i].name);
-        *hooks[i].real = found;
+        void* const found = global_function(hooks[i].name);
+        const bool is_heap = hooks[i].of == Hook::Of::heap && c_library != nullptr;
+        *hooks[i].real = is_heap ? ::dlsym(c_library, hooks[i].name) : found;
+        hooks[i].is_global = *hooks[i].real == found;
     }
+    if (c_library != nullptr) ::dlclose(c_library);
 }
 
 std::string install(const Hook* hooks, std::size_t count) {

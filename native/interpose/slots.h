@@ -8,19 +8,36 @@
 // Pointers taken while we were in place may be kept for ever, so our functions stay callable after the restore and then only pass on.
 #pragma once
 
+#include <link.h>
+
 #include <cstddef>
 #include <string>
 
 namespace hiwater::interpose {
 
 struct Hook {
+    enum class Of {
+        heap,       // malloc's family of the C library
+        mappings,   // what allocators take memory from: left alone in libraries that are allocators and nothing else
+        allocator,  // an entry of another allocator
+        process,    // all else
+    };
     const char* name;
     void* ours;
-    void** real;  // filled by find_real_functions()
+    void** real;  // what it holds is null where nobody defines the name
+    Of of;
+    bool is_global;  // whether the program's global scope calls this one by the name
 };
 
-// Looks up what the program's global scope calls each name. Names nobody defines keep null and are left alone.
+// Looks up the C library's functions: those of the heap in itself, others as the program's global scope calls them. Names nobody
+// defines keep null and are left alone.
 void find_real_functions(Hook* hooks, std::size_t count) noexcept;
+
+// What the program's global scope calls the name, or null; never an executable's own call stub.
+void* global_function(const char* name) noexcept;
+
+// Whether a module is the dynamic linker or the kernel's own.
+bool is_linker(const dl_phdr_info* info) noexcept;
 
 // Puts every hook with a real function in place. Returns an empty text, or why the later-loaded modules cannot be followed
 // (the modules loaded now are patched in any case).

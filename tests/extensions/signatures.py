@@ -19,13 +19,17 @@ WORDS = {
           call_in_thread allocate_in_destructor allocate_in_fork
           take_new take_new_array take_new_nothrow take_new_aligned take_vector take_shared
           give_back_new give_back_new_array give_back_new_aligned give_back_vector allocate_in_thread_local_destructor
-          take_allocate size_in_ring""",
+          take_allocate size_in_ring
+          take_mallocx give_back_dallocx take_mi_malloc take_mi_new give_back_mi_free take_tc_malloc take_tc_new
+          give_back_tc_free""",
     2: """take_calloc take_realloc take_aligned_alloc take_memalign take_posix_memalign give_back_sized take_chain
           reuse_unseen reuse_unseen_by_calloc map_fixed map_fixed_reserved map_file_readonly map_file_shared unmap
           open_reserved close_again make_readonly attach_segment checkerboard
           allocate_in_named_thread allocate_in_grandchild churn_in_two_threads allocate_here_free_there take_matrix
-          turn_rings""",
-    3: "take_reallocarray give_back_aligned_sized remap remap_in_place allocate_in_threads",
+          turn_rings
+          take_rallocx give_back_sdallocx take_mi_calloc take_mi_realloc take_tc_realloc give_back_tc_delete_sized
+          take_aligned_new take_aligned_new_nothrow give_back_new_sized give_back_aligned_new give_back_many""",
+    3: "take_many grow_xallocx take_reallocarray give_back_aligned_sized remap remap_in_place allocate_in_threads",
     4: "remap_onto",
 }
 RETURNS_INT = """

@@ -79,7 +79,9 @@ def _facts(report: Report) -> str:
     ended = {"exit": "ended", "killed": "was killed", "recording": "is still running"}[process.ended]
     code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
     python = f"Python {printable(process.python, 40)} · " if process.python else ""
-    return f"{python}process {process.pid} {ended}{code} after {seconds(process.duration_ns)}"
+    allocator = report.capture.facts.get("allocator", "")
+    told = f" · allocator: {printable(allocator, 200)}" if allocator else ""
+    return f"{python}process {process.pid} {ended}{code} after {seconds(process.duration_ns)}{told}"
 
 
 def _figures(report: Report) -> Iterator[str]:

@@ -152,6 +152,7 @@ def _process(report: Report) -> dict[str, Any]:
         "stop_reason": process.stop_reason,
         "host": report.capture.facts.get("host", ""),
         "rank": report.capture.facts.get("rank"),
+        "allocator": report.capture.facts.get("allocator"),
         "started_at": _date(process.started_unix_ns),
         "duration_ns": process.duration_ns,
     }

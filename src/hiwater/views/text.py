@@ -87,6 +87,8 @@ def _head(report: Report, page: Page) -> Iterator[Text]:
     )
     python = f"Python {printable(process.python, 40)} · " if process.python else ""
     yield Text(f"{python}process {process.pid} {ended}{code} after {seconds(process.duration_ns)} · {mode}", "dim")
+    if "allocator" in report.capture.facts:
+        yield Text(f"allocator: {printable(report.capture.facts['allocator'], 200)}", "dim")
 
 
 def _peaks(report: Report) -> Iterator[Text]:

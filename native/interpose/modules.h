@@ -1,0 +1,60 @@
+// The dynamic section of a loaded module: where its relocations and symbols are.
+#pragma once
+
+#include <link.h>
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hiwater::interpose {
+
+// What of a loaded module's dynamic section we read.
+struct Module {
+    ElfW(Addr) base = 0;
+    const ElfW(Phdr) * headers = nullptr;
+    std::size_t header_count = 0;
+    const char* strings = nullptr;
+    ElfW(Sym) * symbols = nullptr;
+    const ElfW(Rela) * tables[2] = {};
+    std::size_t table_bytes[2] = {};
+    const std::uint32_t* gnu_hash = nullptr;
+
+    bool holds(std::uintptr_t address) const noexcept {
+        for (std::size_t i = 0; i < header_count; ++i) {
+            const ElfW(Phdr) & p = headers[i];
+            if (p.p_type == PT_LOAD && address >= base + p.p_vaddr && address < base + p.p_vaddr + p.p_memsz) return true;
+        }
+        return false;
+    }
+
+    // The protection the module's file asks for at an address; what RELRO made read-only after loading is told apart.
+    int protection_at(std::uintptr_t address) const noexcept {
+        int protection = PROT_READ;
+        for (std::size_t i = 0; i < header_count; ++i) {
+            const ElfW(Phdr) & p = headers[i];
+            if (address < base + p.p_vaddr || address >= base + p.p_vaddr + p.p_memsz) continue;
+            if (p.p_type == PT_GNU_RELRO) return PROT_READ;
+            if (p.p_type == PT_LOAD)
+                protection =
+                    (p.p_flags & PF_R ? PROT_READ : 0) | (p.p_flags & PF_W ? PROT_WRITE : 0) | (p.p_flags & PF_X ? PROT_EXEC : 0);
+        }
+        // A RELRO segment listed after its PT_LOAD:
+        for (std::size_t i = 0; i < header_count; ++i) {
+            const ElfW(Phdr) & p = headers[i];
+            if (p.p_type == PT_GNU_RELRO && address >= base + p.p_vaddr && address < base + p.p_vaddr + p.p_memsz) return PROT_READ;
+        }
+        return protection;
+    }
+};
+
+// False for a module without symbols.
+bool read_module(const dl_phdr_info* info, Module* module) noexcept;
+
+// How many entries the table of dynamic symbols has; 0 where the module has no GNU hash table.
+std::size_t symbol_count(const Module& module) noexcept;
+
+// The address of a function that the module itself defines, or null. Needs a GNU hash table.
+void* function_in(const Module& module, const char* name) noexcept;
+
+}  // namespace hiwater::interpose
