@@ -25,6 +25,7 @@ from hiwater.capture import Capture, Frame
 from hiwater.cli import main
 from hiwater.views import diff_html
 from hiwater.views.diff_report import DiffReport
+from json_paths import tuples_of
 from page_reader import Page
 from test_diff import as_json, made
 from test_page_data import EVENTS, recording_of
@@ -77,9 +78,11 @@ def rows_of_json(told: Comparison) -> Counter[tuple[Any, ...]]:
     kinds = {"python": 0, "native": 1, "mapping": 2, "device": 3}
     known = {told.matching.after(frame) for frame in plant(told.after, Grouping.line).frames}
     sums = Counter[tuple[Any, ...]]()
-    for row in as_json(told)["rows"]:
-        side, name = ("after", told.matching.after) if row["after"] else ("before", told.matching.before)
-        named = [name(Frame(frame["function"], frame["file"], frame["line"])) for frame in row[side]]
+    said = as_json(told)
+    for row in said["rows"]:
+        after = row["after_node"]
+        node, name = (after, told.matching.after) if after is not None else (row["before_node"], told.matching.before)
+        named = [name(Frame(*frame)) for frame in tuples_of(said, node)]
         path = tuple((one[0], one[1].lstrip("\0"), abs(one[2]), one not in known) for one in named)
         sums[kinds[row["kind"]], path] += row["change_bytes"]
     return sums

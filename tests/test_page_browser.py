@@ -22,6 +22,7 @@ from hiwater.views import diff_html
 from hiwater.views.diff_report import DiffReport
 from hiwater.views.report import Report
 from hiwater.views.words import signed_size, size
+from json_paths import frames_of
 from page_reader import page_of
 from recording import needs_engine
 from test_diff import ETL, FAULT, as_json, run
@@ -271,10 +272,10 @@ def test_what_grew_in_the_example_stands_first(tmp_path: Path) -> None:
     grew = {
         f"{frame['function']} etl_after.py:{frame['line']}": line
         for line in said["lines"]
-        for frame in line["after"] or ()
+        for frame in frames_of(said, line["after_node"])
     }
     # A table of the interpreter's own may grow in whatever line comes just then, and so be gone from where it was before.
-    gone = [signed_size(line["change_bytes"]) for line in said["lines"] if not line["after"]]
+    gone = [signed_size(line["change_bytes"]) for line in said["lines"] if line["after_node"] is None]
     assert seen["columns"][0].startswith("Change") and seen["lines"][0][4].strip() == (
         f"Pipeline.apply etl_after.py:{changed}"
     )

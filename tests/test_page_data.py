@@ -23,6 +23,7 @@ from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.cli import main
 from hiwater.views.html_columns import Columns, Unpacked
 from hiwater.views.report import Report
+from json_paths import tuples_of
 from page_reader import Page, page_of
 from test_reading_capture import in_memory
 from test_reading_views import as_json, hostile, program, report
@@ -72,14 +73,10 @@ def test_the_page_says_of_every_moment_what_json_says(
         *((capture.of_slice(piece), page.slice_bytes(number)) for number, piece in enumerate(capture.slices)),
     ]
     for moment, held in moments:
+        said = as_json(Report(capture, moment))
         expected = [
-            (
-                stack["bytes"],
-                COUNTED_KINDS.index(stack["kind"]),
-                stack["thread"],
-                [tuple(frame.values()) for frame in stack["frames"]],
-            )
-            for stack in as_json(Report(capture, moment))["stacks"]
+            (stack["bytes"], COUNTED_KINDS.index(stack["kind"]), stack["thread"], tuples_of(said, stack["node"]))
+            for stack in said["stacks"]
         ]
         drawn = int(held[(page.column("holders", "drawn") == 1) & (page.kind < 4)].sum())
         assert drawn == int(moment.holdings().drawn.sum())

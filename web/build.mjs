@@ -34,7 +34,7 @@ function wholeSchema() {
         return Object.fromEntries(Object.entries(value).map(([key, member]) => [key, resolved(member)]));
     };
     const whole = resolved(page);
-    for (const name of ["process", "watched", "scope", "look"]) whole.$defs[name] = report.$defs[name];
+    for (const name of ["process", "watched", "scope"]) whole.$defs[name] = report.$defs[name];
     return whole;
 }
 

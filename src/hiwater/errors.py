@@ -152,6 +152,13 @@ class UnknownStatistic(HiwaterError, ValueError):
     exit_code = 2
 
 
+class ReportTooLarge(HiwaterError):
+    """A report in this format would be larger than anyone wants: stacks too deep to be written one by one."""
+
+    slug = "report-too-large"
+    exit_code = 2
+
+
 class OutputFailed(HiwaterError):
     """What was asked for could not be written."""
 

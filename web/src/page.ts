@@ -4,7 +4,7 @@
  * The data in a page of `hiwater report --format html` or `hiwater diff --format html`: base64 of a zlib stream that holds the length of this text (4 bytes, little-endian), this text as JSON, and the columns it speaks of. Sizes are bytes, times are nanoseconds since the recording began. Members are only ever added.
  */
 export interface HiwaterPage {
-  schema: "hiwater.page/1";
+  schema: "hiwater.page/2";
   /**
    * one for each process that was recorded, the first one first
    */
@@ -166,10 +166,10 @@ export interface Capture {
   compared?: Compared;
 }
 /**
- * The report as `--format json` has it, without its stacks: see report.schema.json.
+ * The report as `--format json` has it, without its stacks and tables: see report.schema.json. Large blocks have the frame of who allocated them in the place of a node.
  */
 export interface Summary {
-  schema?: "hiwater.report/1";
+  schema?: "hiwater.report/2";
   process: Process;
   /**
    * The moment the counted kinds together were highest.
@@ -391,13 +391,13 @@ export interface Look {
     from_malloc: boolean;
     thread: string;
     /**
-     * root first; file is empty and line 0 for what is not Python code
+     * the innermost frame of who allocated it, without the import system's; null where that is not known
      */
-    frames: {
+    frame: null | {
       function: string;
       file: string;
       line: number;
-    }[];
+    };
   }[];
 }
 export interface Watched {

@@ -77,8 +77,7 @@ function untouchedOf(part: Part): number {
 type Block = Look["large"][number];
 
 const placeOf = (block: Block): string => {
-  const own = block.frames.filter((frame) => !frame.file.startsWith("<frozen importlib."));
-  const leaf = own[own.length - 1];
+  const leaf = block.frame;
   if (!leaf) return "allocated by nobody that was recorded";
   return printable(leaf.file ? `${leaf.function} (${shortPath(leaf.file)}:${leaf.line})` : leaf.function);
 };

@@ -94,8 +94,10 @@ class _Side:
         own, is_root = np.arange(len(self.parent)), self.capture.is_thread_root
         root = follow(np.where(is_root | (self.parent == 0), own, self.parent))
         number = np.full(len(own), numbers.setdefault("", 0), np.int64)
-        for node in np.flatnonzero(is_root).tolist():
-            number[node] = numbers.setdefault(self.capture.path_of(node)[0], len(numbers))
+        roots = np.flatnonzero(is_root)
+        names, name = self.capture.paths.threads(roots)
+        known = np.array([numbers.setdefault(text, len(numbers)) for text in names], np.int64)
+        number[roots] = known[name]
         return number[root]
 
     def place(self, node: int) -> _Place:
@@ -200,7 +202,7 @@ class _Union:
         key = int(side.forest.key[node])
         frame, is_gone = side.frames[key], False
         if side.capture.is_thread_root[node]:
-            self._threads[path] = side.capture.path_of(node)[0]
+            self._threads[path] = side.capture.paths.thread(node)
         else:
             name, is_part = side.names[key], bool(side.is_part[key])
             match = self._known.get((name, is_part)) or self._known.get((name, not is_part))

@@ -246,10 +246,9 @@ def _fold(capture: Capture, is_kept: Bools, is_folded: Bools, node_kept: Bools) 
     origin[enter] = np.append(kept, none)
     distinct, frame = np.unique(keys, return_inverse=True)
     frames = [FOLDED_FRAME if key < 0 else forest.frames[key] for key in distinct.tolist()]
-    threads = {
-        int(enter[number[root]]): capture.path_of(int(root))[0]
-        for root in np.flatnonzero(capture.is_thread_root & node_kept).tolist()
-    }
+    roots = np.flatnonzero(capture.is_thread_root & node_kept)
+    names, name = capture.paths.threads(roots)
+    threads = {place: names[which] for place, which in zip(enter[number[roots]].tolist(), name.tolist(), strict=True)}
     return _Shape(
         parents, frame, frames, threads, origin, *_holders(capture, is_kept, is_folded, enter[node_of_ledger])
     )

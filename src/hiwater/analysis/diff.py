@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import overload
 
 import numpy as np
@@ -346,7 +346,7 @@ class _Comparer:
             names = [self._name[side](frame) for frame in forest.frames]
             leaf = numbers.of(forest, names)[forest.place[held.node]]
             sides.append((forest, held, leaf * len(KINDS) + held.kind))
-        return _StackChanges(sides)
+        return StackChanges(sides)
 
 
 def _sound(holdings: Holdings) -> Holdings:
@@ -380,7 +380,7 @@ class PathNumbers:
         """The number of each node's path."""
         key_of = [self._names.setdefault(name, len(self._names)) for name in names]
         known, numbers = self._known, [0] * len(forest.parent)
-        stands = (forest.place == np.arange(len(forest.parent))).tolist()
+        stands = forest.stands.tolist()
         is_part = [is_comprehension(frame) for frame in forest.frames]
         parents, keys = forest.parent.tolist(), forest.key.tolist()
         for node, (above, key) in enumerate(zip(parents, keys, strict=True)):
@@ -393,12 +393,15 @@ class PathNumbers:
         return np.array(numbers, np.int64)
 
 
-class _StackChanges(Changes):
-    """Changes of stacks, made when they are looked at: there may be a million."""
+class StackChanges(Changes):
+    """Changes of stacks, made when they are looked at: there may be a million, each tens of thousands of frames deep.
+
+    `forests` are the call paths of both captures, and `nodes` has for each change its path in either one: -1 where it held nothing.
+    """
 
     def __init__(self, sides: list[tuple[Forest, Holdings, Ints]]) -> None:
         self._held = [held for _, held, _ in sides]
-        self._forests = [forest for forest, _, _ in sides]
+        self.forests = [forest for forest, _, _ in sides]
         self._known: tuple[dict[int, Frame], dict[int, Frame]] = ({}, {})
         every, back = np.unique(np.concatenate([path for _, _, path in sides]), return_inverse=True)
         # Bytes before and after, blocks before and after, and what of the bytes stands on blocks drawn at random.
@@ -415,7 +418,7 @@ class _StackChanges(Changes):
         change = figures[:, 1] - figures[:, 0]
         changed = np.flatnonzero(change)
         order = changed[np.lexsort((change[changed] < 0, -np.abs(change[changed])))]
-        self._figures, self._nodes, self._kind = figures[order], nodes[order], every[order] % len(KINDS)
+        self._figures, self.nodes, self._kind = figures[order], nodes[order], every[order] % len(KINDS)
 
     @property
     def bytes(self) -> int:
@@ -432,9 +435,9 @@ class _StackChanges(Changes):
     def after(self, first: int) -> Changes:
         return self._part(np.arange(len(self)) >= first)
 
-    def _part(self, chosen: npt.NDArray[np.bool_]) -> _StackChanges:
+    def _part(self, chosen: npt.NDArray[np.bool_]) -> StackChanges:
         part = copy(self)
-        part._figures, part._nodes, part._kind = self._figures[chosen], self._nodes[chosen], self._kind[chosen]
+        part._figures, part.nodes, part._kind = self._figures[chosen], self.nodes[chosen], self._kind[chosen]
         return part
 
     def __len__(self) -> int:
@@ -447,17 +450,21 @@ class _StackChanges(Changes):
     def __getitem__(self, index: int | slice) -> Change | Sequence[Change]:
         if isinstance(index, slice):
             return [self[number] for number in range(len(self))[index]]
+        before, after = (self._frames(side, int(node)) for side, node in enumerate(self.nodes[index]))
+        return replace(self.figures(index), before=before, after=after)
+
+    def figures(self, index: int) -> Change:
+        """A change without its frames."""
         before, after, before_blocks, after_blocks, *drawn = self._figures[index].tolist()
-        frames = [self._frames(side, int(node)) for side, node in enumerate(self._nodes[index])]
         return Change(
-            frames[0], frames[1], KINDS[int(self._kind[index])], before, after, before_blocks,
+            (), (), KINDS[int(self._kind[index])], before, after, before_blocks,
             after_blocks, before, after,
             _combined(held.standard_error(part) for held, part in zip(self._held, drawn, strict=True)),
         )  # fmt: skip
 
     def _frames(self, side: int, node: int) -> tuple[Frame, ...]:
         """A path, root first, without the import system's frames; nothing for a node of -1."""
-        forest, known, frames = self._forests[side], self._known[side], []
+        forest, known, frames = self.forests[side], self._known[side], []
         while node > 0:
             key = int(forest.key[node])
             frame = known.get(key)

@@ -38,14 +38,21 @@ COARSE = (Grouping.file, Grouping.module, Grouping.thread)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """Arrays with one entry for each node; `frames[key]` is what a key looks like. Entries of nodes that others stand for
-    mean nothing."""
+    """`parent` and `key` have an entry for each path, `frames[key]` is what a key looks like, and `place` has an entry for each node of
+    the capture: the path that it is. Entries that others stand for mean nothing; a parent has a smaller number than its children."""
 
     grouping: Grouping
     parent: Ints
     key: Ints
     place: Ints
     frames: Sequence[Frame]
+
+    @property
+    def stands(self) -> npt.NDArray[np.bool_]:
+        """For each entry, whether it is a path (or 0), and not one that another stands for."""
+        stands = np.zeros(len(self.parent), bool)
+        stands[self.place] = True
+        return stands
 
 
 def plant(capture: Capture, grouping: Grouping = Grouping.stack, *, fold_imports: bool = False) -> Forest:

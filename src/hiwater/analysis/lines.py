@@ -59,7 +59,7 @@ def annotate(capture: Capture, moment: Moment, kind: str = "all") -> list[FileUs
     totals = {name: sums.sum_upwards(forest.parent, values) for name, values in columns.items() if name != "own_bytes"}
     visits = sums.walk(forest.parent)
     # Native frames, labels and thread roots are in no file: what they hold belongs to the Python lines above them.
-    named = (forest.place == np.arange(len(nodes))) & (line_of_node > 0)
+    named = forest.stands & (line_of_node > 0)
     named &= np.array([bool(text) for text in number_of], bool)[file_of_node] if number_of else False
     key = np.where(named, (file_of_node << 32) | line_of_node, -1)
     lines = _sums_by_key(key, sums.outermost(visits, key), totals)

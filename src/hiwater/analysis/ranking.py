@@ -39,7 +39,7 @@ def rank(forest: Forest, holdings: Holdings) -> list[Row]:
     nothing = len(forest.frames)
     key = forest.key.copy()
     key[:1] = nothing
-    stands = forest.place == np.arange(length)
+    stands = forest.stands
     key_of_stand = np.where(stands, key, nothing + 1)
     outer = sums.outermost(sums.walk(forest.parent), key_of_stand)
     outer = outer[stands[outer]]

@@ -63,13 +63,14 @@ def grow(
             shown += child.bytes
             waiting.append((child, below))
         branch.own_bytes = branch.bytes - branch.hidden_bytes - shown
-        branch.children.sort(key=lambda child: (-child.bytes, str(child.frame)))
+        if len(branch.children) > 1:
+            branch.children.sort(key=lambda child: (-child.bytes, str(child.frame)))
     return root
 
 
 def _branch(holdings: Holdings, frame: Frame | None, depth: int, figures: Ints) -> Branch:
     count, blocks, drawn, *kinds = figures.tolist()
-    return Branch(frame, depth, count, blocks, 0, tuple(kinds), holdings.standard_error(drawn))
+    return Branch(frame, depth, count, blocks, 0, tuple(kinds), holdings.standard_error(drawn) if drawn else 0)
 
 
 def _rows(forest: Forest, holdings: Holdings) -> tuple[Ints, Ints]:
@@ -93,16 +94,16 @@ class _Upright:
             columns.append(sums.sum_upwards(forest.parent, own) if own.any() else own)
         self._key = forest.key
         self._totals = np.stack(columns, axis=1)
-        held = np.flatnonzero((self._totals[:, 0] != 0) & (forest.place == np.arange(length)))
+        held = np.flatnonzero((self._totals[:, 0] != 0) & forest.stands)
         held = held[held != 0]
         order = held[np.argsort(forest.parent[held], kind="stable")]
         self._children = order
-        self._first = np.searchsorted(forest.parent[order], np.arange(length + 1))
+        self._first = np.searchsorted(forest.parent[order], np.arange(length + 1)).tolist()
         self.start = _Group(np.zeros(1, np.int64), self._totals[:1])
 
     def below(self, group: _Group) -> list[tuple[int, _Group, Ints]]:
         parts = [self._children[self._first[node] : self._first[node + 1]] for node in group.nodes.tolist()]
-        nodes = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        nodes = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return _by_key(self._key[nodes], nodes, self._totals[nodes])
 
 
@@ -123,6 +124,8 @@ def _by_key(keys: Ints, nodes: Ints, figures: Ints) -> list[tuple[int, _Group, I
     """Nodes of equal key together, with the sum of their figures."""
     if len(keys) == 0:
         return []
+    if len(keys) == 1:  # nearly every call of a deep chain
+        return [(int(keys[0]), _Group(nodes, figures), figures[0])]
     order = np.argsort(keys, kind="stable")
     keys, nodes, figures = keys[order], nodes[order], figures[order]
     starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))

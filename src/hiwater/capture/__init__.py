@@ -11,9 +11,9 @@ from importlib import import_module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.capture.devices import DeviceLook, DeviceMemory
+    from hiwater.capture.marks import Mark
     from hiwater.capture.model import (
         Capture,
-        Mark,
         Process,
         Resident,
         ScopeSpan,
@@ -30,6 +30,7 @@ __all__ = [
     "Stacks", "Timeline", "Totals", "WatchedProcess", "open", "open_all",
 ]  # fmt: skip
 _HOMES = {
+    "Mark": "marks",
     **dict.fromkeys(("Frame", "Moment", "Stack", "Stacks"), "moment"),
     **dict.fromkeys(("DeviceLook", "DeviceMemory"), "devices"),
     **dict.fromkeys(("LargeBlock", "Look", "Part"), "residency"),

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import attached, cells, check, container, devices, limits, process, residency
+from hiwater.capture import attached, cells, check, container, devices, limits, marks, process, residency
 from hiwater.capture.container import read_contents
 from hiwater.capture.layout import (
-    CODE_THREAD,
     COUNTED_KINDS,
     KINDS,
     STATE_RECORDING,
 )
+from hiwater.capture.marks import Mark
 from hiwater.capture.moment import Frame, Ints, Moment
+from hiwater.capture.paths import Paths
 from hiwater.capture.reader import Contents
 from hiwater.errors import BadRequest, CorruptCapture, HiwaterError, MomentOutOfRange
 from hiwater.history import RECORDER, files
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 _LIVE_TRIES = 5
 UNKNOWN_EXIT_STATUS = -(1 << 31)  # a process of -1 was ended by SIGHUP
 _SCOPE_SIZES = ("start_bytes", "end_bytes", "peak_bytes")
-_MARK_NAMES = {1: "fork", 2: "out of memory", 3: "exec", 4: "gc"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +105,6 @@ class Slice:
     mark_bytes: int
     mark_blocks: int
     unlisted_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Something that happened: `kind` is "fork" (value: the child's pid), "out of memory" (bytes asked for) or "exec"."""
-
-    at_ns: int
-    kind: str
-    value: int
-    thread: str
-    frames: tuple[Frame, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -236,29 +225,19 @@ class Capture:
             for fact in self.tables["facts"]
         ]
 
+    @cached_property
+    def paths(self) -> Paths:
+        """The call paths, each made when it is looked at."""
+        return Paths(self)
+
     def path_of(self, node: int) -> tuple[str, tuple[Frame, ...]]:
         """Thread name and frames, root first, of one node."""
-        nodes, codes, frames, thread = self.tables["nodes"], self.tables["codes"], [], ""
-        while node:
-            record = nodes[node]
-            code = codes[int(record["code"])]
-            if int(record["parent"]) == 0 and int(code["kind"]) == CODE_THREAD:
-                thread = self.string(int(code["function"]))
-            else:
-                frames.append(
-                    Frame(self.string(int(code["function"])), self.string(int(code["file"])), int(record["line"]))
-                )
-            node = int(record["parent"])
-        return thread, tuple(reversed(frames))
+        return self.paths.thread(node), self.paths.frames(node)
 
-    @cached_property
+    @property
     def is_thread_root(self) -> npt.NDArray[np.bool_]:
         """For each node, whether it stands for a thread and not for a frame."""
-        nodes = self.tables["nodes"]
-        roots: npt.NDArray[np.bool_] = nodes["parent"] == 0
-        roots &= self.tables["codes"]["kind"][nodes["code"]] == CODE_THREAD
-        roots[:1] = False
-        return roots
+        return self.paths.is_thread
 
     # The process
 
@@ -584,13 +563,7 @@ class Capture:
     def marks(self) -> tuple[Mark, ...]:
         """Forks, refused requests for memory, exec, and full garbage collections: each of these marks says how many there were since
         the look before it, 10 ms at most, and stands at the first look after them."""
-        return tuple(
-            Mark(
-                int(mark["at_ns"]), _MARK_NAMES.get(int(mark["kind"]), "other"), int(mark["value"]),
-                *self.path_of(int(mark["node"])),
-            )
-            for mark in self.tables["marks"]
-        )  # fmt: skip
+        return marks.marks(self)
 
     @cached_property
     def processes(self) -> tuple[WatchedProcess, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from hiwater.capture.model import Capture
     from hiwater.capture.moment import Frame
+    from hiwater.capture.paths import Paths
 
 OWN = "hiwater's own"
 UNEXPLAINED = "unexplained"
@@ -26,13 +27,19 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class LargeBlock:
-    """One of the largest blocks or anonymous mappings of a look. `frames`: who allocated it, root first; empty where that is not known."""
+    """One of the largest blocks or anonymous mappings of a look."""
 
     bytes: int
     touched_bytes: int
     from_malloc: bool
     thread: str
-    frames: tuple[Frame, ...]
+    node: int
+    _paths: Paths = field(repr=False, compare=False)
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """The call path that allocated it, root first; empty where that is not known. Made at each look."""
+        return self._paths.frames(self.node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,12 @@ def _large_blocks(capture: Capture, at_ns: int) -> tuple[LargeBlock, ...]:
         return ()
     return tuple(
         LargeBlock(
-            int(row["bytes"]), int(row["touched_bytes"]), bool(row["from_malloc"]), *capture.path_of(int(row["node"]))
+            int(row["bytes"]),
+            int(row["touched_bytes"]),
+            bool(row["from_malloc"]),
+            capture.paths.thread(int(row["node"])),
+            int(row["node"]),
+            capture.paths,
         )
         for row in rows[rows["at_ns"] == at_ns]
     )

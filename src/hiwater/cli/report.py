@@ -85,6 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common_arguments(parser)
     parser.add_argument("--inverted", action="store_true", help="from what asked for memory to its callers")
     parser.add_argument(
+        "--recursion", choices=("auto", "once", "whole"), default="auto",
+        help="stacks of calls that recur: whole; each recursion once; auto (the default): whole, unless a format that writes each frame "
+        "of each stack would take more than 32 MiB for stacks of more than 256 frames",
+    )  # fmt: skip
+    parser.add_argument(
         "--by", choices=_GROUPINGS, default=None, help="tell apart by stack, function, line, file, module or thread"
     )
 
@@ -163,6 +168,8 @@ def run(arguments: argparse.Namespace) -> int:
         warn(reports)
         with open_output(arguments) as stream:
             _write(reports, arguments, stream)
+        for remark in (remark for report in reports for remark in report.remarks):
+            print(f"hiwater report: {remark}", file=sys.stderr)
         if arguments.open:
             open_in_browser("report", arguments.output)
     except HiwaterError as error:
@@ -258,6 +265,7 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
                 tuple(getattr(arguments, "files", ())),
                 getattr(arguments, "all", False),
                 is_one_of_several=len(captures) > 1,
+                recursion=getattr(arguments, "recursion", "auto"),
             )
             _ = report.holdings  # a damaged one is refused before anything is written
         reports.append(report)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TextIO
 
-from hiwater.analysis.forest import Forest, plant
+from hiwater.analysis.forest import Forest
 from hiwater.capture import Frame
-from hiwater.views.paths import PathTexts, chunks, joined, write_bytes
+from hiwater.capture.moment import Holdings
+from hiwater.views.paths import PathTexts, joined, write_bytes
 from hiwater.views.report import Report
+from hiwater.views.whole_stacks import whole_stacks
 from hiwater.views.words import frame_text
 
 NO_FRAMES = b"[no Python frame]"
@@ -18,10 +20,11 @@ def write(report: Report, stream: TextIO) -> None:
     """All stacks in the order of every view; paths of several kinds of memory come once for each.
 
     In names, `;` becomes `:` (it parts frames here) and what would break a line or the terminal is escaped. Inverted, the
-    frame that asked for the memory comes first.
+    frame that asked for the memory comes first. Recursion too deep to be written whole is written once. Raises ReportTooLarge.
     """
-    forest = plant(report.capture, report.grouping)
-    write_bytes(stream, _inverted(forest, report) if report.inverted else _upright(forest, report))
+    whole = whole_stacks(report)
+    held = whole.holdings(report.holdings)
+    write_bytes(stream, _inverted(whole.forest, held) if report.inverted else _upright(whole.forest, held))
 
 
 def fragment(frame: Frame) -> bytes:
@@ -29,20 +32,20 @@ def fragment(frame: Frame) -> bytes:
     return (frame_text(frame).replace(";", ":") or "?").encode("utf-8", "replace")
 
 
-def _upright(forest: Forest, report: Report) -> Iterator[bytes]:
+def _upright(forest: Forest, held: Holdings) -> Iterator[bytes]:
     texts = PathTexts(forest, fragment, b";")
-    leaves, held = forest.place[report.holdings.node], report.holdings.bytes
-    for part in chunks(len(leaves)):
+    leaves = forest.place[held.node]
+    for part in texts.chunks(leaves):
         heads = [NO_FRAMES if leaf == 0 else b"" for leaf in leaves[part].tolist()]
-        tails = [b" %d\n" % count for count in held[part].tolist()]
+        tails = [b" %d\n" % count for count in held.bytes[part].tolist()]
         yield joined(heads, *texts.pieces_of(leaves[part]), tails)
 
 
-def _inverted(forest: Forest, report: Report) -> Iterator[bytes]:
+def _inverted(forest: Forest, held: Holdings) -> Iterator[bytes]:
     parent, key = forest.parent.tolist(), forest.key.tolist()
     names: dict[int, bytes] = {}
-    leaves = forest.place[report.holdings.node].tolist()
-    for leaf, count in zip(leaves, report.holdings.bytes.tolist(), strict=True):
+    leaves = forest.place[held.node].tolist()
+    for leaf, count in zip(leaves, held.bytes.tolist(), strict=True):
         path, node = [], leaf
         while node:
             if key[node] not in names:

@@ -11,8 +11,12 @@ from hiwater.views.report import Report
 
 
 def write(reports: Sequence[Report], stream: TextIO) -> None:
-    """One table with the rows of all reports; `pid` tells the processes apart. Names are escaped so that a row is one line."""
+    """One table with the rows of all reports; `pid` tells the processes apart. Names are escaped so that a row is one line.
+
+    Recursion too deep to be written whole is written once. Raises ReportTooLarge.
+    """
+    parts = tables(reports)
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns_of(reports[0]))
-    for part in tables(reports):
+    for part in parts:
         writer.writerows(zip(*part.values, strict=True))

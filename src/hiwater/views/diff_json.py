@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
-from hiwater.analysis.diff import Change, Figure
-from hiwater.capture import Capture, Frame, Moment
-from hiwater.views.diff_report import DiffReport, verdict_words
+import numpy as np
 
-SCHEMA = "hiwater.diff/1"
+from hiwater.analysis.diff import Change, Changes, Figure, StackChanges
+from hiwater.capture import Capture, Frame, Moment
+from hiwater.capture.moment import Ints
+from hiwater.views.diff_report import DiffReport, verdict_words
+from hiwater.views.stack_tables import StackTables, node_text
+
+SCHEMA = "hiwater.diff/2"
 
 
 def write(report: DiffReport, stream: TextIO) -> None:
@@ -46,18 +49,46 @@ def write(report: DiffReport, stream: TextIO) -> None:
         "notes": report.notes,
         "limit": None if report.verdict is None else _verdict(report),
     }
-    stream.write(json.dumps(head, indent=1)[:-2])  # without the newline and brace that close it: two members follow
-    for name, changes in (("lines", told.lines), ("rows", told.rows)):
+    stream.write(json.dumps(head, indent=1)[:-2])  # without the newline and brace that close it: more members follow
+    tables = StackTables()
+    members = [
+        (name, changes, _nodes(changes, tables)) for name, changes in (("lines", told.lines), ("rows", told.rows))
+    ]
+    stream.write(",\n ")
+    tables.write(stream)
+    for name, changes, nodes in members:
         stream.write(f',\n "{name}": [')
-        _write_changes(changes, stream)
+        stream.writelines(
+            (",\n" if number else "\n") + _change(change, node)
+            for number, (change, node) in enumerate(zip(_figures(changes), nodes, strict=True))
+        )
         stream.write("]")
     stream.write("\n}\n")
 
 
-def _write_changes(changes: Iterable[Change], stream: TextIO) -> None:
-    for number, change in enumerate(changes):
-        stream.write(",\n" if number else "\n")
-        stream.write(_change(change))
+def _figures(changes: Changes) -> Iterable[Change]:
+    """The changes; those of stacks without their frames, which the tables have."""
+    if isinstance(changes, StackChanges):
+        return map(changes.figures, range(len(changes)))
+    return changes
+
+
+def _nodes(changes: Changes, tables: StackTables) -> Iterator[list[int]]:
+    """For each change its place in the tables before and after, -1 where it held nothing or has no frame."""
+    if isinstance(changes, StackChanges):
+        columns = [_placed(changes, side, tables).tolist() for side in (0, 1)]
+        return map(list, zip(*columns, strict=True))
+    return iter([_only(change.before, tables) + _only(change.after, tables) for change in changes])
+
+
+def _placed(changes: StackChanges, side: int, tables: StackTables) -> Ints:
+    node = changes.nodes[:, side]
+    return np.where(node >= 0, tables.add(changes.forests[side], node[node >= 0])[node], -1)
+
+
+def _only(frames: tuple[Frame, ...], tables: StackTables) -> list[int]:
+    """The place of a row's one frame."""
+    return tables.add_frames(frames) or [-1]
 
 
 def _side(capture: Capture, moment: Moment) -> dict[str, Any]:
@@ -100,7 +131,7 @@ def _verdict(report: DiffReport) -> dict[str, Any]:
     }
 
 
-def _change(change: Change) -> str:
+def _change(change: Change, node: list[int]) -> str:
     said = {
         "state": change.state,
         "change_bytes": change.bytes,
@@ -113,11 +144,4 @@ def _change(change: Change) -> str:
         "standard_error_bytes": change.standard_error_bytes,
         "kind": change.kind or None,
     }
-    before, after = (", ".join(map(_frame, frames)) for frames in (change.before, change.after))
-    return f'{json.dumps(said)[:-1]}, "before": [{before}], "after": [{after}]}}'
-
-
-@cache
-def _frame(frame: Frame) -> str:
-    """Made once: very many rows have few different frames."""
-    return json.dumps({"function": frame.function, "file": frame.file, "line": frame.line})
+    return f'{json.dumps(said)[:-1]}, "before_node": {node_text(node[0])}, "after_node": {node_text(node[1])}}}'

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import BinaryIO, TextIO
 
-import numpy as np
-
 from hiwater import __version__
-from hiwater.analysis.forest import Forest, Grouping, follow, plant
+from hiwater.analysis.forest import Forest, Grouping
 from hiwater.analysis.ranking import by
-from hiwater.capture import Capture, Frame
+from hiwater.capture import Frame
 from hiwater.capture.layout import KINDS
-from hiwater.capture.moment import Ints
 from hiwater.errors import ExtraMissing
 from hiwater.views.collapsed import NO_FRAMES, fragment
-from hiwater.views.paths import PathTexts, chunks
+from hiwater.views.paths import PathTexts
 from hiwater.views.report import Report
+from hiwater.views.whole_stacks import WholeStacks, whole_stacks
 from hiwater.views.words import printable
 
 EXPORTER = f"hiwater {__version__}"
@@ -43,16 +42,6 @@ def bytes_below(stream: TextIO) -> BinaryIO:
 def missing(package: str, extra: str, error: ImportError) -> ExtraMissing:
     """The error for a format whose package is not installed."""
     return ExtraMissing(f"{package} cannot be used ({error})", f"pip install 'hiwater[{extra}]'")
-
-
-def thread_of(capture: Capture, node: Ints) -> tuple[list[str], Ints]:
-    """Names of threads, and for each of these nodes which of them it is; "" for paths that begin in none."""
-    nodes, codes = capture.tables["nodes"], capture.tables["codes"]
-    number = np.arange(len(nodes))
-    root = follow(np.where(nodes["parent"] == 0, number, nodes["parent"].astype(np.int64)))[node]
-    distinct, back = np.unique(np.where(capture.is_thread_root[root], root, 0), return_inverse=True)
-    names = [capture.string(int(codes["function"][nodes["code"][root]])) if root else "" for root in distinct.tolist()]
-    return names, back
 
 
 # Rows and columns
@@ -121,19 +110,20 @@ def columns_of(report: Report) -> tuple[str, ...]:
 
 
 def tables(reports: Sequence[Report]) -> Iterator[Columns]:
-    """The rows of the reports in pieces: stacks largest first, or rows by what was asked for."""
-    for report in reports:
-        yield from _stacks(report) if columns_of(report) is STACK_COLUMNS else _groups(report)
+    """The rows of the reports in pieces: stacks largest first, or rows by what was asked for. Raises ReportTooLarge at once."""
+    if columns_of(reports[0]) is not STACK_COLUMNS:
+        return chain.from_iterable(map(_groups, reports))
+    ready = [(report, whole_stacks(report)) for report in reports]
+    return chain.from_iterable(_stacks(report, whole) for report, whole in ready)
 
 
-def _stacks(report: Report) -> Iterator[Columns]:
-    capture, held = report.capture, report.holdings
-    forest = plant(capture)
+def _stacks(report: Report, whole: WholeStacks) -> Iterator[Columns]:
+    forest, held = whole.forest, whole.holdings(report.holdings)
     leaves = forest.place[held.node]
-    names, thread = thread_of(capture, held.node)
+    names, thread = report.capture.paths.threads(held.node)
     threads = [printable(name) for name in names]
     texts = PathTexts(forest, fragment, b";")
-    for part in chunks(len(leaves)):
+    for part in texts.chunks(leaves):
         frames = [_leaf(forest, leaf) for leaf in leaves[part].tolist()]
         anchors, pieces = texts.pieces_of(leaves[part])
         paths: list[object] = [

@@ -6,6 +6,7 @@ A page holds all that can be asked of its captures afterwards: the peak, the end
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from hiwater.views.json_view import summary
 from hiwater.views.report import Report
 from hiwater.views.words import printable
 
-SCHEMA = "hiwater.page/1"
+SCHEMA = "hiwater.page/2"
 _MOST_POINTS = 6000  # of a timeline; further ones give way to the highest of their neighbours
 _LONGEST_NAME = 2000
 
@@ -84,7 +85,7 @@ def _capture(
     cwd = capture.facts.get("cwd", "")
     return {
         "title": printable(report.title, _LONGEST_NAME),
-        "summary": summary(report),
+        "summary": summary(report, lambda node: {"frame": _frame(capture, node)}),
         "exactness": report.exactness(capture.peak),
         "asked": _asked(report),
         "files": [_file(name, gone_cwd if name in gone else cwd) for name in files.texts],
@@ -97,6 +98,13 @@ def _capture(
         ],
         "source": embedded(report, source, {name: number for number, name in enumerate(files.texts)}),
     }
+
+
+def _frame(capture: Capture, node: int) -> dict[str, Any] | None:
+    """The innermost frame of a call path that is not the import system's."""
+    frames = capture.paths.frames(node)
+    own = next((frame for frame in reversed(frames) if not frame.file.startswith(IMPORT_SYSTEM)), None)
+    return None if own is None else asdict(own)
 
 
 def _asked(report: Report) -> dict[str, Any]:

@@ -1,31 +1,35 @@
 """The report for machines: `interface.md`'s JSON, described by `report.schema.json` beside this file.
 
-A capture may hold a million stacks, so the list of stacks is written in chunks and never built (see `paths.py`).
+A capture may hold a million stacks, and one stack tens of thousands of frames. So call paths are tables (see `stack_tables.py`), and
+the list of stacks is written in chunks and never built.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
+
+import numpy as np
 
 from hiwater.analysis import together
 from hiwater.analysis.forest import Grouping, plant
 from hiwater.analysis.ranking import by
 from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.analysis.together import Host
-from hiwater.capture import Capture, DeviceLook, DeviceMemory, Frame, Look, WatchedProcess
+from hiwater.capture import Capture, DeviceLook, DeviceMemory, Look, WatchedProcess
 from hiwater.capture.devices import QUANTITIES
 from hiwater.capture.layout import COUNTED_KINDS, KINDS
-from hiwater.capture.moment import Holdings
-from hiwater.views.exports import thread_of
+from hiwater.capture.moment import Holdings, Ints
 from hiwater.views.history_text import notes, source_words
-from hiwater.views.paths import PathTexts, chunks, joined, write_bytes
 from hiwater.views.report import Report
+from hiwater.views.stack_tables import StackTables, node_text
 
-_KINDS = [kind.encode("ascii") for kind in KINDS]
+Place = Callable[[int], dict[str, Any]]
+"""What a summary says of a node of the capture: which call path it is."""
+_STACKS_AT_ONCE = 50_000
 _REFUSALS_LISTED = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -63,15 +67,18 @@ class _Family:
 
     def write(self, number: int, stream: TextIO) -> None:
         """Recursive: a family of a thousand generations would be a fork bomb."""
-        report = self._reports[number]
-        said = summary(report)
+        report, tables = self._reports[number], StackTables()
+        node = tables.add(plant(report.capture), np.concatenate([report.holdings.node, _other_nodes(report.capture)]))
+        said = summary(report, lambda one: {"node": None if node[one] < 0 else int(node[one])})
         host = self._host.get(id(report.capture))
         if host is not None:
             said["together"] = _together(host)
         head = json.dumps(said, indent=1)
-        stream.write(head[:-2])  # without the newline and brace that close it: two more members follow
+        stream.write(head[:-2])  # without the newline and brace that close it: more members follow
+        stream.write(",\n ")
+        tables.write(stream)
         stream.write(',\n "stacks": [')
-        write_bytes(stream, _stacks(report))
+        stream.writelines(_stacks(report, node))
         stream.write('],\n "children": ')
         self.write_list(self._children.get(number, ()), stream)
         stream.write("\n}")
@@ -87,12 +94,24 @@ def _together(host: Host) -> dict[str, Any]:
     }
 
 
-def summary(report: Report) -> dict[str, Any]:
-    """Everything but the stacks and children, as plain data."""
+def _other_nodes(capture: Capture) -> Ints:
+    """The call paths that the summary tells of."""
+    nodes = [block.node for look in _looks(capture) if look is not None for block in look.large]
+    return np.array(nodes + [mark.node for mark in capture.refusals[-_REFUSALS_LISTED:]], np.int64)
+
+
+def _looks(capture: Capture) -> tuple[Look | None, Look | None]:
+    """The look that saw most, and the last one."""
+    return capture.highest_look, capture.looks[-1] if capture.looks else None
+
+
+def summary(report: Report, place: Place) -> dict[str, Any]:
+    """Everything but the stacks and children, as plain data. `place` gives the members that say which call path a node is."""
     capture, moment, peak = report.capture, report.moment, report.capture.peak
     kinds, totals = peak.kind_bytes(), capture.totals
+    highest, last = _looks(capture)
     said = {
-        "schema": "hiwater.report/1",
+        "schema": "hiwater.report/2",
         "process": _process(report),
         "peak": {
             "allocated_bytes": peak.allocated_bytes,
@@ -103,8 +122,8 @@ def summary(report: Report) -> dict[str, Any]:
             "recorded_bytes": peak.recorded_bytes,
         },
         "resident": _resident(report),
-        "breakdown": _look(capture.highest_look),
-        "breakdown_at_end": _look(capture.looks[-1] if capture.looks else None),
+        "breakdown": _look(highest, place),
+        "breakdown_at_end": _look(last, place),
         "devices": _devices(capture),
         "device_histories": [_history(one) for one in ((capture,) if capture.device else capture.readable_histories)],
         "end": {"allocated_bytes": capture.end.allocated_bytes, "blocks": capture.end.allocated_blocks},
@@ -116,7 +135,7 @@ def summary(report: Report) -> dict[str, Any]:
         },
         "lost_events": capture.lost_events,
         "shortcomings": capture.shortcomings,
-        "refusals": _refusals(capture),
+        "refusals": _refusals(capture, place),
         "pressure": [asdict(moment) for moment in capture.pressure[-1:]],
         "processes": [_watched(process) for process in capture.processes],
         "scopes": [asdict(scope) for scope in capture.scopes],
@@ -232,22 +251,27 @@ def _history(capture: Capture) -> dict[str, Any]:
     }
 
 
-def _refusals(capture: Capture) -> dict[str, Any]:
+def _refusals(capture: Capture, place: Place) -> dict[str, Any]:
     refused = capture.refusals
     last = [
-        {
-            "at_ns": mark.at_ns,
-            "bytes": mark.value,
-            "thread": mark.thread,
-            "frames": [asdict(frame) for frame in mark.frames],
-        }
+        {"at_ns": mark.at_ns, "bytes": mark.value, "thread": mark.thread, **place(mark.node)}
         for mark in refused[-_REFUSALS_LISTED:]
     ]
     return {"count": len(refused), "last": last}
 
 
-def _look(look: Look | None) -> dict[str, Any] | None:
-    return asdict(look) if look is not None else None
+def _look(look: Look | None, place: Place) -> dict[str, Any] | None:
+    if look is None:
+        return None
+    large = [
+        {
+            "bytes": block.bytes, "touched_bytes": block.touched_bytes, "from_malloc": block.from_malloc,
+            "thread": block.thread, **place(block.node),
+        }
+        for block in look.large
+    ]  # fmt: skip
+    parts = [asdict(part) for part in look.parts]
+    return {"at_ns": look.at_ns, "resident_bytes": look.resident_bytes, "parts": parts, "large": large}
 
 
 def _device(device: DeviceMemory) -> dict[str, Any]:
@@ -293,38 +317,25 @@ def _groups(report: Report) -> list[dict[str, Any]]:
     ]
 
 
-def _stacks(report: Report) -> Iterator[bytes]:
-    """The members of "stacks" as text, a chunk at a time."""
-    forest, held = plant(report.capture), report.holdings
-    texts = PathTexts(forest, _frame, b",")
-    threads = _threads(report)
-    for part in chunks(len(held.node)):
+def _stacks(report: Report, node: Ints) -> Iterator[str]:
+    """The members of "stacks" as text, a chunk at a time. `node` is the number of each node in the tables."""
+    held = report.holdings
+    names, thread = report.capture.paths.threads(held.node)
+    threads = [json.dumps(name) for name in names]
+    for first in range(0, len(held.node), _STACKS_AT_ONCE):
+        part = slice(first, first + _STACKS_AT_ONCE)
         rows = zip(
-            held.bytes[part].tolist(), held.blocks[part].tolist(), held.kind[part].tolist(), threads[part],
-            held.drawn[part].tolist(), strict=True,
+            held.bytes[part].tolist(), held.blocks[part].tolist(), held.kind[part].tolist(), thread[part].tolist(),
+            held.drawn[part].tolist(), node[held.node[part]].tolist(), strict=True,
         )  # fmt: skip
-        heads = [
-            b'\n{"bytes":%d,"blocks":%d,"kind":"%s","thread":%s,%b"frames":['
-            % (count, blocks, _KINDS[kind], thread, _error(held, drawn))
-            for count, blocks, kind, thread, drawn in rows
-        ]
-        # Every stack but the very first begins with the comma after the one before it.
-        heads = [heads[0], *(b"," + head for head in heads[1:])] if part.start == 0 else [b"," + head for head in heads]
-        yield joined(heads, *texts.pieces_of(forest.place[held.node[part]]), [b"]}"] * len(heads))
+        told = (
+            f'\n{{"bytes":{count},"blocks":{blocks},"kind":"{KINDS[kind]}","thread":{threads[of]},'
+            f'{_error(held, drawn)}"node":{node_text(place)}}}'
+            for count, blocks, kind, of, drawn, place in rows
+        )
+        yield ("," if first else "") + ",".join(told)
 
 
-def _error(held: Holdings, drawn: int) -> bytes:
+def _error(held: Holdings, drawn: int) -> str:
     """In a sampled recording every stack has its standard error; else none has, for there may be a million."""
-    return b'"standard_error_bytes":%d,' % held.standard_error(drawn) if held.sample_bytes else b""
-
-
-def _frame(frame: Frame) -> bytes:
-    function, file = json.dumps(frame.function), json.dumps(frame.file)
-    return f'{{"function":{function},"file":{file},"line":{frame.line}}}'.encode("ascii")
-
-
-def _threads(report: Report) -> list[bytes]:
-    """The name of the thread of each holding, as JSON; "" for paths that begin in none."""
-    names, thread = thread_of(report.capture, report.holdings.node)
-    said = [json.dumps(name).encode("ascii") for name in names]
-    return [said[number] for number in thread.tolist()]
+    return f'"standard_error_bytes":{held.standard_error(drawn)},' if held.sample_bytes else ""

@@ -13,17 +13,17 @@ _REPEATED = ("host", "kind", "thread", "function", "file")
 
 
 def write(reports: Sequence[Report], stream: TextIO) -> None:
-    """One table with the rows of all reports. Raises ExtraMissing."""
+    """One table with the rows of all reports; recursion too deep to be written whole is written once. Raises ExtraMissing, ReportTooLarge."""
     try:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError as error:
         raise missing("pyarrow", "arrow", error) from error
-    schema = _schema(pa, reports)
+    schema, parts = _schema(pa, reports), tables(reports)
     with parquet.ParquetWriter(
         bytes_below(stream), schema, use_dictionary=list(_REPEATED), compression="zstd"
     ) as writer:
-        for part in tables(reports):
+        for part in parts:
             writer.write_table(pa.table(list(part.values), schema=schema))
 
 

@@ -18,6 +18,7 @@ from hiwater.analysis.sums import depths
 from hiwater.capture.moment import Frame, Ints
 
 STACKS_IN_CHUNK = 1024
+FRAMES_IN_CHUNK = 128 * 1024
 _STRIDE = 64
 _BUDGET_BYTES = 128 << 20
 
@@ -30,9 +31,8 @@ class PathTexts:
         self._frames = forest.frames
         self._fragment = fragment
         self._separator = separator
-        stands = forest.place == np.arange(len(forest.parent))
         # Nodes that others stand for are under nothing, and are never asked for.
-        self._level = np.where(stands, depths(forest.parent), 0)
+        self._level = np.where(forest.stands, depths(forest.parent), 0)
         keys = len(forest.frames)
         is_first = forest.parent == 0
         # A frame's text without separator where it begins a path; entry 0 is no frame at all.
@@ -43,6 +43,17 @@ class PathTexts:
         self._is_made[0] = True
         self._anchors: dict[int, bytes] = {0: b""}
         self._anchors_bytes = 0
+
+    def chunks(self, leaves: Ints) -> Iterator[slice]:
+        """Slices that cover these leaves, small enough for the texts of each to lie in memory at once."""
+        frames = np.cumsum(self._level[leaves])
+        first = 0
+        while first < len(leaves):
+            before = int(frames[first - 1]) if first else 0
+            fitting = int(np.searchsorted(frames, before + FRAMES_IN_CHUNK, side="right"))
+            last = max(first + 1, min(fitting, first + STACKS_IN_CHUNK))
+            yield slice(first, last)
+            first = last
 
     def pieces_of(self, leaves: Ints) -> tuple[list[bytes], npt.NDArray[Any]]:
         """For each leaf: the text of its anchor, and a row of pieces that follow it."""
@@ -85,12 +96,6 @@ class PathTexts:
             piece = self._pieces[choice] = text if choice <= keys else self._separator + text
             self._is_made[choice] = True
         return piece
-
-
-def chunks(length: int) -> Iterator[slice]:
-    """Slices of at most STACKS_IN_CHUNK that cover `length` entries."""
-    for first in range(0, length, STACKS_IN_CHUNK):
-        yield slice(first, first + STACKS_IN_CHUNK)
 
 
 def joined(heads: list[bytes], anchors: list[bytes], pieces: npt.NDArray[Any], tails: list[bytes]) -> bytes:

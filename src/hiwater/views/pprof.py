@@ -8,12 +8,13 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from hiwater.analysis.forest import Forest, plant
+from hiwater.analysis.forest import Forest
 from hiwater.capture import Frame
 from hiwater.capture.layout import COUNTED_KINDS, KINDS
 from hiwater.capture.moment import Ints
-from hiwater.views.exports import EXPORTER, NO_FRAME, bytes_below, measures, missing, thread_of
+from hiwater.views.exports import EXPORTER, NO_FRAME, bytes_below, measures, missing
 from hiwater.views.report import Report
+from hiwater.views.whole_stacks import WholeStacks, whole_stacks
 from hiwater.views.words import printable
 
 SAMPLE_TYPES = (
@@ -25,7 +26,8 @@ SAMPLE_TYPES = (
 
 
 def write(report: Report, stream: TextIO) -> None:
-    """One gzipped profile. A sample is a call path and a kind of memory (a label, as is the thread). Raises ExtraMissing."""
+    """One gzipped profile. A sample is a call path and a kind of memory (a label, as is the thread); recursion too
+    deep to be written whole is written once. Raises ExtraMissing, ReportTooLarge."""
     try:
         from hiwater.views.pprof_proto import profile_pb2
     except ImportError as error:
@@ -45,7 +47,8 @@ class _Builder:
         self._functions: dict[tuple[str, str], int] = {}
 
     def build(self) -> Any:
-        report, profile = self._report, self._profile
+        report, profile, ledgers = self._report, self._profile, _ledgers(self._report)
+        whole = whole_stacks(report, report.capture.ledger_node[ledgers])
         for name, unit in SAMPLE_TYPES:
             profile.sample_type.add(type=self._text(name), unit=self._text(unit))
         profile.default_sample_type = self._text("inuse_space")
@@ -58,30 +61,29 @@ class _Builder:
             EXPORTER, printable(report.title, 200), f"inuse_*: {measures(report)}",
             "alloc_*: blocks and requested bytes allocated over the whole recording, freed or not"
             + ("; estimates from blocks drawn at random" if process.sample_bytes else ""),
+            *(("recursion is written once: a frame that calls itself stands for all its calls",) if whole.is_folded else ()),
         )  # fmt: skip
         profile.comment.extend([self._text(text) for text in said])
-        self._samples()
+        self._samples(ledgers, whole)
         profile.string_table.extend(self._texts)
         return profile
 
     def _text(self, text: str) -> int:
         return self._texts.setdefault(text.encode("utf-8", "replace").decode("utf-8"), len(self._texts))
 
-    def _samples(self) -> None:
+    def _samples(self, ledgers: Ints, whole: WholeStacks) -> None:
         report, capture = self._report, self._report.capture
-        ledgers, forest = _ledgers(report), plant(capture, report.grouping)
-        node = capture.ledger_node[ledgers]
-        names, thread = thread_of(capture, node)
         table = capture.tables["ledgers"]
-        columns = (
-            table["total_blocks"][ledgers], table["total_bytes"][ledgers],
+        node, kind_of, *columns = whole.joined(
+            capture.ledger_node[ledgers], capture.ledger_kind[ledgers],
+            table["total_blocks"][ledgers].astype(np.int64), table["total_bytes"][ledgers].astype(np.int64),
             report.moment.blocks[ledgers], report.moment.bytes[ledgers],
         )  # fmt: skip
-        figures = np.stack([column.astype(np.int64) for column in columns], axis=1).tolist()
-        kinds = [KINDS[kind] for kind in capture.ledger_kind[ledgers].tolist()]
-        paths = _Paths(forest, self._location)
+        names, thread = capture.paths.threads(node)
+        kinds = [KINDS[number] for number in kind_of.tolist()]
+        paths = _Paths(whole.forest, self._location)
         for leaf, values, kind, number in zip(
-            forest.place[node].tolist(), figures, kinds, thread.tolist(), strict=True
+            whole.forest.place[node].tolist(), np.stack(columns, axis=1).tolist(), kinds, thread.tolist(), strict=True
         ):
             sample = self._profile.sample.add(location_id=paths.of(leaf), value=values)
             sample.label.add(key=self._text("kind"), str=self._text(kind))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from hiwater.analysis.forest import Grouping
@@ -28,6 +28,8 @@ class Report:
     files: tuple[str, ...] = ()  # for views of source: these alone, by their paths or the ends of them
     libraries: bool = False  # for views of source: those that are not the program's own, too
     is_one_of_several: bool = False  # then its title says which
+    recursion: str = "auto"  # for stacks that are written whole: "auto", "once" or "whole"
+    remarks: list[str] = field(default_factory=list)  # what whoever asked has to know of how it was written
 
     @cached_property
     def holdings(self) -> Holdings:

@@ -20,6 +20,7 @@ from hiwater.analysis.tree import Branch, grow
 from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.views.report import Report
 from hiwater.views.text import KIND_WORDS
+from hiwater.views.whole_stacks import shaped
 from hiwater.views.words import frame_text, printable, seconds, share, short_frame_text, size
 
 WIDTH = 1200
@@ -64,7 +65,7 @@ def write(report: Report, stream: TextIO) -> None:
     whole = report.holdings.total_bytes
     per_pixel = whole / (WIDTH - 2 * MARGIN)
     root = grow(
-        plant(report.capture, report.grouping, fold_imports=True), report.holdings,
+        shaped(report, plant(report.capture, report.grouping, fold_imports=True)), report.holdings,
         minimum_bytes=int(per_pixel * NARROWEST), deepest=DEEPEST_ROW, inverted=report.inverted,
     )  # fmt: skip
     boxes = list(_boxes(root))

@@ -1,4 +1,4 @@
-"""The call tree with what each call held, largest first; chains of a single callee stay on one level."""
+"""The call tree with what each call held, largest first; chains of a single callee stay on one level, long ones without their middle."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from hiwater.analysis.tree import Branch, grow
 from hiwater.views import terminal
 from hiwater.views.report import Report
 from hiwater.views.terminal import Page
+from hiwater.views.whole_stacks import shaped
 from hiwater.views.words import frame_text, printable, share, size
 
 _SMALLEST_SHARE = 200  # branches below a two-hundredth of what is shown are summed up
 _DEEPEST_INDENT = 40
+_LONGEST_CHAIN = 64  # calls, each the only one of its caller; of a longer chain half as many are shown at either end
 _FIGURES_WIDTH = 22  # columns before a name
 
 
@@ -24,7 +26,7 @@ def write(report: Report, stream: TextIO) -> None:
     page = terminal.Page(stream, report.capture.facts.get("cwd", ""))
     whole = report.holdings.total_bytes
     smallest = max(1, whole // _SMALLEST_SHARE)
-    forest = plant(report.capture, report.grouping, fold_imports=True)
+    forest = shaped(report, plant(report.capture, report.grouping, fold_imports=True))
     root = grow(forest, report.holdings, minimum_bytes=smallest, inverted=report.inverted)
     direction = "callers below what they called" if report.inverted else "what is called below its caller"
     remark = f"  {report.moment_words} · {direction} · below {100 / _SMALLEST_SHARE:g} % not listed"
@@ -41,20 +43,44 @@ def _below(root: Branch, whole: int, smallest: int, page: Page) -> Iterator[Text
     waiting = [(root, "", "")]
     while waiting:
         branch, indent, bullet = waiting.pop()
-        if branch.frame is not None:
-            yield _line(branch, whole, indent + bullet, page)
-            indent += " " * len(bullet)
-        beside = [(branch.own_bytes, "by itself" if branch.frame else "held with no frame")] if branch.children else []
-        if branch.frame is None and not branch.children:
-            beside = [(branch.own_bytes, "held with no frame")]
-        beside.append((branch.hidden_bytes, "smaller ones"))
-        shown = [(count, what) for count, what in beside if count >= smallest]
-        # A lone callee is drawn straight below its caller: depth then shows where the paths part.
-        bullet = "" if len(branch.children) == 1 and not shown else "• "
-        indent = indent[: min(_DEEPEST_INDENT, page.width // 3)]
-        for count, what in shown:
+        chain = _chain(branch, smallest)
+        for number, link in enumerate(chain):
+            if len(chain) > _LONGEST_CHAIN and _LONGEST_CHAIN // 2 <= number < len(chain) - _LONGEST_CHAIN // 2:
+                if number == _LONGEST_CHAIN // 2:
+                    yield Text(f"{'':{_FIGURES_WIDTH}}{indent}… {len(chain) - _LONGEST_CHAIN:,} calls …", "dim")
+                continue
+            if link.frame is not None:
+                yield _line(link, whole, indent + bullet, page)
+                indent, bullet = indent + " " * len(bullet), ""
+            indent = indent[: min(_DEEPEST_INDENT, page.width // 3)]
+        last = chain[-1]
+        for count, what in _beside(last, smallest):
             yield Text(f"{size(count):>11} {share(count, whole):>8}  {indent}· {what}", "dim")
-        waiting.extend((child, indent, bullet) for child in reversed(branch.children))
+        bullet = "" if _is_lone(last, smallest) else "• "
+        waiting.extend((child, indent, bullet) for child in reversed(last.children))
+
+
+def _chain(branch: Branch, smallest: int) -> list[Branch]:
+    """The branch and what follows it straight below: callees that are the only ones of their callers. The root stands alone."""
+    chain = [branch]
+    while branch.frame is not None and _is_lone(branch, smallest):
+        branch = branch.children[0]
+        chain.append(branch)
+    return chain
+
+
+def _is_lone(branch: Branch, smallest: int) -> bool:
+    """Whether nothing is told of it but one callee, which is drawn straight below: depth then shows where the paths part."""
+    return len(branch.children) == 1 and not _beside(branch, smallest)
+
+
+def _beside(branch: Branch, smallest: int) -> list[tuple[int, str]]:
+    """What is told of a branch beside its callees."""
+    beside = [(branch.own_bytes, "by itself" if branch.frame else "held with no frame")] if branch.children else []
+    if branch.frame is None and not branch.children:
+        beside = [(branch.own_bytes, "held with no frame")]
+    beside.append((branch.hidden_bytes, "smaller ones"))
+    return [(count, what) for count, what in beside if count >= smallest]
 
 
 def _line(branch: Branch, whole: int, indent: str, page: Page) -> Text:

@@ -1,0 +1,74 @@
+"""Captures that are larger in one way than a program usually makes them: deep, wide or long. Laid out by whole arrays.
+
+Each holds something on every call path, so that a view which writes each stack whole writes depth × stacks frames.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capture_builder import DTYPES, THREAD, Recording, assemble
+
+FILE = "/home/user/project/package/module.py"
+
+
+def laid_out(small: Recording, nodes: Any, *, kinds: int = 1, more: dict[str, Any] | None = None) -> bytes:
+    """A capture with these nodes (1 is the thread's), each of which holds a block of 1,000 to 1,999 bytes of each kind."""
+    tables = small.tables()
+    holders = np.repeat(np.arange(2, len(nodes)), kinds)
+    ledgers = np.zeros(len(holders) + 1, DTYPES["ledgers"])
+    ledgers["node"][1:] = holders
+    ledgers["kind"][1:] = np.tile(np.arange(kinds), len(nodes) - 2)
+    ledgers["live_bytes"][1:] = 1000 + np.arange(len(holders)) * 7919 % 1000
+    ledgers["live_blocks"][1:] = 1
+    ledgers["total_bytes"], ledgers["total_blocks"] = ledgers["live_bytes"], ledgers["live_blocks"]
+    tables.update(nodes=nodes, ledgers=ledgers, ledger_cold=np.zeros(len(ledgers), DTYPES["ledger_cold"]))
+    tables.update(more or {})
+    live, blocks = int(ledgers["live_bytes"].sum()), int(ledgers["live_blocks"].sum())
+    header = {
+        **small.header, "live_bytes": live, "mark_bytes": live, "live_blocks": blocks, "mark_blocks": blocks,
+        "generation": 2, "mark_ns": 10**9, "ended_ns": 2 * 10**9, "state": 2, "exit_code": 0,
+    }  # fmt: skip
+    return assemble(header, tables)
+
+
+def _started(functions: int, program: str) -> tuple[Recording, int]:
+    """A recording that knows this many functions, and the number of the first one's code."""
+    small = Recording()
+    small.fact("program", program)
+    thread = small.code("MainThread", kind=THREAD)
+    for number in range(functions):
+        small.code(f"function_{number}", FILE, 1)
+    return small, thread + 1
+
+
+def deep(
+    path: Path, depth: int = 20_000, functions: int = 1, chains: int = 1, more: dict[str, Any] | None = None
+) -> Path:
+    """Chains of calls, each `depth` deep, through so many functions in turn; every frame holds a block."""
+    small, first = _started(functions, "deep.py")
+    nodes = np.zeros(2 + depth * chains, DTYPES["nodes"])
+    nodes["code"][1] = first - 1
+    level, chain = np.divmod(np.arange(depth * chains), chains)
+    nodes["parent"][2:] = np.where(level == 0, 1, np.arange(2, len(nodes)) - chains)
+    nodes["code"][2:] = first + level % functions
+    nodes["line"][2:] = np.where(level == 0, 10 + chain, 7)
+    path.write_bytes(laid_out(small, nodes, more=more))
+    return path
+
+
+def wide(path: Path, stacks: int = 100_000, kinds: int = 1, functions: int = 400) -> Path:
+    """A tree of calls that fans out by two on average, 16 deep for 100,000 stacks; every frame holds a block of each kind."""
+    random = np.random.default_rng(7)
+    small, first = _started(functions, "wide.py")
+    nodes = np.zeros(stacks + 2, DTYPES["nodes"])
+    nodes["code"][1] = first - 1
+    number = np.arange(2, len(nodes))
+    nodes["parent"][2:] = np.maximum(1, number // 2 - random.integers(0, 3, stacks))
+    nodes["code"][2:] = first + random.integers(0, functions, stacks)
+    nodes["line"][2:] = random.integers(1, 60, stacks)
+    path.write_bytes(laid_out(small, nodes, kinds=kinds))
+    return path
