@@ -138,6 +138,31 @@ def test_the_modules_options(tmp_path: Path) -> None:
     assert run("-m", "memory_profiler", "no_such.py", cwd=tmp_path, check=False).returncode == 127
 
 
+def test_the_module_names_the_script_as_it_was_given(tmp_path: Path) -> None:
+    text = "import os, other\nos.chdir('/')\n@profile\ndef f():\n    return [0] * 1000\nf()\nprofile(other.g)()\n"
+    (tmp_path / "sub").mkdir()
+    script(tmp_path / "sub" / "p.py", text)
+    other = script(tmp_path / "sub" / "other.py", "def g():\n    return 1\n")
+    on_path = os.pathsep.join([str(tmp_path / "sub"), os.environ["PATH"]])
+    for given, shown in (
+        ("sub/p.py", "sub/p.py"),
+        ("./sub/../sub/p.py", "./sub/../sub/p.py"),
+        (str(tmp_path / "sub" / "p.py"),) * 2,
+        ("p.py", str(tmp_path / "sub" / "p.py")),  # found on PATH
+    ):
+        report = run("-m", "memory_profiler", given, cwd=tmp_path, PATH=on_path).stdout
+        assert re.findall(r"^Filename: (.*)$", report, re.MULTILINE) == [shown, str(other)]
+        assert "return [0] * 1000" in report, "the source is found from another folder, too"
+
+
+@pytest.mark.parametrize("module", ["memory_profiler", "filprofiler"])
+def test_the_program_does_not_find_the_modules_words_among_its_own(tmp_path: Path, module: str) -> None:
+    script(tmp_path / "p.py", "import sys; print(sys.orig_argv[1:], sys.argv)")
+    words = ["run", "p.py", "x"] if module == "filprofiler" else ["p.py", "x"]
+    done = run("-Bm", module, *(["--no-browser"] if module == "filprofiler" else []), *words, cwd=tmp_path)
+    assert done.stdout.splitlines()[0] == "['-B', 'p.py', 'x'] ['p.py', 'x']"
+
+
 @pytest.mark.parametrize("option", [[], ["--backend", "psutil_uss"]])
 def test_the_debugger_is_entered_in_the_line_that_takes_too_much(tmp_path: Path, option: list[str]) -> None:
     program = script(

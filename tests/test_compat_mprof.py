@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from hiwater.classic import datfile
-from test_compat_memory_profiler import run, script
+from hiwater.classic import datfile, mprof
+from hiwater.cli.compat_path import folder
+from test_compat_memory_profiler import HIWATER, run, script
 
 PROGRAM = "import time\n@profile\ndef f():\n    x = [0] * 5_000_000\n    time.sleep(.15)\n    return len(x)\nf()\n"
 
@@ -40,6 +43,56 @@ def test_children_apart_and_the_exit_code(tmp_path: Path) -> None:
     assert "Child" in run("-m", "mprof", "peak", "x.dat", cwd=tmp_path).stdout
 
 
+@pytest.mark.parametrize(("program", "code"), [("exit 6", 6), ("exit 0", 0), ("kill -9 $$", 137)])
+def test_the_action_itself_raises_the_exit_code_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: str, code: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["-T", "0.01", "-o", "x.dat", "sh", "-c", program]
+    monkeypatch.setattr(sys, "argv", ["mprof", "run", "--exit-code", *words])
+    for arguments in (None, ["--exit-code", *words], ["-E", *words]):
+        with pytest.raises(SystemExit) as ended:
+            mprof.run_action(arguments)
+        assert ended.value.code == code
+    said = capsys.readouterr().err
+    assert said == f"mprof: the program ended with exit code {code}\n" * (3 if code else 0)
+    assert mprof.run_action(words) == 0
+
+
+def test_the_command(tmp_path: Path) -> None:
+    script(tmp_path / "p.py", PROGRAM)
+    places = os.pathsep.join([f"{folder()}/bin", os.path.dirname(sys.executable), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": places, "PYTHONPATH": HIWATER}
+
+    def command(*words: str) -> str:
+        return subprocess.run(
+            ["mprof", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=60
+        ).stdout  # fmt: skip
+
+    command("run", "-T", "0.01", "p.py")
+    assert re.fullmatch(r"0 mprofile_\d{14}\.dat [\d:]{8} [\d/]{10}\n", command("list"))
+    assert re.fullmatch(r"mprofile_\d{14}\.dat\t[\d.]+ MiB\n", command("peak"))
+
+
+def test_hiwater_plots_the_files_too(tmp_path: Path) -> None:
+    lines = "CMDLINE prog arg\nMEM 10.0 100.0\nMEM 30.0 101.0\nCHLD 7 5.0 100.5\nFUNC __main__.work 10.0 100.2 30.0 100.8 0\n"
+    for name in ("a.dat", "without_its_suffix"):
+        script(tmp_path / name, lines)
+        shown = run("-m", "hiwater", "plot", name, cwd=tmp_path).stdout
+        assert "prog arg" in shown and "30.0 MiB at 1.00 s" in shown and "child 7" in shown and "work" in shown
+    shown = run(
+        "-m", "hiwater", "plot", "a.dat", "--no-children", "--no-scopes", "--window", "0:0.5", cwd=tmp_path
+    ).stdout
+    assert "child 7" not in shown and "work" not in shown and "30.0 MiB" not in shown
+    if find_spec("matplotlib") is not None:
+        run("-m", "hiwater", "plot", "a.dat", "without_its_suffix", "-o", "x.svg", cwd=tmp_path)
+        assert b"<svg" in (tmp_path / "x.svg").read_bytes()
+    script(tmp_path / "empty.dat", "CMDLINE prog\n")
+    for name, problem in (("empty.dat", "has no samples"), ("none.dat", "cannot be read")):
+        refused = run("-m", "hiwater", "plot", name, cwd=tmp_path, check=False)
+        assert refused.returncode == 2 and problem in refused.stderr
+
+
 def test_list_rm_and_clean(tmp_path: Path) -> None:
     for second in range(3):
         (tmp_path / f"mprofile_2020010100000{second}.dat").write_text(f"CMDLINE {second}\nMEM 1.0 {second}.0\n")
@@ -55,7 +108,7 @@ def test_list_rm_and_clean(tmp_path: Path) -> None:
 
 
 def test_attach_ends_cleanly_with_its_target(tmp_path: Path) -> None:
-    target = subprocess.Popen(["sleep", "0.3"])
+    target = subprocess.Popen(["sleep", "2"])
     done = run("-m", "mprof", "attach", "-T", "0.01", str(target.pid), cwd=tmp_path)
     target.wait()
     assert f"process {target.pid} has ended" in done.stdout and done.stderr == ""

@@ -1,1 +1,1 @@
-"""What the drop-in modules `memory_profiler` and `mprof` are made of; `hiwater/compat/` holds only their names."""
+"""What the drop-in modules `memory_profiler`, `mprof` and `filprofiler` are made of; `hiwater/compat/` holds only their names."""

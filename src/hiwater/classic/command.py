@@ -80,6 +80,7 @@ def _program(parsed: argparse.Namespace, words: list[str]) -> target.Target:
         return target.module(arguments[0], arguments[1:])
     if name.endswith(".py"):
         found = name if os.path.exists(name) else shutil.which(name, mode=os.R_OK) or name
+        session.given_path = (os.path.join(os.getcwd(), found), found)  # joined as target.script does
         return target.script(found, arguments)
     return target.module(name, arguments)
 

@@ -50,6 +50,20 @@ def get_profile_filenames(args: Sequence[str]) -> list[str]:
     return found
 
 
+_KEYWORDS = ("CMDLINE", "MEM", "CHLD", "FUNC")
+
+
+def is_profile(path: str) -> bool:
+    """Whether the file begins as mprof's do, or is called so. False for one that cannot be read."""
+    if path.endswith(".dat"):
+        return True
+    try:
+        with open(path, "rb") as file:
+            return file.read(8).startswith(tuple(f"{word} ".encode() for word in _KEYWORDS))
+    except OSError:
+        return False
+
+
 def read_mprofile_file(filename: str) -> Profile:
     """The records of a file: mem_usage and timestamp as lists, func_timestamp, filename, cmd_line, children.
 

@@ -46,7 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_action(words: Sequence[str] | None = None) -> int:
-    """Run a program and record what it uses over time."""
+    """Run a program and record what it uses over time.
+
+    With --exit-code it raises SystemExit with the program's exit code, 0 as well, as mprof does; 128 + n for a program that signal n ended.
+    """
     parser = _parser("run", "[options] program …")
     parser.add_argument("--version", action="version", version=f"mprof {__version__} (hiwater)")
     parser.add_argument("--python", action="store_true", help="note when @profile'd functions run (implied by .py)")
@@ -72,7 +75,11 @@ def run_action(words: Sequence[str] | None = None) -> int:
             _record(process, parsed, file)
         finally:
             code = _wait(process)
-    return code if parsed.exit_code else 0
+    if parsed.exit_code:
+        if code != 0:
+            sys.stderr.write(f"mprof: the program ended with exit code {code}\n")
+        sys.exit(code)
+    return 0
 
 
 def attach_action(words: Sequence[str] | None = None) -> int:

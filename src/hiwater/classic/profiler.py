@@ -333,7 +333,7 @@ def show_results(prof: LineProfiler, stream: TextIO | None = None, precision: in
     out = sys.stdout if stream is None else stream
     number = "{:" + str(precision + 4) + "." + str(precision) + "f} MiB"
     for filename, measured in prof.code_map.items():
-        out.write(f"Filename: {filename}\n\n{_HEADER}\n{'=' * len(_HEADER)}\n")
+        out.write(f"Filename: {session.shown_path(filename)}\n\n{_HEADER}\n{'=' * len(_HEADER)}\n")
         source = linecache.getlines(filename)
         for row in _rows(measured, source, number):
             out.write(row)

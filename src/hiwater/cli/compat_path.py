@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def folder() -> str:
-    """The folder with `memory_profiler`, `mprof`, `ipygpulogger` and `pytorch_memlab`."""
+    """The folder with `memory_profiler`, `mprof`, `filprofiler`, `ipygpulogger` and `pytorch_memlab`; its `bin` has the commands."""
     return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "compat")
 
 
@@ -22,11 +22,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     subparsers.add_parser(
         "compat-path",
         help="print the folder of the drop-in modules",
-        description="Prints the folder of the modules that stand in for memory_profiler, mprof, ipygpulogger and pytorch_memlab.",
+        description=(
+            "Prints the folder of the modules that stand in for memory_profiler, mprof, filprofiler, ipygpulogger and pytorch_memlab. "
+            "The commands mprof and fil-profile are in its folder bin."
+        ),
         epilog=(
             "examples:\n"
             '  PYTHONPATH="$(hiwater compat-path)" python script.py\n'
-            '  PYTHONPATH="$(hiwater compat-path)" python -m mprof run script.py'
+            '  PYTHONPATH="$(hiwater compat-path)" python -m mprof run script.py\n'
+            '  PATH="$(hiwater compat-path)/bin:$PATH" mprof run script.py\n'
+            '  PATH="$(hiwater compat-path)/bin:$PATH" fil-profile run script.py'
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,4 +1,4 @@
-"""`hiwater plot`: the timelines of captures, as a file or on the terminal.
+"""`hiwater plot`: the timelines of captures and of mprof's files, as a file or on the terminal.
 
 Exits with 0, with 2 for a wrong request or a capture that cannot be read, with 125 when the plot cannot be made or written.
 """
@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hiwater.cli import report as report_verb
-from hiwater.errors import BadRequest, HiwaterError, OutputFailed
+from hiwater.errors import BadRequest, ForeignFile, HiwaterError, OutputFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +28,7 @@ _EXAMPLES = """examples:
   hiwater plot run.hiw -o run.svg               a drawing (.png, .svg, .pdf; needs matplotlib)
   hiwater plot before.hiw after.hiw -o both.png over one another, each from its own start
   hiwater plot run.hiw --window 10:20           from 10 s to 20 s
+  hiwater plot mprofile_20260101120000.dat      what `mprof run` wrote
 """
 
 
@@ -40,7 +41,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("captures", metavar="CAPTURE", nargs="+", help="a capture (*.hiw)")
+    parser.add_argument(
+        "captures", metavar="CAPTURE", nargs="+", help="a capture (*.hiw), or a file of mprof's (*.dat)"
+    )
     parser.add_argument("-o", "--output", metavar="OUT", help="write a drawing: .png, .svg or .pdf")
     parser.add_argument("--terminal", action="store_true", help="draw with characters on stdout (default without -o)")
     parser.add_argument("--title", help="instead of the program's command line")
@@ -65,8 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Draw; the exit code. Talks on stderr in one line when it cannot."""
     try:
         output_format = _format_of(arguments)
-        captures = report_verb.open_captures(arguments.captures)
-        pictures = [_picture(capture, arguments, len(captures) > 1) for capture in captures]
+        pictures = _pictures(arguments)
         if output_format is None:
             _to_terminal(pictures, arguments.title)
         else:
@@ -94,13 +96,39 @@ def format_of_file(path: str) -> str:
     return suffix
 
 
-def _picture(capture: Capture, arguments: argparse.Namespace, is_one_of_several: bool) -> Picture:
+def _pictures(arguments: argparse.Namespace) -> list[Picture]:
+    """What there is to draw, in the order of the command line. Raises HiwaterError."""
+    from hiwater.analysis import curves
+    from hiwater.classic import datfile
+
+    opened: list[Capture | str] = []
+    for path in arguments.captures:
+        opened += [path] if datfile.is_profile(path) else report_verb.open_captures([path])
+    pictures = [
+        _of_profile(one, arguments) if isinstance(one, str) else _of_capture(one, arguments, len(opened) > 1)
+        for one in opened
+    ]
+    return [curves.window(shown, *arguments.window) for shown in pictures] if arguments.window else pictures
+
+
+def _of_capture(capture: Capture, arguments: argparse.Namespace, is_one_of_several: bool) -> Picture:
     from hiwater.analysis import curves
     from hiwater.views.report import Report
 
     title = Report(capture, capture.peak, is_one_of_several=is_one_of_several).title
-    shown = curves.picture(capture, title, children=not arguments.no_children, scopes=not arguments.no_scopes)
-    return curves.window(shown, *arguments.window) if arguments.window else shown
+    return curves.picture(capture, title, children=not arguments.no_children, scopes=not arguments.no_scopes)
+
+
+def _of_profile(path: str, arguments: argparse.Namespace) -> Picture:
+    """What a file of mprof's shows. Raises MissingCapture, ForeignFile."""
+    from hiwater.classic import datfile
+
+    profile = datfile.read_mprofile_file(path)
+    if not profile["timestamp"]:
+        raise ForeignFile(f"{path!r} has no samples of memory", "give a file that mprof run has written, or a capture")
+    if arguments.no_children:
+        profile["children"] = {}
+    return datfile.picture(profile, functions=not arguments.no_scopes)
 
 
 def _to_terminal(pictures: Sequence[Picture], title: str | None) -> None:

@@ -22,11 +22,20 @@ def main(words: Sequence[str]) -> int:
     """Run and record what `words` ask for; return the exit code, or raise what makes the interpreter end as the program did."""
     try:
         arguments = run_arguments.parse(words, settings.here())
-        if arguments.help:
-            sys.stdout.write(run_arguments.HELP)
-            return 0
+    except hiwater.errors.HiwaterError as error:
+        say(str(error))
+        return error.exit_code
+    if arguments.help:
+        sys.stdout.write(run_arguments.HELP)
+        return 0
+    return run_recorded(arguments, len(words) + 1)
+
+
+def run_recorded(arguments: run_arguments.RunArguments, own_arguments: int, kind: type[Recording] | None = None) -> int:
+    """Run and record a program; `own_arguments` of `sys.orig_argv` are not the program's. Returns and raises as `main` does."""
+    try:
         program = _find(arguments)
-        recording = _Recording(arguments, program)
+        recording = (kind or Recording)(arguments, program)
     except hiwater.errors.HiwaterError as error:
         say(str(error))
         return error.exit_code
@@ -34,7 +43,7 @@ def main(words: Sequence[str]) -> int:
         wrong = error
         wrong.__traceback__ = None
     else:
-        return _run(program, recording, len(words) + 1)
+        return _run(program, recording, own_arguments)
     # The program's own fault, shown as the interpreter shows it; nothing has run, so there is nothing to record.
     return launcher.conclude(wrong)
 
@@ -44,7 +53,7 @@ def _find(arguments: run_arguments.RunArguments) -> target.Target:
     return find(arguments.program, arguments.arguments)
 
 
-def _run(program: target.Target, recording: _Recording, own_arguments: int) -> int:
+def _run(program: target.Target, recording: Recording, own_arguments: int) -> int:
     main = launcher.prepare(program, own_arguments)
     # Registered before anything of the program's: exit callbacks run last first, so this one sees all of its end.
     atexit.register(recording.finish)
@@ -86,7 +95,7 @@ def _outermost_file() -> str:
     return frame.f_code.co_filename
 
 
-class _Recording:
+class Recording:
     """The recording of a program run from the command line: begun just before it, finished after its last exit callback."""
 
     def __init__(self, arguments: run_arguments.RunArguments, program: target.Target) -> None:
@@ -169,6 +178,11 @@ class _Recording:
         """Finish where the program leaves through `os._exit()`, which no exit callback sees."""
         self.exit_code = exit_code
         self.finish()
+
+    @property
+    def path(self) -> str:
+        """The capture."""
+        return self._recorder.path
 
     def _tell(self) -> None:
         shown = summary.shown_path(self._recorder.path)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hiwater.engine.target import Target
 
 _COUNTS_CALLS_OF_EXEC = sys.version_info < (3, 12)  # beside frames, against the recursion limit
+_FLAGS = frozenset("bBdEiIOPqRsSuvx")  # the interpreter's options of one letter that take no value
 _STATUS_OF_AN_INTERRUPT = 130  # 128 + SIGINT
 
 
@@ -92,11 +93,12 @@ def _is_interrupt(error: BaseException | None) -> bool:
 
 
 def _interpreter_arguments(own_arguments: int) -> list[str]:
-    """Return the interpreter and its options from sys.orig_argv, without hiwater's script or `-m hiwater`."""
+    """Return the interpreter and its options from sys.orig_argv, without hiwater's script or `-m hiwater`, or a drop-in's."""
     original = sys.orig_argv
     head = original[: len(original) - own_arguments]
-    last = head.pop() if head else ""
-    if last == "hiwater" and head and head[-1].endswith("m") and head[-1].startswith("-"):
+    if head:
+        head.pop()
+    if head and head[-1].startswith("-") and head[-1].endswith("m") and _FLAGS.issuperset(head[-1][1:-1]):
         flags = head.pop()[1:-1]  # `-m`, or options run together as in `-Im`
         if flags:
             head.append("-" + flags)

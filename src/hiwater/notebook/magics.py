@@ -186,11 +186,16 @@ def load(shell: Any) -> None:
     from hiwater.classic import magics as classic
     from hiwater.notebook import mlrun
 
+    load_recording(shell)
+    classic.load_ipython_extension(shell)
+    mlrun.load(shell)
+
+
+def load_recording(shell: Any) -> None:
+    """The same with `%hiwater`, `%%hiwater` and `%%filprofile` alone."""
     unload(shell)
     magics = HiwaterMagics(shell)
     shell.register_magics(magics)
-    classic.load_ipython_extension(shell)
-    mlrun.load(shell)
     shell.input_transformers_cleanup.append(marked)
     shell.events.register("post_run_cell", magics.ended)
 
