@@ -57,6 +57,99 @@ def test_malloc_through_ctypes(tmp_path: Path) -> None:
     assert (recorded.held("block", at="end"), recorded.held("gone", at="end")) == (1_000_003, 0)
 
 
+def test_functions_that_ctypes_looked_up_before(tmp_path: Path) -> None:
+    """Blocks by a kept `malloc` are there, and what a kept `free` frees is gone. Afterwards they are the C library's own again."""
+    recorded = record(
+        tmp_path,
+        """
+        import ctypes
+        libc = ctypes.CDLL(None)
+        take, again, give = libc.malloc, libc.realloc, libc.free
+        take.argtypes, take.restype = [ctypes.c_size_t], ctypes.c_void_p
+        again.argtypes, again.restype = [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_void_p
+        give.argtypes, give.restype = [ctypes.c_void_p], None
+        signature = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
+        address = ctypes.cast(take, ctypes.c_void_p).value
+        from_address = signature(address)
+        early = take(100_000)
+        def main():
+            global kept
+            give(early)
+            kept = take(4_000_001), from_address(1_000_003)  # @block
+            give(take(2_000_003))  # @gone
+            grown = again(take(500), 3_000_001)  # @grown
+            bytearray_of_c = [take(64) for _ in range(1_000)]  # @many
+            for block in bytearray_of_c:
+                give(block)
+        def after():
+            for block in kept:
+                give(block)
+            give(take(100))
+            print("address", ctypes.cast(take, ctypes.c_void_p).value == address)
+        """,
+    )
+    assert (recorded.held("block", at="end"), recorded.blocks("block", at="end")) == (5_000_004, 2)
+    assert (recorded.held("grown", at="end"), recorded.blocks("grown", at="end")) == (3_000_001, 1)
+    assert recorded.held("many") in (0, 64_000)
+    for name in ("gone", "many"):
+        assert (recorded.held(name, at="end"), recorded.blocks(name, at="end")) == (0, 0)
+    assert "address True" in recorded.stdout
+
+
+def test_pointers_in_data_of_a_library(tmp_path: Path) -> None:
+    recorded = record(
+        tmp_path,
+        """
+        import signatures
+        lookup = signatures.load("lookup")
+        lookup.keep_dlsym()
+        address = lookup.kept_address()
+        def main():
+            block = lookup.take_kept(1_000_003)  # @block
+            gone = lookup.take_kept(2_000_003)  # @gone
+            lookup.give_back_table(gone)
+        def after():
+            print("put back", lookup.kept_address() == address, lookup.take_kept(100) != 0)
+        """,
+        libraries=["lookup"],
+    )
+    assert (recorded.held("block", at="end"), recorded.blocks("block", at="end")) == (1_000_003, 1)
+    assert recorded.held("gone", at="end") == 0
+    assert "put back True True" in recorded.stdout
+
+
+def test_a_pointer_that_the_c_library_keeps(tmp_path: Path) -> None:
+    """`free` as the destructor of a thread's own block, named before the recording began."""
+    recorded = record(
+        tmp_path,
+        """
+        import signatures
+        lookup = signatures.load("lookup")
+        assert lookup.make_key() == 0
+        def main():
+            assert lookup.allocate_in_thread_with_key(1_000_003) == 0  # @thread
+        """,
+        libraries=["lookup"],
+    )
+    assert (recorded.held("thread"), recorded.held("thread", at="end")) == (1_000_003, 0)
+
+
+def test_data_that_a_library_closed_is_left_alone(tmp_path: Path) -> None:
+    recorded = record(
+        tmp_path,
+        """
+        import signatures
+        lookup = signatures.load("lookup")
+        assert lookup.close_pages() == 0
+        def main():
+            lookup.keep_dlsym()
+            lookup.take_kept(1_000_003)  # @block
+        """,
+        libraries=["lookup"],
+    )
+    assert recorded.held("block", at="end") == 1_000_003
+
+
 def test_a_constructor_at_dlopen(tmp_path: Path) -> None:
     """Its block counts for the line that loaded the library, and goes when the library is unloaded."""
     recorded = record(

@@ -21,6 +21,7 @@
 #include "../quick_events.h"
 #include "../sampler.h"
 #include "allocators.h"
+#include "kept_pointers.h"
 #include "python_hooks.h"
 #include "slots.h"
 
@@ -521,12 +522,18 @@ std::string install_hooks() {
     std::vector<Hook>& hooks = all_hooks();
     hooks.assign(g_hooks, g_hooks + kHooks);
     find_allocators(&hooks);
+    add_foreign_call_hooks(&hooks);
     g_installed = true;
-    return install(hooks.data(), hooks.size());
+    std::string missed = install(hooks.data(), hooks.size());
+    exchange_foreign_calls(hooks);
+    exchange_in_data(hooks, true);
+    return missed;
 }
 
 void remove_hooks() noexcept {
-    if (g_installed) restore(all_hooks().data(), all_hooks().size());
+    if (!g_installed) return;
+    exchange_in_data(all_hooks(), false);
+    restore(all_hooks().data(), all_hooks().size());
     g_installed = false;
 }
 

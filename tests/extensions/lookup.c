@@ -1,7 +1,9 @@
 // malloc reached in ways that leave no call slot: through dlsym, and through pointers stored before anybody looked.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 typedef void* Allocate(size_t);
 
@@ -59,3 +61,27 @@ void* take_dlvsym(size_t size) {
 static Allocate* kept_pointer;
 void keep_dlsym(void) { kept_pointer = (Allocate*)dlsym(RTLD_DEFAULT, "malloc"); }
 void* take_kept(size_t size) { return kept_pointer(size); }
+
+// Pages of this library's data: one that it closed, and one that it wrote its pointer into and then made read-only.
+#define PAGE 4096
+static char closed_pages[4 * PAGE] __attribute__((aligned(PAGE)));
+int close_pages(void) {
+    *(Allocate**)closed_pages = malloc;
+    *(Allocate**)(closed_pages + 2 * PAGE) = malloc;
+    return mprotect(closed_pages, PAGE, PROT_NONE) + mprotect(closed_pages + 2 * PAGE, PAGE, PROT_READ);
+}
+
+// A thread's own block, which the C library frees at the thread's end by a pointer that it keeps.
+static pthread_key_t key;
+static void* keep_block(void* size) {
+    pthread_setspecific(key, malloc((size_t)size));
+    return NULL;
+}
+int make_key(void) { return pthread_key_create(&key, free); }
+int allocate_in_thread_with_key(size_t size) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, keep_block, (void*)size) != 0) return -1;
+    return pthread_join(thread, NULL);
+}
+
+size_t kept_address(void) { return (size_t)kept_pointer; }

@@ -10,13 +10,13 @@ from pathlib import Path
 # How many words each function takes.
 WORDS = {
     0: """has_free_sized has_free_aligned_sized keep_dlsym use_one_arena vector_header_bytes refused_new slots_of_ring
-          give_rings_back give_back_allocate give_back_matrix""",
+          give_rings_back give_back_allocate give_back_matrix close_pages make_key kept_address""",
     1: """take_malloc take_valloc take_pvalloc refused_posix_memalign give_back give_back_unseen
           take_strdup page_rounded give_back_chain take_stored take_stored_constant take_table give_back_table
           take_dlsym_default take_dlsym_next take_dlsym_handle take_dlvsym take_kept take_after_load
           map_anonymous map_anonymous64 map_reserved map_shared_anonymous map_refused detach_segment make_memfd
           grow_break
-          call_in_thread allocate_in_destructor allocate_in_fork
+          call_in_thread allocate_in_destructor allocate_in_fork allocate_in_thread_with_key
           take_new take_new_array take_new_nothrow take_new_aligned take_vector take_shared
           give_back_new give_back_new_array give_back_new_aligned give_back_vector allocate_in_thread_local_destructor
           take_allocate size_in_ring
@@ -36,7 +36,7 @@ RETURNS_INT = """
     has_free_sized has_free_aligned_sized use_one_arena refused_new refused_posix_memalign detach_segment make_memfd
     call_in_thread allocate_in_destructor allocate_in_fork unmap open_reserved close_again make_readonly checkerboard
     allocate_in_named_thread allocate_in_grandchild churn_in_two_threads allocate_here_free_there
-    allocate_in_threads turn_rings"""
+    allocate_in_threads turn_rings close_pages make_key allocate_in_thread_with_key"""
 MAP_FAILED = 2**64 - 1
 
 
