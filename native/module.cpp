@@ -18,6 +18,7 @@
 #include "lines/line_door.h"
 #include "process.h"
 #include "recorder.h"
+#include "recursion.h"
 #include "residency/breakdown.h"
 #include "resident_watch.h"
 #include "sampler.h"
@@ -248,6 +249,14 @@ NB_MODULE(_core, m) {
     Recorder::make_instance();
     nb::exception<EngineFault>(m, "EngineFault", PyExc_RuntimeError);
     m.attr("BUILT_FOR") = kBuiltFor;
+    m.def(
+        "call_at_the_bottom",
+        [](nb::handle callable, nb::handle arguments) {
+            PyObject* const result = hiwater::recursion::call_at_the_bottom(callable.ptr(), arguments.ptr());
+            if (result == nullptr) throw nb::python_error();
+            return nb::steal(result);
+        },
+        "callable"_a, "arguments"_a);
     m.def("compile_source", &compile_source, "source"_a, "file"_a);
     m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0,
           "sample_seed"_a = 0, "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>(), "own_script"_a = "",

@@ -75,6 +75,7 @@ def build(mode: str) -> ModuleType:
     core.__dict__.update(is_recording=lambda: state["recording"], on_exit=lambda callback: None)
     core.__dict__.update(compile_source=compile_source)
     core.__dict__.update(on_device_library=lambda callback: None, DEVICE_LIBRARIES=("torch",))
+    core.__dict__.update(call_at_the_bottom=lambda entry, arguments: entry(*arguments))
     core.__dict__.update(enter_own_work=lambda: None, leave_own_work=lambda: None)
     core.__dict__.update(is_kept_in_memory=lambda: mode == "in-memory")
     return core

@@ -44,6 +44,12 @@ def start(
 def limit_address_space(bytes: int) -> None:  # noqa: A002
     """Give the program this much address space (RLIMIT_AS), the engine's own pages not counted. Raises OSError when refused."""
 
+def call_at_the_bottom(callable: Callable[..., object], arguments: tuple[object, ...]) -> object:  # noqa: A002
+    """Return `callable(*arguments)`, which finds a thread without a frame as far as limits of recursion go, whatever lies below it.
+
+    The limits themselves stay as they are.
+    """
+
 def enter_own_work() -> None:
     """Begin work of hiwater's own on this thread: sampled recordings leave it out of their exact totals until `leave_own_work()`.
 

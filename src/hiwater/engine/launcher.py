@@ -9,15 +9,17 @@ from __future__ import annotations
 import builtins
 import sys
 
+from hiwater.engine import native
+from hiwater.errors import HiwaterError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, ModuleType, TracebackType
+    from types import ModuleType, TracebackType
     from typing import NoReturn
 
     from hiwater.engine.target import Target
 
-_COUNTS_CALLS_OF_EXEC = sys.version_info < (3, 12)  # beside frames, against the recursion limit
 _FLAGS = frozenset("bBdEiIOPqRsSuvx")  # the interpreter's options of one letter that take no value
 _STATUS_OF_AN_INTERRUPT = 130  # 128 + SIGINT
 
@@ -43,8 +45,6 @@ def launch(target: Target, main: ModuleType) -> BaseException | None:
     entry, arguments = target.entry(main)
     del main  # the interpreter keeps none: the module must die when the program takes it out of sys.modules
     sys.audit(*target.audit)
-    # Room for our own frames: a program that just fits the limit must fit it here, too.
-    sys.setrecursionlimit(sys.getrecursionlimit() + _depth() + (entry is exec and _COUNTS_CALLS_OF_EXEC))
     try:
         _hiwater_launch_(entry, arguments)
     except BaseException as error:  # noqa: BLE001 - whatever ends the program is for `conclude` to deal with
@@ -54,8 +54,20 @@ def launch(target: Target, main: ModuleType) -> BaseException | None:
 
 
 def _hiwater_launch_(entry: Callable[..., object], arguments: tuple[object, ...]) -> None:
-    # The engine knows this frame by its name: what stands below it is in no stack.
-    entry(*arguments)
+    # The engine knows this frame by its name: what stands below it is in no stack, and counts against no limit of recursion.
+    _caller()(entry, arguments)
+
+
+def _caller() -> Callable[[Callable[..., object], tuple[object, ...]], object]:
+    try:
+        caller: Callable[..., object] = native.load().call_at_the_bottom
+    except HiwaterError:
+        return _call
+    return caller
+
+
+def _call(entry: Callable[..., object], arguments: tuple[object, ...]) -> object:
+    return entry(*arguments)
 
 
 def exit_status(error: BaseException | None) -> int:
@@ -117,20 +129,6 @@ def _new_main() -> ModuleType:
         names["__annotations__"] = {}
     names["__builtins__"] = builtins
     return main
-
-
-def _depth() -> int:
-    """How many of hiwater's frames stand below the program's own, and count against its recursion limit."""
-    frame: FrameType | None = sys._getframe()
-    depth = 0
-    while frame is not None:
-        depth += 1
-        entered_by_exec = (
-            frame.f_code.co_name == "<module>" and frame.f_back is not None
-        )  # as runpy enters `-m hiwater`
-        depth += entered_by_exec and _COUNTS_CALLS_OF_EXEC
-        frame = frame.f_back
-    return depth
 
 
 def _forget_our_frames(error: BaseException) -> None:
