@@ -193,6 +193,7 @@ nb::dict summary() {
     out["resident_error_bytes"] = s.resident_error_bytes;
     out["lost_events"] = s.lost_events;
     out["file_fate"] = s.fate;
+    out["is_lost"] = s.is_lost;
     out["shortcomings"] = g_shortcomings;
     out["sample_bytes"] = s.sample_bytes;
     out["standard_error_bytes"] = s.standard_error_bytes;

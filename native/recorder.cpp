@@ -37,7 +37,7 @@ void Recorder::write_facts(const StartOptions& options) {
     device_terms_.attach(file_, capture::Table::device_terms);
     last_samples_.reset();
     for (const auto& [key, value] : options.facts) append_fact(key, value);
-    for (const char* reason : {kNoMemory, kCannotGrow}) tree_.string(reason);
+    for (const char* reason : {kNoMemory, kCannotGrow, kCut}) tree_.string(reason);
 }
 
 void Recorder::append_fact(const std::string& name, const std::string& value) {
@@ -56,6 +56,9 @@ int Recorder::start(const StartOptions& options) {
     BusyGuard busy;
     lock_.allow_leaning();
     Hold hold(lock_);
+    if (!options.only_counters) capture::file_guard::begin([] { instance().give_up(kCut); });
+    last_peak_ = {};
+    last_resident_peak_ = 0;
     if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str(), options.mode))
         return error;
     only_counters_ = options.only_counters;
@@ -126,6 +129,7 @@ int Recorder::start(const StartOptions& options) {
 void Recorder::note_resident_peak(std::int64_t peak_bytes) noexcept {
     capture::Header& h = file_.header();
     if (peak_bytes > h.resident_peak_bytes) h.resident_peak_bytes = peak_bytes;
+    if (peak_bytes > last_resident_peak_) last_resident_peak_ = peak_bytes;
 }
 
 void Recorder::hear_of_resident_peak(std::int64_t peak_bytes) noexcept {
@@ -149,6 +153,7 @@ void Recorder::stop(int exit_code, bool carry) {
         let_go(State::ended);
         return;
     }
+    file_.find_cut();
     if (known) {
         h.resident_last_bytes = resident.now_bytes;
         const std::int64_t peak = h.resident_exact != 0 ? std::max(resident.peak_bytes, resident.now_bytes) : resident.now_bytes;
@@ -176,12 +181,14 @@ void Recorder::stop(int exit_code, bool carry) {
     const capture::CaptureFile::Ending ending = let_go(failed ? State::failed : State::ended);
     last_.path = path_ = ending.path.text;
     last_.fate = in_words(ending.fate);
+    last_.is_lost = ending.fate == capture::CaptureFile::Fate::lost || ending.fate == capture::CaptureFile::Fate::cut;
     if (ending.error != 0) last_.stop_reason = std::string("the capture could not be written: ") + ::strerror(ending.error);
 }
 
 // Under the lock: closes the capture and forgets everything that spoke of it.
 capture::CaptureFile::Ending Recorder::let_go(State state) noexcept {
     const capture::CaptureFile::Ending ending = file_.finish(state);
+    capture::file_guard::end();
     forget_tables();
     return ending;
 }
@@ -240,14 +247,20 @@ Summary Recorder::summary_so_far() {
     Summary s;
     s.path = path_;
     s.stop_reason = fail_reason_;
+    s.lost_events = lost_.load(std::memory_order_relaxed);
+    s.sample_bytes = sample_bytes_;
+    if (file_.is_cut()) {
+        s.peak_bytes = last_peak_.bytes;
+        s.peak_blocks = last_peak_.blocks;
+        s.resident_peak_bytes = last_resident_peak_;
+        return s;
+    }
     s.peak_bytes = accounts_.peak_bytes();
     s.peak_blocks = accounts_.peak_blocks();
     s.live_bytes = h.live_bytes;
     s.resident_peak_bytes = h.resident_peak_bytes;
     s.resident_error_bytes = h.resident_error_bytes;
     s.resident_exact = h.resident_exact != 0;
-    s.lost_events = lost_.load(std::memory_order_relaxed);
-    s.sample_bytes = sample_bytes_;
     s.standard_error_bytes = standard_error_of_peak();
     s.top = top_line();
     return s;
@@ -368,8 +381,10 @@ constexpr std::uint64_t kShortestPointNs = 1'000'000, kShortestSliceNs = 25'000'
 // after a kill, what is missing is what they did since the last tick.
 void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t kernel_mark_bytes) noexcept {
     BusyGuard busy;
+    file_.find_cut();
     bring_books_together();
     capture::Header& h = file_.header();
+    if (is_on()) last_peak_ = {accounts_.peak_bytes(), accounts_.peak_blocks()};
     __atomic_store_n(&h.heartbeat_ns, now, __ATOMIC_RELAXED);
     h.lost_events = lost_.load(std::memory_order_relaxed);
     if (sampled()) note_exact_totals();
@@ -380,7 +395,7 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
     guarded([&] {
         if (now - last_point_ns_ >= std::max(kShortestPointNs, now / 2048) || timeline_.size() == 0) add_point(now, resident_bytes);
         const std::uint64_t spacing = std::max({kShortestSliceNs, now / 64, kSliceCostShare * last_close_ns_});
-        const std::uint64_t opened = h.epoch[h.epoch_index].slice_start_ns;
+        const std::uint64_t opened = accounts_.epoch().slice_start_ns;
         if (now < opened || now - opened < spacing) return;
         Hold hold(lock_);
         if (!is_on()) return;
@@ -532,6 +547,7 @@ void Recorder::become_unrecorded_child() noexcept {
     pool_lock_.reset();
     set_mode(Mode::off);
     file_.abandon();
+    capture::file_guard::end_in_child();
     forget_tables();
 }
 

@@ -53,6 +53,8 @@ extern SmallBelow g_small_below;
 inline constexpr const char* kNoMemory = "no memory for the recorder's tables";
 inline constexpr const char* kCannotGrow = "the capture cannot grow: the disk is full or the file is gone";
 
+inline constexpr const char* kCut = "another program truncated its capture or wrote over it";
+
 inline constexpr const char* kDisplaced =
     "tracemalloc or its like, there before the recording, ended first and took away what sees Python's objects";
 
@@ -77,7 +79,8 @@ struct TopLine {
 
 struct Summary {
     std::string path, stop_reason;
-    std::string fate;  // what became of the capture's file meanwhile, in words; "" where nothing did
+    bool is_lost = false;  // nothing of it can be read
+    std::string fate;      // what became of the capture's file meanwhile, in words; "" where nothing did
     std::int64_t peak_bytes = 0, peak_blocks = 0, live_bytes = 0;
     std::int64_t resident_peak_bytes = 0, resident_error_bytes = 0;
     bool resident_exact = false;
@@ -430,6 +433,8 @@ private:
     std::string path_, internal_prefix_, own_script_;
     std::vector<std::string> library_prefixes_;
     Summary last_;
+    Accounts::Figures last_peak_;  // at the last tick: all there is of a capture that somebody truncated
+    std::int64_t last_resident_peak_ = 0;
 
     std::atomic<std::int64_t> shared_room_{0};  // below the mark, that threads which share the lock may still draw
     std::uint64_t shared_events_ = 0;           // of this recording

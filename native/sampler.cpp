@@ -86,6 +86,7 @@ void run() {
     ResidencyLooks looks;
     while (g_thread.goes_on_after(std::clamp(now / 128, kMillisecond, 10 * kMillisecond))) {
         now = recorder.now_ns();
+        const capture::file_guard::OwnFaults faults;  // the capture may be truncated under us
         // The kernel's mark costs ten times a plain reading; it only has to be fresh should the process be killed.
         process::Resident resident;
         if (now - last_peak_ns >= 50 * kMillisecond && process::read_status(&resident)) last_peak_ns = now;

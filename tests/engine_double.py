@@ -55,6 +55,7 @@ def build(mode: str) -> ModuleType:
             "resident_error_bytes": 4096,
             "lost_events": 7 if mode == "lost" else 0,
             "file_fate": "",
+            "is_lost": False,
             "shortcomings": {},
             "sample_bytes": 0,
             "standard_error_bytes": 0,

@@ -25,15 +25,20 @@ int move_high(int fd) noexcept {
 }
 
 // With no file (-1) it is memory that a forked child shares: a private copy would cost the parent a fault for each page.
-std::byte* map_shared(int fd, std::uint64_t offset, std::uint64_t bytes) noexcept {
+// Behind it, `margin` bytes of memory that is no file's.
+std::byte* map_shared(int fd, std::uint64_t offset, std::uint64_t bytes, std::uint64_t margin) noexcept {
     const int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
-    own_limit.add(bytes);
-    void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, static_cast<off_t>(offset));
+    void* hint = margin != 0 ? map_pages(bytes + margin) : nullptr;
+    if (margin != 0 && hint == nullptr) return nullptr;
+    if (margin == 0) own_limit.add(bytes);
+    void* p = ::mmap(hint, bytes, PROT_READ | PROT_WRITE, flags | (margin != 0 ? MAP_FIXED : 0), fd, static_cast<off_t>(offset));
     if (p == MAP_FAILED) {
-        own_limit.remove(bytes);
+        const int error = errno;
+        margin != 0 ? unmap_pages(hint, bytes + margin) : own_limit.remove(bytes);
+        errno = error;
         return nullptr;
     }
-    own_ranges.add(p, bytes);
+    if (margin == 0) own_ranges.add(p, bytes);
     return static_cast<std::byte*>(p);
 }
 
@@ -99,6 +104,8 @@ int CaptureFile::publish() noexcept {
     if (int error = place_or_evade(made_.text, path_.text, &placed)) return error;
     path_ = placed;
     made_.text[0] = '\0';
+    pid_ = header_->pid;
+    started_unix_ns_ = header_->started_unix_ns;
     return 0;
 }
 
@@ -124,7 +131,7 @@ int CaptureFile::create_in_memory() noexcept {
 int CaptureFile::set_up() noexcept {
     int error = in_memory_ ? 0 : take_descriptor();
     std::byte* base = nullptr;
-    if (error == 0) error = map_next(0, kFirstExtentOffset, &base);
+    if (error == 0) error = map_next(0, kFirstExtentOffset, kMargin, &base);
     if (error != 0) return error;
     file_bytes_ = kFirstExtentOffset;
     header_ = reinterpret_cast<Header*>(base);
@@ -159,11 +166,12 @@ int CaptureFile::note_identity(int fd) noexcept {
 }
 
 // Allocates and maps a stretch at the end of what there is.
-int CaptureFile::map_next(std::uint64_t offset, std::uint64_t bytes, std::byte** at) noexcept {
+int CaptureFile::map_next(std::uint64_t offset, std::uint64_t bytes, std::uint64_t margin, std::byte** at) noexcept {
     if (!in_memory_)
         if (int error = ::posix_fallocate(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes))) return error;
-    *at = map_shared(in_memory_ ? -1 : fd_, in_memory_ ? 0 : offset, bytes);
+    *at = map_shared(in_memory_ ? -1 : fd_, in_memory_ ? 0 : offset, bytes, margin);
     if (*at == nullptr) return errno;
+    if (!in_memory_) file_guard::add(*at, bytes);
     // For the first page of a file the kernel reads the megabyte around it, though there is nothing yet but zeros to read.
     if (bytes <= kSmallestSegment) ::madvise(*at, bytes, MADV_RANDOM);
     return 0;
@@ -190,11 +198,14 @@ int CaptureFile::add_segment() noexcept {
     std::uint64_t bytes = kSmallestSegment;
     while (bytes < kLargestSegment && bytes * 4 < file_bytes_) bytes *= 2;
     if (int error = reopen_if_lost()) return error;
+    find_cut();
+    if (is_cut()) return ESTALE;
     std::byte* at = nullptr;
-    if (int error = map_next(file_bytes_, bytes, &at)) return error;
+    if (int error = map_next(file_bytes_, bytes, 0, &at)) return error;
     try {
         segments_.push_back({at, bytes});
     } catch (const std::bad_alloc&) {
+        file_guard::remove(at);
         unmap_pages(at, bytes);
         return ENOMEM;
     }
@@ -203,7 +214,7 @@ int CaptureFile::add_segment() noexcept {
 }
 
 std::byte* CaptureFile::add_extent(Table table, std::uint32_t chunk) {
-    const std::uint32_t number = header_->extents_used;
+    const std::uint32_t number = extents_used_;
     if (number >= kMaxExtents || chunk >= 1u << 24) throw NoRoom{EFBIG};
     const std::uint64_t offset = kFirstExtentOffset + number * kExtentBytes;
     if (offset + kExtentBytes > file_bytes_) {
@@ -211,12 +222,13 @@ std::byte* CaptureFile::add_extent(Table table, std::uint32_t chunk) {
     }
     const Segment& last = segments_[segments_.size() - 1];
     directory_[number] = static_cast<std::uint32_t>(table) << 24 | chunk;
-    __atomic_store_n(&header_->extents_used, number + 1, __ATOMIC_RELEASE);
+    extents_used_ = number + 1;
+    __atomic_store_n(&header_->extents_used, extents_used_, __ATOMIC_RELEASE);
     return last.at + (offset - (file_bytes_ - last.bytes));
 }
 
 void CaptureFile::put_pages(const void* at, std::size_t bytes) const noexcept {
-    if (in_memory_) return;
+    if (in_memory_ || is_cut()) return;
     const auto start = reinterpret_cast<std::uintptr_t>(at), end = start + bytes;
     write_zeros(round_up(start, kPage), end & ~(kPage - 1));
     const std::uintptr_t first = start & ~(kPage - 1);
@@ -238,18 +250,29 @@ void CaptureFile::write_zeros(std::uintptr_t start, std::uintptr_t end) const no
 }
 
 void CaptureFile::unmap() noexcept {
-    unmap_pages(header_, kFirstExtentOffset);
-    for (std::size_t i = 0; i < segments_.size(); ++i) unmap_pages(segments_[i].at, segments_[i].bytes);
+    file_guard::remove(header_);
+    unmap_pages(header_, kFirstExtentOffset + kMargin);
+    for (std::size_t i = 0; i < segments_.size(); ++i) {
+        file_guard::remove(segments_[i].at);
+        unmap_pages(segments_[i].at, segments_[i].bytes);
+    }
     segments_.reset();
     path_.text[0] = made_.text[0] = '\0';
     header_ = nullptr;
     directory_ = nullptr;
     file_bytes_ = 0;
+    extents_used_ = 0;
 }
 
 CaptureFile::Ending CaptureFile::finish(State state) noexcept {
     Ending ending{0, Fate::kept, path_};
     if (header_ == nullptr) return ending;
+    find_cut();
+    if (is_cut()) {
+        ending.fate = Fate::cut;
+        abandon();
+        return ending;
+    }
     const std::uint64_t used = used_bytes();
     if (!in_memory_ && reopen_if_lost() == 0 && ::ftruncate(fd_, static_cast<off_t>(used)) != 0) {
         // A longer file reads the same; only the unused tail stays on the disk.
@@ -301,7 +324,18 @@ void CaptureFile::abandon() noexcept {
     fd_ = -1;
 }
 
+// The last page, and what only a recorder writes at the start.
+void CaptureFile::find_cut() const noexcept {
+    if (in_memory_ || header_ == nullptr || made_.text[0] != '\0' || is_cut()) return;
+    const std::byte* end = segments_.size() == 0 ? reinterpret_cast<const std::byte*>(header_) + kFirstExtentOffset
+                                                 : segments_[segments_.size() - 1].at + segments_[segments_.size() - 1].bytes;
+    if (!file_guard::has_page(header_) || !file_guard::has_page(end - 1) || header_->started_unix_ns != started_unix_ns_ ||
+        header_->pid != pid_ || header_->extents_used != extents_used_)
+        file_guard::cut();
+}
+
 int CaptureFile::copy_to(const char* path) const noexcept {
+    if (is_cut()) return ESTALE;
     if (is_at(path, device_, inode_)) return EBUSY;
     PathBuffer made;
     if (int error = copy_beside(path, &made)) return error;
@@ -324,7 +358,7 @@ int CaptureFile::copy_beside(const char* path, PathBuffer* made) const noexcept 
 
 int CaptureFile::write_to(int fd) const noexcept {
     int error = write_all(fd, header_, kFirstExtentOffset);
-    std::uint64_t left = header_->extents_used * kExtentBytes;
+    std::uint64_t left = extents_used_ * kExtentBytes;
     for (std::size_t i = 0; i < segments_.size() && left > 0 && error == 0; ++i) {
         const std::uint64_t part = left < segments_[i].bytes ? left : segments_[i].bytes;
         error = write_all(fd, segments_[i].at, part);
@@ -351,6 +385,8 @@ const char* in_words(CaptureFile::Fate fate) noexcept {
             return "the capture was moved while it was written: it is whole, under its new name";
         case CaptureFile::Fate::written_again:
             return "the capture was deleted or replaced while it was written: it has been written again, with everything in it";
+        case CaptureFile::Fate::cut:
+            return "what was recorded is lost, and the figures are those of a moment before the capture was truncated";
         case CaptureFile::Fate::lost:
             return "the capture was deleted or replaced while it was written, and is lost";
     }

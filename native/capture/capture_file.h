@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "../base/pages.h"
+#include "file_guard.h"
 #include "format.h"
 #include "placement.h"
 
@@ -40,6 +41,10 @@ public:
     // The same in memory that nobody else sees: for counting without a capture.
     int create_in_memory() noexcept;
     bool is_open() const { return header_ != nullptr; }
+    // Whether somebody truncated the file, or wrote over it: then it is ours no more, and the tables are in memory that goes at the end.
+    bool is_cut() const noexcept { return !in_memory_ && file_guard::is_cut(); }
+    // Asks the file, which otherwise is found out when the engine meets the hole.
+    void find_cut() const noexcept;
     Header& header() const { return *header_; }
 
     // A fresh extent for a table's next chunk. Throws NoRoom when the disk or the format has no more.
@@ -47,8 +52,8 @@ public:
     // Puts pages where records will be written soon. Nothing may have been written from `at` on.
     void put_pages(const void* at, std::size_t bytes) const noexcept;
 
-    // What became of a capture's name while it was written.
-    enum class Fate { kept, moved, written_again, lost };
+    // What became of a capture's file while it was written.
+    enum class Fate { kept, moved, written_again, lost, cut };
     struct Ending {
         int error;  // 0, or why it could not be written
         Fate fate;
@@ -73,6 +78,8 @@ private:
         std::byte* at;
         std::uint64_t bytes;
     };
+    // Behind the header: a ledger's kind that somebody else wrote into the file still counts within memory that is ours.
+    static constexpr std::uint64_t kMargin = (std::uint64_t{UINT16_MAX} + 1) * sizeof(std::int64_t);
     static constexpr std::uint64_t kSmallestSegment = 8 * kExtentBytes, kLargestSegment = 128 * kExtentBytes;
 
     int set_up() noexcept;
@@ -83,9 +90,9 @@ private:
     int copy_beside(const char* path, PathBuffer* made) const noexcept;
     void find_again(Ending* ending) noexcept;
     void write_zeros(std::uintptr_t start, std::uintptr_t end) const noexcept;
-    int map_next(std::uint64_t offset, std::uint64_t bytes, std::byte** at) noexcept;
+    int map_next(std::uint64_t offset, std::uint64_t bytes, std::uint64_t margin, std::byte** at) noexcept;
     int add_segment() noexcept;
-    std::uint64_t used_bytes() const noexcept { return kFirstExtentOffset + header_->extents_used * kExtentBytes; }
+    std::uint64_t used_bytes() const noexcept { return kFirstExtentOffset + extents_used_ * kExtentBytes; }
     bool owns_descriptor() const noexcept;
     int reopen_if_lost() noexcept;
     void unmap() noexcept;
@@ -101,6 +108,8 @@ private:
     PathBuffer made_;  // its name until it is published
     PageVector<Segment> segments_;
     std::uint64_t file_bytes_ = 0;
+    std::uint32_t extents_used_ = 0, pid_ = 0;
+    std::uint64_t started_unix_ns_ = 0;  // with pid_, what the header of our own file says
 };
 
 // What became of a capture's file, for people; "" where nothing did.
@@ -121,10 +130,10 @@ public:
         file_ = &file;
         table_ = table;
         chunks_.reset();
-        ready_ = 0;
+        ready_ = count_ = 0;
     }
     Record& operator[](std::uint64_t id) const { return chunks_[id / kPerExtent][id % kPerExtent]; }
-    std::uint64_t size() const { return file_->header().table_count[static_cast<std::uint32_t>(table_)]; }
+    std::uint64_t size() const { return count_; }
 
     bool needs_extent() const { return size() / kPerExtent >= chunks_.size(); }
 
@@ -136,9 +145,13 @@ public:
         return (*this)[id];
     }
     std::uint64_t publish() noexcept {
-        auto& count = file_->header().table_count[static_cast<std::uint32_t>(table_)];
-        __atomic_store_n(&count, count + 1, __ATOMIC_RELEASE);
-        return count - 1;
+        set_size(count_ + 1);
+        return count_ - 1;
+    }
+    // For records that are not of one length: what comes before is counted from here on.
+    void set_size(std::uint64_t count) noexcept {
+        count_ = count;
+        __atomic_store_n(&file_->header().table_count[static_cast<std::uint32_t>(table_)], count, __ATOMIC_RELEASE);
     }
     std::uint64_t append(const Record& record) {
         next() = record;
@@ -170,6 +183,8 @@ private:
     CaptureFile* file_ = nullptr;
     Table table_{};
     mutable PageVector<Record*> chunks_;
+    // The engine reads its own number and not the header's: others may write to the file (file_guard.h).
+    std::uint64_t count_ = 0;
     std::uint64_t ready_ = 0;  // records there are pages for
 };
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,8 @@ struct Real {
     void* (*sbrk)(intptr_t);
     int (*pthread_create)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
     int (*prctl)(int, ...);
+    int (*sigaction)(int, const struct sigaction*, struct sigaction*);
+    sighandler_t (*signal)(int, sighandler_t);
     pid_t (*fork)();
     void (*exit_now)(int);
     void (*exit_now_c)(int);
@@ -389,6 +392,19 @@ int hook_prctl(int option, ...) {
     return result;
 }
 
+// SIGBUS is answered by us while a capture is mapped, and the program does not see it: capture/file_guard.h.
+int hook_sigaction(int number, const struct sigaction* action, struct sigaction* old) {
+    int result = 0;
+    if (number == SIGBUS && capture::file_guard::program_action(action, old, &result)) return result;
+    return real.sigaction(number, action, old);
+}
+
+sighandler_t hook_signal(int number, sighandler_t handler) {
+    sighandler_t old = SIG_ERR;
+    if (number == SIGBUS && capture::file_guard::program_signal(handler, &old)) return old;
+    return real.signal(number, handler);
+}
+
 pid_t hook_fork() {
     const pid_t child = real.fork();
     if (child > 0 && recording()) recorder().on_mark(capture::MarkKind::fork, static_cast<std::uint64_t>(child));
@@ -468,6 +484,8 @@ Hook g_hooks[] = {
     HIWATER_HOOK(mappings, sbrk),
     HIWATER_HOOK(process, pthread_create),
     HIWATER_HOOK(process, prctl),
+    HIWATER_HOOK(process, sigaction),
+    HIWATER_HOOK(process, signal),
     HIWATER_HOOK(process, fork),
     Hook{"_exit", reinterpret_cast<void*>(&hook_exit_now), reinterpret_cast<void**>(&real.exit_now), Hook::Of::process, true},
     Hook{"_Exit", reinterpret_cast<void*>(&hook_exit_now_c), reinterpret_cast<void**>(&real.exit_now_c), Hook::Of::process, true},

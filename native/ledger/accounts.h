@@ -119,15 +119,15 @@ public:
     // Ends the open slice and begins the next. O(ledgers that changed in it or in the one before, and their neighbours).
     void close_slice(std::uint64_t now_ns) {
         capture::Header& h = *header_;
-        const capture::EpochRecord& epoch = h.epoch[h.epoch_index];
-        const bool best = h.mark_bytes > epoch.best_bytes;
+        const capture::EpochRecord& before = epoch();
+        const bool best = h.mark_bytes > before.best_bytes;
         if (best) keep_as_peak();
-        list_changes(epoch.slice_start_ns, now_ns);
-        capture::EpochRecord& next = h.epoch[1 - h.epoch_index];
-        next = epoch;
+        list_changes(before.slice_start_ns, now_ns);
+        capture::EpochRecord& next = header_->epoch[1 - epoch_index()];
+        next = before;
         next.slice_start_ns = now_ns;
         if (best) next = {h.mark_bytes, h.mark_blocks, h.mark_ns, now_ns};
-        __atomic_store_n(&h.epoch_index, 1 - h.epoch_index, __ATOMIC_RELEASE);
+        __atomic_store_n(&h.epoch_index, 1 - epoch_index(), __ATOMIC_RELEASE);
         h.mark_blocks = h.live_blocks;
         h.mark_ns = now_ns;
         h.mark_bytes = h.live_bytes;
@@ -155,17 +155,19 @@ public:
         return {l.live_bytes, l.live_blocks};
     }
     Figures at_peak(std::uint32_t id) const {
-        if (header_->mark_bytes > header_->epoch[header_->epoch_index].best_bytes) return at_mark(id);
+        if (header_->mark_bytes > epoch().best_bytes) return at_mark(id);
         return {cold_[id].peak_bytes, cold_[id].peak_blocks};
     }
     std::int64_t peak_bytes() const {
-        const std::int64_t best = header_->epoch[header_->epoch_index].best_bytes;
+        const std::int64_t best = epoch().best_bytes;
         return header_->mark_bytes > best ? header_->mark_bytes : best;
     }
     std::int64_t peak_blocks() const {
-        const capture::EpochRecord& epoch = header_->epoch[header_->epoch_index];
-        return header_->mark_bytes > epoch.best_bytes ? header_->mark_blocks : epoch.best_blocks;
+        const capture::EpochRecord& before = epoch();
+        return header_->mark_bytes > before.best_bytes ? header_->mark_blocks : before.best_blocks;
     }
+    // What closed slices come to.
+    const capture::EpochRecord& epoch() const { return header_->epoch[epoch_index()]; }
     const capture::LedgerRecord& record(std::uint32_t id) const { return hot_[id]; }
     std::uint32_t size() const { return static_cast<std::uint32_t>(hot_.size()); }
     static bool counted(std::uint32_t kind) { return kind < capture::kCountedKinds; }
@@ -202,6 +204,7 @@ public:
     }
 
 private:
+    std::uint32_t epoch_index() const noexcept { return header_->epoch_index & 1; }  // somebody else may have written to the file
     // A kill can fall between any two stores but not inside one: what belongs together is stored at once, the rest in order.
     static void order() noexcept { std::atomic_signal_fence(std::memory_order_seq_cst); }
     static_assert(offsetof(capture::LedgerRecord, live_bytes) % 16 == 0 && offsetof(capture::LedgerRecord, saved_bytes) % 16 == 0);

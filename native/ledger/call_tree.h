@@ -86,7 +86,6 @@ class CallTree {
 public:
     // Starts empty tables in a new capture.
     void attach(capture::CaptureFile& file) {
-        file_ = &file;
         bytes_.attach(file, capture::Table::string_bytes);
         strings_.attach(file, capture::Table::strings);
         codes_.attach(file, capture::Table::codes);
@@ -139,7 +138,9 @@ public:
     // The text of a string; valid until the capture is closed. Texts do not cross extents.
     std::string_view text_of(std::uint32_t id) const {
         const capture::StringRecord& record = strings_[id];
-        return record.length == 0 ? std::string_view() : std::string_view(&bytes_[record.offset], record.length);
+        // Checked, as somebody else may have written to the file.
+        const bool is_there = record.length != 0 && record.offset < bytes_.size() && record.length <= bytes_.size() - record.offset;
+        return is_there ? std::string_view(&bytes_[record.offset], record.length) : std::string_view();
     }
 
     void forget_everything() noexcept {
@@ -191,17 +192,15 @@ private:
     // Copies a text behind the others, never across two extents: the rest of an extent that is too short is left empty.
     std::uint64_t append_text(std::string_view text) {
         constexpr std::uint64_t extent = capture::kExtentBytes;
-        auto& count = file_->header().table_count[static_cast<std::uint32_t>(capture::Table::string_bytes)];
-        if (count % extent + text.size() > extent) __atomic_store_n(&count, round_up(count, extent), __ATOMIC_RELEASE);
-        if (text.empty()) return count;
+        if (bytes_.size() % extent + text.size() > extent) bytes_.set_size(round_up(bytes_.size(), extent));
+        const std::uint64_t offset = bytes_.size();
+        if (text.empty()) return offset;
         char* at = &bytes_.next();
         __builtin_memcpy(at, text.data(), text.size());
-        const std::uint64_t offset = count;
-        __atomic_store_n(&count, count + text.size(), __ATOMIC_RELEASE);
+        bytes_.set_size(offset + text.size());
         return offset;
     }
 
-    capture::CaptureFile* file_ = nullptr;
     capture::FileTable<char> bytes_;
     capture::FileTable<capture::StringRecord> strings_;
     capture::FileTable<capture::CodeRecord> codes_;

@@ -115,10 +115,11 @@ TEST_CASE("what a living process recorded stays, what a dead one did is replaced
         file.finish(State::ended);
     }
     const FileView reader(path);
-    REQUIRE(make(file, path) == 0);
+    REQUIRE(file.create(path.c_str()) == 0);
+    sign(file.header());
+    REQUIRE(file.publish() == 0);
     CHECK(file.path() == path);
     CHECK(reader.header().state == static_cast<std::uint32_t>(State::ended));
-    sign(file.header());
     CHECK(file.copy_to(path.c_str()) == EBUSY);  // not over itself
     CHECK(file.header().state == static_cast<std::uint32_t>(State::recording));
 }

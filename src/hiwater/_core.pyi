@@ -69,7 +69,7 @@ def snapshot(path: str) -> None:
 
 def summary() -> dict[str, object]:
     """Of the recording in progress or the last one: `path`, `peak_bytes`, `peak_blocks`, `live_bytes`, `resident_peak_bytes`,
-    `resident_exact`, `resident_error_bytes`, `lost_events`, `file_fate` (what became of the capture's file meanwhile, in words), `shortcomings` (what could not be seen from the start on, by the name of its fact, in words), `sample_bytes`, `standard_error_bytes` (of the peak, at most), `stop_reason` (str or None), and `top_line`: None or
+    `resident_exact`, `resident_error_bytes`, `lost_events`, `file_fate` (what became of the capture's file meanwhile, in words), `is_lost` (whether nothing of it can be read), `shortcomings` (what could not be seen from the start on, by the name of its fact, in words), `sample_bytes`, `standard_error_bytes` (of the peak, at most), `stop_reason` (str or None), and `top_line`: None or
     (file, line, function, bytes): the line of the user's own code whose stacks held most at the peak."""
 
 def counters() -> dict[str, int]:

@@ -192,7 +192,7 @@ class Recording:
         trouble = summary.trouble(result)
         if trouble is not None:
             say(trouble)
-        if self._arguments.format is not None and os.path.exists(self._recorder.path):
+        if self._arguments.format is not None and not result["is_lost"]:
             self._leave_the_program()
             self._report(self._arguments.format, shown)
 

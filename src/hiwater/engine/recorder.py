@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     class Summary(TypedDict):
         """What a recording came to. `top_line` is (file, line, function, bytes) of the user's own code, if any; `devices` has
         name, backend, exact and the peaks of each accelerator that was used, −1 where not measured; `shortcomings` are what this
-        process did not let hiwater see; `file_fate` says what others did to the capture's file meanwhile, "" where nothing."""
+        process did not let hiwater see; `file_fate` says what others did to the capture's file meanwhile, "" where nothing, `is_lost` whether
+        nothing of it can be read."""
 
         path: str
         peak_bytes: int
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         resident_error_bytes: int
         lost_events: int
         file_fate: str
+        is_lost: bool
         shortcomings: dict[str, str]
         sample_bytes: int
         standard_error_bytes: int

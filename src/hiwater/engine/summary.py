@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def summary_lines(summary: Summary, shown_path: str) -> list[str]:
     """Return the lines: the two peaks, the line that held most at the peak, the capture unless it is lost."""
     lines = [_peaks(summary), _top_line(summary)]
-    if os.path.exists(summary["path"]):
+    if not summary["is_lost"]:
         lines.append(f"capture {shown_path}: read it with `hiwater report {shown_path}`")
     return lines
 

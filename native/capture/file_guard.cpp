@@ -1,0 +1,243 @@
+#include "file_guard.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace hiwater::capture::file_guard {
+
+namespace {
+
+// A capture of the greatest size has some 250 segments.
+constexpr std::size_t kMostRanges = 512;
+struct Range {
+    std::atomic<std::uintptr_t> start;
+    std::atomic<std::size_t> bytes;
+};
+Range g_ranges[kMostRanges];
+
+std::atomic<bool> g_is_cut{false};
+std::atomic<void (*)()> g_on_cut{nullptr};
+[[gnu::tls_model("initial-exec")]] thread_local bool t_own_faults_only = false;
+
+// What SIGBUS does for the program: in the slot that the number names, so that a handler finds it whole while it is changed.
+struct sigaction g_program[2];
+std::atomic<unsigned> g_current{0};
+std::atomic<bool> g_is_begun{false};
+std::atomic_flag g_changing = ATOMIC_FLAG_INIT;
+
+const struct sigaction& program() noexcept { return g_program[g_current.load(std::memory_order_acquire)]; }
+
+void set_program(const struct sigaction& action) noexcept {
+    const unsigned next = 1 - g_current.load(std::memory_order_relaxed);
+    g_program[next] = action;
+    g_current.store(next, std::memory_order_release);
+}
+
+// Of who changes what SIGBUS does: no signal may come meanwhile whose handler would do the same.
+class Changing {
+public:
+    Changing() noexcept {
+        sigset_t all;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+        while (g_changing.test_and_set(std::memory_order_acquire)) ::sched_yield();
+    }
+    Changing(const Changing&) = delete;
+    Changing& operator=(const Changing&) = delete;
+    ~Changing() {
+        g_changing.clear(std::memory_order_release);
+        ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
+
+private:
+    sigset_t before_;
+};
+
+bool is_guarded(std::uintptr_t address) noexcept {
+    for (const Range& range : g_ranges) {
+        const std::uintptr_t start = range.start.load(std::memory_order_acquire);
+        if (start != 0 && address >= start && address - start < range.bytes.load(std::memory_order_relaxed)) return true;
+    }
+    return false;
+}
+
+bool is_fault(const siginfo_t& info) noexcept {
+    return info.si_code == BUS_ADRALN || info.si_code == BUS_ADRERR || info.si_code == BUS_OBJERR || info.si_code == BUS_MCEERR_AR;
+}
+
+// As if the handler had never been: a fault happens again when it returns, and a signal that was sent is sent again.
+void do_default(int number, siginfo_t* info) noexcept {
+    struct sigaction standard{};
+    standard.sa_handler = SIG_DFL;
+    ::sigaction(number, &standard, nullptr);
+    if (!is_fault(*info)) ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::syscall(SYS_gettid), number, info);
+}
+
+void hand_on(int number, siginfo_t* info, void* context) noexcept {
+    const struct sigaction action = program();
+    if (action.sa_handler == SIG_IGN && !is_fault(*info)) return;
+    if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) return do_default(number, info);
+    if ((action.sa_flags & static_cast<int>(SA_RESETHAND)) != 0) {
+        struct sigaction next = action;
+        next.sa_handler = SIG_DFL;
+        set_program(next);
+    }
+    if ((action.sa_flags & SA_SIGINFO) != 0) return action.sa_sigaction(number, info, context);
+    action.sa_handler(number);
+}
+
+void on_bus(int number, siginfo_t* info, void* context) {
+    const int saved_errno = errno;
+    if (info->si_code == BUS_ADRERR && is_guarded(reinterpret_cast<std::uintptr_t>(info->si_addr))) {
+        cut();
+    } else if (t_own_faults_only && !is_fault(*info)) {
+        ::sigaddset(&static_cast<ucontext_t*>(context)->uc_sigmask, number);
+        siginfo_t again = *info;
+        again.si_code = SI_QUEUE;  // who sent it stays; that it came by kill() only the main thread may say
+        ::syscall(SYS_rt_sigqueueinfo, ::getpid(), number, &again);
+    } else {
+        hand_on(number, info, context);
+    }
+    errno = saved_errno;
+}
+
+bool is_ours(const struct sigaction& action) noexcept {
+    return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_bus;
+}
+
+// Whether SIGBUS is still what was made of it here: the program may have gone to the kernel itself.
+bool is_held() noexcept {
+    struct sigaction now{};
+    if (::sigaction(SIGBUS, nullptr, &now) != 0) return false;
+    return is_ours(now) || (now.sa_handler == SIG_IGN && program().sa_handler == SIG_IGN);
+}
+
+// The kernel treats the handler as it would the program's: what it blocks, restarts and where it runs.
+void install() noexcept {
+    struct sigaction ours = program();
+    if (ours.sa_handler != SIG_IGN) {
+        const bool is_default = ours.sa_handler == SIG_DFL;
+        ours.sa_flags = (is_default ? SA_ONSTACK | SA_RESTART : ours.sa_flags & ~static_cast<int>(SA_RESETHAND)) | SA_SIGINFO;
+        ours.sa_sigaction = on_bus;
+    }
+    ::sigaction(SIGBUS, &ours, nullptr);
+}
+
+}  // namespace
+
+void add(void* at, std::size_t bytes) noexcept {
+    for (Range& range : g_ranges) {
+        std::uintptr_t none = 0;
+        if (range.start.load(std::memory_order_relaxed) != 0) continue;
+        range.bytes.store(bytes, std::memory_order_relaxed);
+        if (range.start.compare_exchange_strong(none, reinterpret_cast<std::uintptr_t>(at), std::memory_order_release)) return;
+    }
+}
+
+void remove(const void* at) noexcept {
+    for (Range& range : g_ranges) {
+        std::uintptr_t found = reinterpret_cast<std::uintptr_t>(at);
+        if (range.start.compare_exchange_strong(found, 0, std::memory_order_release, std::memory_order_relaxed)) return;
+    }
+}
+
+void begin(void (*on_cut)()) noexcept {
+    Changing changing;
+    if (g_is_begun.load(std::memory_order_relaxed)) return;
+    g_is_cut.store(false, std::memory_order_relaxed);
+    g_on_cut.store(on_cut, std::memory_order_release);
+    struct sigaction before{};
+    if (::sigaction(SIGBUS, nullptr, &before) != 0) return;
+    set_program(before);
+    install();
+    g_is_begun.store(true, std::memory_order_release);
+}
+
+void end() noexcept {
+    if (!g_is_begun.load(std::memory_order_acquire)) return;
+    Changing changing;
+    if (is_held()) ::sigaction(SIGBUS, &program(), nullptr);
+    g_is_begun.store(false, std::memory_order_release);
+    g_on_cut.store(nullptr, std::memory_order_release);
+}
+
+void end_in_child() noexcept {
+    g_changing.clear(std::memory_order_relaxed);
+    end();
+}
+
+bool is_cut() noexcept { return g_is_cut.load(std::memory_order_acquire); }
+
+void cut() noexcept {
+    for (const Range& range : g_ranges) {
+        void* at = reinterpret_cast<void*>(range.start.load(std::memory_order_acquire));
+        constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+        if (at != nullptr) ::mmap(at, range.bytes.load(std::memory_order_relaxed), PROT_READ | PROT_WRITE, kFlags, -1, 0);
+    }
+    if (g_is_cut.exchange(true, std::memory_order_acq_rel)) return;
+    void (*on_cut)() = g_on_cut.load(std::memory_order_acquire);
+    if (on_cut != nullptr) on_cut();
+}
+
+bool has_page(const void* at) noexcept {
+#if defined(MADV_POPULATE_READ)
+    const int saved_errno = errno;
+    auto* page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(at) & ~std::uintptr_t{4095});
+    const bool is_gone = ::madvise(page, 4096, MADV_POPULATE_READ) != 0 && errno == EFAULT;
+    errno = saved_errno;
+    return !is_gone;
+#else
+    (void)at;
+    return true;
+#endif
+}
+
+bool program_action(const struct sigaction* action, struct sigaction* old, int* result) noexcept {
+    if (!g_is_begun.load(std::memory_order_acquire)) return false;
+    const struct sigaction wanted = action != nullptr ? *action : program();  // here a bad pointer faults as in the C library
+    Changing changing;
+    if (!g_is_begun.load(std::memory_order_relaxed) || !is_held()) return false;
+    const struct sigaction before = program();
+    if (action != nullptr) {
+        set_program(wanted);
+        install();
+    }
+    if (old != nullptr) *old = before;
+    *result = 0;
+    return true;
+}
+
+bool program_signal(sighandler_t handler, sighandler_t* old) noexcept {
+    struct sigaction wanted{}, before{};
+    wanted.sa_handler = handler;
+    wanted.sa_flags = SA_RESTART;
+    ::sigaddset(&wanted.sa_mask, SIGBUS);
+    int result = 0;
+    if (handler == SIG_ERR || !program_action(&wanted, &before, &result)) return false;
+    *old = before.sa_handler;
+    return true;
+}
+
+OwnFaults::OwnFaults() noexcept {
+    t_own_faults_only = true;
+    sigset_t bus;
+    ::sigemptyset(&bus);
+    ::sigaddset(&bus, SIGBUS);
+    ::pthread_sigmask(SIG_UNBLOCK, &bus, nullptr);
+}
+
+OwnFaults::~OwnFaults() {
+    sigset_t bus;
+    ::sigemptyset(&bus);
+    ::sigaddset(&bus, SIGBUS);
+    ::pthread_sigmask(SIG_BLOCK, &bus, nullptr);
+}
+
+}  // namespace hiwater::capture::file_guard
