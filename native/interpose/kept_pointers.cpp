@@ -1,6 +1,7 @@
 #include "kept_pointers.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <link.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -12,7 +13,6 @@
 
 #include "../base/pages.h"
 #include "../recorder.h"
-#include "../residency/page_flags.h"
 #include "allocators.h"
 #include "modules.h"
 
@@ -91,13 +91,14 @@ struct Exchange {
 struct Search {
     std::vector<Exchange> exchanges;  // by what is looked for
     Address own = 0;
-    residency::PageFlags pages;
+    int pages = -1;  // /proc/self/pagemap
 };
 
 // Our memory as the kernel reads and writes it: a page that the program closed is an error, and not a fault.
-bool read_words(Address at, Address* words, std::size_t bytes) noexcept {
+std::size_t read_words(Address at, Address* words, std::size_t bytes) noexcept {
     const iovec here{words, bytes}, there{reinterpret_cast<void*>(at), bytes};
-    return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
+    const ssize_t n = ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0);
+    return n < 0 ? 0 : static_cast<std::size_t>(n) / sizeof(Address);
 }
 
 void write_word(Address at, Address word) noexcept {
@@ -105,29 +106,50 @@ void write_word(Address at, Address word) noexcept {
     (void)!::process_vm_writev(::getpid(), &here, 1, &there, 1, 0);
 }
 
-void exchange_in_page(const Search& search, Address page, Address start, Address end) noexcept {
-    constexpr std::size_t kWords = kPage / sizeof(Address);
-    Address words[kWords];
-    if (!read_words(page, words, kPage)) return;
-    const Address lowest = search.exchanges.front().from, highest = search.exchanges.back().from;
-    for (std::size_t i = 0; i < kWords; ++i) {
-        if (words[i] < lowest || words[i] > highest) continue;
-        const Address at = page + i * sizeof(Address);
+constexpr std::size_t kPagesAtOnce = 8;
+
+// The words of [start, end), which is within kPagesAtOnce pages.
+void exchange_in_pages(const Search& search, Address start, Address end) noexcept {
+    Address words[kPagesAtOnce * kPage / sizeof(Address)];
+    const std::size_t count = read_words(start, words, end - start);
+    const Address lowest = search.exchanges.front().from, span = search.exchanges.back().from - lowest;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (words[i] - lowest > span) continue;
         const auto found = std::lower_bound(search.exchanges.begin(), search.exchanges.end(), words[i],
                                             [](const Exchange& e, Address function) { return e.from < function; });
-        if (found->from == words[i] && at >= start && at < end) write_word(at, found->to);
+        if (found->from == words[i]) write_word(start + i * sizeof(Address), found->to);
+    }
+}
+
+// Goes over the pages that the program has written to: present, and no file's.
+void exchange_in_segment(const Search& search, Address start, Address end) noexcept {
+    constexpr std::uint64_t kPresent = 1ULL << 63, kNotAnonymous = 1ULL << 61;
+    constexpr std::size_t kWindow = 256;
+    std::uint64_t flags[kWindow];
+    const Address last = (end + kPage - 1) / kPage;
+    for (Address page = start / kPage; page < last;) {
+        const std::size_t wanted = std::min<std::size_t>(kWindow, last - page) * sizeof flags[0];
+        const ssize_t n = ::pread(search.pages, flags, wanted, static_cast<off_t>(page * sizeof flags[0]));
+        const std::size_t count = n <= 0 ? 0 : static_cast<std::size_t>(n) / sizeof flags[0];
+        if (count == 0) return;
+        const auto is_written = [&](std::size_t i) { return (flags[i] & (kPresent | kNotAnonymous)) == kPresent; };
+        for (std::size_t i = 0, run = 0; i < count; i += std::max<std::size_t>(run, 1)) {
+            for (run = 0; run < kPagesAtOnce && i + run < count && is_written(i + run);) ++run;
+            const Address from = std::max(start, (page + i) * kPage), to = std::min(end, (page + i + run) * kPage);
+            if (run != 0) exchange_in_pages(search, from, to);
+        }
+        page += count;
     }
 }
 
 int exchange_in_module(dl_phdr_info* info, std::size_t, void* data) {
-    Search& search = *static_cast<Search*>(data);
+    const Search& search = *static_cast<const Search*>(data);
     if (info->dlpi_addr == search.own || is_linker(info) || is_allocator_library(info->dlpi_addr)) return 0;
     for (std::size_t i = 0; i < info->dlpi_phnum; ++i) {
         const ElfW(Phdr) & segment = info->dlpi_phdr[i];
         if (segment.p_type != PT_LOAD || (segment.p_flags & PF_W) == 0) continue;
-        const Address start = info->dlpi_addr + segment.p_vaddr, end = start + segment.p_memsz;
-        for (Address page = start & ~(kPage - 1); (page = search.pages.next_present(page, end)) < end; page += kPage)
-            exchange_in_page(search, page, start, end);
+        const Address start = (info->dlpi_addr + segment.p_vaddr + sizeof(Address) - 1) & ~(sizeof(Address) - 1);
+        exchange_in_segment(search, start, info->dlpi_addr + segment.p_vaddr + segment.p_memsz);
     }
     return 0;
 }
@@ -150,7 +172,6 @@ void exchange_foreign_calls(const std::vector<Hook>& hooks) noexcept {
 void exchange_in_data(const std::vector<Hook>& hooks, bool put_in) noexcept {
     try {
         Search search;
-        if (!search.pages.works()) return;
         Dl_info info{};
         if (::dladdr(reinterpret_cast<void*>(&exchange_in_module), &info) != 0)
             search.own = reinterpret_cast<Address>(info.dli_fbase);
@@ -161,7 +182,10 @@ void exchange_in_data(const std::vector<Hook>& hooks, bool put_in) noexcept {
         if (search.exchanges.empty()) return;
         std::sort(search.exchanges.begin(), search.exchanges.end(),
                   [](const Exchange& a, const Exchange& b) { return a.from < b.from; });
+        search.pages = ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+        if (search.pages < 0) return;
         ::dl_iterate_phdr(exchange_in_module, &search);
+        ::close(search.pages);
     } catch (const std::bad_alloc&) {
         return;  // those pointers are not exchanged
     }
