@@ -53,7 +53,7 @@ test-notebooks-oldest: ## test notebooks with the oldest IPython and ipykernel t
 # What is not installed is a failure here, not a test left out.
 test-programs: $(VENV)/installed ## install real programs and compare what they do alone and recorded
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,programs]'
-	HIWATER_TEST_ALL_PROGRAMS=1 $(BIN)/python -m pytest -m 'programs or not programs' tests/test_real_programs.py
+	HIWATER_TEST_ALL_PROGRAMS=1 $(BIN)/python -m pytest -m 'programs or not programs' tests/test_real_programs.py tests/test_real_allocators.py
 
 # A quarter of an hour for each interpreter: `make test-cpython WORDS='--only 3.13 test_gc test_signal'` chooses.
 test-cpython: $(VENV)/installed ## compare CPython's regression suite plain and recorded, on every CPython that is found

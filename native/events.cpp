@@ -301,17 +301,29 @@ std::uintptr_t Recorder::range_end(std::uintptr_t start) noexcept {
     return is_on() ? mappings_.end_of(start) : 0;
 }
 
-// mremap: the range keeps its kind; it belongs from now on to the stack that resized it, as realloc does.
+// Under the lock: a node below another with the label that a ledger's own node has, if it has one.
+std::uint32_t Recorder::labelled_as(std::uint32_t ledger, std::uint32_t below) {
+    const std::uint32_t code = tree_.node(accounts_.record(ledger).node).code;
+    const bool is_label = tree_.code_record(code).kind == static_cast<std::uint32_t>(capture::CodeKind::label);
+    return is_label ? tree_.child(below, code, 0) : below;
+}
+
+// mremap: the range keeps its kind and label; it belongs from now on to the stack that resized it, as realloc does.
 void Recorder::on_moved(const TakenRange& taken, std::uintptr_t start, std::size_t bytes) noexcept {
     if (taken.count == 0 || is_inside()) return;
-    Kind kind = Kind::mapping;
-    {
-        BusyGuard busy;
-        Hold hold(lock_, ticket());
-        if (!is_on() || taken.session != session_) return;
-        kind = static_cast<Kind>(accounts_.record(taken.part[0].piece.ledger).kind);
-    }
-    on_map(start, bytes, kind, taken.part[0].piece.protection, nullptr);
+    const Piece& piece = taken.part[0].piece;
+    guarded([&] {
+        at_stack([&](Thread& t) {
+            if (taken.session != session_) return;
+            mappings_.take(start, start + bytes,
+                           [this](auto from, auto to, const Piece& gone, int left) { debit_piece(from, to, gone, left); });
+            if (is_internal(t)) return;
+            const auto kind = static_cast<Kind>(accounts_.record(piece.ledger).kind);
+            const std::uint32_t ledger = accounts_.ledger(labelled_as(piece.ledger, t.top->node), kind);
+            mappings_.add(start, start + bytes, ledger, piece.protection);
+            accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
+        });
+    });
 }
 
 // Under the lock: moves the pieces of a range between "reserved" and "mapping" as their protection opens and closes.
@@ -328,7 +340,7 @@ void Recorder::change_range(std::uintptr_t start, std::uintptr_t end, std::uint3
         const bool opens = kind == Kind::reserved && protection != 0;
         const bool closes = kind == Kind::mapping && protection == 0;
         std::uint32_t ledger = part.piece.ledger;
-        if (opens && t != nullptr) ledger = accounts_.ledger(t->top->node, Kind::mapping);
+        if (opens && t != nullptr) ledger = accounts_.ledger(labelled_as(part.piece.ledger, t->top->node), Kind::mapping);
         if (closes) ledger = accounts_.ledger(accounts_.record(ledger).node, Kind::reserved);
         const auto bytes = static_cast<std::int64_t>(part.end - part.start);
         mappings_.add(part.start, part.end, ledger, protection);

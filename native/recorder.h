@@ -379,6 +379,7 @@ private:
     void forget_tables() noexcept;
     Summary summary_so_far();
     TopLine top_line();
+    std::uint32_t labelled_as(std::uint32_t ledger, std::uint32_t below);
     std::uint32_t label_node(std::uint32_t node, const char* label);
     void debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& piece, int pieces_left);
     void change_range(std::uintptr_t start, std::uintptr_t end, std::uint32_t protection);

@@ -290,3 +290,30 @@ def test_arenas_are_slack_and_not_counted_twice(tmp_path: Path) -> None:
     assert mapping < MB
     assert slack > 0
     assert recorded.capture.peak_bytes < 24_000_000 + 8 * 1_000_000 + 8 * 1_200_000
+
+
+@pytest.mark.parametrize("moment", ["loaded before", "loaded while recording"])
+def test_a_library_s_mapping_names_the_library(tmp_path: Path, moment: str) -> None:
+    before = moment == "loaded before"
+    recorded = record(
+        tmp_path,
+        f"""
+        import mmap, signatures
+        {'mappings = signatures.load("mappings")' if before else ""}
+        def main():
+            {"" if before else 'global mappings; mappings = signatures.load("mappings")'}
+            mappings.map_anonymous(1 << 20)  # @library
+            reserved = mappings.map_reserved(1 << 20)  # @reserved
+            mappings.open_reserved(reserved, 1 << 20)  # @opened
+            moved = mappings.remap(mappings.map_anonymous(1 << 20), 1 << 20, 1 << 21)  # @moved
+            global own
+            own = mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # @python
+        """,
+        libraries=["mappings"],
+    )
+    for name, size in {"library": 1 << 20, "opened": 1 << 20, "moved": 1 << 21}.items():
+        (stack,) = recorded.stacks(name, "mapping", at="end")
+        assert stack.bytes == size, name
+        assert (stack.frames[-1].function, stack.frames[-1].file) == ("[mapping]", "mapped by mappings.so"), name
+    (stack,) = recorded.stacks("python", "mapping", at="end")
+    assert stack.frames[-1].kind == "python"

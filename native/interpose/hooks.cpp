@@ -23,6 +23,7 @@
 #include "../sampler.h"
 #include "allocators.h"
 #include "kept_pointers.h"
+#include "libraries.h"
 #include "python_hooks.h"
 #include "slots.h"
 
@@ -222,9 +223,24 @@ Kind classify(int protection, int flags, int fd, char* label, std::size_t label_
     return kind;
 }
 
-void book_mapping(void* at, std::size_t bytes, int protection, int flags, int fd) noexcept {
+// A library's own mapping says which: a stack of Python's alone would not tell its allocator from another's.
+void label_by_caller(const void* caller, char* label, std::size_t size) noexcept {
+    constexpr char kBy[] = "mapped by ";
+    constexpr std::size_t kLength = sizeof kBy - 1;
+    const int saved_errno = errno;
+    name_library_of(caller, label + kLength, size - kLength);
+    if (label[kLength] == '\0') {
+        label[0] = '\0';
+    } else {
+        ::memcpy(label, kBy, kLength);
+    }
+    errno = saved_errno;
+}
+
+void book_mapping(void* at, std::size_t bytes, int protection, int flags, int fd, const void* caller) noexcept {
     char label[512];
     const Kind kind = classify(protection, flags, fd, label, sizeof label);
+    if (label[0] == '\0' && (kind == Kind::mapping || kind == Kind::reserved)) label_by_caller(caller, label, sizeof label);
     recorder().on_map(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), kind, static_cast<std::uint32_t>(protection),
                       label[0] == '\0' ? nullptr : label);
 }
@@ -233,7 +249,7 @@ void* hook_mmap(void* hint, std::size_t bytes, int protection, int flags, int fd
     void* at = real.mmap(hint, bytes, protection, flags, fd, offset);
     if (!watching()) return at;
     if (at != MAP_FAILED) {
-        book_mapping(at, bytes, protection, flags, fd);
+        book_mapping(at, bytes, protection, flags, fd, __builtin_return_address(0));
     } else if (errno == ENOMEM) {
         recorder().on_refused(bytes);
     }
@@ -244,7 +260,7 @@ void* hook_mmap64(void* hint, std::size_t bytes, int protection, int flags, int 
     void* at = real.mmap64(hint, bytes, protection, flags, fd, offset);
     if (!watching()) return at;
     if (at != MAP_FAILED) {
-        book_mapping(at, bytes, protection, flags, fd);
+        book_mapping(at, bytes, protection, flags, fd, __builtin_return_address(0));
     } else if (errno == ENOMEM) {
         recorder().on_refused(bytes);
     }
@@ -536,6 +552,7 @@ void after_fork_in_child() {
 
 std::string install_hooks() {
     if (g_installed) return {};
+    forget_libraries();
     find_real_functions(g_hooks, kHooks);
     std::vector<Hook>& hooks = all_hooks();
     hooks.assign(g_hooks, g_hooks + kHooks);

@@ -10,6 +10,7 @@ from hiwater.analysis import sums
 from hiwater.analysis.forest import Forest, Grouping, follow, plant
 from hiwater.analysis.naming import is_library
 from hiwater.capture import Capture
+from hiwater.capture.layout import CODE_LABEL
 from hiwater.capture.moment import Frame, Holdings
 
 
@@ -85,6 +86,7 @@ def own_lines(capture: Capture, holdings: Holdings, at_most: int) -> list[Line]:
     """Each stack given to its innermost line of the user's own code (to its innermost frame, where it has none), most first."""
     nodes, codes = capture.tables["nodes"], capture.tables["codes"]
     is_own_code = np.array([not is_library(capture.string(file)) for file in codes["file"].tolist()], bool)
+    is_own_code &= codes["kind"] != CODE_LABEL  # says what a mapping is, and belongs to the line above it
     number = np.arange(len(nodes))
     nearest = follow(np.where(is_own_code[nodes["code"]], number, nodes["parent"].astype(np.int64)))
     at = nearest[holdings.node]

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from hiwater.analysis import together
+from hiwater.analysis import own_allocators, together
 from hiwater.analysis.forest import Grouping, plant
 from hiwater.analysis.ranking import by
 from hiwater.analysis.reconcile import standard_error_bytes
@@ -140,6 +140,7 @@ def summary(report: Report, place: Place) -> dict[str, Any]:
         "processes": [_watched(process) for process in capture.processes],
         "scopes": [asdict(scope) for scope in capture.scopes],
         "problems": report.problems,
+        "notes": own_allocators.notes(capture),
         "mappings": _mappings(report),
         "shown": {
             "at": moment.name,

@@ -8,6 +8,7 @@ from typing import TextIO
 from rich.style import Style
 from rich.text import Text
 
+from hiwater.analysis import own_allocators
 from hiwater.analysis.forest import IMPORT_SYSTEM, Grouping
 from hiwater.analysis.ranking import by, own_lines
 from hiwater.analysis.reconcile import reconcile
@@ -182,6 +183,8 @@ def _partly_touched(look: Look) -> Iterator[Text]:
             continue
         own = [frame for frame in block.frames if not frame.file.startswith(IMPORT_SYSTEM)]
         where = frame_text(own[-1], 80) if own else "allocated by nobody that was recorded"
+        if len(own) > 1 and not own[-1].line:  # what the mapping is, below the line that asked for it
+            where = f"{frame_text(own[-2], 80)}, {printable(own[-1].file or own[-1].function, 60)}"
         yield Text(f"  of one block of {size(block.bytes)}, {size(block.touched_bytes)} were in RAM: {where}", "dim")
 
 
@@ -282,6 +285,7 @@ def _notes(report: Report, sources: Sources) -> Iterator[Text]:
             "the program still runs: figures are as of a moment ago and may be apart by what happened while reading"
         )
     notes += [printable(note, 300) for note in history_text.notes(capture)]
+    notes += [printable(note, 300) for note in own_allocators.notes(capture)]
     notes += [f"the capture contradicts itself: {printable(problem, 300)}" for problem in report.problems]
     if sources.changed:
         names = ", ".join(printable(name, 60) for name in sorted(sources.changed)[:3])

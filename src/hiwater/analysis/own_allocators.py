@@ -1,0 +1,54 @@
+"""Libraries that bring an allocator of their own: its blocks are not seen one by one, but the mappings that it cuts them from are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hiwater.capture import Capture
+from hiwater.capture.layout import CODE_LABEL
+
+_BY = "mapped by "
+_SMALLEST = 1 << 20  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    package: str
+    allocator: str
+    remedy: str
+
+
+_KNOWN = {
+    r"libarrow\.so": _Known(
+        "pyarrow",
+        "mimalloc or jemalloc",
+        "ARROW_DEFAULT_MEMORY_POOL=system in the environment makes each block visible",
+    ),
+    r"_?polars.*\.so": _Known("polars", "jemalloc", "polars has no switch for it"),
+    r"_?duckdb.*\.so": _Known("duckdb", "jemalloc", "duckdb has no switch for it"),
+}
+
+
+def notes(capture: Capture) -> list[str]:
+    """A sentence for each known library whose mappings held 1 MiB or more at the peak."""
+    codes, nodes = capture.tables["codes"], capture.tables["nodes"]
+    held: dict[str, int] = {}
+    labels = {
+        number: capture.string(int(record["file"])).removeprefix(_BY)
+        for number, record in enumerate(codes)
+        if int(record["kind"]) == CODE_LABEL and capture.string(int(record["file"])).startswith(_BY)
+    }
+    if not labels:
+        return []
+    holdings = capture.peak.holdings("mapping")
+    for code, count in zip(nodes["code"][holdings.node].tolist(), holdings.bytes.tolist(), strict=True):
+        if code in labels:
+            held[labels[code]] = held.get(labels[code], 0) + count
+    return [
+        f"{known.package} allocates by itself ({known.allocator}): what {library} mapped for its blocks is shown whole, "
+        f"touched or not, under the line that had it mapped; {known.remedy}"
+        for library, count in sorted(held.items(), key=lambda item: -item[1])
+        for pattern, known in _KNOWN.items()
+        if count >= _SMALLEST and re.match(pattern, library)
+    ]
