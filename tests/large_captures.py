@@ -72,3 +72,38 @@ def wide(path: Path, stacks: int = 100_000, kinds: int = 1, functions: int = 400
     nodes["line"][2:] = random.integers(1, 60, stacks)
     path.write_bytes(laid_out(small, nodes, kinds=kinds))
     return path
+
+
+def threads(path: Path, count: int = 100_000) -> Path:
+    """So many threads, each with a name of its own and a block."""
+    small, first = _started(1, "threads.py")
+    codes = [small.code(f"worker-{number}", kind=THREAD) for number in range(count)]
+    nodes = np.zeros(2 + 2 * count, DTYPES["nodes"])
+    nodes["code"][1] = first - 1
+    nodes["code"][2::2], nodes["code"][3::2] = codes, first
+    nodes["parent"][3::2] = np.arange(2, len(nodes), 2)
+    nodes["line"][3::2] = 7
+    path.write_bytes(laid_out(small, nodes))
+    return path
+
+
+def long(path: Path, slices: int = 5_000, marks: int = 100_000, points: int = 100_000) -> Path:
+    """Many slices of time that each list some changes, marks, and points of the timeline."""
+    small, first = _started(1, "long.py")
+    nodes = np.zeros(1002, DTYPES["nodes"])
+    nodes["parent"][2:], nodes["code"][1], nodes["code"][2:] = 1, first - 1, first
+    nodes["line"][2:] = np.arange(1, 1001)
+    row = np.zeros(slices, DTYPES["slices"])
+    row["start_ns"], row["end_ns"] = np.arange(slices) * 1000, np.arange(1, slices + 1) * 1000
+    row["mark_ns"], row["first_entry"], row["entry_count"] = row["start_ns"] + 5, np.arange(slices) * 10, 10
+    row["unlisted_bytes"] = 1
+    entries = np.zeros(slices * 10, DTYPES["slice_entries"])
+    entries["ledger"], entries["bytes"], entries["blocks"] = 1 + np.arange(slices * 10) % 1000, 100, 1
+    marked = np.zeros(marks, DTYPES["marks"])
+    marked["at_ns"], marked["value"], marked["kind"] = np.arange(marks) * 10, 3, 4
+    marked["node"] = 2 + np.arange(marks) % 1000
+    line = np.zeros(points, DTYPES["timeline"])
+    line["at_ns"], line["resident_bytes"] = np.arange(points) * 1000, 1 << 24
+    more = {"slices": row, "slice_entries": entries, "marks": marked, "timeline": line}
+    path.write_bytes(laid_out(small, nodes, more=more))
+    return path

@@ -12,6 +12,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ import large_captures
 from capture_builder import DTYPES, Recording
 from hiwater.analysis import recursion
 from hiwater.analysis.forest import Grouping, plant
-from hiwater.capture import Capture
-from hiwater.views import whole_stacks
+from hiwater.capture import Capture, ScopeSpan
+from hiwater.views import chrome, json_view, lines, whole_stacks
 from hiwater.views.report import Report
 from json_paths import frames_of
 from test_reading_capture import in_memory
@@ -277,3 +278,121 @@ def test_refusals_on_deep_paths_take_no_room_for_their_frames(tmp_path: Path) ->
     assert len(frames_of(said, said["refusals"]["last"][-1]["node"])) == DEPTH - 9_999
     assert b"10,000 times" in report(path)
     assert Capture.open(path).refusals[0].frames[-1].function == "function_0"
+
+
+# Wide and long captures, and very many of them
+
+
+def test_a_hundred_generations_are_in_one_another_and_later_ones_beside() -> None:
+    captures = []
+    for number in range(1500):
+        recording = Recording()
+        recording.header.update(pid=1000 + number, started_unix_ns=10**18 + number)
+        recording.fact("ppid", str(999 + number))
+        recording.allocate(recording.path(("f", "a.py", 1)), 10)
+        recording.end()
+        captures.append(in_memory(recording))
+    stream = io.StringIO()
+    json_view.write([Report(capture, capture.peak) for capture in captures], stream)
+    said = json.loads(stream.getvalue())
+    seen, nested = [], 0
+    waiting = [(said, 0)]
+    while waiting:
+        one, generation = waiting.pop()
+        seen.append(one["process"]["pid"])
+        nested = max(nested, generation)
+        waiting += [(child, generation + 1) for child in one["children"]]
+    assert sorted(seen) == list(range(1000, 2500)) and nested == 100
+
+
+def overlapping(count: int) -> tuple[ScopeSpan, ...]:
+    """Scopes that each begin before any other ends, none of which lies in another."""
+    return tuple(ScopeSpan("request", 4242, 1, 0, number, number + count, 1000, 1000, 1000) for number in range(count))
+
+
+def with_scopes(scopes: tuple[ScopeSpan, ...]) -> Capture:
+    recording = Recording()
+    recording.allocate(recording.path(("f", "a.py", 1)), 10)
+    recording.sample(1 << 20)
+    recording.end()
+    capture = in_memory(recording)
+    capture.__dict__["scopes"] = scopes  # what the reader has read
+    return capture
+
+
+def test_a_trace_of_many_overlapping_scopes_has_a_track_for_each() -> None:
+    """50,000 tracks that are open at once: looking through all of them for each scope would be 1.2 billion looks."""
+    capture = with_scopes(overlapping(50_000))
+    stream = io.StringIO()
+    chrome.write([Report(capture, capture.peak)], stream)
+    events = [event for event in json.loads(stream.getvalue())["traceEvents"] if event["ph"] == "X"]
+    assert len({event["tid"] for event in events}) == len(events) == 50_000
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20)), max_size=60))
+def test_scopes_of_one_track_lie_in_one_another_or_apart(spans: list[tuple[int, int]]) -> None:
+    scopes = tuple(ScopeSpan("s", 4242, 1, 0, start, start + length, None, None, None) for start, length in spans)
+    capture = with_scopes(scopes)
+    stream = io.StringIO()
+    chrome.write([Report(capture, capture.peak)], stream)
+    tracks: dict[int, list[tuple[int, int]]] = {}
+    for event in json.loads(stream.getvalue())["traceEvents"]:
+        if event["ph"] == "X":
+            start, length = round(event["ts"] * 1000), round(event["dur"] * 1000)
+            tracks.setdefault(event["tid"], []).append((start, start + length))
+    assert sum(map(len, tracks.values())) == len(spans)
+    for placed in tracks.values():
+        for one, (start, end) in enumerate(placed):
+            for other_start, other_end in placed[one + 1 :]:
+                assert other_start >= end or (start <= other_start and other_end <= end)
+    if all(one[0] + one[1] <= other[0] for one, other in pairwise(sorted(spans))):
+        assert len(tracks) <= 1
+
+
+def test_a_plot_draws_the_longest_of_very_many_scopes(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from hiwater.analysis.curves import picture
+    from hiwater.views import plot
+
+    out = io.BytesIO()
+    plot.write([picture(with_scopes(overlapping(20_000)), "scopes")], "svg", out)
+    assert b"19,000 shorter scopes are not drawn" in out.getvalue() and len(out.getvalue()) < 5_000_000
+
+
+def test_a_file_with_very_many_lines_is_annotated(tmp_path: Path) -> None:
+    """30,000 lines, nearly all too small to be shown: compared with one another, they would be 450 million comparisons."""
+    small = Recording()
+    for line in range(1, 30_001):
+        small.allocate(small.path(("generated", "/app/generated.py", line)), 10**9 if line == 7 else 10)
+    what = Report(in_memory(small), in_memory(small).peak)
+    stream = io.StringIO()
+    lines.write(what, stream)
+    assert "on 29999 smaller lines" in stream.getvalue()
+
+
+FORMATS = (
+    "text",
+    "tree",
+    "table",
+    "lines",
+    "json",
+    "collapsed",
+    "svg",
+    "html",
+    "speedscope",
+    "pprof",
+    "csv",
+    "chrome",
+    "openmetrics",
+)
+
+
+@pytest.mark.parametrize("make", [large_captures.threads, large_captures.long], ids=["threads", "long"])
+def test_every_format_of_captures_with_very_many_threads_or_slices(
+    make: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    capture = make(tmp_path / "large.hiw")
+    for name in FORMATS:
+        report(capture, "--format", name, "-o", tmp_path / "out")
+        assert 0 < (tmp_path / "out").stat().st_size < MOST_BYTES, name

@@ -7,7 +7,7 @@ import { Flame, nameOf } from "./flame";
 import { Panel } from "./panel";
 import { search } from "./search";
 import { figuresOf, type Grouping, type Look, Shape } from "./shape";
-import { Inverted, type Tree, Upright } from "./tree";
+import { Inverted, MOST_CALLERS, type Tree, Upright } from "./tree";
 import { count, share, size } from "./words";
 
 interface Props {
@@ -187,7 +187,8 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
         {colouring === "delta"
           ? "red grew, blue shrank, the stronger the larger part of it; grey did neither, or is within error"
           : "paler is not your own code"}
-        . Click or Enter zooms, arrows move, Esc shows all, / searches.
+        . {inverted && `Of more than ${MOST_CALLERS} callers, a zoom shows further ones. `}Click or Enter zooms, arrows
+        move, Esc shows all, / searches.
       </p>
     </section>
   );

@@ -364,6 +364,10 @@ export interface Process {
    * number of the process in a job
    */
   rank?: string | null;
+  /**
+   * allocators other than the C library's, the one malloc belongs to first; null where there is none
+   */
+  allocator?: string | null;
 }
 /**
  * Where resident memory was at one moment: the parts add up to resident_bytes.

@@ -4,6 +4,8 @@ import type { Figures, Shape } from "./shape";
 
 export interface Tree {
   readonly shape: Shape;
+  /** How many rows below the one that is zoomed to are drawn at once. */
+  readonly mostRows: number;
   bytes(node: number): number;
   /** What it asked for itself; of an inverted tree, what begins here and has no caller. */
   own(node: number): number;
@@ -27,6 +29,7 @@ export interface Tree {
 
 export class Upright implements Tree {
   readonly ownWords = "by itself";
+  readonly mostRows = Infinity;
   private readonly known = new Map<number, readonly number[]>();
 
   constructor(
@@ -60,6 +63,9 @@ export class Upright implements Tree {
   }
 }
 
+/** Each row of an inverted tree keeps its leaves: without a bound, 20,000 calls deep, that is gigabytes. A zoom shows further callers. */
+export const MOST_CALLERS = 256;
+
 /** The rows of an inverted node: what asked for memory (`leaf`), and where its path has been followed to (`at`). */
 interface Rows {
   leaf: Int32Array;
@@ -68,6 +74,7 @@ interface Rows {
 
 export class Inverted implements Tree {
   readonly ownWords = "with no caller";
+  readonly mostRows = MOST_CALLERS;
   private readonly rows: Rows[] = [];
   private readonly parents: number[] = [0];
   private readonly keys: number[] = [-1];
@@ -160,7 +167,8 @@ export interface Box {
   row: number;
 }
 
-/** Where the frames of a tree stand when `zoom` has the whole width: its callers above it, and below it all at least `narrowest` wide. */
+/** Where the frames of a tree stand when `zoom` has the whole width: its callers above it, and below it, as many rows as
+ * the tree draws at once, all at least `narrowest` wide. */
 export function layout(tree: Tree, zoom: number, narrowest: number): Box[] {
   const above: number[] = [];
   for (let node = zoom; node !== 0; node = tree.parent(node)) above.push(tree.parent(node));
@@ -171,7 +179,7 @@ export function layout(tree: Tree, zoom: number, narrowest: number): Box[] {
   while (waiting.length) {
     const box = waiting.pop()!;
     boxes.push(box);
-    if (!whole) continue;
+    if (!whole || box.row - above.length >= tree.mostRows) continue;
     let x = box.x;
     for (const child of tree.children(box.node)) {
       const width = tree.width(child) / whole;

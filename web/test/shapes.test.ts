@@ -6,7 +6,7 @@ import { afterKey, boxIn } from "../src/flame";
 import { ownLines, rank } from "../src/ranking";
 import { search } from "../src/search";
 import { chosen, figuresOf, type Look, Shape } from "../src/shape";
-import { Inverted, layout, type Tree, Upright } from "../src/tree";
+import { Inverted, layout, MOST_CALLERS, type Tree, Upright } from "../src/tree";
 import { made } from "./made";
 
 const LOOK: Look = { by: "line", hideImports: true, hideLibraries: false, hide: "" };
@@ -250,6 +250,24 @@ test("colours by kind and by module, paler for what is not one's own", () => {
       assert.equal(painter.of(load).fill, new Painter(tree, colouring, isDark).of(load).fill);
     }
   }
+});
+
+test("an inverted tree of deep recursion has a bound, and a zoom goes further", () => {
+  const depth = 1000;
+  const down = made(
+    [1, 2, 3].map((short) => ({
+      path: Array.from({ length: depth - short }, () => ["down", "/app/a.py", 3]),
+      peak: 10,
+    })),
+  );
+  const shape = new Shape(down, LOOK);
+  const figures = figuresOf(shape, down.peak, chosen(down, ALL));
+  assert.equal(layout(new Upright(shape, figures), 0, 0).length, depth);
+  const tree = new Inverted(shape, figures);
+  const boxes = layout(tree, 0, 0);
+  assert.equal(Math.max(...boxes.map((box) => box.row)), MOST_CALLERS);
+  const last = boxes.find((box) => box.row === MOST_CALLERS)!;
+  assert.equal(Math.max(...layout(tree, last.node, 0).map((box) => box.row)), 2 * MOST_CALLERS);
 });
 
 test("keys go where the eye goes", () => {

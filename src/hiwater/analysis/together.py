@@ -11,6 +11,7 @@ no process held more in a slice of time than that slice's highest moment, which 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -71,11 +72,14 @@ def hosts(captures: Sequence[Capture]) -> list[Host]:
         names = dict.fromkeys(capture.facts.get("host", "") for capture in members)
         processes = _distinct(members)
         known = [capture for capture in processes if not capture.is_timeline]
+        spans: dict[int, list[tuple[Capture, int, int]]] = {}
+        for capture in processes:
+            spans.setdefault(capture.process.pid, []).append((capture, *_span(capture)))
         found.append(
             Host(
                 ", ".join(name for name in names if name) or "this machine", tuple(members),
                 _with_chance(_highest([_allocated(capture) for capture in known]), known),
-                _highest([track for capture in processes for track in _resident(capture, processes)]),
+                _highest([track for capture in processes for track in _resident(capture, spans)]),
             )
         )  # fmt: skip
     return found
@@ -108,18 +112,19 @@ def _allocated(capture: Capture) -> _Track:
     return _Track(start + points, np.minimum(last, bound), end, (start + begins, allowed))
 
 
-def _resident(capture: Capture, beside: Sequence[Capture]) -> list[_Track]:
-    """The process, and those it was watched with that have no capture of their own."""
+def _resident(capture: Capture, spans: dict[int, list[tuple[Capture, int, int]]]) -> list[_Track]:
+    """The process, and those it was watched with that have no capture of their own. `spans` says when each process number was recorded."""
     start, end = _span(capture)
     resident, timeline = capture.resident, capture.timeline
     bound = resident.peak_bytes + resident.error_bytes if resident.exact else None
     tracks = [_resident_track(start + timeline.at_ns, timeline.resident_bytes, (start, end), bound)]
-    recorded = {other.process.pid: _span(other) for other in beside if other is not capture}
     for process in capture.processes[1:]:
         ended = end if process.end_ns is None else start + process.end_ns
         began = start + process.start_ns
-        first, last = recorded.get(process.pid, (0, 0))
-        if len(process.at_ns) and not (first < ended and began < last):
+        is_recorded = any(
+            first < ended and began < last for other, first, last in spans.get(process.pid, ()) if other is not capture
+        )
+        if len(process.at_ns) and not is_recorded:
             exact = process.peak_bytes if process.exact else None
             tracks.append(_resident_track(start + process.at_ns, process.resident_bytes, (began, ended), exact))
     return [track for track in tracks if len(track.at_ns)]
@@ -190,17 +195,20 @@ def _with_chance(instant: Instant | None, captures: Sequence[Capture]) -> Instan
 
 def parents(captures: Sequence[Capture]) -> list[int | None]:
     """For each capture, which of the others is that of its parent process; None where none of them is."""
-    return [_parent(captures, number) for number in range(len(captures))]
+    numbered: dict[tuple[object, str], list[int]] = {}
+    for number, capture in enumerate(captures):
+        numbered.setdefault((capture.header["boot_id"], str(capture.process.pid)), []).append(number)
+    return [_parent(captures, numbered, number) for number in range(len(captures))]
 
 
-def _parent(captures: Sequence[Capture], number: int) -> int | None:
+def _parent(captures: Sequence[Capture], numbered: dict[tuple[object, str], list[int]], number: int) -> int | None:
+    """`numbered` are the captures of each process number on each machine: a number may be used again."""
     child = captures[number]
-    above = child.facts.get("ppid")
     start = child.process.started_unix_ns
-    for other, capture in enumerate(captures):
-        if other == number or str(capture.process.pid) != above or capture.header["boot_id"] != child.header["boot_id"]:
+    for other in numbered.get((child.header["boot_id"], child.facts.get("ppid", "")), ()):
+        if other == number:
             continue
-        first, last = _span(capture)
+        first, last = _span(captures[other])
         if (first < start or (first == start and other < number)) and start <= last:
             return other
     return None
@@ -226,11 +234,11 @@ def pairs(before: Sequence[Capture], after: Sequence[Capture]) -> list[tuple[Cap
 
 def _by_role(captures: Sequence[Capture]) -> dict[tuple[str, str, int], Capture]:
     found: dict[tuple[str, str, int], Capture] = {}
+    known = Counter[tuple[str, str]]()
     for capture in sorted(captures, key=lambda one: (one.process.started_unix_ns, one.process.pid)):
         program = capture.process.argv[0].rsplit("/", 1)[-1] if capture.process.argv else ""
         program = capture.device or program
-        rank, number = capture.facts.get("rank", ""), 0
-        while (rank, program, number) in found:
-            number += 1
-        found[rank, program, number] = capture
+        rank = capture.facts.get("rank", "")
+        found[rank, program, known[rank, program]] = capture
+        known[rank, program] += 1
     return found

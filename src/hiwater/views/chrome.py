@@ -6,7 +6,9 @@ Times are microseconds since the earliest of the recordings began; the captures 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 from itertools import count
 from typing import Any, TextIO
 
@@ -107,10 +109,9 @@ def _happenings(report: Report) -> Iterator[dict[str, Any]]:
 
 def _scopes(capture: Capture) -> Iterator[dict[str, Any]]:
     """Scopes as complete events. Those of one track must lie in one another or apart; one that crosses another gets a track beside."""
-    lanes: dict[tuple[int, int], list[list[int]]] = {}
+    lanes: dict[tuple[int, int], _Tracks] = {}
     for scope in sorted(capture.scopes, key=lambda scope: (scope.start_ns, -scope.end_ns)):
-        tracks = lanes.setdefault((scope.pid, scope.thread_id), [])
-        lane = _lane(tracks, scope)
+        lane = lanes.setdefault((scope.pid, scope.thread_id), _Tracks()).place(scope)
         sizes = {"start_bytes": scope.start_bytes, "end_bytes": scope.end_bytes, "peak_bytes": scope.peak_bytes}
         yield {
             "ph": "X", "cat": "scope", "name": printable(scope.name, 200), "pid": scope.pid,
@@ -120,13 +121,39 @@ def _scopes(capture: Capture) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _lane(tracks: list[list[int]], scope: ScopeSpan) -> int:
-    """The first track on which the scope lies in what is open there, or after all of it; a track is the ends of what is open."""
-    for number, open_ends in enumerate(tracks):
-        while open_ends and open_ends[-1] <= scope.start_ns:
-            open_ends.pop()
-        if not open_ends or scope.end_ns <= open_ends[-1]:
-            open_ends.append(scope.end_ns)
-            return number
-    tracks.append([scope.end_ns])
-    return len(tracks) - 1
+class _Tracks:
+    """The tracks of one thread's scopes, which come in the order of their starts. A track is the ends of what is open on it."""
+
+    def __init__(self) -> None:
+        self._open_ends: list[list[int]] = []
+        self._busy: list[tuple[int, int]] = []  # (end of what was opened last, track), sorted
+        self._idle: list[int] = []  # a heap
+
+    def place(self, scope: ScopeSpan) -> int:
+        """The track for a scope: where it lies most closely in what is open, else the first one with nothing open, else a new one."""
+        self._close(scope.start_ns)
+        place = bisect_left(self._busy, (scope.end_ns, 0))
+        if place < len(self._busy):
+            track = self._busy.pop(place)[1]
+        elif self._idle:
+            track = heappop(self._idle)
+        else:
+            track = len(self._open_ends)
+            self._open_ends.append([])
+        self._open_ends[track].append(scope.end_ns)
+        insort(self._busy, (scope.end_ns, track))
+        return track
+
+    def _close(self, now_ns: int) -> None:
+        """Take what has ended off its track."""
+        ended = bisect_left(self._busy, (now_ns + 1, 0))
+        tracks = [track for _, track in self._busy[:ended]]
+        del self._busy[:ended]
+        for track in tracks:
+            ends = self._open_ends[track]
+            while ends and ends[-1] <= now_ns:
+                ends.pop()
+            if ends:
+                insort(self._busy, (ends[-1], track))
+            else:
+                heappush(self._idle, track)

@@ -30,6 +30,7 @@ from hiwater.views.stack_tables import StackTables, node_text
 Place = Callable[[int], dict[str, Any]]
 """What a summary says of a node of the capture: which call path it is."""
 _STACKS_AT_ONCE = 50_000
+_MOST_GENERATIONS = 100  # in one another: parsers of JSON have bounds; later ones are children of the last of these
 _REFUSALS_LISTED = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -51,9 +52,15 @@ class _Family:
         captures = [report.capture for report in reports]
         self._reports = reports
         self._children: dict[int, list[int]] = {}
-        self.roots: list[int] = []
+        below: dict[int | None, list[int]] = {}
         for number, parent in enumerate(together.parents(captures)):
-            (self.roots if parent is None else self._children.setdefault(parent, [])).append(number)
+            below.setdefault(parent, []).append(number)
+        self.roots = below.get(None, [])
+        waiting = [(root, root, 0) for root in self.roots]
+        for number, ancestor, generation in waiting:
+            holder = number if generation < _MOST_GENERATIONS else ancestor
+            self._children.setdefault(holder, []).extend(below.get(number, ()))
+            waiting += [(child, holder, generation + 1) for child in below.get(number, ())]
         self._host = {}
         if len(reports) > 1 and not any(capture.device for capture in captures):
             self._host = {id(capture): host for host in together.hosts(captures) for capture in host.captures}
@@ -66,7 +73,6 @@ class _Family:
         stream.write("]")
 
     def write(self, number: int, stream: TextIO) -> None:
-        """Recursive: a family of a thousand generations would be a fork bomb."""
         report, tables = self._reports[number], StackTables()
         node = tables.add(plant(report.capture), np.concatenate([report.holdings.node, _other_nodes(report.capture)]))
         said = summary(report, lambda one: {"node": None if node[one] < 0 else int(node[one])})

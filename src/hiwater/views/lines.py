@@ -89,7 +89,7 @@ def _file(file: FileUse, sources: Sources, source_width: int, *, is_whole: bool)
     heading = f"{'held':>11} {'blocks':>9} {'at the end':>11} {'asked':>11} {'temporary':>10}  {'line':>5}"
     yield Text(heading, "dim")
     smaller = [] if is_whole else [line for line in file.lines if _is_small(line, file)]
-    shown = [line for line in file.lines if line not in smaller] if smaller else file.lines
+    shown = file.lines if is_whole else [line for line in file.lines if not _is_small(line, file)]
     before = 0
     for line in shown:
         if before and line.line > before + 1:

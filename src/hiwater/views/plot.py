@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "pdf")
 _COLOURS = {"resident": "#1f5fa8", "allocated": "#c1571d", "sum": "#5b6670"}
 _SPAN_COLOURS = ("#8a5fb5", "#2f8f6b", "#b5873a", "#b5485f", "#4f7fb5")
-_MOST_NAMED_SPANS = 40
+_MOST_SPANS, _MOST_NAMED_SPANS = 1000, 40  # the longest; more would be a haze, and matplotlib takes minutes to draw it
 _WIDTH_INCHES, _HEIGHT_INCHES, _DOTS_PER_INCH = 11.0, 5.2, 130
 _NAME_POINTS, _NAME_ROWS = 9, 3  # names of scopes stand above the axes, a row for each depth
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
@@ -81,18 +82,42 @@ def _mark_peak(axes: Axes, curve: Curve, unit: tuple[int, str], colour: Any) -> 
 
 
 def _draw_spans(axes: Axes, spans: Sequence[Span]) -> None:
-    """Scopes as shaded stretches; the longest have their names written."""
-    named = sorted(spans, key=lambda span: span.start - span.end)[:_MOST_NAMED_SPANS]
-    for number, span in enumerate(sorted(spans, key=lambda span: (span.start, -span.end))):
+    """The longest scopes as shaded stretches; the longest of these have their names written. How many are left out is said."""
+    drawn = sorted(spans, key=lambda span: span.start - span.end)[:_MOST_SPANS]
+    named = set(drawn[:_MOST_NAMED_SPANS])
+    if len(spans) > len(drawn):
+        axes.annotate(
+            f"{len(spans) - len(drawn):,} shorter scopes are not drawn", (1.0, 1.0), xycoords="axes fraction", fontsize=7.5,
+            xytext=(0, 2), textcoords="offset points", ha="right",
+        )  # fmt: skip
+    of_colour = defaultdict[str, list[Span]](list)
+    for number, span in enumerate(sorted(drawn, key=lambda span: (span.start, -span.end))):
         colour = _SPAN_COLOURS[number % len(_SPAN_COLOURS)]
-        axes.axvspan(span.start, span.end, color=colour, alpha=0.10, linewidth=0)
-        for edge in (span.start, span.end):
-            axes.axvline(edge, color=colour, alpha=0.5, linewidth=0.7)
+        of_colour[colour].append(span)
         if span in named:
             axes.annotate(
                 _plain(span.name), (span.start, 1.0), xycoords=("data", "axes fraction"), fontsize=7.5, color=colour,
                 xytext=(0, 2 + _NAME_POINTS * (span.depth % _NAME_ROWS)), textcoords="offset points",
             )  # fmt: skip
+    for colour, members in of_colour.items():
+        _shade(axes, members, colour)
+
+
+def _shade(axes: Axes, spans: Sequence[Span], colour: str) -> None:
+    """Stretches of one colour over the whole height, each with its edges: two artists, however many they are."""
+    from matplotlib.collections import LineCollection, PolyCollection
+
+    over_all = axes.get_xaxis_transform()  # x in seconds, y from the bottom to the top of the axes
+    corners = [[(one.start, 0), (one.start, 1), (one.end, 1), (one.end, 0)] for one in spans]
+    edges = [[(at, 0), (at, 1)] for one in spans for at in (one.start, one.end)]
+    axes.add_collection(
+        PolyCollection(corners, transform=over_all, color=colour, alpha=0.10, linewidth=0), autolim=False
+    )
+    axes.add_collection(
+        LineCollection(edges, transform=over_all, color=colour, alpha=0.5, linewidth=0.7), autolim=False
+    )
+    axes.update_datalim([(at, 0) for one in spans for at in (one.start, one.end)], updatey=False)
+    axes.autoscale_view(scaley=False)
 
 
 def _room_for_names(pictures: Sequence[Picture]) -> float:
