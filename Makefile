@@ -9,7 +9,7 @@ BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ni
 SOURCES := src tests examples benchmarks tools
 NATIVE := build/native
 
-.PHONY: help demo test test-programs test-cpython test-pythons test-notebooks-oldest test-native test-native-plain test-native-address test-native-thread test-valgrind stress fuzz lint format web web-check pictures bench bench-instructions clean
+.PHONY: help demo test test-programs test-cpython test-suites test-long test-pythons test-notebooks-oldest test-native test-native-plain test-native-address test-native-thread test-valgrind stress fuzz lint format web web-check pictures bench bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -58,6 +58,14 @@ test-programs: $(VENV)/installed ## install real programs and compare what they 
 # A quarter of an hour for each interpreter: `make test-cpython WORDS='--only 3.13 test_gc test_signal'` chooses.
 test-cpython: $(VENV)/installed ## compare CPython's regression suite plain and recorded, on every CPython that is found
 	$(BIN)/python tools/test_cpython.py $(WORDS)
+
+# Installs the projects into an environment of their own, in build/suites: `make test-suites WORDS='numpy pandas'` chooses.
+test-suites: $(VENV)/installed ## compare parts of other projects' test suites plain and recorded
+	$(BIN)/python tools/test_suites.py $(WORDS)
+
+# Some ten minutes: `make test-long WORDS='--share 10 forks'` runs a tenth of one of them.
+test-long: $(VENV)/installed ## 10⁹ allocations, 10⁵ threads, 10⁵ forks: time and memory for one more must not grow
+	$(BIN)/python tests/long_runs.py $(WORDS)
 
 # Needs no Python environment: a compiler and CMake. Each build has jobs of its own, whatever make was told.
 define build-native-tests

@@ -581,13 +581,6 @@ LONG = {
     "sphinx": Program(
         ["-m", "sphinx", "-b", "html", "-d", "doctrees", ".", "html"], SPHINX_FILES, packages=["sphinx"], produces="html/**/*"
     ),
-    "numpy's own tests": Program(
-        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:monitor", "--pyargs", "numpy.fft", "numpy.ma.tests.test_core"],
-        packages=["numpy", "hypothesis"],
-    ),
-    "networkx's own tests": Program(
-        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:monitor", "--pyargs", "networkx.classes", "networkx.readwrite"], packages=["networkx"]
-    ),
     "flask": script(FLASK, "flask"),
     "scikit-learn": script(SKLEARN, "sklearn"),
     "gevent": script(GEVENT, "gevent"),

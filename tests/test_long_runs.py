@@ -1,0 +1,33 @@
+"""A long recording costs at its end what it cost at first: short runs of `make test-long`, where only what must stay the same exactly is compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import long_runs
+from recording import needs_engine
+
+pytestmark = needs_engine
+
+
+@pytest.mark.parametrize("options", [(), ("--sample", "64KiB")], ids=["exact", "sampled"])
+@pytest.mark.parametrize(
+    ("name", "count"), [("allocations", 3_000_000), ("native threads", 1500), ("python threads", 1500), ("forks", 500)]
+)
+def test_one_more_leaves_nothing_in_the_tables(name: str, count: int, options: tuple[str, ...], tmp_path: Path) -> None:
+    parts = long_runs.run(name, count, options, tmp_path)
+
+    assert len(parts) == long_runs.PARTS
+    if not options:  # a sampled recording meets a stack when it draws a block of it
+        assert {(part.nodes, part.ledgers) for part in parts[1:]} == {(parts[1].nodes, parts[1].ledgers)}
+    assert parts[-1].capture - parts[0].capture <= long_runs.ROOM
+    assert parts[-1].resident - parts[0].resident <= long_runs.ROOM
+
+
+def test_threads_with_a_name_each_are_told_apart_up_to_a_bound(tmp_path: Path) -> None:
+    parts = long_runs.run("numbered threads", 2500, (), tmp_path)
+
+    assert parts[0].nodes < parts[2].nodes  # a name is a stack's beginning
+    assert {(part.nodes, part.ledgers) for part in parts[6:]} == {(parts[6].nodes, parts[6].ledgers)}
