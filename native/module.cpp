@@ -89,7 +89,7 @@ void end(int exit_code) {
     Recorder::instance().look_at_residency();
     hiwater::interpose::remove_python_hooks();
     hiwater::interpose::remove_hooks();
-    Recorder::instance().stop(exit_code, g_heap_users > 0);
+    Recorder::instance().stop(exit_code, g_heap_users > 0, hiwater::interpose::allocators_in_words().empty());
 }
 
 void begin_counting() {

@@ -139,7 +139,7 @@ void Recorder::hear_of_resident_peak(std::int64_t peak_bytes) noexcept {
     if (file_.is_open()) note_resident_peak(peak_bytes);
 }
 
-void Recorder::stop(int exit_code, bool carry) {
+void Recorder::stop(int exit_code, bool carry, bool heap_has_marks) {
     BusyGuard busy;
     process::Resident resident;
     const bool known = process::read_status(&resident);
@@ -165,6 +165,7 @@ void Recorder::stop(int exit_code, bool carry) {
     h.own_bytes = live_.resident_bytes() + samples_.own_bytes() + file_.resident_bytes();
     try {
         if (fail_reason_[0] != '\0') h.stop_reason = tree_.string(fail_reason_);
+        if (!failed && heap_has_marks) forget_freed();
         if (!failed) accounts_.close_slice(h.ended_ns);
     } catch (const std::exception&) {
         lost_ += 1;  // the open slice still holds its figures; only its entry in the list of slices is missing

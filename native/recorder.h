@@ -112,7 +112,8 @@ public:
     int start(const StartOptions& options);
     const std::string& path() const noexcept { return path_; }
     // Ends the recording; the hooks are out already. `exit_code` -1: unknown. With `carry` the heap's meters go on from its figures.
-    void stop(int exit_code, bool carry);
+    // `heap_has_marks`: malloc is the C library's, and knows which blocks are free.
+    void stop(int exit_code, bool carry, bool heap_has_marks);
     int snapshot(const char* path);
     Summary summary();
     bool is_kept_in_memory() noexcept;
@@ -343,6 +344,7 @@ private:
     void put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
     void on_late_alloc(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
     void forget_stale(std::uintptr_t address) noexcept;
+    void forget_freed();
     [[gnu::noinline]] void forget_block(const Block& stale) noexcept;
     static bool is_on() noexcept { return g_mode.load(std::memory_order_relaxed) == Mode::on; }
     void set_mode(Mode mode) noexcept;

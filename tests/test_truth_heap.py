@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import compiled
+import hiwater
 from recording import Recorded, needs_engine, record
 
 pytestmark = needs_engine
@@ -350,3 +351,85 @@ def test_a_fork_handler_of_another_library_may_allocate(tmp_path: Path) -> None:
         """,
         timeout=60,
     )
+
+
+@pytest.mark.parametrize("sample_bytes", [0, 512], ids=["exact", "sampled"])
+def test_blocks_freed_unseen_are_not_live_at_the_end(tmp_path: Path, sample_bytes: int) -> None:
+    """malloc's own marks tell: of blocks that it mapped, of those beside free memory, of those in this thread's cache."""
+    recorded = record(
+        tmp_path,
+        """
+        import signatures
+        heap = signatures.load("heap")
+        def main():
+            global kept
+            sizes = [4_000_001, 200_000, 50_000, 5_000, 1_000, 600]
+            kept = [heap.take_malloc(size) for size in sizes for _ in range(20)]  # @kept
+            freed = [heap.take_malloc(size) for size in sizes for _ in range(3)]  # @freed
+            aligned = [heap.take_memalign(4_096, size) for size in sizes]  # @aligned
+            for block in freed:
+                heap.give_back_unseen(block)
+        """,
+        libraries=["heap"],
+        sample_bytes=sample_bytes,
+    )
+    sizes = 4_000_001 + 200_000 + 50_000 + 5_000 + 1_000 + 600
+    assert (recorded.held("freed"), recorded.blocks("freed")) == (3 * sizes, 18)
+    assert (recorded.held("freed", at="end"), recorded.blocks("freed", at="end")) == (0, 0)
+    assert (recorded.held("kept", at="end"), recorded.blocks("kept", at="end")) == (20 * sizes, 120)
+    assert (recorded.held("aligned", at="end"), recorded.blocks("aligned", at="end")) == (sizes, 6)
+    (told,) = hiwater.open(recorded.path).shortcomings
+    assert told.startswith("18 blocks of ")
+
+
+def test_the_c_library_s_own_name_for_free_is_seen(tmp_path: Path) -> None:
+    """`__libc_free` is `free` by another name: a slot that is bound to it is exchanged as any pointer in data is."""
+    recorded = record(
+        tmp_path,
+        """
+        import signatures
+        heap = signatures.load("heap")
+        def main():
+            block = heap.take_malloc(1_000_003)  # @block
+            heap.give_back_by_other_name(block)
+        """,
+        libraries=["heap"],
+    )
+    assert (recorded.held("block"), recorded.held("block", at="end")) == (1_000_003, 0)
+    assert hiwater.open(recorded.path).shortcomings == []
+
+
+def test_live_blocks_are_not_taken_for_freed(tmp_path: Path) -> None:
+    """Made, freed, grown and shrunk at random, by two threads, and with what the cache left in them: each that is live stays."""
+    recorded = record(
+        tmp_path,
+        """
+        import random, signatures, threading
+        heap = signatures.load("heap")
+        kept = []
+        def work(seed):
+            chance, blocks = random.Random(seed), []
+            for _ in range(30_000):
+                size = int(chance.choice([40, 150, 900, 3_000, 40_000]) * chance.uniform(0.3, 1.7))
+                what = chance.random()
+                if what < 0.5 or not blocks:
+                    blocks.append((heap.take_malloc(size), size))
+                elif what < 0.85:
+                    heap.give_back(blocks.pop(chance.randrange(len(blocks)))[0])
+                else:
+                    at = chance.randrange(len(blocks))
+                    blocks[at] = heap.take_realloc(blocks[at][0], size), size
+            kept.extend(blocks)
+        def main():
+            for round in range(3):
+                threads = [threading.Thread(target=work, args=(10 * round + n,)) for n in range(2)]
+                [thread.start() for thread in threads]
+                [thread.join() for thread in threads]
+            print(len(kept), sum(size for _, size in kept))
+        """,
+        libraries=["heap"],
+    )
+    count, size = map(int, recorded.stdout.split())
+    native = [stack for stack in recorded.capture.stacks("end") if stack.kind == "native" and stack.passes("work")]
+    assert (sum(s.blocks for s in native), sum(s.bytes for s in native)) == (count, size)
+    assert hiwater.open(recorded.path).shortcomings == []

@@ -34,8 +34,13 @@ int refused_posix_memalign(size_t size) {
 
 void give_back(void* block) { free(block); }
 
-// A free that passes every call slot by: what a statically linked allocator's neighbour does.
-void give_back_unseen(void* block) { __libc_free(block); }
+// A free that passes every call slot and every pointer by: its address is nowhere as it is.
+static uintptr_t hidden;
+__attribute__((constructor)) static void hide(void) { hidden = ~(uintptr_t)&__libc_free; }
+void give_back_unseen(void* block) { ((void (*)(void*))~hidden)(block); }
+
+static void (*volatile other_name)(void*) = __libc_free;
+void give_back_by_other_name(void* block) { other_name(block); }
 
 int has_free_sized(void) { return free_sized != NULL; }
 int has_free_aligned_sized(void) { return free_aligned_sized != NULL; }
@@ -73,7 +78,7 @@ void give_back_chain(void* head) {
 void* reuse_unseen(size_t rounds, size_t size) {
     void* block = malloc(size);
     for (size_t i = 0; i < rounds; ++i) {
-        __libc_free(block);
+        give_back_unseen(block);
         block = malloc(size);
     }
     return block;
@@ -83,7 +88,7 @@ void* reuse_unseen(size_t rounds, size_t size) {
 void* reuse_unseen_by_calloc(size_t rounds, size_t size) {
     void* block = malloc(size);
     for (size_t i = 0; i < rounds; ++i) {
-        __libc_free(block);
+        give_back_unseen(block);
         block = calloc(1, size);
     }
     return block;

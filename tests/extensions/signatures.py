@@ -11,7 +11,7 @@ from pathlib import Path
 WORDS = {
     0: """has_free_sized has_free_aligned_sized keep_dlsym use_one_arena vector_header_bytes refused_new slots_of_ring
           give_rings_back give_back_allocate give_back_matrix close_pages make_key kept_address""",
-    1: """take_malloc take_valloc take_pvalloc refused_posix_memalign give_back give_back_unseen
+    1: """take_malloc take_valloc take_pvalloc refused_posix_memalign give_back give_back_unseen give_back_by_other_name
           take_strdup page_rounded give_back_chain take_stored take_stored_constant take_table give_back_table
           take_dlsym_default take_dlsym_next take_dlsym_handle take_dlvsym take_kept take_after_load
           map_anonymous map_anonymous64 map_reserved map_shared_anonymous map_refused detach_segment make_memfd

@@ -349,7 +349,11 @@ class Capture:
     @property
     def shortcomings(self) -> list[str]:
         """What the recorded process did not let the recorder see, in words."""
-        return [self.facts[name] for name in ("calls_not_recorded", "resident_not_sampled") if name in self.facts]
+        return [
+            self.facts[name]
+            for name in ("calls_not_recorded", "resident_not_sampled", "freed_unseen")
+            if name in self.facts
+        ]
 
     @property
     def misses_calls(self) -> bool:
