@@ -52,13 +52,34 @@ with hiwater.track("outer"):
         time.sleep(0.1)
 os._exit(0)
 """,
+    "deep": """
+import os, sys
+sys.setrecursionlimit(30_000)
+kept = []
+def down(n):
+    kept.append(bytearray(1000 + n))
+    if n: (down if n % 3 else aside)(n - 1)
+def aside(n):
+    kept.append(bytearray(2000))
+    if n: down(n - 1)
+down(10_000)
+os.kill(os.getpid(), 9)
+""",
     "killed": "import os, time\nheld = [bytearray(n) for n in range(3000)]\ntime.sleep(0.1)\nos.kill(os.getpid(), 9)",
 }
 SHOWN = [
-    *([f"--format={name}"] for name in ("text", "tree", "table", "lines", "json", "collapsed", "svg")),
+    *([f"--format={name}"] for name in ("text", "tree", "table", "lines", "json", "collapsed", "svg", "html", "csv", "speedscope", "pprof", "chrome")),
     ["--format=text", "--at=end"], ["--format=svg", "--inverted"], ["--format=json", "--by=file"], ["--format=text", "--at=0:9"],
-    ["--format=collapsed", "--at=0.05"], ["--format=table", "--by=thread"], ["--format=tree", "--kind=native", "--inverted"],
+    ["--format=collapsed", "--at=0.05"], ["--format=table", "--by=thread"], ["--format=tree", "--kind=native", "--inverted"], ["--format=tree", "--inverted"], ["--format=collapsed", "--inverted"],
 ]  # fmt: skip
+
+
+class Out(io.StringIO):
+    """A stream of text with one of bytes below it, as stdout has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffer = io.BytesIO()
 
 
 class TooLong(BaseException):
@@ -112,7 +133,7 @@ def look(path: Path, random: Random) -> tuple[bool, tuple[int, ...]]:
             raise AssertionError(f"an error of several lines: {error}") from error
         sound, figures = False, ()
     for words in random.sample(SHOWN, 2):
-        said, told = io.StringIO(), io.StringIO()
+        said, told = Out(), io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(told):
             code = cli.main(["report", str(path), *words])
         if code not in (0, 2):

@@ -11,7 +11,7 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,13 +39,16 @@ MINUTES = 5 * 60  # for a machine under load: each takes about a second
 
 def hiwater(*words: str | Path, memory: int = MOST_MEMORY) -> subprocess.CompletedProcess[bytes]:
     """Runs the command with a limit on its memory, which makes what is not bounded fail instead of swap."""
+    return limited([sys.executable, "-m", "hiwater", *map(str, words)], memory)
 
+
+def limited(command: list[str], memory: int = MOST_MEMORY) -> subprocess.CompletedProcess[bytes]:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
     return subprocess.run(
-        [sys.executable, "-m", "hiwater", *map(str, words)],
-        capture_output=True, check=False, timeout=MINUTES, preexec_fn=limit, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        command, capture_output=True, check=False, timeout=MINUTES, preexec_fn=limit,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip
 
 
@@ -131,24 +134,37 @@ def test_formats_with_whole_stacks_refuse_what_stays_too_deep(many_functions: Pa
     assert "too deep" in line and "--recursion whole" in line and "--format json" in line
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--format", "json"], ["--format", "json", "--by", "function"], ["--format", "text"], ["--format", "tree"],
-        ["--format", "tree", "--inverted"], ["--format", "table"], ["--format", "table", "--by", "stack"], ["--format", "lines"],
-        ["--format", "svg"], ["--format", "svg", "--inverted"], ["--format", "html"], ["--format", "chrome"], ["--format", "openmetrics"],
-    ],
-    ids=" ".join,
+SHOWN = (
+    ["--format", "json"], ["--format", "json", "--by", "function"], ["--format", "text"], ["--format", "tree"],
+    ["--format", "tree", "--inverted"], ["--format", "table"], ["--format", "table", "--by", "stack"], ["--format", "lines"],
+    ["--format", "svg"], ["--format", "svg", "--inverted"], ["--format", "html"], ["--format", "chrome"], ["--format", "openmetrics"],
 )  # fmt: skip
+ALL_OF_THEM = """
+import json, sys
+from hiwater.cli import main
+for number, words in enumerate(json.loads(sys.argv[2])):
+    code = main(["report", sys.argv[1], *words, "-o", f"{sys.argv[3]}/{number}"])
+    if code:
+        sys.exit(f"{words}: {code}")
+"""
+
+
+def all_reports(capture: Path, every: Sequence[list[str]], folder: Path) -> list[bytes]:
+    """What each of these reports writes, made one after the other in one process with the limit on its memory."""
+    done = limited([sys.executable, "-c", ALL_OF_THEM, str(capture), json.dumps(every), str(folder)])
+    assert done.returncode == 0, done.stderr
+    return [(folder / str(number)).read_bytes() for number in range(len(every))]
+
+
 @pytest.mark.parametrize("which", ["deep", "many_functions"])
 def test_every_other_format_shows_deep_stacks_in_bounds(
-    request: pytest.FixtureRequest, which: str, words: list[str]
+    request: pytest.FixtureRequest, which: str, tmp_path: Path
 ) -> None:
     capture = request.getfixturevalue(which)
-    out = report(capture, *words)
-    assert 0 < len(out) < MOST_BYTES
-    if words == ["--format", "json"]:
-        assert sum_of_json(out) == peak_of(capture)
+    for words, out in zip(SHOWN, all_reports(capture, SHOWN, tmp_path), strict=True):
+        assert 0 < len(out) < MOST_BYTES, words
+        if words == ["--format", "json"]:
+            assert sum_of_json(out) == peak_of(capture)
 
 
 def test_json_has_every_frame_of_deep_stacks(deep: Path) -> None:
@@ -392,7 +408,6 @@ FORMATS = (
 def test_every_format_of_captures_with_very_many_threads_or_slices(
     make: Callable[[Path], Path], tmp_path: Path
 ) -> None:
-    capture = make(tmp_path / "large.hiw")
-    for name in FORMATS:
-        report(capture, "--format", name, "-o", tmp_path / "out")
-        assert 0 < (tmp_path / "out").stat().st_size < MOST_BYTES, name
+    every = [["--format", name] for name in FORMATS]
+    for words, out in zip(every, all_reports(make(tmp_path / "large.hiw"), every, tmp_path), strict=True):
+        assert 0 < len(out) < MOST_BYTES, words
