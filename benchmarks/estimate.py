@@ -24,7 +24,6 @@ def on_cpu(name, mode):
     import hiwater.torch
 
     torch.set_num_threads(1)
-    torch.backends.mha.set_fastpath_enabled(False)
     make = models.MODELS[name]
     start = time.perf_counter()
     found = hiwater.torch.estimate(*make(), device="cpu", **MODES[mode])

@@ -105,11 +105,63 @@ def inplace(batch_size=512):
     return net, torch.randn(batch_size, 256), torch.optim.SGD(net.parameters(), lr=0.1), squares
 
 
+class Attention(nn.Module):
+    """Several gradients meet: of queries, keys and values, and of a residual."""
+
+    def __init__(self, width=256, heads=4, masked=False):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.masked = masked
+
+    def forward(self, x):
+        masks = {}
+        if self.masked:
+            batch, rows, _ = x.shape
+            masks = {
+                "key_padding_mask": torch.zeros(batch, rows, dtype=torch.bool, device=x.device),
+                "attn_mask": torch.zeros(rows, rows, dtype=torch.bool, device=x.device),
+            }
+        return x + self.attention(x, x, x, need_weights=False, **masks)[0]
+
+
+def attention(batch_size=8):
+    net = Attention()
+    return net, torch.randn(batch_size, 256, 256), torch.optim.SGD(net.parameters(), lr=0.1), squares
+
+
+def masked_attention(batch_size=8):
+    net = Attention(masked=True)
+    return net, torch.randn(batch_size, 256, 256), torch.optim.SGD(net.parameters(), lr=0.1), squares
+
+
+def encoders(batch_size=16):
+    """Six layers without dropout, whose peak is in the backward of an attention."""
+    layer = nn.TransformerEncoderLayer(128, 4, 128, dropout=0.0, batch_first=True)
+    net = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+    return net, torch.randn(batch_size, 128, 128), torch.optim.SGD(net.parameters(), lr=0.1), squares
+
+
+def gpt(batch_size=2):
+    net = Gpt(width=128, heads=2, depth=2, words=1000, length=64)
+    tokens = torch.randint(0, 1000, (batch_size, 64))
+    return net, tokens, torch.optim.AdamW(net.parameters()), next_words
+
+
+def next_words(output):
+    words = torch.zeros(output.shape[:-1], dtype=torch.long, device=output.device)
+    return F.cross_entropy(output.flatten(0, -2), words.flatten())
+
+
 def squares(output):
     return output.square().mean()
 
 
-MODELS = {f.__name__: f for f in (mlp, conv, encoder, checkpointed, checkpointed_reentrant, inplace, lstm)}
+MODELS = {
+    f.__name__: f
+    for f in (
+        mlp, conv, encoder, encoders, attention, masked_attention, gpt, checkpointed, checkpointed_reentrant, inplace, lstm,
+    )
+}  # fmt: skip
 
 
 def train(made, steps=3, accumulate=1):

@@ -46,6 +46,10 @@ def three():
 def reads(batch_size=1):
     return (lambda x: print(x.sum().item())), torch.randn(batch_size)
 
+def recurrent(batch_size=1):
+    net = nn.LSTM(64, 64, batch_first=True)
+    return net, torch.randn(batch_size, 16, 64), None, lambda out: out[0].sum()
+
 def fails():
     raise ValueError("no such data")
 """
@@ -88,6 +92,16 @@ def hiwater(*words, cwd=None, check=None):
 
 
 # With torch
+
+
+def test_a_figure_that_is_known_to_be_too_low_has_an_exit_code_of_its_own(script):
+    pytest.importorskip("torch")
+    told = json.loads(hiwater(f"{script}:recurrent", "--format", "json", check=3).stdout)
+    assert told["fits"] is None and "LSTM" in told["low_because"][0] and told["margin_bytes"] > 0
+    hiwater(f"{script}:recurrent", "-d", "cpu", check=0)
+    hiwater(f"{script}:recurrent", "-d", "513MiB", check=1)
+    found = hiwater(f"{script}:recurrent", "-d", "600MiB", "--largest-batch", check=3).stdout
+    assert found.startswith("unknown: no batch above ")
 
 
 def test_text_names_the_verdict_the_peak_and_what_is_not_counted(script):
@@ -144,7 +158,7 @@ def test_the_largest_batch_as_a_page(script, tmp_path):
         ("train.py:three", (), 2, "returns a int where an optimizer or a loss was expected"),
         ("train.py:without_batch", ("--batch", "3"), 2, "takes no batch_size"),
         ("train.py:reads", ("--mode", "inference"), 126, "train.py:31 reads a tensor's value .*; keep it out"),
-        ("train.py:fails", (), 126, "failed at .*train.py:34 with ValueError: no such data"),
+        ("train.py:fails", (), 126, "failed at .*train.py:38 with ValueError: no such data"),
     ],
 )
 def test_wrong_functions_get_one_line_and_a_way_out(script, forked, capfd, monkeypatch, target, options, code, message):

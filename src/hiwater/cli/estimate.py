@@ -1,6 +1,6 @@
 """`hiwater estimate`: what a step of training or inference will need on a card, without one.
 
-Exits with 0 when it fits (or no card was asked about), 1 when it does not; 2 for a wrong request, 127 and 126 when the function is not there or
+Exits with 0 when it fits (or no card was asked about), 1 when it does not, 3 when that is unknown as the estimate is known to be too low; 2 for a wrong request, 127 and 126 when the function is not there or
 cannot be run, 125 when the estimate cannot be made.
 """
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hiwater.torch.estimate.batch import Search
     from hiwater.torch.estimate.result import Estimate
 
+_UNKNOWN = 3
 _FORMATS = ("text", "json", "html")
 _EXAMPLES = """the function returns (module, inputs), (module, inputs, optimizer) or (module, inputs, optimizer, loss);
 with an argument batch_size it can be asked for batches.
@@ -88,9 +89,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.largest_batch:
         search = api.largest_batch(target, multiple_of=arguments.multiple_of, largest=arguments.at_most, **shared)
         _show(search, arguments)
+        if search.low_because:
+            return _UNKNOWN
         return 0 if search.batch_size else 1
     found = api.estimate(target, batch_size=arguments.batch, **shared)
     _show(found, arguments)
+    if found.fits is None and found.total_bytes is not None:
+        return _UNKNOWN
     return 1 if found.fits is False else 0
 
 

@@ -82,7 +82,8 @@ def _parts(estimate: Estimate, top: int) -> list[RenderableType]:
 def _heading(estimate: Estimate) -> list[Text]:
     batch = f", batch of {estimate.batch_size}" if estimate.batch_size is not None else ""
     mode = "training" if estimate.mode == "train" else "inference"
-    peak = f"peak {size(estimate.peak_allocated_bytes)} allocated"
+    least = "at least " if estimate.low_because else ""
+    peak = f"peak {least}{size(estimate.peak_allocated_bytes)} allocated"
     if estimate.peak_reserved_bytes is not None:
         peak += (
             f", {size(estimate.peak_reserved_bytes)} reserved, {size(estimate.peak_used_bytes or 0)} used with a context of "
@@ -94,8 +95,10 @@ def _heading(estimate: Estimate) -> list[Text]:
         ),
         Text(f"{peak}: step {estimate.at_peak['step']}, {estimate.at_peak['phase']}"),
     ]
-    if estimate.fits is not None:
+    if estimate.total_bytes is not None:
         lines.append(Text(verdict(estimate), "bold"))
+    elif estimate.low_because:
+        lines.append(Text(f"the figures are known to be too low: {'; '.join(estimate.low_because)}", "bold"))
     return lines
 
 
@@ -103,6 +106,11 @@ def verdict(estimate: Estimate) -> str:
     """One line: whether it fits on the card, and by how much."""
     card = f"{estimate.device} ({size(estimate.total_bytes or 0)})"
     margin = estimate.margin_bytes or 0
+    if estimate.fits is None:
+        return (
+            f"unknown whether it fits on {card}: the figures are known to be too low ({'; '.join(estimate.low_because)}); "
+            f"without that {size(margin)} are to spare"
+        )
     if not estimate.fits:
         return f"does not fit on {card}: {size(-margin)} are missing"
     if estimate.fits_only_by_retrying:
@@ -162,6 +170,12 @@ def _search_parts(search: Search) -> list[RenderableType]:
     if search.batch_size:
         beyond = "" if search.is_bounded else " and more would; the search ended there"
         answer = f"largest batch that fits: {search.batch_size}{beyond}"
+        if search.low_because:
+            larger = "" if not search.is_bounded else f"no batch above {search.batch_size} fits; "
+            answer = (
+                f"unknown: {larger}whether {search.batch_size} does is not known, as the figures are known to be too low "
+                f"({'; '.join(search.low_because)})"
+            )
     else:
         answer = "not even the smallest batch fits"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -27,7 +27,8 @@ class Search:
     """The largest batch that fits (0: not even the smallest), every probe in order of size, and the estimate of that batch.
 
     `is_monotonic` says whether more never needed less among the probes; where it did, a larger batch that fits may exist.
-    `is_bounded` is False when the largest batch allowed still fitted.
+    `is_bounded` is False when the largest batch allowed still fitted. Where `low_because` gives reasons why the figures are known to be too
+    low, no larger batch fits than `batch_size`, and whether that one does is not known.
     """
 
     batch_size: int
@@ -36,12 +37,17 @@ class Search:
     is_bounded: bool
     estimate: Estimate | None = None
 
+    @property
+    def low_because(self) -> list[str]:
+        """Why the figures are known to be too low; empty where they are not, and where nothing fits in any case."""
+        return self.estimate.low_because if self.estimate is not None else []
+
     def to_dict(self) -> dict[str, Any]:
         """The search as `estimate.schema.json` describes it."""
         data = asdict(self)
         data["probes"] = [probe._asdict() for probe in self.probes]
         data["estimate"] = self.estimate.to_dict() if self.estimate is not None else None
-        return {"schema": SCHEMA, **data}
+        return {"schema": SCHEMA, **data, "low_because": self.low_because}
 
 
 def search(

@@ -27,7 +27,8 @@ class Estimate:
     `peak_allocated_bytes` is what `torch.cuda.max_memory_allocated()` would say, `peak_reserved_bytes` what `max_memory_reserved()` would
     (None for `device="cpu"`, which has no such allocator, and whose sizes are not rounded). The device's use also has
     `context_bytes`, which is an assumption. `at_peak["categories"]` sums to the peak. `needed_bytes` is what it reserves
-    where that fits, and the least that it can do with where it does not.
+    where that fits, and the least that it can do with where it does not. `low_because` says why all of these are known to be too low; `fits` is
+    then False or None (unknown), and never True.
     """
 
     target: str
@@ -46,6 +47,7 @@ class Estimate:
     fits_only_by_retrying: bool | None = None
     needed_bytes: int | None = None
     margin_bytes: int | None = None
+    low_because: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     not_counted: list[str] = field(default_factory=lambda: list(NOT_COUNTED))
     torch_version: str = ""

@@ -210,7 +210,7 @@ def _watched(job: Job, tracker: Tracker) -> Iterator[None]:
     hooks = nn.modules.module
     taken = [
         hooks.register_module_forward_pre_hook(
-            lambda part, _: tracker.modules.append(names.get(id(part)) or own_name or type(part).__name__)
+            lambda part, _: _enter(tracker, names.get(id(part)) or own_name or type(part).__name__)
         ),
         hooks.register_module_forward_hook(lambda *_: _leave(tracker), always_call=True),
         register_optimizer_step_pre_hook(lambda o, *_: _optimizer_begins(o, job, tracker)),
@@ -232,6 +232,12 @@ def _watched(job: Job, tracker: Tracker) -> Iterator[None]:
             hook.remove()
 
 
+def _enter(tracker: Tracker, name: str) -> None:
+    if tracker.phase == "after" and not tracker.modules:
+        _change_phase(tracker, "forward")
+    tracker.modules.append(name)
+
+
 def _leave(tracker: Tracker) -> None:
     if tracker.modules:
         tracker.modules.pop()
@@ -247,7 +253,7 @@ def _as_phase(function: Callable[..., Any], job: Job, tracker: Tracker) -> Calla
         try:
             return function(*arguments, **options)
         finally:
-            tracker.begin(step, before)
+            tracker.begin(step, before if before == "backward" else "after")
 
     return in_backward
 

@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any
@@ -24,7 +25,20 @@ from hiwater.torch.estimate.trace import NOWHERE, Place, Storage, Trace
 
 _OWN_FOLDERS = tuple(os.path.dirname(path) + os.sep for path in (torch.__file__, __file__))
 _NOT_THE_USERS = (*_OWN_FOLDERS, "<frozen", contextlib.__file__, functools.__file__)
+_DISPATCH_FOLDERS = tuple(
+    os.path.join(os.path.dirname(torch.__file__), name) for name in ("_dynamo", "_compile.py", "utils", "_ops.py")
+)
+_AUTOGRAD_FOLDER = os.path.dirname(torch.autograd.__file__) + os.sep
 _ITEM = "aten::_local_scalar_dense"
+_ADD, _ADD_IN_PLACE = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
+# What is counted where one holder has called an operator: the holder, the call's arguments twice, and the question itself.
+_USES_OF_ONE_HOLDER, _STORAGE_USES_OF_ONE_HOLDER = 4, 2
+
+
+def _nodes() -> int:
+    """How many nodes autograd has made in this thread."""
+    count: int = torch._C._autograd._get_sequence_nr()
+    return count
 
 
 class Tracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped where types are checked
@@ -38,15 +52,21 @@ class Tracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped wher
         self.drivers: frozenset[CodeType] = (
             frozenset()
         )  # code of ours that calls the user's: beyond it is no line of the step
+        self.hidden: dict[
+            Any, Callable[..., list[torch.Tensor]]
+        ] = {}  # operators -> what they allocate unseen, beside their results
         self.modules: list[str] = []  # names of the modules whose forward is running, outermost first
         self._numbers: dict[int, int] = {}  # storage's address -> its number in the trace
         self._sizes: dict[int, int] = {}
         self._watchers: dict[int, Any] = {}
+        self._makers: dict[int, int] = {}  # storage's address -> sequence number of the node whose backward made it
+        self._nodes_at_end = 0  # of the last backward or optimizer
         self._places: dict[int, Place] = {}  # autograd's sequence number -> where the forward of that node was called
 
     def begin(self, step: int, phase: str) -> None:
         """From here on the run is in this phase."""
         self.phase = phase
+        self._nodes_at_end = _nodes()
         self.trace.begin(step, phase)
 
     def __torch_dispatch__(
@@ -58,13 +78,40 @@ class Tracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped wher
             kwargs["device"] = torch.device("cpu")
         if self.phase == "optimizer" and function.name() == _ITEM:
             return _number(function, args[0])
+        if self.is_recording and function is _ADD and not kwargs and self._adds_in_place(*args):
+            function = _ADD_IN_PLACE
+        if self.phase == "after" and self.is_recording and _nodes() > self._nodes_at_end:
+            self.begin(self.trace.marks[-1].step, "forward")  # an operation that backward will come back to
         result = function(*args, **kwargs)
         if self.is_recording:
             self._remember_node()
             for value in tree_leaves(result):
                 if isinstance(value, torch.Tensor):
                     self.book(value)
+            if function in self.hidden:
+                for value in self.hidden[function](*args):
+                    self.book(value)
         return result
+
+    def _adds_in_place(self, old: torch.Tensor, new: object) -> bool:
+        """Whether autograd adds a gradient into the one that is there already: for plain tensors it does so where nobody else holds that one
+        (InputBuffer::accumulate in torch/csrc/autograd), for fake ones never."""
+        node = torch._C._current_autograd_node()
+        if self.phase != "backward" or node is None or torch.is_grad_enabled() or not isinstance(new, torch.Tensor):
+            return False
+        if old.shape != new.shape or old.dtype != new.dtype or old.layout != torch.strided or old.device != new.device:
+            return False
+        if not _is_called_by_autograd():
+            return False
+        key = old.untyped_storage()._cdata
+        made_by = self._makers.get(key)
+        return (
+            made_by is not None
+            and made_by != node._sequence_nr()  # its own formula, not the engine
+            and _is_dense(old)
+            and old._use_count() <= _USES_OF_ONE_HOLDER
+            and torch._C._storage_Use_Count(key) <= _STORAGE_USES_OF_ONE_HOLDER
+        )
 
     def book(self, tensor: torch.Tensor, category: str = "", place: Place | None = None) -> None:
         """Enter the tensor's storages, unless they are known; a category given here is the last word on theirs."""
@@ -90,8 +137,10 @@ class Tracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped wher
 
     def _enter(self, storage: torch.UntypedStorage, key: int, size: int, place: Place) -> None:
         # Autograd computes gradients with gradients off: where they are on, a checkpoint runs its forward again.
-        again = self.phase == "backward" and torch.is_grad_enabled() and torch._C._current_autograd_node() is not None
-        phase = "recompute" if again else self.phase
+        node = torch._C._current_autograd_node() if self.phase == "backward" else None
+        phase = "recompute" if node is not None and torch.is_grad_enabled() else self.phase
+        if node is not None:
+            self._makers[key] = node._sequence_nr()
         self._numbers[key] = self.trace.add(Storage(size, place, phase))
         self._sizes[key] = size
         self._watchers[key] = weakref.ref(storage, partial(self._forget, key))
@@ -99,6 +148,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped wher
     def _remove(self, key: int) -> None:
         number = self._numbers.pop(key, None)
         self._watchers.pop(key, None)
+        self._makers.pop(key, None)
         if number is not None:
             del self._sizes[key]
             self.trace.remove(number)
@@ -135,6 +185,25 @@ def _line_of_the_user(drivers: frozenset[CodeType]) -> tuple[str, int, str]:
             return code.co_filename, frame.f_lineno, code.co_qualname
         frame = frame.f_back
     return NOWHERE.file, NOWHERE.line, NOWHERE.function
+
+
+def _is_called_by_autograd() -> bool:
+    """Whether the operator that is being dispatched is autograd's own call, and not a hook's or a custom Function's."""
+    frame: FrameType | None = sys._getframe(3)
+    while frame is not None and frame.f_code.co_filename.startswith(_DISPATCH_FOLDERS):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_AUTOGRAD_FOLDER)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements lie side by side in memory, in whatever order of dimensions."""
+    dense = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1:
+            if stride != dense:
+                return False
+            dense *= size
+    return True
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:

@@ -39,11 +39,11 @@ def answer(descriptor: int, make: Callable[[], Maker], request: Mapping[str, Any
 
 
 def _settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> Any:
-    from hiwater.torch.estimate import card_kernels, one_device
+    from hiwater.torch.estimate import card_kernels, cpu_kernels, one_device, unseen
 
     one_device.settle()
-    if request["is_card"]:
-        card_kernels.install()
+    (card_kernels if request["is_card"] else cpu_kernels).install()
+    unseen.install()
     made = make()
     gc.freeze()  # torch's own objects are many, and none of them has to be looked at again
     if request["task"] == "largest_batch":
@@ -59,7 +59,7 @@ def _largest_batch(make: Maker, request: Mapping[str, Any]) -> dict[str, Any]:
 
     def probe(batch_size: int) -> Probe:
         estimates[batch_size] = found = estimate_once(make, request, batch_size)
-        return Probe(batch_size, found["needed_bytes"], found["fits"])
+        return Probe(batch_size, found["needed_bytes"], found["fits"] is not False)
 
     size, probes, is_bounded = search(probe, available, request["multiple_of"], request["largest"])
     return {"batch_size": size, "probes": probes, "is_bounded": is_bounded, "estimate": estimates.get(size)}
@@ -67,11 +67,14 @@ def _largest_batch(make: Maker, request: Mapping[str, Any]) -> dict[str, Any]:
 
 def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | None) -> dict[str, Any]:
     """Make the step, run it, and work out its figures: those of an Estimate but for what the request says itself."""
-    from hiwater.torch.estimate import failures, figures, steps
+    from hiwater.torch.estimate import cpu_kernels, failures, figures, steps, unseen
     from hiwater.torch.estimate.fakes import Fakes
     from hiwater.torch.estimate.tracker import Tracker
 
+    unseen.forget()
     tracker = Tracker()
+    if not request["is_card"]:
+        tracker.hidden = cpu_kernels.HIDDEN
     with failures.explained(), _fake_mode(), tracker:
         fakes = Fakes()
         function, inputs, optimizer, loss = fakes.of(make(batch_size))
@@ -83,7 +86,7 @@ def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | Non
         job.optimizers += [one for one in fakes.optimizers if one not in job.optimizers]
         steps.run(job, tracker, request["is_card"])
         parameters = sum(parameter.numel() for parameter in job.parameters())
-    notes = [*job.notes, *_notes_on(job)]
+    notes = [*job.notes, *_notes_on(job, request["is_card"])]
     trace = tracker.trace
     del job, fakes, function, inputs, optimizer, loss, tracker
     gc.collect()
@@ -91,6 +94,11 @@ def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | Non
     if request["total_bytes"] is not None:
         available = request["total_bytes"] - request["context_bytes"]
         found |= figures.verdict(trace, found["peak_reserved_bytes"], found["peak_allocated_bytes"], available)
+    found["low_because"] = unseen.reasons()
+    if found["low_because"] and found.get("fits"):
+        found["fits"] = found["fits_only_by_retrying"] = (
+            None  # what is known to be too low shows only what does not fit
+        )
     return {**found, "parameters": parameters, "notes": notes, "batch_size": batch_size}
 
 
@@ -102,18 +110,21 @@ def _fake_mode() -> Any:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def _notes_on(job: Any) -> list[str]:
+def _notes_on(job: Any, is_card: bool) -> list[str]:
     from torch import nn
 
     parts = [part for _, part in job.named("named_modules")]
     notes = []
-    recurrent = sorted({type(part).__name__ for part in parts if isinstance(part, nn.RNNBase)})
-    if recurrent:
-        notes.append(f"{', '.join(recurrent)}: the native workspace is not seen, so the figure is too low")
-    if not job.is_training and any(
-        isinstance(part, (nn.TransformerEncoderLayer, nn.MultiheadAttention)) for part in parts
+    if (
+        not job.is_training
+        and is_card
+        and any(isinstance(part, (nn.TransformerEncoderLayer, nn.MultiheadAttention)) for part in parts)
     ):
-        notes.append("torch's fused inference path for encoder layers is off here: with it the step needs less")
+        notes.append("torch's fused inference path for encoder layers is off here: with it the step may need less")
+    if not job.is_training and any(isinstance(part, nn.TransformerEncoder) for part in parts):
+        notes.append(
+            "with a padding mask torch may leave padded positions out, which is not done here: with it the step needs less"
+        )
     return notes
 
 

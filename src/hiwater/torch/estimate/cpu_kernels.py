@@ -1,0 +1,109 @@
+"""Stands in for the operators of a CPU that run a whole encoder layer, or a whole attention, at once and hide what they allocate.
+
+torch takes them for inference ("fast path"). What they allocate, and when they free it, follows `transformer_encoder_layer_forward` and
+`native_multi_head_attention_cpu` in aten/src/ATen/native/transformers. Unlike scaled_dot_product_attention they make the matrix of scores. Changes
+torch for good, so for the process made for the estimate alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+def install() -> None:
+    """Let encoder layers and attention take the fast path, and show what its operators allocate. Does nothing with a torch without its switch."""
+    if not hasattr(torch.backends, "mha"):
+        return
+    torch._transformer_encoder_layer_fwd = _encoder_layer
+    torch._native_multi_head_attention = _attention
+    for kind in (nn.TransformerEncoderLayer, nn.MultiheadAttention):
+        kind.forward = _on_fast_path(kind.forward)
+
+
+def _on_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward with the fast path allowed. For a whole encoder it stays off: it would look at the values of a padding mask."""
+
+    @functools.wraps(forward)
+    def allowed(*arguments: Any, **options: Any) -> Any:
+        before = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(True)
+        try:
+            return forward(*arguments, **options)
+        finally:
+            torch.backends.mha.set_fastpath_enabled(before)
+
+    return allowed
+
+
+# Their arguments are those of torch, by place.
+def _encoder_layer(
+    src: torch.Tensor, embed_dim: int, heads: int, qkv_weight: torch.Tensor, qkv_bias: torch.Tensor,
+    proj_weight: torch.Tensor, proj_bias: torch.Tensor, _use_gelu: bool, norm_first: bool, eps: float,
+    norm1_weight: torch.Tensor, norm1_bias: torch.Tensor, norm2_weight: torch.Tensor, norm2_bias: torch.Tensor,
+    up_weight: torch.Tensor, up_bias: torch.Tensor, down_weight: torch.Tensor, down_bias: torch.Tensor,
+    mask: torch.Tensor | None = None, mask_type: int | None = None,
+) -> torch.Tensor:  # fmt: skip
+    x = src
+    if norm_first:
+        x = functional.layer_norm(x, (embed_dim,), norm1_weight, norm1_bias, eps)
+    x = _attention(
+        x, x, x, embed_dim, heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type
+    )[0]  # fmt: skip
+    x.add_(src)
+    if not norm_first:
+        x = functional.layer_norm(x, (embed_dim,), norm1_weight, norm1_bias, eps)
+    before = x
+    if norm_first:
+        x = functional.layer_norm(x, (embed_dim,), norm2_weight, norm2_bias, eps)
+    x = functional.linear(x, up_weight, up_bias).relu_()  # gelu is in place here, too
+    x = functional.linear(x, down_weight, down_bias)
+    x.add_(before)
+    if not norm_first:
+        x = functional.layer_norm(x, (embed_dim,), norm2_weight, norm2_bias, eps)
+    return x
+
+
+def _attention(
+    query: torch.Tensor, _key: torch.Tensor, _value: torch.Tensor, embed_dim: int, heads: int,
+    qkv_weight: torch.Tensor, _qkv_bias: torch.Tensor, proj_weight: torch.Tensor, proj_bias: torch.Tensor,
+    mask: torch.Tensor | None = None, need_weights: bool = True, average_attn_weights: bool = True,
+    _mask_type: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
+    batch, rows, _ = query.shape
+    projected = functional.linear(query, qkv_weight)
+    qkv = query.new_empty(3, batch * heads, rows, embed_dim // heads)
+    del projected
+    scores = torch.bmm(qkv[0], qkv[1].transpose(1, 2)).view(batch, heads, rows, rows)
+    if mask is not None:  # without one, softmax works in place
+        mask = mask.to(torch.bool)
+        scores = torch.empty_like(scores)
+        del mask
+    weights: torch.Tensor | None = scores if need_weights else None
+    del scores
+    gathered = query.new_empty(
+        batch, rows, embed_dim
+    )  # the result of the second product takes the place of the queries
+    output = functional.linear(gathered, proj_weight, proj_bias)
+    del gathered
+    if weights is not None and average_attn_weights:
+        weights = weights.sum(1).div_(heads)
+    del qkv  # only now, as it is a local variable there
+    return output, weights
+
+
+def _of_flash_backward(gradient: torch.Tensor, *_: Any) -> list[torch.Tensor]:
+    """The gradient with heads after rows, contiguous, as the kernel reads it."""
+    turned = gradient.transpose(1, 2)
+    return [] if turned.is_contiguous() else [turned.contiguous()]
+
+
+HIDDEN: dict[Any, Callable[..., list[torch.Tensor]]] = {}
+"""Operators, and what they allocate beside their results while these are there."""
+if hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward"):
+    HIDDEN[torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default] = _of_flash_backward
