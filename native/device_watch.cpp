@@ -70,6 +70,7 @@ void set_callback(void* callback) noexcept {
 void ask_if_due(std::uint64_t now_ns) noexcept {
     if (!g_wanted.load(std::memory_order_acquire) || (now_ns < g_next_ns && now_ns + kSpacingNs >= g_next_ns)) return;
     g_next_ns = now_ns + kSpacingNs;
+    if (g_due.load(std::memory_order_acquire)) return Recorder::instance().request_attention();  // it has not come by us yet
     if (g_asked.exchange(true, std::memory_order_acq_rel)) return;
     if constexpr (kHeardFromOtherThreads) {
         ask();

@@ -1,5 +1,6 @@
 // Sampled mode: which allocations are recorded, and what they count for. The rules stand in ledger/sampling.h.
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -14,7 +15,9 @@ namespace {
 
 std::uint64_t any_number() noexcept {
     std::uint64_t number = 0;
-    if (::getrandom(&number, sizeof number, GRND_NONBLOCK) != static_cast<ssize_t>(sizeof number)) number = 0x9e3779b97f4a7c15ULL;
+    // The C library's function of that name is a cancellation point.
+    if (::syscall(SYS_getrandom, &number, sizeof number, GRND_NONBLOCK) != static_cast<long>(sizeof number))
+        number = 0x9e3779b97f4a7c15ULL;
     return number;
 }
 
@@ -69,11 +72,16 @@ void* Recorder::draw(void* block, std::size_t bytes, Kind kind) noexcept {
     guarded([&] {
         Thread* drawing = mine();
         if (drawing == nullptr || !is_drawn(*drawing, bytes)) return;
-        const bool booked = at_stack([&](Thread& t) {
-            if (is_internal(t)) return;
-            put_sample(reinterpret_cast<std::uintptr_t>(block), bytes, accounts_.ledger(t.top->node, kind, bytes < sample_bytes_));
-        });
+        bool was_behind = false;
+        const bool booked = at_stack(
+            [&](Thread& t) {
+                if (is_internal(t)) return;
+                put_sample(reinterpret_cast<std::uintptr_t>(block), bytes,
+                           accounts_.ledger(t.top->node, kind, bytes < sample_bytes_));
+            },
+            &was_behind);
         if (!booked) lose_event();
+        if (was_behind && kind == Kind::python) device_watch::ask_from_here();
     });
     return block;
 }
@@ -92,7 +100,7 @@ void Recorder::debit_sample(const Block& block) noexcept {
 }
 
 Block Recorder::forget_sample(const void* block) noexcept {
-    if (is_inside() || (tls.holds_over_fork && pid_ != ::getpid())) [[unlikely]]
+    if (is_inside()) [[unlikely]]
         return {};
     BusyGuard busy;
     Hold hold(lock_, ticket());

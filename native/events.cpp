@@ -12,10 +12,8 @@ namespace hiwater {
 
 using capture::Kind;
 
-std::atomic<Mode> g_mode{Mode::off};
+constinit Switches g_switches{};
 std::atomic<bool> g_sampled{false};
-std::atomic<Wanted> g_wanted{Wanted::by_the_long_way};
-SmallBelow g_small_below{};
 
 namespace {
 
@@ -29,10 +27,32 @@ void Recorder::set_mode(Mode mode) noexcept {
     Wanted wanted = Wanted::by_the_long_way;
     if (!sampled() && mode != Mode::off) wanted = Wanted::every_block;
     if (sampled() && mode == Mode::on && draws_few()) wanted = Wanted::few_blocks;
-    g_wanted.store(wanted, std::memory_order_relaxed);
-    g_small_below.every_block.store(wanted == Wanted::every_block ? kSmallObject + 1 : 0, std::memory_order_relaxed);
-    g_small_below.few_blocks.store(wanted == Wanted::few_blocks ? kSmallObject + 1 : 0, std::memory_order_relaxed);
-    g_mode.store(mode, std::memory_order_release);
+    g_switches.wanted.store(wanted, std::memory_order_relaxed);
+    set_small_below();
+    g_switches.mode.store(mode, std::memory_order_release);
+}
+
+// Several threads may do it at once: the last look at what it depends on is right.
+void Recorder::set_small_below() noexcept {
+    bool is_asked;
+    do {
+        is_asked = python_is_asked();
+        const auto bound = [&](Wanted wanted) { return !is_asked && wants(wanted) ? kSmallObject + 1 : 0; };
+        g_switches.small_below.every_block.store(bound(Wanted::every_block));
+        g_switches.small_below.few_blocks.store(bound(Wanted::few_blocks));
+    } while (g_switches.python_is_asked.load() != is_asked);
+}
+
+void Recorder::ask_python() noexcept {
+    g_switches.python_is_asked.store(true);
+    set_small_below();
+}
+
+void Recorder::answer_for_python() noexcept {
+    if (is_inside()) return;
+    g_switches.python_is_asked.store(false);
+    set_small_below();
+    sampler::resume_if_due();
 }
 
 // Under the lock or not. Recording ends here by our own fault; the program goes on, later events are counted as lost.
@@ -116,13 +136,18 @@ void* Recorder::record_slowly(void* block, std::size_t bytes, Kind kind) noexcep
         const std::uintptr_t address = address_of(block);
         LiveTable::Region* region = live_.region_of(address);
         if (mine() == nullptr) return on_late_alloc(address, bytes, kind);
-        const bool booked = at_stack([&](Thread& t) {
-            const std::uint32_t ledger = ledger_at_top(t, kind);
-            if (ledger == 0) return forget_stale(address);  // our own
-            put(region, address, bytes, ledger);
-            t.last_block = address;
-        });
+        bool was_behind = false;
+        const bool booked = at_stack(
+            [&](Thread& t) {
+                const std::uint32_t ledger = ledger_at_top(t, kind);
+                if (ledger == 0) return forget_stale(address);  // our own
+                put(region, address, bytes, ledger);
+                t.last_block = address;
+            },
+            &was_behind);
         if (!booked) lose_event();
+        // It calls the interpreter: a signal's handler does not come here, as Python's allocators are not for handlers.
+        if (was_behind && kind == Kind::python) device_watch::ask_from_here();
     });
     return block;
 }
@@ -162,7 +187,7 @@ Block Recorder::take_anyhow(LiveTable::Region* region, std::uintptr_t address) n
         }
         if (Block taken; take_beside_others(*t, region, address, place, kFreed ? nullptr : &taken)) return taken;
     }
-    if (is_inside() || (tls.holds_over_fork && pid_ != ::getpid())) return {};
+    if (is_inside()) return {};
     BusyGuard busy;
     Hold hold(lock_, ticket());
     return take_out<kFreed>(region, address, place, t);

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/uncancelled.h"
 #include "thread_state.h"
 
 namespace hiwater {
@@ -45,6 +46,7 @@ void OwnThread::end() noexcept {
     is_to_end_.store(1, std::memory_order_release);
     ::syscall(SYS_futex, &is_to_end_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
     BusyGuard busy;
+    Uncancelled whole;
     ::pthread_join(thread_, nullptr);
     is_running_ = false;
     // Joined, the kernel may still count it for a moment, and CPython warns who forks with a second thread.

@@ -9,12 +9,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/uncancelled.h"
+
 namespace hiwater::process {
 
 namespace {
 
 // Reads a small file whole; the bytes read, or -1. The text ends with NUL.
 ssize_t read_file(const char* path, char* out, std::size_t size) noexcept {
+    Uncancelled whole;
     const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return -1;
     const ssize_t n = ::read(fd, out, size - 1);
@@ -26,6 +29,13 @@ ssize_t read_file(const char* path, char* out, std::size_t size) noexcept {
 std::int64_t kib_after(const char* text, const char* key) noexcept {
     const char* at = ::strstr(text, key);
     return at == nullptr ? -1 : ::strtoll(at + ::strlen(key), nullptr, 10) * 1024;
+}
+
+// A field of /proc/PID/stat, counted from 1 as proc(5) does; from the third on.
+const char* stat_field(const char* text, int number) noexcept {
+    const char* at = ::strrchr(text, ')');  // the name may hold spaces and brackets
+    for (int field = 2; field < number && at != nullptr; ++field) at = ::strchr(at + 1, ' ');
+    return at == nullptr ? nullptr : at + 1;
 }
 
 std::uint64_t clock_ns(clockid_t clock) noexcept {
@@ -105,11 +115,16 @@ std::int64_t peak_error_bytes() noexcept {
 std::uint64_t start_ticks(pid_t pid) noexcept {
     char path[32], text[1024];
     ::snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    if (read_file(path, text, sizeof text) <= 0) return 0;
-    const char* at = ::strrchr(text, ')');  // the name may hold spaces and brackets
-    if (at == nullptr || at[1] == '\0' || at[2] == 'Z' || at[2] == 'X') return 0;
-    for (int field = 2; field < 22 && at != nullptr; ++field) at = ::strchr(at + 1, ' ');
-    return at == nullptr ? 0 : ::strtoull(at + 1, nullptr, 10);
+    const char* at = read_file(path, text, sizeof text) <= 0 ? nullptr : stat_field(text, 3);
+    if (at == nullptr || *at == 'Z' || *at == 'X') return 0;
+    at = stat_field(text, 22);
+    return at == nullptr ? 0 : ::strtoull(at, nullptr, 10);
+}
+
+int thread_count() noexcept {
+    char text[1024];
+    const char* at = read_file("/proc/self/stat", text, sizeof text) <= 0 ? nullptr : stat_field(text, 20);
+    return at == nullptr ? -1 : static_cast<int>(::strtol(at, nullptr, 10));
 }
 
 void read_boot_id(char out[40]) noexcept {

@@ -33,6 +33,7 @@ bool reset_peak() noexcept;
 std::int64_t peak_error_bytes() noexcept;
 // Field 22 of /proc/PID/stat, which tells a reused pid from the process; 0 where there is none, or only its exit status is left.
 std::uint64_t start_ticks(pid_t pid) noexcept;
+int thread_count() noexcept;  // of this process's threads, or -1
 void read_boot_id(char out[40]) noexcept;
 std::uint64_t monotonic_ns() noexcept;
 std::uint64_t wall_ns() noexcept;

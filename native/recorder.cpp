@@ -2,11 +2,14 @@
 #include "recorder.h"
 
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
+#include "base/uncancelled.h"
 #include "process.h"
 
 namespace hiwater {
@@ -56,6 +59,7 @@ int Recorder::start(const StartOptions& options) {
     BusyGuard busy;
     lock_.allow_leaning();
     Hold hold(lock_);
+    if (file_.is_open()) forget_tables_of_parent();  // made by a fork in a signal's handler, this process could not do it then
     if (!options.only_counters) capture::file_guard::begin([] { instance().give_up(kCut); });
     last_peak_ = {};
     last_resident_peak_ = 0;
@@ -145,7 +149,7 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_marks) {
     const bool known = process::read_status(&resident);
     Hold hold(lock_);
     if (!file_.is_open()) return;
-    const bool failed = g_mode.load(std::memory_order_relaxed) != Mode::on;
+    const bool failed = g_switches.mode.load(std::memory_order_relaxed) != Mode::on;
     set_mode(Mode::off);
     capture::Header& h = file_.header();
     carried_ = carry ? heap_now() : Heap{};
@@ -514,12 +518,28 @@ void Recorder::write_down(const residency::Breakdown& found, std::uint64_t at_ns
     }
 }
 
+// A signal's handler ends the process, or puts another program in its place, in the midst of an event of its own thread, which may hold the
+// lock. The state stays `recording`, as the sums may lack the rest of that event.
+void Recorder::mark_exited_amid_event(int exit_code) noexcept {
+    capture::Header& h = file_.header();
+    h.exit_code = exit_code;
+    h.heartbeat_ns = h.ended_ns = now_ns();
+}
+
 bool Recorder::mark_exited(int exit_code) noexcept {
     // Asked first: the child of a vfork runs in our memory, and must change nothing there.
     if (pid_ != ::getpid()) return false;
+    // An exec during exit() may fail, and must not take back what exit() said.
+    const auto is_to_mark = [&] { return file_.is_open() && (exit_code != -1 || file_.header().ended_ns == 0); };
+    if (is_inside()) {
+        if (!is_to_mark()) return false;
+        mark_exited_amid_event(exit_code);
+        return true;
+    }
     BusyGuard busy;
+    Uncancelled whole;
     Hold hold(lock_);
-    if (!file_.is_open()) return false;
+    if (!is_to_mark()) return false;
     process::Resident resident;
     capture::Header& h = file_.header();
     if (h.resident_exact != 0 && process::read_status(&resident))
@@ -527,29 +547,75 @@ bool Recorder::mark_exited(int exit_code) noexcept {
     h.lost_events = lost_.load(std::memory_order_relaxed);
     h.exit_code = exit_code;
     h.heartbeat_ns = h.ended_ns = now_ns();
-    h.state = static_cast<std::uint32_t>(g_mode.load(std::memory_order_relaxed) == Mode::on ? State::ended : State::failed);
+    h.state =
+        static_cast<std::uint32_t>(g_switches.mode.load(std::memory_order_relaxed) == Mode::on ? State::ended : State::failed);
     file_.write_back();
     return true;
 }
 
 void Recorder::unmark_exited() noexcept {
-    BusyGuard busy;
-    Hold hold(lock_);
     if (!file_.is_open()) return;
+    // Of its own process alone, and no other thread writes these: an event that a signal's handler interrupted may have the lock.
     capture::Header& h = file_.header();
     h.exit_code = -1;
     h.ended_ns = 0;
     h.state = static_cast<std::uint32_t>(State::recording);
 }
 
-// The child of a fork: the capture is the parent's.
+namespace {
+
+// As new, without a look at what is there: it may speak of pages that are gone.
+template <typename... Table>
+void begin_anew(Table&... table) noexcept {
+    (::new (static_cast<void*>(&table)) Table(), ...);
+}
+
+// The same contents at the same place, and nobody else's.
+void make_private(const OwnRanges::Range& range) noexcept {
+    const std::size_t bytes = range.end - range.start;
+    auto* const at = reinterpret_cast<void*>(range.start);
+    void* const copy = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (copy != MAP_FAILED) {
+        ::memcpy(copy, at, bytes);
+        if (::mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED) return;
+    }
+    ::mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+}
+
+}  // namespace
+
+// Other threads of the parent may have been anywhere in the recorder when this process was made, so its tables are not read.
+void Recorder::forget_tables_of_parent() noexcept {
+    own_ranges.each([](const OwnRanges::Range& range) {
+        if (range.use == Use::kept) return;
+        capture::file_guard::remove(reinterpret_cast<void*>(range.start));
+        unmap_pages(reinterpret_cast<void*>(range.start), range.end - range.start);
+    });
+    file_.forget_in_child();
+    begin_anew(tree_, accounts_, mappings_, parts_, timeline_, facts_, marks_, residency_, large_blocks_, pressure_, devices_,
+               device_samples_, device_terms_, last_samples_, code_class_, positions_);
+    live_.empty();
+    samples_.forget_in_child();
+}
+
 void Recorder::become_unrecorded_child() noexcept {
+    const bool is_amid_event = is_inside();
     lock_.reset();
     pool_lock_.reset();
     set_mode(Mode::off);
-    file_.abandon();
+    for (Thread* t = all_; t != nullptr; t = t->next_of_all)
+        if (t != tls.thread) t->ticket.active.store(0, std::memory_order_relaxed);  // it is not here: nobody may wait for it
+    if (is_amid_event) {
+        // A signal's handler forked, and the event that it interrupted goes on here, too, when the handler returns.
+        own_ranges.each([](const OwnRanges::Range& range) {
+            if (range.use != Use::shared) return;
+            make_private(range);
+            capture::file_guard::remove(reinterpret_cast<void*>(range.start));
+        });
+    } else {
+        forget_tables_of_parent();
+    }
     capture::file_guard::end_in_child();
-    forget_tables();
 }
 
 }  // namespace hiwater

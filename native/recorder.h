@@ -30,24 +30,31 @@ namespace hiwater {
 
 enum class Mode : std::uint32_t { off = 0, on = 1, counting_losses = 2 };
 
-// The one word every hook reads first.
-extern std::atomic<Mode> g_mode;
-inline bool recording() noexcept { return g_mode.load(std::memory_order_relaxed) != Mode::off; }
 // Whether small blocks are drawn at random. Changes only while the mode is off.
 extern std::atomic<bool> g_sampled;
 inline bool sampled() noexcept { return g_sampled.load(std::memory_order_relaxed); }
 // Both in one word, for the hooks that nearly every event comes by. Few: so few small blocks are drawn that each can be had from malloc.
 enum class Wanted : std::uint32_t { by_the_long_way = 0, every_block = 1, few_blocks = 2 };
-extern std::atomic<Wanted> g_wanted;
-inline Wanted wanted() noexcept { return g_wanted.load(std::memory_order_relaxed); }
-inline bool wants(Wanted what) noexcept { return wanted() == what; }
 // Up to this size CPython's own allocator never asks malloc.
 inline constexpr std::size_t kSmallObject = 512;
 // That and the size in one comparison: small objects go the short way below these, which are 0 where what they are named by is not wanted.
 struct SmallBelow {
     std::atomic<std::size_t> every_block, few_blocks;
 };
-extern SmallBelow g_small_below;
+
+// What hooks read first. It has a page of its own, which the kernel fills with zeros in the child of a fork, however that was made: there
+// nothing is recorded from the first instruction on.
+struct alignas(4096) Switches {
+    std::atomic<Mode> mode;
+    std::atomic<Wanted> wanted;
+    SmallBelow small_below;
+    std::atomic<bool> python_is_asked;  // see Recorder::ask_python()
+};
+extern Switches g_switches;
+inline bool recording() noexcept { return g_switches.mode.load(std::memory_order_relaxed) != Mode::off; }
+inline Wanted wanted() noexcept { return g_switches.wanted.load(std::memory_order_relaxed); }
+inline bool wants(Wanted what) noexcept { return wanted() == what; }
+inline bool python_is_asked() noexcept { return g_switches.python_is_asked.load(std::memory_order_relaxed); }
 
 // Why a recording ends by itself. Written into the capture at its start: on a full disk there is no room for more words.
 inline constexpr const char* kNoMemory = "no memory for the recorder's tables";
@@ -235,13 +242,24 @@ public:
     void note_fact(const std::string& name, const std::string& value) noexcept;
     // Looks at where resident memory is and writes it down. Not from a thread that is being recorded.
     void look_at_residency() noexcept;
-    bool mark_exited(int exit_code) noexcept;  // _exit and exec: the last stores before the process image is gone
+    // _exit and exec: the last stores before the process image is gone. Both are safe in a signal's handler. Returns whether it did.
+    bool mark_exited(int exit_code) noexcept;
     void unmark_exited() noexcept;
 
     Lock& lock() noexcept { return lock_; }
+    // In the child of a fork, which is not recorded: the capture is the parent's. Safe in a signal's handler.
     void become_unrecorded_child() noexcept;
-    // Asks every thread to come by catch_up() at its next event.
+    // Has every thread look at more than its stack at its next event.
     void request_attention() noexcept { epoch_.fetch_add(1, std::memory_order_relaxed); }
+    // Has the next allocation by Python's allocators come by answer_for_python(). No signal's handler calls these allocators, so there
+    // threads may be made and functions of the interpreter be called.
+    void ask_python() noexcept;
+    void answer_for_python() noexcept;
+
+    // Whether this thread is in the recorder already: what its events then report is our own, or a signal handler's.
+    static bool is_inside() noexcept {
+        return tls.busy != 0 || (tls.thread != nullptr && tls.thread->ticket.active.load(std::memory_order_relaxed) != 0);
+    }
 
 private:
     Recorder() = default;
@@ -280,12 +298,8 @@ private:
     std::uint32_t ledger_at_top(Thread& t, capture::Kind kind);
     static bool is_internal(const Thread& t) noexcept { return (t.top->flags & Thread::kInternal) != 0; }
 
-    // Whether this thread is in the recorder already: what its events then report is our own, or a signal handler's.
-    static bool is_inside() noexcept {
-        return tls.busy != 0 || (tls.thread != nullptr && tls.thread->ticket.active.load(std::memory_order_relaxed) != 0);
-    }
     template <typename Work>
-    bool at_stack(const Work& work);
+    bool at_stack(const Work& work, bool* was_behind = nullptr);
 
     // What record() and forget() leave over. Those called "held" hold the short way of the lock, and leave it.
     [[gnu::noinline]] void* record_slowly(void* block, std::size_t bytes, capture::Kind kind) noexcept;
@@ -346,8 +360,10 @@ private:
     void forget_stale(std::uintptr_t address) noexcept;
     void forget_freed();
     [[gnu::noinline]] void forget_block(const Block& stale) noexcept;
-    static bool is_on() noexcept { return g_mode.load(std::memory_order_relaxed) == Mode::on; }
+    static bool is_on() noexcept { return g_switches.mode.load(std::memory_order_relaxed) == Mode::on; }
     void set_mode(Mode mode) noexcept;
+    static void set_small_below() noexcept;
+    void mark_exited_amid_event(int exit_code) noexcept;
     void fail(const char* reason) noexcept;
     // Everything that may end a recording by our own fault runs in here; nothing of it reaches the program.
     template <typename Work>
@@ -363,7 +379,7 @@ private:
     }
     // Counts only what our own fault lost: an event that meets the end of a recording is not part of it.
     void lose_event() noexcept {
-        if (g_mode.load(std::memory_order_relaxed) == Mode::counting_losses) lost_.fetch_add(1, std::memory_order_relaxed);
+        if (g_switches.mode.load(std::memory_order_relaxed) == Mode::counting_losses) lost_.fetch_add(1, std::memory_order_relaxed);
     }
     // For what is worth less than the recording: where there is no room for it, it is left out.
     template <typename Work>
@@ -379,6 +395,7 @@ private:
     void append_fact(const std::string& name, const std::string& value);
     capture::CaptureFile::Ending let_go(capture::State state) noexcept;
     void forget_tables() noexcept;
+    void forget_tables_of_parent() noexcept;
     Summary summary_so_far();
     TopLine top_line();
     std::uint32_t labelled_as(std::uint32_t ledger, std::uint32_t below);
@@ -475,9 +492,9 @@ bool Recorder::find_moved_top(Thread& t, const void* instr, const Move& move) {
 }
 
 // Runs work(thread) under the lock, with the stack of this moment in thread.top. Returns whether it did: not where nothing is
-// recorded any more, or the thread has given its state back. Inside guarded().
+// recorded any more, or the thread has given its state back. `was_behind` is set where attention was requested. Inside guarded().
 template <typename Work>
-bool Recorder::at_stack(const Work& work) {
+bool Recorder::at_stack(const Work& work, bool* was_behind) {
     Thread* t = mine();
     if (t == nullptr) return false;
     // A stack that is known is found before the lock is taken: where threads meet here, others wait for what is done under it.
@@ -494,10 +511,7 @@ bool Recorder::at_stack(const Work& work) {
         if (!is_found) move_top(*t, changed);
         work(*t);
     }
-    if (behind) {
-        sampler::resume_if_due();
-        device_watch::ask_from_here();
-    }
+    if (was_behind != nullptr) *was_behind = behind;
     return true;
 }
 

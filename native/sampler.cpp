@@ -108,6 +108,7 @@ bool begin_thread() noexcept { return g_thread.begin("hiwater", run); }
 }  // namespace
 
 bool start() noexcept {
+    BusyGuard busy;  // a signal's handler must not come back here
     MutexHold hold(g_control);
     g_paused_at.store(0, std::memory_order_relaxed);
     if (g_thread.is_running()) return true;
@@ -116,34 +117,37 @@ bool start() noexcept {
 }
 
 void stop() noexcept {
+    BusyGuard busy;
     MutexHold hold(g_control);
     g_paused_at.store(0, std::memory_order_relaxed);
     g_thread.end();
 }
 
-void pause_for_fork() noexcept {
-    BusyGuard busy;  // a signal's handler must not come back here
+bool pause_for_fork() noexcept {
+    BusyGuard busy;
     MutexHold hold(g_control);
-    if (!g_thread.is_running()) return;
+    if (!g_thread.is_running()) return g_paused_at.load(std::memory_order_relaxed) != 0;
     g_thread.end();
     g_paused_at.store(process::monotonic_ns(), std::memory_order_release);
+    return true;
 }
 
 void note_forked() noexcept {
     std::uint64_t paused = g_paused_at.load(std::memory_order_acquire);
     if (paused != 0) g_paused_at.compare_exchange_strong(paused, process::monotonic_ns());
+    Recorder::instance().ask_python();
 }
 
 void resume_if_due() noexcept {
     std::uint64_t paused = g_paused_at.load(std::memory_order_acquire);
     if (paused == 0) return;
-    if (process::monotonic_ns() - paused < kQuietAfterFork) {
-        Recorder::instance().request_attention();
-        return;
-    }
+    if (process::monotonic_ns() - paused < kQuietAfterFork) return Recorder::instance().ask_python();
+    BusyGuard busy;
     MutexHold hold(g_control);
     if (g_paused_at.compare_exchange_strong(paused, 0) && !g_thread.is_running()) begin_thread();
 }
+
+bool is_running() noexcept { return g_thread.is_running(); }
 
 void forget_in_child() noexcept {
     g_control.reset();

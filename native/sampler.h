@@ -6,11 +6,13 @@ namespace hiwater::sampler {
 
 bool start() noexcept;
 void stop() noexcept;
-// A fork must find no second thread (CPython warns of one): the sampler ends before it, and comes back some time after.
-void pause_for_fork() noexcept;
+// A fork by the interpreter must find no second thread (CPython warns of one): the sampler ends before it, and comes back some time after.
+// Returns whether it is paused. Not in a signal's handler, as note_forked() and resume_if_due().
+bool pause_for_fork() noexcept;
 // The fork is done: from here on the pause lasts its time, since CPython looks for threads only now.
 void note_forked() noexcept;
 void resume_if_due() noexcept;
+bool is_running() noexcept;
 void forget_in_child() noexcept;
 
 }  // namespace hiwater::sampler

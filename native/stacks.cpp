@@ -54,6 +54,7 @@ bool is_dying(const void* code) noexcept {
 // --- threads -------------------------------------------------------------------------------------------------------------
 
 void Recorder::give_thread_back(void* thread) noexcept {
+    BusyGuard busy;
     auto* t = static_cast<Thread*>(thread);
     Recorder& self = instance();
     tls.exit_node = t->base;
@@ -61,7 +62,6 @@ void Recorder::give_thread_back(void* thread) noexcept {
     tls.exiting = true;
     tls.thread = nullptr;
     if (t->ticket.may_share.load(std::memory_order_relaxed)) {
-        BusyGuard busy;
         Hold all(self.lock_);  // what it booked apart is in the accounts from here on, before its memory is another thread's
     }
     MutexHold hold(self.pool_lock_);

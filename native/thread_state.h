@@ -141,7 +141,6 @@ struct ThreadLocal {
     std::uint32_t exit_node = 0;  // base of a thread whose state has been given back; its last blocks hang here
     std::uint32_t exit_session = 0;
     bool exiting = false;
-    bool holds_over_fork = false;
     SampleStreams* streams =
         &g_no_streams;  // the thread's own, or one for all that have none yet, whose next byte is always picked
 };

@@ -18,7 +18,6 @@
 
 #include <linux/futex.h>
 #include <linux/membarrier.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -79,6 +78,9 @@ public:
             leave_short_way(*me);
         }
         lock_slowly(me);
+        // From here on a signal's handler on this thread finds it inside, as in the short way. Nobody waits for it: this thread has the mutex.
+        if (me != nullptr) me->active.store(1, std::memory_order_relaxed);
+        std::atomic_signal_fence(std::memory_order_seq_cst);
         return false;
     }
 
@@ -97,7 +99,7 @@ public:
     }
     // For a thread that left: whoever has the lock alone, and will let it be shared, is out in a moment. True: this one is in.
     [[gnu::noinline]] bool waits_to_share(LockTicket& me) noexcept {
-        if (!me.may_share.load(std::memory_order_relaxed) || is_held_over_fork_here()) return false;
+        if (!me.may_share.load(std::memory_order_relaxed)) return false;
         if (is_to_be_shared_.load(std::memory_order_acquire)) {
             mutex_.lock();
             mutex_.unlock();
@@ -116,22 +118,12 @@ public:
     void unlock(LockTicket* me, bool short_way) noexcept {
         if (short_way) [[likely]] {
             leave_short_way(*me);
-        } else if (!is_held_over_fork_here()) {
+        } else {
+            if (me != nullptr) leave_short_way(*me);
             if (is_to_be_shared_.load(std::memory_order_relaxed)) pass_on(me);
             if (leans_back_to_ != nullptr) leans_to_.store(std::exchange(leans_back_to_, nullptr), std::memory_order_release);
             mutex_.unlock();
         }
-    }
-
-    // The thread that forks holds the lock until the fork is over, and may take it again meanwhile: libraries that were there before us
-    // are told of the fork after us, and free and allocate then.
-    void lock_over_fork() noexcept {
-        lock(nullptr);
-        fork_holder_.store(::pthread_self(), std::memory_order_relaxed);
-    }
-    void unlock_after_fork() noexcept {
-        fork_holder_.store(0, std::memory_order_relaxed);
-        unlock(nullptr, false);
     }
 
     // Once a process; without it the lock works and never leans.
@@ -140,7 +132,6 @@ public:
     // For the child of a fork, where the holder's thread may not exist.
     void reset() noexcept {
         mutex_.reset();
-        fork_holder_.store(0, std::memory_order_relaxed);
         leans_to_.store(nullptr, std::memory_order_relaxed);
         last_ = leans_back_to_ = nullptr;
         alternations_ = 0;
@@ -153,7 +144,6 @@ private:
     static constexpr std::uint32_t kStreakToLean = 64, kAlternationsToMeet = 16;
 
     [[gnu::noinline]] void lock_slowly(LockTicket* me) noexcept {
-        if (is_held_over_fork_here()) return;
         const bool was_shared = is_shared();
         const bool had_to_wait = mutex_.lock();
         LockTicket* const owner = leans_to_.load(std::memory_order_relaxed);
@@ -258,12 +248,9 @@ private:
         }
     }
 
-    bool is_held_over_fork_here() const noexcept { return fork_holder_.load(std::memory_order_relaxed) == ::pthread_self(); }
-
     alignas(64) std::atomic<LockTicket*> leans_to_{nullptr};
     FutexMutex mutex_;
-    std::atomic<pthread_t> fork_holder_{0};  // nobody's name is 0
-    LockTicket* last_ = nullptr;             // this and what follows: under mutex_
+    LockTicket* last_ = nullptr;  // this and what follows: under mutex_
     LockTicket* leans_back_to_ = nullptr;
     std::uint32_t alternations_ = 0;  // of threads that waited for each other here, since one had it lean
     bool may_lean_ = false;

@@ -20,7 +20,7 @@ inline constexpr std::size_t kPage = 4096;
 constexpr std::size_t round_up(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
 
 // Zeroed pages, touched only when used. Null when the kernel refuses.
-inline void* map_pages(std::size_t bytes) noexcept {
+inline void* map_pages(std::size_t bytes, Use use = Use::kept) noexcept {
     own_limit.add(bytes);
     void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
@@ -29,7 +29,7 @@ inline void* map_pages(std::size_t bytes) noexcept {
     }
     // A huge page behind a sparse table would cost 2 MiB for a few bytes.
     ::madvise(p, bytes, MADV_NOHUGEPAGE);
-    own_ranges.add(p, bytes);
+    own_ranges.add(p, bytes, use);
     return p;
 }
 
@@ -103,19 +103,19 @@ private:
     }
     void reserve(std::size_t n) {
         const std::size_t bytes = round_up(n * sizeof(T), kPage);
-        void* grown = data_ == nullptr ? map_pages(bytes) : move(bytes);
+        void* grown = data_ == nullptr ? map_pages(bytes, Use::tables) : move(bytes);
         if (grown == nullptr) throw std::bad_alloc();
         data_ = static_cast<T*>(grown);
         capacity_ = bytes / sizeof(T);
     }
     void* move(std::size_t bytes) noexcept {
         own_limit.add(bytes);  // both, for a moment: the kernel may want it so
-        void* moved = ::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE);
-        own_limit.remove(moved == MAP_FAILED ? bytes : capacity_bytes());
-        if (moved == MAP_FAILED) return nullptr;
         own_ranges.remove(data_);
-        own_ranges.add(moved, bytes);
-        return moved;
+        void* moved = ::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE);
+        const bool is_moved = moved != MAP_FAILED;
+        own_ranges.add(is_moved ? moved : data_, is_moved ? bytes : capacity_bytes(), Use::tables);
+        own_limit.remove(is_moved ? capacity_bytes() : bytes);
+        return is_moved ? moved : nullptr;
     }
     T* data_ = nullptr;
     std::size_t size_ = 0;
@@ -157,7 +157,7 @@ private:
     static constexpr std::size_t kChunkBytes = 16 * kPage;
 
     void refill() {
-        auto* chunk = static_cast<char*>(map_pages(kChunkBytes));
+        auto* chunk = static_cast<char*>(map_pages(kChunkBytes, Use::tables));
         if (chunk == nullptr) throw std::bad_alloc();
         reinterpret_cast<Piece*>(chunk)->next = chunks_;
         chunks_ = reinterpret_cast<Piece*>(chunk);

@@ -8,6 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <new>
+#include <utility>
+
+#include "../base/uncancelled.h"
+
 namespace hiwater::capture {
 
 namespace {
@@ -28,7 +34,7 @@ int move_high(int fd) noexcept {
 // Behind it, `margin` bytes of memory that is no file's.
 std::byte* map_shared(int fd, std::uint64_t offset, std::uint64_t bytes, std::uint64_t margin) noexcept {
     const int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
-    void* hint = margin != 0 ? map_pages(bytes + margin) : nullptr;
+    void* hint = margin != 0 ? map_pages(bytes + margin, Use::shared) : nullptr;
     if (margin != 0 && hint == nullptr) return nullptr;
     if (margin == 0) own_limit.add(bytes);
     void* p = ::mmap(hint, bytes, PROT_READ | PROT_WRITE, flags | (margin != 0 ? MAP_FIXED : 0), fd, static_cast<off_t>(offset));
@@ -38,7 +44,7 @@ std::byte* map_shared(int fd, std::uint64_t offset, std::uint64_t bytes, std::ui
         errno = error;
         return nullptr;
     }
-    if (margin == 0) own_ranges.add(p, bytes);
+    if (margin == 0) own_ranges.add(p, bytes, Use::shared);
     return static_cast<std::byte*>(p);
 }
 
@@ -195,6 +201,7 @@ int CaptureFile::reopen_if_lost() noexcept {
 }
 
 int CaptureFile::add_segment() noexcept {
+    Uncancelled whole;
     std::uint64_t bytes = kSmallestSegment;
     while (bytes < kLargestSegment && bytes * 4 < file_bytes_) bytes *= 2;
     if (int error = reopen_if_lost()) return error;
@@ -243,6 +250,7 @@ void CaptureFile::write_zeros(std::uintptr_t start, std::uintptr_t end) const no
     const auto at = reinterpret_cast<std::uintptr_t>(last.at);
     if (end < start + sizeof zeros || start < at || end > at + last.bytes || !owns_descriptor()) return;
     const int saved_errno = errno;
+    Uncancelled whole;
     const std::uint64_t offset = file_bytes_ - last.bytes;
     for (; end - start >= sizeof zeros; start += sizeof zeros)
         if (::pwrite(fd_, zeros, sizeof zeros, static_cast<off_t>(offset + (start - at))) < 0) break;  // it is for speed alone
@@ -250,15 +258,16 @@ void CaptureFile::write_zeros(std::uintptr_t start, std::uintptr_t end) const no
 }
 
 void CaptureFile::unmap() noexcept {
-    file_guard::remove(header_);
-    unmap_pages(header_, kFirstExtentOffset + kMargin);
+    Header* const header = std::exchange(header_, nullptr);
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // a signal's handler that ends the process looks whether there is one
+    file_guard::remove(header);
+    unmap_pages(header, kFirstExtentOffset + kMargin);
     for (std::size_t i = 0; i < segments_.size(); ++i) {
         file_guard::remove(segments_[i].at);
         unmap_pages(segments_[i].at, segments_[i].bytes);
     }
     segments_.reset();
     path_.text[0] = made_.text[0] = '\0';
-    header_ = nullptr;
     directory_ = nullptr;
     file_bytes_ = 0;
     extents_used_ = 0;
@@ -322,6 +331,11 @@ void CaptureFile::abandon() noexcept {
     unmap();
     if (owns_descriptor()) ::close(fd_);
     fd_ = -1;
+}
+
+void CaptureFile::forget_in_child() noexcept {
+    if (owns_descriptor()) ::close(fd_);
+    ::new (static_cast<void*>(this)) CaptureFile();
 }
 
 // The last page, and what only a recorder writes at the start.

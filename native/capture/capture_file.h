@@ -64,8 +64,10 @@ public:
     Ending finish(State state) noexcept;
     // Lets go of a capture that never began, and takes its file away.
     void discard() noexcept;
-    // Lets go without a word: for the child of a fork, whose parent goes on writing.
+    // Lets go without a word.
     void abandon() noexcept;
+    // For the child of a fork, whose parent goes on writing: the pages are gone already.
+    void forget_in_child() noexcept;
     // Copies the used part to another file, which replaces one that is there when it is whole; the caller keeps everybody else out.
     // Returns 0 or an errno value, as place() does; EBUSY for the capture's own file, too.
     int copy_to(const char* path) const noexcept;

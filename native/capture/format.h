@@ -223,9 +223,9 @@ struct EpochRecord {  // about all closed slices; two copies, so that a new one 
 };
 
 enum class State : std::uint32_t {
-    recording = 1,
-    ended = 2,   // stopped, or the program ended in a way we saw
-    failed = 3,  // our own fault: recording stopped early, see stop_reason
+    recording = 1,  // with ended_ns: a handler of a signal ended the process in the middle of an event
+    ended = 2,      // stopped, or the program ended in a way we saw
+    failed = 3,     // our own fault: recording stopped early, see stop_reason
 };
 
 struct Header {

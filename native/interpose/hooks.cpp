@@ -3,14 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -20,55 +18,20 @@
 #include <vector>
 
 #include "../quick_events.h"
-#include "../sampler.h"
 #include "allocators.h"
 #include "kept_pointers.h"
 #include "libraries.h"
-#include "python_hooks.h"
+#include "process_hooks.h"
+#include "real.h"
 #include "slots.h"
 
 namespace hiwater::interpose {
 
+Real real;
+
 namespace {
 
 using capture::Kind;
-
-struct Real {
-    void* (*malloc)(std::size_t);
-    void* (*calloc)(std::size_t, std::size_t);
-    void* (*realloc)(void*, std::size_t);
-    void* (*reallocarray)(void*, std::size_t, std::size_t);
-    void (*free)(void*);
-    void (*free_sized)(void*, std::size_t);
-    void (*free_aligned_sized)(void*, std::size_t, std::size_t);
-    int (*posix_memalign)(void**, std::size_t, std::size_t);
-    void* (*aligned_alloc)(std::size_t, std::size_t);
-    void* (*memalign)(std::size_t, std::size_t);
-    void* (*valloc)(std::size_t);
-    void* (*pvalloc)(std::size_t);
-    void* (*mmap)(void*, std::size_t, int, int, int, off_t);
-    void* (*mmap64)(void*, std::size_t, int, int, int, off64_t);
-    int (*munmap)(void*, std::size_t);
-    void* (*mremap)(void*, std::size_t, std::size_t, int, ...);
-    int (*mprotect)(void*, std::size_t, int);
-    void* (*shmat)(int, const void*, int);
-    int (*shmdt)(const void*);
-    int (*brk)(void*);
-    void* (*sbrk)(intptr_t);
-    int (*pthread_create)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
-    int (*prctl)(int, ...);
-    int (*sigaction)(int, const struct sigaction*, struct sigaction*);
-    sighandler_t (*signal)(int, sighandler_t);
-    pid_t (*fork)();
-    void (*exit_now)(int);
-    void (*exit_now_c)(int);
-    int (*execv)(const char*, char* const*);
-    int (*execve)(const char*, char* const*, char* const*);
-    int (*execvp)(const char*, char* const*);
-    int (*execvpe)(const char*, char* const*, char* const*);
-    int (*fexecve)(int, char* const*, char* const*);
-};
-Real real;
 
 Recorder& recorder() { return Recorder::instance(); }
 
@@ -358,55 +321,7 @@ int hook_brk(void* to) {
     return result;
 }
 
-// --- threads and processes ---------------------------------------------------------------------------------------------------------
-
-struct ThreadStart {
-    void* (*routine)(void*);
-    void* argument;
-    std::uint32_t node, session;
-    char name[64];
-};
-
-void* run_thread(void* packed) {
-    ThreadStart start = *static_cast<ThreadStart*>(packed);
-    unmap_pages(packed, kPage);
-    recorder().adopt_thread(start.node, start.session, start.name);
-    return start.routine(start.argument);
-}
-
-int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*), void* argument) {
-    if (!watching() || tls.busy != 0) return real.pthread_create(thread, attributes, routine, argument);
-    auto* packed = static_cast<ThreadStart*>(map_pages(kPage));
-    if (packed == nullptr) return real.pthread_create(thread, attributes, routine, argument);
-    packed->routine = routine;
-    packed->argument = argument;
-    packed->session = recorder().session();
-    // A Python thread has frames of its own from the first; a native one hangs under the stack that made it.
-    if (in_interpreter(reinterpret_cast<const void*>(routine))) {
-        ++tls.busy;
-        read_started_thread_name(packed->name, sizeof packed->name);
-        --tls.busy;
-    } else {
-        packed->node = recorder().thread_start_node();
-    }
-    ++tls.busy;  // the thread's control block is the C library's
-    const int error = real.pthread_create(thread, attributes, run_thread, packed);
-    --tls.busy;
-    if (error != 0) unmap_pages(packed, kPage);
-    return error;
-}
-
-int hook_prctl(int option, ...) {
-    va_list arguments;
-    va_start(arguments, option);
-    const unsigned long a = va_arg(arguments, unsigned long), b = va_arg(arguments, unsigned long);
-    const unsigned long c = va_arg(arguments, unsigned long), d = va_arg(arguments, unsigned long);
-    va_end(arguments);
-    const int result = real.prctl(option, a, b, c, d);
-    if (option == PR_SET_NAME && result == 0 && recording() && tls.busy == 0)
-        recorder().note_thread_name(reinterpret_cast<const char*>(a));
-    return result;
-}
+// --- signals ---------------------------------------------------------------------------------------------------------------------------
 
 // SIGBUS is answered by us while a capture is mapped, and the program does not see it: capture/file_guard.h.
 int hook_sigaction(int number, const struct sigaction* action, struct sigaction* old) {
@@ -419,58 +334,6 @@ sighandler_t hook_signal(int number, sighandler_t handler) {
     sighandler_t old = SIG_ERR;
     if (number == SIGBUS && capture::file_guard::program_signal(handler, &old)) return old;
     return real.signal(number, handler);
-}
-
-pid_t hook_fork() {
-    const pid_t child = real.fork();
-    if (child > 0 && recording()) recorder().on_mark(capture::MarkKind::fork, static_cast<std::uint64_t>(child));
-    return child;
-}
-
-void before_exit(int code) {
-    if (!recording() || tls.busy != 0) return;
-    say_last_words(code & 0xff);
-    if (recording()) recorder().mark_exited(code & 0xff);
-}
-
-[[noreturn]] void hook_exit_now(int code) {
-    before_exit(code);
-    real.exit_now(code);
-    __builtin_unreachable();
-}
-
-[[noreturn]] void hook_exit_now_c(int code) {
-    before_exit(code);
-    real.exit_now_c(code);
-    __builtin_unreachable();
-}
-
-// An exec that succeeds never comes back: the capture must be closed before it. In the child of a vfork, which shares our memory,
-// nothing is touched (mark_exited knows our own process id).
-template <typename Call>
-int around_exec(Call call) noexcept {
-    const bool marked = recording() && recorder().mark_exited(-1);
-    const int result = call();
-    const int saved_errno = errno;
-    if (marked) recorder().unmark_exited();
-    errno = saved_errno;
-    return result;
-}
-
-int hook_execv(const char* path, char* const* argv) {
-    return around_exec([&] { return real.execv(path, argv); });
-}
-int hook_execve(const char* path, char* const* argv, char* const* environment) {
-    return around_exec([&] { return real.execve(path, argv, environment); });
-}
-int hook_execvp(const char* file, char* const* argv) {
-    return around_exec([&] { return real.execvp(file, argv); });
-}
-int hook_execvpe(const char* file, char* const* argv, char* const* environment) {
-    return around_exec([&] { return real.execvpe(file, argv, environment); });
-}
-int hook_fexecve(int fd, char* const* argv, char* const* environment) {
-    return around_exec([&] { return real.fexecve(fd, argv, environment); });
 }
 
 #define HIWATER_HOOK(kind, name) \
@@ -503,6 +366,8 @@ Hook g_hooks[] = {
     HIWATER_HOOK(process, sigaction),
     HIWATER_HOOK(process, signal),
     HIWATER_HOOK(process, fork),
+    HIWATER_HOOK(process, _Fork),
+    HIWATER_HOOK(process, forkpty),
     Hook{"_exit", reinterpret_cast<void*>(&hook_exit_now), reinterpret_cast<void**>(&real.exit_now), Hook::Of::process, true},
     Hook{"_Exit", reinterpret_cast<void*>(&hook_exit_now_c), reinterpret_cast<void**>(&real.exit_now_c), Hook::Of::process, true},
     HIWATER_HOOK(process, execv),
@@ -520,40 +385,13 @@ std::vector<Hook>& all_hooks() {
     return *hooks;
 }
 
-// The recorder's tables must be whole in the child, so the forking thread holds the lock over the fork. It remembers that it does: a
-// recording may begin or end meanwhile. Other libraries' handlers may run between these, in the child, too, where nothing may touch the
-// parent's capture: what they allocate is not recorded (busy), what they free is, in the parent.
-void before_fork() {
-    tls.holds_over_fork = recording();
-    if (!tls.holds_over_fork) return;
-    sampler::pause_for_fork();
-    ++tls.busy;
-    recorder().lock().lock_over_fork();
-}
-
-void after_fork_in_parent() {
-    if (!tls.holds_over_fork) return;
-    tls.holds_over_fork = false;
-    sampler::note_forked();
-    recorder().lock().unlock_after_fork();
-    --tls.busy;
-    recorder().request_attention();
-}
-
-void after_fork_in_child() {
-    if (!tls.holds_over_fork) return;
-    tls.holds_over_fork = false;
-    sampler::forget_in_child();
-    recorder().become_unrecorded_child();
-    --tls.busy;
-}
-
 }  // namespace
 
 std::string install_hooks() {
     if (g_installed) return {};
     forget_libraries();
     find_real_functions(g_hooks, kHooks);
+    prepare_process_hooks();
     std::vector<Hook>& hooks = all_hooks();
     hooks.assign(g_hooks, g_hooks + kHooks);
     find_allocators(&hooks);
@@ -570,11 +408,6 @@ void remove_hooks() noexcept {
     exchange_in_data(all_hooks(), false);
     restore(all_hooks().data(), all_hooks().size());
     g_installed = false;
-}
-
-void watch_forks() noexcept {
-    static const int once = ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-    (void)once;
 }
 
 }  // namespace hiwater::interpose

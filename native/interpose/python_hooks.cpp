@@ -82,6 +82,8 @@ template <typename Request>
 [[gnu::noinline]] void* made(void* domain, Request request) {
     PyMemAllocatorEx& next = below(domain);
     if (!recording()) return request.from(next);
+    if (python_is_asked()) [[unlikely]]
+        recorder().answer_for_python();
     void* block = covered_from(next, request);
     return tls.covered == 0 ? booked(block, request.bytes()) : block;
 }
@@ -117,7 +119,7 @@ void python_free(void* domain, void* block) {
 // The same over CPython's own allocator, for the sizes that it never asks malloc for.
 template <typename Request>
 [[gnu::always_inline]] inline void* made_small(void* domain, Request request) {
-    if (request.bytes() >= g_small_below.every_block.load(std::memory_order_relaxed)) [[unlikely]]
+    if (request.bytes() >= g_switches.small_below.every_block.load(std::memory_order_relaxed)) [[unlikely]]
         return made(domain, request);
     void* block = request.from(below(domain));
     if (block == nullptr) [[unlikely]]
@@ -157,6 +159,8 @@ template <typename Request>
 template <typename Request>
 [[gnu::noinline]] void* made_larger(void* domain, Request request) {
     if (!wants(Wanted::few_blocks)) return made(domain, request);
+    if (python_is_asked()) [[unlikely]]
+        recorder().answer_for_python();
     void* block = covered_from(below(domain), request);
     if (tls.covered != 0) return block;
     if (block == nullptr) [[unlikely]]
@@ -166,7 +170,7 @@ template <typename Request>
 
 template <typename Request>
 [[gnu::always_inline]] inline void* made_sampled(void* domain, Request request) {
-    if (request.bytes() >= g_small_below.few_blocks.load(std::memory_order_relaxed)) [[unlikely]]
+    if (request.bytes() >= g_switches.small_below.few_blocks.load(std::memory_order_relaxed)) [[unlikely]]
         return made_larger(domain, request);
     if (request.bytes() > kSmallObject) __builtin_unreachable();  // never below the bound: its stream is known without a comparison
     if (!Recorder::pass_sampling(request.bytes())) [[unlikely]]
@@ -177,7 +181,7 @@ void* sampled_malloc(void* domain, std::size_t bytes) { return made_sampled(doma
 void* sampled_calloc(void* domain, std::size_t count, std::size_t each) { return made_sampled(domain, Calloc{count, each}); }
 
 void* sampled_realloc(void* domain, void* old, std::size_t bytes) {
-    if (bytes >= g_small_below.few_blocks.load(std::memory_order_relaxed)) return python_realloc(domain, old, bytes);
+    if (bytes >= g_switches.small_below.few_blocks.load(std::memory_order_relaxed)) return python_realloc(domain, old, bytes);
     PyMemAllocatorEx& next = below(domain);
     void* block = reallocated(next, old, bytes);
     if (block == nullptr) return booked(block, bytes);

@@ -248,6 +248,28 @@ void* defined_in_a_library(const char* name) noexcept {
     return found;
 }
 
+std::uintptr_t g_interpreter_start = 0, g_interpreter_end = 0;
+
+// Looked up once: hooks may be called while another thread holds the loader's locks.
+void find_interpreter() noexcept {
+    if (g_interpreter_end != 0) return;
+    const auto python = reinterpret_cast<std::uintptr_t>(::dlsym(RTLD_DEFAULT, "PyObject_Malloc"));
+    ::dl_iterate_phdr(
+        [](dl_phdr_info* module, std::size_t, void* within) {
+            for (std::size_t i = 0; i < module->dlpi_phnum; ++i) {
+                const ElfW(Phdr) & p = module->dlpi_phdr[i];
+                const std::uintptr_t start = module->dlpi_addr + p.p_vaddr, end = start + p.p_memsz;
+                const std::uintptr_t python = *static_cast<std::uintptr_t*>(within);
+                if (p.p_type != PT_LOAD || python < start || python >= end) continue;
+                g_interpreter_start = start;
+                g_interpreter_end = end;
+                return 1;
+            }
+            return 0;
+        },
+        const_cast<std::uintptr_t*>(&python));
+}
+
 }  // namespace
 
 bool is_linker(const dl_phdr_info* info) noexcept {
@@ -272,6 +294,7 @@ void find_real_functions(Hook* hooks, std::size_t count) noexcept {
         hooks[i].is_global = *hooks[i].real == found;
     }
     if (c_library != nullptr) ::dlclose(c_library);
+    find_interpreter();
 }
 
 std::string install(const Hook* hooks, std::size_t count) {
@@ -284,13 +307,8 @@ std::string install(const Hook* hooks, std::size_t count) {
 void restore(const Hook* hooks, std::size_t count) { change_all(hooks, count, false); }
 
 bool in_interpreter(const void* address) noexcept {
-    static void* const home = [] {
-        Dl_info info{};
-        void* python = ::dlsym(RTLD_DEFAULT, "PyObject_Malloc");
-        return python != nullptr && ::dladdr(python, &info) != 0 ? info.dli_fbase : nullptr;
-    }();
-    Dl_info info{};
-    return home != nullptr && ::dladdr(address, &info) != 0 && info.dli_fbase == home;
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    return at >= g_interpreter_start && at < g_interpreter_end;
 }
 
 }  // namespace hiwater::interpose

@@ -46,7 +46,8 @@ std::string install(const Hook* hooks, std::size_t count);
 // Puts every slot and symbol back, in every module loaded by now.
 void restore(const Hook* hooks, std::size_t count);
 
-// Whether an address lies in the code of the Python interpreter (executable or libpython).
+// Whether an address lies in the code of the Python interpreter (executable or libpython), once find_real_functions() has been called.
+// Asks nobody.
 bool in_interpreter(const void* address) noexcept;
 
 }  // namespace hiwater::interpose

@@ -32,6 +32,14 @@ public:
         return pages_ != nullptr;
     }
 
+    // In the child of a fork: what is under the lock is gone already.
+    void forget_in_child() noexcept {
+        ::new (static_cast<void*>(&filters_)) PageVector<Filter*>();
+        ::new (static_cast<void*>(&entries_)) PageVector<Entry>();
+        used_ = 0;
+        if (pages_ != nullptr) ::madvise(pages_, kDirectoryBytes, MADV_DONTNEED);
+    }
+
     // Whether a recorded block may start at the address. Any thread, for a block of its own.
     [[gnu::always_inline]] bool may_hold(std::uintptr_t address) const noexcept {
         // A user's address lies below 2^47; of any other the answer is as good.

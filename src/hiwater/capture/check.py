@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hiwater.capture.layout import COUNTED_KINDS
+from hiwater.capture.layout import COUNTED_KINDS, STATE_RECORDING
 from hiwater.errors import CorruptCapture, ExtraMissing
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def problems(capture: Capture) -> list[str]:
     ledger, by no more than that ledger ever received); of one still being written only what holds at every instant.
     """
     found = [problem for moment in (capture.peak, capture.end) for problem in _moment_problems(capture, moment)]
-    if not capture.slices[-1].mark_bytes >= capture.header["live_bytes"] and capture.process.ended == "exit":
+    if not capture.slices[-1].mark_bytes >= capture.header["live_bytes"] and _has_whole_events(capture):
         found.append("more is live at the end than at the highest moment of the last slice")
     found += _slice_problems(capture)
     found += _replay_problems(capture)
@@ -55,7 +55,7 @@ def _moment_problems(capture: Capture, moment: Moment) -> list[str]:
         if len(negative):
             found.append(f"ledger {int(negative[0])} holds {int(values[negative[0]])} {what} at the {moment.name}")
     blocks = int(moment.blocks[counted].sum())
-    if blocks != moment.recorded_blocks and capture.process.ended == "exit":
+    if blocks != moment.recorded_blocks and _has_whole_events(capture):
         found.append(
             f"ledgers sum to {blocks} blocks at the {moment.name}, the recorder counted {moment.recorded_blocks}"
         )
@@ -65,9 +65,13 @@ def _moment_problems(capture: Capture, moment: Moment) -> list[str]:
     return found
 
 
+def _has_whole_events(capture: Capture) -> bool:
+    return bool(capture.header["state"] != STATE_RECORDING)
+
+
 def one_event_bytes(capture: Capture) -> int:
-    """The most by which sums may differ: 0 unless the process was killed, perhaps in the middle of an event."""
-    if capture.process.ended != "killed" or len(capture.ledger_node) == 0:
+    """The most by which sums may differ: 0 unless the process ended in the middle of an event, killed or by a signal handler's `_exit`."""
+    if _has_whole_events(capture) or capture.process.ended == "recording" or len(capture.ledger_node) == 0:
         return 0
     return int(capture.tables["ledgers"]["total_bytes"].max())
 

@@ -266,7 +266,7 @@ class Capture:
         return "sampled" if self.header["sample_bytes"] else "exact"
 
     def _ended(self) -> str:
-        if self.header["state"] != STATE_RECORDING:
+        if self.header["state"] != STATE_RECORDING or self.header["ended_ns"] != 0:
             return "exit"
         return "recording" if self._is_alive else "killed"
 

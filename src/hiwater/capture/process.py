@@ -32,7 +32,7 @@ def current_boot_id(*, proc: Path = Path("/proc")) -> str:
 
 def is_being_written(header: Mapping[str, Any]) -> bool:
     """Whether the process that writes the capture with this header still does. One that was watched from outside does not write its own."""
-    if header["state"] != STATE_RECORDING:
+    if header["state"] != STATE_RECORDING or header["ended_ns"] != 0:
         return False
     pid = header.get("writer_pid") or header["pid"]
     start_ticks = header.get("writer_start_ticks") or header["process_start_ticks"]

@@ -1,0 +1,19 @@
+// Hooked functions are no cancellation points, so none of ours may be one. Around what is: open, read, write, close, pthread_join.
+#pragma once
+
+#include <pthread.h>
+
+namespace hiwater {
+
+class Uncancelled {
+public:
+    Uncancelled() noexcept { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+    ~Uncancelled() { ::pthread_setcancelstate(before_, nullptr); }
+    Uncancelled(const Uncancelled&) = delete;
+    Uncancelled& operator=(const Uncancelled&) = delete;
+
+private:
+    int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
+}  // namespace hiwater

@@ -1,0 +1,201 @@
+#include "process_hooks.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+#include "../process.h"
+#include "../recorder.h"
+#include "../sampler.h"
+#include "python_hooks.h"
+#include "real.h"
+#include "slots.h"
+
+namespace hiwater::interpose {
+
+namespace {
+
+Recorder& recorder() { return Recorder::instance(); }
+
+struct ThreadStart {
+    void* (*routine)(void*);
+    void* argument;
+    std::uint32_t node, session;
+    char name[64];
+};
+
+void* run_thread(void* packed) {
+    ThreadStart start = *static_cast<ThreadStart*>(packed);
+    unmap_pages(packed, kPage);
+    recorder().adopt_thread(start.node, start.session, start.name);
+    return start.routine(start.argument);
+}
+
+}  // namespace
+
+int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*), void* argument) {
+    if (!recording() || tls.covered != 0 || Recorder::is_inside())
+        return real.pthread_create(thread, attributes, routine, argument);
+    auto* packed = static_cast<ThreadStart*>(map_pages(kPage));
+    if (packed == nullptr) return real.pthread_create(thread, attributes, routine, argument);
+    packed->routine = routine;
+    packed->argument = argument;
+    packed->session = recorder().session();
+    // A Python thread has frames of its own from the first; a native one hangs under the stack that made it.
+    if (in_interpreter(reinterpret_cast<const void*>(routine))) {
+        ++tls.busy;
+        read_started_thread_name(packed->name, sizeof packed->name);
+        --tls.busy;
+    } else {
+        packed->node = recorder().thread_start_node();
+    }
+    ++tls.busy;  // the thread's control block is the C library's
+    const int error = real.pthread_create(thread, attributes, run_thread, packed);
+    --tls.busy;
+    if (error != 0) unmap_pages(packed, kPage);
+    return error;
+}
+
+int hook_prctl(int option, ...) {
+    va_list arguments;
+    va_start(arguments, option);
+    const unsigned long a = va_arg(arguments, unsigned long), b = va_arg(arguments, unsigned long);
+    const unsigned long c = va_arg(arguments, unsigned long), d = va_arg(arguments, unsigned long);
+    va_end(arguments);
+    const int result = real.prctl(option, a, b, c, d);
+    if (option == PR_SET_NAME && result == 0 && recording() && tls.busy == 0)
+        recorder().note_thread_name(reinterpret_cast<const char*>(a));
+    return result;
+}
+
+namespace {
+
+void mark_fork(pid_t child) noexcept {
+    const int saved_errno = errno;
+    if (recording()) recorder().on_mark(capture::MarkKind::fork, static_cast<std::uint64_t>(child));
+    errno = saved_errno;
+}
+
+char* g_single_threaded = nullptr;  // the C library's own __libc_single_threaded
+
+// With a second thread in the process, glibc's fork waits for the locks of malloc and of stdio. Where the second is the sampler's, which
+// uses neither, a signal's handler that forks in the midst of malloc would wait for its own thread, as it would not without us. So there
+// the C library is told for the length of the fork that the thread is alone.
+pid_t fork_as_if_alone() {
+    char* const word = g_single_threaded;
+    if (word == nullptr || *word != 0 || !sampler::is_running() || process::thread_count() != 2) return real.fork();
+    *word = 1;
+    const pid_t child = real.fork();
+    if (child != 0) *word = 0;
+    return child;
+}
+
+// A fork by the interpreter's own code, in which CPython counts threads: the sampler's must be gone. Nothing of the kind is done for a fork
+// by other code, which may be a signal's handler: to end a thread is not for handlers.
+template <typename Call>
+pid_t around_fork(const void* caller, Call call) {
+    const bool is_paused = recording() && !Recorder::is_inside() && in_interpreter(caller) && sampler::pause_for_fork();
+    const pid_t child = call();
+    if (child != 0 && is_paused) sampler::note_forked();
+    if (child > 0) mark_fork(child);
+    return child;
+}
+
+// In the child of a fork. Where the fork was made in the midst of an event, by a signal's handler, that event is gone on with there.
+void after_fork_in_child() noexcept {
+    const int saved_errno = errno;
+    sampler::forget_in_child();
+    recorder().become_unrecorded_child();
+    errno = saved_errno;
+}
+
+}  // namespace
+
+pid_t hook_fork() { return around_fork(__builtin_return_address(0), fork_as_if_alone); }
+
+int hook_forkpty(int* master, char* name, const termios* attributes, const winsize* size) {
+    return around_fork(__builtin_return_address(0), [&] { return real.forkpty(master, name, attributes, size); });
+}
+
+// The fork for signals' handlers, which calls no handlers of forks.
+pid_t hook__Fork() {
+    const pid_t child = real._Fork();
+    if (child == 0) after_fork_in_child();
+    if (child > 0) mark_fork(child);
+    return child;
+}
+
+namespace {
+
+// The last words are Python: only the interpreter's own code (os._exit) may be about to leave where Python can be run. A signal's handler
+// may have come in anywhere, also where the thread has the GIL.
+void before_exit(int code, const void* caller) {
+    if (!recording()) return;
+    if (!Recorder::is_inside() && in_interpreter(caller)) say_last_words(code & 0xff);
+    if (recording()) recorder().mark_exited(code & 0xff);
+}
+
+}  // namespace
+
+void hook_exit_now(int code) {
+    before_exit(code, __builtin_return_address(0));
+    real.exit_now(code);
+    __builtin_unreachable();
+}
+
+void hook_exit_now_c(int code) {
+    before_exit(code, __builtin_return_address(0));
+    real.exit_now_c(code);
+    __builtin_unreachable();
+}
+
+namespace {
+
+// An exec that succeeds never comes back: the capture must be closed before it. In the child of a vfork, which shares our memory,
+// nothing is touched (mark_exited knows our own process id).
+template <typename Call>
+int around_exec(Call call) noexcept {
+    const bool marked = recording() && recorder().mark_exited(-1);
+    const int result = call();
+    const int saved_errno = errno;
+    if (marked) recorder().unmark_exited();
+    errno = saved_errno;
+    return result;
+}
+
+}  // namespace
+
+int hook_execv(const char* path, char* const* argv) {
+    return around_exec([&] { return real.execv(path, argv); });
+}
+int hook_execve(const char* path, char* const* argv, char* const* environment) {
+    return around_exec([&] { return real.execve(path, argv, environment); });
+}
+int hook_execvp(const char* file, char* const* argv) {
+    return around_exec([&] { return real.execvp(file, argv); });
+}
+int hook_execvpe(const char* file, char* const* argv, char* const* environment) {
+    return around_exec([&] { return real.execvpe(file, argv, environment); });
+}
+int hook_fexecve(int fd, char* const* argv, char* const* environment) {
+    return around_exec([&] { return real.fexecve(fd, argv, environment); });
+}
+
+void prepare_process_hooks() noexcept {
+    void* library = ::dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    if (library == nullptr) return;
+    g_single_threaded = static_cast<char*>(::dlsym(library, "__libc_single_threaded"));
+    ::dlclose(library);
+}
+
+void watch_forks() noexcept {
+    static const int once = [] {
+        ::madvise(&g_switches, sizeof g_switches, MADV_WIPEONFORK);
+        return ::pthread_atfork(nullptr, nullptr, after_fork_in_child);
+    }();
+    (void)once;
+}
+
+}  // namespace hiwater::interpose

@@ -1,0 +1,53 @@
+// The functions of the C library that hooks stand in for. A name that nobody defines stays null.
+#pragma once
+
+#include <pthread.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hiwater::interpose {
+
+struct Real {
+    void* (*malloc)(std::size_t);
+    void* (*calloc)(std::size_t, std::size_t);
+    void* (*realloc)(void*, std::size_t);
+    void* (*reallocarray)(void*, std::size_t, std::size_t);
+    void (*free)(void*);
+    void (*free_sized)(void*, std::size_t);
+    void (*free_aligned_sized)(void*, std::size_t, std::size_t);
+    int (*posix_memalign)(void**, std::size_t, std::size_t);
+    void* (*aligned_alloc)(std::size_t, std::size_t);
+    void* (*memalign)(std::size_t, std::size_t);
+    void* (*valloc)(std::size_t);
+    void* (*pvalloc)(std::size_t);
+    void* (*mmap)(void*, std::size_t, int, int, int, off_t);
+    void* (*mmap64)(void*, std::size_t, int, int, int, off64_t);
+    int (*munmap)(void*, std::size_t);
+    void* (*mremap)(void*, std::size_t, std::size_t, int, ...);
+    int (*mprotect)(void*, std::size_t, int);
+    void* (*shmat)(int, const void*, int);
+    int (*shmdt)(const void*);
+    int (*brk)(void*);
+    void* (*sbrk)(intptr_t);
+    int (*pthread_create)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+    int (*prctl)(int, ...);
+    int (*sigaction)(int, const struct sigaction*, struct sigaction*);
+    sighandler_t (*signal)(int, sighandler_t);
+    pid_t (*fork)();
+    pid_t (*_Fork)();
+    int (*forkpty)(int*, char*, const termios*, const winsize*);
+    void (*exit_now)(int);
+    void (*exit_now_c)(int);
+    int (*execv)(const char*, char* const*);
+    int (*execve)(const char*, char* const*, char* const*);
+    int (*execvp)(const char*, char* const*);
+    int (*execvpe)(const char*, char* const*, char* const*);
+    int (*fexecve)(int, char* const*, char* const*);
+};
+extern Real real;
+
+}  // namespace hiwater::interpose
