@@ -78,6 +78,7 @@ class Suite:
     name: str
     words: tuple[str, ...]
     seconds: float = 300  # longest time that a run may take
+    endings: tuple[int, ...] = ()  # exit codes of a run in which the tests ran; any, where there are none
 
 
 @dataclass(frozen=True)
@@ -213,6 +214,9 @@ def compare(suite: Suite, place: Place, modes: Sequence[str] = tuple(MODES), rep
     no repetition of the recorded run shows is listed as seen once."""
     comparison = Comparison(suite, run_suite(suite, place, None))
     plain = results(comparison.plain)
+    if suite.endings and comparison.plain.exit_code not in suite.endings:
+        comparison.wrong.append(f"plain: the tests did not run: {comparison.plain.output[-2000:]}")
+        return comparison
     for mode in modes:
         outcome = comparison.recorded[mode] = run_suite(suite, place, MODES[mode])
         comparison.wrong += [f"{mode}: {what}" for what in outcome.unsound]

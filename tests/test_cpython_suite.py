@@ -72,3 +72,11 @@ def test_a_run_that_lasts_too_long_is_ended_with_all_that_it_started() -> None:
     )
 
     assert outcome.exit_code == faithful.TIMED_OUT
+
+
+def test_a_suite_whose_tests_do_not_run_is_no_suite_that_has_the_same_results() -> None:
+    suite = faithful.Suite("broken", ("-c", "raise SystemExit(2)"), endings=(0, 1))
+
+    comparison = faithful.compare(suite, faithful.Place(sys.executable), ["exact"])
+
+    assert [line.split(":")[0] for line in comparison.wrong] == ["plain"]
