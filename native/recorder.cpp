@@ -220,6 +220,7 @@ TopLine Recorder::top_line() {
     std::vector<std::uint32_t> owner(tree_.node_count(), 0);  // innermost own node at or above
     for (std::uint32_t id = 1; id < owner.size(); ++id) {
         const capture::NodeRecord& n = tree_.node(id);
+        if (n.code >= is_own.size() || n.parent >= id) return {};  // somebody else wrote to the file
         owner[id] = is_own[n.code] ? id : owner[n.parent];
     }
     std::uint32_t top_node = 0;
@@ -227,7 +228,7 @@ TopLine Recorder::top_line() {
     for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
         const capture::LedgerRecord& ledger = accounts_.record(id);
         const std::int64_t bytes = accounts_.at_peak(id).bytes;
-        if (bytes <= 0 || !Accounts::counted(ledger.kind)) continue;
+        if (bytes <= 0 || !Accounts::counted(ledger.kind) || ledger.node >= owner.size()) continue;
         const std::uint32_t node = owner[ledger.node] != 0 ? owner[ledger.node] : ledger.node;
         const std::int64_t sum = bytes_of_line[{tree_.node(node).code, tree_.node(node).line}] += bytes;
         if (sum <= top_bytes) continue;

@@ -137,6 +137,7 @@ public:
 
     // The text of a string; valid until the capture is closed. Texts do not cross extents.
     std::string_view text_of(std::uint32_t id) const {
+        if (id >= strings_.size()) return {};
         const capture::StringRecord& record = strings_[id];
         // Checked, as somebody else may have written to the file.
         const bool is_there = record.length != 0 && record.offset < bytes_.size() && record.length <= bytes_.size() - record.offset;
