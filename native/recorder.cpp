@@ -56,10 +56,21 @@ void Recorder::note_fact(const std::string& name, const std::string& value) noex
 }
 
 int Recorder::start(const StartOptions& options) {
+    // The child of a fork that called no handlers has its parent's recorder still, switched off.
+    if (file_.is_open() && pid_ != ::getpid()) {
+        sampler::forget_in_child();
+        become_unrecorded_child();
+    }
     BusyGuard busy;
     lock_.allow_leaning();
     Hold hold(lock_);
     if (file_.is_open()) forget_tables_of_parent();  // made by a fork in a signal's handler, this process could not do it then
+    struct Guard {
+        bool is_kept = false;
+        ~Guard() {
+            if (!is_kept) capture::file_guard::end();
+        }
+    } guard;
     if (!options.only_counters) capture::file_guard::begin([] { instance().give_up(kCut); });
     last_peak_ = {};
     last_resident_peak_ = 0;
@@ -126,6 +137,7 @@ int Recorder::start(const StartOptions& options) {
     h.sample_bytes = sample_bytes_;
     epoch_.fetch_add(1, std::memory_order_relaxed);
     set_mode(Mode::on);
+    guard.is_kept = true;
     return 0;
 }
 

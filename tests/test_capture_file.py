@@ -199,3 +199,52 @@ def test_a_capture_goes_through_no_link(tmp_path: Path) -> None:
         assert (tmp_path / name).is_symlink()
     assert (tmp_path / "old.hiw").read_bytes() == before
     assert len(os.listdir(tmp_path)) == 3
+
+
+@pytest.mark.parametrize(("words", "mode"), [((), 0o600), (("--mode", "640"), 0o640), (("--mode=0604",), 0o604)])
+def test_a_capture_and_what_is_made_of_it_are_its_owners(tmp_path: Path, words: tuple[str, ...], mode: int) -> None:
+    before = os.umask(0)
+    try:
+        source = "import hiwater, sys"
+        assert run(tmp_path, "-q", "-o", "a.hiw", *words, "-c", source).returncode == 0
+        with hiwater.record(tmp_path / "b.hiw", mode=mode) as recorder:
+            recorder.snapshot()
+        sample = [sys.executable, "-m", "hiwater", "sample", "-q", "-o", "c.hiw", "--", "true"]
+        subprocess.run(sample, cwd=tmp_path, check=True, timeout=SECONDS)
+        merge = [sys.executable, "-m", "hiwater", "merge", "-o", "all.hiw", "a.hiw", "b.hiw"]
+        subprocess.run(merge, cwd=tmp_path, check=True, timeout=SECONDS, capture_output=True)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"a.hiw": mode, "b.hiw": mode, "b.1.hiw": mode, "c.hiw": 0o600, "all.hiw": 0o600}
+
+
+@pytest.mark.parametrize("mode", ["999", "rw", "77777", "044", "", "-1"])
+def test_what_is_no_mode_is_refused(tmp_path: Path, mode: str) -> None:
+    done = run(tmp_path, "--mode", mode, "-c", "print('ran')")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is no file mode" in done.stderr
+
+
+def test_sampling_does_not_take_a_capture_that_is_being_written(tmp_path: Path) -> None:
+    with recording(tmp_path, WAITS, "-o", "a.hiw") as process:
+        words = [sys.executable, "-m", "hiwater", "sample", "-o", "a.hiw", "--", "sh", "-c", "exit 5"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS)
+        assert "which is still running wrote" in done.stderr
+        process.communicate("\n", timeout=SECONDS)
+    assert process.returncode == 7
+    assert peak_of(tmp_path / "a.hiw") > 10_000_000
+
+
+def test_no_argv_leaves_no_text_of_the_command(tmp_path: Path) -> None:
+    source = "def work(): return [bytes(1000), 'hush' + 'hush']\nhushed = [work() for _ in range(1000)]  # hush"
+    assert run(tmp_path, "-q", "--no-argv", "-o", "a.hiw", "-c", source, "hush").returncode == 0
+    content = (tmp_path / "a.hiw").read_bytes()
+    assert b"hush" not in content
+    assert b"work" in content  # a function's name is in every stack that it is in
+
+
+def test_a_module_keeps_its_name(tmp_path: Path) -> None:
+    (tmp_path / "tool.py").write_text("import sys; sys.exit(len(sys.argv))")
+    assert run(tmp_path, "-q", "-o", "a.hiw", "-m", "tool", "one").returncode == 2
+    assert hiwater.open(tmp_path / "a.hiw").process.argv == ("-m", "tool", "one")

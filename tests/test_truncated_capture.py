@@ -158,7 +158,7 @@ def test_a_cut_capture_and_a_program_with_its_own_ways_with_sigbus(tmp_path: Pat
 def test_sigbus_after_the_recording_is_as_before_it(tmp_path: Path) -> None:
     """As the kernel has it: /proc/self/status names the signals that are caught."""
     source = """
-        import hiwater, re, signal
+        import hiwater, re, resource, signal
         def is_caught():
             mask = re.search("SigCgt:\\s*(.*)", open("/proc/self/status").read()).group(1)
             return int(mask, 16) >> (signal.SIGBUS - 1) & 1
@@ -166,6 +166,12 @@ def test_sigbus_after_the_recording_is_as_before_it(tmp_path: Path) -> None:
         with hiwater.record("a.hiw"):
             assert is_caught()
         assert not is_caught()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        try:
+            hiwater.record("b.hiw").start()
+        except hiwater.errors.CaptureUnwritable:
+            assert not is_caught()
+            raise SystemExit(3)
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(source)],
@@ -175,4 +181,4 @@ def test_sigbus_after_the_recording_is_as_before_it(tmp_path: Path) -> None:
         timeout=SECONDS,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (3, "")

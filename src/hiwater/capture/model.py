@@ -302,7 +302,7 @@ class Capture:
         Raises CorruptCapture where they are damaged, ExtraMissing where reading one needs a package that is not installed.
         """
         told: dict[str, str] = {name: self.facts[name] for name in ("host", "cwd", "rank") if name in self.facts}
-        program = self.facts.get("program") or " ".join(self.process.argv[:1]).rsplit("/", 1)[-1]
+        program = self.facts.get("program") or " ".join(_name_of(self.process.argv)).rsplit("/", 1)[-1]
         found = files.attached_to(Contents(self.path, self.header, self.tables), {**told, "program": program})
         return tuple(type(self)(contents) for contents in found)
 
@@ -657,6 +657,11 @@ def _number(text: str) -> int | None:
 
 def _known(count: int) -> int | None:
     return None if count < 0 else count
+
+
+def _name_of(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """What names the program: the first argument, or the module after -m."""
+    return argv[1:2] if argv[:1] == ("-m",) else argv[:1]
 
 
 def _argv(text: str) -> tuple[str, ...]:

@@ -12,11 +12,14 @@ Only the standard library is used, so that watching can begin at once and takes 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
+import tempfile
 import time
 
+from hiwater.capture.process import is_alive, is_being_written
 from hiwater.engine import destination
 
 TYPE_CHECKING = False
@@ -172,8 +175,16 @@ class CaptureWriter:
         self._extents_used = 0
         destination.check(path)
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-            self._begin(pid, start_ticks, facts)
+            # As the engine does it (native/capture/placement.h): made beside, with its owner's rights alone, and moved to its name.
+            self._file, made = tempfile.mkstemp(prefix=".hiwater-", dir=os.path.dirname(path) or os.curdir)
+            try:
+                self._begin(pid, start_ticks, facts)
+                _refuse_to_replace(path)
+                os.replace(made, path)
+            except OSError:
+                os.close(self._file)
+                os.unlink(made)
+                raise
         except OSError as error:
             raise destination.explain(path, error) from error
 
@@ -286,8 +297,6 @@ class CaptureWriter:
     def _take_extent(self) -> int:
         """The next free extent, with all of its room in the file: a reader never finds the file's end inside a record."""
         if self._extents_used == MAX_EXTENTS:
-            import errno
-
             raise OSError(errno.EFBIG, "a capture cannot grow beyond 3.5 GiB")
         number = self._extents_used
         os.ftruncate(self._file, FIRST_EXTENT_OFFSET + (number + 1) * EXTENT_BYTES)
@@ -304,6 +313,25 @@ class CaptureWriter:
     def _offset(self, table: _TableFile, number: int) -> int:
         extent, place = divmod(number, EXTENT_BYTES // table.record_bytes)
         return FIRST_EXTENT_OFFSET + table.extents[extent] * EXTENT_BYTES + place * table.record_bytes
+
+
+def _refuse_to_replace(path: str) -> None:
+    """Raises OSError (EBUSY) for a capture of a process that is still running, or that is still being written."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(HEADER_BYTES)
+    except FileNotFoundError:
+        return
+    if len(content) < HEADER_BYTES or not content.startswith(MAGIC):
+        return
+    header = {
+        name: struct.unpack_from(f"<{count if letter == 's' else ''}{letter}", content, offset)[0]
+        for name, (letter, count, offset) in header_places().items()
+    }
+    header["boot_id"] = header["boot_id"].rstrip(b"\0")
+    boot_id = header["boot_id"].decode("ascii", "replace")
+    if is_being_written(header) or is_alive(header["pid"], header["process_start_ticks"], boot_id):
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), path)
 
 
 def _pwrite_all(descriptor: int, data: bytes | bytearray, offset: int) -> None:

@@ -70,10 +70,7 @@ def _merge(paths: list[str], output: str) -> int:
     try:
         with os.fdopen(descriptor, "w+b") as stream:
             count = container.write(packed, stream)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(made, 0o666 & ~mask)
-        os.replace(made, target)
+        os.replace(made, target)  # with its owner's rights alone, as a capture
     except OSError as error:
         raise _unwritable(output, error) from error
     finally:

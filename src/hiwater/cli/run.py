@@ -101,13 +101,16 @@ class Recording:
     def __init__(self, arguments: run_arguments.RunArguments, program: target.Target) -> None:
         self.exit_code: int | None = None
         self._arguments = arguments
-        self._argv = program.argv if arguments.argv else None
+        # sys.argv has no name yet for what runs as `-m NAME`: runpy puts its file there. The text of -c is not kept.
+        words = program.original if arguments.kind == "module" else program.argv
+        self._argv = words if arguments.argv else None
         self._path_head = program.path_head
         self._recorder = Recorder(
             arguments.output or destination.default_pattern(program.name),
             sample=arguments.sample,
             sample_seed=int(arguments.sample_seed or 0),
             device_history=arguments.device_history,
+            mode=run_arguments.permissions(arguments.mode),
             tell=lambda text: say(f"warning: {text}"),
         )
         self._recorder.leave_out(_outermost_file())

@@ -37,6 +37,8 @@ options:
   --sample-seed N     repeat a draw
   --limit SIZE        give the program a ceiling of address space, as `ulimit -v` does: it meets MemoryError there
                       instead of the machine meeting the OOM killer
+  --mode MODE         the capture's permissions, as chmod takes them in octal (default: 600, for you alone: it holds
+                      arguments and file names)
   --no-argv           leave the program's arguments out of the capture
   --no-device-history
                       do not have torch's allocator keep a history of GPU memory (with a GPU in use it is on by default)
@@ -47,8 +49,8 @@ options:
   -v, --verbose       say what is being done
   -h, --help          show this
 
-settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
-output, sample, sample_seed, limit, argv, device_history, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
+settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_MODE, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
+output, sample, sample_seed, limit, mode, argv, device_history, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
 
 exit codes: the program's own; 2 usage, 125 hiwater could not start, 126 not something Python can run, 127 not found.
 
@@ -66,6 +68,7 @@ _WITH_VALUE = {
     "--sample": "sample",
     "--sample-seed": "sample_seed",
     "--limit": "limit",
+    "--mode": "mode",
 }
 _FLAGS = {
     "--no-argv": ("argv", False),
@@ -92,6 +95,7 @@ class RunArguments:
         "help",
         "kind",
         "limit",
+        "mode",
         "open",
         "output",
         "program",
@@ -108,6 +112,7 @@ class RunArguments:
         self.output = settings.text("output")
         self.format = settings.text("format")
         self.limit = settings.text("limit")
+        self.mode = settings.text("mode", "600") or "600"
         self.sample = settings.text("sample")
         self.sample_seed = settings.text("sample_seed")
         self.argv = settings.flag("argv", True)
@@ -137,11 +142,23 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
     for size in (result.sample, result.limit):
         if size is not None:
             parse_size(size)  # known before the program is looked for
+    permissions(result.mode)
     if result.sample_seed is not None and not result.sample_seed.isdecimal():
         raise hiwater.errors.UsageError(
             f"--sample-seed {result.sample_seed!r} is no number", "write a whole number above 0"
         )
     return result
+
+
+def permissions(mode: str) -> int:
+    """Return what `mode` stands for: "640" or "0640". Raises UsageError for what is no mode, or shuts out the owner."""
+    if mode.isascii() and mode.isdigit() and len(mode) <= 4 and not set(mode) & {"8", "9"}:
+        bits = int(mode, 8)
+        if bits <= 0o777 and bits & 0o600 == 0o600:
+            return bits
+    raise hiwater.errors.UsageError(
+        f"--mode {mode!r} is no file mode", "write it in octal, with the owner's 6 or 7, as in 640"
+    )
 
 
 def _take_option(result: RunArguments, word: str, rest: list[str]) -> None:

@@ -1,0 +1,63 @@
+"""Children that no fork handler hears of: made by `_Fork()`, by system calls, by vfork. None writes into the capture of its parent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hiwater
+from hiwater.capture.check import problems
+from recording import needs_engine
+
+pytestmark = needs_engine
+
+PROGRAM = """
+import ctypes, os, subprocess, sys, threading, hiwater
+libc = ctypes.PyDLL(None)
+FORK, CLONE, VFORK, SIGCHLD = 57, 56, 58, 17
+ways = {
+    "_Fork": lambda: libc._Fork(),
+    "fork": lambda: libc.syscall(FORK),
+    "clone": lambda: libc.syscall(CLONE, SIGCHLD, 0, 0, 0, 0),
+}
+kept = [bytes(1000) for _ in range(2000)]
+way = sys.argv[1]
+pid = ways[way]()
+if pid == 0:
+    mine = [bytes(1000) for _ in range(50_000)]
+    def fresh(): return [bytearray(300) for _ in range(1000)]
+    exec("other = fresh()")
+    if sys.argv[2] == "record":
+        with hiwater.record("child.hiw"):
+            more = bytes(3_000_000)
+    os._exit(33)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 33
+subprocess.run(["true"])
+os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
+after = bytes(20_000_000)
+"""
+
+
+@pytest.mark.parametrize("what", ["allocate", "record"])
+@pytest.mark.parametrize("way", ["_Fork", "fork", "clone"])
+@pytest.mark.parametrize("sampling", [(), ("--sample", "8KiB")])
+def test_a_child_without_fork_handlers_is_not_recorded(
+    tmp_path: Path, way: str, what: str, sampling: tuple[str, ...]
+) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    words = [sys.executable, "-m", "hiwater", "run", "-o", "a.hiw", *sampling, "program.py", way, what]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    capture = hiwater.open(tmp_path / "a.hiw")
+    assert problems(capture) == []
+    assert (
+        22_000_000 < int(capture.peak.allocated_bytes) < 26_000_000
+    )  # what the parent held: recorded before and after
+    assert capture.process.exit_code == 0
+    assert (tmp_path / "child.hiw").exists() == (what == "record")
+    if what == "record":
+        child = hiwater.open(tmp_path / "child.hiw")
+        assert 3_000_000 <= int(child.peak.allocated_bytes) < 4_000_000
