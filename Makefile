@@ -9,7 +9,7 @@ BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ni
 SOURCES := src tests examples benchmarks tools
 NATIVE := build/native
 
-.PHONY: help demo test test-programs test-cpython test-suites test-long test-pythons test-notebooks-oldest test-native test-native-plain test-native-address test-native-thread test-valgrind stress fuzz lint format web web-check pictures bench bench-instructions clean
+.PHONY: help demo test test-programs test-cpython test-suites test-long test-pythons test-notebooks-oldest test-native test-native-plain test-native-address test-native-thread test-valgrind stress stress-endings fuzz lint format web web-check pictures bench bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -96,6 +96,12 @@ test-valgrind: ## the same under valgrind's memcheck
 
 stress: $(VENV)/installed ## half a minute of everything at once, recorded, with the engine checking itself
 	$(BIN)/python tests/stress.py
+
+# Some two of them a second: `make stress-endings COUNT=10000 SEED=1`.
+COUNT ?= 1000
+SEED ?= 1
+stress-endings: $(VENV)/installed ## random endings of programs whose captures others truncate, delete, move and share
+	$(BIN)/python tests/endings.py $(COUNT) $(SEED)
 
 fuzz: $(VENV)/installed ## a minute of damaged captures, opened and shown in all manners
 	$(BIN)/python tests/fuzz.py
