@@ -181,6 +181,15 @@ void snapshot(const std::string& path) {
     if (int error = Recorder::instance().snapshot(path.c_str())) raise_os_error(error, path);
 }
 
+nb::tuple window_peak(std::uint64_t start_ns) {
+    const hiwater::Accounts::Figures highest = Recorder::instance().window_peak(start_ns);
+    return nb::make_tuple(highest.bytes, highest.blocks);
+}
+
+void write_window(const std::string& path, std::uint64_t start_ns) {
+    if (int error = Recorder::instance().write_window(path.c_str(), start_ns)) raise_os_error(error, path);
+}
+
 nb::dict summary() {
     const hiwater::Summary s = Recorder::instance().summary();
     nb::dict out;
@@ -275,6 +284,9 @@ NB_MODULE(_core, m) {
     m.def("is_kept_in_memory", [] { return Recorder::instance().is_kept_in_memory(); });
     m.def("snapshot", &snapshot, "path"_a);
     m.def("summary", &summary);
+    m.def("begin_window", [] { return Recorder::instance().begin_window(); });
+    m.def("window_peak", &window_peak, "start_ns"_a);
+    m.def("write_window", &write_window, "path"_a, "start_ns"_a);
     m.def("counters", [] { return Recorder::instance().counters(); });
     m.def("self_check", &self_check);
     m.def("residency_look", &residency_look);

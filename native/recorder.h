@@ -122,6 +122,11 @@ public:
     // `heap_has_marks`: malloc is the C library's, and knows which blocks are free.
     void stop(int exit_code, bool carry, bool heap_has_marks);
     int snapshot(const char* path);
+    // A window is a stretch of the recording that has whole slices of its own. Returns where it begins, in the recording's time.
+    std::uint64_t begin_window() noexcept;
+    Accounts::Figures window_peak(std::uint64_t start_ns) noexcept;
+    // Ends it: a copy of the capture that says which part of it the window is. 0 or an errno value.
+    int write_window(const char* path, std::uint64_t start_ns) noexcept;
     Summary summary();
     bool is_kept_in_memory() noexcept;
     std::map<std::string, std::int64_t> counters();

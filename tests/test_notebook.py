@@ -217,6 +217,16 @@ def test_stacks_begin_at_the_cell(tmp_path: Path) -> None:
 
 
 @needs_engine
+def test_a_recording_in_a_recorded_cell_is_a_window_of_it(tmp_path: Path) -> None:
+    cell = "%%hiwater -o a.hiw\nx = bytearray(8 << 20)\n%hiwater -o b.hiw y = bytearray(4 << 20)"
+    shown = notebooks.run(tmp_path, ["%load_ext hiwater", cell, "len(y) >> 20"])
+    assert shown[2].value == "4", shown
+    outer, inner = (hiwater.open(tmp_path / name) for name in ("a.hiw", "b.hiw"))
+    assert (outer.recorded_window is None, inner.recorded_window is None) == (True, False)
+    assert inner.peak.allocated_bytes >> 20 == 12
+
+
+@needs_engine
 def test_what_is_asked_for_wrongly(tmp_path: Path) -> None:
     shown = notebooks.run(
         tmp_path,
@@ -229,14 +239,13 @@ def test_what_is_asked_for_wrongly(tmp_path: Path) -> None:
             "%hiwater",
             "%hiwater on --loud",
             "%hiwater timeline",
-            "%%hiwater\n%hiwater 2",
             "'ran' in globals()",
             "%%hiwater --sample 64KiB\nx = [bytearray(100) for _ in range(20_000)]",
         ],
     )
-    assert all("UsageError" in cell.printed + (cell.error or "") for cell in shown[1:9]), shown[1:9]
-    assert "is not a size" in shown[2].printed and "recorded into" in shown[8].printed
-    assert shown[9].value == "False" and "estimate" in shown[10].report
+    assert all("UsageError" in cell.printed + (cell.error or "") for cell in shown[1:8]), shown[1:8]
+    assert "is not a size" in shown[2].printed
+    assert shown[8].value == "False" and "estimate" in shown[9].report
 
 
 @needs_engine

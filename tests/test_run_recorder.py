@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import compiled
 import hiwater
-from hiwater.errors import AlreadyRecording, BadSize, CaptureUnwritable, NotRecording
+from hiwater.errors import BadSize, CaptureUnwritable, NotRecording
 from hiwater.sizes import format_size, parse_size
 
 
@@ -162,12 +162,6 @@ def test_what_the_system_refuses_is_told(engine: None, tmp_path: Path, refused: 
     )
     assert said in " ".join(text.split()) and re.search(rf"allocated +2\.9 MiB  {exactness}", text)
     assert json.loads(json_text)["shortcomings"] == capture.shortcomings
-
-
-def test_one_recording_at_a_time(engine: None, tmp_path: Path) -> None:
-    with hiwater.record(tmp_path / "a.hiw"), pytest.raises(AlreadyRecording, match=r"a\.hiw"):
-        hiwater.record(tmp_path / "b.hiw").start()
-    assert not (tmp_path / "b.hiw").exists()
 
 
 def test_a_recorder_that_does_not_record_says_so(engine: None, tmp_path: Path) -> None:

@@ -136,6 +136,15 @@ public:
         forget_touches(best);
     }
 
+    // The highest total of the slices that began at `start_ns` or later, the open one among them.
+    Figures highest_since(std::uint64_t start_ns) {
+        const capture::Header& h = *header_;
+        Figures highest{h.mark_bytes, h.mark_blocks};
+        for (std::uint64_t i = slices_.size(); i-- > 0 && slices_[i].start_ns >= start_ns;)
+            if (slices_[i].mark_bytes > highest.bytes) highest = {slices_[i].mark_bytes, slices_[i].mark_blocks};
+        return highest;
+    }
+
     // The highest totals since the last fold: for scopes, which raise the peaks of all that are open and start anew.
     struct Fold {
         std::int64_t total_bytes = 0, python_bytes = 0;

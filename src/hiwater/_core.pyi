@@ -67,6 +67,15 @@ def is_kept_in_memory() -> bool:
 def snapshot(path: str) -> None:
     """Write a complete, consistent copy of the capture as of now to `path`. Raises OSError: EBUSY where a living process's capture is."""
 
+def begin_window() -> int:
+    """Begin a window of the recording in progress: return where in its time that is, in nanoseconds."""
+
+def window_peak(start_ns: int) -> tuple[int, int]:
+    """Bytes and blocks that were live at most since `start_ns`, which `begin_window()` returned."""
+
+def write_window(path: str, start_ns: int) -> None:
+    """Write a copy of the capture to `path` that says what part of it the window from `start_ns` to now is. Raises OSError."""
+
 def summary() -> dict[str, object]:
     """Of the recording in progress or the last one: `path`, `peak_bytes`, `peak_blocks`, `live_bytes`, `resident_peak_bytes`,
     `resident_exact`, `resident_error_bytes`, `lost_events`, `file_fate` (what became of the capture's file meanwhile, in words), `is_lost` (whether nothing of it can be read), `shortcomings` (what could not be seen from the start on, by the name of its fact, in words), `sample_bytes`, `standard_error_bytes` (of the peak, at most), `stop_reason` (str or None), and `top_line`: None or

@@ -37,7 +37,7 @@ class EngineFailed(HiwaterError):
 
 
 class AlreadyRecording(HiwaterError):
-    """A process has one recording at a time, and this one has it already."""
+    """A recorder that is recording was started again."""
 
     slug = "already-recording"
 

@@ -84,7 +84,8 @@ def _slice_problems(capture: Capture) -> list[str]:
         for earlier, later in pairwise(closed)
         if later.start_ns < earlier.end_ns
     ]
-    highest = max((piece.mark_bytes for piece in closed), default=0)
+    start, end = capture.recorded_window or (0, capture.process.duration_ns)
+    highest = max((piece.mark_bytes for piece in closed if piece.start_ns >= start and piece.end_ns <= end), default=0)
     if highest > capture.peak.recorded_bytes:
         found.append(f"a slice reaches {highest} bytes, above the peak of {capture.peak.recorded_bytes}")
     return found[:3]

@@ -215,6 +215,13 @@ class Capture:
         return self._string_bytes[begin : begin + int(record["length"])].decode("utf-8", "replace")
 
     @cached_property
+    def recorded_window(self) -> tuple[int, int] | None:
+        """Of a recording that was made inside another one, and is a copy of that: where it began and ended, in nanoseconds."""
+        first, _, last = self.facts.get("window_ns", "").partition(":")
+        start, end = _number(first), _number(last)
+        return (start, end) if start is not None and end is not None else None
+
+    @cached_property
     def facts(self) -> dict[str, str]:
         """What the recorder was told about the program, as text."""
         return {key: value for key, value in self._texts() if not cells.is_cell(key)}
@@ -266,6 +273,8 @@ class Capture:
         return "sampled" if self.header["sample_bytes"] else "exact"
 
     def _ended(self) -> str:
+        if self.recorded_window is not None:
+            return "exit"  # the recording around went on
         if self.header["state"] != STATE_RECORDING or self.header["ended_ns"] != 0:
             return "exit"
         return "recording" if self._is_alive else "killed"
@@ -395,7 +404,12 @@ class Capture:
 
     @cached_property
     def peak(self) -> Moment:
-        """The moment the counted kinds together were highest in the whole recording."""
+        """The moment the counted kinds together were highest in the whole recording; in `recorded_window`, where it has one."""
+        if self.recorded_window is not None:
+            start, end = self.recorded_window
+            pieces = [piece for piece in self.slices if piece.start_ns >= start and piece.end_ns <= end]
+            if pieces:
+                return replace(self.of_slice(max(pieces, key=lambda piece: piece.mark_bytes)), name="peak")
         best = self._best()
         if self.header["mark_bytes"] > best["best_bytes"]:
             return self._open_mark("peak")

@@ -9,6 +9,7 @@ import hiwater
 from hiwater import own_work
 from hiwater.engine import destination, facts, native
 from hiwater.engine.accelerators import Accelerators
+from hiwater.engine.window import Window
 from hiwater.sizes import parse_size
 
 TYPE_CHECKING = False
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 
 LARGEST_SAMPLE = 1 << 40
+_windows: list[Recorder] = []
 PRIVATE = 0o600
 """The permissions of captures: they hold the program's arguments and the names of its files."""
 
@@ -84,6 +86,7 @@ class Recorder:
             )
         self._sample_seed = sample_seed or 0
         self._own_script = ""
+        self._window: Window | None = None
         self._owner = 0
         self._snapshots = 0
         self._facts: dict[str, str] = {}
@@ -109,6 +112,8 @@ class Recorder:
         return own_work.do(Recorder._is_recording, self, None)
 
     def _is_recording(self, _: None) -> bool:
+        if self._window is not None and not self._window.is_open:
+            return False
         return self.owned_here and bool(native.load().is_recording())
 
     def leave_out(self, script: str) -> None:
@@ -135,10 +140,10 @@ class Recorder:
 
         Raises EngineUnavailable, CaptureUnwritable or AlreadyRecording.
         """
-        core = native.load()
-        if core.is_recording():
+        native.load()
+        if self.recording:
             raise hiwater.errors.AlreadyRecording(
-                f"this process is being recorded into {core.summary()['path']!r} already", "stop that recording first"
+                f"this recorder is recording into {self._path!r} already", "stop it first, or make another"
             )
         destination.check(self._path)
 
@@ -147,6 +152,9 @@ class Recorder:
 
         Where a living process other than this one has a capture at the path, that one stays, and this one is beside it: `run.hiw`
         becomes `run.PID.hiw`, and a warning says so.
+
+        Inside another recording of this process this one is a window of it: that one goes on, and `stop()` writes a capture whose
+        peak is the window's. What was live before is part of it, and `sample` is that of the recording around.
 
         Raises EngineUnavailable, CaptureUnwritable, AlreadyRecording, or EngineFailed when the engine cannot work here.
         """
@@ -161,6 +169,9 @@ class Recorder:
     def _start(self, argv: Sequence[str] | None) -> str:
         self.check()
         core = native.load()
+        self._window = None
+        if core.is_recording():
+            return self._begin_window(core)
         known = facts.process_facts(argv) | self._facts
         group = facts.memory_group()
         if group is not None:
@@ -194,6 +205,22 @@ class Recorder:
         self._accelerators.begin()
         return given
 
+    def _begin_window(self, core: Any) -> str:
+        around = core.summary()
+        if self._sample_bytes != around["sample_bytes"]:
+            self._tell(
+                f"this process is being recorded into {around['path']!r}: the recording inside is a window of that one, "
+                "and has its sampling"
+            )
+        self._owner = os.getpid()
+        self._window = Window(core, self._path)
+        _windows.append(self)
+        return self._path
+
+    def _end_window(self, window: Window) -> None:
+        _windows.remove(self)
+        self._path = window.finish()
+
     def stop(self, exit_code: int | None = None) -> None:
         """Stop recording and close the capture; does nothing when not recording.
 
@@ -202,7 +229,11 @@ class Recorder:
         own_work.do(Recorder._stop, self, exit_code)
 
     def _stop(self, exit_code: int | None) -> None:
-        if self.recording:
+        if self.recording and self._window is not None:
+            self._end_window(self._window)
+        elif self.recording:
+            for inside in tuple(reversed(_windows)):
+                inside.stop()
             if self._accelerators is not None:
                 self._accelerators.finish()
             with _ScopesNoted():
@@ -248,6 +279,8 @@ class Recorder:
         return own_work.do(Recorder._summary, self, None)
 
     def _summary(self, _: None) -> Summary:
+        if self._window is not None:
+            return self._window.summary() | {"devices": [], "device_trouble": ""}  # type: ignore[return-value] # has them all
         summary: Summary = native.load().summary()
         if summary.get("path") != self._path:
             raise hiwater.errors.NotRecording(

@@ -55,7 +55,7 @@ class Recording:
     def begin(self) -> bool:
         """Start; False where the engine cannot work here, which is said, and no reason not to run the cell.
 
-        Raises AlreadyRecording, CaptureUnwritable.
+        Raises CaptureUnwritable.
         """
         try:
             self._recorder.start()

@@ -88,6 +88,13 @@ def _head(report: Report, page: Page) -> Iterator[Text]:
     )
     python = f"Python {printable(process.python, 40)} · " if process.python else ""
     yield Text(f"{python}process {process.pid} {ended}{code} after {seconds(process.duration_ns)} · {mode}", "dim")
+    window = report.capture.recorded_window
+    if window is not None:
+        yield Text(
+            f"recorded inside another recording: the allocated peak is that of {seconds(window[0])} to {seconds(window[1])}, with what was "
+            "live before; everything else is of the recording around it until then",
+            "dim",
+        )
     if "allocator" in report.capture.facts:
         yield Text(f"allocator: {printable(report.capture.facts['allocator'], 200)}", "dim")
 
