@@ -35,17 +35,27 @@ WINDOWS = {
             recorder.snapshot(beside)
     """,
     "in a thread": """
+        go, done = threading.Lock(), threading.Lock()
+        go.acquire(), done.acquire()
         def window():
+            go.acquire()
             with hiwater.record(path, **options): pass
+            done.release()
         thread = threading.Thread(target=window)
         thread.start()
+        go.release()
+        done.acquire()  # nothing but this, which allocates nothing, while the thread records
         thread.join()
     """,
     "beside a thread that rests": """
-        over = threading.Lock()
-        over.acquire()
-        thread = threading.Thread(target=over.acquire)
+        over, rests = threading.Lock(), threading.Lock()
+        over.acquire(), rests.acquire()
+        def rest():
+            rests.release()
+            over.acquire()
+        thread = threading.Thread(target=rest)
         thread.start()
+        rests.acquire()
         with hiwater.record(path, **options): pass
         over.release()
         thread.join()
