@@ -154,6 +154,7 @@ class Capture:
         self.cells = cells.read(self._texts())
         if self.cells:
             self.tables = cells.without_kernel(self)
+            self.__dict__.pop("paths", None)  # those made on the way had the kernel's frames
         ledgers = self.tables["ledgers"]
         self.ledger_node: Ints = ledgers["node"].astype(np.int64)
         self.ledger_kind: Ints = ledgers["kind"].astype(np.int64)
