@@ -80,6 +80,6 @@ def test_every_error_has_its_entry_in_the_manual() -> None:
     classes = [errors.HiwaterError]
     for kind in classes:
         classes += kind.__subclasses__()
-    slugs = [kind.slug for kind in classes if not kind.__subclasses__()]
+    slugs = [kind.slug for kind in classes if kind not in (errors.HiwaterError, errors.CaptureError)]
     assert len(slugs) == len(set(slugs))
     assert entries == set(slugs)

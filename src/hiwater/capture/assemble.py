@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from hiwater.capture import writer
-from hiwater.capture.layout import KINDS, STATE_ENDED, Schema, parse_schema
+from hiwater.capture.layout import KINDS, Schema, parse_schema
+from hiwater.capture.process import STATE_ENDED
 from hiwater.capture.reader import Records
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hiwater.capture.layout import COUNTED_KINDS, STATE_RECORDING
+from hiwater.capture.layout import COUNTED_KINDS
+from hiwater.capture.process import STATE_RECORDING
 from hiwater.errors import CorruptCapture, ExtraMissing
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ KINDS = ("python", "native", "mapping", "device", "file", "shared", "reserved", 
 COUNTED_KINDS = KINDS[:4]
 
 CODE_PYTHON, CODE_THREAD, CODE_NATIVE_THREAD, CODE_LABEL = range(4)
-STATE_RECORDING, STATE_ENDED, STATE_FAILED = 1, 2, 3
 
 # What this reader needs of a version 1 capture; whatever else the schema names is read and left alone.
 NEEDED_FIELDS: dict[str, tuple[str, ...]] = {

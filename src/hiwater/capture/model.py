@@ -14,14 +14,11 @@ import numpy.typing as npt
 
 from hiwater.capture import attached, cells, check, container, devices, limits, marks, process, residency
 from hiwater.capture.container import read_contents
-from hiwater.capture.layout import (
-    COUNTED_KINDS,
-    KINDS,
-    STATE_RECORDING,
-)
+from hiwater.capture.layout import COUNTED_KINDS, KINDS
 from hiwater.capture.marks import Mark
 from hiwater.capture.moment import Frame, Ints, Moment
 from hiwater.capture.paths import Paths
+from hiwater.capture.process import STATE_RECORDING
 from hiwater.capture.reader import Contents
 from hiwater.errors import BadRequest, CorruptCapture, HiwaterError, MomentOutOfRange
 from hiwater.history import RECORDER, files

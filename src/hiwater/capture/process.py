@@ -1,4 +1,7 @@
-"""Is the process that wrote a capture still the one with that number? Asked of the kernel, never guessed."""
+"""Is the process that wrote a capture still the one with that number? Asked of the kernel, never guessed.
+
+The writer uses it inside the watched program: it imports the standard library alone.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hiwater.capture.layout import STATE_RECORDING
+STATE_RECORDING, STATE_ENDED, STATE_FAILED = 1, 2, 3
 
 _STARTED_FIELD = 21  # field 22 of /proc/PID/stat, counted from 0
 

@@ -18,9 +18,6 @@ import numpy.typing as npt
 from hiwater.capture.layout import (
     FIRST_BYTES,
     KINDS,
-    STATE_ENDED,
-    STATE_FAILED,
-    STATE_RECORDING,
     HeaderStart,
     Schema,
     Table,
@@ -29,6 +26,7 @@ from hiwater.capture.layout import (
     parse_schema,
     read_start,
 )
+from hiwater.capture.process import STATE_ENDED, STATE_FAILED, STATE_RECORDING
 from hiwater.errors import ForeignFile, MissingCapture
 
 Records = npt.NDArray[Any]

@@ -19,7 +19,7 @@ import struct
 import tempfile
 import time
 
-from hiwater.capture.process import is_alive, is_being_written
+from hiwater.capture.process import STATE_ENDED, STATE_RECORDING, is_alive, is_being_written
 from hiwater.engine import destination
 
 TYPE_CHECKING = False
@@ -34,7 +34,6 @@ SCHEMA_BYTES = 12 * 1024
 MAX_EXTENTS = 28 * 1024
 DIRECTORY_OFFSET = HEADER_BYTES + SCHEMA_BYTES
 FIRST_EXTENT_OFFSET = 256 * 1024
-STATE_RECORDING, STATE_ENDED, STATE_FAILED = 1, 2, 3
 KINDS = 8
 UNKNOWN_EXIT_CODE = -1  # of the target, in the header
 UNKNOWN_EXIT_STATUS = -(1 << 31)  # of any process, in its record: -1 is SIGHUP there

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from hiwater.capture.writer import STATE_ENDED, STATE_FAILED, UNKNOWN_EXIT_CODE, UNKNOWN_EXIT_STATUS, CaptureWriter
+from hiwater.capture.process import STATE_ENDED, STATE_FAILED
+from hiwater.capture.writer import UNKNOWN_EXIT_CODE, UNKNOWN_EXIT_STATUS, CaptureWriter
 from hiwater.engine.facts import json_list
 from hiwater.marks import parse
 from hiwater.sampling.procfs import PAGE_BYTES
