@@ -100,7 +100,9 @@ def test_a_recording_is_alive_only_with_number_start_and_boot(
     recording = small()
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip().encode()
-    recording.header.update(state=RECORDING, pid=os.getpid(), process_start_ticks=int(fields[19]), boot_id=boot_id)
+    recording.header.update(
+        state=RECORDING, ended_ns=0, pid=os.getpid(), process_start_ticks=int(fields[19]), boot_id=boot_id
+    )
     recording.header.update(change)
     assert open_bytes(recording.to_bytes(), tmp_path).process.ended == ended
 

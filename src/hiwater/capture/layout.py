@@ -23,6 +23,7 @@ KINDS = ("python", "native", "mapping", "device", "file", "shared", "reserved", 
 COUNTED_KINDS = KINDS[:4]
 
 CODE_PYTHON, CODE_THREAD, CODE_NATIVE_THREAD, CODE_LABEL = range(4)
+MAPPING_LABEL = "[mapping]"  # the function of a label; its file says what the mapping is
 
 # What this reader needs of a version 1 capture; whatever else the schema names is read and left alone.
 NEEDED_FIELDS: dict[str, tuple[str, ...]] = {

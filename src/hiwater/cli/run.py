@@ -88,11 +88,15 @@ def _refusal(program: target.Target, error: BaseException | None) -> hiwater.err
 
 
 def _outermost_file() -> str:
-    """Return the script that is the command itself. It lies outside of the package, and its last steps come after the program's."""
+    """Return the script that is the command itself. It lies outside of the package, and its last steps come after the program's.
+
+    "" for `python -c`: the program's own `-c` has frames of the same name.
+    """
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
-    return frame.f_code.co_filename
+    name = frame.f_code.co_filename
+    return "" if name in ("<string>", "<stdin>") else name
 
 
 class Recording:

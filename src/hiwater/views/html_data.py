@@ -18,7 +18,7 @@ from hiwater.analysis.diff import Comparison
 from hiwater.analysis.forest import IMPORT_SYSTEM
 from hiwater.analysis.naming import is_library, module_of
 from hiwater.capture import Capture
-from hiwater.capture.layout import COUNTED_KINDS, KINDS
+from hiwater.capture.layout import COUNTED_KINDS, KINDS, MAPPING_LABEL
 from hiwater.capture.moment import Frame, Ints
 from hiwater.views.diff_json import figure_of
 from hiwater.views.diff_report import DiffReport, notes, resident_exactness
@@ -82,13 +82,14 @@ def _capture(
     condensed = beside.condensed if beside else condense(capture)
     files = _Numbered(frame.file for frame in condensed.frames)
     gone = beside.gone_files if beside else frozenset()
+    labels = {frame.file for frame in condensed.frames if frame.function == MAPPING_LABEL}
     cwd = capture.facts.get("cwd", "")
     return {
         "title": printable(report.title, _LONGEST_NAME),
         "summary": summary(report, lambda node: {"frame": _frame(capture, node)}),
         "exactness": report.exactness(capture.peak),
         "asked": _asked(report),
-        "files": [_file(name, gone_cwd if name in gone else cwd) for name in files.texts],
+        "files": [_file(name, gone_cwd if name in gone else cwd, name in labels) for name in files.texts],
         **_stacks(condensed, files, columns, beside),
         "slices": _slices(capture, columns),
         "timeline": _timeline(capture, columns),
@@ -136,11 +137,12 @@ class _Numbered:
         self.texts = list(numbers)
 
 
-def _file(name: str, cwd: str) -> dict[str, Any]:
+def _file(name: str, cwd: str, is_label: bool) -> dict[str, Any]:
+    """`is_label`: the name says what a mapping is, which belongs to the line above it."""
     return {
         "name": name,
         "module": module_of(name, cwd) or "[native]",
-        "library": is_library(name),
+        "library": is_label or is_library(name),
         "imports": name.startswith(IMPORT_SYSTEM),
     }
 
