@@ -152,10 +152,10 @@ def test_a_cut_capture_and_a_program_with_its_own_ways_with_sigbus(tmp_path: Pat
 
 def test_sigbus_after_the_recording_is_as_before_it(tmp_path: Path) -> None:
     """As the kernel has it: /proc/self/status names the signals that are caught."""
-    source = """
+    source = r"""
         import hiwater, re, resource, signal
         def is_caught():
-            mask = re.search("SigCgt:\\s*(.*)", open("/proc/self/status").read()).group(1)
+            mask = re.search(r"SigCgt:\s*(.*)", open("/proc/self/status").read()).group(1)
             return int(mask, 16) >> (signal.SIGBUS - 1) & 1
         assert not is_caught()
         with hiwater.record("a.hiw"):

@@ -55,19 +55,20 @@ def launch(target: Target, main: ModuleType) -> BaseException | None:
 
 def _hiwater_launch_(entry: Callable[..., object], arguments: tuple[object, ...]) -> None:
     # The engine knows this frame by its name: what stands below it is in no stack, and counts against no limit of recursion.
-    _caller()(entry, arguments)
+    call = _call_at_the_bottom()
+    if call is None:
+        entry(*arguments)
+    else:
+        call(entry, arguments)
 
 
-def _caller() -> Callable[[Callable[..., object], tuple[object, ...]], object]:
+def _call_at_the_bottom() -> Callable[[Callable[..., object], tuple[object, ...]], object] | None:
+    """Return the engine's call, under which the program recurses as deep as without hiwater; None without the engine."""
     try:
-        caller: Callable[..., object] = native.load().call_at_the_bottom
+        call: Callable[..., object] = native.load().call_at_the_bottom
     except HiwaterError:
-        return _call
-    return caller
-
-
-def _call(entry: Callable[..., object], arguments: tuple[object, ...]) -> object:
-    return entry(*arguments)
+        return None
+    return call
 
 
 def exit_status(error: BaseException | None) -> int:
