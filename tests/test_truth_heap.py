@@ -431,5 +431,8 @@ def test_live_blocks_are_not_taken_for_freed(tmp_path: Path) -> None:
     )
     count, size = map(int, recorded.stdout.split())
     native = [stack for stack in recorded.capture.stacks("end") if stack.kind == "native" and stack.passes("work")]
-    assert (sum(s.blocks for s in native), sum(s.bytes for s in native)) == (count, size)
+    # CPython allocates a node of its map of arenas, of 131,072 bytes, when an arena lies where none was before.
+    nodes = sum(s.blocks for s in native) - count
+    assert nodes in (0, 1, 2)
+    assert sum(s.bytes for s in native) == size + nodes * 131_072
     assert hiwater.open(recorded.path).shortcomings == []
