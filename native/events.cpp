@@ -262,6 +262,11 @@ void Recorder::debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& 
     accounts_.debit(piece.ledger, static_cast<std::int64_t>(to - from), 1 - pieces_left);
 }
 
+// Under the lock: nothing is mapped there any more, whoever mapped it.
+void Recorder::forget_range(std::uintptr_t start, std::uintptr_t end) {
+    mappings_.take(start, end, [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
+}
+
 void Recorder::on_map(std::uintptr_t start, std::size_t bytes, Kind kind, std::uint32_t protection, const char* label) noexcept {
     if (is_inside() || bytes == 0) return;
     if (!is_on()) return lose_event();
@@ -269,8 +274,7 @@ void Recorder::on_map(std::uintptr_t start, std::size_t bytes, Kind kind, std::u
     guarded([&] {
         at_stack([&](Thread& t) {
             // What was mapped there is gone now, whoever mapped it.
-            mappings_.take(start, end,
-                           [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
+            forget_range(start, end);
             if (is_internal(t)) return;
             const std::uint32_t ledger = accounts_.ledger(label_node(t.top->node, label), kind);
             mappings_.add(start, end, ledger, protection);
@@ -311,8 +315,7 @@ void Recorder::on_arena(std::uintptr_t start, std::size_t bytes) noexcept {
     guarded([&] {
         at_stack([&](Thread& t) {
             const std::uint32_t ledger = accounts_.ledger(t.root, Kind::slack);
-            mappings_.take(start, start + bytes,
-                           [this](auto from, auto to, const Piece& piece, int left) { debit_piece(from, to, piece, left); });
+            forget_range(start, start + bytes);
             mappings_.add(start, start + bytes, ledger, 1);
             accounts_.credit(ledger, static_cast<std::int64_t>(bytes));
         });
@@ -340,8 +343,7 @@ void Recorder::on_moved(const TakenRange& taken, std::uintptr_t start, std::size
     guarded([&] {
         at_stack([&](Thread& t) {
             if (taken.session != session_) return;
-            mappings_.take(start, start + bytes,
-                           [this](auto from, auto to, const Piece& gone, int left) { debit_piece(from, to, gone, left); });
+            forget_range(start, start + bytes);
             if (is_internal(t)) return;
             const auto kind = static_cast<Kind>(accounts_.record(piece.ledger).kind);
             const std::uint32_t ledger = accounts_.ledger(labelled_as(piece.ledger, t.top->node), kind);

@@ -406,6 +406,7 @@ private:
     std::uint32_t labelled_as(std::uint32_t ledger, std::uint32_t below);
     std::uint32_t label_node(std::uint32_t node, const char* label);
     void debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& piece, int pieces_left);
+    void forget_range(std::uintptr_t start, std::uintptr_t end);
     void change_range(std::uintptr_t start, std::uintptr_t end, std::uint32_t protection);
 
     static constexpr std::uint8_t kCodeInternal = 1, kCodeLauncher = 2, kCodeLibrary = 4, kCodeOwn = 8;
