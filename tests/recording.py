@@ -20,6 +20,8 @@ import naive_reader
 from naive_reader import NaiveCapture, Stack
 
 HERE = Path(__file__).parent
+SHARE = int(os.environ.get("HIWATER_TEST_SHARE", "1"))
+"""HIWATER_TEST_SHARE=n runs one in n of the rounds that only repeat, where the same was seen on another interpreter."""
 needs_engine = pytest.mark.skipif(
     importlib.util.find_spec("hiwater._core") is None, reason="this build has no engine (HIWATER_ENGINE=OFF)"
 )

@@ -1,11 +1,10 @@
 """Starting and stopping, over and over and at odd moments, leaves the process as it was found."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-from recording import child_environment, needs_engine
+from recording import SHARE, child_environment, needs_engine
 
 pytestmark = needs_engine
 
@@ -58,9 +57,7 @@ def run(folder: Path, text: str, *arguments: str) -> str:
 
 
 def test_ten_thousand_recordings_do_not_grow(tmp_path: Path) -> None:
-    """HIWATER_TEST_SHARE=n: one in n of them, where the same was seen elsewhere."""
-    count = 10_000 // int(os.environ.get("HIWATER_TEST_SHARE", "1"))
-    run(tmp_path, TEN_THOUSAND, str(tmp_path / "again.hiw"), str(count))
+    run(tmp_path, TEN_THOUSAND, str(tmp_path / "again.hiw"), str(10_000 // SHARE))
 
 
 def test_slots_and_allocators_are_as_before(tmp_path: Path) -> None:
