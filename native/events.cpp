@@ -1,6 +1,5 @@
 // What the hooks report. Each event: find the stack, then one short stretch under the lock. In the short way of the lock, both are one
 // stretch. No foreign code, no heap. The commonest events are in quick_events.h.
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -236,7 +235,6 @@ void Recorder::on_mark(capture::MarkKind kind, std::uint64_t value) noexcept {
 void Recorder::on_refused(std::size_t bytes) noexcept {
     constexpr std::uint64_t kMostMarks = 10'000, kShortestNs = 25'000'000;
     if (is_inside() || !is_on() || only_counters_) return;
-    const int saved_errno = errno;
     guarded([&] {
         at_stack([&](Thread& t) {
             if (++refusals_ > kMostMarks) return;
@@ -249,7 +247,6 @@ void Recorder::on_refused(std::size_t bytes) noexcept {
             accounts_.close_slice(now);
         });
     });
-    errno = saved_errno;
 }
 
 // --- mappings --------------------------------------------------------------------------------------------------------------

@@ -54,6 +54,8 @@ extern Switches g_switches;
 inline bool recording() noexcept { return g_switches.mode.load(std::memory_order_relaxed) != Mode::off; }
 inline Wanted wanted() noexcept { return g_switches.wanted.load(std::memory_order_relaxed); }
 inline bool wants(Wanted what) noexcept { return wanted() == what; }
+// Whether a call reports its memory itself: not where Python's own allocator, which made the call, reports it.
+inline bool watching() noexcept { return recording() && tls.covered == 0; }
 inline bool python_is_asked() noexcept { return g_switches.python_is_asked.load(std::memory_order_relaxed); }
 
 // Why a recording ends by itself. Written into the capture at its start: on a full disk there is no room for more words.

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/errno_kept.h"
 #include "base/lock.h"
 #include "capture/format.h"
 #include "frames/frames.h"
@@ -147,12 +148,16 @@ struct ThreadLocal {
 
 extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));
 
+// Work of the recorder's own. It leaves errno as it was: a wait for the lock may change it, and so may any system call.
 class BusyGuard {
 public:
     BusyGuard() noexcept { ++tls.busy; }
     ~BusyGuard() { --tls.busy; }
     BusyGuard(const BusyGuard&) = delete;
     BusyGuard& operator=(const BusyGuard&) = delete;
+
+private:
+    ErrnoKept errno_kept_;
 };
 
 }  // namespace hiwater

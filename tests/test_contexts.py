@@ -59,6 +59,7 @@ IN_CHILDREN = [*ACTIONS, *LAST_ACTIONS]
 CELLS = [
     *(("ordinary", action, 20) for action in ACTIONS),
     *(("ordinary", action, 1) for action in LAST_ACTIONS),
+    *(("among_threads", action, 20) for action in ACTIONS),
     *(("signal", action, 40) for action in IN_HANDLERS),
     *(("constructor", action, 10) for action in IN_CONSTRUCTORS),
     *((f"fork_{when}", action, 10) for when in ("prepare", "parent", "child") for action in IN_FORK_HANDLERS),
@@ -81,10 +82,12 @@ def program() -> Path:
     return path
 
 
-def run(*words: str | Path) -> int:
+def run(*words: str | Path, preloaded: str = "") -> int:
+    extra = {"LD_PRELOAD": str(compiled.library(preloaded))} if preloaded else {}
     done = subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, timeout=PATIENCE, check=False, env=child_environment()
-    )
+        [sys.executable, *words],
+        capture_output=True, text=True, timeout=PATIENCE, check=False, env=child_environment(extra),
+    )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode
 
@@ -140,3 +143,13 @@ def test_a_handler_comes_in_the_midst_of_pythons_allocations(tmp_path: Path, act
     expected = plain_outcome("signal", action, 40, "python")
     assert recorded_outcome("signal", action, 40, "python", tmp_path / "a.hiw", late=False) == expected
     check(tmp_path / "a.hiw", "signal", action)
+
+
+@pytest.mark.parametrize("context", ["ordinary", "among_threads", "thread_end"])
+@pytest.mark.parametrize("action", ["heap", "mappings", "segment", "thread", "name", "fork"])
+def test_errno_stays_what_it_was(tmp_path: Path, context: str, action: str) -> None:
+    """A library between the recorder and the kernel leaves another errno after each call, as one that is waited in does now and then."""
+    words = [program(), context, action, "200"]
+    assert run(*words, "", "malloc", preloaded="errno_noise") == 0
+    assert run(*words, str(tmp_path / "a.hiw"), "malloc", preloaded="errno_noise") == 0
+    check(tmp_path / "a.hiw", context, action)

@@ -1,7 +1,6 @@
 // Memory of the recorder itself: whole pages straight from the kernel, never from a heap that is being watched.
 #pragma once
 
-#include <errno.h>
 #include <sys/mman.h>
 
 #include <atomic>
@@ -10,6 +9,7 @@
 #include <new>
 #include <utility>
 
+#include "errno_kept.h"
 #include "own_limit.h"
 #include "own_ranges.h"
 
@@ -36,9 +36,8 @@ inline void* map_pages(std::size_t bytes, Use use = Use::kept) noexcept {
 // Has the kernel put pages where all will be written soon: one call instead of a fault for each. Older kernels say no, and fault.
 inline void touch_pages(void* p, std::size_t bytes) noexcept {
 #if defined(MADV_POPULATE_WRITE)
-    const int saved_errno = errno;
+    const ErrnoKept kept;
     ::madvise(p, bytes, MADV_POPULATE_WRITE);
-    errno = saved_errno;
 #else
     (void)p, (void)bytes;
 #endif

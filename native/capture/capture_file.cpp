@@ -12,6 +12,7 @@
 #include <new>
 #include <utility>
 
+#include "../base/errno_kept.h"
 #include "../base/uncancelled.h"
 
 namespace hiwater::capture {
@@ -249,12 +250,11 @@ void CaptureFile::write_zeros(std::uintptr_t start, std::uintptr_t end) const no
     const Segment& last = segments_[segments_.size() - 1];
     const auto at = reinterpret_cast<std::uintptr_t>(last.at);
     if (end < start + sizeof zeros || start < at || end > at + last.bytes || !owns_descriptor()) return;
-    const int saved_errno = errno;
+    const ErrnoKept kept;
     Uncancelled whole;
     const std::uint64_t offset = file_bytes_ - last.bytes;
     for (; end - start >= sizeof zeros; start += sizeof zeros)
         if (::pwrite(fd_, zeros, sizeof zeros, static_cast<off_t>(offset + (start - at))) < 0) break;  // it is for speed alone
-    errno = saved_errno;
 }
 
 void CaptureFile::unmap() noexcept {

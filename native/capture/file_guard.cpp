@@ -10,6 +10,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "../base/errno_kept.h"
+
 namespace hiwater::capture::file_guard {
 
 namespace {
@@ -94,7 +96,7 @@ void hand_on(int number, siginfo_t* info, void* context) noexcept {
 }
 
 void on_bus(int number, siginfo_t* info, void* context) {
-    const int saved_errno = errno;
+    const ErrnoKept kept;
     if (info->si_code == BUS_ADRERR && is_guarded(reinterpret_cast<std::uintptr_t>(info->si_addr))) {
         cut();
     } else if (t_own_faults_only && !is_fault(*info)) {
@@ -105,7 +107,6 @@ void on_bus(int number, siginfo_t* info, void* context) {
     } else {
         hand_on(number, info, context);
     }
-    errno = saved_errno;
 }
 
 bool is_ours(const struct sigaction& action) noexcept {
@@ -188,10 +189,9 @@ void cut() noexcept {
 
 bool has_page(const void* at) noexcept {
 #if defined(MADV_POPULATE_READ)
-    const int saved_errno = errno;
+    const ErrnoKept kept;
     auto* page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(at) & ~std::uintptr_t{4095});
     const bool is_gone = ::madvise(page, 4096, MADV_POPULATE_READ) != 0 && errno == EFAULT;
-    errno = saved_errno;
     return !is_gone;
 #else
     (void)at;

@@ -2,17 +2,7 @@
 #include "hooks.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/shm.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <vector>
@@ -21,6 +11,7 @@
 #include "allocators.h"
 #include "kept_pointers.h"
 #include "libraries.h"
+#include "mapping_hooks.h"
 #include "process_hooks.h"
 #include "real.h"
 #include "slots.h"
@@ -34,9 +25,6 @@ namespace {
 using capture::Kind;
 
 Recorder& recorder() { return Recorder::instance(); }
-
-// Whether the block of this call is ours to book: not when the object allocator above books it.
-bool watching() noexcept { return recording() && tls.covered == 0; }
 
 [[gnu::always_inline]] inline void* booked(void* block, std::size_t bytes) noexcept {
     if (block != nullptr) [[likely]]
@@ -155,170 +143,6 @@ void* hook_valloc(std::size_t bytes) {
 void* hook_pvalloc(std::size_t bytes) {
     void* block = real.pvalloc(bytes);
     return watching() ? booked(block, bytes) : block;
-}
-
-// --- mappings --------------------------------------------------------------------------------------------------------------------
-
-constexpr long kTmpfs = 0x01021994, kHugetlbfs = 0x958458f6;
-
-// What sort of memory a mapping is; for one with a file, the file's name in `label`.
-Kind classify(int protection, int flags, int fd, char* label, std::size_t label_size) noexcept {
-    label[0] = '\0';
-    const bool shared = (flags & MAP_TYPE) != MAP_PRIVATE;
-    if ((flags & MAP_ANONYMOUS) != 0) {
-        if (shared) return Kind::shared;
-        return protection == PROT_NONE ? Kind::reserved : Kind::mapping;
-    }
-    const int saved_errno = errno;
-    char link[64];
-    ::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    const ssize_t n = ::readlink(link, label, label_size - 1);
-    label[n > 0 ? n : 0] = '\0';
-    struct stat about{};
-    struct statfs system{};
-    Kind kind = Kind::file;
-    if (::fstat(fd, &about) == 0 && S_ISCHR(about.st_mode) && about.st_rdev == ((1 << 8) | 5)) {  // /dev/zero
-        kind = shared ? Kind::shared : protection == PROT_NONE ? Kind::reserved : Kind::mapping;
-    } else if (shared && ::fstatfs(fd, &system) == 0 && (system.f_type == kTmpfs || system.f_type == kHugetlbfs)) {
-        kind = Kind::shared;
-    }
-    errno = saved_errno;
-    return kind;
-}
-
-// A library's own mapping says which: a stack of Python's alone would not tell its allocator from another's.
-void label_by_caller(const void* caller, char* label, std::size_t size) noexcept {
-    constexpr char kBy[] = "mapped by ";
-    constexpr std::size_t kLength = sizeof kBy - 1;
-    const int saved_errno = errno;
-    name_library_of(caller, label + kLength, size - kLength);
-    if (label[kLength] == '\0') {
-        label[0] = '\0';
-    } else {
-        ::memcpy(label, kBy, kLength);
-    }
-    errno = saved_errno;
-}
-
-void book_mapping(void* at, std::size_t bytes, int protection, int flags, int fd, const void* caller) noexcept {
-    char label[512];
-    const Kind kind = classify(protection, flags, fd, label, sizeof label);
-    if (label[0] == '\0' && (kind == Kind::mapping || kind == Kind::reserved)) label_by_caller(caller, label, sizeof label);
-    recorder().on_map(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), kind, static_cast<std::uint32_t>(protection),
-                      label[0] == '\0' ? nullptr : label);
-}
-
-void* hook_mmap(void* hint, std::size_t bytes, int protection, int flags, int fd, off_t offset) {
-    void* at = real.mmap(hint, bytes, protection, flags, fd, offset);
-    if (!watching()) return at;
-    if (at != MAP_FAILED) {
-        book_mapping(at, bytes, protection, flags, fd, __builtin_return_address(0));
-    } else if (errno == ENOMEM) {
-        recorder().on_refused(bytes);
-    }
-    return at;
-}
-
-void* hook_mmap64(void* hint, std::size_t bytes, int protection, int flags, int fd, off64_t offset) {
-    void* at = real.mmap64(hint, bytes, protection, flags, fd, offset);
-    if (!watching()) return at;
-    if (at != MAP_FAILED) {
-        book_mapping(at, bytes, protection, flags, fd, __builtin_return_address(0));
-    } else if (errno == ENOMEM) {
-        recorder().on_refused(bytes);
-    }
-    return at;
-}
-
-int hook_munmap(void* at, std::size_t bytes) {
-    if (!recording()) return real.munmap(at, bytes);
-    Recorder::TakenRange taken;
-    recorder().take_range(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), &taken);
-    const int result = real.munmap(at, bytes);
-    if (result != 0) {
-        const int saved_errno = errno;
-        recorder().put_back_range(taken);
-        errno = saved_errno;
-    }
-    return result;
-}
-
-void* hook_mremap(void* old, std::size_t old_bytes, std::size_t bytes, int flags, ...) {
-    va_list arguments;
-    va_start(arguments, flags);
-    void* fixed = va_arg(arguments, void*);
-    va_end(arguments);
-    if (!watching()) return real.mremap(old, old_bytes, bytes, flags, fixed);
-    Recorder::TakenRange taken;
-    recorder().take_range(reinterpret_cast<std::uintptr_t>(old), round_up(old_bytes, kPage), &taken);
-    void* at = real.mremap(old, old_bytes, bytes, flags, fixed);
-    const int saved_errno = errno;
-    if (at == MAP_FAILED) {
-        recorder().put_back_range(taken);
-        if (saved_errno == ENOMEM) recorder().on_refused(bytes);
-    } else {
-        recorder().on_moved(taken, reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage));
-#if defined(MREMAP_DONTUNMAP)
-        // The old range stays mapped, with nothing in it.
-        if ((flags & MREMAP_DONTUNMAP) != 0) recorder().put_back_range(taken);
-#endif
-    }
-    errno = saved_errno;
-    return at;
-}
-
-int hook_mprotect(void* at, std::size_t bytes, int protection) {
-    const int result = real.mprotect(at, bytes, protection);
-    if (result == 0 && watching())
-        recorder().on_protect(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), static_cast<std::uint32_t>(protection));
-    return result;
-}
-
-void* hook_shmat(int id, const void* hint, int flags) {
-    void* at = real.shmat(id, hint, flags);
-    if (at == reinterpret_cast<void*>(-1) || !watching()) return at;
-    const int saved_errno = errno;
-    shmid_ds about{};
-    char label[48];
-    ::snprintf(label, sizeof label, "System V segment %d", id);
-    if (::shmctl(id, IPC_STAT, &about) == 0)
-        recorder().on_map(reinterpret_cast<std::uintptr_t>(at), round_up(about.shm_segsz, kPage), Kind::shared, PROT_READ, label);
-    errno = saved_errno;
-    return at;
-}
-
-int hook_shmdt(const void* at) {
-    if (!recording()) return real.shmdt(at);
-    const auto start = reinterpret_cast<std::uintptr_t>(at);
-    const std::uintptr_t end = recorder().range_end(start);
-    Recorder::TakenRange taken;
-    if (end != 0) recorder().take_range(start, end - start, &taken);
-    const int result = real.shmdt(at);
-    if (result != 0) recorder().put_back_range(taken);
-    return result;
-}
-
-// What the program itself moves the break by; the C library's own moves are malloc's business and not seen here.
-void book_break(std::uintptr_t before, std::uintptr_t after) noexcept {
-    if (after > before) return recorder().on_map(before, after - before, Kind::mapping, PROT_READ | PROT_WRITE, "program break");
-    Recorder::TakenRange gone;
-    if (after < before) recorder().take_range(after, before - after, &gone);
-}
-
-void* hook_sbrk(intptr_t bytes) {
-    void* before = real.sbrk(bytes);
-    if (bytes != 0 && before != reinterpret_cast<void*>(-1) && watching()) {
-        const auto at = reinterpret_cast<std::uintptr_t>(before);
-        book_break(at, at + static_cast<std::uintptr_t>(bytes));
-    }
-    return before;
-}
-
-int hook_brk(void* to) {
-    const auto before = reinterpret_cast<std::uintptr_t>(real.sbrk(0));
-    const int result = real.brk(to);
-    if (result == 0 && watching()) book_break(before, reinterpret_cast<std::uintptr_t>(to));
-    return result;
 }
 
 // --- signals ---------------------------------------------------------------------------------------------------------------------------

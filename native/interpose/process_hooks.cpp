@@ -1,11 +1,11 @@
 #include "process_hooks.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
+#include "../base/errno_kept.h"
 #include "../process.h"
 #include "../recorder.h"
 #include "../sampler.h"
@@ -38,6 +38,7 @@ void* run_thread(void* packed) {
 int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*), void* argument) {
     if (!recording() || tls.covered != 0 || Recorder::is_inside())
         return real.pthread_create(thread, attributes, routine, argument);
+    const ErrnoKept kept;
     auto* packed = static_cast<ThreadStart*>(map_pages(kPage));
     if (packed == nullptr) return real.pthread_create(thread, attributes, routine, argument);
     packed->routine = routine;
@@ -45,9 +46,8 @@ int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, voi
     packed->session = recorder().session();
     // A Python thread has frames of its own from the first; a native one hangs under the stack that made it.
     if (in_interpreter(reinterpret_cast<const void*>(routine))) {
-        ++tls.busy;
+        const BusyGuard busy;
         read_started_thread_name(packed->name, sizeof packed->name);
-        --tls.busy;
     } else {
         packed->node = recorder().thread_start_node();
     }
@@ -65,17 +65,17 @@ int hook_prctl(int option, ...) {
     const unsigned long c = va_arg(arguments, unsigned long), d = va_arg(arguments, unsigned long);
     va_end(arguments);
     const int result = real.prctl(option, a, b, c, d);
-    if (option == PR_SET_NAME && result == 0 && recording() && tls.busy == 0)
+    if (option == PR_SET_NAME && result == 0 && recording() && tls.busy == 0) {
+        const ErrnoKept kept;
         recorder().note_thread_name(reinterpret_cast<const char*>(a));
+    }
     return result;
 }
 
 namespace {
 
 void mark_fork(pid_t child) noexcept {
-    const int saved_errno = errno;
     if (recording()) recorder().on_mark(capture::MarkKind::fork, static_cast<std::uint64_t>(child));
-    errno = saved_errno;
 }
 
 char* g_single_threaded = nullptr;  // the C library's own __libc_single_threaded
@@ -83,9 +83,14 @@ char* g_single_threaded = nullptr;  // the C library's own __libc_single_threade
 // With a second thread in the process, glibc's fork waits for the locks of malloc and of stdio. Where the second is the sampler's, which
 // uses neither, a signal's handler that forks in the midst of malloc would wait for its own thread, as it would not without us. So there
 // the C library is told for the length of the fork that the thread is alone.
+bool is_alone_but_for_sampler() noexcept {
+    const ErrnoKept kept;
+    return sampler::is_running() && process::thread_count() == 2;
+}
+
 pid_t fork_as_if_alone() {
     char* const word = g_single_threaded;
-    if (word == nullptr || *word != 0 || !sampler::is_running() || process::thread_count() != 2) return real.fork();
+    if (word == nullptr || *word != 0 || !is_alone_but_for_sampler()) return real.fork();
     *word = 1;
     const pid_t child = real.fork();
     if (child != 0) *word = 0;
@@ -105,10 +110,9 @@ pid_t around_fork(const void* caller, Call call) {
 
 // In the child of a fork. Where the fork was made in the midst of an event, by a signal's handler, that event is gone on with there.
 void after_fork_in_child() noexcept {
-    const int saved_errno = errno;
+    const ErrnoKept kept;
     sampler::forget_in_child();
     recorder().become_unrecorded_child();
-    errno = saved_errno;
 }
 
 }  // namespace
@@ -159,9 +163,8 @@ template <typename Call>
 int around_exec(Call call) noexcept {
     const bool marked = recording() && recorder().mark_exited(-1);
     const int result = call();
-    const int saved_errno = errno;
+    const ErrnoKept kept;
     if (marked) recorder().unmark_exited();
-    errno = saved_errno;
     return result;
 }
 

@@ -14,6 +14,7 @@
 #include <sys/shm.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef int Action(void);
@@ -31,39 +32,52 @@ static int wait_for(pid_t child, int expected) {
     return WIFEXITED(status) && WEXITSTATUS(status) == expected ? 0 : 12;
 }
 
+// Each of these calls leaves errno as it was.
+enum { ERRNO_BEFORE = 4321 };
+static int is_errno_kept(void) { return errno == ERRNO_BEFORE; }
+
 static int use_heap(void) {
     void* aligned = NULL;
-    char* block = realloc(malloc(40), 4000);
+    errno = ERRNO_BEFORE;
+    char* block = malloc(40);
+    if (!is_errno_kept()) return 3;
+    block = realloc(block, 4000);
+    if (!is_errno_kept()) return 4;
     char* zeroed = calloc(10, 30);
+    if (!is_errno_kept()) return 5;
     if (posix_memalign(&aligned, 64, 900) != 0 || block == NULL || zeroed == NULL) return 1;
-    errno = 4321;
+    if (!is_errno_kept()) return 6;
     free(block);
     free(zeroed);
     free(aligned);
-    return errno == 4321 ? 0 : 2;
+    return is_errno_kept() ? 0 : 2;
 }
 
 static int use_mappings(void) {
     const size_t page = 4096;
+    errno = ERRNO_BEFORE;
     char* at = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return 1;
+    if (!is_errno_kept()) return 6;
     at[0] = 1;
     if (mprotect(at + page, page, PROT_NONE) != 0 || munmap(at + page, page) != 0 || munmap(at + 2 * page, 2 * page) != 0) return 2;
     char* moved = mremap(at, page, 8 * page, MREMAP_MAYMOVE);
     if (moved == MAP_FAILED) return 3;
-    errno = 4321;
+    if (!is_errno_kept()) return 7;
     if (munmap(moved, 8 * page) != 0) return 4;
-    return errno == 4321 ? 0 : 5;
+    return is_errno_kept() ? 0 : 5;
 }
 
 static int use_segment(void) {
     const int id = shmget(IPC_PRIVATE, 8192, IPC_CREAT | 0600);
     if (id < 0) return 1;
+    errno = ERRNO_BEFORE;
     char* at = shmat(id, NULL, 0);
     shmctl(id, IPC_RMID, NULL);
     if (at == (char*)-1) return 2;
     at[0] = 1;
-    return shmdt(at) == 0 ? 0 : 3;
+    if (shmdt(at) != 0) return 3;
+    return is_errno_kept() ? 0 : 4;
 }
 
 static void* live_shortly(void* unused) {
@@ -75,18 +89,26 @@ static void* live_shortly(void* unused) {
 static int make_thread(void) {
     pthread_t thread;
     int before;
+    errno = ERRNO_BEFORE;
     if (pthread_create(&thread, NULL, live_shortly, NULL) != 0) return 1;
+    const int is_kept = is_errno_kept();
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);  // to wait is a cancellation point
     const int error = pthread_join(thread, NULL);
     pthread_setcancelstate(before, NULL);
-    return error != 0 ? 2 : 0;
+    return error != 0 ? 2 : is_kept ? 0 : 3;
 }
 
-static int name_thread(void) { return prctl(PR_SET_NAME, "an-action", 0, 0, 0) == 0 ? 0 : 1; }
+static int name_thread(void) {
+    errno = ERRNO_BEFORE;
+    if (prctl(PR_SET_NAME, "an-action", 0, 0, 0) != 0) return 1;
+    return is_errno_kept() ? 0 : 2;
+}
 
 static int make_child(void) {
+    errno = ERRNO_BEFORE;
     const pid_t child = fork();
-    if (child == 0) _exit(7);
+    if (child == 0) _exit(is_errno_kept() ? 7 : 8);
+    if (child > 0 && !is_errno_kept()) return 9;
     return wait_for(child, 7);
 }
 
@@ -261,6 +283,28 @@ static int fork_often(void) {
     return code;
 }
 
+// Other threads allocate meanwhile, and rest now and then: the recorder's lock is handed to and fro.
+static void* rest_and_malloc(void* unused) {
+    (void)unused;
+    const struct timespec rest = {0, 50000};
+    while (!is_over) {
+        for (int i = 0; i < 100; ++i) free(malloc(16 + i * 7));
+        nanosleep(&rest, NULL);
+    }
+    return NULL;
+}
+
+static int among_threads(void) {
+    pthread_t threads[2];
+    is_over = 0;
+    for (int i = 0; i < 2; ++i)
+        if (pthread_create(&threads[i], NULL, i == 0 ? busy_malloc : rest_and_malloc, NULL) != 0) return 32;
+    while (rounds_left > 0 && failure == 0) act_once();
+    is_over = 1;
+    for (int i = 0; i < 2; ++i) pthread_join(threads[i], NULL);
+    return 0;
+}
+
 // By the helper thread that a library's constructor waits for (waiting.c): the loader's lock is held.
 void act_for_constructor(void) { act_once(); }
 
@@ -341,6 +385,7 @@ static int in_context(const char* context) {
         in_prepare = in_parent = in_child = 0;
         return code;
     }
+    if (strcmp(context, "among_threads") == 0) return among_threads();
     if (strcmp(context, "constructor") == 0) return load_a_library_that_waits();
     if (strcmp(context, "cancelled") == 0) return in_threads(act_when_cancelled, PTHREAD_CANCELED);
     if (strcmp(context, "thread_end") == 0) return in_threads(end_with_action, NULL);
