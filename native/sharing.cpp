@@ -33,6 +33,16 @@ void Recorder::bring_books_together() noexcept {
     Hold hold(lock_);
 }
 
+void Recorder::expect_filter() noexcept {
+    BusyGuard busy;
+    lock_.expect_filter();
+}
+
+void Recorder::expect_no_filter() noexcept {
+    BusyGuard busy;
+    lock_.expect_no_filter();
+}
+
 // A stack that is known, with a ledger; a place in the table where nothing is in the way; and a total that stays below the mark.
 template <Kind kKind>
 [[gnu::always_inline]] inline bool Recorder::book_apart(Thread& t, LiveTable::Region* region, std::uintptr_t address,

@@ -9,7 +9,7 @@
 // membarrier(2) makes every running thread pass a full barrier between the two stores of the others, so either the owner sees that
 // the lock leans no more, or the others see that it is inside: Dekker's exclusion with the price moved to the rare side (the
 // asymmetric barrier of D. Dice, H. Huang, M. Yang, "Asymmetric Dekker Synchronization", 2001). Where the kernel has no
-// membarrier the lock never leans.
+// membarrier the lock never leans. A program may forbid the call while it runs (seccomp): then the lock leans no more.
 //
 // Threads that allocate at once would only hand it to and fro. So it can also lean to all of them: each is then in its short way while
 // the others are in theirs, and writes in books of its own. Whoever needs the lock alone makes all of them stand back, by the same
@@ -20,6 +20,7 @@
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -127,7 +128,24 @@ public:
     }
 
     // Once a process; without it the lock works and never leans.
-    void allow_leaning() noexcept { may_lean_ = ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0; }
+    void allow_leaning() noexcept {
+        may_lean_ = !is_filtered_ && ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+    }
+    // Before the program filters its system calls: membarrier is not called from here on, as the filter may end the process for it.
+    void expect_filter() noexcept {
+        lock(nullptr);
+        is_filtered_ = true;
+        may_lean_ = false;
+        leans_back_to_ = nullptr;
+        unlock(nullptr, false);
+    }
+    // The filter was refused.
+    void expect_no_filter() noexcept {
+        lock(nullptr);
+        is_filtered_ = false;
+        allow_leaning();
+        unlock(nullptr, false);
+    }
 
     // For the child of a fork, where the holder's thread may not exist.
     void reset() noexcept {
@@ -156,7 +174,7 @@ private:
         }
         if (owner != nullptr) stand_upright(owner);
         if (me == nullptr) {
-            leans_back_to_ = owner;  // who only looks changes nothing
+            if (may_lean_) leans_back_to_ = owner;  // who only looks changes nothing
         } else if (may_lean_ && !take_turns) {
             count_taking(*me, had_to_wait);
         }
@@ -185,7 +203,9 @@ private:
 
     // Threads have met here: from now on they share the lock, or where they cannot, this one has its turn.
     void pass_on(LockTicket* me) noexcept {
-        if (books_ != nullptr && sharing_.pays() && books_->open()) {
+        if (!may_lean_) {
+            // The mutex it is, for everybody.
+        } else if (books_ != nullptr && sharing_.pays() && books_->open()) {
             leans_to_.store(&everybody_, std::memory_order_release);
         } else if (me != nullptr) {
             leans_to_.store(me, std::memory_order_release);
@@ -207,7 +227,8 @@ private:
         if (me != nullptr) sharing_.enlist(*me);
         const std::uint32_t others = episode.threads - (took_part ? 1 : 0);
         expect_sharing(others > (me != nullptr ? 0u : 1u));
-        if (me != nullptr && !is_to_be_shared_.load(std::memory_order_relaxed)) leans_to_.store(me, std::memory_order_release);
+        if (me != nullptr && may_lean_ && !is_to_be_shared_.load(std::memory_order_relaxed))
+            leans_to_.store(me, std::memory_order_release);
     }
 
     // Where threads cannot share, those that allocate without pause would hand the lock to and fro at every event, at the price of
@@ -238,8 +259,22 @@ private:
     }
     void stand_back() noexcept {
         leans_to_.store(nullptr, std::memory_order_seq_cst);
-        ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+        if (::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) [[unlikely]]
+            lean_no_more();
         last_ = nullptr;
+    }
+    // A filter refuses the call. A thread that took the lock by its fast path just before has its store to `active` still in its
+    // processor's store buffer, which is empty within a microsecond: five milliseconds later everybody sees the store. Once a recording.
+    void lean_no_more() noexcept {
+        constexpr std::int64_t kLongEnoughNs = 5'000'000;
+        may_lean_ = false;
+        const std::int64_t begun = clock_ns();
+        while (clock_ns() - begun < kLongEnoughNs) pause();
+    }
+    static std::int64_t clock_ns() noexcept {
+        timespec now{};
+        ::clock_gettime(CLOCK_MONOTONIC, &now);
+        return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
     }
     // A thread is inside for a few dozen instructions, unless it lost its processor there.
     static void wait_until_out(const LockTicket& one) noexcept {
@@ -254,6 +289,7 @@ private:
     LockTicket* leans_back_to_ = nullptr;
     std::uint32_t alternations_ = 0;  // of threads that waited for each other here, since one had it lean
     bool may_lean_ = false;
+    bool is_filtered_ = false;                  // the program filters its system calls; filters are for the life of the process
     std::atomic<bool> is_to_be_shared_{false};  // threads met at this taking; read without the mutex, too
     Sharing sharing_;
     SharedBooks* books_ = nullptr;

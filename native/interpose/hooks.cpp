@@ -187,6 +187,7 @@ Hook g_hooks[] = {
     HIWATER_HOOK(mappings, sbrk),
     HIWATER_HOOK(process, pthread_create),
     HIWATER_HOOK(process, prctl),
+    HIWATER_HOOK(process, syscall),
     HIWATER_HOOK(process, sigaction),
     HIWATER_HOOK(process, signal),
     HIWATER_HOOK(process, fork),

@@ -35,6 +35,7 @@ struct Real {
     void* (*sbrk)(intptr_t);
     int (*pthread_create)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
     int (*prctl)(int, ...);
+    long (*syscall)(long, long, long, long, long, long, long);
     int (*sigaction)(int, const struct sigaction*, struct sigaction*);
     sighandler_t (*signal)(int, sighandler_t);
     pid_t (*fork)();

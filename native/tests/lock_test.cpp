@@ -1,8 +1,13 @@
 #include "base/lock.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -175,6 +180,20 @@ std::uint64_t share_for_a_while(Trace& trace) {
     CHECK(guarded.twice == 2 * sum);
     CHECK(books.gathered + sum == count * kVisits + looks);
     return books.gathered;
+}
+
+// For the calling thread and those that it makes: a barrier is refused, as in a program that filters its system calls; to ask for them is not.
+bool refuse_membarrier() {
+    sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog filter{sizeof program / sizeof program[0], program};
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
 }
 
 bool membarrier_works() { return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0; }
@@ -365,6 +384,62 @@ TEST_CASE("the lock is taken from the thread it leans to, thousands of times, an
     done.store(true);
     owner.join();
     CHECK(guarded.count == owners + rivals);
+}
+
+TEST_CASE("a lock whose membarrier is refused while it leans lets one thread in at a time, and leans no more") {
+    std::thread([] {
+        constexpr int kRounds = 40;
+        Lock lock;
+        LockTicket ticket;
+        Guarded guarded;
+        std::uint64_t owners = 0, rivals = 0;
+        bool is_refused = false;
+        for (int round = 0; round < kRounds; ++round) {
+            lock.allow_leaning();
+            std::atomic<bool> done{false};
+            std::atomic<std::uint64_t> begun{0};
+            std::thread owner([&] {
+                while (!done.load(std::memory_order_relaxed)) {
+                    Hold hold(lock, &ticket);
+                    guarded.visit();
+                    ++owners;
+                    begun.store(owners, std::memory_order_relaxed);
+                }
+            });
+            for (const std::uint64_t from = begun.load(); begun.load() < from + 1000;) std::this_thread::yield();
+            if (!is_refused) is_refused = refuse_membarrier();
+            for (int i = 0; i < 500; ++i, ++rivals) {
+                Hold hold(lock);
+                guarded.visit();
+            }
+            done.store(true);
+            owner.join();
+            if (is_refused) CHECK_FALSE(takes_short_way(lock, ticket));
+        }
+        if (!is_refused) MESSAGE("this kernel has no filters of system calls");
+        CHECK(guarded.count == owners + rivals);
+    }).join();
+}
+
+TEST_CASE("a lock that expects a filter of system calls calls no membarrier, until the filter is refused") {
+    Lock lock;
+    LockTicket ticket;
+    const auto leans = [&] {
+        for (int i = 0; i < 1000; ++i) {
+            const bool short_way = lock.lock(&ticket);
+            lock.unlock(&ticket, short_way);
+            if (short_way) return true;
+        }
+        return false;
+    };
+    lock.allow_leaning();
+    CHECK(leans() == membarrier_works());
+    lock.expect_filter();
+    CHECK_FALSE(leans());
+    lock.allow_leaning();  // another recording begins
+    CHECK_FALSE(leans());
+    lock.expect_no_filter();
+    CHECK(leans() == membarrier_works());
 }
 
 TEST_CASE("threads that end while the lock leans to them, and tickets used again") {
