@@ -14,6 +14,7 @@
 #include "interpose/allocators.h"
 #include "interpose/hooks.h"
 #include "interpose/python_hooks.h"
+#include "interpose/python_threads.h"
 #include "ledger/thread_heap.h"
 #include "lines/line_door.h"
 #include "process.h"
@@ -73,6 +74,7 @@ int begin(const hiwater::StartOptions& options) {
     const std::string missed = hiwater::interpose::install_hooks();
     hiwater::interpose::install_python_hooks();
     if (options.only_counters) return 0;
+    hiwater::interpose::name_python_threads();
     g_shortcomings.clear();
     if (!missed.empty()) fall_short("calls_not_recorded", missed);
     if (const std::string allocators = hiwater::interpose::allocators_in_words(); !allocators.empty())
@@ -87,6 +89,8 @@ void end(int exit_code) {
     hiwater::sampler::stop();
     Recorder::instance().note_collections(hw_full_collections());  // since its last look
     Recorder::instance().look_at_residency();
+    hiwater::interpose::name_python_threads();
+    hiwater::interpose::forget_python_threads();
     hiwater::interpose::remove_python_hooks();
     hiwater::interpose::remove_hooks();
     Recorder::instance().stop(exit_code, g_heap_users > 0, hiwater::interpose::allocators_in_words().empty());
@@ -178,6 +182,7 @@ nb::object resident_fold(int statm, int status, int clear_refs, std::uint64_t in
 void snapshot(const std::string& path) {
     if (!hiwater::recording() || Recorder::instance().counts_only())
         throw EngineFault("nothing is being recorded: start a recording first");
+    hiwater::interpose::name_python_threads();
     if (int error = Recorder::instance().snapshot(path.c_str())) raise_os_error(error, path);
 }
 
@@ -187,6 +192,7 @@ nb::tuple window_peak(std::uint64_t start_ns) {
 }
 
 void write_window(const std::string& path, std::uint64_t start_ns) {
+    hiwater::interpose::name_python_threads();
     if (int error = Recorder::instance().write_window(path.c_str(), start_ns)) raise_os_error(error, path);
 }
 
@@ -291,7 +297,6 @@ NB_MODULE(_core, m) {
     m.def("self_check", &self_check);
     m.def("residency_look", &residency_look);
     m.def("touched_bytes", &hiwater::residency::touched_bytes, "address"_a, "bytes"_a);
-    m.def("name_thread", [](const std::string& name) { Recorder::instance().name_thread(name.c_str()); }, "name"_a);
     m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_last_words(callback.ptr()); }, "callback"_a.none());
     nb::list libraries;
     for (const char* name : hiwater::device_watch::kLibraries) libraries.append(nb::str(name));

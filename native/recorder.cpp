@@ -101,7 +101,7 @@ int Recorder::start(const StartOptions& options) {
         file_.discard();
         throw;
     }
-    roots_ = 0;
+    forget_names();
     shared_events_ = 0;
     lost_ = 0;
     fail_reason_[0] = '\0';
@@ -181,6 +181,7 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_marks) {
     h.own_bytes = live_.resident_bytes() + samples_.own_bytes() + file_.resident_bytes();
     try {
         if (fail_reason_[0] != '\0') h.stop_reason = tree_.string(fail_reason_);
+        if (!failed) show_last_names();
         if (!failed && heap_has_marks) forget_freed();
         if (!failed) accounts_.close_slice(h.ended_ns);
     } catch (const std::exception&) {
@@ -288,6 +289,7 @@ int Recorder::snapshot(const char* path) {
     BusyGuard busy;
     Hold hold(lock_);
     if (!file_.is_open()) return ENOENT;
+    if_there_is_room([&] { show_last_names(); });
     file_.header().heartbeat_ns = now_ns();
     return file_.copy_to(path);
 }
@@ -606,7 +608,7 @@ void Recorder::forget_tables_of_parent() noexcept {
     });
     file_.forget_in_child();
     begin_anew(tree_, accounts_, mappings_, parts_, timeline_, facts_, marks_, residency_, large_blocks_, pressure_, devices_,
-               device_samples_, device_terms_, last_samples_, code_class_, positions_);
+               device_samples_, device_terms_, last_samples_, code_class_, positions_, noted_names_, base_threads_);
     live_.empty();
     samples_.forget_in_child();
 }
@@ -616,8 +618,11 @@ void Recorder::become_unrecorded_child() noexcept {
     lock_.reset();
     pool_lock_.reset();
     set_mode(Mode::off);
-    for (Thread* t = all_; t != nullptr; t = t->next_of_all)
-        if (t != tls.thread) t->ticket.active.store(0, std::memory_order_relaxed);  // it is not here: nobody may wait for it
+    for (Thread* t = all_; t != nullptr; t = t->next_of_all) {
+        if (t == tls.thread) continue;
+        t->ticket.active.store(0, std::memory_order_relaxed);  // it is not here: nobody may wait for it
+        t->id = 0;
+    }
     if (is_amid_event) {
         // A signal's handler forked, and the event that it interrupted goes on here, too, when the handler returns.
         own_ranges.each([](const OwnRanges::Range& range) {

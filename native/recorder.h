@@ -225,10 +225,9 @@ public:
 
     // The node native threads started from here hang under; 0 when not recording.
     std::uint32_t thread_start_node() noexcept;
-    void adopt_thread(std::uint32_t node, std::uint32_t session, const char* name) noexcept;
-    void name_thread(const char* name) noexcept;
-    // The operating system's name for the calling thread: used where Python gave none.
-    void note_thread_name(const char* name) noexcept;
+    void adopt_thread(std::uint32_t node, std::uint32_t session, const ThreadName& name) noexcept;
+    // A thread has a name from now on, unless the one it has means more (NameOf).
+    void name_thread(pthread_t id, const char* name, NameOf from) noexcept;
     std::uint32_t session() const noexcept { return session_; }
 
     // --- devices; the caller holds the GIL ----------------------------------------------------------------------------------
@@ -283,10 +282,18 @@ private:
     Thread* make_thread() noexcept;
     Thread* take_thread() noexcept;
     static void give_thread_back(void* thread) noexcept;
-    void sync(Thread& t);
-    void set_base(Thread& t);
-    void rename_native_thread(Thread& t, const char* name);
+    void sync(Thread& t, std::uint32_t start_node = 0);
+    // Names of threads: thread_names.cpp.
+    void set_base(Thread& t, std::uint32_t start_node);
+    void stand_at_base(Thread& t, std::uint32_t node);
     std::uint32_t root_node(const char* name);
+    std::uint32_t named_node(const Thread& t, std::uint32_t present);
+    void show_name(Thread& t, bool is_last);
+    void move_to_name(Thread& t);
+    void show_last_names();
+    void note_name(pthread_t id, const char* name, NameOf from);
+    void take_noted_name(Thread& t) noexcept;
+    void forget_names() noexcept;
     // What follows is under the lock, but for find_top() where the stack turns out to be known.
     bool is_up_to_date(const Thread& t) const noexcept { return t.epoch == epoch_.load(std::memory_order_relaxed); }
     template <typename Move>
@@ -478,7 +485,13 @@ private:
     Thread* all_ = nullptr;        // every thread's state there is, in the pool or not
     std::int64_t gone_bytes_ = 0;  // allocated in this recording by threads that have ended
     std::uint64_t gone_blocks_ = 0;
-    std::uint32_t roots_ = 0;
+    struct NotedName {
+        pthread_t id;
+        ThreadName name;
+    };
+    PageVector<NotedName> noted_names_;      // of threads that have no state yet; under the pool's lock
+    PageVector<std::uint8_t> base_threads_;  // by node: how many threads it has been the base of; 2: more than one
+    std::uint32_t roots_ = 0, renames_ = 0;  // nodes and codes made for names of threads
 };
 
 // Leaves the stack of this moment in t.top; move(changed) is called where there are frames in it that this thread has not met lately.

@@ -1,11 +1,8 @@
 // Which stack an event belongs to: the calling thread's frames, interned.
 #include <pthread.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <new>
 
 #include "device_watch.h"
@@ -23,7 +20,7 @@ constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec"))
 
 namespace {
 
-constexpr std::uint32_t kFirstCapacity = 128, kMostThreadRoots = 1000;
+constexpr std::uint32_t kFirstCapacity = 128;
 
 }  // namespace
 
@@ -65,6 +62,7 @@ void Recorder::give_thread_back(void* thread) noexcept {
         Hold all(self.lock_);  // what it booked apart is in the accounts from here on, before its memory is another thread's
     }
     MutexHold hold(self.pool_lock_);
+    t->id = 0;
     self.keep_counts_of(*t);
     t->next = self.pool_;
     self.pool_ = t;
@@ -108,102 +106,27 @@ Thread* Recorder::make_thread() noexcept {
         pool_ = t;
         return nullptr;
     }
+    t->id = ::pthread_self();
+    take_noted_name(*t);
     tls.thread = t;
     return t;
 }
 
-std::uint32_t Recorder::root_node(const char* name) {
-    if (roots_ >= kMostThreadRoots) name = "[other threads]";  // a program that names thousands must not make us grow with it
-    const std::uint64_t before = tree_.node_count();
-    const std::uint32_t node = tree_.child(0, tree_.code(name, "", 0, CodeKind::thread), 0);
-    if (tree_.node_count() != before) ++roots_;
-    return node;
-}
-
-void Recorder::set_base(Thread& t) {
-    if (!t.named_by_program) {
-        if (::syscall(SYS_gettid) == ::getpid()) {
-            ::snprintf(t.name, sizeof t.name, "MainThread");
-        } else if (t.name[0] == '\0') {
-            char own[16] = {};
-            ::prctl(PR_GET_NAME, own);
-            ::snprintf(t.name, sizeof t.name, "thread %s", own);
-        }
-    }
-    t.root = t.base = root_node(t.name);
-}
-
-// Brings a thread's state to the present recording and clears caches that a code object's death made void. Under the lock.
-void Recorder::sync(Thread& t) {
+// Brings a thread's state to the present recording and clears caches that a code object's death made void. Under the lock. A native thread
+// that has just begun hangs under `start_node`.
+void Recorder::sync(Thread& t, std::uint32_t start_node) {
     t.epoch = epoch_.load(std::memory_order_relaxed);
     hw_frames_forget(&t.memo);
     t.top = &t.no_frames;
     ::memset(t.line_cursors, 0, sizeof t.line_cursors);
-    if (t.session == session_) return;
+    if (t.session == session_) {
+        if (t.is_to_move) move_to_name(t);
+        return;
+    }
     t.session = session_;
     t.last_block = 0;
     ::memset(t.edges, 0, sizeof t.edges);
-    set_base(t);
-    t.no_frames = {nullptr, 0, t.base, 0, {0, 0}};
-}
-
-void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, const char* name) noexcept {
-    if (!recording()) return;
-    BusyGuard busy;
-    Thread* t = mine();
-    if (t == nullptr) return;
-    if (name[0] != '\0') {
-        ::snprintf(t->name, sizeof t->name, "%s", name);
-        t->named_by_program = true;
-    }
-    guarded([&] {
-        Hold hold(lock_, ticket());
-        if (!is_on() || session != session_) return;
-        sync(*t);
-        if (node != 0) t->base = t->no_frames.node = node;
-    });
-}
-
-void Recorder::name_thread(const char* name) noexcept {
-    if (!recording()) return;
-    BusyGuard busy;
-    Thread* t = mine();
-    if (t == nullptr) return;
-    ::snprintf(t->name, sizeof t->name, "%s", name);
-    t->named_by_program = true;
-    t->session = 0;
-    t->epoch = 0;
-}
-
-// Where a native thread's blocks hang: a frame with its name, beside the nameless one it began with.
-void Recorder::rename_native_thread(Thread& t, const char* name) {
-    Hold hold(lock_, ticket());
-    if (!is_on() || t.session != session_ || roots_ >= kMostThreadRoots) return;
-    char function[80];
-    ::snprintf(function, sizeof function, "[thread %s]", name);
-    const std::uint64_t before = tree_.node_count();
-    t.base = tree_.child(tree_.node(t.base).parent, tree_.code(function, "", 0, CodeKind::native_thread), 0);
-    if (tree_.node_count() != before) ++roots_;
-    t.no_frames = {nullptr, 0, t.base, 0, {0, 0}};
-    hw_frames_forget(&t.memo);
-}
-
-void Recorder::note_thread_name(const char* name) noexcept {
-    Thread* t = tls.thread;
-    if (name == nullptr || t == nullptr || is_inside() || t->named_by_program || ::syscall(SYS_gettid) == ::getpid()) return;
-    char text[16] = {};  // the kernel keeps 15 bytes
-    ::strncpy(text, name, sizeof text - 1);
-    if (t->base == t->root) return name_thread(text);
-    guarded([&] { rename_native_thread(*t, text); });
-}
-
-std::uint32_t Recorder::thread_start_node() noexcept {
-    std::uint32_t node = 0;
-    if (is_inside()) return node;
-    guarded([&] {
-        at_stack([&](Thread& t) { node = tree_.child(t.top->node, tree_.code("[thread]", "", 0, CodeKind::native_thread), 0); });
-    });
-    return node;
+    set_base(t, start_node);
 }
 
 // --- stacks --------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 // What the recorder keeps for each thread: its last walk, small caches that only it reads, and where its stacks hang.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +37,22 @@ struct SampleStreams {
     std::atomic<std::uint64_t> blocks;
 };
 extern SampleStreams g_no_streams;
+
+// Where a thread's name comes from. One that means more is not replaced by one that means less.
+enum class NameOf : std::uint8_t {
+    nobody,          // "thread COMMAND": the kernel's name, which the thread was born with
+    python_default,  // "Thread-1 (load)", "MainThread"
+    system,          // the program gave it by prctl or pthread_setname_np
+    python,          // the program gave it to its threading.Thread
+};
+
+struct ThreadName {
+    char text[64];
+    NameOf of;
+
+    // Takes a name unless the present one means more. Returns whether it is another than before.
+    bool take(const char* name, NameOf from) noexcept;
+};
 
 struct Thread {
     static constexpr std::uint32_t kInternal = 1;  // slot flag: hiwater's own frame
@@ -121,8 +139,9 @@ struct Thread {
     Edge* top;                  // the stack that `memo` is settled on: one of `edges`, or `no_frames` where it has no depth
     Edge no_frames;             // the thread outside any Python frame
     std::uintptr_t last_block;  // of this thread's last allocation
-    char name[64];
-    bool named_by_program;
+    pthread_t id;               // 0 for the state of a thread that has ended
+    ThreadName name;
+    bool is_to_move;  // to a node with its present name, at its next event: others were at the one it has
     Thread* next;
     static constexpr std::uint32_t kLineCursors = 32;
     hw_line_cursor line_cursors[kLineCursors];

@@ -29,6 +29,7 @@ int Recorder::write_window(const char* path, std::uint64_t start_ns) noexcept {
         if (!file_.is_open() || only_counters_) return;
         error = ENOSPC;
         const std::uint64_t now = now_ns();
+        show_last_names();
         accounts_.close_slice(now);
         file_.header().heartbeat_ns = now;
         append_fact("window_ns", std::to_string(start_ns) + ":" + std::to_string(now));

@@ -265,10 +265,8 @@ def test_python_threads_have_their_own_stacks_and_names(tmp_path: Path) -> None:
         tmp_path,
         """
         import threading, signatures
-        import hiwater._core as core
         heap = signatures.load("heap")
         def load(size):
-            core.name_thread(threading.current_thread().name)
             heap.take_malloc(size)  # @load
         def main():
             workers = [threading.Thread(target=load, args=(1_000_000 + n,), name=f"loader-{n}") for n in range(8)]

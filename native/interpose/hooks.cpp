@@ -188,6 +188,7 @@ Hook g_hooks[] = {
     HIWATER_HOOK(process, pthread_create),
     HIWATER_HOOK(process, prctl),
     HIWATER_HOOK(process, syscall),
+    HIWATER_HOOK(process, pthread_setname_np),
     HIWATER_HOOK(process, sigaction),
     HIWATER_HOOK(process, signal),
     HIWATER_HOOK(process, fork),

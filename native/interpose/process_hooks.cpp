@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <stdarg.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -11,6 +12,7 @@
 #include "../recorder.h"
 #include "../sampler.h"
 #include "python_hooks.h"
+#include "python_threads.h"
 #include "real.h"
 #include "slots.h"
 
@@ -24,7 +26,7 @@ struct ThreadStart {
     void* (*routine)(void*);
     void* argument;
     std::uint32_t node, session;
-    char name[64];
+    ThreadName name;
 };
 
 void* run_thread(void* packed) {
@@ -47,8 +49,7 @@ int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, voi
     packed->session = recorder().session();
     // A Python thread has frames of its own from the first; a native one hangs under the stack that made it.
     if (in_interpreter(reinterpret_cast<const void*>(routine))) {
-        const BusyGuard busy;
-        read_started_thread_name(packed->name, sizeof packed->name);
+        name_started_thread(&packed->name);
     } else {
         packed->node = recorder().thread_start_node();
     }
@@ -60,6 +61,12 @@ int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, voi
 }
 
 namespace {
+
+// From Python 3.14 on the interpreter gives the system the first bytes of the names that it has: these are known better.
+void note_system_name(pthread_t thread, const char* name, const void* caller) noexcept {
+    const ErrnoKept kept;
+    if (recording() && !in_interpreter(caller)) recorder().name_thread(thread, name, NameOf::system);
+}
 
 // A filter of system calls may end the process for a call that only we make. What we can do without is not called from then on.
 template <typename Call>
@@ -93,11 +100,18 @@ int hook_prctl(int option, ...) {
     va_end(arguments);
     if (option == PR_SET_SECCOMP) return around_filter([&] { return real.prctl(option, a, b, c, d); });
     const int result = real.prctl(option, a, b, c, d);
-    if (option == PR_SET_NAME && result == 0 && recording() && tls.busy == 0) {
-        const ErrnoKept kept;
-        recorder().note_thread_name(reinterpret_cast<const char*>(a));
+    if (option == PR_SET_NAME && result == 0) {
+        char name[16] = {};  // the kernel keeps 15 bytes
+        ::strncpy(name, reinterpret_cast<const char*>(a), sizeof name - 1);
+        note_system_name(::pthread_self(), name, __builtin_return_address(0));
     }
     return result;
+}
+
+int hook_pthread_setname_np(pthread_t thread, const char* name) {
+    const int error = real.pthread_setname_np(thread, name);
+    if (error == 0) note_system_name(thread, name, __builtin_return_address(0));
+    return error;
 }
 
 namespace {

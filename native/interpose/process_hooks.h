@@ -10,6 +10,7 @@ namespace hiwater::interpose {
 int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*), void* argument);
 int hook_prctl(int option, ...);
 long hook_syscall(long number, long a, long b, long c, long d, long e, long f);
+int hook_pthread_setname_np(pthread_t thread, const char* name);
 pid_t hook_fork();
 pid_t hook__Fork();
 int hook_forkpty(int* master, char* name, const termios* attributes, const winsize* size);

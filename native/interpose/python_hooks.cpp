@@ -339,20 +339,6 @@ void remove_python_hooks() noexcept {
     remove_code_watch();
 }
 
-void read_started_thread_name(char* out, std::size_t size) noexcept {
-    out[0] = '\0';
-    if (PyGILState_Check() == 0) return;
-    PyObject* thread = static_cast<PyObject*>(const_cast<void*>(hw_top_frame_self("Thread.start")));
-    if (thread == nullptr) return;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyObject* name = PyObject_GetAttrString(thread, "_name");
-    const char* text = name != nullptr && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
-    if (text != nullptr) std::snprintf(out, size, "%s", text);
-    Py_XDECREF(name);
-    PyErr_Restore(type, value, traceback);
-}
-
 namespace {
 
 PyObject* g_last_words = nullptr;

@@ -8,8 +8,6 @@ namespace hiwater::interpose {
 void install_python_hooks();
 // Takes our allocators out where they are still on top; where somebody put theirs over ours they stay, and only pass on.
 void remove_python_hooks() noexcept;
-// The name of the threading.Thread the calling thread is just about to start; empty when it is not inside Thread.start.
-void read_started_thread_name(char* out, std::size_t size) noexcept;
 
 // Calls what the program's recorder left for its last moment (see set_last_words), where this thread may run Python.
 void say_last_words(int exit_code) noexcept;

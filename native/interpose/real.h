@@ -36,6 +36,7 @@ struct Real {
     int (*pthread_create)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
     int (*prctl)(int, ...);
     long (*syscall)(long, long, long, long, long, long, long);
+    int (*pthread_setname_np)(pthread_t, const char*);
     int (*sigaction)(int, const struct sigaction*, struct sigaction*);
     sighandler_t (*signal)(int, sighandler_t);
     pid_t (*fork)();

@@ -98,8 +98,7 @@ public:
 
     std::uint32_t string(std::string_view text) {
         const std::uint64_t hash = hash_text(text);
-        const std::uint32_t known = string_set_.find(hash, [&](std::uint32_t id) { return text_of(id) == text; });
-        if (known != 0) return known;
+        if (const std::uint32_t known = find_string(text, hash)) return known;
         capture::StringRecord record{append_text(text), static_cast<std::uint32_t>(text.size()), 0};
         const auto id = static_cast<std::uint32_t>(strings_.append(record));
         string_set_.add(id, hash);
@@ -124,6 +123,22 @@ public:
         const auto id = static_cast<std::uint32_t>(nodes_.append(record));
         node_set_.add(id, hash);
         return id;
+    }
+
+    // The code of this kind and function without a file, or 0: nothing is added.
+    std::uint32_t find_code(std::string_view function, capture::CodeKind kind) const {
+        const std::uint32_t text = find_string(function, hash_text(function)), no_file = find_string({}, hash_text({}));
+        if (text == 0 || no_file == 0) return 0;
+        const capture::CodeRecord record{text, no_file, 0, static_cast<std::uint32_t>(kind)};
+        return code_set_.find(hash_code(record), [&](std::uint32_t id) { return same(codes_[id], record); });
+    }
+
+    // Gives a node, and with it all that is below, another code. There may be a second node like it afterwards; child() then gives either.
+    void change_code(std::uint32_t id, std::uint32_t code) {
+        capture::NodeRecord& node = nodes_[id];
+        node_set_.remove(id, hash_node(node));
+        __atomic_store_n(&node.code, code, __ATOMIC_RELEASE);
+        node_set_.add(id, hash_node(node));
     }
 
     std::uint32_t known_code(const void* object) const { return by_address_.find(object); }
@@ -159,7 +174,7 @@ public:
         for (std::uint32_t id = 1; id < nodes_.size(); ++id) {
             const capture::NodeRecord& n = nodes_[id];
             if (n.parent >= id || n.code == 0 || n.code >= codes_.size()) return false;
-            if (node_set_.find(hash_node(n), [&](std::uint32_t other) { return same(nodes_[other], n); }) != id) return false;
+            if (node_set_.find(hash_node(n), [&](std::uint32_t other) { return other == id; }) != id) return false;
         }
         for (std::uint32_t id = 1; id < codes_.size(); ++id)
             if (codes_[id].function >= strings_.size() || codes_[id].file >= strings_.size()) return false;
@@ -167,6 +182,9 @@ public:
     }
 
 private:
+    std::uint32_t find_string(std::string_view text, std::uint64_t hash) const {
+        return string_set_.find(hash, [&](std::uint32_t id) { return text_of(id) == text; });
+    }
     static bool same(const capture::CodeRecord& a, const capture::CodeRecord& b) {
         return a.function == b.function && a.file == b.file && a.first_line == b.first_line && a.kind == b.kind;
     }

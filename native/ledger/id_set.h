@@ -38,6 +38,21 @@ public:
         ++count_;
     }
 
+    // Takes out a number that is in the set, with the hash that it was added with. Entries shift back, so there are no tombstones.
+    void remove(std::uint32_t id, std::uint64_t hash) {
+        const std::size_t mask = slots_.size() - 1;
+        std::size_t hole = static_cast<std::uint32_t>(hash) & mask;
+        while (slots_[hole].id != id) hole = (hole + 1) & mask;
+        for (std::size_t i = (hole + 1) & mask; slots_[i].id != 0; i = (i + 1) & mask) {
+            const std::size_t from_home = (i - slots_[i].half) & mask, from_hole = (i - hole) & mask;
+            if (from_home < from_hole) continue;
+            slots_[hole] = slots_[i];
+            hole = i;
+        }
+        slots_[hole] = {};
+        --count_;
+    }
+
     std::size_t size() const { return count_; }
     void reset() noexcept {
         slots_.reset();

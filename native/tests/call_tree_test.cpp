@@ -126,6 +126,29 @@ TEST_CASE("the consistency check sees a record that was changed") {
     CHECK_FALSE(t.tree.is_consistent());
 }
 
+TEST_CASE("a node gets another code, and what is below goes with it") {
+    Tree t;
+    const std::uint32_t first = t.tree.code("first", "", 0, CodeKind::thread),
+                        second = t.tree.code("second", "", 0, CodeKind::thread);
+    const std::uint32_t code = t.tree.code("load", "load.py", 1, CodeKind::python);
+    const std::uint32_t one = t.tree.child(0, first, 0), other = t.tree.child(0, second, 0), below = t.tree.child(one, code, 7);
+    CHECK(t.tree.find_code("first", CodeKind::thread) == first);
+    CHECK(t.tree.find_code("third", CodeKind::thread) == 0);
+    CHECK(t.tree.find_code("first", CodeKind::native_thread) == 0);
+    const std::uint32_t third = t.tree.code("third", "", 0, CodeKind::thread);
+    t.tree.change_code(one, third);
+    CHECK(t.tree.child(0, third, 0) == one);
+    CHECK(t.tree.child(one, code, 7) == below);
+    CHECK(t.tree.child(0, first, 0) != one);
+    CHECK(t.tree.is_consistent());
+    t.tree.change_code(one, second);  // like another from here on
+    const std::uint32_t either = t.tree.child(0, second, 0);
+    CHECK((either == one || either == other));
+    CHECK(t.tree.is_consistent());
+    const FileView view(t.folder.file("tree.hiw"));
+    CHECK(view.record<capture::NodeRecord>(Table::nodes, one).code == second);
+}
+
 TEST_SUITE_END();
 
 }  // namespace hiwater::tests

@@ -38,6 +38,27 @@ TEST_CASE("an id set finds what was put in, by hashes good and bad") {
     });
 }
 
+TEST_CASE("an id set forgets what is taken out of it, and nothing else") {
+    for_seeds(12, [](Trace& trace) {
+        const std::uint64_t hashes = trace.one_in(2) ? 7 : ~std::uint64_t{0};
+        const auto hash = [&](std::uint32_t id) { return trace.seed() % 3 == 0 ? ~std::uint64_t{0} - id % 5 : mix(id) % hashes; };
+        IdSet set;
+        std::set<std::uint32_t> model;
+        for (int step = 0; step < 4000; ++step) {
+            const auto id = static_cast<std::uint32_t>(1 + trace.below(600));
+            if (model.erase(id) == 1) {
+                set.remove(id, hash(id));
+            } else {
+                set.add(id, hash(id));
+                model.insert(id);
+            }
+            REQUIRE(set.size() == model.size());
+        }
+        for (std::uint32_t id = 1; id <= 600; ++id)
+            REQUIRE(set.find(hash(id), [&](std::uint32_t other) { return other == id; }) == (model.contains(id) ? id : 0));
+    });
+}
+
 TEST_CASE("an address map is a map, also with removals in crowded places") {
     for_seeds(20, [](Trace& trace) {
         AddressMap ours;

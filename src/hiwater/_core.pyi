@@ -87,9 +87,6 @@ def counters() -> dict[str, int]:
 def self_check() -> None:
     """Walk every structure of the core and raise EngineFault at the first inconsistency. O(everything): for tests."""
 
-def name_thread(name: str) -> None:
-    """Give the stacks of the calling thread this name from now on."""
-
 def on_exit(callback: Callable[[int], object] | None) -> None:
     """Have `callback(exit code)` called when this process ends through os._exit() while it is recorded; None takes it back."""
 

@@ -101,7 +101,8 @@ static int make_thread(void) {
 static int name_thread(void) {
     errno = ERRNO_BEFORE;
     if (prctl(PR_SET_NAME, "an-action", 0, 0, 0) != 0) return 1;
-    return is_errno_kept() ? 0 : 2;
+    if (pthread_setname_np(pthread_self(), "another") != 0) return 2;
+    return is_errno_kept() ? 0 : 3;
 }
 
 static int make_child(void) {

@@ -40,10 +40,13 @@ class Paths:
         return root
 
     def threads(self, nodes: Ints) -> tuple[list[str], Ints]:
-        """Names of threads, and for each of these nodes which of them it is; "" for paths that begin in none."""
+        """Distinct names of threads, and for each of these nodes which of them it is; "" for paths that begin in none."""
         root = self._root[nodes]
         distinct, back = np.unique(np.where(self.is_thread[root], root, 0), return_inverse=True)
-        return [self._function(node) if node else "" for node in distinct.tolist()], back
+        numbers: dict[str, int] = {}  # a thread that was renamed has a root of its own, whatever its name is
+        names = [self._function(node) if node else "" for node in distinct.tolist()]
+        numbered = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
+        return list(numbers), numbered[back]
 
     def thread(self, node: int) -> str:
         """The name of the thread that a node's path begins in."""

@@ -1,0 +1,496 @@
+"""The name of a thread is the last one it had: Python's if the program gave it one there, otherwise the system's."""
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+import hiwater
+from recording import Recorded, needs_engine, record
+
+pytestmark = needs_engine
+
+# What the programs of this file share. `Told` is a Python thread that does what it is told, one thing after another.
+PRELUDE = """
+import ctypes, os, queue, sys, threading
+import signatures
+heap = signatures.load("heap")
+workers = ctypes.CDLL(os.path.join(os.environ["HIWATER_TEST_LIBRARIES"], "workers.so"))
+_word, _text = ctypes.c_size_t, ctypes.c_char_p
+for _name, _types in {
+    "start_worker": [_word, _text], "worker_allocates": [_word, _word], "rename_worker": [_word, _text],
+    "worker_renames_itself": [_word, _text, _word], "end_worker": [_word], "rename_thread": [_word, _text], "rename_me": [_text],
+    "rename_in_vfork": [_text],
+}.items():
+    getattr(workers, _name).argtypes = _types
+
+def load(size):
+    heap.take_malloc(size)  # @load
+
+class Told:
+    def __init__(self, name=None):
+        self.work, self.done = queue.SimpleQueue(), queue.SimpleQueue()
+        self.thread = threading.Thread(target=self.run, name=name, daemon=True)
+        self.thread.start()
+    def run(self):
+        while (work := self.work.get()) is not None:
+            self.done.put(work())
+    def __call__(self, work):
+        self.work.put(work)
+        return self.done.get()
+    def load(self, size):
+        self(lambda: load(size))
+    def end(self):
+        self.work.put(None)
+        self.thread.join()
+
+def rename_itself(name):
+    threading.current_thread().name = name
+
+def native(number, size):
+    assert workers.worker_allocates(number, size) == 0
+def start_native(number, name=None):
+    assert workers.start_worker(number, name) == 0  # @start
+"""
+
+
+def named(folder: Path, text: str, *, sample_bytes: int = 0) -> Recorded:
+    """Record a program after PRELUDE."""
+    lines = [line.removeprefix("        ") for line in text.splitlines()]
+    return record(folder, PRELUDE + "\n".join(lines) + "\n", libraries=["heap", "workers"], sample_bytes=sample_bytes)
+
+
+def threads(recorded: Recorded) -> dict[str, int]:
+    """Bytes of the line `load`, by name of thread."""
+    held: dict[str, int] = {}
+    for stack in recorded.stacks("load", "native", "end"):
+        held[stack.thread] = held.get(stack.thread, 0) + stack.bytes
+    return held
+
+
+def natives(recorded: Recorded) -> dict[str, int]:
+    """Bytes of native threads, by the frame that stands for the thread."""
+    held: dict[str, int] = {}
+    for stack in recorded.capture.stacks("end"):
+        if stack.kind == "native" and stack.frames and stack.frames[-1].kind == "native_thread":
+            name = stack.frames[-1].function
+            held[name] = held.get(name, 0) + stack.bytes
+    return held
+
+
+@pytest.mark.parametrize("sample_bytes", [0, 4096])
+def test_a_python_thread_that_renames_itself(tmp_path: Path, sample_bytes: int) -> None:
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            told = Told()
+            told.load(1_000_003)
+            told(lambda: rename_itself("loader"))
+            told.load(1_000_033)
+            told(lambda: rename_itself("parser"))
+            told.load(1_000_037)
+            told.end()
+        """,
+        sample_bytes=sample_bytes,
+    )
+    assert threads(recorded) == {"parser": 3_000_073}
+    assert not {stack.thread for stack in recorded.capture.stacks("end")} & {"loader", "Thread-1 (run)"}
+
+
+def test_a_python_thread_that_another_renames(tmp_path: Path) -> None:
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            first, second = Told(), Told("second")
+            first.load(1_000_003)
+            second.load(2_000_003)
+            first.thread.name = "reader"
+            second.thread.setName("writer")
+            first.load(1_000_033)
+            second.end()
+            first.end()
+        """,
+    )
+    assert threads(recorded) == {"reader": 2_000_036, "writer": 2_000_003}
+
+
+def test_a_name_given_before_the_thread_starts(tmp_path: Path) -> None:
+    recorded = named(
+        tmp_path,
+        """
+        from concurrent.futures import ThreadPoolExecutor
+        def main():
+            thread = threading.Thread(target=load, args=(1_000_003,))
+            thread.name = "early"
+            thread.start()
+            thread.join()
+            with ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
+                pool.submit(load, 1_000_033).result()
+        """,
+    )
+    assert threads(recorded) == {"early": 1_000_003, "pool_0": 1_000_033}
+
+
+def test_a_name_of_the_systems_counts_where_python_has_only_a_number(tmp_path: Path) -> None:
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            numbered, given, by_another = Told(), Told("given"), Told()
+            for told, size in ((numbered, 1_000_003), (given, 1_000_033), (by_another, 1_000_037)):
+                told.load(size)
+            for name in (b"first", b"second"):
+                numbered(lambda: workers.rename_me(name))
+                given(lambda: workers.rename_me(name))
+            assert workers.rename_thread(by_another.thread.ident, b"third") == 0
+            for told in (numbered, given, by_another):
+                told.load(10_000_000)
+                told.end()
+        """,
+    )
+    assert threads(recorded) == {"second": 11_000_003, "given": 11_000_033, "third": 11_000_037}
+
+
+def test_the_programs_own_name_comes_after_the_systems(tmp_path: Path) -> None:
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            told = Told()
+            told(lambda: workers.rename_me(b"system"))
+            told.load(1_000_003)
+            told.thread.name = "python"
+            told(lambda: workers.rename_me(b"system-again"))
+            told.load(1_000_033)
+            told.end()
+        """,
+    )
+    assert threads(recorded) == {"python": 2_000_036}
+
+
+@pytest.mark.parametrize(
+    "rename",
+    [
+        "threading.current_thread().name = 'conductor'",
+        "threading.main_thread()._name = 'conductor'",
+        "workers.rename_me(b'conductor')",
+        "workers.rename_thread(threading.get_ident(), b'conductor')",
+    ],
+)
+def test_the_main_thread(tmp_path: Path, rename: str) -> None:
+    recorded = named(
+        tmp_path,
+        f"""
+        def main():
+            load(1_000_003)
+            {rename}
+            load(1_000_033)
+        """,
+    )
+    assert threads(recorded) == {"conductor": 2_000_036}
+
+
+@pytest.mark.parametrize("by_prctl", [0, 1])
+def test_a_native_thread_that_renames_itself(tmp_path: Path, by_prctl: int) -> None:
+    recorded = named(
+        tmp_path,
+        f"""
+        def main():
+            start_native(0)
+            native(0, 1_000_003)
+            for name in (b"first", b"second"):
+                assert workers.worker_renames_itself(0, name, {by_prctl}) == 0
+                native(0, 1_000_033)
+            assert workers.end_worker(0) == 0
+        """,
+    )
+    assert natives(recorded) == {"[thread second]": 3_000_069}
+
+
+def test_a_native_thread_that_another_renames(tmp_path: Path) -> None:
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            start_native(0)
+            native(0, 1_000_003)
+            assert workers.rename_worker(0, b"decoder") == 0
+            native(0, 1_000_033)
+        """,
+    )
+    assert natives(recorded) == {"[thread decoder]": 2_000_036}
+
+
+def test_native_threads_that_are_named_as_soon_as_they_are_made(tmp_path: Path) -> None:
+    """The maker may come before the first instruction of the thread, or after."""
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            for number in range(40):
+                start_native(number, b"io-%d" % number)
+                native(number, 10_000 + number)
+        """,
+    )
+    assert natives(recorded) == {f"[thread io-{number}]": 10_000 + number for number in range(40)}
+
+
+def test_native_threads_that_one_line_started(tmp_path: Path) -> None:
+    """While they have no names they are one to the capture: what they allocated then stays so."""
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            for number in (0, 1):
+                start_native(number)
+                native(number, 1_000_003)
+            assert workers.worker_renames_itself(0, b"first", 1) == 0
+            assert workers.rename_worker(1, b"second") == 0
+            native(0, 1_000_033)
+            native(1, 1_000_037)
+        """,
+    )
+    assert natives(recorded) == {"[thread]": 2_000_006, "[thread first]": 1_000_033, "[thread second]": 1_000_037}
+
+
+def test_a_thread_that_ended_keeps_its_name_when_its_id_is_used_again(tmp_path: Path) -> None:
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            first = Told("first")
+            first.load(1_000_003)
+            ident = first.thread.ident
+            first.end()
+            for _ in range(1_000):  # the thread itself may outlive its join for a moment
+                again = Told()
+                if again.thread.ident == ident:
+                    break
+                again.end()
+            assert again.thread.ident == ident
+            again.load(1_000_033)
+            again.thread.name = "again"
+            first.thread.name = "too late"
+            again.end()
+            start_native(0)
+            native(0, 2_000_003)
+            assert workers.worker_renames_itself(0, b"native", 1) == 0
+            assert workers.end_worker(0) == 0
+            start_native(0)
+            native(0, 2_000_033)
+        """,
+    )
+    assert threads(recorded) == {"first": 1_000_003, "again": 1_000_033}
+    assert natives(recorded) == {"[thread native]": 2_000_003, "[thread]": 2_000_033}
+
+
+def test_threads_that_are_older_than_the_recording(tmp_path: Path) -> None:
+    recorded = named(
+        tmp_path,
+        """
+        def before():
+            global older, numbered, renamed
+            older, numbered, renamed = Told("older"), Told(), Told("not-yet")
+        def main():
+            renamed.thread.name = "renamed"
+            for told, size in ((older, 1_000_003), (numbered, 1_000_033), (renamed, 1_000_037)):
+                told.load(size)
+        """,
+    )
+    assert threads(recorded) == {"older": 1_000_003, "Thread-1 (run)": 1_000_033, "renamed": 1_000_037}
+
+
+def test_a_second_recording_knows_what_happened_in_between(tmp_path: Path) -> None:
+    recorded = named(
+        tmp_path,
+        f"""
+        import hiwater._core as core
+        def before():
+            global told
+            told = Told("before")
+            core.start({str(tmp_path / "first.hiw")!r}, facts={{}}, internal_prefix="/nowhere", library_prefixes=[])
+            told.load(1_000_003)
+            core.stop(0)
+            told.thread.name = "between"
+        def main():
+            told.load(1_000_033)
+        """,
+    )
+    assert threads(recorded) == {"between": 1_000_033}
+
+
+def test_a_forked_child_renames_nothing_of_its_parents(tmp_path: Path) -> None:
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            load(1_000_003)
+            told = Told("parent")
+            told.load(1_000_033)
+            child = os.fork()
+            if child == 0:
+                threading.current_thread().name = "child"
+                told.thread.name = "child"
+                workers.rename_me(b"child")
+                workers.rename_thread(threading.get_ident(), b"child")
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            assert workers.rename_in_vfork(b"child") == 0
+        """,
+    )
+    assert threads(recorded) == {"MainThread": 1_000_003, "parent": 1_000_033}
+
+
+def test_a_name_is_cut_between_characters(tmp_path: Path) -> None:
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            told = Told("ä" * 100)
+            told.load(1_000_003)
+            told.thread.name = "-" + "ä" * 100
+            told.load(1_000_033)
+            told.thread.name = ""
+        """,
+    )
+    assert threads(recorded) == {"-" + "ä" * 31: 2_000_036}
+
+
+def test_many_names(tmp_path: Path) -> None:
+    """1,000 names and as many renames are followed; then threads share one name, and those that live at the end have their last."""
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            told = Told()
+            told.load(1_000_003)
+            for number in range(1_200):
+                told.thread.name = f"request-{number}"
+            for number in range(1_200):
+                thread = threading.Thread(target=load, args=(100,), name=f"worker-{number}")
+                thread.start()
+                thread.join()
+            for _ in range(10):  # a name that is known
+                thread = threading.Thread(target=load, args=(2_000_003,), name="worker-0")
+                thread.start()
+                thread.join()
+        """,
+    )
+    held = threads(recorded)
+    assert held["request-1199"] == 1_000_003
+    assert held["worker-0"] == 20_000_130
+    assert len(held) <= 1_002
+    assert sum(held.values()) == 1_000_003 + 1_200 * 100 + 20_000_030
+    assert held["[other threads]"] == 100 * (1_200 - (len(held) - 2))
+
+
+def test_the_property_is_as_it_was(tmp_path: Path) -> None:
+    recorded = named(
+        tmp_path,
+        """
+        import gc, json
+        def state():
+            setter = threading.Thread.__dict__["name"].fset
+            return [id(setter), sys.getrefcount(setter), id(setter.__code__), setter.__qualname__]
+        def refused():
+            try:
+                threading.current_thread().name = Unnamed()
+            except ZeroDivisionError:
+                return True
+        class Unnamed:
+            def __str__(self): return str(1 // 0)
+        def before():
+            global outside
+            outside = state()
+        def main():
+            Told("any").end()
+            inside = state()
+            assert inside[0] == outside[0] and inside[2:] == outside[2:]
+            assert refused()
+            assert threading.current_thread().name == "MainThread"
+        def after():
+            assert state() == outside
+        """,
+    )
+    assert recorded.capture.header["state"] == 2
+
+
+PROGRAM = """
+import sys, threading
+import hiwater
+kept = []
+
+def load(size):
+    kept.append(bytearray(size))
+
+def start(size, name):
+    def run():
+        load(size)
+        threading.current_thread().name = name
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+start(30_000_000, "loader")
+with hiwater.record("window.hiw") as window:
+    start(20_000_000, "loader")
+    start(10_000_000, "parser")
+    window.snapshot("snapshot.hiw")
+threading.current_thread().name = "conductor"
+load(5_000_000)
+"""
+
+
+def run_program(folder: Path) -> Path:
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    command = [sys.executable, "-m", "hiwater", "run", "-q", "-o", "run.hiw", program.name]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "run.hiw"
+
+
+def report(capture: Path, *words: str) -> str:
+    command = [sys.executable, "-m", "hiwater", "report", str(capture), "--at", "end", *words]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def test_reports_agree(tmp_path: Path) -> None:
+    """Two threads that ended up with one name are one thread to every report."""
+    capture = run_program(tmp_path)
+    wanted = {"loader": 50_000_000, "parser": 10_000_000, "conductor": 5_000_000}
+
+    def large(rows: Iterable[tuple[str, int]]) -> dict[str, int]:
+        held: dict[str, int] = {}
+        for name, count in rows:
+            held[name] = held.get(name, 0) + count
+        return {name: count // 1_000_000 * 1_000_000 for name, count in held.items() if count >= 1_000_000}
+
+    table = csv.DictReader(report(capture, "--by", "thread", "--format", "csv").splitlines())
+    rows = [(row["function"], int(row["own_bytes"])) for row in table]
+    assert len({name for name, _ in rows}) == len(rows)
+    assert large(rows) == wanted
+    stacks = csv.DictReader(report(capture, "--format", "csv").splitlines())
+    assert large((row["thread"], int(row["held_bytes"])) for row in stacks) == wanted
+    told = json.loads(report(capture, "--format", "json"))
+    assert large((row["thread"], row["bytes"]) for row in told["stacks"]) == wanted
+    assert not {row["thread"] for row in told["stacks"]} & {"MainThread", "Thread-1 (run)"}
+    opened = hiwater.open(capture)
+    assert large((stack.thread, stack.bytes) for stack in opened.end.stacks) == wanted
+    names, _ = opened.paths.threads(opened.ledger_node)
+    assert len(set(names)) == len(names)
+    text = report(capture, "--by", "thread", "--format", "tree")
+    assert text.count("loader") == 1
+    assert "MainThread" not in text
+
+
+def test_windows_and_snapshots_have_the_names_of_their_time(tmp_path: Path) -> None:
+    run_program(tmp_path)
+    for name in ("window.hiw", "snapshot.hiw"):
+        names = {stack.thread for stack in hiwater.open(tmp_path / name).end.stacks if stack.bytes > 1_000_000}
+        assert names == {"loader", "parser"}, name
