@@ -147,7 +147,7 @@ void heap_close() {
 
 nb::tuple heap_now() {
     const Recorder::Heap h = Recorder::instance().heap_now();
-    return nb::make_tuple(h.live_bytes, h.live_blocks, h.python_bytes, h.native_bytes, h.mapping_bytes,
+    return nb::make_tuple(h.live_bytes, h.live_blocks, h.python_bytes, h.native_bytes, h.mapping_bytes, h.shared_bytes,
                           hiwater::thread_heap.live_bytes);
 }
 

@@ -215,6 +215,8 @@ void Recorder::forget_tables() noexcept {
     live_.empty();
     samples_.empty();
     mappings_.reset();
+    made_objects_.reset();
+    shared_pages_.reset();
     tree_.forget_everything();
     accounts_.forget_everything();
     code_class_.reset();
@@ -350,7 +352,10 @@ std::string Recorder::self_check() {
         const sampling::Weight weight = weight_of(block.bytes);
         add(block.ledger, static_cast<std::uint64_t>(weight.bytes), weight.blocks);
     });
-    mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) { add(piece.ledger, end - start, 1); });
+    mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) {
+        if (!shows_pages(piece)) add(piece.ledger, end - start, 1);
+    });
+    shared_pages_.each([&](SharedPlace start, SharedPlace end, std::uint32_t ledger) { add(ledger, (end - start) * kPage, 1); });
     for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
         const capture::LedgerRecord& l = accounts_.record(id);
         const auto kind = static_cast<capture::Kind>(l.kind);
@@ -370,8 +375,13 @@ Recorder::Heap Recorder::heap_now() noexcept {
     if (!file_.is_open()) return carried_;
     bring_books_together();
     const capture::Header& h = file_.header();
-    return {carried_.live_bytes + h.live_bytes, carried_.live_blocks + h.live_blocks, carried_.python_bytes + h.kind_live_bytes[0],
-            carried_.native_bytes + h.kind_live_bytes[1], carried_.mapping_bytes + h.kind_live_bytes[2]};
+    const auto live = [&h](capture::Kind kind) { return h.kind_live_bytes[static_cast<std::uint32_t>(kind)]; };
+    return {carried_.live_bytes + h.live_bytes,
+            carried_.live_blocks + h.live_blocks,
+            carried_.python_bytes + live(capture::Kind::python),
+            carried_.native_bytes + live(capture::Kind::native),
+            carried_.mapping_bytes + live(capture::Kind::mapping),
+            carried_.shared_bytes + live(capture::Kind::shared)};
 }
 
 Accounts::Fold Recorder::heap_fold() noexcept {
@@ -513,7 +523,8 @@ void Recorder::known_mappings(residency::Ranges* out) {
     Hold hold(lock_);
     mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) {
         const auto kind = static_cast<capture::Kind>(accounts_.record(piece.ledger).kind);
-        if (kind == capture::Kind::mapping && end - start >= kWorthKnowing) out->push_back({start, end});
+        const bool is_known = kind == capture::Kind::mapping || kind == capture::Kind::shared || kind == capture::Kind::attached;
+        if (is_known && end - start >= kWorthKnowing) out->push_back({start, end});
     });
 }
 
@@ -523,7 +534,7 @@ void Recorder::write_down(const residency::Breakdown& found, std::uint64_t at_ns
     for (std::size_t i = 0; i < std::min(kMostBlocks, found.large.size()); ++i) {
         const residency::LargeBlock& large = found.large[i];
         const Block block = sampled() ? samples_.look(large.block) : live_.look(large.block);
-        const std::uint32_t ledger = large.from_malloc ? block.ledger : mappings_.ledger_at(large.address);
+        const std::uint32_t ledger = large.from_malloc ? block.ledger : mappings_.piece_at(large.address).ledger;
         const std::uint32_t node = ledger == 0 ? 0 : accounts_.record(ledger).node;
         large_blocks_.append({at_ns, large.bytes, large.touched_bytes, node, large.from_malloc ? 1u : 0u});
     }
@@ -607,8 +618,9 @@ void Recorder::forget_tables_of_parent() noexcept {
         unmap_pages(reinterpret_cast<void*>(range.start), range.end - range.start);
     });
     file_.forget_in_child();
-    begin_anew(tree_, accounts_, mappings_, parts_, timeline_, facts_, marks_, residency_, large_blocks_, pressure_, devices_,
-               device_samples_, device_terms_, last_samples_, code_class_, positions_, noted_names_, base_threads_);
+    begin_anew(tree_, accounts_, mappings_, made_objects_, shared_pages_, parts_, timeline_, facts_, marks_, residency_,
+               large_blocks_, pressure_, devices_, device_samples_, device_terms_, last_samples_, code_class_, positions_,
+               noted_names_, base_threads_);
     live_.empty();
     samples_.forget_in_child();
 }

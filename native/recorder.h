@@ -147,7 +147,7 @@ public:
     // --- the heap's meters; the caller holds the GIL ---------------------------------------------------------------------
     // Bytes and blocks allocated since counting began and not freed; counting that changes its manner in between goes on.
     struct Heap {
-        std::int64_t live_bytes, live_blocks, python_bytes, native_bytes, mapping_bytes;
+        std::int64_t live_bytes, live_blocks, python_bytes, native_bytes, mapping_bytes, shared_bytes;
     };
     Heap heap_now() noexcept;
     // For whoever is about to start the kernel's mark anew: the recording in progress, if any, reads the same mark.
@@ -199,7 +199,16 @@ public:
         return pass_sampling(bytes) ? block : draw(block, bytes, kKind);
     }
 
-    void on_map(std::uintptr_t start, std::size_t bytes, capture::Kind kind, std::uint32_t protection, const char* label) noexcept;
+    struct NewMapping {
+        capture::Kind kind;  // of shared memory: `attached` where the object is to be looked up among those that were made here
+        std::uint32_t protection;
+        const char* label = nullptr;
+        SharedObject object = {};  // without a name where nobody else can map it
+        std::uint64_t first_page = 0;
+    };
+    void on_map(std::uintptr_t start, std::size_t bytes, const NewMapping& mapping) noexcept;
+    // This process made an object of shared memory. Leaves errno alone.
+    void on_shared_object(const SharedObject& object) noexcept;
     // Takes a range out and remembers it in `undo`; put_back_range() restores it when the real call failed.
     struct TakenRange {
         static constexpr int kMost = 64;
@@ -212,6 +221,8 @@ public:
     };
     void take_range(std::uintptr_t start, std::size_t bytes, TakenRange* undo) noexcept;
     void put_back_range(const TakenRange& undo) noexcept;
+    // What lies from an address on, left in place.
+    void find_range(std::uintptr_t start, TakenRange* found) noexcept;
     void on_moved(const TakenRange& taken, std::uintptr_t start, std::size_t bytes) noexcept;
     // An arena of the object allocator: slack, of no stack in particular.
     void on_arena(std::uintptr_t start, std::size_t bytes) noexcept;
@@ -417,6 +428,11 @@ private:
     TopLine top_line();
     std::uint32_t labelled_as(std::uint32_t ledger, std::uint32_t below);
     std::uint32_t label_node(std::uint32_t node, const char* label);
+    enum class Gain { allocated, restored };
+    void add_piece(std::uintptr_t start, const Piece& piece, Gain gain);
+    void change_shared(std::uint32_t ledger, std::int64_t pages, std::int64_t runs, Gain gain);
+    bool shows_pages(const Piece& piece) const;
+    Piece piece_of(std::uintptr_t start, std::size_t bytes, std::uint32_t node, const NewMapping& mapping);
     void debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& piece, int pieces_left);
     void forget_range(std::uintptr_t start, std::uintptr_t end);
     void change_range(std::uintptr_t start, std::uintptr_t end, std::uint32_t protection);
@@ -432,6 +448,8 @@ private:
     LiveTable live_;
     SampleTable samples_;  // instead of live_, in sampled mode
     Mappings mappings_;
+    MadeObjects made_objects_;
+    SharedPages shared_pages_;
     PageVector<TakenRange::Part> parts_;  // of the range being changed
     capture::FileTable<capture::TimelineRecord> timeline_;
     capture::FileTable<capture::FactRecord> facts_;

@@ -22,7 +22,8 @@ SCHEMA_BYTES = 12 * 1024
 MAX_EXTENTS = 28 * 1024
 DIRECTORY_OFFSET = HEADER_BYTES + SCHEMA_BYTES
 FIRST_EXTENT_OFFSET = 256 * 1024
-KINDS = ("python", "native", "mapping", "device", "file", "shared", "reserved", "slack")
+KINDS = ("python", "native", "mapping", "device", "shared", "file", "attached", "reserved", "slack")
+COUNTED_KINDS = KINDS[:5]
 
 RECORDING, ENDED, FAILED = 1, 2, 3
 PYTHON_CODE, THREAD, NATIVE_THREAD, LABEL = range(4)
@@ -41,7 +42,7 @@ RECORDS: dict[str, list[tuple[Any, ...]]] = {
         ("first_entry", "<u8"), ("entry_count", "<u8"), ("unlisted_bytes", "<i8"),
     ],
     "slice_entries": [("ledger", "<u4"), ("blocks", "<u4"), ("bytes", "<i8")],
-    "timeline": [("at_ns", "<u8"), ("resident_bytes", "<i8"), ("live_bytes", "<i8", (8,))],
+    "timeline": [("at_ns", "<u8"), ("resident_bytes", "<i8"), ("live_bytes", "<i8", (9,))],
     "facts": [("key", "<u4"), ("value", "<u4")],
     "marks": [("at_ns", "<u8"), ("value", "<u8"), ("kind", "<u4"), ("node", "<u4")],
 }  # fmt: skip
@@ -81,7 +82,7 @@ class HeaderOfEvents(ctypes.Structure):
     _fields_ = (
         ("live_bytes", ctypes.c_int64), ("live_blocks", ctypes.c_int64), ("mark_bytes", ctypes.c_int64),
         ("mark_blocks", ctypes.c_int64), ("generation", ctypes.c_uint64), ("mark_ns", ctypes.c_uint64),
-        ("kind_live_bytes", ctypes.c_int64 * 8),
+        ("kind_live_bytes", ctypes.c_int64 * 9),
     )  # fmt: skip
 
 
@@ -122,7 +123,7 @@ def schema() -> dict[str, Any]:
             kind, offset = fields_of[field_name][:2]
             fields.append([field_name, kind.base.str, offset, *kind.shape])
         tables.append({"name": name, "record_bytes": record.itemsize, "fields": fields})
-    return {"format": "hiwater.capture", "version": 1, "header": header_fields(), "tables": tables}
+    return {"format": "hiwater.capture", "version": 2, "header": header_fields(), "tables": tables}
 
 
 def assemble(
@@ -142,10 +143,10 @@ def assemble(
     directory = struct.pack(f"<{len(extents)}I", *(number << 24 | chunk for number, chunk, _ in extents))
     text = json.dumps(schema()).encode().ljust(SCHEMA_BYTES, b"\0")
     fixed = {
-        "magic": MAGIC, "version": 1, "header_bytes": HEADER_BYTES, "extent_bytes": EXTENT_BYTES,
+        "magic": MAGIC, "version": 2, "header_bytes": HEADER_BYTES, "extent_bytes": EXTENT_BYTES,
         "schema_offset": HEADER_BYTES, "schema_bytes": SCHEMA_BYTES, "directory_offset": DIRECTORY_OFFSET,
         "first_extent_offset": FIRST_EXTENT_OFFSET, "max_extents": MAX_EXTENTS, "extents_used": len(extents),
-        "counted_kinds": 4, "table_total": len(TABLES), "table_count": counts, "state": ENDED, "exit_code": 0,
+        "counted_kinds": len(COUNTED_KINDS), "table_total": len(TABLES), "table_count": counts, "state": ENDED, "exit_code": 0,
     }  # fmt: skip
     body = b"".join(data.ljust(EXTENT_BYTES, b"\0") for _, _, data in extents)
     start = _pack_header({**fixed, **header}) + text + directory
@@ -192,7 +193,7 @@ class Recording:
         self.now_ns = 0
         self.header: dict[str, Any] = {
             "live_bytes": 0, "live_blocks": 0, "mark_bytes": 0, "mark_blocks": 0, "generation": 1, "mark_ns": 0,
-            "kind_live_bytes": [0] * 8, "epoch_index": 0, "state": RECORDING, "pid": 4242, "exit_code": -1,
+            "kind_live_bytes": [0] * len(KINDS), "epoch_index": 0, "state": RECORDING, "pid": 4242, "exit_code": -1,
             "started_unix_ns": 1_700_000_000_000_000_000, "boot_id": b"a-boot-long-ago", "process_start_ticks": 77,
             "resident_exact": 1, "resident_peak_bytes": 64 << 20, "resident_start_bytes": 16 << 20,
             "resident_last_bytes": 32 << 20,
@@ -251,7 +252,7 @@ class Recording:
         ledger.live[1] += blocks
         yield
         header["kind_live_bytes"][ledger.kind] += size
-        if ledger.kind >= 4:
+        if ledger.kind >= len(COUNTED_KINDS):
             return
         header["live_bytes"] += size
         header["live_blocks"] += blocks

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 MAGIC = b"\x89HIW\r\n\x1a\n"
-KINDS = ("python", "native", "mapping", "device", "file", "shared", "reserved", "slack")
-COUNTED = KINDS[:4]
+KINDS = ("python", "native", "mapping", "device", "shared", "file", "attached", "reserved", "slack")
+COUNTED = KINDS[:5]
 CODE_KINDS = ("python", "thread", "native_thread", "label")
 CODES = {"u1": "B", "i1": "b", "u2": "H", "i2": "h", "u4": "I", "i4": "i", "u8": "Q", "i8": "q", "f8": "d"}
 
@@ -64,7 +64,7 @@ class NaiveCapture:
         version, _header_bytes, extent_bytes, schema_offset, schema_bytes, directory_offset, first_extent_offset = (
             struct.unpack_from("<IIQQQQQ", self.data, 8)
         )
-        assert version == 1, version
+        assert version == 2, version
         schema = json.loads(self.data[schema_offset : schema_offset + schema_bytes].rstrip(b"\0 "))
         for name, dtype, offset, *count in schema["header"]:
             self.header[name] = unpack(self.data, offset, dtype, *count)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import schemas
+from capture_builder import COUNTED_KINDS
 from hiwater.views import html
 from hiwater.views.html_columns import Unpacked
 from hiwater.views.report import Report
@@ -49,7 +50,7 @@ class Page:
         return held
 
     def stacks(
-        self, held: Any, kinds: Sequence[int] = (0, 1, 2, 3)
+        self, held: Any, kinds: Sequence[int] = range(len(COUNTED_KINDS))
     ) -> list[tuple[int, int, str, list[tuple[Any, ...]]]]:
         """(bytes, kind, thread, frames root first) of what is held, largest first and then as recorded: as json has them."""
         node = self.column("holders", "node")

@@ -32,7 +32,7 @@ from test_page_data import EVENTS, recording_of
 from test_reading_analysis import STACKS, recorded
 from test_reading_capture import in_memory
 
-COUNTED = (0, 1, 2, 3)
+COUNTED = range(5)
 
 
 def page_of(told: Comparison, source: str = "none") -> Page:
@@ -75,7 +75,7 @@ def frames_of_page(page: Page, node: int) -> tuple[tuple[Any, ...], ...]:
 
 def rows_of_json(told: Comparison) -> Counter[tuple[Any, ...]]:
     """The same of `--format json`; what it says in the earlier capture's names is put into those of the later one."""
-    kinds = {"python": 0, "native": 1, "mapping": 2, "device": 3}
+    kinds = {"python": 0, "native": 1, "mapping": 2, "device": 3, "shared": 4}
     known = {told.matching.after(frame) for frame in plant(told.after, Grouping.line).frames}
     sums = Counter[tuple[Any, ...]]()
     said = as_json(told)

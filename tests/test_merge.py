@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import hiwater
 import schemas
-from capture_builder import RECORDING, Recording
+from capture_builder import KINDS, RECORDING, Recording
 from hiwater.analysis import together
 from hiwater.capture import Capture, container
 from hiwater.cli import main
@@ -228,7 +228,11 @@ def test_the_error_is_what_lies_between_the_points() -> None:
         two.now_ns = at_ms * 1_000_000
         two.sample(resident)
     two.end()
-    one.timeline = [(0, 100, [0] * 8), (10_000_000, 300, [0] * 8), (20_000_000, 700, [0] * 8)]
+    one.timeline = [
+        (0, 100, [0] * len(KINDS)),
+        (10_000_000, 300, [0] * len(KINDS)),
+        (20_000_000, 700, [0] * len(KINDS)),
+    ]
     (host,) = together.hosts([in_memory(one), in_memory(two)])
     assert host.resident is not None
     assert (host.resident.bytes, host.resident.error_bytes, host.resident.spacing_ns) == (5300, 400, 10_000_000)

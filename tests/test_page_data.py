@@ -31,7 +31,9 @@ from test_reading_views import as_json, hostile, program, report
 assert hostile  # a fixture, used by its name
 
 EVENTS = st.lists(
-    st.tuples(st.integers(0, 30), st.integers(0, 7), st.integers(1, 5000), st.integers(0, 9)), min_size=1, max_size=120
+    st.tuples(st.integers(0, 30), st.integers(0, len(KINDS) - 1), st.integers(1, 5000), st.integers(0, 9)),
+    min_size=1,
+    max_size=120,
 )
 
 
@@ -78,7 +80,7 @@ def test_the_page_says_of_every_moment_what_json_says(
             (stack["bytes"], COUNTED_KINDS.index(stack["kind"]), stack["thread"], tuples_of(said, stack["node"]))
             for stack in said["stacks"]
         ]
-        drawn = int(held[(page.column("holders", "drawn") == 1) & (page.kind < 4)].sum())
+        drawn = int(held[(page.column("holders", "drawn") == 1) & (page.kind < len(COUNTED_KINDS))].sum())
         assert drawn == int(moment.holdings().drawn.sum())
         assert page.stacks(held) == expected
         for kind, count in moment.kind_bytes().items():
@@ -155,7 +157,7 @@ def test_a_page_with_folded_stacks_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     page = Page(page_of([what]))
     assert page.capture["folded"]["stacks"] > 0
     held = page.column("holders", "peak_bytes")
-    assert int(held[page.kind < 4].sum()) == what.holdings.total_bytes
+    assert int(held[page.kind < len(COUNTED_KINDS)].sum()) == what.holdings.total_bytes
 
 
 @settings(max_examples=100, deadline=None)
@@ -212,7 +214,7 @@ def test_a_page_has_a_summary_that_needs_no_script() -> None:
     recording.sample(1 << 20)
     page = page_of([report(recording)])
     summary = page.partition('<div id="app">')[2].partition('<script type="application/octet-stream"')[0]
-    assert "2.6 KiB" in summary and "etl.py" in summary and "<svg" in summary and "/app/etl.py:" in summary
+    assert "2.7 KiB" in summary and "etl.py" in summary and "<svg" in summary and "/app/etl.py:" in summary
 
 
 def test_an_empty_recording_and_several_have_a_page() -> None:

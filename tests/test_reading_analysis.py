@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capture_builder import KINDS, Recording
+from capture_builder import COUNTED_KINDS, Recording
 from hiwater.analysis import ranking, sums
 from hiwater.analysis.forest import COARSE, Grouping, plant
 from hiwater.analysis.naming import is_library, module_of
@@ -27,7 +27,7 @@ FRAME = st.tuples(
 STACK = st.tuples(
     st.lists(FRAME, max_size=6),
     st.sampled_from(("MainThread", "worker")),
-    st.sampled_from(KINDS[:4]),
+    st.sampled_from(COUNTED_KINDS),
     st.integers(1, 10_000),
 )
 STACKS = st.lists(STACK, max_size=25)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capture_builder import FAILED, KINDS, LABEL, RECORDING, Recording, assemble, header_fields
+from capture_builder import COUNTED_KINDS, FAILED, KINDS, LABEL, RECORDING, Recording, assemble, header_fields
 from hiwater import capture as captures
 from hiwater.capture import Capture
 from hiwater.capture.process import is_alive
@@ -39,6 +40,47 @@ def small() -> Recording:
     recording.sample(50 << 20)
     recording.end()
     return recording
+
+
+def of_version_1(content: bytes) -> bytes:
+    """The capture as version 1 had it: with eight kinds, whose numbers are taken for those of that version."""
+    text = content.replace(b'"version": 2', b'"version": 1', 1)
+    for before, after in (
+        (rb'(\["kind_live_bytes", "<i8", \d+), 9\]', rb"\1, 8]"),
+        (rb'(\["live_bytes", "<i8", 16), 9\]', rb"\1, 8]"),
+    ):
+        text, count = re.subn(before, after, text)
+        assert count == 1
+    return text[:8] + (1).to_bytes(4, "little") + text[12:]
+
+
+def test_a_capture_of_version_1_has_the_figures_that_it_had(tmp_path: Path) -> None:
+    """There, 4 to 7 were files, all shared memory, reservations and arenas; none of these counted."""
+    recording = Recording()
+    place = recording.path(("<module>", "/app/etl.py", 1))
+    recording.allocate(place, 1000, "python")
+    recording.allocate(place, 50, "device")
+    for number, size in ((5, 300), (6, 4000), (7, 20_000)):
+        recording.allocate(place, size, KINDS[number])
+    recording.sample(9000)
+    recording.end()
+    capture = open_bytes(of_version_1(recording.to_bytes()), tmp_path)
+    capture.check()
+    assert capture.peak.allocated_bytes == capture.end.allocated_bytes == 1050
+    held = {kind: size for kind, size in capture.end.kind_bytes().items() if size}
+    assert held == {"python": 1000, "device": 50, "attached": 300, "reserved": 4000, "slack": 20_000}
+    assert {kind: line.tolist() for kind, line in capture.timeline.kind_bytes.items() if line.any()} == {
+        kind: [size] for kind, size in held.items()
+    }
+    assert capture.timeline.allocated_bytes.tolist() == [1050]
+
+
+def test_a_capture_of_version_1_has_no_ninth_kind(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.allocate(recording.path(("f", "/app/etl.py", 1)), 10, KINDS[8])
+    recording.end()
+    with pytest.raises(CorruptCapture, match="no known kind"):
+        open_bytes(of_version_1(recording.to_bytes()), tmp_path)
 
 
 def test_a_capture_says_what_was_recorded(tmp_path: Path) -> None:
@@ -184,12 +226,12 @@ def test_after_every_event_the_peak_is_that_of_a_plain_account(events: list[tupl
         capture = in_memory(recording)
         assert capture.problems() == []
         assert capture.peak.allocated_bytes == counted(best) == capture.peak.recorded_bytes
-        assert by_name(capture.peak) == {key: value for key, value in best.items() if value and key[1] in KINDS[:4]}
-        assert by_name(capture.end) == {key: value for key, value in live.items() if value and key[1] in KINDS[:4]}
+        assert by_name(capture.peak) == {key: value for key, value in best.items() if value and key[1] in COUNTED_KINDS}
+        assert by_name(capture.end) == {key: value for key, value in live.items() if value and key[1] in COUNTED_KINDS}
 
 
 def counted(account: dict[tuple[int, str], int]) -> int:
-    return sum(size for (_, kind), size in account.items() if kind in KINDS[:4])
+    return sum(size for (_, kind), size in account.items() if kind in COUNTED_KINDS)
 
 
 def by_name(moment: captures.Moment) -> dict[tuple[int, str], int]:

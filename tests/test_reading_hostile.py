@@ -110,8 +110,8 @@ def test_folders_pipes_and_devices_are_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_newer(path: Path) -> None:
-    path.write_bytes(WHOLE[:8] + struct.pack("<I", 2) + WHOLE[12:])
-    with pytest.raises(NewerCapture, match=r"version 2.*up to 1"):
+    path.write_bytes(WHOLE[:8] + struct.pack("<I", 3) + WHOLE[12:])
+    with pytest.raises(NewerCapture, match=r"version 3.*up to 2"):
         captures.open(path)
 
 
@@ -268,7 +268,7 @@ def test_a_schema_that_is_none(text: bytes) -> None:
         ("nodes", "parent", 2**32 - 1, "ancestor"),
         ("nodes", "code", 999, "code"),
         ("ledgers", "node", 999, "node"),
-        ("ledgers", "kind", 8, "kind"),
+        ("ledgers", "kind", 9, "kind"),
         ("facts", "value", 999, "value"),
     ],
 )

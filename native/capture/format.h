@@ -13,7 +13,7 @@
 //
 // Words
 //   block       one live allocation           node    a call path: parent node + code + line; node 0 is "nothing"
-//   ledger      the account of one (node, kind, whether sampled)       kind    what sort of memory; only the first four count as allocated
+//   ledger      the account of one (node, kind, whether sampled)       kind    what sort of memory; only the first five count as allocated
 //   slice       a stretch of time with its own peak   mark    the moment the open slice's live bytes were highest so far
 //
 // What a ledger held at the open slice's mark is saved lazily, at the ledger's next change:
@@ -29,7 +29,8 @@
 namespace hiwater::capture {
 
 inline constexpr char kMagic[8] = {'\x89', 'H', 'I', 'W', '\r', '\n', '\x1a', '\n'};
-inline constexpr std::uint32_t kVersion = 1;
+// 2: kinds have other numbers than in version 1, where shared memory was one kind and did not count.
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::uint64_t kExtentBytes = 128 * 1024;
 inline constexpr std::uint64_t kHeaderBytes = 4096;
 inline constexpr std::uint64_t kSchemaBytes = 12 * 1024;
@@ -38,19 +39,21 @@ inline constexpr std::uint64_t kDirectoryOffset = kHeaderBytes + kSchemaBytes;
 inline constexpr std::uint64_t kFirstExtentOffset = 256 * 1024;
 static_assert(kDirectoryOffset + kMaxExtents * sizeof(std::uint32_t) <= kFirstExtentOffset);
 
-// Kinds of memory. The first four are "allocated" and make up live and peak; the others are listed beside them.
+// Kinds of memory. The first five are "allocated" and make up live and peak; the others are listed and in no sum.
 enum class Kind : std::uint32_t {
     python = 0,    // objects and buffers from CPython's object and mem allocators, requested bytes
     native = 1,    // malloc and its family, requested bytes
     mapping = 2,   // anonymous private mappings that can be used
     device = 3,    // memory of an accelerator
-    file = 4,      // file-backed mappings
-    shared = 5,    // shared memory: shm, memfd, MAP_SHARED | MAP_ANONYMOUS
-    reserved = 6,  // address space only: PROT_NONE
-    slack = 7,     // pymalloc's arenas, which hold the python kind
+    shared = 4,    // shared memory that this process made: MAP_SHARED | MAP_ANONYMOUS, memfd, shm, System V; each page once
+    file = 5,      // file-backed mappings
+    attached = 6,  // shared memory that this process was not seen to make
+    reserved = 7,  // address space only: PROT_NONE
+    slack = 8,     // pymalloc's arenas, which hold the python kind
 };
-inline constexpr std::uint32_t kKinds = 8;
-inline constexpr std::uint32_t kCountedKinds = 4;
+inline constexpr std::uint32_t kKinds = 9;
+inline constexpr std::uint32_t kCountedKinds = 5;
+constexpr bool is_counted(Kind kind) noexcept { return static_cast<std::uint32_t>(kind) < kCountedKinds; }
 
 enum class Table : std::uint32_t {
     string_bytes,
@@ -171,12 +174,12 @@ struct ResidencyRecord {
     std::uint32_t reserved;
 };
 
-// The largest blocks and anonymous mappings of a look, with how much of them was in RAM.
+// The largest blocks, anonymous mappings and mappings of shared memory of a look, with how much of them was in RAM.
 struct LargeBlockRecord {
     std::uint64_t at_ns;
     std::int64_t bytes, touched_bytes;
     std::uint32_t node;         // that allocated it; 0 where that was before the recording, or by nobody we see
-    std::uint32_t from_malloc;  // 1: a block that malloc mapped for itself; 0: an anonymous mapping
+    std::uint32_t from_malloc;  // 1: a block that malloc mapped for itself; 0: a mapping
 };
 
 // How near the process was to what limits it. -1: no such limit, or not known. The last record is kept up to date in place, so that a

@@ -229,8 +229,9 @@ void device_tables(SchemaText& schema) {
 }  // namespace
 
 void write_schema(char* out) noexcept {
+    static_assert(kVersion == 2, "as the text below says");
     SchemaText schema(out);
-    schema.text("{\"format\":\"hiwater.capture\",\"version\":1,\"header\":[");
+    schema.text("{\"format\":\"hiwater.capture\",\"version\":2,\"header\":[");
     schema.fields_begin();
     header_fields(schema);
     schema.text("],\"tables\":[");

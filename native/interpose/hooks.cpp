@@ -14,6 +14,7 @@
 #include "mapping_hooks.h"
 #include "process_hooks.h"
 #include "real.h"
+#include "shared_memory_hooks.h"
 #include "slots.h"
 
 namespace hiwater::interpose {
@@ -181,6 +182,14 @@ Hook g_hooks[] = {
     HIWATER_HOOK(mappings, munmap),
     HIWATER_HOOK(mappings, mremap),
     HIWATER_HOOK(mappings, mprotect),
+    HIWATER_HOOK(mappings, memfd_create),
+    HIWATER_HOOK(mappings, shm_open),
+    HIWATER_HOOK(mappings, ftruncate),
+    HIWATER_HOOK(mappings, ftruncate64),
+    HIWATER_HOOK(mappings, fallocate),
+    HIWATER_HOOK(mappings, fallocate64),
+    HIWATER_HOOK(mappings, posix_fallocate),
+    HIWATER_HOOK(mappings, posix_fallocate64),
     HIWATER_HOOK(process, shmat),
     HIWATER_HOOK(process, shmdt),
     HIWATER_HOOK(mappings, brk),

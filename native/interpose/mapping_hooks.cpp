@@ -7,13 +7,13 @@
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "../base/errno_kept.h"
 #include "../recorder.h"
 #include "libraries.h"
 #include "real.h"
+#include "shared_memory_hooks.h"
 
 namespace hiwater::interpose {
 
@@ -23,10 +23,8 @@ using capture::Kind;
 
 Recorder& recorder() { return Recorder::instance(); }
 
-constexpr long kTmpfs = 0x01021994, kHugetlbfs = 0x958458f6;
-
-// What sort of memory a mapping is; for one with a file, the file's name in `label`.
-Kind classify(int protection, int flags, int fd, char* label, std::size_t label_size) noexcept {
+// What sort of memory a mapping is; for one with a file, the file's name in `label`, and which object it is if it is shared memory.
+Kind classify(int protection, int flags, int fd, char* label, std::size_t label_size, SharedObject* object) noexcept {
     label[0] = '\0';
     const bool shared = (flags & MAP_TYPE) != MAP_PRIVATE;
     if ((flags & MAP_ANONYMOUS) != 0) {
@@ -39,12 +37,12 @@ Kind classify(int protection, int flags, int fd, char* label, std::size_t label_
     const ssize_t n = ::readlink(link, label, label_size - 1);
     label[n > 0 ? n : 0] = '\0';
     struct stat about{};
-    struct statfs system{};
     Kind kind = Kind::file;
     if (::fstat(fd, &about) == 0 && S_ISCHR(about.st_mode) && about.st_rdev == ((1 << 8) | 5)) {  // /dev/zero
         kind = shared ? Kind::shared : protection == PROT_NONE ? Kind::reserved : Kind::mapping;
-    } else if (shared && ::fstatfs(fd, &system) == 0 && (system.f_type == kTmpfs || system.f_type == kHugetlbfs)) {
-        kind = Kind::shared;
+    } else if (shared && is_memory_file(fd)) {
+        kind = Kind::attached;
+        *object = {about.st_dev, about.st_ino};
     }
     return kind;
 }
@@ -62,12 +60,15 @@ void label_by_caller(const void* caller, char* label, std::size_t size) noexcept
     }
 }
 
-void book_mapping(void* at, std::size_t bytes, int protection, int flags, int fd, const void* caller) noexcept {
+void book_mapping(void* at, std::size_t bytes, int protection, int flags, int fd, std::int64_t offset,
+                  const void* caller) noexcept {
     char label[512];
-    const Kind kind = classify(protection, flags, fd, label, sizeof label);
-    if (label[0] == '\0' && (kind == Kind::mapping || kind == Kind::reserved)) label_by_caller(caller, label, sizeof label);
-    recorder().on_map(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), kind, static_cast<std::uint32_t>(protection),
-                      label[0] == '\0' ? nullptr : label);
+    SharedObject object;
+    const Kind kind = classify(protection, flags, fd, label, sizeof label, &object);
+    if (label[0] == '\0' && kind != Kind::file && kind != Kind::attached) label_by_caller(caller, label, sizeof label);
+    recorder().on_map(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage),
+                      {kind, static_cast<std::uint32_t>(protection), label[0] == '\0' ? nullptr : label, object,
+                       static_cast<std::uint64_t>(offset) / kPage});
 }
 
 }  // namespace
@@ -76,7 +77,7 @@ void* hook_mmap(void* hint, std::size_t bytes, int protection, int flags, int fd
     void* at = real.mmap(hint, bytes, protection, flags, fd, offset);
     if (!watching()) return at;
     if (at != MAP_FAILED) {
-        book_mapping(at, bytes, protection, flags, fd, __builtin_return_address(0));
+        book_mapping(at, bytes, protection, flags, fd, offset, __builtin_return_address(0));
     } else if (errno == ENOMEM) {
         recorder().on_refused(bytes);
     }
@@ -87,7 +88,7 @@ void* hook_mmap64(void* hint, std::size_t bytes, int protection, int flags, int 
     void* at = real.mmap64(hint, bytes, protection, flags, fd, offset);
     if (!watching()) return at;
     if (at != MAP_FAILED) {
-        book_mapping(at, bytes, protection, flags, fd, __builtin_return_address(0));
+        book_mapping(at, bytes, protection, flags, fd, offset, __builtin_return_address(0));
     } else if (errno == ENOMEM) {
         recorder().on_refused(bytes);
     }
@@ -110,16 +111,21 @@ void* hook_mremap(void* old, std::size_t old_bytes, std::size_t bytes, int flags
     va_end(arguments);
     if (!watching()) return real.mremap(old, old_bytes, bytes, flags, fixed);
     Recorder::TakenRange taken;
-    recorder().take_range(reinterpret_cast<std::uintptr_t>(old), round_up(old_bytes, kPage), &taken);
+    const bool leaves_old = old_bytes == 0;  // a second mapping of the same pages
+    if (leaves_old) {
+        recorder().find_range(reinterpret_cast<std::uintptr_t>(old), &taken);
+    } else {
+        recorder().take_range(reinterpret_cast<std::uintptr_t>(old), round_up(old_bytes, kPage), &taken);
+    }
     void* at = real.mremap(old, old_bytes, bytes, flags, fixed);
     if (at == MAP_FAILED) {
-        recorder().put_back_range(taken);
+        if (!leaves_old) recorder().put_back_range(taken);
         if (errno == ENOMEM) recorder().on_refused(bytes);
     } else {
         recorder().on_moved(taken, reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage));
 #if defined(MREMAP_DONTUNMAP)
         // The old range stays mapped, with nothing in it.
-        if ((flags & MREMAP_DONTUNMAP) != 0) recorder().put_back_range(taken);
+        if (!leaves_old && (flags & MREMAP_DONTUNMAP) != 0) recorder().put_back_range(taken);
 #endif
     }
     return at;
@@ -139,8 +145,11 @@ void* hook_shmat(int id, const void* hint, int flags) {
     shmid_ds about{};
     char label[48];
     ::snprintf(label, sizeof label, "System V segment %d", id);
-    if (::shmctl(id, IPC_STAT, &about) == 0)
-        recorder().on_map(reinterpret_cast<std::uintptr_t>(at), round_up(about.shm_segsz, kPage), Kind::shared, PROT_READ, label);
+    if (::shmctl(id, IPC_STAT, &about) == 0) {
+        const Kind kind = about.shm_cpid == ::getpid() ? Kind::shared : Kind::attached;
+        recorder().on_map(reinterpret_cast<std::uintptr_t>(at), round_up(about.shm_segsz, kPage),
+                          {kind, PROT_READ, label, {SharedObject::kSystemV, static_cast<std::uint64_t>(id)}});
+    }
     return at;
 }
 
@@ -159,7 +168,7 @@ namespace {
 
 // What the program itself moves the break by; the C library's own moves are malloc's business and not seen here.
 void book_break(std::uintptr_t before, std::uintptr_t after) noexcept {
-    if (after > before) return recorder().on_map(before, after - before, Kind::mapping, PROT_READ | PROT_WRITE, "program break");
+    if (after > before) return recorder().on_map(before, after - before, {Kind::mapping, PROT_READ | PROT_WRITE, "program break"});
     Recorder::TakenRange gone;
     if (after < before) recorder().take_range(after, before - after, &gone);
 }

@@ -29,6 +29,14 @@ struct Real {
     int (*munmap)(void*, std::size_t);
     void* (*mremap)(void*, std::size_t, std::size_t, int, ...);
     int (*mprotect)(void*, std::size_t, int);
+    int (*memfd_create)(const char*, unsigned int);
+    int (*shm_open)(const char*, int, mode_t);
+    int (*ftruncate)(int, off_t);
+    int (*ftruncate64)(int, off64_t);
+    int (*fallocate)(int, int, off_t, off_t);
+    int (*fallocate64)(int, int, off64_t, off64_t);
+    int (*posix_fallocate)(int, off_t, off_t);
+    int (*posix_fallocate64)(int, off64_t, off64_t);
     void* (*shmat)(int, const void*, int);
     int (*shmdt)(const void*);
     int (*brk)(void*);

@@ -179,7 +179,7 @@ public:
     const capture::EpochRecord& epoch() const { return header_->epoch[epoch_index()]; }
     const capture::LedgerRecord& record(std::uint32_t id) const { return hot_[id]; }
     std::uint32_t size() const { return static_cast<std::uint32_t>(hot_.size()); }
-    static bool counted(std::uint32_t kind) { return kind < capture::kCountedKinds; }
+    static bool counted(std::uint32_t kind) { return capture::is_counted(static_cast<capture::Kind>(kind)); }
 
     void forget_everything() noexcept {
         first_of_node_.reset();

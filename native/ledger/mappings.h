@@ -6,6 +6,7 @@
 #include <map>
 
 #include "../base/pages.h"
+#include "shared_pages.h"
 
 namespace hiwater {
 
@@ -13,6 +14,7 @@ struct Piece {
     std::uintptr_t end = 0;
     std::uint32_t ledger = 0;
     std::uint32_t protection = 0;  // as last asked of mmap or mprotect
+    SharedPlace place = 0;         // of its first page, where it shows shared memory that this process made
 };
 
 class Mappings {
@@ -22,12 +24,12 @@ public:
     Mappings() : pool_(PieceAllocator<int>::kLargestPiece), tree_(PieceAllocator<std::pair<const std::uintptr_t, Piece>>(&pool_)) {}
 
     // Adds [start, end), which must be free. Throws bad_alloc.
-    void add(std::uintptr_t start, std::uintptr_t end, std::uint32_t ledger, std::uint32_t protection) {
-        tree_.emplace(start, Piece{end, ledger, protection});
+    void add(std::uintptr_t start, std::uintptr_t end, std::uint32_t ledger, std::uint32_t protection, SharedPlace place = 0) {
+        tree_.emplace(start, Piece{end, ledger, protection, place});
     }
 
     // Takes [start, end) out, cutting pieces at the borders. For every piece touched: visit(piece_start, piece_end of the part taken,
-    // piece, pieces_left): pieces_left is how many pieces of the old one remain (0, 1 or 2).
+    // piece, pieces_left): `piece.place` is that of the part, and pieces_left how many pieces of the old one remain (0, 1 or 2).
     template <typename Visit>
     void take(std::uintptr_t start, std::uintptr_t end, Visit visit) {
         if (end <= start) return;  // a length that goes past the last address, which the kernel is about to refuse
@@ -40,7 +42,7 @@ public:
             const std::uintptr_t to = piece.end > end ? end : piece.end;
             int left = 0;
             if (piece.end > end) {
-                tree_.emplace(end, Piece{piece.end, piece.ledger, piece.protection});
+                tree_.emplace(end, part_of(piece, piece_start, end));
                 ++left;
             }
             if (piece_start < start) {
@@ -50,7 +52,7 @@ public:
             } else {
                 it = tree_.erase(it);
             }
-            visit(from, to, piece, left);
+            visit(from, to, part_of(piece, piece_start, from), left);
         }
     }
 
@@ -60,12 +62,12 @@ public:
         return it == tree_.end() ? 0 : it->second.end;
     }
 
-    // The ledger of the piece that an address lies in, or 0.
-    std::uint32_t ledger_at(std::uintptr_t address) const {
+    // What lies from an address on, of the piece that it is in. With ledger 0 where it is in none.
+    Piece piece_at(std::uintptr_t address) const {
         const auto it = tree_.upper_bound(address);
-        if (it == tree_.begin()) return 0;
-        const Piece& piece = std::prev(it)->second;
-        return address < piece.end ? piece.ledger : 0;
+        if (it == tree_.begin()) return {};
+        const auto& [start, piece] = *std::prev(it);
+        return address < piece.end ? part_of(piece, start, address) : Piece{};
     }
 
     template <typename Visit>
@@ -91,6 +93,12 @@ public:
     }
 
 private:
+    static Piece part_of(const Piece& piece, std::uintptr_t start, std::uintptr_t from) {
+        Piece part = piece;
+        if (part.place != 0) part.place += (from - start) / kPage;
+        return part;
+    }
+
     PiecePool pool_;
     Tree tree_;
 };

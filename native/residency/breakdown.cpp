@@ -79,7 +79,7 @@ private:
         using Path = Area::Path;
         if (area.own) return add(Part::own, area);
         if (area.mapping && area.path == Path::none) return add_mapping(area);
-        if (area.path == Path::shared) return add(Part::shared, area);
+        if (area.path == Path::shared) return add_shared(area);
         if (area.path == Path::file || (area.follows_file && area.path == Path::none && area.size() < kLarge))
             return add(Part::files, area);
         if (area.path == Path::stack || area.holds_stack) return add(Part::stacks, area);
@@ -128,6 +128,13 @@ private:
         objects_ += std::min(live, touched);
         *found += touched;
         return kPoolBytes;
+    }
+
+    // What the program was seen to map is listed among the large ones.
+    void add_shared(const Area& area) {
+        add(Part::shared, area);
+        const auto size = static_cast<std::int64_t>(area.size());
+        if (area.mapping && size >= kLarge) out_.large.push_back({false, area.start, area.start, size, area.resident});
     }
 
     void add_mapping(const Area& area, std::int64_t found = 0) {

@@ -34,7 +34,7 @@ struct Row {
     std::int64_t untouched_bytes = 0;  // address space of it that has never been written: allocated, not resident
 };
 
-// One large block of malloc's, or one large anonymous mapping.
+// One large block of malloc's, or one large mapping, anonymous or of shared memory.
 struct LargeBlock {
     bool from_malloc;
     std::uintptr_t address;  // of the mapping

@@ -23,12 +23,10 @@ struct Books {
     Slice open{{0, 0}, {{0, 0}}}, best{{0, 0}, {{0, 0}}};
     std::vector<Slice> closed;
 
-    static bool counted(capture::Kind kind) { return static_cast<std::uint32_t>(kind) < capture::kCountedKinds; }
-
     Figures sum() const {
         Figures all{0, 0};
         for (std::size_t id = 1; id < live.size(); ++id)
-            if (counted(kinds[id])) all = {all.bytes + live[id].bytes, all.blocks + live[id].blocks};
+            if (is_counted(kinds[id])) all = {all.bytes + live[id].bytes, all.blocks + live[id].blocks};
         return all;
     }
     void add_ledger(capture::Kind kind) {
@@ -42,7 +40,7 @@ struct Books {
     void change(std::uint32_t id, std::int64_t bytes, std::int64_t blocks) {
         live[id] = {live[id].bytes + bytes, live[id].blocks + blocks};
         // Kinds that do not count make no mark, but are seen at one.
-        if (counted(kinds[id]) && sum().bytes > open.mark.bytes) open = {sum(), live};
+        if (is_counted(kinds[id]) && sum().bytes > open.mark.bytes) open = {sum(), live};
     }
     void credit(std::uint32_t id, std::int64_t bytes) {
         total_bytes[id] += static_cast<std::uint64_t>(bytes);

@@ -122,8 +122,8 @@ def heap_is_sampled() -> bool:
 def heap_close() -> None:
     """End what one heap_open() began. Raises EngineFault when there was none."""
 
-def heap_now() -> tuple[int, int, int, int, int, int]:
-    """(live bytes, live blocks, bytes of Python's allocators, of malloc's, of anonymous mappings; the calling thread's balance):
+def heap_now() -> tuple[int, int, int, int, int, int, int]:
+    """(live bytes, live blocks, bytes of Python's allocators, of malloc's, of anonymous mappings, of shared memory; the calling thread's balance):
     allocated since counting began and not freed; exact."""
 
 def heap_fold(which: int) -> tuple[int, int, bool]:

@@ -34,7 +34,7 @@ class LargeBlock:
     """One large block or mapping."""
 
     kind: str
-    """"malloc" for a block that malloc mapped for itself, "mapping" for any other anonymous mapping."""
+    """"malloc" for a block that malloc mapped for itself, "mapping" for any other mapping that is anonymous or shared memory."""
     address: int
     bytes: int
     touched_bytes: int
@@ -54,7 +54,7 @@ class Breakdown:
     at_ns: int
     took_seconds: float
     allocated: dict[str, int] = field(default_factory=dict)
-    """What the engine counts as live now, where it counts: python, native and mapping bytes, requested."""
+    """What the engine counts as live now, where it counts: python, native, mapping and shared bytes, requested."""
     notes: tuple[str, ...] = ()
 
     @property

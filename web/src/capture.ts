@@ -3,15 +3,28 @@ import type { Unpacked } from "./columns";
 import type { Capture as Described, Column } from "./page";
 import { printable, shortPath } from "./words";
 
-export const KINDS = ["python", "native", "mapping", "device", "file", "shared", "reserved", "slack"] as const;
-export const COUNTED_KINDS = 4;
+export const KINDS = [
+  "python",
+  "native",
+  "mapping",
+  "device",
+  "shared",
+  "file",
+  "attached",
+  "reserved",
+  "slack",
+] as const;
+export const COUNTED_KINDS = 5;
+/** Whether a kind is part of what is called allocated. */
+export const isCounted = (kind: number): boolean => kind < COUNTED_KINDS;
 export const KIND_WORDS = [
   "Python objects",
   "native heap",
   "anonymous mappings",
   "device memory",
-  "file-backed mappings",
   "shared memory",
+  "file-backed mappings",
+  "attached shared memory",
   "reserved address space",
   "pymalloc's arenas",
 ];

@@ -5,7 +5,7 @@ import type { Tree } from "./tree";
 
 export type Colouring = "kind" | "module" | "delta";
 
-export const KIND_HUES = [212, 28, 152, 286];
+export const KIND_HUES = [212, 28, 152, 286, 340];
 
 export interface Paint {
   fill: string;

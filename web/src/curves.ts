@@ -1,5 +1,5 @@
 // What is drawn over time: resident memory, each kind that counts, devices, what a device's allocator had reserved, processes and limits, over common times.
-import { type Capture, COUNTED_KINDS, KIND_WORDS, KINDS } from "./capture";
+import { type Capture, COUNTED_KINDS, isCounted, KIND_WORDS, KINDS } from "./capture";
 import { printable } from "./words";
 
 export interface Curve {
@@ -25,7 +25,7 @@ export function curvesOf(capture: Capture): [number[], Curve[]] {
       series,
       kind: series.group === "kind" ? KINDS.indexOf(series.name as (typeof KINDS)[number]) : -1,
     }))
-    .filter(({ series, kind }) => series.group !== "kind" || kind < COUNTED_KINDS);
+    .filter(({ series, kind }) => series.group !== "kind" || isCounted(kind));
   const points = drawn.map(({ series, kind }): Points[] => {
     const sampled = {
       atNs: series.at_ns ? capture.unpacked.numbers(series.at_ns) : own,
@@ -65,7 +65,7 @@ export function curvesOf(capture: Capture): [number[], Curve[]] {
 
 /** What each kind had at the high of each slice: the samples of the timeline may have missed it. */
 function highsOf(capture: Capture): Float64Array[] {
-  const group = capture.holderKind.map((kind) => (kind < COUNTED_KINDS ? kind : -1));
+  const group = capture.holderKind.map((kind) => (isCounted(kind) ? kind : -1));
   return capture.overTime(group, COUNTED_KINDS);
 }
 

@@ -124,16 +124,17 @@ interface Class {
 
 const CLASS_WORDS: Record<number, string> = {
   2: "asked for with mmap and its kin, part of the sum",
-  4: "pages of files, given back to the system at will",
-  5: "seen by several processes",
-  6: "addresses set aside, no memory behind them",
-  7: "what pymalloc took for small Python objects, which are counted one by one",
+  4: "made by this process, each page once, part of the sum",
+  5: "pages of files, given back to the system at will",
+  6: "made by another process, or before the recording",
+  7: "addresses set aside, no memory behind them",
+  8: "what pymalloc took for small Python objects, which are counted one by one",
 };
 
 export function MappingsView({ capture, held, momentWords }: { capture: Capture; held: Held; momentWords: string }) {
   const classes = useMemo(() => {
     const found: Class[] = [];
-    for (const kind of [2, 4, 5, 6, 7]) {
+    for (const kind of Object.keys(CLASS_WORDS).map(Number)) {
       const counts = new Uint8Array(capture.holderNode.length);
       const one: Class = { kind, bytes: 0, blocks: 0, endBytes: 0, lines: [] };
       for (let holder = 0; holder < counts.length; holder += 1) {
@@ -178,7 +179,7 @@ export function MappingsView({ capture, held, momentWords }: { capture: Capture;
   return (
     <section>
       <p class="controls muted">
-        Of these only anonymous mappings are part of what is called allocated (
+        Of these, anonymous mappings and shared memory are part of what is called allocated (
         {KIND_WORDS.slice(0, COUNTED_KINDS).join(", ")}); {momentWords}.
       </p>
       <Table caption="Mappings by class" columns={columns} items={classes} first="bytes" />

@@ -176,7 +176,7 @@ export interface Summary {
    */
   peak: {
     /**
-     * requested bytes of live blocks and used anonymous mappings at the allocated peak; the sum of stacks[].bytes of an unfiltered report of the peak
+     * requested bytes of live blocks, used anonymous mappings and shared memory that the process made at the allocated peak; the sum of stacks[].bytes of an unfiltered report of the peak
      */
     allocated_bytes: number;
     blocks: number;
@@ -185,6 +185,7 @@ export interface Summary {
     native_bytes: number;
     mapping_bytes: number;
     device_bytes: number;
+    shared_bytes: number;
     /**
      * upper bound for the standard error of allocated_bytes; 0 when every block was recorded
      */
@@ -317,7 +318,7 @@ export interface Summary {
    * listed and never counted, at the moment shown
    */
   mappings: {
-    class: "file" | "shared" | "reserved" | "slack";
+    class: "file" | "attached" | "reserved" | "slack";
     bytes: number;
     blocks: number;
   }[];
@@ -329,7 +330,7 @@ export interface Summary {
     at_ns: number;
     start_ns: number;
     end_ns: number;
-    kind: "all" | "python" | "native" | "mapping" | "device";
+    kind: "all" | "python" | "native" | "mapping" | "device" | "shared";
     /**
      * the sum of stacks[].bytes
      */

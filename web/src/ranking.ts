@@ -1,5 +1,5 @@
 // Who held most: rows by line, function, file, module, thread or kind; and what each line of each file did.
-import { type Capture, COUNTED_KINDS, type Held, KIND_WORDS, KINDS } from "./capture";
+import { type Capture, type Held, isCounted, KIND_WORDS, KINDS } from "./capture";
 import { chosen, type Choice, figuresOf, type Key, Shape, sumUpwards } from "./shape";
 
 /** One thing that held memory; `own…` asked for by itself, `total…` also by what it called, each byte once. */
@@ -150,7 +150,7 @@ function compare(one: string, other: string): number {
 /** A row for each kind of memory, counted or not, that has anything. */
 export function rankKinds(capture: Capture, held: Held, thread: number): Row[] {
   const rows = KINDS.map((_, kind) =>
-    emptyRow({ name: `${KIND_WORDS[kind]}${kind < COUNTED_KINDS ? "" : ", not in the sum"}`, file: -1, line: 0 }),
+    emptyRow({ name: `${KIND_WORDS[kind]}${isCounted(kind) ? "" : ", not in the sum"}`, file: -1, line: 0 }),
   );
   for (let holder = 0; holder < capture.holderNode.length; holder += 1) {
     if (thread >= 0 && capture.thread[capture.holderNode[holder]] !== thread) continue;

@@ -2,7 +2,7 @@
 //
 // place   the node of a shape that a call path of the capture belongs to; 0 is all of it
 // key     what a frame is at this fineness: equal keys are one thing to the reader
-import { Capture, COUNTED_KINDS, type Held } from "./capture";
+import { Capture, COUNTED_KINDS, isCounted, type Held } from "./capture";
 
 export type Grouping = "line" | "function" | "file" | "module" | "thread";
 
@@ -167,7 +167,7 @@ export function chosen(capture: Capture, choice: Choice): Uint8Array {
   const counts = new Uint8Array(capture.holderNode.length);
   for (let holder = 0; holder < counts.length; holder += 1) {
     const kind = capture.holderKind[holder];
-    const ofKind = choice.kind < 0 ? kind < COUNTED_KINDS : kind === choice.kind;
+    const ofKind = choice.kind < 0 ? isCounted(kind) : kind === choice.kind;
     counts[holder] = Number(
       ofKind && (choice.thread < 0 || capture.thread[capture.holderNode[holder]] === choice.thread),
     );
@@ -211,7 +211,7 @@ export function figuresOf(shape: Shape, held: Held, counts: Uint8Array): Figures
     own[node] += held.bytes[holder];
     blocks[node] += held.blocks[holder];
     const kind = capture.holderKind[holder];
-    if (kind < COUNTED_KINDS) byKind[kind][node] += held.bytes[holder];
+    if (isCounted(kind)) byKind[kind][node] += held.bytes[holder];
     if (capture.holderDrawn[holder]) drawn[node] += held.bytes[holder];
     if (!held.before) continue;
     before[node] += held.before[holder];

@@ -1,6 +1,6 @@
 // What each thread's call paths held over time: a press shows that thread alone. Threads that never held anything are left out.
 import { useMemo } from "preact/hooks";
-import { type Capture, COUNTED_KINDS, type Held } from "./capture";
+import { type Capture, isCounted, type Held } from "./capture";
 import { Spark } from "./spark";
 import { shortened, size } from "./words";
 
@@ -43,11 +43,11 @@ interface Told {
 
 /** The threads that held most at some moment, of those that asked for most in all. */
 function overTime(capture: Capture): Told[] {
-  const isCounted = (holder: number) => capture.holderKind[holder] < COUNTED_KINDS;
   const threadOf = (holder: number) => capture.thread[capture.holderNode[holder]];
   const asked = new Float64Array(capture.threads.length);
   for (let holder = 0; holder < capture.holderNode.length; holder += 1) {
-    if (isCounted(holder) && threadOf(holder) >= 0) asked[threadOf(holder)] += capture.totalBytes[holder];
+    if (isCounted(capture.holderKind[holder]) && threadOf(holder) >= 0)
+      asked[threadOf(holder)] += capture.totalBytes[holder];
   }
   const busy = Array.from(asked.keys())
     .sort((one, other) => asked[other] - asked[one])
@@ -55,7 +55,7 @@ function overTime(capture: Capture): Told[] {
   const place = new Map(busy.map((thread, index) => [thread, index]));
   const group = new Int32Array(capture.holderNode.length);
   for (let holder = 0; holder < group.length; holder += 1)
-    group[holder] = isCounted(holder) ? (place.get(threadOf(holder)) ?? -1) : -1;
+    group[holder] = isCounted(capture.holderKind[holder]) ? (place.get(threadOf(holder)) ?? -1) : -1;
   const told = capture.overTime(group, busy.length).map((series, index) => ({
     thread: busy[index],
     series,

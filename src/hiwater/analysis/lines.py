@@ -13,7 +13,7 @@ from hiwater.analysis import sums
 from hiwater.analysis.forest import Forest, Grouping, plant
 from hiwater.analysis.naming import is_library
 from hiwater.capture import Capture, Moment
-from hiwater.capture.layout import COUNTED_KINDS, KINDS
+from hiwater.capture.layout import KINDS, is_counted
 from hiwater.capture.moment import Ints
 
 
@@ -75,7 +75,7 @@ def _columns(capture: Capture, moment: Moment, kind: str, forest: Forest) -> dic
     """For each node, what it asked for itself, of the counted kinds or of one."""
     ledgers, cold = capture.tables["ledgers"], capture.tables["ledger_cold"]
     kinds = capture.ledger_kind
-    wanted = np.flatnonzero(kinds < len(COUNTED_KINDS) if kind == "all" else kinds == KINDS.index(kind))
+    wanted = np.flatnonzero(is_counted(kinds) if kind == "all" else kinds == KINDS.index(kind))
     place = forest.place[capture.ledger_node[wanted]]
     values = {
         "bytes": moment.bytes,

@@ -27,9 +27,9 @@ class Reconciliation:
 def reconcile(capture: Capture) -> Reconciliation:
     """The way from the allocated peak to the resident one. Device memory is none of the process's RAM and is left out."""
     kinds, resident = capture.peak.kind_bytes(), capture.resident
-    in_ram = kinds["python"] + kinds["native"] + kinds["mapping"]
+    in_ram = kinds["python"] + kinds["native"] + kinds["mapping"] + kinds["shared"]
     rest = resident.peak_bytes - resident.start_bytes - resident.own_bytes - in_ram
-    beside = {kind: kinds[kind] for kind in ("file", "shared", "reserved", "slack")}
+    beside = {kind: kinds[kind] for kind in ("file", "attached", "reserved", "slack")}
     return Reconciliation(in_ram, resident.start_bytes, resident.peak_bytes, resident.own_bytes, rest, beside)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from hiwater.analysis import sums
 from hiwater.analysis.forest import Forest
-from hiwater.capture.layout import COUNTED_KINDS
+from hiwater.capture.layout import COUNTED_KINDS, is_counted
 from hiwater.capture.moment import Frame, Holdings, Ints
 
 _FIGURES = 3 + len(COUNTED_KINDS)  # bytes, blocks, bytes of drawn blocks, bytes of each counted kind
@@ -77,7 +77,7 @@ def _rows(forest: Forest, holdings: Holdings) -> tuple[Ints, Ints]:
     """(place, figures) for each holding: bytes, blocks, and bytes under the column of its kind."""
     figures = np.zeros((len(holdings.node), _FIGURES), np.int64)
     figures[:, 0], figures[:, 1], figures[:, 2] = holdings.bytes, holdings.blocks, holdings.drawn
-    counted = np.flatnonzero(holdings.kind < len(COUNTED_KINDS))
+    counted = np.flatnonzero(is_counted(holdings.kind))
     figures[counted, 3 + holdings.kind[counted]] = holdings.bytes[counted]
     return forest.place[holdings.node], figures
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hiwater.capture import writer
-from hiwater.capture.layout import KINDS, Schema, parse_schema
+from hiwater.capture.layout import COUNTED_KINDS, KINDS, Schema, parse_schema
 from hiwater.capture.process import STATE_ENDED
 from hiwater.capture.reader import Records
 
@@ -34,7 +34,7 @@ def header(**values: Any) -> dict[str, Any]:
     """A whole header as the reader gives it: of a recording that ended, with these values and zeros otherwise."""
     fields = own_schema().header
     whole: dict[str, Any] = {name: np.zeros((), fields[name]).tolist() for name in fields.names or ()}
-    whole.update(state=STATE_ENDED, counted_kinds=4, generation=1, exit_code=-1)
+    whole.update(state=STATE_ENDED, counted_kinds=len(COUNTED_KINDS), generation=1, exit_code=-1)
     whole.update(values)
     return whole
 
@@ -76,4 +76,6 @@ def _packed_header(values: Mapping[str, Any]) -> bytes:
     return bytes(packed)
 
 
-assert len(KINDS) == writer.KINDS, "both ends of the layout know the same kinds of memory"
+assert (len(KINDS), len(COUNTED_KINDS)) == (writer.KINDS, writer.COUNTED_KINDS), (
+    "both ends of the layout know the same kinds of memory"
+)

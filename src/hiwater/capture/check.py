@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hiwater.capture.layout import COUNTED_KINDS
+from hiwater.capture.layout import is_counted
 from hiwater.capture.process import STATE_RECORDING
 from hiwater.errors import CorruptCapture, ExtraMissing
 
@@ -46,7 +46,7 @@ def _history_problems(capture: Capture) -> list[str]:
 
 def _moment_problems(capture: Capture, moment: Moment) -> list[str]:
     found = []
-    counted = capture.ledger_kind < len(COUNTED_KINDS)
+    counted = is_counted(capture.ledger_kind)
     if len(moment.bytes) and float(np.abs(moment.bytes.astype(np.float64)).sum()) > _LARGEST_BYTES:
         return [f"figures at the {moment.name} are beyond any memory"]
     if capture.process.ended == "recording":
@@ -94,12 +94,12 @@ def _slice_problems(capture: Capture) -> list[str]:
 
 def _replay_problems(capture: Capture) -> list[str]:
     """What is listed up to each closed slice sums to that slice's mark, where nothing is left unlisted."""
-    entries, is_counted = capture.tables["slice_entries"], capture.ledger_kind < len(COUNTED_KINDS)
+    entries, counted = capture.tables["slice_entries"], is_counted(capture.ledger_kind)
     values, total = np.zeros(len(capture.ledger_node), np.int64), 0
     ranges = capture.tables["slices"][["first_entry", "entry_count"]].tolist()
     for piece, (first, count) in zip(capture.slices, ranges, strict=False):  # the open slice has no range
         listed = entries[first : first + count]
-        listed = listed[is_counted[listed["ledger"]]]
+        listed = listed[counted[listed["ledger"]]]
         total += int(listed["bytes"].sum()) - int(values[listed["ledger"]].sum())
         values[listed["ledger"]] = listed["bytes"]
         if piece.unlisted_bytes == 0 and abs(total - piece.mark_bytes) > one_event_bytes(capture):

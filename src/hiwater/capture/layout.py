@@ -17,15 +17,18 @@ import numpy as np
 from hiwater.errors import CorruptCapture, CutCapture, ForeignFile, NewerCapture
 
 MAGIC = b"\x89HIW\r\n\x1a\n"
-VERSION = 1
+VERSION = 2
 
-KINDS = ("python", "native", "mapping", "device", "file", "shared", "reserved", "slack")
-COUNTED_KINDS = KINDS[:4]
+KINDS = ("python", "native", "mapping", "device", "shared", "file", "attached", "reserved", "slack")
+COUNTED_KINDS = KINDS[:5]
+# In version 1 all shared memory was one kind, "shared", which did not count.
+KINDS_OF_VERSION_1 = ("python", "native", "mapping", "device", "file", "attached", "reserved", "slack")
+
 
 CODE_PYTHON, CODE_THREAD, CODE_NATIVE_THREAD, CODE_LABEL = range(4)
 MAPPING_LABEL = "[mapping]"  # the function of a label; its file says what the mapping is
 
-# What this reader needs of a version 1 capture; whatever else the schema names is read and left alone.
+# What this reader needs of a capture; whatever else the schema names is read and left alone.
 NEEDED_FIELDS: dict[str, tuple[str, ...]] = {
     "strings": ("offset", "length"),
     "codes": ("function", "file", "first_line", "kind"),
@@ -96,8 +99,9 @@ _DTYPE = re.compile(r"^(?:[<|][ui][1248]|<f[48]|\|?S[1-9][0-9]{0,3})$")
 
 @dataclass(frozen=True, slots=True)
 class HeaderStart:
-    """Where everything lies: offsets in bytes from the start of the file."""
+    """The format's version, and where everything lies: offsets in bytes from the start of the file."""
 
+    version: int
     header_bytes: int
     extent_bytes: int
     schema_offset: int
@@ -137,7 +141,7 @@ def read_start(first_bytes: bytes) -> HeaderStart:
     if len(first_bytes) < _START.size:
         raise cut()
     _, version, *places = _START.unpack_from(first_bytes)
-    start = HeaderStart(*places)
+    start = HeaderStart(version, *places)
     if version > VERSION:
         raise NewerCapture(
             f"the capture has format version {version}, this hiwater reads up to {VERSION}",
@@ -162,8 +166,13 @@ def cut() -> CutCapture:
     )
 
 
-def parse_schema(text: bytes, header_bytes: int) -> Schema:
-    """Record types from the schema text. Raises CorruptCapture for anything but a complete schema of this version."""
+def is_counted(kind: Any) -> Any:
+    """Whether a kind of memory, given as its number, is part of what is called allocated. Of an array of kinds: an array of answers."""
+    return kind < len(COUNTED_KINDS)
+
+
+def parse_schema(text: bytes, header_bytes: int, version: int = VERSION) -> Schema:
+    """Record types from the schema text. Raises CorruptCapture for anything but a complete schema of the version."""
     try:
         said = json.loads(text.rstrip(b"\0 \n").decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -175,7 +184,8 @@ def parse_schema(text: bytes, header_bytes: int) -> Schema:
     ):
         raise corrupt("its schema does not describe a capture")
     header = _record_type("header", said.get("header"), header_bytes)
-    _need("header", header, NEEDED_HEADER)
+    kinds = len(KINDS_OF_VERSION_1 if version == 1 else KINDS)
+    _need("header", header, NEEDED_HEADER, kinds)
     tables = {}
     for number, table in enumerate(said["tables"]):
         if not isinstance(table, dict) or not isinstance(table.get("name"), str):
@@ -184,10 +194,10 @@ def parse_schema(text: bytes, header_bytes: int) -> Schema:
     for name, fields in NEEDED_FIELDS.items():
         if name not in tables:
             raise corrupt(f"its schema lacks the table {name!r}")
-        _need(name, tables[name].record, fields)
+        _need(name, tables[name].record, fields, kinds)
     for name, fields in OPTIONAL_FIELDS.items():
         if name in tables:
-            _need(name, tables[name].record, fields)
+            _need(name, tables[name].record, fields, kinds)
     if "string_bytes" not in tables or tables["string_bytes"].record.itemsize != 1:
         raise corrupt("its schema lacks the bytes of its strings")
     return Schema(header, tables)
@@ -227,7 +237,7 @@ def _record_type(name: str, fields: Any, record_bytes: int) -> np.dtype[Any]:
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": record_bytes})
 
 
-def _need(name: str, record: np.dtype[Any], fields: tuple[str, ...]) -> None:
+def _need(name: str, record: np.dtype[Any], fields: tuple[str, ...], kinds: int) -> None:
     """Whole numbers under these names, signed as they should be, or raise."""
     have: Any = record.fields or {}
     for field in fields:
@@ -245,5 +255,5 @@ def _need(name: str, record: np.dtype[Any], fields: tuple[str, ...]) -> None:
         wanted = "S" if field == "boot_id" else "i" if is_signed else "u"
         if kind.base.kind != wanted or (kind.shape != ()) != is_array:
             raise corrupt(f"its schema gives the field {field!r} of {name!r} an unexpected type")
-        if field in ("kind_live_bytes", "live_bytes") and is_array and kind.shape[0] < len(KINDS):
-            raise corrupt(f"its schema gives {field!r} fewer than {len(KINDS)} kinds of memory")
+        if field in ("kind_live_bytes", "live_bytes") and is_array and kind.shape[0] < kinds:
+            raise corrupt(f"its schema gives {field!r} fewer than {kinds} kinds of memory")

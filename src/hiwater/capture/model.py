@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from hiwater.capture import attached, cells, check, container, devices, limits, marks, process, residency
 from hiwater.capture.container import read_contents
-from hiwater.capture.layout import COUNTED_KINDS, KINDS
+from hiwater.capture.layout import COUNTED_KINDS, KINDS, is_counted
 from hiwater.capture.marks import Mark
 from hiwater.capture.moment import Frame, Ints, Moment
 from hiwater.capture.paths import Paths
@@ -382,7 +382,7 @@ class Capture:
     @cached_property
     def totals(self) -> Totals:
         ledgers = self.tables["ledgers"]
-        counted = self.ledger_kind < len(COUNTED_KINDS)
+        counted = is_counted(self.ledger_kind)
         allocations = int(ledgers["total_blocks"][counted].sum())
         allocated_bytes = int(ledgers["total_bytes"][counted].sum())
         frees = max(0, allocations - int(ledgers["live_blocks"][counted].sum()))
@@ -629,7 +629,7 @@ class Capture:
     ) -> Comparison:
         """What grew from this capture to `after`, a capture or the path of one: peak against peak unless `at` says otherwise.
 
-        `kind` is "all", "python", "native", "mapping" or "device"; `by` is "stack", "function", "line", "file" or "module".
+        `kind` is "all", "python", "native", "mapping", "device" or "shared"; `by` is "stack", "function", "line", "file" or "module".
         Raises BadRequest for other words, MomentOutOfRange, and what `open` raises.
         """
         from hiwater.analysis.diff import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture.layout import COUNTED_KINDS, KINDS
+from hiwater.capture.layout import COUNTED_KINDS, KINDS, is_counted
 
 if TYPE_CHECKING:
     from hiwater.capture.model import Capture
@@ -101,12 +101,12 @@ class Moment:
 
     @property
     def allocated_bytes(self) -> int:
-        """The sum of the counted kinds: Python objects, native heap, used anonymous mappings, device memory."""
+        """The sum of the counted kinds: Python objects, native heap, used anonymous mappings, device memory, shared memory that the process made."""
         return sum(self.kind_bytes()[kind] for kind in COUNTED_KINDS)
 
     @property
     def allocated_blocks(self) -> int:
-        return int(self.blocks[self.capture.ledger_kind < len(COUNTED_KINDS)].sum())
+        return int(self.blocks[is_counted(self.capture.ledger_kind)].sum())
 
     def kind_bytes(self) -> dict[str, int]:
         """Bytes held of every kind, counted or not."""
@@ -124,7 +124,7 @@ class Moment:
     def holdings(self, kind: str = "all") -> Holdings:
         """The call paths that held something of `kind` ("all": of every counted kind), largest first, equal ones as recorded."""
         kinds = self.capture.ledger_kind
-        wanted = kinds < len(COUNTED_KINDS) if kind == "all" else kinds == KINDS.index(kind)
+        wanted = is_counted(kinds) if kind == "all" else kinds == KINDS.index(kind)
         held = np.flatnonzero(wanted & ((self.bytes != 0) | (self.blocks != 0)))
         if self.capture.process.sample_bytes:
             return self._of_samples(held)

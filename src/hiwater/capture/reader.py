@@ -27,6 +27,7 @@ from hiwater.capture.layout import (
     read_start,
 )
 from hiwater.capture.process import STATE_ENDED, STATE_FAILED, STATE_RECORDING
+from hiwater.capture.versions import from_version_1
 from hiwater.errors import ForeignFile, MissingCapture
 
 Records = npt.NDArray[Any]
@@ -77,7 +78,9 @@ def _open(path: Path) -> int:
 def read_descriptor(path: Path, descriptor: int) -> Contents:
     """Read the capture in an open file. `path` is what it is called; the errors are those of `read`."""
     start = read_start(_pread(descriptor, FIRST_BYTES, 0, may_be_short=True))
-    schema = parse_schema(_pread(descriptor, start.schema_bytes, start.schema_offset), start.header_bytes)
+    schema = parse_schema(
+        _pread(descriptor, start.schema_bytes, start.schema_offset), start.header_bytes, start.version
+    )
     header = _steady_header(descriptor, schema)
     _check_header(header, schema, start)
     directory = _pread(descriptor, 4 * header["extents_used"], start.directory_offset)
@@ -95,6 +98,8 @@ def read_descriptor(path: Path, descriptor: int) -> Contents:
     if len(tables["ledger_cold"]) + 1 == len(tables["ledgers"]):
         # Killed between a ledger and its cold half, which a new ledger has all zero.
         tables["ledger_cold"] = np.append(tables["ledger_cold"], np.zeros(1, tables["ledger_cold"].dtype))
+    if start.version == 1:
+        from_version_1(header, tables)
     check_references(header, tables)
     return Contents(path, header, tables)
 

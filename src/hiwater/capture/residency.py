@@ -27,7 +27,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class LargeBlock:
-    """One of the largest blocks or anonymous mappings of a look."""
+    """One of the largest blocks, anonymous mappings or mappings of shared memory of a look."""
 
     bytes: int
     touched_bytes: int

@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 MAGIC = b"\x89HIW\r\n\x1a\n"
-VERSION = 1
+VERSION = 2
 EXTENT_BYTES = 128 * 1024
 HEADER_BYTES = 4096
 SCHEMA_BYTES = 12 * 1024
 MAX_EXTENTS = 28 * 1024
 DIRECTORY_OFFSET = HEADER_BYTES + SCHEMA_BYTES
 FIRST_EXTENT_OFFSET = 256 * 1024
-KINDS = 8
+KINDS = 9
+COUNTED_KINDS = 5
 UNKNOWN_EXIT_CODE = -1  # of the target, in the header
 UNKNOWN_EXIT_STATUS = -(1 << 31)  # of any process, in its record: -1 is SIGHUP there
 
@@ -194,7 +195,7 @@ class CaptureWriter:
             schema_bytes=SCHEMA_BYTES, directory_offset=DIRECTORY_OFFSET, first_extent_offset=FIRST_EXTENT_OFFSET,
             max_extents=MAX_EXTENTS, state=STATE_RECORDING, pid=pid, process_start_ticks=start_ticks, boot_id=boot_id,
             started_unix_ns=time.time_ns() - (time.monotonic_ns() - self.started_ns), started_ns=self.started_ns,
-            exit_code=-1, counted_kinds=4, generation=1, table_total=len(self._tables), writer_pid=os.getpid(),
+            exit_code=-1, counted_kinds=COUNTED_KINDS, generation=1, table_total=len(self._tables), writer_pid=os.getpid(),
             writer_start_ticks=own_ticks,
         )  # fmt: skip
         text = json.dumps(schema(), separators=(",", ":")).encode()

@@ -46,7 +46,7 @@ _BINARY = ("pprof", "parquet")
 _OF_ALL = ("json", "html", "speedscope", "csv", "parquet", "chrome", "openmetrics")  # these show all captures in one
 _OF_ONE = {"svg": "a flame graph", "pprof": "a pprof profile"}
 _SHOWN_IN_BROWSERS = ("html", "svg")
-_KINDS = ("all", "python", "native", "mapping", "device")
+_KINDS = ("all", "python", "native", "mapping", "device", "shared")
 _GROUPINGS = ("stack", "function", "line", "file", "module", "thread")
 _EXAMPLES = """examples:
   hiwater report run.hiw                          the peak, and the lines and stacks that held it

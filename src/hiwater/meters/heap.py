@@ -71,14 +71,14 @@ class Counting:
     def now(self) -> tuple[int, int, int]:
         """Return live bytes, those of Python's allocators, and the calling thread's balance, since counting began."""
         live = self._core.heap_now()  # type: ignore[union-attr]
-        return live[0], live[2], live[5]
+        return live[0], live[2], live[6]
 
     def by_kind(self) -> dict[str, int]:
         """Return live bytes by kind, or nothing while nobody counts."""
         if self._core is None or self._counting_in != os.getpid():
             return {}
         live = self._core.heap_now()
-        return {"python": live[2], "native": live[3], "mapping": live[4]}
+        return {"python": live[2], "native": live[3], "mapping": live[4], "shared": live[5]}
 
     def folding(self, which: int) -> Callable[[], Reading]:
         """Return what reads figure `which` and its peak since it was last read, and starts its mark anew: 0 is everything, 1 is what
@@ -200,7 +200,7 @@ class _Counted(Meter):
 
 
 class Heap(_Counted):
-    """Live bytes of the whole heap: Python's objects, malloc's blocks, usable anonymous mappings. Requested bytes, not rounded."""
+    """Live bytes of the whole heap: Python's objects, malloc's blocks, usable anonymous mappings, shared memory that the process made. Requested bytes, not rounded."""
 
     name = "heap"
     _which = 0

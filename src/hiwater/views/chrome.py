@@ -22,7 +22,7 @@ RESIDENT, ALLOCATED = "resident memory (bytes)", "allocated memory (requested by
 RESERVED = "reserved memory of the device (bytes)"
 _MEASURES = {
     RESIDENT: "bytes that the process had in RAM, as sampled",
-    ALLOCATED: "requested bytes of live blocks and used anonymous mappings, by kind, as sampled",
+    ALLOCATED: "requested bytes of live blocks, used anonymous mappings and shared memory that the process made, by kind, as sampled",
     RESERVED: "bytes that the device's allocator had taken from the driver",
     "allocated peak": "the highest moment of allocated memory; args are bytes and blocks",
     "scopes": "named intervals that the program told of; args are resident bytes",

@@ -27,7 +27,7 @@ def measures(report: Report) -> str:
     """What the figures of a report are, in one sentence: every export says it where its format has a place for it."""
     kind = "all counted kinds" if report.kind == "all" else f"{report.kind} memory"
     return (
-        f"allocated memory: requested bytes of live blocks and used anonymous mappings, {kind}, at {report.moment_words};"
+        f"allocated memory: requested bytes of live blocks, used anonymous mappings and shared memory that the process made, {kind}, at {report.moment_words};"
         f" {report.exactness(report.moment)}"
     )
 

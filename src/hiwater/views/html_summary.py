@@ -22,7 +22,7 @@ from hiwater.views.words import frame_text, printable, seconds, share, signed_si
 
 _WIDTH, _HEIGHT, _LEFT, _FOOT = 1000, 200, 70, 20
 _MOST_POINTS = 500
-_COLOURS = ("#8fbbe8", "#f3b272", "#85cda5", "#bf9ae0")
+_COLOURS = ("#8fbbe8", "#f3b272", "#85cda5", "#bf9ae0", "#e79ab4")
 _LINES = 20
 _NO_SCRIPTS = "<noscript><p>Scripts may not run here. With them this page has the flame graph, every moment, tables and source.</p></noscript>\n"
 

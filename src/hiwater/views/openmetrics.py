@@ -24,7 +24,7 @@ class Family:
     help: str
 
 
-_HELD = "requested bytes of live blocks and used anonymous mappings"
+_HELD = "requested bytes of live blocks, used anonymous mappings and shared memory that the process made"
 _FAMILIES = {
     family.name: family
     for family in (

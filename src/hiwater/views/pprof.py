@@ -10,7 +10,7 @@ import numpy as np
 
 from hiwater.analysis.forest import Forest
 from hiwater.capture import Frame
-from hiwater.capture.layout import COUNTED_KINDS, KINDS
+from hiwater.capture.layout import KINDS, is_counted
 from hiwater.capture.moment import Ints
 from hiwater.views.exports import EXPORTER, NO_FRAME, bytes_below, measures, missing
 from hiwater.views.report import Report
@@ -133,7 +133,7 @@ def _ledgers(report: Report) -> Ints:
     """The accounts that hold something at the moment, in the order of every view, and after them those that only ever asked."""
     capture, moment = report.capture, report.moment
     kinds = capture.ledger_kind
-    wanted = kinds < len(COUNTED_KINDS) if report.kind == "all" else kinds == KINDS.index(report.kind)
+    wanted = is_counted(kinds) if report.kind == "all" else kinds == KINDS.index(report.kind)
     total = capture.tables["ledgers"]["total_bytes"].astype(np.int64)
     is_held = (moment.bytes != 0) | (moment.blocks != 0)
     shown = np.flatnonzero(wanted & (is_held | (total != 0)))

@@ -8,11 +8,12 @@ from functools import cached_property
 from hiwater.analysis.forest import Grouping
 from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.capture import Capture, Moment
+from hiwater.capture.layout import COUNTED_KINDS
 from hiwater.capture.moment import Holdings
 from hiwater.errors import CorruptCapture
 from hiwater.views.words import size
 
-SHOWN_KINDS = ("all", "python", "native", "mapping", "device")
+SHOWN_KINDS = ("all", *COUNTED_KINDS)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ CHARACTER_WIDTH = 6.63  # of the monospace font at 11 px
 NARROWEST = 0.4  # px; narrower frames would only blur
 DEEPEST_ROW = 256
 
-_HUES = {"python": 212, "native": 28, "mapping": 152, "device": 286}
+_HUES = {"python": 212, "native": 28, "mapping": 152, "device": 286, "shared": 340}
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 _STYLE = """

@@ -28,10 +28,11 @@ KIND_WORDS = {
     "native": "native heap (malloc and its family)",
     "mapping": "anonymous mappings",
     "device": "device memory",
+    "shared": "shared memory",
 }
 BESIDE_WORDS = {
     "file": "file-backed mappings",
-    "shared": "shared memory",
+    "attached": "attached shared memory",
     "reserved": "reserved address space",
     "slack": "pymalloc's arenas (hold the small Python objects above)",
 }
