@@ -123,9 +123,10 @@ void Recorder::sync(Thread& t, std::uint32_t start_node) {
         if (t.is_to_move) move_to_name(t);
         return;
     }
+    // The state of a new thread is zeroed pages, most of which it never touches.
+    if (t.session != 0) ::memset(t.edges, 0, sizeof t.edges);
     t.session = session_;
     t.last_block = 0;
-    ::memset(t.edges, 0, sizeof t.edges);
     set_base(t, start_node);
 }
 

@@ -308,3 +308,32 @@ def test_many_threads_in_python_and_in_c_at_once(tmp_path: Path) -> None:
         sum(s.bytes for s in recorded.capture.stacks("end") if s.passes("python") and s.kind == "python")
         >= 4 * 2_000 * 633
     )
+
+
+def test_a_thread_that_allocates_little_takes_little(tmp_path: Path) -> None:
+    """Its caches are for thousands of call paths; pages that it does not use stay untouched."""
+    recorded = record(
+        tmp_path,
+        """
+        import ctypes, os
+        import signatures
+        workers = ctypes.CDLL(os.path.join(os.environ["HIWATER_TEST_LIBRARIES"], "workers.so"))
+        for name in ("start_worker", "worker_allocates"):
+            getattr(workers, name).argtypes = [ctypes.c_size_t, ctypes.c_size_t]
+        def resident():
+            with open("/proc/self/statm") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        def start(number):
+            assert workers.start_worker(number, 0) == 0
+            assert workers.worker_allocates(number, 100) == 0
+        def main():
+            for number in range(4):
+                start(number)
+            before = resident()
+            for number in range(4, 64):
+                start(number)
+            print((resident() - before) // 60)
+        """,
+        libraries=["workers"],
+    )
+    assert int(recorded.stdout) < 96 * 1024
