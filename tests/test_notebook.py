@@ -402,7 +402,9 @@ def test_the_drop_in(tmp_path: Path) -> None:
     assert shown[1].lines[0].splitlines()[0].startswith("RAM: Consumed Peaked  Used Total  in 0.")
     # Resident memory: some of the 228.9 MiB may lie in what was there before.
     assert re.match(
-        r"IPyGPULoggerData\(gen_mem_used_delta=50, gen_mem_peaked=22[89], gen_mem_used=", shown[2].value or ""
+        r"Data\(gen_mem_used_delta=50, gen_mem_peaked=22[89], gen_mem_used=\d+, "
+        r"gpu_mem_used_delta=0, gpu_mem_peaked=0, gpu_mem_used=0, time_delta=[\d.]+\)$",
+        shown[2].value or "",
     )
     assert re.match(
         r"\(\(50, 22[89], 0\),\s+IPyGPULoggerMemory\(used_delta=50, peaked_delta=22[89], used_total=\d+\),\s+0,\s+True\)",

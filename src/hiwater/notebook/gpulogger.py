@@ -44,6 +44,10 @@ class IPyGPULoggerData(NamedTuple):
     gpu_mem_used: int
     time_delta: float
 
+    def __repr__(self) -> str:
+        """As that package's manual shows it: `Data(gen_mem_used_delta=0, …)`."""
+        return f"Data({', '.join(f'{name}={value!r}' for name, value in zip(self._fields, self, strict=True))})"
+
     @property
     def cpu(self) -> IPyGPULoggerMemory:
         """Resident memory of the process."""
