@@ -182,6 +182,7 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_marks) {
     try {
         if (fail_reason_[0] != '\0') h.stop_reason = tree_.string(fail_reason_);
         if (!failed) show_last_names();
+        if (failed && ::strcmp(fail_reason_, kJumped) == 0) accounts_.add_up();
         if (!failed && heap_has_marks) forget_freed();
         if (!failed) accounts_.close_slice(h.ended_ns);
     } catch (const std::exception&) {

@@ -64,6 +64,8 @@ inline constexpr const char* kCannotGrow = "the capture cannot grow: the disk is
 
 inline constexpr const char* kCut = "another program truncated its capture or wrote over it";
 
+inline constexpr const char* kJumped = "a signal handler jumped (siglongjmp) out of an allocation while it was recorded";
+
 inline constexpr const char* kDisplaced =
     "tracemalloc or its like, there before the recording, ended first and took away what sees Python's objects";
 
@@ -280,6 +282,9 @@ public:
     static bool is_inside() noexcept {
         return tls.busy != 0 || (tls.thread != nullptr && tls.thread->ticket.active.load(std::memory_order_relaxed) != 0);
     }
+    // The thread is about to jump to where its stack stands at `to`. Work of the recorder's that this leaves for good ends the recording:
+    // its tables may be half changed. Safe in a signal's handler.
+    void on_jump(std::uintptr_t to) noexcept;
 
 private:
     Recorder() = default;
@@ -393,6 +398,7 @@ private:
     static void set_small_below() noexcept;
     void mark_exited_amid_event(int exit_code) noexcept;
     void fail(const char* reason) noexcept;
+    void leave_for_good(Thread* t) noexcept;
     // Everything that may end a recording by our own fault runs in here; nothing of it reaches the program.
     template <typename Work>
     [[gnu::always_inline]] void guarded(const Work& work) noexcept {

@@ -51,9 +51,11 @@ bool is_dying(const void* code) noexcept {
 // --- threads -------------------------------------------------------------------------------------------------------------
 
 void Recorder::give_thread_back(void* thread) noexcept {
-    BusyGuard busy;
     auto* t = static_cast<Thread*>(thread);
     Recorder& self = instance();
+    if (t->ticket.active.load(std::memory_order_relaxed) != 0)
+        self.leave_for_good(t);  // a handler ended the thread in the midst of an event
+    BusyGuard busy;
     tls.exit_node = t->base;
     tls.exit_session = t->session;
     tls.exiting = true;

@@ -156,8 +156,10 @@ static_assert(offsetof(Thread, ticket) == 0);
 struct ThreadLocal {
     Thread* thread = nullptr;
     DyingCode* dying = nullptr;
-    std::uint32_t busy = 0;       // inside the recorder: our own memory, not the program's
-    std::uint32_t covered = 0;    // inside an allocator whose block its caller records
+    std::uint32_t busy = 0;      // inside the recorder: our own memory, not the program's
+    std::uint32_t covered = 0;   // inside an allocator whose block its caller records
+    std::uintptr_t busy_at = 0;  // where the stack stood as the outermost of either began
+    std::uintptr_t covered_at = 0;
     std::uint32_t exit_node = 0;  // base of a thread whose state has been given back; its last blocks hang here
     std::uint32_t exit_session = 0;
     bool exiting = false;
@@ -170,13 +172,30 @@ extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-
 // Work of the recorder's own. It leaves errno as it was: a wait for the lock may change it, and so may any system call.
 class BusyGuard {
 public:
-    BusyGuard() noexcept { ++tls.busy; }
+    BusyGuard() noexcept {
+        if (tls.busy++ == 0) store_stack_pointer(&tls.busy_at);
+    }
     ~BusyGuard() { --tls.busy; }
     BusyGuard(const BusyGuard&) = delete;
     BusyGuard& operator=(const BusyGuard&) = delete;
 
 private:
     ErrnoKept errno_kept_;
+};
+
+// While an allocator works, what it takes from malloc or maps is part of the block that its caller records. Never one in another.
+inline void cover() noexcept {
+    ++tls.covered;
+    store_stack_pointer(&tls.covered_at);
+}
+inline void uncover() noexcept { --tls.covered; }
+
+class Covered {
+public:
+    Covered() noexcept { cover(); }
+    ~Covered() { uncover(); }
+    Covered(const Covered&) = delete;
+    Covered& operator=(const Covered&) = delete;
 };
 
 }  // namespace hiwater

@@ -16,6 +16,7 @@
 // exclusion, and has the books brought together first: see SharedBooks and sharing.h.
 #pragma once
 
+#include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <sched.h>
@@ -24,6 +25,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <utility>
 
@@ -31,42 +33,57 @@
 
 namespace hiwater {
 
+// Its word says who has it in the same instruction that takes it: a signal's handler may jump away from any point (see Lock::leave_for_good).
 class FutexMutex {
 public:
-    // Returns whether somebody else had it.
-    bool lock() noexcept {
-        std::uint32_t expected = kFree;
-        if (word_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire, std::memory_order_relaxed)) [[likely]]
+    // Returns whether somebody else had it. `who` is any number but 0 of the caller's; 0 where nobody will ask.
+    bool lock(std::uint32_t who = 0) noexcept {
+        std::uint64_t expected = kFree;
+        if (word_.compare_exchange_strong(expected, held_by(who), std::memory_order_acquire, std::memory_order_relaxed)) [[likely]]
             return false;
-        lock_slowly();
+        lock_slowly(who);
         return true;
     }
     void unlock() noexcept {
-        if (word_.exchange(kFree, std::memory_order_release) == kWaited) [[unlikely]]
-            wake_one();
+        if ((word_.exchange(kFree, std::memory_order_release) & kWaited) != 0) [[unlikely]]
+            wake(1);
     }
+    bool is_held_by(std::uint32_t who) const noexcept { return word_.load(std::memory_order_relaxed) >> 32 == who; }
+    // For one that was woken, or was to wake another, and does neither: those that wait look for themselves.
+    void wake_all() noexcept { wake(INT_MAX); }
     void reset() noexcept { word_.store(kFree, std::memory_order_relaxed); }
 
 private:
-    static constexpr std::uint32_t kFree = 0, kHeld = 1, kWaited = 2;
+    static constexpr std::uint64_t kFree = 0, kHeld = 1, kWaited = 2;  // the low half; the high half is who
+    static constexpr std::uint64_t held_by(std::uint32_t who) noexcept { return std::uint64_t{who} << 32 | kHeld; }
 
-    [[gnu::noinline]] void lock_slowly() noexcept {
+    [[gnu::noinline]] void lock_slowly(std::uint32_t who) noexcept {
         for (int spin = 0; spin < 200; ++spin) {
-            std::uint32_t expected = kFree;
+            std::uint64_t expected = kFree;
             if (word_.load(std::memory_order_relaxed) == kFree &&
-                word_.compare_exchange_weak(expected, kHeld, std::memory_order_acquire, std::memory_order_relaxed))
+                word_.compare_exchange_weak(expected, held_by(who), std::memory_order_acquire, std::memory_order_relaxed))
                 return;
 #if defined(__x86_64__)
             __builtin_ia32_pause();
 #endif
         }
-        while (word_.exchange(kWaited, std::memory_order_acquire) != kFree) {
-            ::syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, kWaited, nullptr, nullptr, 0);
+        for (std::uint64_t seen = word_.load(std::memory_order_relaxed);;) {
+            if (seen == kFree) {  // others may wait still
+                if (word_.compare_exchange_weak(seen, held_by(who) | kWaited, std::memory_order_acquire, std::memory_order_relaxed))
+                    return;
+                continue;
+            }
+            if ((seen & kWaited) == 0 &&
+                !word_.compare_exchange_weak(seen, seen | kWaited, std::memory_order_relaxed, std::memory_order_relaxed))
+                continue;
+            ::syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, static_cast<std::uint32_t>(kHeld | kWaited), nullptr, nullptr, 0);
+            seen = word_.load(std::memory_order_relaxed);
         }
     }
-    [[gnu::noinline]] void wake_one() noexcept { ::syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); }
+    [[gnu::noinline]] void wake(int most) noexcept { ::syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, most, nullptr, nullptr, 0); }
 
-    std::atomic<std::uint32_t> word_{kFree};
+    static_assert(std::endian::native == std::endian::little);  // the kernel compares the half that its pointer names
+    std::atomic<std::uint64_t> word_{kFree};
 };
 
 class Lock {
@@ -80,7 +97,7 @@ public:
         }
         lock_slowly(me);
         // From here on a signal's handler on this thread finds it inside, as in the short way. Nobody waits for it: this thread has the mutex.
-        if (me != nullptr) me->active.store(1, std::memory_order_relaxed);
+        if (me != nullptr) store_stack_pointer(me->active);
         std::atomic_signal_fence(std::memory_order_seq_cst);
         return false;
     }
@@ -90,7 +107,7 @@ public:
     // wait for the lock to be shared. Nobody knocks who is inside already: a signal came in between, and its handler allocates.
     static bool may_knock(const LockTicket& me) noexcept { return me.active.load(std::memory_order_relaxed) == 0; }
     [[gnu::always_inline]] bool knock(LockTicket& me) noexcept {
-        me.active.store(1, std::memory_order_relaxed);
+        store_stack_pointer(me.active);
         std::atomic_signal_fence(std::memory_order_seq_cst);
         return leans_to_.load(std::memory_order_acquire) == &me;
     }
@@ -127,6 +144,17 @@ public:
         }
     }
 
+    // For a thread that does not come back to what it did here. What the lock protects is as it was left.
+    void leave_for_good(LockTicket& me) noexcept {
+        leave_short_way(me);
+        if (mutex_.is_held_by(number_of(&me))) {
+            leans_back_to_ = nullptr;
+            expect_sharing(false);
+            mutex_.unlock();
+        }
+        mutex_.wake_all();
+    }
+
     // Once a process; without it the lock works and never leans.
     void allow_leaning() noexcept {
         may_lean_ = !is_filtered_ && ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
@@ -159,11 +187,16 @@ public:
     }
 
 private:
+    // Tickets begin a page each, and are less than 16 TiB apart.
+    static std::uint32_t number_of(const LockTicket* one) noexcept {
+        return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(one) >> 12);
+    }
+
     static constexpr std::uint32_t kStreakToLean = 64, kAlternationsToMeet = 16;
 
     [[gnu::noinline]] void lock_slowly(LockTicket* me) noexcept {
         const bool was_shared = is_shared();
-        const bool had_to_wait = mutex_.lock();
+        const bool had_to_wait = mutex_.lock(number_of(me));
         LockTicket* const owner = leans_to_.load(std::memory_order_relaxed);
         if (owner == &everybody_) return end_sharing(me, was_shared);
         if (owner != nullptr && owner == me) return;  // it leant back meanwhile: nobody else can be in

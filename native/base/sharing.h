@@ -4,14 +4,16 @@
 #include <atomic>
 #include <cstdint>
 
+#include "stack_place.h"
+
 namespace hiwater {
 
 // A thread's ticket for the lock. Its memory must stay mapped for the life of the process.
 struct LockTicket {
-    std::atomic<std::uint32_t> active{0};
-    std::uint32_t streak = 0;            // takings in a row by this thread, while the lock leans to nobody
-    std::atomic<bool> may_share{false};  // it is one of those below
-    bool took_part = false;              // in the last sharing; said by SharedBooks::close()
+    std::atomic<std::uintptr_t> active{0};  // 0: not inside; else where the thread's stack stood as it came in
+    std::uint32_t streak = 0;               // takings in a row by this thread, while the lock leans to nobody
+    std::atomic<bool> may_share{false};     // it is one of those below
+    bool took_part = false;                 // in the last sharing; said by SharedBooks::close()
 };
 
 // Who has to stand back before the lock is somebody's alone. Under the lock's mutex.

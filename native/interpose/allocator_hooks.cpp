@@ -186,8 +186,6 @@ Function g_real[kMostAllocators][kCount], g_sister[kMostAllocators][kCount];
 
 Recorder& recorder() { return Recorder::instance(); }
 
-bool watching() noexcept { return recording() && tls.covered == 0; }
-
 Word product(Word count, Word each) noexcept {
     Word bytes = 0;
     return __builtin_mul_overflow(count, each, &bytes) ? SIZE_MAX : bytes;
@@ -212,9 +210,9 @@ void note_block(Word block, Word bytes) noexcept { recorder().on_alloc<Kind::nat
 
 // What the allocator calls meanwhile is not the program's.
 Word covered(Function real, Word a, Word b, Word c, Word d) {
-    ++tls.covered;
+    cover();
     const Word result = real(a, b, c, d);
-    --tls.covered;
+    uncover();
     return result;
 }
 

@@ -10,6 +10,7 @@
 #include "../quick_events.h"
 #include "allocators.h"
 #include "kept_pointers.h"
+#include "jump_hooks.h"
 #include "libraries.h"
 #include "mapping_hooks.h"
 #include "process_hooks.h"
@@ -82,9 +83,9 @@ void* hook_realloc(void* old, std::size_t bytes) {
 void* hook_reallocarray(void* old, std::size_t count, std::size_t each) {
     if (!watching()) return real.reallocarray(old, count, each);
     const Block taken = recorder().take(old);
-    ++tls.covered;  // the C library's own calls realloc through its slot
+    cover();  // the C library's own calls realloc through its slot
     void* block = real.reallocarray(old, count, each);
-    --tls.covered;
+    uncover();
     const std::size_t bytes = product(count, each);
     if (block != nullptr) return booked(block, bytes);
     if (bytes != 0 && old != nullptr) recorder().put_back(old, taken);
@@ -200,6 +201,10 @@ Hook g_hooks[] = {
     HIWATER_HOOK(process, pthread_setname_np),
     HIWATER_HOOK(process, sigaction),
     HIWATER_HOOK(process, signal),
+    HIWATER_HOOK(process, longjmp),
+    HIWATER_HOOK(process, _longjmp),
+    HIWATER_HOOK(process, siglongjmp),
+    HIWATER_HOOK(process, __longjmp_chk),
     HIWATER_HOOK(process, fork),
     HIWATER_HOOK(process, _Fork),
     HIWATER_HOOK(process, forkpty),

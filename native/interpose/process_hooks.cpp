@@ -53,9 +53,10 @@ int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, voi
     } else {
         packed->node = recorder().thread_start_node();
     }
-    ++tls.busy;  // the thread's control block is the C library's
-    const int error = real.pthread_create(thread, attributes, run_thread, packed);
-    --tls.busy;
+    const int error = [&] {
+        const BusyGuard busy;  // the thread's control block is the C library's
+        return real.pthread_create(thread, attributes, run_thread, packed);
+    }();
     if (error != 0) unmap_pages(packed, kPage);
     return error;
 }
@@ -79,7 +80,7 @@ auto around_filter(Call call) noexcept {
 }
 
 // Not in hook_syscall(), which has no frame.
-[[gnu::noinline]] long set_filter(long number, long a, long b, long c, long d, long e, long f) {
+[[gnu::noipa]] long set_filter(long number, long a, long b, long c, long d, long e, long f) {
     return around_filter([&] { return real.syscall(number, a, b, c, d, e, f); });
 }
 

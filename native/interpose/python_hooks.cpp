@@ -18,15 +18,6 @@ using capture::Kind;
 
 Recorder& recorder() { return Recorder::instance(); }
 
-// While the allocator below works, what it takes from malloc is part of the block we book ourselves.
-class Covered {
-public:
-    Covered() noexcept { ++tls.covered; }
-    ~Covered() { --tls.covered; }
-    Covered(const Covered&) = delete;
-    Covered& operator=(const Covered&) = delete;
-};
-
 struct Domain {
     PyMemAllocatorDomain name;
     PyMemAllocatorEx below;

@@ -47,6 +47,10 @@ struct Real {
     int (*pthread_setname_np)(pthread_t, const char*);
     int (*sigaction)(int, const struct sigaction*, struct sigaction*);
     sighandler_t (*signal)(int, sighandler_t);
+    void (*longjmp)(const void*, int);
+    void (*_longjmp)(const void*, int);
+    void (*siglongjmp)(const void*, int);
+    void (*__longjmp_chk)(const void*, int);
     pid_t (*fork)();
     pid_t (*_Fork)();
     int (*forkpty)(int*, char*, const termios*, const winsize*);

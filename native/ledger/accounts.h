@@ -99,6 +99,26 @@ public:
         if (folding_ && counted(hot_[id].kind)) thread_heap.allocated_bytes -= bytes;
     }
 
+    // After an event that was left in its midst: the totals are the sums of the ledgers again. O(ledgers).
+    void add_up() noexcept {
+        capture::Header& h = *header_;
+        std::int64_t by_kind[capture::kKinds] = {};
+        Figures live, mark;
+        for (std::uint32_t id = 1; id < size(); ++id) {
+            const capture::LedgerRecord& l = hot_[id];
+            if (l.kind >= capture::kKinds) continue;  // somebody else wrote to the file
+            by_kind[l.kind] += l.live_bytes;
+            if (!counted(l.kind)) continue;
+            live.bytes += l.live_bytes;
+            live.blocks += l.live_blocks;
+            mark.bytes += at_mark(id).bytes;
+            mark.blocks += at_mark(id).blocks;
+        }
+        for (std::uint32_t k = 0; k < capture::kKinds; ++k) h.kind_live_bytes[k] = by_kind[k];
+        add_total(h, live.bytes - h.live_bytes, live.blocks - h.live_blocks);
+        if (live.bytes > h.mark_bytes || mark.bytes != h.mark_bytes || mark.blocks != h.mark_blocks) move_mark(h, live.bytes);
+    }
+
     // How far the total may rise before the mark moves.
     std::int64_t room_below_mark() const noexcept { return header_->mark_bytes - header_->live_bytes; }
     // Takes in what threads booked apart; each_share(visit) has visit(share) for every one of them. What rose comes first: a block may
