@@ -3,6 +3,9 @@
 // call is said here, so that no register has to be saved; whatever else there is, is left to the functions of events.cpp.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "recorder.h"
 
 namespace hiwater {

@@ -1,6 +1,7 @@
 // Which loaded modules are allocators, beside the C library: preloaded, linked against, or part of the program itself.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

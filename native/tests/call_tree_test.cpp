@@ -1,5 +1,6 @@
 #include "ledger/call_tree.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <tuple>
