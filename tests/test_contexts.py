@@ -46,24 +46,40 @@ PROGRAM = textwrap.dedent(
 
 LINE_OF_KEEP = PROGRAM.splitlines().index("library.keep()") + 1
 
-ACTIONS = ["heap", "mappings", "segment", "thread", "name", "fork", "vfork", "spawn", "failing_exec", "load"]
+ACTIONS = [
+    "heap",
+    "mappings",
+    "segment",
+    "shared_object",
+    "thread",
+    "name",
+    "fork",
+    "vfork",
+    "spawn",
+    "failing_exec",
+    "load",
+]
 LAST_ACTIONS = ["_exit", "exec"]  # after which nothing comes
 # A handler of a signal may do less: glibc's own malloc, threads and loader are not for it.
-IN_HANDLERS = ["mappings", "name", "fork", "vfork", "spawn", "failing_exec"]
+IN_HANDLERS = ["mappings", "shared_object", "name", "fork", "vfork", "spawn", "failing_exec"]
 # To load a library waits for the loader's lock, which the constructor holds; threads wait for it at their end where they have TLS to free.
 IN_CONSTRUCTORS = [action for action in ACTIONS if action != "load"]
 # fork() in a fork's handlers calls them again; a program's own lock would be waited for.
-IN_FORK_HANDLERS = ["heap", "mappings", "segment", "name", "vfork", "failing_exec"]
+IN_FORK_HANDLERS = ["heap", "mappings", "segment", "shared_object", "name", "vfork", "failing_exec"]
 IN_CHILDREN = [*ACTIONS, *LAST_ACTIONS]
 
 CELLS = [
     *(("ordinary", action, 20) for action in ACTIONS),
     *(("ordinary", action, 1) for action in LAST_ACTIONS),
+    ("ordinary", "cancelled_open", 10),
     *(("among_threads", action, 20) for action in ACTIONS),
     *(("signal", action, 40) for action in IN_HANDLERS),
     *(("constructor", action, 10) for action in IN_CONSTRUCTORS),
     *((f"fork_{when}", action, 10) for when in ("prepare", "parent", "child") for action in IN_FORK_HANDLERS),
-    *(("cancelled", action, 40) for action in ("heap", "mappings", "segment", "name", "fork", "vfork", "thread")),
+    *(
+        ("cancelled", action, 40)
+        for action in ("heap", "mappings", "segment", "shared_object", "name", "fork", "vfork", "thread")
+    ),
     *(("thread_end", action, 20) for action in ACTIONS),
     *(("finalisation", action, 10) for action in ACTIONS),
     *(("finalisation", action, 1) for action in LAST_ACTIONS),
@@ -146,7 +162,7 @@ def test_a_handler_comes_in_the_midst_of_pythons_allocations(tmp_path: Path, act
 
 
 @pytest.mark.parametrize("context", ["ordinary", "among_threads", "thread_end"])
-@pytest.mark.parametrize("action", ["heap", "mappings", "segment", "thread", "name", "fork"])
+@pytest.mark.parametrize("action", ["heap", "mappings", "segment", "shared_object", "thread", "name", "fork"])
 def test_errno_stays_what_it_was(tmp_path: Path, context: str, action: str) -> None:
     """A library between the recorder and the kernel leaves another errno after each call, as one that is waited in does now and then."""
     words = [program(), context, action, "200"]

@@ -68,6 +68,12 @@ MAKERS = {
     "kept.append(mmap.mmap(fd, 8 * MB)); libc.shm_unlink(name)",
     "deleted file": "fd, path = tempfile.mkstemp(dir='/dev/shm'); os.unlink(path); os.ftruncate(fd, 8 * MB);"
     "kept.append(mmap.mmap(fd, 8 * MB))",
+    "O_TMPFILE, written": "fd = os.open('/dev/shm', os.O_TMPFILE | os.O_RDWR); os.write(fd, bytes(8 * MB));"
+    "kept.append(mmap.mmap(fd, 8 * MB))",
+    "file, written": "path = '/dev/shm/hiwater-test-%d' % os.getpid(); file = open(path, 'w+b'); file.write(bytes(8 * MB));"
+    "file.flush(); os.unlink(path); kept.append(mmap.mmap(file.fileno(), 8 * MB))",
+    "numpy.memmap": "path = '/dev/shm/hiwater-test-%d' % os.getpid(); kept.append(numpy.memmap(path, mode='w+', shape=8 * MB));"
+    "os.unlink(path)",
     "segment": "segment = ctypes.c_int(); mappings.attach_segment(8 * MB, ctypes.addressof(segment))",
 }  # fmt: skip
 
@@ -329,7 +335,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reports")
     script = folder / "script.py"
     script.write_text(
-        "import mmap, os, time\n"
+        "import mmap, os\n"
         "kept = []\n"
         "def own():\n"
         "    kept.append(mmap.mmap(-1, 8 << 20))\n"
@@ -339,12 +345,13 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "    os.ftruncate(fd, 3 << 20)\n"
         "    kept.append(mmap.mmap(fd, 3 << 20))\n"
         "def theirs():\n"
-        "    ready = os.pipe()\n"
-        "    fd = os.open('/dev/shm', os.O_TMPFILE | os.O_RDWR)\n"
+        "    path = f'/dev/shm/hiwater-test-{os.getpid()}'\n"
         "    if os.fork() == 0:\n"
-        "        os.ftruncate(fd, 5 << 20)\n"
+        "        os.ftruncate(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR), 5 << 20)\n"
         "        os._exit(0)\n"
         "    os.wait()\n"
+        "    fd = os.open(path, os.O_RDWR)\n"
+        "    os.unlink(path)\n"
         "    kept.append(mmap.mmap(fd, 5 << 20))\n"
         "own(); theirs()\n"
     )

@@ -40,7 +40,7 @@ Kind classify(int protection, int flags, int fd, char* label, std::size_t label_
     Kind kind = Kind::file;
     if (::fstat(fd, &about) == 0 && S_ISCHR(about.st_mode) && about.st_rdev == ((1 << 8) | 5)) {  // /dev/zero
         kind = shared ? Kind::shared : protection == PROT_NONE ? Kind::reserved : Kind::mapping;
-    } else if (shared && is_memory_file(fd)) {
+    } else if (shared && is_memory_file(fd, about.st_dev)) {
         kind = Kind::attached;
         *object = {about.st_dev, about.st_ino};
     }

@@ -29,6 +29,10 @@ struct Real {
     int (*munmap)(void*, std::size_t);
     void* (*mremap)(void*, std::size_t, std::size_t, int, ...);
     int (*mprotect)(void*, std::size_t, int);
+    int (*open)(const char*, int, ...);
+    int (*open64)(const char*, int, ...);
+    int (*openat)(int, const char*, int, ...);
+    int (*openat64)(int, const char*, int, ...);
     int (*memfd_create)(const char*, unsigned int);
     int (*shm_open)(const char*, int, mode_t);
     int (*ftruncate)(int, off_t);

@@ -1,8 +1,12 @@
 #include "shared_memory_hooks.h"
 
 #include <fcntl.h>
+#include <stdarg.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
+
+#include <atomic>
 
 #include "../base/errno_kept.h"
 #include "../recorder.h"
@@ -22,7 +26,7 @@ SharedObject object_of(int fd, Which which) noexcept {
     SharedObject object;
     struct stat about{};
     const bool is_asked_for = ::fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && (which == Which::every || about.st_size == 0);
-    if (is_asked_for && is_memory_file(fd)) object = {about.st_dev, about.st_ino};
+    if (is_asked_for && is_memory_file(fd, about.st_dev)) object = {about.st_dev, about.st_ino};
     return object;
 }
 
@@ -31,6 +35,10 @@ int made(int fd) noexcept {
     const SharedObject object = object_of(fd, Which::every);
     if (object.is_named()) Recorder::instance().on_shared_object(object);
     return fd;
+}
+
+bool makes_anew(int flags) noexcept {
+    return (flags & O_TRUNC) != 0 || (flags & O_TMPFILE) == O_TMPFILE || (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
 }
 
 template <typename Call>
@@ -43,18 +51,41 @@ int sized(int fd, std::int64_t bytes, Call call) {
 
 }  // namespace
 
-bool is_memory_file(int fd) noexcept {
+// On a network file system fstatfs() may ask the server: it is asked once for a device, and not at all for disks.
+bool is_memory_file(int fd, dev_t device) noexcept {
+    static std::atomic<dev_t> last_memory{0}, last_other{0};
+    if (major(device) != 0) return false;
+    if (device == last_memory.load(std::memory_order_relaxed)) return true;
+    if (device == last_other.load(std::memory_order_relaxed)) return false;
     struct statfs system{};
-    return ::fstatfs(fd, &system) == 0 && (system.f_type == kTmpfs || system.f_type == kHugetlbfs);
+    if (::fstatfs(fd, &system) != 0) return false;
+    const bool is_memory = system.f_type == kTmpfs || system.f_type == kHugetlbfs;
+    (is_memory ? last_memory : last_other).store(device, std::memory_order_relaxed);
+    return is_memory;
 }
 
 int hook_memfd_create(const char* name, unsigned int flags) { return made(real.memfd_create(name, flags)); }
 
 int hook_shm_open(const char* name, int flags, mode_t mode) {
     const int fd = real.shm_open(name, flags, mode);
-    const bool is_new = (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) || (flags & O_TRUNC) != 0;
-    return is_new ? made(fd) : fd;
+    return makes_anew(flags) ? made(fd) : fd;
 }
+
+// The mode is passed on whether there is one or not: the C library looks at it where the flags say that there is.
+#define HIWATER_OPENED(call)                     \
+    va_list arguments;                           \
+    va_start(arguments, flags);                  \
+    const auto mode = va_arg(arguments, mode_t); \
+    va_end(arguments);                           \
+    const int fd = call;                         \
+    return makes_anew(flags) ? made(fd) : fd
+
+int hook_open(const char* path, int flags, ...) { HIWATER_OPENED(real.open(path, flags, mode)); }
+int hook_open64(const char* path, int flags, ...) { HIWATER_OPENED(real.open64(path, flags, mode)); }
+int hook_openat(int folder, const char* path, int flags, ...) { HIWATER_OPENED(real.openat(folder, path, flags, mode)); }
+int hook_openat64(int folder, const char* path, int flags, ...) { HIWATER_OPENED(real.openat64(folder, path, flags, mode)); }
+
+#undef HIWATER_OPENED
 
 int hook_ftruncate(int fd, off_t bytes) {
     return sized(fd, bytes, [&] { return real.ftruncate(fd, bytes); });

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
@@ -12,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/shm.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -80,6 +82,28 @@ static int use_segment(void) {
     return is_errno_kept() ? 0 : 4;
 }
 
+static int use_shared_object(void) {
+    int before;
+    errno = ERRNO_BEFORE;
+    const int fd = memfd_create("contexts", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, 8192) != 0) return 1;
+    if (!is_errno_kept()) return 2;
+    char* at = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) return 3;
+    char* again = mremap(at, 0, 8192, MREMAP_MAYMOVE);
+    if (again == MAP_FAILED) return 4;
+    at[0] = 7;
+    if (again[0] != 7 || munmap(at, 8192) != 0 || munmap(again + 4096, 4096) != 0 || munmap(again, 4096) != 0) return 5;
+    const int is_kept = is_errno_kept();
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);  // these two are cancellation points
+    close(fd);
+    const int file = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    const int is_still_kept = file < 0 || is_errno_kept();
+    if (file >= 0) close(file);
+    pthread_setcancelstate(before, NULL);
+    return !is_kept ? 6 : is_still_kept ? 0 : 7;
+}
+
 static void* live_shortly(void* unused) {
     (void)unused;
     free(malloc(300));
@@ -96,6 +120,26 @@ static int make_thread(void) {
     const int error = pthread_join(thread, NULL);
     pthread_setcancelstate(before, NULL);
     return error != 0 ? 2 : is_kept ? 0 : 3;
+}
+
+static void* open_for_ever(void* path) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? NULL : path;
+}
+
+// A thread that is ended while it waits in a hooked function, which is a cancellation point of the program's own.
+static int cancel_open(void) {
+    char folder[] = "/tmp/hiwater-test-XXXXXX", path[64];
+    if (mkdtemp(folder) == NULL) return 1;
+    snprintf(path, sizeof path, "%s/pipe", folder);
+    if (mkfifo(path, 0600) != 0) return 2;
+    pthread_t thread;
+    void* result = NULL;
+    if (pthread_create(&thread, NULL, open_for_ever, path) != 0) return 3;
+    if (pthread_cancel(thread) != 0 || pthread_join(thread, &result) != 0) return 4;
+    unlink(path);
+    rmdir(folder);
+    return result == PTHREAD_CANCELED ? 0 : 5;
 }
 
 static int name_thread(void) {
@@ -150,6 +194,8 @@ static const struct {
 } actions[] = {{"heap", use_heap},
                {"mappings", use_mappings},
                {"segment", use_segment},
+               {"cancelled_open", cancel_open},
+               {"shared_object", use_shared_object},
                {"thread", make_thread},
                {"name", name_thread},
                {"fork", make_child},
