@@ -59,6 +59,7 @@ void Recorder::fail(const char* reason) noexcept {
     if (!is_on()) return;
     ::strncpy(fail_reason_, reason, sizeof fail_reason_ - 1);
     set_mode(Mode::counting_losses);
+    spare_room.drop();
     lose_event();
 }
 
@@ -82,7 +83,7 @@ void Recorder::forget_block(const Block& stale) noexcept {
 void Recorder::on_late_alloc(std::uintptr_t address, std::size_t bytes, Kind kind) {
     Hold hold(lock_, ticket());
     if (!is_on() || tls.exit_node == 0 || tls.exit_session != session_) return;
-    put(live_.region_of(address), address, bytes, accounts_.ledger(tls.exit_node, kind));
+    put(live_.room_for(address, bytes), address, bytes, accounts_.ledger(tls.exit_node, kind));
 }
 
 // The stack of this moment is another than at the last event: its top frame stands at `instr`, or more than that moved (null).
@@ -102,7 +103,8 @@ void* Recorder::book_slowly_held(Thread& t, LiveTable::Region* region, void* blo
     const std::uintptr_t address = address_of(block);
     std::uint32_t ledger = t.top->ledger[static_cast<std::uint32_t>(kKind)];
     if (ledger == 0) guarded([&] { ledger = ledger_at_top(t, kKind); });
-    if (ledger != 0) [[likely]] {
+    if (!LiveTable::has_room(region, address, bytes)) guarded([&] { live_.room_for(address, bytes); });
+    if (ledger != 0 && is_on()) [[likely]] {
         put(region, address, bytes, ledger);
         t.last_block = address;
     } else if (is_on()) {
@@ -133,7 +135,7 @@ void* Recorder::record_slowly(void* block, std::size_t bytes, Kind kind) noexcep
     if (is_inside()) return block;
     guarded([&] {
         const std::uintptr_t address = address_of(block);
-        LiveTable::Region* region = live_.region_of(address);
+        LiveTable::Region* const region = live_.room_for(address, bytes);
         if (mine() == nullptr) return on_late_alloc(address, bytes, kind);
         bool was_behind = false;
         const bool booked = at_stack(

@@ -58,8 +58,8 @@ template <bool kSeenAgain>
         return forget_beside_others(*t, region, block);
     if (!is_on() || accounts_.is_folding()) [[unlikely]]
         return forget_held(*t, region, block);
-    if (LiveTable::starts_plainly(region, address)) {
-        const Block taken = LiveTable::remove_plainly(region, address);
+    if (const LiveTable::PlainBlock found = LiveTable::find_plainly(region, address)) {
+        const Block taken = LiveTable::remove_plainly(found);
         accounts_.debit_plainly(taken.ledger, static_cast<std::int64_t>(taken.bytes));
         if (t->last_block == address) accounts_.count_temporary(taken.ledger);
     }

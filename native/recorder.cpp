@@ -77,10 +77,11 @@ int Recorder::start(const StartOptions& options) {
     if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str(), options.mode))
         return error;
     only_counters_ = options.only_counters;
-    if (!live_.init() || (options.sample_bytes != 0 && !samples_.init())) {
+    if (!live_.init()) {
         file_.discard();
         return ENOMEM;
     }
+    if (options.sample_bytes != 0) samples_.init();
     capture::Header& h = file_.header();
     try {
         code_class_.reset();
@@ -132,6 +133,7 @@ int Recorder::start(const StartOptions& options) {
         }
         path_ = file_.path();
     }
+    spare_room.keep();
     ++session_;
     set_up_drawing(options);
     h.sample_bytes = sample_bytes_;
@@ -213,6 +215,7 @@ capture::CaptureFile::Ending Recorder::let_go(State state) noexcept {
 }
 
 void Recorder::forget_tables() noexcept {
+    spare_room.drop();
     live_.empty();
     samples_.empty();
     mappings_.reset();
@@ -430,6 +433,7 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
         if (now < opened || now - opened < spacing) return;
         Hold hold(lock_);
         if (!is_on()) return;
+        spare_room.refill();
         // Asked again: since `now` was read a refused request may have closed slices of its own.
         const std::uint64_t begun = now_ns();
         accounts_.close_slice(begun);
@@ -618,6 +622,7 @@ void Recorder::forget_tables_of_parent() noexcept {
         capture::file_guard::remove(reinterpret_cast<void*>(range.start));
         unmap_pages(reinterpret_cast<void*>(range.start), range.end - range.start);
     });
+    spare_room.drop();
     file_.forget_in_child();
     begin_anew(tree_, accounts_, mappings_, made_objects_, shared_pages_, parts_, timeline_, facts_, marks_, residency_,
                large_blocks_, pressure_, devices_, device_samples_, device_terms_, last_samples_, code_class_, positions_,
@@ -630,6 +635,7 @@ void Recorder::become_unrecorded_child() noexcept {
     const bool is_amid_event = is_inside();
     lock_.reset();
     pool_lock_.reset();
+    live_.forget_growth();
     set_mode(Mode::off);
     for (Thread* t = all_; t != nullptr; t = t->next_of_all) {
         if (t == tls.thread) continue;

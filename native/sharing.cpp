@@ -119,7 +119,7 @@ void Recorder::forget_beside_others(Thread& t, LiveTable::Region* region, const 
     if (!shares_or_leaves(t)) [[unlikely]]
         return forget_slowly(region, block);
     const bool is_done =
-        !LiveTable::starts_plainly(region, address) || take_apart(t, region, address, LiveTable::Place::small, nullptr);
+        LiveTable::find_plainly(region, address) == nullptr || take_apart(t, region, address, LiveTable::Place::small, nullptr);
     Lock::leave_short_way(t.ticket);
     if (!is_done) forget_slowly(region, block);
 }

@@ -19,16 +19,84 @@ inline constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
 
-// Zeroed pages, touched only when used. Null when the kernel refuses.
-inline void* map_pages(std::size_t bytes, Use use = Use::kept) noexcept {
-    own_limit.add(bytes);
+// What mmap() answers; errno is its own.
+inline void* map_untold(std::size_t bytes) noexcept {
     void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    // A huge page behind a sparse table would cost 2 MiB for a few bytes.
+    if (p != MAP_FAILED) ::madvise(p, bytes, MADV_NOHUGEPAGE);
+    return p;
+}
+
+// Address space kept for the moment when the program has filled its own: a limit (`ulimit -v`, `ulimit -d`) that meets the program, which may
+// know what to do, would else end the recording at the next table that grows. Never touched. No locks: the word changes as a whole.
+class SpareRoom {
+public:
+    // Keeps it from now on. What cannot be had is tried at the next refill().
+    void keep() noexcept {
+        is_wanted_.store(true, std::memory_order_relaxed);
+        refill();
+    }
+    void refill() noexcept {
+        if (!is_wanted_.load(std::memory_order_relaxed)) return;
+        if ((word_.load(std::memory_order_relaxed) & kPages) == kMost) return;
+        const int saved_errno = errno;
+        own_limit.add(kMost * kPage);
+        void* const at = map_untold(kMost * kPage);
+        if (at == MAP_FAILED) {
+            own_limit.remove(kMost * kPage);
+        } else {
+            unmap(word_.exchange(reinterpret_cast<std::uintptr_t>(at) | kMost, std::memory_order_acq_rel), kMost);
+        }
+        errno = saved_errno;
+    }
+    // Gives up that much of it for another mapping. False where there is less.
+    bool give(std::size_t bytes) noexcept {
+        const std::size_t wanted = round_up(bytes, kPage) / kPage;
+        std::uintptr_t word = word_.load(std::memory_order_acquire);
+        do {
+            if ((word & kPages) < wanted) return false;
+        } while (!word_.compare_exchange_weak(word, word - wanted, std::memory_order_acq_rel, std::memory_order_acquire));
+        unmap(word, wanted);
+        return true;
+    }
+    void drop() noexcept {
+        is_wanted_.store(false, std::memory_order_relaxed);
+        unmap(word_.exchange(0, std::memory_order_acq_rel), kMost);
+    }
+    std::size_t bytes() const noexcept { return (word_.load(std::memory_order_relaxed) & kPages) * kPage; }
+
+private:
+    static constexpr std::uintptr_t kPages = kPage - 1,
+                                    kMost = 768;  // 3 MiB: two tables of small blocks, and a piece of the capture
+
+    static void unmap(std::uintptr_t word, std::size_t most) noexcept {  // the last ones of that many pages
+        const std::size_t pages = word & kPages, gone = most < pages ? most : pages;
+        if (gone == 0) return;
+        ::munmap(reinterpret_cast<void*>((word & ~kPages) + (pages - gone) * kPage), gone * kPage);
+        own_limit.remove(gone * kPage);
+    }
+    std::atomic<std::uintptr_t> word_{0};  // where it is, and how many pages
+    std::atomic<bool> is_wanted_{false};
+};
+
+inline constinit SpareRoom spare_room;
+
+// Calls map() again where there was no room, with what was spare. Returns what it returned.
+template <typename Map>
+void* map_with_spare(std::size_t bytes, const Map& map) noexcept {
+    void* const p = map();
+    return p == MAP_FAILED && errno == ENOMEM && spare_room.give(bytes) ? map() : p;
+}
+
+// Zeroed pages, touched only when used. Null when the kernel refuses.
+inline void* map_pages(std::size_t bytes, Use use = Use::kept, bool may_use_spare = true) noexcept {
+    own_limit.add(bytes);
+    const auto map = [&] { return map_untold(bytes); };
+    void* const p = may_use_spare ? map_with_spare(bytes, map) : map();
     if (p == MAP_FAILED) {
         own_limit.remove(bytes);
         return nullptr;
     }
-    // A huge page behind a sparse table would cost 2 MiB for a few bytes.
-    ::madvise(p, bytes, MADV_NOHUGEPAGE);
     own_ranges.add(p, bytes, use);
     return p;
 }
@@ -48,6 +116,17 @@ inline void unmap_pages(void* p, std::size_t bytes) noexcept {
     own_ranges.remove(p);
     ::munmap(p, bytes);
     own_limit.remove(bytes);
+}
+
+inline std::uint64_t resident_in(const void* at, std::uint64_t bytes) noexcept {
+    unsigned char in_core[1024];
+    std::uint64_t pages = 0;
+    for (std::uint64_t done = 0; done < bytes; done += sizeof in_core * kPage) {
+        const std::uint64_t part = bytes - done < sizeof in_core * kPage ? bytes - done : sizeof in_core * kPage;
+        if (::mincore(const_cast<char*>(static_cast<const char*>(at)) + done, part, in_core) != 0) return pages * kPage;
+        for (std::uint64_t i = 0; i < (part + kPage - 1) / kPage; ++i) pages += in_core[i] & 1;
+    }
+    return pages * kPage;
 }
 
 // An array that lives in its own pages and doubles; elements are plain bytes. Not for many threads.
@@ -110,7 +189,7 @@ private:
     void* move(std::size_t bytes) noexcept {
         own_limit.add(bytes);  // both, for a moment: the kernel may want it so
         own_ranges.remove(data_);
-        void* moved = ::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE);
+        void* moved = map_with_spare(bytes, [&] { return ::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE); });
         const bool is_moved = moved != MAP_FAILED;
         own_ranges.add(is_moved ? moved : data_, is_moved ? bytes : capacity_bytes(), Use::tables);
         own_limit.remove(is_moved ? capacity_bytes() : bytes);

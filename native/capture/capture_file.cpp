@@ -38,7 +38,9 @@ std::byte* map_shared(int fd, std::uint64_t offset, std::uint64_t bytes, std::ui
     void* hint = margin != 0 ? map_pages(bytes + margin, Use::shared) : nullptr;
     if (margin != 0 && hint == nullptr) return nullptr;
     if (margin == 0) own_limit.add(bytes);
-    void* p = ::mmap(hint, bytes, PROT_READ | PROT_WRITE, flags | (margin != 0 ? MAP_FIXED : 0), fd, static_cast<off_t>(offset));
+    void* p = map_with_spare(bytes, [&] {
+        return ::mmap(hint, bytes, PROT_READ | PROT_WRITE, flags | (margin != 0 ? MAP_FIXED : 0), fd, static_cast<off_t>(offset));
+    });
     if (p == MAP_FAILED) {
         const int error = errno;
         margin != 0 ? unmap_pages(hint, bytes + margin) : own_limit.remove(bytes);
@@ -47,17 +49,6 @@ std::byte* map_shared(int fd, std::uint64_t offset, std::uint64_t bytes, std::ui
     }
     if (margin == 0) own_ranges.add(p, bytes, Use::shared);
     return static_cast<std::byte*>(p);
-}
-
-std::uint64_t resident_in(const void* at, std::uint64_t bytes) noexcept {
-    unsigned char in_core[1024];
-    std::uint64_t pages = 0;
-    for (std::uint64_t done = 0; done < bytes; done += sizeof in_core * kPage) {
-        const std::uint64_t part = bytes - done < sizeof in_core * kPage ? bytes - done : sizeof in_core * kPage;
-        if (::mincore(const_cast<char*>(static_cast<const char*>(at)) + done, part, in_core) != 0) return pages * kPage;
-        for (std::uint64_t i = 0; i < (part + kPage - 1) / kPage; ++i) pages += in_core[i] & 1;
-    }
-    return pages * kPage;
 }
 
 int write_all(int fd, const void* data, std::uint64_t bytes) noexcept {
@@ -209,7 +200,10 @@ int CaptureFile::add_segment() noexcept {
     find_cut();
     if (is_cut()) return ESTALE;
     std::byte* at = nullptr;
-    if (int error = map_next(file_bytes_, bytes, 0, &at)) return error;
+    int error = map_next(file_bytes_, bytes, 0, &at);
+    // Near a limit of address space there may be room for less.
+    if (error == ENOMEM) error = map_next(file_bytes_, bytes = kSmallestSegment, 0, &at);
+    if (error != 0) return error;
     try {
         segments_.push_back({at, bytes});
     } catch (const std::bad_alloc&) {

@@ -7,11 +7,14 @@
 // block was handed out. All else is under the recorder's lock.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <new>
 
-#include "../base/pages.h"
+#include "../base/page_stock.h"
 #include "live_table.h"
 
 namespace hiwater {
@@ -22,35 +25,32 @@ public:
     SampleTable(const SampleTable&) = delete;
     SampleTable& operator=(const SampleTable&) = delete;
     ~SampleTable() {
-        forget_filter();
-        unmap_pages(pages_, kDirectoryBytes);
+        for (Filter** part : parts_)
+            if (part != no_part_) unmap_pages(part, kPartBytes);
     }
 
-    // Reserves the filter's directory: 16 MiB of address space, touched where used.
-    bool init() noexcept {
-        if (pages_ == nullptr) pages_ = static_cast<Filter**>(map_pages(kDirectoryBytes));
-        return pages_ != nullptr;
+    void init() noexcept {
+        if (parts_[0] != nullptr) return;
+        std::fill(std::begin(no_part_), std::end(no_part_), &no_filter_);
+        for (Filter**& part : parts_) part = no_part_;
     }
 
     // In the child of a fork: what is under the lock is gone already.
     void forget_in_child() noexcept {
-        ::new (static_cast<void*>(&filters_)) PageVector<Filter*>();
         ::new (static_cast<void*>(&entries_)) PageVector<Entry>();
         used_ = 0;
-        if (pages_ != nullptr) ::madvise(pages_, kDirectoryBytes, MADV_DONTNEED);
+        filters_.give_pages_back();
     }
 
     // Whether a recorded block may start at the address. Any thread, for a block of its own.
     [[gnu::always_inline]] bool may_hold(std::uintptr_t address) const noexcept {
-        // A user's address lies below 2^47; of any other the answer is as good.
-        const Filter* filter = __atomic_load_n(&pages_[(address >> kStretchShift) % kStretches], __ATOMIC_ACQUIRE);
-        return filter != nullptr && __atomic_load_n(&filter->count[span_of(address)], __ATOMIC_RELAXED) != 0;
+        return __atomic_load_n(&filter_at(address)->count[span_of(address)], __ATOMIC_RELAXED) != 0;
     }
 
     // A block that was there was freed behind our back, and is returned. Throws bad_alloc.
     Block insert(std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) {
         if (2 * (used_ + 1) > entries_.size()) grow();
-        Filter* filter = filter_of(address);
+        Filter* const filter = filter_for(address);
         Entry& entry = place_of(address);
         Block stale;
         if (entry.address != 0) {
@@ -76,7 +76,7 @@ public:
         Entry& entry = place_of(address);
         if (entry.address == 0) return {};
         const Block block{entry.ledger, entry.bytes};
-        std::uint8_t& count = pages_[address >> kStretchShift]->count[span_of(address)];
+        std::uint8_t& count = filter_at(address)->count[span_of(address)];
         if (count != kFull) __atomic_store_n(&count, static_cast<std::uint8_t>(count - 1), __ATOMIC_RELAXED);
         close_gap(static_cast<std::size_t>(&entry - entries_.begin()));
         --used_;
@@ -90,13 +90,13 @@ public:
     }
 
     std::size_t size() const { return used_; }
-    std::size_t own_bytes() const { return entries_.capacity_bytes() + filters_.size() * sizeof(Filter); }
+    std::size_t own_bytes() const { return entries_.capacity_bytes() + filters_.bytes(); }
 
     // Forgets every block. The filter's pages stay mapped: another thread may be about to look.
     void empty() noexcept {
         entries_.reset();
         used_ = 0;
-        for (Filter* filter : filters_) ::madvise(filter, sizeof(Filter), MADV_DONTNEED);
+        filters_.give_pages_back();
     }
 
     // O(everything). Every block is found where it belongs, and the filter counts each.
@@ -108,24 +108,28 @@ public:
             ++found;
             if (&place_of(entry.address) != &entry || !may_hold(entry.address)) return false;
         }
-        for (const Filter* filter : filters_) {
-            for (const std::uint8_t count : filter->count) {
+        filters_.each([&](const void* filter) {
+            for (const std::uint8_t count : static_cast<const Filter*>(filter)->count) {
                 counted += count;
                 full = full || count == kFull;
             }
-        }
+        });
         return found == used_ && (full || counted == used_);
     }
 
 private:
-    static constexpr unsigned kAddressBits = 47, kStretchShift = 26, kSpanShift = 9;
-    static constexpr std::size_t kStretches = std::size_t{1} << (kAddressBits - kStretchShift);
-    static constexpr std::size_t kDirectoryBytes = kStretches * sizeof(void*);
+    // A part has the filters of 128 GiB, as pointers: programs have memory in a few places that are far apart, and address space may be
+    // limited (`ulimit -v`).
+    static constexpr unsigned kPartShift = 37, kStretchShift = 26, kSpanShift = 9, kAddressBits = 47;
+    static constexpr std::size_t kParts = std::size_t{1} << (kAddressBits - kPartShift);
+    static constexpr std::size_t kFilters = std::size_t{1} << (kPartShift - kStretchShift), kPartBytes = kFilters * sizeof(void*);
     static constexpr std::uint8_t kFull = 255;
 
     struct Filter {
         std::uint8_t count[std::size_t{1} << (kStretchShift - kSpanShift)];
     };
+    static inline constinit Filter no_filter_{};              // where no recorded block ever was
+    static inline constinit Filter* no_part_[kFilters] = {};  // the same for a whole part
     struct Entry {
         std::uintptr_t address;
         std::uint64_t bytes;
@@ -170,31 +174,33 @@ private:
             if (entry.address != 0) place_of(entry.address) = entry;
     }
 
-    Filter* filter_of(std::uintptr_t address) {
-        const std::uintptr_t number = address >> kStretchShift;
-        if (number >= kStretches) throw std::bad_alloc();
-        if (pages_[number] != nullptr) return pages_[number];
-        auto* fresh = static_cast<Filter*>(map_pages(sizeof(Filter)));
-        if (fresh == nullptr) throw std::bad_alloc();
-        try {
-            filters_.push_back(fresh);
-        } catch (...) {
-            unmap_pages(fresh, sizeof(Filter));
-            throw;
-        }
-        __atomic_store_n(&pages_[number], fresh, __ATOMIC_RELEASE);
-        return fresh;
+    // A user's address lies below 2^47; of any other the answer is as good.
+    [[gnu::always_inline]] Filter** place_of_filter(std::uintptr_t address) const noexcept {
+        Filter** const part = __atomic_load_n(&parts_[(address >> kPartShift) % kParts], __ATOMIC_ACQUIRE);
+        return part + (address >> kStretchShift) % kFilters;
     }
-
-    void forget_filter() noexcept {
-        for (Filter* filter : filters_) unmap_pages(filter, sizeof(Filter));
-        filters_.reset();
+    [[gnu::always_inline]] Filter* filter_at(std::uintptr_t address) const noexcept {
+        return __atomic_load_n(place_of_filter(address), __ATOMIC_ACQUIRE);
+    }
+    Filter* filter_for(std::uintptr_t address) {
+        if (Filter* const known = filter_at(address); known != &no_filter_) return known;
+        Filter**& part = parts_[(address >> kPartShift) % kParts];
+        if (part == no_part_) {
+            auto* const fresh = static_cast<Filter**>(map_pages(kPartBytes));
+            if (fresh == nullptr) throw std::bad_alloc();
+            std::fill(fresh, fresh + kFilters, &no_filter_);
+            __atomic_store_n(&part, fresh, __ATOMIC_RELEASE);
+        }
+        auto* const fresh = static_cast<Filter*>(filters_.take());
+        if (fresh == nullptr) throw std::bad_alloc();
+        __atomic_store_n(place_of_filter(address), fresh, __ATOMIC_RELEASE);
+        return fresh;
     }
 
     static constexpr std::size_t kFirstEntries = 4096;
 
-    Filter** pages_ = nullptr;
-    PageVector<Filter*> filters_;
+    Filter** parts_[kParts] = {};
+    PageStock filters_{sizeof(Filter)};
     PageVector<Entry> entries_;
     std::size_t used_ = 0;
 };

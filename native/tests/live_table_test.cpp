@@ -23,7 +23,7 @@ struct Twin {
 
     void insert(std::uintptr_t address, std::uint64_t bytes) {
         std::vector<Block> evicted;
-        LiveTable::insert(table.region_of(address), address, bytes, ++last_ledger,
+        LiveTable::insert(table.room_for(address, bytes), address, bytes, ++last_ledger,
                           [&](const Block& block) { evicted.push_back(block); });
         for (const Block& block : evicted) forget(block, address, bytes);
         // One that starts exactly where a new block does was freed behind our back.
@@ -93,8 +93,9 @@ std::uint64_t some_size(Trace& trace) {
 
 // Addresses where things meet: borders of regions, of the large table's granules and of the pages of the small one.
 std::uintptr_t some_address(Trace& trace) {
-    static const std::vector<std::uintptr_t> borders{3 * kRegion, 4 * kRegion, 3 * kRegion + 0x4000, 3 * kRegion + 512,
-                                                     0x7ffff0000000};
+    static const std::vector<std::uintptr_t> borders{
+        3 * kRegion,          4 * kRegion,       3 * kRegion + 5 * LiveTable::Region::kChunkBytes,
+        3 * kRegion + 0x4000, 3 * kRegion + 512, 0x7ffff0000000};
     return trace.pick(borders) + 16 * trace.below(80) - 16 * trace.below(40);
 }
 
@@ -206,14 +207,31 @@ TEST_CASE("an emptied table knows nothing, and a place found before finds nothin
     twin.compare();
 }
 
+TEST_CASE("large blocks alone take little address space, small ones a quarter of what they lie in") {
+    const auto own_bytes = [] {
+        std::size_t bytes = 0;
+        own_ranges.each([&](const OwnRanges::Range& range) { bytes += range.end - range.start; });
+        return bytes;
+    };
+    const std::size_t before = own_bytes();
+    Twin twin;
+    constexpr std::uintptr_t kMiB = std::uintptr_t{1} << 20;
+    for (std::uintptr_t at = 0; at < 256 * kMiB; at += kMiB) twin.insert(3 * kRegion + at, kMiB);
+    const std::size_t with_large = own_bytes();
+    CHECK(with_large - before < 7 * kMiB);
+    for (std::uintptr_t at = 0; at < 256 * kMiB; at += kMiB) twin.insert(5 * kRegion + at, 64);
+    CHECK(own_bytes() - with_large < 85 * kMiB);
+    twin.compare();
+}
+
 TEST_CASE("addresses nothing was put near, and addresses that cannot be") {
     LiveTable table;
     REQUIRE(table.init());
     CHECK(table.find(0x12345678) == nullptr);
     CHECK(table.look(0x12345678).ledger == 0);
     CHECK(table.remove(0x12345678).ledger == 0);
-    CHECK(table.find(~std::uintptr_t{0}) == nullptr);
-    CHECK_THROWS_AS(table.region_of(~std::uintptr_t{0}), std::bad_alloc);
+    CHECK(table.look(std::uintptr_t{1} << 47).ledger == 0);
+    CHECK_THROWS_AS(table.room_for(~std::uintptr_t{0}, 1), std::bad_alloc);
 }
 
 TEST_SUITE_END();

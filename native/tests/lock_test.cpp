@@ -487,7 +487,7 @@ TEST_CASE("threads that meet a new stretch of the address space at once make one
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t)
         threads.emplace_back([&, t] {
-            for (std::uintptr_t r = 1; r <= kRegionsEach; ++r) seen[t].push_back(table.region_of(r << LiveTable::Region::kShift));
+            for (std::uintptr_t r = 1; r <= kRegionsEach; ++r) seen[t].push_back(table.room_for(r << LiveTable::Region::kShift, 1));
         });
     for (std::thread& thread : threads) thread.join();
     for (int t = 1; t < kThreads; ++t) CHECK(seen[t] == seen[0]);

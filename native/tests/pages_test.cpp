@@ -1,11 +1,23 @@
 #include "base/pages.h"
 
+#include <iterator>
 #include <set>
 #include <vector>
 
+#include "base/page_stock.h"
 #include "support.h"
 
 namespace hiwater::tests {
+
+namespace {
+
+std::size_t count_own_ranges() {
+    std::size_t count = 0;
+    own_ranges.each([&](const OwnRanges::Range&) { ++count; });
+    return count;
+}
+
+}  // namespace
 
 TEST_SUITE_BEGIN("pages");
 
@@ -100,6 +112,56 @@ TEST_CASE("the last piece given is the next one taken") {
     void* piece = pool.take();
     pool.give(piece);
     CHECK(pool.take() == piece);
+}
+
+TEST_CASE("a stock's pieces are zero, apart from each other, and in few mappings") {
+    PageStock stock(3 * kPage);
+    const std::size_t before = count_own_ranges();
+    std::set<std::uintptr_t> pieces;
+    for (int i = 0; i < 2000; ++i) {
+        auto* const piece = static_cast<unsigned char*>(stock.take());
+        REQUIRE(piece != nullptr);
+        CHECK(piece[0] == 0);
+        CHECK(piece[3 * kPage - 1] == 0);
+        piece[0] = piece[3 * kPage - 1] = 1;
+        const auto at = reinterpret_cast<std::uintptr_t>(piece);
+        const auto next = pieces.insert(at).first;
+        CHECK((next == pieces.begin() || *std::prev(next) + 3 * kPage <= at));
+        CHECK((std::next(next) == pieces.end() || at + 3 * kPage <= *std::next(next)));
+    }
+    CHECK(stock.bytes() == 2000 * 3 * kPage);
+    CHECK(count_own_ranges() - before < 80);
+    std::size_t seen = 0;
+    stock.each([&](const void* piece) { seen += pieces.count(reinterpret_cast<std::uintptr_t>(piece)); });
+    CHECK(seen == 2000);
+    CHECK(stock.resident_bytes() >= 2000 * 2 * kPage);
+    stock.give_pages_back();
+    CHECK(stock.resident_bytes() == 0);
+    for (const std::uintptr_t piece : pieces) CHECK(*reinterpret_cast<unsigned char*>(piece) == 0);
+}
+
+TEST_CASE("spare room is given in parts, once, and filled up again") {
+    SpareRoom room;
+    CHECK_FALSE(room.give(1));
+    room.keep();
+    const std::size_t whole = room.bytes();
+    REQUIRE(whole >= 4 * kPage);
+    CHECK(room.give(1));
+    CHECK(room.bytes() == whole - kPage);
+    CHECK_FALSE(room.give(whole));  // what is not enough is not wasted
+    CHECK(room.bytes() == whole - kPage);
+    CHECK(room.give(whole - kPage));
+    CHECK(room.bytes() == 0);
+    CHECK_FALSE(room.give(kPage));
+    room.refill();
+    CHECK(room.bytes() == whole);
+    room.give(kPage);
+    room.refill();
+    CHECK(room.bytes() == whole);
+    room.drop();
+    room.refill();
+    CHECK(room.bytes() == 0);
+    CHECK_FALSE(room.give(kPage));
 }
 
 TEST_SUITE_END();

@@ -176,7 +176,7 @@ TEST_CASE("what is in the way of a block is left to insert()") {
     LiveTable table;
     REQUIRE(table.init());
     constexpr std::uintptr_t kBase = std::uintptr_t{7} << LiveTable::Region::kShift;
-    LiveTable::Region* const region = table.region_of(kBase);
+    LiveTable::Region* const region = table.room_for(kBase, 1);
     const auto insert = [&](std::uintptr_t at, std::uint64_t bytes) {
         LiveTable::insert(region, kBase + at, bytes, 1, [](const Block&) {});
     };
@@ -204,7 +204,7 @@ TEST_CASE("threads put blocks of their own into one table, beside each other, an
     REQUIRE(table.init());
     constexpr std::uintptr_t kBase = std::uintptr_t{5} << LiveTable::Region::kShift, kStep = 2048;
     constexpr std::size_t kThreads = 3, kSlots = 300;
-    LiveTable::Region* const region = table.region_of(kBase);
+    LiveTable::Region* const region = table.room_for(kBase, 1);
     const auto address_of = [](std::size_t slot) { return kBase + slot * kStep; };
     for (std::size_t slot = 0; slot < kSlots; ++slot) {  // the stretches are in use
         LiveTable::insert(region, address_of(slot), 16, 1, [](const Block&) {});
