@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import schemas
-from capture_builder import KINDS, Recording
+from capture_builder import KINDS, LABEL, Recording
 from hiwater.analysis.condense import FOLDED_FRAME, Condensed, Limits, condense
 from hiwater.capture import Capture
-from hiwater.capture.layout import COUNTED_KINDS
+from hiwater.capture.format import COUNTED_KINDS
 from hiwater.cli import main
 from hiwater.views.html_columns import Columns, Unpacked
 from hiwater.views.report import Report
@@ -258,6 +258,18 @@ def test_source_text_is_the_users_own_unless_asked(tmp_path: Path) -> None:
     everything = told("all")
     assert set(everything) == {"own.py", "tool", "lib.py"}
     assert everything["lib.py"].splitlines()[0] == "library_94 = 1" and len(everything["lib.py"].splitlines()) == 13
+
+
+def test_a_label_is_known_by_its_kind(tmp_path: Path) -> None:
+    """What it says is no file of the program's, whatever the label is called; a function of that name is no label."""
+    recording = Recording()
+    line = recording.path(("load", "/work/own.py", 3))
+    recording.allocate(recording.node(line, recording.code("[arena]", "mapped by lib.so", kind=LABEL)), 1000, "mapping")
+    recording.allocate(recording.path(("[mapping]", "/work/made.py", 1)), 500)
+    recording.end()
+    files = {one["name"]: one["library"] for one in Page(page_of([report(recording)])).capture["files"]}
+    del files[""]  # threads have none
+    assert files == {"/work/own.py": False, "mapped by lib.so": True, "/work/made.py": False}
 
 
 # The command

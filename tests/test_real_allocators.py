@@ -12,7 +12,7 @@ import pytest
 
 import hiwater
 from hiwater.capture import Capture
-from hiwater.capture.layout import CODE_LABEL
+from hiwater.capture.format import CODE_LABEL
 from recording import child_environment, needs_engine
 
 pytestmark = [needs_engine, pytest.mark.programs]

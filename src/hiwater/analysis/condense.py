@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hiwater.analysis import sums
 from hiwater.analysis.forest import Grouping, follow, plant
 from hiwater.capture import Capture, Frame
-from hiwater.capture.layout import KINDS
+from hiwater.capture.format import KINDS
 from hiwater.capture.moment import Ints
 
 FOLDED_FRAME = Frame("[smaller stacks]", "", 0)

@@ -17,7 +17,7 @@ from hiwater.analysis.forest import Forest, Grouping, plant
 from hiwater.analysis.matching import Matching, Side, SourceText
 from hiwater.analysis.naming import function_of
 from hiwater.capture import Capture, Frame, Moment
-from hiwater.capture.layout import COUNTED_KINDS, KINDS
+from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.moment import Holdings, Ints
 from hiwater.errors import BadRequest, CorruptCapture
 

@@ -13,7 +13,8 @@ from hiwater.analysis import sums
 from hiwater.analysis.forest import Forest, Grouping, plant
 from hiwater.analysis.naming import is_library
 from hiwater.capture import Capture, Moment
-from hiwater.capture.layout import KINDS, is_counted
+from hiwater.capture.format import KINDS
+from hiwater.capture.layout import is_counted
 from hiwater.capture.moment import Ints
 
 

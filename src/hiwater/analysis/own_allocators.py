@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from hiwater.capture import Capture
-from hiwater.capture.layout import CODE_LABEL
+from hiwater.capture.format import CODE_LABEL
 
 _BY = "mapped by "
 _SMALLEST = 1 << 20  # bytes

@@ -10,7 +10,7 @@ from hiwater.analysis import sums
 from hiwater.analysis.forest import Forest, Grouping, follow, plant
 from hiwater.analysis.naming import is_library
 from hiwater.capture import Capture
-from hiwater.capture.layout import CODE_LABEL
+from hiwater.capture.format import CODE_LABEL
 from hiwater.capture.moment import Frame, Holdings
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from hiwater.analysis import sums
 from hiwater.analysis.forest import Forest
-from hiwater.capture.layout import COUNTED_KINDS, is_counted
+from hiwater.capture.format import COUNTED_KINDS
+from hiwater.capture.layout import is_counted
 from hiwater.capture.moment import Frame, Holdings, Ints
 
 _FIGURES = 3 + len(COUNTED_KINDS)  # bytes, blocks, bytes of drawn blocks, bytes of each counted kind

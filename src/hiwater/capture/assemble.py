@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from hiwater.capture import writer
-from hiwater.capture.layout import COUNTED_KINDS, KINDS, Schema, parse_schema
+from hiwater.capture.format import COUNTED_KINDS, MAGIC, VERSION
+from hiwater.capture.layout import Schema, parse_schema
 from hiwater.capture.process import STATE_ENDED
 from hiwater.capture.reader import Records
 
@@ -60,7 +61,7 @@ def assemble(values: Mapping[str, Any], tables: Mapping[str, Records]) -> bytes:
 
 def _places(extents: int, tables: int) -> dict[str, Any]:
     return {
-        "magic": writer.MAGIC, "version": writer.VERSION, "header_bytes": writer.HEADER_BYTES,
+        "magic": MAGIC, "version": VERSION, "header_bytes": writer.HEADER_BYTES,
         "extent_bytes": writer.EXTENT_BYTES, "schema_offset": writer.HEADER_BYTES, "schema_bytes": writer.SCHEMA_BYTES,
         "directory_offset": writer.DIRECTORY_OFFSET, "first_extent_offset": writer.FIRST_EXTENT_OFFSET,
         "max_extents": writer.MAX_EXTENTS, "extents_used": extents, "table_total": tables,
@@ -74,8 +75,3 @@ def _packed_header(values: Mapping[str, Any]) -> bytes:
         several = value if isinstance(value, (list, tuple)) else [value]
         struct.pack_into(f"<{count}{letter}", packed, offset, *several)
     return bytes(packed)
-
-
-assert (len(KINDS), len(COUNTED_KINDS)) == (writer.KINDS, writer.COUNTED_KINDS), (
-    "both ends of the layout know the same kinds of memory"
-)

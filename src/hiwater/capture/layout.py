@@ -14,19 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from hiwater.capture.format import COUNTED_KINDS, KINDS, KINDS_OF_VERSION_1, MAGIC, VERSION
 from hiwater.errors import CorruptCapture, CutCapture, ForeignFile, NewerCapture
-
-MAGIC = b"\x89HIW\r\n\x1a\n"
-VERSION = 2
-
-KINDS = ("python", "native", "mapping", "device", "shared", "file", "attached", "reserved", "slack")
-COUNTED_KINDS = KINDS[:5]
-# In version 1 all shared memory was one kind, "shared", which did not count.
-KINDS_OF_VERSION_1 = ("python", "native", "mapping", "device", "file", "attached", "reserved", "slack")
-
-
-CODE_PYTHON, CODE_THREAD, CODE_NATIVE_THREAD, CODE_LABEL = range(4)
-MAPPING_LABEL = "[mapping]"  # the function of a label; its file says what the mapping is
 
 # What this reader needs of a capture; whatever else the schema names is read and left alone.
 NEEDED_FIELDS: dict[str, tuple[str, ...]] = {

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from hiwater.capture import attached, cells, check, container, devices, limits, marks, process, residency
 from hiwater.capture.container import read_contents
-from hiwater.capture.layout import COUNTED_KINDS, KINDS, is_counted
+from hiwater.capture.format import COUNTED_KINDS, KINDS
+from hiwater.capture.layout import is_counted
 from hiwater.capture.marks import Mark
 from hiwater.capture.moment import Frame, Ints, Moment
 from hiwater.capture.paths import Paths

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture.layout import COUNTED_KINDS, KINDS, is_counted
+from hiwater.capture.format import COUNTED_KINDS, KINDS
+from hiwater.capture.layout import is_counted
 
 if TYPE_CHECKING:
     from hiwater.capture.model import Capture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture.layout import CODE_THREAD
+from hiwater.capture.format import CODE_THREAD
 from hiwater.capture.moment import Frame, Ints
 
 if TYPE_CHECKING:

@@ -15,17 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture.layout import (
-    FIRST_BYTES,
-    KINDS,
-    HeaderStart,
-    Schema,
-    Table,
-    corrupt,
-    cut,
-    parse_schema,
-    read_start,
-)
+from hiwater.capture.format import KINDS
+from hiwater.capture.layout import FIRST_BYTES, HeaderStart, Schema, Table, corrupt, cut, parse_schema, read_start
 from hiwater.capture.process import STATE_ENDED, STATE_FAILED, STATE_RECORDING
 from hiwater.capture.versions import from_version_1
 from hiwater.errors import ForeignFile, MissingCapture

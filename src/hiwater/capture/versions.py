@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture.layout import KINDS, KINDS_OF_VERSION_1, corrupt
+from hiwater.capture.format import KINDS, KINDS_OF_VERSION_1
+from hiwater.capture.layout import corrupt
 
 Records = npt.NDArray[Any]
 

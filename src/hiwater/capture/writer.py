@@ -19,6 +19,7 @@ import struct
 import tempfile
 import time
 
+from hiwater.capture.format import COUNTED_KINDS, KINDS, MAGIC, VERSION
 from hiwater.capture.process import STATE_ENDED, STATE_RECORDING, is_alive, is_being_written
 from hiwater.engine import destination
 
@@ -26,16 +27,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-MAGIC = b"\x89HIW\r\n\x1a\n"
-VERSION = 2
 EXTENT_BYTES = 128 * 1024
 HEADER_BYTES = 4096
 SCHEMA_BYTES = 12 * 1024
 MAX_EXTENTS = 28 * 1024
 DIRECTORY_OFFSET = HEADER_BYTES + SCHEMA_BYTES
 FIRST_EXTENT_OFFSET = 256 * 1024
-KINDS = 9
-COUNTED_KINDS = 5
 UNKNOWN_EXIT_CODE = -1  # of the target, in the header
 UNKNOWN_EXIT_STATUS = -(1 << 31)  # of any process, in its record: -1 is SIGHUP there
 
@@ -57,7 +54,7 @@ _HEADER = (
 )  # fmt: skip
 _HEADER_OF_EVENTS = (
     ("live_bytes", "q", 1), ("live_blocks", "q", 1), ("mark_bytes", "q", 1), ("mark_blocks", "q", 1), ("generation", "Q", 1),
-    ("mark_ns", "Q", 1), ("kind_live_bytes", "q", KINDS),
+    ("mark_ns", "Q", 1), ("kind_live_bytes", "q", len(KINDS)),
     # Added here: who writes. The target may live on when its sampler is killed.
     ("writer_pid", "I", 1), ("writer_reserved", "I", 1), ("writer_start_ticks", "Q", 1),
 )  # fmt: skip
@@ -78,7 +75,7 @@ _TABLES: dict[str, tuple[tuple[str, str, int], ...]] = {
         ("first_entry", "Q", 1), ("entry_count", "Q", 1), ("unlisted_bytes", "q", 1),
     ),
     "slice_entries": (("ledger", "I", 1), ("blocks", "I", 1), ("bytes", "q", 1)),
-    "timeline": (("at_ns", "Q", 1), ("resident_bytes", "q", 1), ("live_bytes", "q", KINDS)),
+    "timeline": (("at_ns", "Q", 1), ("resident_bytes", "q", 1), ("live_bytes", "q", len(KINDS))),
     "facts": (("key", "I", 1), ("value", "I", 1)),
     "marks": (("at_ns", "Q", 1), ("value", "Q", 1), ("kind", "I", 1), ("node", "I", 1)),
     "processes": (
@@ -195,7 +192,7 @@ class CaptureWriter:
             schema_bytes=SCHEMA_BYTES, directory_offset=DIRECTORY_OFFSET, first_extent_offset=FIRST_EXTENT_OFFSET,
             max_extents=MAX_EXTENTS, state=STATE_RECORDING, pid=pid, process_start_ticks=start_ticks, boot_id=boot_id,
             started_unix_ns=time.time_ns() - (time.monotonic_ns() - self.started_ns), started_ns=self.started_ns,
-            exit_code=-1, counted_kinds=COUNTED_KINDS, generation=1, table_total=len(self._tables), writer_pid=os.getpid(),
+            exit_code=-1, counted_kinds=len(COUNTED_KINDS), generation=1, table_total=len(self._tables), writer_pid=os.getpid(),
             writer_start_ticks=own_ticks,
         )  # fmt: skip
         text = json.dumps(schema(), separators=(",", ":")).encode()

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from hiwater.capture.assemble import empty, header
-from hiwater.capture.layout import CODE_LABEL, CODE_PYTHON, CODE_THREAD, KINDS
+from hiwater.capture.format import CODE_LABEL, CODE_PYTHON, CODE_THREAD, KINDS
 from hiwater.capture.moment import Frame, Ints
 from hiwater.capture.reader import Contents, Records
 from hiwater.history import RECORDER

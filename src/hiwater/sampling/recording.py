@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
+from hiwater.capture.format import KINDS
 from hiwater.capture.process import STATE_ENDED, STATE_FAILED
-from hiwater.capture.writer import KINDS, UNKNOWN_EXIT_CODE, UNKNOWN_EXIT_STATUS, CaptureWriter
+from hiwater.capture.writer import UNKNOWN_EXIT_CODE, UNKNOWN_EXIT_STATUS, CaptureWriter
 from hiwater.engine.facts import json_list
 from hiwater.marks import parse
 from hiwater.sampling.procfs import PAGE_BYTES
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _FLUSH_EVERY_NS = 250_000_000  # what a killed sampler may lose
 _SAMPLES_AT_ONE_STEP = 200_000  # of a process: after as many, only the highest of two is kept, then of four …
-_NO_KINDS = (0,) * KINDS
+_NO_KINDS = (0,) * len(KINDS)
 _MARKS_READ_BYTES = 1 << 20
 
 

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, TextIO
 
 from hiwater.capture import Capture, ScopeSpan
-from hiwater.capture.layout import COUNTED_KINDS
+from hiwater.capture.format import COUNTED_KINDS
 from hiwater.views.exports import EXPORTER
 from hiwater.views.report import Report
 from hiwater.views.words import printable

@@ -11,7 +11,7 @@ from hiwater import __version__
 from hiwater.analysis.forest import Forest, Grouping
 from hiwater.analysis.ranking import by
 from hiwater.capture import Frame
-from hiwater.capture.layout import KINDS
+from hiwater.capture.format import KINDS
 from hiwater.errors import ExtraMissing
 from hiwater.views.collapsed import NO_FRAMES, fragment
 from hiwater.views.paths import PathTexts

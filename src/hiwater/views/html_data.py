@@ -16,9 +16,9 @@ from hiwater.analysis.beside import Beside, lay_beside
 from hiwater.analysis.condense import Condensed, condense
 from hiwater.analysis.diff import Comparison
 from hiwater.analysis.forest import IMPORT_SYSTEM
-from hiwater.analysis.naming import is_library, module_of
+from hiwater.analysis.naming import is_library, label_files, module_of
 from hiwater.capture import Capture
-from hiwater.capture.layout import COUNTED_KINDS, KINDS, MAPPING_LABEL
+from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.moment import Frame, Ints
 from hiwater.views.diff_json import figure_of
 from hiwater.views.diff_report import DiffReport, notes, resident_exactness
@@ -71,19 +71,20 @@ def _compared(diff: DiffReport, told: Comparison, source: str, columns: Columns)
         "notes": [printable(note, _LONGEST_NAME) for note in (diff.notes if told is diff.comparison else notes(told))],
     }
     beside = None if told.held.change is None else lay_beside(told)
-    return {**_capture(after, source, columns, beside, told.before.facts.get("cwd", "")), "compared": compared}
+    return {**_capture(after, source, columns, beside, told.before), "compared": compared}
 
 
 def _capture(
-    report: Report, source: str, columns: Columns, beside: Beside | None = None, gone_cwd: str = ""
+    report: Report, source: str, columns: Columns, beside: Beside | None = None, before: Capture | None = None
 ) -> dict[str, Any]:
-    """One capture; `gone_cwd` is the folder that files were seen from which only the earlier one of two has."""
+    """One capture, or the later one of two."""
     capture = report.capture
+    captures = [capture] if before is None else [capture, before]
     condensed = beside.condensed if beside else condense(capture)
     files = _Numbered(frame.file for frame in condensed.frames)
     gone = beside.gone_files if beside else frozenset()
-    labels = {frame.file for frame in condensed.frames if frame.function == MAPPING_LABEL}
-    cwd = capture.facts.get("cwd", "")
+    labels = set().union(*map(label_files, captures))
+    cwd, gone_cwd = (one.facts.get("cwd", "") for one in (captures[0], captures[-1]))
     return {
         "title": printable(report.title, _LONGEST_NAME),
         "summary": summary(report, lambda node: {"frame": _frame(capture, node)}),

@@ -12,7 +12,7 @@ import numpy as np
 
 from hiwater.analysis.diff import Comparison
 from hiwater.analysis.ranking import own_lines
-from hiwater.capture.layout import COUNTED_KINDS
+from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.moment import Ints
 from hiwater.views.diff_report import DiffReport, both, exactness, figure_words, moment_words, resident_exactness
 from hiwater.views.history_text import source_words

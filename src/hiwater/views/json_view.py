@@ -21,7 +21,7 @@ from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.analysis.together import Host
 from hiwater.capture import Capture, DeviceLook, DeviceMemory, Look, WatchedProcess
 from hiwater.capture.devices import QUANTITIES
-from hiwater.capture.layout import COUNTED_KINDS, KINDS
+from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.moment import Holdings, Ints
 from hiwater.views.history_text import notes, source_words
 from hiwater.views.report import Report

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from hiwater.analysis.reconcile import standard_error_bytes
-from hiwater.capture.layout import COUNTED_KINDS
+from hiwater.capture.format import COUNTED_KINDS
 from hiwater.views.report import Report
 from hiwater.views.words import printable
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from hiwater.analysis.forest import Forest
 from hiwater.capture import Frame
-from hiwater.capture.layout import KINDS, is_counted
+from hiwater.capture.format import KINDS
+from hiwater.capture.layout import is_counted
 from hiwater.capture.moment import Ints
 from hiwater.views.exports import EXPORTER, NO_FRAME, bytes_below, measures, missing
 from hiwater.views.report import Report

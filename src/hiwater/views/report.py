@@ -8,7 +8,7 @@ from functools import cached_property
 from hiwater.analysis.forest import Grouping
 from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.capture import Capture, Moment
-from hiwater.capture.layout import COUNTED_KINDS
+from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.moment import Holdings
 from hiwater.errors import CorruptCapture
 from hiwater.views.words import size

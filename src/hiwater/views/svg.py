@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape, quoteattr
 from hiwater.analysis.forest import plant
 from hiwater.analysis.naming import is_library
 from hiwater.analysis.tree import Branch, grow
-from hiwater.capture.layout import COUNTED_KINDS
+from hiwater.capture.format import COUNTED_KINDS
 from hiwater.views.report import Report
 from hiwater.views.text import KIND_WORDS
 from hiwater.views.whole_stacks import shaped

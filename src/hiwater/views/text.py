@@ -13,7 +13,7 @@ from hiwater.analysis.forest import IMPORT_SYSTEM, Grouping
 from hiwater.analysis.ranking import by, own_lines
 from hiwater.analysis.reconcile import reconcile
 from hiwater.capture import Frame, Look
-from hiwater.capture.layout import COUNTED_KINDS
+from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.moment import Stacks
 from hiwater.capture.residency import OWN, UNEXPLAINED
 from hiwater.views import devices_text, history_text, limits_text, terminal, timeline_text

@@ -1,0 +1,17 @@
+"""What the readers and the writer of captures both have to know by heart, without numpy. The rest stands in each file's schema text.
+
+The engine's side of it is `native/capture/format.h`.
+"""
+
+from __future__ import annotations
+
+MAGIC = b"\x89HIW\r\n\x1a\n"
+VERSION = 2
+
+# What allocates first, so that the allocated kinds are those below a number.
+KINDS = ("python", "native", "mapping", "device", "shared", "file", "attached", "reserved", "slack")
+COUNTED_KINDS = KINDS[:5]
+# In version 1 all shared memory was one kind, "shared", which did not count.
+KINDS_OF_VERSION_1 = ("python", "native", "mapping", "device", "file", "attached", "reserved", "slack")
+
+CODE_PYTHON, CODE_THREAD, CODE_NATIVE_THREAD, CODE_LABEL = range(4)
