@@ -18,9 +18,12 @@ using capture::Kind;
 
 Recorder& recorder() { return Recorder::instance(); }
 
+// Interpreters with a GIL of their own call these allocators meanwhile: they read a function and its context one after the other, without a
+// lock. So only functions are exchanged, each in one store, and ours take the context of what lies below. Which domain a call belongs to is
+// part of the function.
 struct Domain {
     PyMemAllocatorDomain name;
-    PyMemAllocatorEx below;
+    PyMemAllocatorEx below, ours;
     bool installed;
 };
 // Hooks that draw few blocks hear of no frees (see made_drawn), so they are of no use to another recording. Where they must stay, as another
@@ -29,10 +32,8 @@ struct Hooked {
     Domain all, few;
     Domain* used;
 };
-Hooked g_hooked[] = {
-    {{PYMEM_DOMAIN_OBJ, {}, false}, {PYMEM_DOMAIN_OBJ, {}, false}, nullptr},
-    {{PYMEM_DOMAIN_MEM, {}, false}, {PYMEM_DOMAIN_MEM, {}, false}, nullptr},
-};
+constinit Hooked g_objects{{PYMEM_DOMAIN_OBJ, {}, {}, false}, {PYMEM_DOMAIN_OBJ, {}, {}, false}, nullptr};
+constinit Hooked g_memory{{PYMEM_DOMAIN_MEM, {}, {}, false}, {PYMEM_DOMAIN_MEM, {}, {}, false}, nullptr};
 
 // With PYTHONMALLOC=malloc these are blocks of whatever allocator malloc is of.
 void* key_of(void* block) noexcept { return reinterpret_cast<void*>(LiveTable::key_of(reinterpret_cast<std::uintptr_t>(block))); }
@@ -46,8 +47,6 @@ void* key_of(void* block) noexcept { return reinterpret_cast<void*>(LiveTable::k
     }
     return block;
 }
-
-PyMemAllocatorEx& below(void* domain) { return static_cast<Domain*>(domain)->below; }
 
 // The two ways to ask for a new block.
 struct Malloc {
@@ -69,9 +68,9 @@ template <typename Request>
     return request.from(next);
 }
 
-template <typename Request>
-[[gnu::noinline]] void* made(void* domain, Request request) {
-    PyMemAllocatorEx& next = below(domain);
+template <Domain& kDomain, typename Request>
+[[gnu::noinline]] void* made(Request request) {
+    PyMemAllocatorEx& next = kDomain.below;
     if (!recording()) return request.from(next);
     if (python_is_asked()) [[unlikely]]
         recorder().answer_for_python();
@@ -79,8 +78,14 @@ template <typename Request>
     return tls.covered == 0 ? booked(block, request.bytes()) : block;
 }
 
-void* python_malloc(void* domain, std::size_t bytes) { return made(domain, Malloc{bytes}); }
-void* python_calloc(void* domain, std::size_t count, std::size_t each) { return made(domain, Calloc{count, each}); }
+template <Domain& kDomain>
+void* python_malloc(void*, std::size_t bytes) {
+    return made<kDomain>(Malloc{bytes});
+}
+template <Domain& kDomain>
+void* python_calloc(void*, std::size_t count, std::size_t each) {
+    return made<kDomain>(Calloc{count, each});
+}
 
 // The old block is out of the books; what became of it is not in them yet.
 void* reallocated(const PyMemAllocatorEx& next, void* old, std::size_t bytes) {
@@ -95,36 +100,45 @@ void* reallocated(const PyMemAllocatorEx& next, void* old, std::size_t bytes) {
     return block;
 }
 
-void* python_realloc(void* domain, void* old, std::size_t bytes) {
-    PyMemAllocatorEx& next = below(domain);
+template <Domain& kDomain>
+void* python_realloc(void*, void* old, std::size_t bytes) {
+    PyMemAllocatorEx& next = kDomain.below;
     if (!recording() || tls.covered != 0) return next.realloc(next.ctx, old, bytes);
     return booked(reallocated(next, old, bytes), bytes);
 }
 
-void python_free(void* domain, void* block) {
+template <Domain& kDomain>
+void python_free(void*, void* block) {
     if (block != nullptr && recording()) recorder().on_free(key_of(block));
-    PyMemAllocatorEx& next = below(domain);
+    PyMemAllocatorEx& next = kDomain.below;
     next.free(next.ctx, block);
 }
 
 // The same over CPython's own allocator, for the sizes that it never asks malloc for.
-template <typename Request>
-[[gnu::always_inline]] inline void* made_small(void* domain, Request request) {
+template <Domain& kDomain, typename Request>
+[[gnu::always_inline]] inline void* made_small(Request request) {
     if (request.bytes() >= g_switches.small_below.every_block.load(std::memory_order_relaxed)) [[unlikely]]
-        return made(domain, request);
-    void* block = request.from(below(domain));
+        return made<kDomain>(request);
+    void* block = request.from(kDomain.below);
     if (block == nullptr) [[unlikely]]
         return booked(block, request.bytes());
     return recorder().record<Kind::python>(block, request.bytes());
 }
-void* small_malloc(void* domain, std::size_t bytes) { return made_small(domain, Malloc{bytes}); }
-void* small_calloc(void* domain, std::size_t count, std::size_t each) { return made_small(domain, Calloc{count, each}); }
+template <Domain& kDomain>
+void* small_malloc(void*, std::size_t bytes) {
+    return made_small<kDomain>(Malloc{bytes});
+}
+template <Domain& kDomain>
+void* small_calloc(void*, std::size_t count, std::size_t each) {
+    return made_small<kDomain>(Calloc{count, each});
+}
 
-void small_free(void* domain, void* block) {
+template <Domain& kDomain>
+void small_free(void* context, void* block) {
     if (!wants(Wanted::every_block)) [[unlikely]]
-        return python_free(domain, block);
+        return python_free<kDomain>(context, block);
     if (block != nullptr) recorder().forget<true>(block);
-    PyMemAllocatorEx& next = below(domain);
+    PyMemAllocatorEx& next = kDomain.below;
     next.free(next.ctx, block);
 }
 
@@ -138,42 +152,50 @@ void* made_by_malloc(const PyMemAllocatorEx& next, std::size_t bytes) noexcept {
     return fitting == nullptr ? block : fitting;
 }
 
-template <typename Request>
-[[gnu::noinline]] void* made_drawn(void* domain, Request request) {
-    void* block = Recorder::draws_now() ? made_by_malloc(below(domain), request.bytes()) : nullptr;
-    if (block == nullptr) return request.from(below(domain));  // the next one will be drawn
+template <Domain& kDomain, typename Request>
+[[gnu::noinline]] void* made_drawn(Request request) {
+    void* block = Recorder::draws_now() ? made_by_malloc(kDomain.below, request.bytes()) : nullptr;
+    if (block == nullptr) return request.from(kDomain.below);  // the next one will be drawn
     if (request.is_zeroed) std::memset(block, 0, request.bytes());
     return recorder().draw(block, request.bytes(), Kind::python);
 }
 
 // A larger one, which comes from malloc anyway.
-template <typename Request>
-[[gnu::noinline]] void* made_larger(void* domain, Request request) {
-    if (!wants(Wanted::few_blocks)) return made(domain, request);
+template <Domain& kDomain, typename Request>
+[[gnu::noinline]] void* made_larger(Request request) {
+    if (!wants(Wanted::few_blocks)) return made<kDomain>(request);
     if (python_is_asked()) [[unlikely]]
         recorder().answer_for_python();
-    void* block = covered_from(below(domain), request);
+    void* block = covered_from(kDomain.below, request);
     if (tls.covered != 0) return block;
     if (block == nullptr) [[unlikely]]
         return booked(block, request.bytes());
     return recorder().draw_or_pass<Kind::python>(block, request.bytes());
 }
 
-template <typename Request>
-[[gnu::always_inline]] inline void* made_sampled(void* domain, Request request) {
+template <Domain& kDomain, typename Request>
+[[gnu::always_inline]] inline void* made_sampled(Request request) {
     if (request.bytes() >= g_switches.small_below.few_blocks.load(std::memory_order_relaxed)) [[unlikely]]
-        return made_larger(domain, request);
+        return made_larger<kDomain>(request);
     if (request.bytes() > kSmallObject) __builtin_unreachable();  // never below the bound: its stream is known without a comparison
     if (!Recorder::pass_sampling(request.bytes())) [[unlikely]]
-        return made_drawn(domain, request);
-    return request.from(below(domain));
+        return made_drawn<kDomain>(request);
+    return request.from(kDomain.below);
 }
-void* sampled_malloc(void* domain, std::size_t bytes) { return made_sampled(domain, Malloc{bytes}); }
-void* sampled_calloc(void* domain, std::size_t count, std::size_t each) { return made_sampled(domain, Calloc{count, each}); }
+template <Domain& kDomain>
+void* sampled_malloc(void*, std::size_t bytes) {
+    return made_sampled<kDomain>(Malloc{bytes});
+}
+template <Domain& kDomain>
+void* sampled_calloc(void*, std::size_t count, std::size_t each) {
+    return made_sampled<kDomain>(Calloc{count, each});
+}
 
-void* sampled_realloc(void* domain, void* old, std::size_t bytes) {
-    if (bytes >= g_switches.small_below.few_blocks.load(std::memory_order_relaxed)) return python_realloc(domain, old, bytes);
-    PyMemAllocatorEx& next = below(domain);
+template <Domain& kDomain>
+void* sampled_realloc(void* context, void* old, std::size_t bytes) {
+    if (bytes >= g_switches.small_below.few_blocks.load(std::memory_order_relaxed))
+        return python_realloc<kDomain>(context, old, bytes);
+    PyMemAllocatorEx& next = kDomain.below;
     void* block = reallocated(next, old, bytes);
     if (block == nullptr) return booked(block, bytes);
     if (Recorder::pass_sampling(bytes) || !Recorder::draws_now()) return block;
@@ -192,64 +214,75 @@ bool is_own_allocator() noexcept {
 }
 
 // Whether calls still come by us. A tool that wrapped the allocator before us and leaves before us (tracemalloc, stopped by a program that
-// is being recorded) puts back what it had found, and takes us out with itself. What lies below us stands aside for one call, and listens.
-// Under the GIL, as all calls of these allocators are.
-bool is_reached(Domain& domain) noexcept {
-    if (!domain.installed) return false;
-    struct Probe {
-        PyMemAllocatorEx below;
-        bool reached;
-    } probe{domain.below, false};
-    domain.below.ctx = &probe;
-    domain.below.malloc = [](void* context, std::size_t bytes) {
-        auto* heard = static_cast<Probe*>(context);
-        heard->reached = true;
-        return heard->below.malloc(heard->below.ctx, bytes);
-    };
-    const bool is_object = domain.name == PYMEM_DOMAIN_OBJ;
-    void* block = is_object ? PyObject_Malloc(1) : PyMem_Malloc(1);
-    domain.below = probe.below;
-    is_object ? PyObject_Free(block) : PyMem_Free(block);
-    return probe.reached;
-}
+// is being recorded) puts back what it had found, and takes us out with itself. What lies below us stands aside for one call, and listens;
+// calls of other interpreters pass through it.
+thread_local bool t_heard = false;
 
-void install(Domain& domain, PyMemAllocatorEx ours) {
-    if (is_reached(domain)) return;
-    PyMem_GetAllocator(domain.name, &domain.below);
-    ours.ctx = &domain;
-    if (ours.free == nullptr) ours.free = domain.below.free;
-    PyMem_SetAllocator(domain.name, &ours);
-    domain.installed = true;
-}
-
-void install(Hooked& hooked, bool is_own) {
-    constexpr PyMemAllocatorEx everything{nullptr, python_malloc, python_calloc, python_realloc, python_free};
-    constexpr PyMemAllocatorEx small{nullptr, small_malloc, small_calloc, python_realloc, small_free};
-    // CPython's own allocator asks for no context: with ours, its function for a free can stand in our place.
-    constexpr PyMemAllocatorEx few{nullptr, sampled_malloc, sampled_calloc, sampled_realloc, nullptr};
-    if (wants(Wanted::few_blocks) && (is_own || is_reached(hooked.few))) {
-        hooked.used = &hooked.few;
-        return install(hooked.few, few);
+template <Domain& kDomain>
+struct Listener {
+    static inline void* (*below)(void*, std::size_t) = nullptr;
+    static void* malloc(void* context, std::size_t bytes) {
+        t_heard = true;
+        return below(context, bytes);
     }
-    hooked.used = &hooked.all;
-    install(hooked.all, is_own ? small : everything);
+};
+
+template <Domain& kDomain>
+bool is_reached() noexcept {
+    if (!kDomain.installed) return false;
+    Listener<kDomain>::below = kDomain.below.malloc;
+    t_heard = false;
+    __atomic_store_n(&kDomain.below.malloc, &Listener<kDomain>::malloc, __ATOMIC_RELEASE);
+    const bool is_object = kDomain.name == PYMEM_DOMAIN_OBJ;
+    void* block = is_object ? PyObject_Malloc(1) : PyMem_Malloc(1);
+    __atomic_store_n(&kDomain.below.malloc, Listener<kDomain>::below, __ATOMIC_RELEASE);
+    is_object ? PyObject_Free(block) : PyMem_Free(block);
+    return t_heard;
+}
+
+template <Domain& kDomain>
+void install(PyMemAllocatorEx ours) {
+    if (is_reached<kDomain>()) return;
+    PyMem_GetAllocator(kDomain.name, &kDomain.below);
+    ours.ctx = kDomain.below.ctx;
+    if (ours.free == nullptr) ours.free = kDomain.below.free;
+    kDomain.ours = ours;
+    PyMem_SetAllocator(kDomain.name, &ours);
+    kDomain.installed = true;
+}
+
+template <Hooked& kHooked>
+void install(bool is_own) {
+    constexpr Domain &all = kHooked.all, &few = kHooked.few;
+    if (wants(Wanted::few_blocks) && (is_own || is_reached<few>())) {
+        kHooked.used = &few;
+        // CPython's own allocator asks for no context, and its function for a free stands in our place.
+        return install<few>({nullptr, sampled_malloc<few>, sampled_calloc<few>, sampled_realloc<few>, nullptr});
+    }
+    kHooked.used = &all;
+    if (is_own) return install<all>({nullptr, small_malloc<all>, small_calloc<all>, python_realloc<all>, small_free<all>});
+    install<all>({nullptr, python_malloc<all>, python_calloc<all>, python_realloc<all>, python_free<all>});
 }
 
 // Returns whether all went by us until now. Below another's hooks ours stay, and pass on.
-bool remove(Domain& domain) noexcept {
+template <Domain& kDomain>
+bool remove() noexcept {
     PyMemAllocatorEx now;
-    PyMem_GetAllocator(domain.name, &now);
-    if (domain.installed && now.ctx != &domain) return domain.installed = is_reached(domain);
-    if (domain.installed) PyMem_SetAllocator(domain.name, &domain.below);
-    domain.installed = false;
+    PyMem_GetAllocator(kDomain.name, &now);
+    if (kDomain.installed && now.malloc != kDomain.ours.malloc) return kDomain.installed = is_reached<kDomain>();
+    if (kDomain.installed) PyMem_SetAllocator(kDomain.name, &kDomain.below);
+    kDomain.installed = false;
     return true;
 }
 
 // The same, of the hooks that the recording used; those of an earlier one, which had to stay, go where they can.
-bool remove(Hooked& hooked) noexcept {
-    const bool saw_all = hooked.used == nullptr || remove(*hooked.used);
-    remove(hooked.used == &hooked.few ? hooked.all : hooked.few);
-    hooked.used = nullptr;
+template <Hooked& kHooked>
+bool remove() noexcept {
+    constexpr Domain &all = kHooked.all, &few = kHooked.few;
+    const bool uses_few = kHooked.used == &few;
+    const bool saw_all = kHooked.used == nullptr || (uses_few ? remove<few>() : remove<all>());
+    uses_few ? remove<all>() : remove<few>();
+    kHooked.used = nullptr;
     return saw_all;
 }
 
@@ -277,7 +310,7 @@ void arena_free(void*, void* at, std::size_t bytes) {
 void install_arenas() {
     if (g_arena_installed) return;
     PyObject_GetArenaAllocator(&g_arena_below);
-    PyObjectArenaAllocator ours{&g_arena_below, arena_alloc, arena_free};
+    PyObjectArenaAllocator ours{g_arena_below.ctx, arena_alloc, arena_free};  // only functions change: see Domain
     PyObject_SetArenaAllocator(&ours);
     g_arena_installed = true;
 }
@@ -285,7 +318,7 @@ void install_arenas() {
 void remove_arenas() noexcept {
     PyObjectArenaAllocator now;
     PyObject_GetArenaAllocator(&now);
-    if (!g_arena_installed || now.ctx != &g_arena_below) return;
+    if (!g_arena_installed || now.alloc != arena_alloc) return;
     PyObject_SetArenaAllocator(&g_arena_below);
     g_arena_installed = false;
 }
@@ -317,15 +350,15 @@ void remove_code_watch() noexcept {
 
 void install_python_hooks() {
     const bool is_own = is_own_allocator();  // once ours are in, it is no more
-    for (Hooked& hooked : g_hooked) install(hooked, is_own);
+    install<g_objects>(is_own);
+    install<g_memory>(is_own);
     install_arenas();
     install_code_watch();
 }
 
 void remove_python_hooks() noexcept {
-    bool saw_all = true;
-    for (Hooked& hooked : g_hooked) saw_all = remove(hooked) && saw_all;
-    if (!saw_all) recorder().give_up(kDisplaced);
+    const bool saw_objects = remove<g_objects>(), saw_memory = remove<g_memory>();
+    if (!saw_objects || !saw_memory) recorder().give_up(kDisplaced);
     remove_arenas();
     remove_code_watch();
 }
