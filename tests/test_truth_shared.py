@@ -433,3 +433,34 @@ def test_a_killed_program_s_capture_has_it(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == -9
     assert hiwater.open(tmp_path / "run.hiw").peak.kind_bytes()["shared"] == 8 * MB
+
+
+def test_a_recording_inside_another_has_what_was_made_in_it(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import mmap, hiwater\n"
+        "before = mmap.mmap(-1, 2 << 20)\n"
+        "with hiwater.record('inner.hiw'):\n"
+        "    inner = mmap.mmap(-1, 8 << 20)\n"
+        "    del inner\n"
+        "after = mmap.mmap(-1, 3 << 20)\n"
+    )
+    subprocess.run(
+        [sys.executable, "-m", "hiwater", "run", "-o", "outer.hiw", str(script)],
+        cwd=tmp_path, check=True, env=child_environment(), timeout=120,
+    )  # fmt: skip
+    assert hiwater.open(tmp_path / "outer.hiw").end.kind_bytes()["shared"] == 5 * MB
+    assert hiwater.open(tmp_path / "inner.hiw").peak.kind_bytes()["shared"] == 10 * MB
+
+
+def test_what_was_made_before_the_recording_is_attached(tmp_path: Path) -> None:
+    """It is not known who made it: docs/limitations.md."""
+    recorded = run(
+        tmp_path,
+        """
+        kept.append(mmap.mmap(earlier, 8 * MB))  # @earlier
+        """,
+        before="earlier = os.memfd_create('earlier')\nos.ftruncate(earlier, 8 * MB)\n",
+    )
+    assert recorded.held("earlier", "attached", at="end") == 8 * MB
+    assert total(recorded, "shared") == 0
