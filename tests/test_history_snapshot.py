@@ -14,6 +14,7 @@ import hiwater
 import schemas
 from hiwater.capture.model import Capture
 from hiwater.cli import main
+from hiwater.cli.report import FORMATS
 from hiwater.errors import BadRequest, MissingCapture
 from hiwater.history import build, snapshot
 from hiwater.views.report import Report
@@ -309,23 +310,7 @@ def file(tmp_path):
     return path
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        "text",
-        "tree",
-        "table",
-        "lines",
-        "json",
-        "collapsed",
-        "svg",
-        "html",
-        "speedscope",
-        "csv",
-        "chrome",
-        "openmetrics",
-    ],
-)
+@pytest.mark.parametrize("form", [name for name in FORMATS if name not in ("parquet", "pprof")])  # these are no text
 @pytest.mark.parametrize(
     "more", [[], ["--at", "end"], ["--at", "oom", "--kind", "device"], ["--at", "0:0.0001", "--by", "function"]]
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import compiled
+import heap_blocks
 import hiwater
 from recording import child_environment, needs_engine, record
 
@@ -71,17 +72,10 @@ def test_the_peak_is_what_the_program_asked_for(tmp_path: Path, allocator: str, 
     assert not [stack for stack in recorded.capture.stacks("peak") if stack.kind in ("mapping", "reserved")]
 
 
-COMMON_DOORS = """
-    global kept
-    kept = [
-        heap.take_malloc(1_000_003),  # @malloc
-        heap.take_calloc(1_009, 1_013),  # @calloc
-        heap.take_realloc(heap.take_malloc(555), 1_000_033),  # @realloc
-        heap.take_reallocarray(0, 1_019, 1_021),  # @reallocarray
-        heap.take_posix_memalign(64, 1_000_037),  # @posix_memalign
-        heap.take_aligned_alloc(64, 64 * 15_629),  # @aligned_alloc
-        heap.take_memalign(32, 1_000_039),  # @memalign
-        heap.take_valloc(1_000_081),  # @valloc
+COMMON_DOORS = (
+    heap_blocks.CALLS
+    + """
+    kept += [
         doors.take_new(1_000_003),  # @new
         doors.take_new_array(1_000_007),  # @new_array
         doors.take_new_nothrow(1_000_009),  # @new_nothrow
@@ -89,32 +83,20 @@ COMMON_DOORS = """
         doors.take_aligned_new_nothrow(64, 1_000_017),  # @aligned_new_nothrow
     ]
     for _ in range(1_000):
-        heap.take_malloc(100)  # @loop
         doors.take_new(8)  # @tiny
-    chain = heap.take_chain(5_000, 24)  # @chain
-    heap.give_back(heap.take_malloc(777_777))  # @gone
     doors.give_back_new(doors.take_new(777_777))  # @gone_new
     doors.give_back_new_array(doors.take_new_array(777_777))  # @gone_new_array
     doors.give_back_new_sized(doors.take_new(777_777), 777_777)  # @gone_new_sized
     doors.give_back_aligned_new(doors.take_aligned_new(64, 777_777), 64)  # @gone_aligned_new
 """
-COMMON = {
-    "malloc": (1_000_003, 1),
-    "calloc": (1_009 * 1_013, 1),
-    "realloc": (1_000_033, 1),
-    "reallocarray": (1_019 * 1_021, 1),
-    "posix_memalign": (1_000_037, 1),
-    "aligned_alloc": (64 * 15_629, 1),
-    "memalign": (1_000_039, 1),
-    "valloc": (1_000_081, 1),
+)
+COMMON = heap_blocks.BLOCKS | {
     "new": (1_000_003, 1),
     "new_array": (1_000_007, 1),
     "new_nothrow": (1_000_009, 1),
     "aligned_new": (1_000_015, 1),
     "aligned_new_nothrow": (1_000_017, 1),
-    "loop": (100_000, 1_000),
     "tiny": (8_000, 1_000),
-    "chain": (120_000, 5_000),
     **{f"gone{how}": (0, 0) for how in ("", "_new", "_new_array", "_new_sized", "_aligned_new")},
 }
 OWN_DOORS = {
@@ -170,7 +152,7 @@ OWN = {
 def test_every_door_of_an_allocator(tmp_path: Path, allocator: str, moment: str) -> None:
     load = 'doors, heap = signatures.load("doors"), signatures.load("heap")'
     early, late = (load, "pass") if moment == "loaded before" else ("", f"global doors, heap; {load}")
-    text = f"import signatures\n{early}\ndef main():\n    {late}{COMMON_DOORS}{OWN_DOORS[allocator]}"
+    text = f"import signatures\n{early}\ndef main():\n    {late}\n{COMMON_DOORS}{OWN_DOORS[allocator]}"
     recorded = record(tmp_path, text, libraries=["heap", "doors"], environment=preloaded(allocator))
     for name, (size, blocks) in (COMMON | OWN[allocator]).items():
         assert (recorded.held(name, at="end"), recorded.blocks(name, at="end")) == (size, blocks), name

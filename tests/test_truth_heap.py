@@ -5,49 +5,29 @@ from pathlib import Path
 import pytest
 
 import compiled
+import heap_blocks
 import hiwater
 from recording import Recorded, needs_engine, record
 
 pytestmark = needs_engine
 
-EVERY_DOOR = """
+PROGRAM = (
+    """
 import signatures
 {early}
 def main():
     {late}
-    global kept
-    kept = [
-        heap.take_malloc(1_000_003),  # @malloc
-        heap.take_calloc(1_009, 1_013),  # @calloc
-        heap.take_realloc(0, 1_000_033),  # @realloc
-        heap.take_reallocarray(0, 1_019, 1_021),  # @reallocarray
-        heap.take_posix_memalign(64, 1_000_037),  # @posix_memalign
-        heap.take_aligned_alloc(64, 64 * 15_629),  # @aligned_alloc
-        heap.take_memalign(32, 1_000_039),  # @memalign
-        heap.take_valloc(1_000_081),  # @valloc
+"""
+    + heap_blocks.CALLS
+    + """
+    kept += [
         heap.take_pvalloc(1_000_099),  # @pvalloc
         heap.take_malloc(0),  # @nothing
         heap.take_malloc(1),  # @one
     ]
-    for _ in range(1_000):
-        heap.take_malloc(100)  # @loop
-    chain = heap.take_chain(5_000, 24)  # @chain
-    heap.give_back(heap.take_malloc(777_777))  # @gone
 """
-EXPECTED = {
-    "malloc": (1_000_003, 1),
-    "calloc": (1_009 * 1_013, 1),
-    "realloc": (1_000_033, 1),
-    "reallocarray": (1_019 * 1_021, 1),
-    "posix_memalign": (1_000_037, 1),
-    "aligned_alloc": (64 * 15_629, 1),
-    "memalign": (1_000_039, 1),
-    "valloc": (1_000_081, 1),
-    "nothing": (0, 1),
-    "one": (1, 1),
-    "loop": (100_000, 1_000),
-    "chain": (120_000, 5_000),
-}
+)
+EXPECTED = heap_blocks.BLOCKS | {"nothing": (0, 1), "one": (1, 1)}
 
 
 @pytest.mark.parametrize("moment", ["loaded before", "loaded while recording"])
@@ -55,7 +35,7 @@ EXPECTED = {
 def test_every_door_of_the_heap(tmp_path: Path, linking: str, moment: str) -> None:
     load = f'heap = signatures.load("{linking}")'
     early, late = (load, "pass") if moment == "loaded before" else ("", f"global heap; {load}")
-    recorded = record(tmp_path, EVERY_DOOR.format(early=early, late=late), libraries=[linking])
+    recorded = record(tmp_path, PROGRAM.format(early=early, late=late), libraries=[linking])
     for name, (size, blocks) in EXPECTED.items():
         for at in ("peak", "end"):
             assert (recorded.held(name, at=at), recorded.blocks(name, at=at)) == (size, blocks), (name, at)
