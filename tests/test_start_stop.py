@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import compiled
 from recording import SHARE, child_environment, needs_engine
 
 pytestmark = needs_engine
@@ -58,6 +59,55 @@ def run(folder: Path, text: str, *arguments: str) -> str:
 
 def test_ten_thousand_recordings_do_not_grow(tmp_path: Path) -> None:
     run(tmp_path, TEN_THOUSAND, str(tmp_path / "again.hiw"), str(10_000 // SHARE))
+
+
+BETWEEN = """
+import os, sys
+import hiwater._core as core
+path, library = sys.argv[1:]
+package = os.path.dirname(core.__file__)
+
+def recorded(work):
+    core.start(path, facts={}, internal_prefix=package, library_prefixes=[])
+    before = core.counters()["native_live_bytes"]
+    kept = work()
+    grown = core.counters()["native_live_bytes"] - before
+    core.stop(0)
+    return grown
+
+assert "ctypes" not in sys.modules and "_ctypes" not in sys.modules
+print("nothing", recorded(lambda: None))
+
+# libffi comes with ctypes, which keeps a pointer that it looked up outside of any recording.
+import ctypes
+libc = ctypes.CDLL(None)
+take = libc.malloc
+take.argtypes, take.restype = [ctypes.c_size_t], ctypes.c_void_p
+take(1)
+print("ctypes", recorded(lambda: take(1_000_003)))
+
+# A library that is new, with calls of its own and no pointer yet.
+lookup = ctypes.CDLL(library)
+for name in ("take_kept", "take_stored"):
+    getattr(lookup, name).argtypes, getattr(lookup, name).restype = [ctypes.c_size_t], ctypes.c_void_p
+print("stored", recorded(lambda: lookup.take_stored(1_000_003)))
+
+# The same modules as at the recording before, and a pointer in the data of one that was not there then.
+lookup.keep_dlsym()
+print("kept", recorded(lambda: lookup.take_kept(1_000_003)))
+print("again", recorded(lambda: lookup.take_kept(1_000_003)))
+print("stored again", recorded(lambda: lookup.take_stored(1_000_003)))
+"""
+
+
+def test_what_came_between_two_recordings_is_found_by_the_second(tmp_path: Path) -> None:
+    """Modules are looked through again only when one came or went; their data is each time."""
+    output = run(tmp_path, BETWEEN, str(tmp_path / "between.hiw"), str(compiled.library("lookup")))
+    figures = {name: int(figure) for name, figure in (line.rsplit(" ", 1) for line in output.splitlines())}
+    assert figures.pop("nothing") < 100_000
+    assert list(figures) == ["ctypes", "stored", "kept", "again", "stored again"]
+    for name, figure in figures.items():
+        assert 1_000_003 <= figure < 1_100_000, name
 
 
 def test_slots_and_allocators_are_as_before(tmp_path: Path) -> None:

@@ -26,17 +26,12 @@ struct Allocator {
 struct Found {
     std::vector<Allocator> allocators;
     bool is_first_module = true;
-    std::uintptr_t own = 0, c_library = 0;
+    std::uintptr_t c_library = 0;
 };
 
 std::vector<Allocator>& known() {
     static auto* const allocators = new std::vector<Allocator>();  // hooks outlive static destruction
     return *allocators;
-}
-
-std::uintptr_t base_of(const void* address) noexcept {
-    Dl_info info{};
-    return address != nullptr && ::dladdr(address, &info) != 0 ? reinterpret_cast<std::uintptr_t>(info.dli_fbase) : 0;
 }
 
 const char* product_of(const Module& module) noexcept {
@@ -71,7 +66,7 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
     found.is_first_module = false;
     const std::uintptr_t base = info->dlpi_addr;
     Module module;
-    if (base == found.own || base == found.c_library || is_linker(info) || is_known(info) || !read_module(info, &module) ||
+    if (base == own_base() || base == found.c_library || is_linker(info) || is_known(info) || !read_module(info, &module) ||
         !has_entries(module))
         return 0;
     if (known().size() + found.allocators.size() >= kMostAllocators) return 1;
@@ -109,17 +104,25 @@ bool is_of_malloc(const Allocator& allocator) noexcept {
     return false;
 }
 
-}  // namespace
-
-void find_allocators(std::vector<Hook>* hooks) {
+// Adds those among the modules loaded since the last time.
+void find_new_allocators() {
+    static LoaderCounts last;
+    const LoaderCounts now = loader_counts();
+    if (now == last) return;
     Found found;
-    found.own = base_of(reinterpret_cast<const void*>(&find_allocators));
     found.c_library = base_of(::dlsym(RTLD_DEFAULT, "gnu_get_libc_version"));
     ::dl_iterate_phdr(look_at, &found);
     for (Allocator& allocator : found.allocators) {
         for (Hook& hook : allocator.hooks) hook.is_global = *hook.real == global_function(hook.name);
         known().push_back(std::move(allocator));
     }
+    last = now;
+}
+
+}  // namespace
+
+void find_allocators(std::vector<Hook>* hooks) {
+    find_new_allocators();
     for (const Allocator& allocator : known()) hooks->insert(hooks->end(), allocator.hooks.begin(), allocator.hooks.end());
 }
 

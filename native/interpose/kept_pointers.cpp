@@ -1,6 +1,5 @@
 #include "kept_pointers.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
 #include <sys/uio.h>
@@ -90,8 +89,7 @@ struct Exchange {
 
 struct Search {
     std::vector<Exchange> exchanges;  // by what is looked for
-    Address own = 0;
-    int pages = -1;  // /proc/self/pagemap
+    int pages = -1;                   // /proc/self/pagemap
 };
 
 // Our memory as the kernel reads and writes it: a page that the program closed is an error, and not a fault.
@@ -144,7 +142,7 @@ void exchange_in_segment(const Search& search, Address start, Address end) noexc
 
 int exchange_in_module(dl_phdr_info* info, std::size_t, void* data) {
     const Search& search = *static_cast<const Search*>(data);
-    if (info->dlpi_addr == search.own || is_linker(info) || is_allocator_library(info->dlpi_addr)) return 0;
+    if (info->dlpi_addr == own_base() || is_linker(info) || is_allocator_library(info->dlpi_addr)) return 0;
     for (std::size_t i = 0; i < info->dlpi_phnum; ++i) {
         const ElfW(Phdr) & segment = info->dlpi_phdr[i];
         if (segment.p_type != PT_LOAD || (segment.p_flags & PF_W) == 0) continue;
@@ -157,7 +155,11 @@ int exchange_in_module(dl_phdr_info* info, std::size_t, void* data) {
 }  // namespace
 
 void add_foreign_call_hooks(std::vector<Hook>* hooks) {
-    ::dl_iterate_phdr(find_foreign_call, nullptr);
+    static LoaderCounts last;
+    if (const LoaderCounts now = loader_counts(); now != last) {
+        ::dl_iterate_phdr(find_foreign_call, nullptr);
+        last = now;
+    }
     const ForeignCall ours[kMostLibraries] = {hook_foreign_call<0>, hook_foreign_call<1>};
     for (int i = 0; i < kMostLibraries && g_foreign_call[i] != nullptr; ++i)
         hooks->push_back(
@@ -172,9 +174,6 @@ void exchange_foreign_calls(const std::vector<Hook>& hooks) noexcept {
 void exchange_in_data(const std::vector<Hook>& hooks, bool put_in) noexcept {
     try {
         Search search;
-        Dl_info info{};
-        if (::dladdr(reinterpret_cast<void*>(&exchange_in_module), &info) != 0)
-            search.own = reinterpret_cast<Address>(info.dli_fbase);
         for (const Hook& hook : hooks) {
             const auto real = reinterpret_cast<Address>(*hook.real), ours = reinterpret_cast<Address>(hook.ours);
             if (is_exchanged(hook)) search.exchanges.push_back(put_in ? Exchange{real, ours} : Exchange{ours, real});

@@ -1,5 +1,6 @@
 #include "modules.h"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <string.h>
 
@@ -14,6 +15,27 @@ T at(ElfW(Addr) base, ElfW(Addr) value) noexcept {
 }
 
 }  // namespace
+
+std::uintptr_t base_of(const void* address) noexcept {
+    Dl_info info{};
+    return address != nullptr && ::dladdr(address, &info) != 0 ? reinterpret_cast<std::uintptr_t>(info.dli_fbase) : 0;
+}
+
+std::uintptr_t own_base() noexcept {
+    static const std::uintptr_t base = base_of(reinterpret_cast<const void*>(&own_base));
+    return base;
+}
+
+LoaderCounts loader_counts() noexcept {
+    LoaderCounts counts;
+    ::dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* out) {
+            *static_cast<LoaderCounts*>(out) = {info->dlpi_adds, info->dlpi_subs};
+            return 1;
+        },
+        &counts);
+    return counts;
+}
 
 bool read_module(const dl_phdr_info* info, Module* module) noexcept {
     module->base = info->dlpi_addr;

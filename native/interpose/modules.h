@@ -48,6 +48,18 @@ struct Module {
     }
 };
 
+// Where the module that holds an address begins, or 0.
+std::uintptr_t base_of(const void* address) noexcept;
+// Of our own module.
+std::uintptr_t own_base() noexcept;
+
+// How many modules the loader has added and removed: while both stand still, the same modules are loaded.
+struct LoaderCounts {
+    unsigned long long adds = 0, subs = 0;
+    bool operator==(const LoaderCounts&) const = default;
+};
+LoaderCounts loader_counts() noexcept;
+
 // False for a module without symbols.
 bool read_module(const dl_phdr_info* info, Module* module) noexcept;
 

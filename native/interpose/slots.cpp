@@ -68,11 +68,6 @@ void each_slot(const Module& module, Visit visit) noexcept {
     }
 }
 
-std::uintptr_t own_base() noexcept {
-    Dl_info info{};
-    return ::dladdr(reinterpret_cast<void*>(&own_base), &info) != 0 ? reinterpret_cast<std::uintptr_t>(info.dli_fbase) : 0;
-}
-
 // One word to change: a call slot, or the value of a symbol (an offset from its module's base; the loader adds the base back).
 struct Patch {
     void** where;
@@ -86,7 +81,7 @@ struct Patch {
 struct Plan {
     const NameFilter* filter = nullptr;
     std::vector<Patch> patches;
-    unsigned long long adds = 0, subs = 0;
+    LoaderCounts made_at;
     bool put_in = false;
     int error = 0;
 };
@@ -138,11 +133,9 @@ void plan_symbols(const Module& module, Plan& plan) {
 
 int plan_module(dl_phdr_info* info, std::size_t, void* data) {
     Plan& plan = *static_cast<Plan*>(data);
-    plan.adds = info->dlpi_adds;
-    plan.subs = info->dlpi_subs;
+    plan.made_at = {info->dlpi_adds, info->dlpi_subs};
     Module module;
-    const std::uintptr_t own = own_base();
-    if (info->dlpi_addr == own || !read_module(info, &module)) return 0;
+    if (info->dlpi_addr == own_base() || !read_module(info, &module)) return 0;
     if (!is_linker(info)) plan_slots(module, plan);  // whose own slots are its business
     plan_symbols(module, plan);
     return 0;
@@ -187,7 +180,7 @@ int carry_out(const std::vector<Patch>& patches, bool put_in) noexcept {
 // Runs inside the loader's iteration, so that no module comes or goes between the look at the counters and the stores.
 int carry_out_if_current(dl_phdr_info* info, std::size_t, void* data) {
     Plan& plan = *static_cast<Plan*>(data);
-    if (plan.patches.empty() || info->dlpi_adds != plan.adds || info->dlpi_subs != plan.subs) return 1;
+    if (plan.patches.empty() || LoaderCounts{info->dlpi_adds, info->dlpi_subs} != plan.made_at) return 1;
     plan.error = carry_out(plan.patches, plan.put_in);
     return 2;
 }

@@ -3,6 +3,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace hiwater::residency {
 
 bool PageHeads::works() noexcept {
@@ -18,7 +20,9 @@ const unsigned char* PageHeads::at(std::uintptr_t page, std::uintptr_t end) noex
 }
 
 // One call for all, up to the first that is gone. Only pages in RAM are among them: reading must not bring in others.
+// Twice as many as before where those before were all asked for, one after a page that begins no pool: then the page before was none.
 void PageHeads::read_from(std::uintptr_t page, std::uintptr_t end) noexcept {
+    most_ = page % kPoolBytes == 0 && next_ >= count_ ? std::min(2 * most_, kBatch) : 1;
     iovec here[kBatch], there[kBatch];
     std::size_t wanted = 0;
     do {
@@ -28,7 +32,7 @@ void PageHeads::read_from(std::uintptr_t page, std::uintptr_t end) noexcept {
         ++wanted;
         if (page % kPoolBytes != 0) break;
         page = pages_.next_present(page + kPoolBytes, end);
-    } while (wanted < kBatch && page < end && page % kPoolBytes == 0);
+    } while (wanted < most_ && page < end && page % kPoolBytes == 0);
     const ssize_t n = ::process_vm_readv(::getpid(), here, wanted, there, wanted, 0);
     count_ = n < 0 ? 0 : static_cast<std::size_t>(n) / kHeadBytes;
     next_ = 0;
