@@ -464,3 +464,57 @@ def test_what_was_made_before_the_recording_is_attached(tmp_path: Path) -> None:
     )
     assert recorded.held("earlier", "attached", at="end") == 8 * MB
     assert total(recorded, "shared") == 0
+
+
+def test_threads_that_map_and_unmap_at_random_leave_nothing(tmp_path: Path) -> None:
+    """Parts of four objects, mapped, cut, moved, duplicated, closed and opened; the engine checks its own sums meanwhile."""
+    recorded = run(
+        tmp_path,
+        """
+        import random, threading
+        import hiwater._core as core
+        page, objects = 4096, [mappings.make_memfd(64 * 4096) for _ in range(4)]
+        def step(draw, held):
+            what = draw.randrange(8)
+            if what < 3 or not held:
+                first = draw.randrange(60)
+                pages = draw.randrange(1, 64 - first + 1)
+                if what == 0:
+                    held.append((mappings.map_shared_anonymous(pages * page), pages))
+                else:
+                    held.append((mappings.map_shared_part(draw.choice(objects), pages * page, first * page), pages))
+                return
+            place = draw.randrange(len(held))
+            at, pages = held[place]
+            if what == 3:
+                gone = draw.randrange(1, pages + 1)
+                mappings.unmap(at, gone * page)
+                held[place : place + 1] = [(at + gone * page, pages - gone)] if gone < pages else []
+            elif what == 4:
+                again = mappings.remap(at, 0, pages * page)
+                held += [(again, pages)] if again != signatures.MAP_FAILED else []
+            elif what == 5:
+                protect = draw.choice((mappings.close_again, mappings.open_reserved, mappings.make_readonly))
+                protect(at, draw.randrange(1, pages + 1) * page)
+            else:
+                size = draw.randrange(1, pages + 4)
+                moved = mappings.remap(at, pages * page, size * page)
+                held[place] = (moved, size) if moved != signatures.MAP_FAILED else (at, pages)
+        def work(seed):
+            draw, held = random.Random(seed), []
+            for number in range(1500):
+                step(draw, held)
+                if number % 300 == 0:
+                    core.self_check()
+            for at, pages in held:
+                mappings.unmap(at, pages * page)
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        """,
+    )
+    left = [stack for stack in recorded.capture.stacks("end") if stack.kind in ("shared", "attached", "reserved")]
+    assert left == []
+    assert total(recorded, "shared", at="peak") > 0
