@@ -7,6 +7,7 @@
 #include <sys/vfs.h>
 
 #include <atomic>
+#include <cstdint>
 
 #include "../base/errno_kept.h"
 #include "../recorder.h"

@@ -2,10 +2,12 @@
 // the mapping that came first, until the last of the mappings is gone.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iterator>
 #include <map>
+#include <utility>
 
 #include "../base/pages.h"
 
