@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
+from hiwater.engine import destination
 from recording import child_environment, needs_engine
 
 pytestmark = needs_engine
@@ -204,3 +207,8 @@ def test_a_limit_too_low_for_a_recording(tmp_path: Path) -> None:
             return
         assert done.returncode in (1, 125) and done.stderr, f"{mebibytes} MiB: {done}"
     pytest.fail("a recording of a small program needs more than 32 MiB of address space")
+
+
+def test_the_error_names_the_limit_and_not_the_file(tmp_path: Path) -> None:
+    error = destination.explain(str(tmp_path / "c.hiw"), OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)))
+    assert "no memory for a recording" in str(error) and "ulimit" in str(error)

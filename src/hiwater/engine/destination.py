@@ -113,6 +113,11 @@ def explain(path: str, error: OSError) -> hiwater.errors.CaptureUnwritable:
             f"{path!r} is a capture that a process which is still running wrote",
             "choose another file, or wait until that process has ended",
         )
+    if error.errno == errno.ENOMEM:
+        return hiwater.errors.CaptureUnwritable(
+            f"there is no memory for a recording into {path!r} ({reason})",
+            "raise the limit of address space or of data (ulimit -v, ulimit -d)",
+        )
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         remedy = "make room there, or choose a file on another disk with -o"
     else:
