@@ -50,6 +50,11 @@ struct Region {
         return reinterpret_cast<std::uint64_t*>(__atomic_load_n(&large[chunk_of(address)], __ATOMIC_RELAXED) +
                                                 (address >> kLargeShift) * sizeof(std::uint64_t));
     }
+    // The same, or null where the chunk has no words.
+    [[gnu::always_inline]] std::uint64_t* find_large(std::uintptr_t address) const noexcept {
+        const std::uintptr_t words = __atomic_load_n(&large[chunk_of(address)], __ATOMIC_ACQUIRE);
+        return words == 0 ? nullptr : reinterpret_cast<std::uint64_t*>(words + (address >> kLargeShift) * sizeof(std::uint64_t));
+    }
     [[gnu::always_inline]] bool has_large(std::uintptr_t address) const noexcept {
         return __atomic_load_n(&large[chunk_of(address)], __ATOMIC_ACQUIRE) != 0;
     }

@@ -102,8 +102,8 @@ public:
     // And for a large one of a size that needs one word.
     [[gnu::always_inline]] static bool insert_large_plainly(Region* region, std::uintptr_t address, std::uint64_t bytes,
                                                             std::uint32_t ledger) noexcept {
-        if (!region->has_large(address)) return false;
-        std::uint64_t* large = region->large_at(address);
+        std::uint64_t* const large = region->find_large(address);
+        if (large == nullptr) return false;
         std::uint8_t& stretch = region->stretch_at(address);
         if (*large != 0 || bytes > kSizeMask || ((stretch & Region::kUsed) != 0 && *region->small_at(address) != 0)) return false;
         change_stretch(stretch, Region::kOneLarge);
@@ -114,10 +114,10 @@ public:
     // Of threads that share the lock. Each touches the words of its own blocks alone; the count of a stretch is everybody's. False, and
     // nothing is done, where something is in the way, or the stretch is new.
     static bool insert_apart(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) noexcept {
-        if (!region->has_large(address)) return false;
+        std::uint64_t* const large = region->find_large(address);
+        if (large == nullptr) return false;
         const bool is_used = (__atomic_load_n(&region->stretch_at(address), __ATOMIC_RELAXED) & Region::kUsed) != 0;
         std::uint32_t* const small = region->small_at(address);
-        std::uint64_t* const large = region->large_at(address);
         const std::uint64_t around = __atomic_load_n(large, __ATOMIC_RELAXED);
         if (is_used && *small != 0) return false;
         if (bytes >= kLargeBytes) {
