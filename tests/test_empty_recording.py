@@ -93,6 +93,11 @@ def record_nothing(folder: Path, window: str, options: str) -> list[naive_reader
     return [naive_reader.read(folder / f"capture.{number}.hiw") for number in (1, 2)]
 
 
+# From 3.14 on the interpreter copies the functions that `atexit` knows before it calls them, outside any frame. One is the recorder's, where it
+# ends the recording of a whole program.
+OF_THE_INTERPRETER = [()] if sys.version_info >= (3, 14) else []
+
+
 def allocated(capture: naive_reader.NaiveCapture) -> list[tuple[str, int, int, tuple[naive_reader.Frame, ...]]]:
     """What the recording saw, freed since or not: kind, bytes, blocks, frames."""
     return [
@@ -100,7 +105,7 @@ def allocated(capture: naive_reader.NaiveCapture) -> list[tuple[str, int, int, t
         for ledger in capture.tables["ledgers"][1:]
         if ledger["total_blocks"]
         for kind in [naive_reader.KINDS[ledger["kind"]]]
-        if kind in naive_reader.COUNTED
+        if kind in naive_reader.COUNTED and capture.frames(ledger["node"])[1] not in OF_THE_INTERPRETER
     ]
 
 
