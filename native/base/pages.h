@@ -31,7 +31,7 @@ inline void* map_untold(std::size_t bytes) noexcept {
 // know what to do, would else end the recording at the next table that grows. Never touched. No locks: the word changes as a whole.
 class SpareRoom {
 public:
-    // Keeps it from now on. What cannot be had is tried at the next refill().
+    // Keeps it from now on. What cannot be had is tried at the next refill(): when the program unmaps something, before it uses that room again.
     void keep() noexcept {
         is_wanted_.store(true, std::memory_order_relaxed);
         refill();

@@ -101,6 +101,7 @@ int hook_munmap(void* at, std::size_t bytes) {
     recorder().take_range(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), &taken);
     const int result = real.munmap(at, bytes);
     if (result != 0) recorder().put_back_range(taken);
+    spare_room.refill();
     return result;
 }
 

@@ -305,6 +305,7 @@ void arena_free(void*, void* at, std::size_t bytes) {
     Recorder::TakenRange gone;
     if (recording()) recorder().take_range(reinterpret_cast<std::uintptr_t>(at), bytes, &gone);
     g_arena_below.free(g_arena_below.ctx, at, bytes);
+    spare_room.refill();
 }
 
 void install_arenas() {
