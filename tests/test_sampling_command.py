@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,7 +17,8 @@ import hiwater
 from capture_builder import DTYPES, TABLES, header_fields
 from hiwater.capture import Capture, writer
 from hiwater.errors import HiwaterError
-from hiwater.sampling import events
+from hiwater.sampling import events, procfs
+from hiwater.sampling.watcher import Watcher
 
 MIB = 1 << 20
 
@@ -28,6 +30,22 @@ def sample(*words: str | Path, timeout: float = 60) -> subprocess.CompletedProce
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
+
+
+def test_a_child_that_is_reaped_just_after_it_was_listed_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no events are heard, children are found in lists, which are a moment old when the processes in them are opened."""
+    monkeypatch.setattr(events, "listen", lambda: None)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(procfs, "children_of", lambda pid: [child.pid] if pid == os.getppid() else [])
+
+    watcher = Watcher(os.getppid(), Mock(), interval_ns=1_000_000)
+    for turn in range(4):
+        watcher._tick(turn)
+        if turn == 1:
+            child.kill()
+            child.wait()
+    assert [process.pid for process in watcher.processes] == [os.getppid(), child.pid]
+    assert watcher.processes[1].end_ns is not None
 
 
 def test_the_writer_and_the_builder_describe_the_same_file() -> None:

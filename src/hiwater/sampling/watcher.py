@@ -101,7 +101,8 @@ class Watcher:
         self._events = events.listen() if children else None
         self._excluded = {os.getpid(), *exclude}
         self._alive: dict[int, Watched] = {}
-        self._gone: set[tuple[int, int]] = set()  # number and start of those that ended and may still be listed
+        # Start of each process that ended and may still be listed; None where it could not be read any more.
+        self._gone: dict[int, int | None] = {}
         self.processes: list[Watched] = []
         self.missed_ticks = 0
         self.ticks = 0
@@ -225,13 +226,13 @@ class Watcher:
 
     def _end(self, process: Watched, at_ns: int) -> None:
         del self._alive[process.pid]
-        if process.memory is not None:
-            self._gone.add((process.pid, process.memory.start_ticks))
+        memory = process.memory
+        self._gone[process.pid] = memory.start_ticks if memory is not None else start_ticks_of(process.pid)
         if process.provisional is not None:
             self._note(process, *process.provisional)  # it lived for less than a tick: what it had when it appeared
         process.end_ns = at_ns
-        if process.memory is not None:
-            process.memory.close()
+        if memory is not None:
+            memory.close()
         self._sink.ended(process)
 
     # Processes that come and go
@@ -293,8 +294,8 @@ class Watcher:
             for child in procfs.children_of(parent):
                 if child in self._alive or child in self._excluded:
                     continue
-                if (child, start_ticks_of(child) or 0) in self._gone:
-                    continue  # a zombie that we have told of
+                if child in self._gone and start_ticks_of(child) in (None, self._gone[child]):
+                    continue  # told of already: a zombie, or one that its parent has waited for since it was listed
                 self._appear(child, parent, now, was_there=is_first)
                 look.append(child)
 
