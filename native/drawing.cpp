@@ -79,7 +79,7 @@ void* Recorder::draw(void* block, std::size_t bytes, Kind kind) noexcept {
                 put_sample(reinterpret_cast<std::uintptr_t>(block), bytes,
                            accounts_.ledger(t.top->node, kind, bytes < sample_bytes_));
             },
-            &was_behind);
+            &was_behind, kind);
         if (!booked) lose_event();
         if (was_behind && kind == Kind::python) device_watch::ask_from_here();
     });
@@ -149,7 +149,7 @@ void Recorder::leave_own_work() noexcept {
 
 // Every thread's own counts, which are exact but for what happens while they are read.
 void Recorder::note_exact_totals() noexcept {
-    MutexHold hold(pool_lock_);
+    UninterruptedHold hold(pool_lock_);
     std::int64_t bytes = gone_bytes_;
     std::uint64_t blocks = gone_blocks_;
     for (const Thread* t = all_; t != nullptr; t = t->next_of_all) {
@@ -168,7 +168,7 @@ void Recorder::set_up_drawing(const StartOptions& options) noexcept {
     drawing_threads_ = 0;
     g_sampled.store(sample_bytes_ != 0, std::memory_order_release);
     if (sample_bytes_ == 0) return;
-    MutexHold hold(pool_lock_);
+    UninterruptedHold hold(pool_lock_);
     gone_bytes_ = 0;
     gone_blocks_ = 0;
     for (Thread* t = all_; t != nullptr; t = t->next_of_all)

@@ -145,7 +145,7 @@ void* Recorder::record_slowly(void* block, std::size_t bytes, Kind kind) noexcep
                 put(region, address, bytes, ledger);
                 t.last_block = address;
             },
-            &was_behind);
+            &was_behind, kind);
         if (!booked) lose_event();
         // It calls the interpreter: a signal's handler does not come here, as Python's allocators are not for handlers.
         if (was_behind && kind == Kind::python) device_watch::ask_from_here();
@@ -198,13 +198,46 @@ void Recorder::forget_slowly(LiveTable::Region* region, const void* block) noexc
     take_anyhow<true>(region, address_of(block));
 }
 
+// A block in a stretch that may have large ones. Without a call, so that no register has to be saved.
+void Recorder::forget_mixed(LiveTable::Region* region, const void* block) noexcept {
+    Thread* const t = tls.thread;
+    if (t == nullptr || !Lock::may_knock(t->ticket)) [[unlikely]]
+        return forget_slowly(region, block);
+    if (!lock_.knock(t->ticket)) [[unlikely]]
+        return forget_beside_others<false>(*t, region, block);
+    if (!is_on() || accounts_.is_folding()) [[unlikely]]
+        return forget_held(*t, region, block);
+    const Block taken = LiveTable::remove_mixed(region, address_of(block));
+    if (taken.ledger != 0) [[likely]] {
+        accounts_.debit_plainly(taken.ledger, static_cast<std::int64_t>(taken.bytes));
+        if (t->last_block == address_of(block)) accounts_.count_temporary(taken.ledger);
+    }
+    Lock::leave_short_way(t->ticket);
+}
+
 void Recorder::forget_unless_large(LiveTable::Region* region, const void* block) noexcept {
-    if (LiveTable::place_of(region, address_of(block)) != LiveTable::Place::large) forget_slowly(region, block);
+    if (LiveTable::place_of(region, address_of(block)) != LiveTable::Place::large) forget_mixed(region, block);
 }
 
 Block Recorder::take_block(const void* block) noexcept {
-    LiveTable::Region* const region = live_.find(address_of(block));
-    return region == nullptr ? Block{} : take_anyhow<false>(region, address_of(block));
+    const std::uintptr_t address = address_of(block);
+    LiveTable::Region* const region = live_.find(address);
+    if (region == nullptr) return {};
+    Thread* const t = tls.thread;
+    if (t == nullptr || !Lock::may_knock(t->ticket)) [[unlikely]]
+        return take_anyhow<false>(region, address);
+    if (!lock_.knock(t->ticket)) [[unlikely]] {
+        Block taken;
+        const bool is_taken = take_beside_others(*t, region, address, LiveTable::place_of(region, address), &taken);
+        return is_taken ? taken : take_anyhow<false>(region, address);
+    }
+    Block taken;
+    if (is_on()) [[likely]]
+        taken = LiveTable::remove_mixed(region, address);
+    taken.session = session_;
+    if (taken.ledger != 0) accounts_.debit_block(taken.ledger, static_cast<std::int64_t>(taken.bytes));
+    Lock::leave_short_way(t->ticket);
+    return taken;
 }
 
 void Recorder::put_back(const void* block, Block taken) noexcept {

@@ -16,7 +16,7 @@ void Recorder::on_jump(std::uintptr_t to) noexcept {
 
 void Recorder::leave_for_good(Thread* t) noexcept {
     fail(kJumped);
-    if (t != nullptr) lock_.leave_for_good(t->ticket);
+    lock_.leave_for_good(t == nullptr ? nullptr : &t->ticket);
     tls.busy = 0;
 }
 

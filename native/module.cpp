@@ -12,6 +12,7 @@
 
 #include "device_watch.h"
 #include "interpose/allocators.h"
+#include "interpose/exit_callback.h"
 #include "interpose/hooks.h"
 #include "interpose/python_hooks.h"
 #include "interpose/python_threads.h"
@@ -297,7 +298,7 @@ NB_MODULE(_core, m) {
     m.def("self_check", &self_check);
     m.def("residency_look", &residency_look);
     m.def("touched_bytes", &hiwater::residency::touched_bytes, "address"_a, "bytes"_a);
-    m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_last_words(callback.ptr()); }, "callback"_a.none());
+    m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_exit_callback(callback.ptr()); }, "callback"_a.none());
     nb::list libraries;
     for (const char* name : hiwater::device_watch::kLibraries) libraries.append(nb::str(name));
     m.attr("DEVICE_LIBRARIES") = nb::tuple(libraries);
@@ -333,6 +334,8 @@ NB_MODULE(_core, m) {
         },
         "interval_ns"_a);
     m.def("resident_watch_stop", &hiwater::resident_watch::stop);
+    m.def("resident_watch_pause", &hiwater::resident_watch::pause);
+    m.def("resident_watch_resume", &hiwater::resident_watch::resume);
     m.def("resident_watch_peak", &hiwater::resident_watch::peak);
     m.def("resident_watch_fold", &hiwater::resident_watch::fold);
     hiwater::lines::add_to(m);

@@ -53,9 +53,9 @@ template <bool kSeenAgain>
     Thread* const t = tls.thread;
     // Other blocks may come to where this one is, but it stays in the table it is in.
     if (!LiveTable::is_plain(region, address) || t == nullptr || !Lock::may_knock(t->ticket)) [[unlikely]]
-        return kSeenAgain ? forget_unless_large(region, block) : forget_slowly(region, block);
+        return kSeenAgain ? forget_unless_large(region, block) : forget_mixed(region, block);
     if (!lock_.knock(t->ticket)) [[unlikely]]
-        return forget_beside_others(*t, region, block);
+        return forget_beside_others<true>(*t, region, block);
     if (!is_on() || accounts_.is_folding()) [[unlikely]]
         return forget_held(*t, region, block);
     if (const LiveTable::PlainBlock found = LiveTable::find_plainly(region, address)) {

@@ -56,6 +56,11 @@ inline Wanted wanted() noexcept { return g_switches.wanted.load(std::memory_orde
 inline bool wants(Wanted what) noexcept { return wanted() == what; }
 // Whether a call reports its memory itself: not where Python's own allocator, which made the call, reports it.
 inline bool watching() noexcept { return recording() && tls.covered == 0; }
+// The bytes of calloc() and its like: more than there is where the product does not fit.
+inline std::size_t product(std::size_t count, std::size_t each) noexcept {
+    std::size_t bytes = 0;
+    return __builtin_mul_overflow(count, each, &bytes) ? SIZE_MAX : bytes;
+}
 inline bool python_is_asked() noexcept { return g_switches.python_is_asked.load(std::memory_order_relaxed); }
 
 // Why a recording ends by itself. Written into the capture at its start: on a full disk there is no room for more words.
@@ -313,7 +318,7 @@ private:
     // What follows is under the lock, but for find_top() where the stack turns out to be known.
     bool is_up_to_date(const Thread& t) const noexcept { return t.epoch == epoch_.load(std::memory_order_relaxed); }
     template <typename Move>
-    bool find_top(Thread& t, const Move& move);
+    bool find_top(Thread& t, const Move& move, capture::Kind kind = capture::Kind::native);
     template <typename Move>
     bool find_moved_top(Thread& t, const void* instr, const Move& move);
     void move_top(Thread& t, std::uint32_t changed);
@@ -332,7 +337,7 @@ private:
     static bool is_internal(const Thread& t) noexcept { return (t.top->flags & Thread::kInternal) != 0; }
 
     template <typename Work>
-    bool at_stack(const Work& work, bool* was_behind = nullptr);
+    bool at_stack(const Work& work, bool* was_behind = nullptr, capture::Kind kind = capture::Kind::native);
 
     // What record() and forget() leave over. Those called "held" hold the short way of the lock, and leave it.
     [[gnu::noinline]] void* record_slowly(void* block, std::size_t bytes, capture::Kind kind) noexcept;
@@ -345,6 +350,7 @@ private:
     template <capture::Kind kKind>
     [[gnu::noinline]] void* book_slowly_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
     [[gnu::noinline]] void forget_slowly(LiveTable::Region* region, const void* block) noexcept;
+    [[gnu::noinline]] void forget_mixed(LiveTable::Region* region, const void* block) noexcept;
     [[gnu::noinline]] void forget_unless_large(LiveTable::Region* region, const void* block) noexcept;
     [[gnu::noinline]] void forget_held(Thread& t, LiveTable::Region* region, const void* block) noexcept;
     Block take_block(const void* block) noexcept;
@@ -355,6 +361,7 @@ private:
     bool shares_or_leaves(Thread& t) noexcept;
     template <capture::Kind kKind>
     [[gnu::noinline]] void* record_beside_others(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    template <bool kPlain>  // whether the block's stretch had small ones alone
     [[gnu::noinline]] void forget_beside_others(Thread& t, LiveTable::Region* region, const void* block) noexcept;
     template <capture::Kind kKind>
     bool book_apart(Thread& t, LiveTable::Region* region, std::uintptr_t address, std::size_t bytes) noexcept;
@@ -443,7 +450,7 @@ private:
     void forget_range(std::uintptr_t start, std::uintptr_t end);
     void change_range(std::uintptr_t start, std::uintptr_t end, std::uint32_t protection);
 
-    static constexpr std::uint8_t kCodeInternal = 1, kCodeLauncher = 2, kCodeLibrary = 4, kCodeOwn = 8;
+    static constexpr std::uint8_t kCodeInternal = 1, kCodeLauncher = 2, kCodeLibrary = 4, kCodeOwn = 8, kCodeGenerated = 16;
     std::uint8_t classify(std::string_view function, std::string_view file) const noexcept;
     std::uint8_t class_of(std::uint32_t code);
 
@@ -518,13 +525,15 @@ private:
     std::uint32_t roots_ = 0, renames_ = 0;  // nodes and codes made for names of threads
 };
 
-// Leaves the stack of this moment in t.top; move(changed) is called where there are frames in it that this thread has not met lately.
+// Who calls Python's allocators (`kind`) holds the GIL. Leaves the stack of this moment in t.top; move(changed) is called where there are frames in it that this thread has not met lately.
 template <typename Move>
-bool Recorder::find_top(Thread& t, const Move& move) {
+bool Recorder::find_top(Thread& t, const Move& move, capture::Kind kind) {
     if (only_counters_) [[unlikely]]
         return true;
     const void* instr = nullptr;
-    if (!hw_frames_are_settled(&t.memo, &instr)) return find_moved_top(t, nullptr, move);
+    const bool has_gil = kind == capture::Kind::python;
+    if (!(has_gil ? hw_frames_are_settled_with_gil(&t.memo, &instr) : hw_frames_are_settled(&t.memo, &instr)))
+        return find_moved_top(t, nullptr, move);
     return t.stand_at(instr) || find_moved_top(t, instr, move);
 }
 
@@ -542,20 +551,20 @@ bool Recorder::find_moved_top(Thread& t, const void* instr, const Move& move) {
 // Runs work(thread) under the lock, with the stack of this moment in thread.top. Returns whether it did: not where nothing is
 // recorded any more, or the thread has given its state back. `was_behind` is set where attention was requested. Inside guarded().
 template <typename Work>
-bool Recorder::at_stack(const Work& work, bool* was_behind) {
+bool Recorder::at_stack(const Work& work, bool* was_behind, capture::Kind kind) {
     Thread* t = mine();
     if (t == nullptr) return false;
     // A stack that is known is found before the lock is taken: where threads meet here, others wait for what is done under it.
     std::uint32_t changed = 0;
     bool is_found = false, has_looked = is_up_to_date(*t);
-    if (has_looked) is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; });
+    if (has_looked) is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; }, kind);
     bool behind = false;  // the recording moved on since this thread's last event: a new one, or a code object died
     {
         Hold hold(lock_, &t->ticket);
         if (!is_on()) return false;
         behind = !is_up_to_date(*t);
         if (behind) sync(*t);
-        if (behind || !has_looked) is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; });
+        if (behind || !has_looked) is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; }, kind);
         if (!is_found) move_top(*t, changed);
         work(*t);
     }

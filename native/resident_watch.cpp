@@ -42,28 +42,28 @@ void run() {
 
 bool begin_thread() noexcept { return g_thread.begin("hiwater-watch", run); }
 
-void before_fork() noexcept {
-    MutexHold hold(g_control);
-    g_thread.end();
-}
-
-void after_fork_in_parent() noexcept {
-    MutexHold hold(g_control);
-    if (g_users > 0 && !g_thread.is_running()) begin_thread();
-}
-
+// Nothing else: a signal handler may have forked, amid a malloc that a new thread would call, too.
 void after_fork_in_child() noexcept {
     g_control.reset();
     g_thread.forget_in_child();
-    if (g_users > 0) begin_thread();
 }
 
 }  // namespace
 
+void pause() noexcept {
+    UninterruptedHold hold(g_control);
+    g_thread.end();
+}
+
+void resume() noexcept {
+    UninterruptedHold hold(g_control);
+    if (g_users > 0 && !g_thread.is_running()) begin_thread();
+}
+
 bool start(std::uint64_t interval_ns) noexcept {
-    static const int once = ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    static const int once = ::pthread_atfork(nullptr, nullptr, after_fork_in_child);
     (void)once;
-    MutexHold hold(g_control);
+    UninterruptedHold hold(g_control);
     if (g_users == 0) {
         g_interval_ns = interval_ns;
         g_peak.store(resident_now(), std::memory_order_relaxed);
@@ -74,13 +74,21 @@ bool start(std::uint64_t interval_ns) noexcept {
 }
 
 void stop() noexcept {
-    MutexHold hold(g_control);
+    UninterruptedHold hold(g_control);
     if (g_users == 0 || --g_users > 0) return;
     g_thread.end();
 }
 
-std::int64_t peak() noexcept { return g_peak.load(std::memory_order_relaxed); }
+bool is_running() noexcept { return g_thread.is_running(); }
 
-std::int64_t fold() noexcept { return g_peak.exchange(resident_now(), std::memory_order_relaxed); }
+std::int64_t peak() noexcept {
+    resume();
+    return g_peak.load(std::memory_order_relaxed);
+}
+
+std::int64_t fold() noexcept {
+    resume();
+    return g_peak.exchange(resident_now(), std::memory_order_relaxed);
+}
 
 }  // namespace hiwater::resident_watch

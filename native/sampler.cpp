@@ -109,7 +109,7 @@ bool begin_thread() noexcept { return g_thread.begin("hiwater", run); }
 
 bool start() noexcept {
     BusyGuard busy;  // a signal's handler must not come back here
-    MutexHold hold(g_control);
+    UninterruptedHold hold(g_control);
     g_paused_at.store(0, std::memory_order_relaxed);
     if (g_thread.is_running()) return true;
     look_first();
@@ -118,14 +118,14 @@ bool start() noexcept {
 
 void stop() noexcept {
     BusyGuard busy;
-    MutexHold hold(g_control);
+    UninterruptedHold hold(g_control);
     g_paused_at.store(0, std::memory_order_relaxed);
     g_thread.end();
 }
 
 bool pause_for_fork() noexcept {
     BusyGuard busy;
-    MutexHold hold(g_control);
+    UninterruptedHold hold(g_control);
     if (!g_thread.is_running()) return g_paused_at.load(std::memory_order_relaxed) != 0;
     g_thread.end();
     g_paused_at.store(process::monotonic_ns(), std::memory_order_release);
@@ -143,7 +143,7 @@ void resume_if_due() noexcept {
     if (paused == 0) return;
     if (process::monotonic_ns() - paused < kQuietAfterFork) return Recorder::instance().ask_python();
     BusyGuard busy;
-    MutexHold hold(g_control);
+    UninterruptedHold hold(g_control);
     if (g_paused_at.compare_exchange_strong(paused, 0) && !g_thread.is_running()) begin_thread();
 }
 

@@ -52,7 +52,7 @@ template <Kind kKind>
         hw_frames_forget(&t.memo);  // whoever looks next must see all that moved
         return false;
     };
-    if (!find_top(t, is_new)) return false;
+    if (!find_top(t, is_new, kKind)) return false;
     const std::uint32_t ledger = t.top->ledger[static_cast<std::uint32_t>(kKind)];
     if (ledger == 0) return false;
     Share::Entry* const entry = t.share.entry_of(ledger);
@@ -113,15 +113,24 @@ bool Recorder::take_beside_others(Thread& t, LiveTable::Region* region, std::uin
     return is_taken;
 }
 
-// A block in a stretch that had small ones alone.
+template <bool kPlain>
 void Recorder::forget_beside_others(Thread& t, LiveTable::Region* region, const void* block) noexcept {
+    using Place = LiveTable::Place;
     const auto address = reinterpret_cast<std::uintptr_t>(block);
     if (!shares_or_leaves(t)) [[unlikely]]
         return forget_slowly(region, block);
-    const bool is_done =
-        LiveTable::find_plainly(region, address) == nullptr || take_apart(t, region, address, LiveTable::Place::small, nullptr);
+    Place place = Place::nowhere;
+    if (kPlain) {
+        if (LiveTable::find_plainly(region, address) != nullptr) place = Place::small;
+    } else {
+        place = LiveTable::place_of(region, address);
+    }
+    const bool is_done = place == Place::nowhere || take_apart(t, region, address, place, nullptr);
     Lock::leave_short_way(t.ticket);
     if (!is_done) forget_slowly(region, block);
 }
+
+template void Recorder::forget_beside_others<true>(Thread&, LiveTable::Region*, const void*) noexcept;
+template void Recorder::forget_beside_others<false>(Thread&, LiveTable::Region*, const void*) noexcept;
 
 }  // namespace hiwater

@@ -63,7 +63,7 @@ void Recorder::give_thread_back(void* thread) noexcept {
     if (t->ticket.may_share.load(std::memory_order_relaxed)) {
         Hold all(self.lock_);  // what it booked apart is in the accounts from here on, before its memory is another thread's
     }
-    MutexHold hold(self.pool_lock_);
+    UninterruptedHold hold(self.pool_lock_);
     t->id = 0;
     self.keep_counts_of(*t);
     t->next = self.pool_;
@@ -87,6 +87,7 @@ Thread* Recorder::take_thread() noexcept {
     t->next_of_all = next_of_all;
     t->memo = memo;
     t->memo.thread = 0;
+    t->memo.state = nullptr;
     return t;
 }
 
@@ -97,7 +98,7 @@ Thread* Recorder::make_thread() noexcept {
         ::pthread_key_create(&made, &Recorder::give_thread_back);
         return made;
     }();
-    MutexHold hold(pool_lock_);
+    UninterruptedHold hold(pool_lock_);
     Thread* t = take_thread();
     if (t == nullptr) return nullptr;
     t->top = &t->no_frames;
@@ -178,7 +179,8 @@ const Recorder::Position* Recorder::position_of(Thread& t, const hw_slot& slot, 
     hw_line_cursor& cursor = t.line_cursors[mix(reinterpret_cast<std::uintptr_t>(object)) % Thread::kLineCursors];
     if (!hw_frame_describe(&slot, &cursor, &info)) return nullptr;
     const std::uint32_t code = code_of(info);
-    position = {slot.instr, generation, code, static_cast<std::uint32_t>(info.line), class_of(code)};
+    const auto kind = static_cast<std::uint8_t>(class_of(code) | (info.is_generated != 0 ? kCodeGenerated : 0));
+    position = {slot.instr, generation, code, static_cast<std::uint32_t>(info.line), kind};
     return &position;
 }
 
@@ -196,12 +198,13 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
         return;
     }
     const std::uint8_t kind = position->kind;
-    // What hiwater calls for itself is its own, whoever wrote it: such frames have node 0, which no others have.
+    // What hiwater calls for itself is its own, whoever wrote it: such frames have node 0, which no others have. A generated method has no
+    // file that says whose it is: it belongs to hiwater where hiwater's own code called it.
     const bool is_below_own = parent == 0 && parent_flags != 0;
     if (is_below_own || (kind & kCodeOwn) != 0) {
         edge->node = 0;
         edge->flags = Thread::kInternal;
-    } else if ((kind & kCodeInternal) != 0) {
+    } else if ((kind & kCodeInternal) != 0 || ((kind & kCodeGenerated) != 0 && parent_flags != 0)) {
         edge->node = (kind & kCodeLauncher) != 0 ? t.base : parent;
         edge->flags = Thread::kInternal;
     } else {

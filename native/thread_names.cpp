@@ -135,7 +135,7 @@ void Recorder::move_to_name(Thread& t) {
 // Before a copy of the capture, and at its end: the names of threads that were renamed too often to be followed. Under the lock.
 void Recorder::show_last_names() {
     if (renames_ < kMostRenames) return;
-    MutexHold hold(pool_lock_);
+    UninterruptedHold hold(pool_lock_);
     for (Thread* t = all_; t != nullptr; t = t->next_of_all)
         if (t->id != 0 && t->session == session_ && t->name.of != NameOf::nobody && base_threads_[t->base] != kSeveral)
             show_name(*t, true);
@@ -162,7 +162,7 @@ void Recorder::take_noted_name(Thread& t) noexcept {
 }
 
 void Recorder::forget_names() noexcept {
-    MutexHold hold(pool_lock_);
+    UninterruptedHold hold(pool_lock_);
     noted_names_.reset();
     base_threads_.reset();
     roots_ = renames_ = 0;
@@ -173,7 +173,7 @@ void Recorder::name_thread(pthread_t id, const char* name, NameOf from) noexcept
     if_there_is_room([&] {
         Hold hold(lock_, ticket());
         if (!is_on()) return;
-        MutexHold pool(pool_lock_);
+        UninterruptedHold pool(pool_lock_);
         Thread* t = tls.thread;
         if (t == nullptr || t->id != id)
             for (t = all_; t != nullptr && t->id != id;) t = t->next_of_all;

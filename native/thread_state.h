@@ -169,33 +169,35 @@ struct ThreadLocal {
 
 extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));
 
-// Work of the recorder's own. It leaves errno as it was: a wait for the lock may change it, and so may any system call.
-class BusyGuard {
+// A thread is inside something that it can be in more than once: counts it, and keeps where the stack stood as the outermost began. A signal handler
+// may come between any two steps, and begin and end work of its own: it leaves the place as it found it.
+template <std::uint32_t ThreadLocal::* kDepth, std::uintptr_t ThreadLocal::* kPlace>
+class Inside {
 public:
-    BusyGuard() noexcept {
-        if (tls.busy++ == 0) store_stack_pointer(&tls.busy_at);
+    Inside() noexcept : before_(tls.*kPlace) {
+        if (tls.*kDepth == 0) store_stack_pointer(&(tls.*kPlace));
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        ++(tls.*kDepth);
     }
-    ~BusyGuard() { --tls.busy; }
-    BusyGuard(const BusyGuard&) = delete;
-    BusyGuard& operator=(const BusyGuard&) = delete;
+    ~Inside() {
+        --(tls.*kDepth);
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        tls.*kPlace = before_;
+    }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
 
 private:
+    const std::uintptr_t before_;
+};
+
+// Work of the recorder's own. It leaves errno as it was: a wait for the lock may change it, and so may any system call.
+class BusyGuard {
     ErrnoKept errno_kept_;
+    Inside<&ThreadLocal::busy, &ThreadLocal::busy_at> inside_;
 };
 
 // While an allocator works, what it takes from malloc or maps is part of the block that its caller records. Never one in another.
-inline void cover() noexcept {
-    ++tls.covered;
-    store_stack_pointer(&tls.covered_at);
-}
-inline void uncover() noexcept { --tls.covered; }
-
-class Covered {
-public:
-    Covered() noexcept { cover(); }
-    ~Covered() { uncover(); }
-    Covered(const Covered&) = delete;
-    Covered& operator=(const Covered&) = delete;
-};
+using Covered = Inside<&ThreadLocal::covered, &ThreadLocal::covered_at>;
 
 }  // namespace hiwater

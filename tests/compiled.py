@@ -22,6 +22,9 @@ LINKINGS = {
     "heap_sysv": ["-Wl,-z,lazy", "-Wl,--hash-style=sysv"],
 }
 
+# Doubles of libraries that are loaded by name: once one of these is loaded from its path, the dynamic linker takes it for the name.
+SONAMES = {"nvml": "libnvidia-ml.so.1", "cuda_driver": "libcuda.so.1"}
+
 
 @functools.cache
 def libraries() -> Path:
@@ -48,8 +51,10 @@ def _command(name: str) -> list[str | Path]:
         return [*FORTRAN, SOURCES / "arrays.f90", "-J", libraries()]
     if name in ("objects", "farewell", "doors"):
         return [*CXX, SOURCES / f"{name}.cpp"]
-    if name == "lines":
-        return [*C, SOURCES / "lines.c", "-I", sysconfig.get_path("include")]
+    if name in ("lines", "moving_states", "stepped"):
+        return [*C, SOURCES / f"{name}.c", "-I", sysconfig.get_path("include")]
+    if name in SONAMES:
+        return [*C, SOURCES / f"{name}.c", f"-Wl,-soname,{SONAMES[name]}"]
     return [*C, SOURCES / f"{name}.c", "-ldl"]
 
 

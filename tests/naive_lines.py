@@ -25,12 +25,12 @@ class Program:
         self.reset()
 
     def reset(self):
-        for block in list(self._allocator.blocks):
+        for block in self._allocator.live:
             self._allocator.free(block)
         self._held = []
 
     def take(self, size):
-        self._held.append(self._allocator.alloc(size * KIB))
+        self._held.append(self._allocator.malloc(size * KIB))
         self._levels.append(self._allocator.now("allocated_bytes"))
 
     def give(self):

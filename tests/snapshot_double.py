@@ -1,13 +1,11 @@
-"""A small caching allocator that keeps a history as torch's does, and shows it in torch's format: segments, blocks, traces.
+"""One device of the double's allocator (`cuda_double`) by itself, without torch, for tests of what reads its histories.
 
-It follows what torch documents of its allocator: sizes are rounded up to 512 bytes, small requests share segments of 2 MiB, larger ones
-get segments of 20 MiB or their own, free neighbours are joined, a block that another stream uses waits, and the trace is a ring.
-Nothing here has been compared with a real GPU.
+Stacks are given with each allocation, and times are 7 µs apart, so that figures can be told in advance.
 """
 
-from collections import deque
-
-_ROUNDING, _SMALL, _SMALL_SEGMENT, _LARGE_SEGMENT, _OWN_SEGMENT = 512, 1 << 20, 2 << 20, 20 << 20, 10 << 20
+from cuda_double.card import Card
+from cuda_double.device_allocator import DeviceAllocator
+from cuda_double.history import ALLOC
 
 
 class Refused(Exception):
@@ -15,154 +13,92 @@ class Refused(Exception):
 
 
 class Allocator:
-    """One device. `live` is the naive truth beside it: address to (requested bytes, frames)."""
+    """A device, and what is true of it: `live` has (bytes asked for, names of the stack's frames) by address, until the memory can be used again."""
 
-    def __init__(self, device=0, capacity=1 << 40, max_entries=None, recording=True, context="alloc"):
-        self.device, self.capacity, self.context = device, capacity, context
+    def __init__(self, device=0, capacity=1 << 40, max_entries=None, recording=True):
+        self.device = device
+        self._allocator = DeviceAllocator(Card(device, capacity), Refused)
+        self._most = max_entries or 1 << 40
+        self._names = {}
+        self._more = {}  # what an event has besides, by its time
+        self.history = self._allocator.history
+        self.history.use_clock(1_700_000_000_000_000, 7)
         self.recording = recording
-        self.trace = deque(maxlen=max_entries)
-        self.segments = []
-        self.live = {}
-        self.waiting = set()
-        self.time_us = 1_700_000_000_000_000
-        self.next_address = 0x7F00_0000_0000
-        self.events_in_all = 0
+
+    @property
+    def recording(self):
+        return self.history.enabled
+
+    @recording.setter
+    def recording(self, on):
+        self.history.record(on, ALLOC, self._most, False, ())
 
     def alloc(self, size, frames=(), stream=0, **more):
-        rounded = max(_ROUNDING, -(-size // _ROUNDING) * _ROUNDING)
-        found = self._find(rounded, stream)
-        if found is None:
-            found = self._grow(rounded, size, frames, stream)
-        segment, block = found
-        rest = block["size"] - rounded
-        if rest >= (_ROUNDING if rounded <= _SMALL else _SMALL + 1):
-            place = segment["blocks"].index(block)
-            segment["blocks"].insert(place + 1, _free(block["address"] + rounded, rest))
-            block["size"] = rounded
-        block.update(state="active_allocated", requested_size=size)
-        if self.recording and self.context:
-            block["frames"] = list(frames)
-        self.live[block["address"]] = size, tuple(frame["name"] for frame in frames)
-        self._event("alloc", block["address"], size, frames if self.context else (), stream, **more)
-        return block["address"]
+        self.history.frames = list(frames)
+        address = self._allocator.malloc(size, stream)
+        self._names[address] = size, tuple(frame["name"] for frame in frames)
+        if more:
+            self._more[self.history.shown()[-1]["time_us"]] = more
+        return address
 
     def free(self, address, *, waits=False):
-        segment, block = self._block(address)
-        self._event("free_requested", address, block["requested_size"], (), segment["stream"])
+        """`waits`: another stream uses the block, until `synchronise`."""
         if waits:
-            block["state"] = "active_awaiting_free"
-            self.waiting.add(address)
-        else:
-            self._complete(segment, block)
+            self._allocator.record_stream(address, stream=99)
+        self._allocator.free(address)
 
-    def synchronise(self):
-        for address in sorted(self.waiting):
-            self._complete(*self._block(address))
-        self.waiting.clear()
+    def synchronise(self, after_each=lambda: None):
+        """All streams are done, and what waited for them is freed, one after the other, as the next request or `empty_cache` does first."""
+        self._allocator.finish()
+        waiting = self._allocator._events
+        for each in waiting:
+            self._allocator._events = [each]
+            self._allocator._process_events(None)
+            after_each()
 
     def empty_cache(self):
-        for segment in [one for one in self.segments if all(block["state"] == "inactive" for block in one["blocks"])]:
-            self.segments.remove(segment)
-            self._event("segment_free", segment["address"], segment["total_size"], (), segment["stream"])
+        self._allocator.empty_cache()
 
     def snapshot(self):
-        segments = [
-            {
-                **segment,
-                "blocks": [dict(block) for block in segment["blocks"]],
-                "allocated_size": sum(b["size"] for b in segment["blocks"] if b["state"] == "active_allocated"),
-                "active_size": sum(b["size"] for b in segment["blocks"] if b["state"] != "inactive"),
-                "requested_size": sum(
-                    b.get("requested_size", 0) for b in segment["blocks"] if b["state"] != "inactive"
-                ),
-            }
-            for segment in self.segments
-        ]
+        segments, _ = self._allocator.snapshot(traces=False)
         return {
             "segments": segments,
-            "device_traces": [[] for _ in range(self.device)] + [[dict(event) for event in self.trace]],
+            "device_traces": [[] for _ in range(self.device)] + [self.trace],
             "allocator_settings": {"expandable_segments": False},
             "external_annotations": [],
         }
 
     @property
+    def trace(self):
+        """The events that the ring holds."""
+        return [event | self._more.get(event["time_us"], {}) for event in self.history.shown()]
+
+    @property
+    def time_us(self):
+        """When the last event was."""
+        return self.history.clock_us
+
+    @time_us.setter
+    def time_us(self, value):
+        self.history.use_clock(value, 7)
+
+    @property
+    def events_in_all(self):
+        return self.history.events_in_all
+
+    @property
+    def live(self):
+        active = self._allocator.active
+        return {address: names for address, names in self._names.items() if active.get(address) == names[0]}
+
+    @property
+    def waiting(self):
+        """Blocks that are freed and wait for a stream."""
+        return set(self.live) - set(self._allocator.live)
+
+    @property
     def reserved(self):
-        return sum(segment["total_size"] for segment in self.segments)
-
-    def _find(self, rounded, stream):
-        kind = "small" if rounded <= _SMALL else "large"
-        fits = [
-            (block["size"], segment["address"], number, segment, block)
-            for segment in self.segments
-            if segment["segment_type"] == kind and segment["stream"] == stream
-            for number, block in enumerate(segment["blocks"])
-            if block["state"] == "inactive" and block["size"] >= rounded
-        ]
-        return min(fits, key=lambda fit: fit[:3])[3:] if fits else None
-
-    def _grow(self, rounded, size, frames, stream):
-        total = _SMALL_SEGMENT if rounded <= _SMALL else _LARGE_SEGMENT
-        if rounded >= _OWN_SEGMENT:
-            total = -(-rounded // _SMALL_SEGMENT) * _SMALL_SEGMENT
-        if self.reserved + total > self.capacity:
-            self.empty_cache()
-        if self.reserved + total > self.capacity:
-            free = self.capacity - self.reserved
-            self._event("oom", None, size, frames if self.context else (), stream, device_free=free)
-            raise Refused(size)
-        segment = {
-            "device": self.device, "address": self.next_address, "total_size": total, "stream": stream,
-            "segment_type": "small" if rounded <= _SMALL else "large", "segment_pool_id": (0, 0), "is_expandable": False,
-            "frames": [], "blocks": [_free(self.next_address, total)],
-        }  # fmt: skip
-        self.next_address += total
-        self.segments.append(segment)
-        self._event("segment_alloc", segment["address"], total, frames, stream)
-        return segment, segment["blocks"][0]
-
-    def _complete(self, segment, block):
-        self._event("free_completed", block["address"], block["requested_size"], (), segment["stream"])
-        del self.live[block["address"]]
-        for name in ("requested_size", "frames"):
-            block.pop(name, None)
-        block["state"] = "inactive"
-        joined = []
-        for one in segment["blocks"]:
-            if joined and joined[-1]["state"] == one["state"] == "inactive":
-                joined[-1]["size"] += one["size"]
-            else:
-                joined.append(one)
-        segment["blocks"] = joined
-
-    def _block(self, address):
-        return next(
-            (segment, block)
-            for segment in self.segments
-            for block in segment["blocks"]
-            if block["address"] == address and block["state"] != "inactive"
-        )
-
-    def _event(self, action, address, size, frames, stream, **more):
-        self.time_us += 7
-        if not self.recording:
-            return
-        where = {} if address is None else {"addr": address}
-        self.events_in_all += 1
-        self.trace.append(
-            {
-                "action": action,
-                **where,
-                "size": size,
-                "stream": stream,
-                "frames": list(frames),
-                "time_us": self.time_us,
-                **more,
-            }
-        )
-
-
-def _free(address, size):
-    return {"address": address, "size": size, "state": "inactive"}
+        return self._allocator.now("reserved_bytes")
 
 
 def frame(name, line=1, filename="/work/train.py"):

@@ -1,4 +1,4 @@
-"""The drop-in `pytorch_memlab`: its README's examples over a simulated allocator with torch's rounding and segments, imported by its own name."""
+"""The drop-in `pytorch_memlab`: its README's examples over a simulated allocator with torch's real Python layer, imported by its own name."""
 
 import gc
 import importlib
@@ -10,8 +10,8 @@ import weakref
 
 import pytest
 
-import gpu_double
 import hiwater
+from cuda_double import installed
 from hiwater.cli import compat_path
 from recording import child_environment
 
@@ -19,40 +19,15 @@ torch = pytest.importorskip("torch")
 
 from hiwater.torch import line_decorators  # noqa: E402 - it needs torch
 
-SEGMENT, SMALLEST_LARGE = 2 << 20, 1 << 20
-
-
-class Segments(gpu_double.Allocator):
-    """Takes memory from the driver as torch does: 2 MiB for small blocks, 20 MiB for medium ones, whole MiB pairs for large ones."""
-
-    def alloc(self, size):
-        rounded = -(-size // 512) * 512
-        pool = "small_pool" if rounded <= SMALLEST_LARGE else "large_pool"
-        stats = self.stats
-        while stats["reserved_bytes"][pool].current - stats["allocated_bytes"][pool].current < rounded:
-            segment = (
-                SEGMENT
-                if pool == "small_pool"
-                else 20 << 20
-                if rounded < 10 << 20
-                else -(-rounded // SEGMENT) * SEGMENT
-            )
-            self.move("reserved_bytes", pool, segment)
-            self.move("segment", pool, 1)
-        return super().alloc(size)
-
 
 @pytest.fixture
 def cuda(monkeypatch):
     """Modules and tensors that are moved `.cuda()` take memory of the double's until they die."""
-    gpu_double.forget()
-    double = gpu_double.Cuda(monkeypatch, 2)
-    double.allocators = [Segments(), Segments()]
     monkeypatch.setattr(line_decorators, "_global", None)
 
     def take(tensor, index):
         double.initialise(0, 1)
-        weakref.finalize(tensor, double[index].free, double[index].alloc(tensor.nbytes))
+        weakref.finalize(tensor, double[index].free, double[index].malloc(tensor.nbytes))
 
     def move(module, device=0):
         for parameter in module.parameters():
@@ -60,9 +35,9 @@ def cuda(monkeypatch):
         return module
 
     monkeypatch.setattr(torch.nn.Module, "cuda", move)
-    yield double
-    gc.collect()
-    gpu_double.forget()
+    with installed(2) as double:
+        yield double
+        gc.collect()
 
 
 @pytest.fixture

@@ -34,6 +34,9 @@ PROGRAM = textwrap.dedent(
         import hiwater
         recorder = hiwater.record(path)
         recorder.start()
+    if "TEST_WATCH" in os.environ:
+        from hiwater.meters.watch import Watch
+        Watch(int).start()
     code = library.run(context.encode(), action.encode(), rounds)
     library.keep()
     if "hiwater._core" in sys.modules:
@@ -54,6 +57,7 @@ ACTIONS = [
     "thread",
     "name",
     "fork",
+    "raw_fork",
     "vfork",
     "spawn",
     "failing_exec",
@@ -61,7 +65,7 @@ ACTIONS = [
 ]
 LAST_ACTIONS = ["_exit", "exec"]  # after which nothing comes
 # A handler of a signal may do less: glibc's own malloc, threads and loader are not for it.
-IN_HANDLERS = ["mappings", "shared_object", "name", "fork", "vfork", "spawn", "failing_exec"]
+IN_HANDLERS = ["mappings", "shared_object", "name", "fork", "raw_fork", "vfork", "spawn", "failing_exec"]
 # To load a library waits for the loader's lock, which the constructor holds; threads wait for it at their end where they have TLS to free.
 IN_CONSTRUCTORS = [action for action in ACTIONS if action != "load"]
 # fork() in a fork's handlers calls them again; a program's own lock would be waited for.
@@ -169,3 +173,32 @@ def test_errno_stays_what_it_was(tmp_path: Path, context: str, action: str) -> N
     assert run(*words, "", "malloc", preloaded="errno_noise") == 0
     assert run(*words, str(tmp_path / "a.hiw"), "malloc", preloaded="errno_noise") == 0
     check(tmp_path / "a.hiw", context, action)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["run", "record"])
+def test_a_handler_forks_while_a_meter_watches_resident_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """The recorder has two threads then. Neither makes glibc's fork wait for the malloc that the handler interrupted."""
+    monkeypatch.setenv("TEST_WATCH", "1")
+    assert recorded_outcome("signal", "fork", 40, "malloc", tmp_path / "a.hiw", late=late) == 0
+    check(tmp_path / "a.hiw", "signal", "fork")
+
+
+def test_a_handler_forks_amid_the_control_of_the_meters_thread() -> None:
+    """A handler never comes while that thread begins or ends."""
+    program = (
+        "import ctypes, sys, hiwater._core as core\n"
+        "library, preloaded = ctypes.CDLL(sys.argv[1]), ctypes.CDLL(None)\n"
+        "assert library.fork_in_handlers() == 0\n"
+        "preloaded.interrupt_next(b'open')\n"
+        "core.resident_watch_start(1_000_000_000)\n"
+        "assert library.forks_until_now() == 1, library.forks_until_now()\n"
+        "core.resident_watch_stop()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, compiled.library("interrupted")],
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
+        env=child_environment({"LD_PRELOAD": str(compiled.library("interrupting"))}),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

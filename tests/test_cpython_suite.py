@@ -25,7 +25,7 @@ pytestmark = [
 
 
 # Of what one interpreter compares whole, each other one compares a part, and not all the same part.
-STEP = max(1, SHARE // 2)
+STEP = SHARE
 MODULES = test_cpython.modules("quick")[sys.version_info.minor % STEP :: STEP]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import compiled
 import hiwater
 import schemas
 from hiwater.cli import main
@@ -18,15 +19,16 @@ from hiwater.views.report import Report
 from page_reader import Page, page_of
 from recording import needs_engine
 
+pytest.importorskip("torch")  # which the programs import
+
 pytestmark = needs_engine
 MIB = 1 << 20
 HERE = Path(__file__).parent
 SETUP = f"""
 import sys, time, os, signal
 sys.path.insert(0, {str(HERE)!r})
-import gpu_double
-torch = gpu_double.small_torch()
-cuda = gpu_double.Cuda(gpu_double.Patch, 2)
+import cuda_double, torch
+cuda = cuda_double.install(2)
 def wait(seconds):
     until = time.time() + seconds
     while time.time() < until:
@@ -48,15 +50,15 @@ def made(tmp_path_factory):
         tmp_path_factory.mktemp("devices"),
         """
 cuda.initialise(0)
-cuda[0].free(cuda[0].alloc(900 << 20))
-held = cuda[0].alloc(100 << 20)
+cuda[0].free(cuda[0].malloc(900 << 20))
+held = cuda[0].malloc(100 << 20)
 wait(1.0)
-cuda[0].free(cuda[0].alloc(200 << 20))
+cuda[0].free(cuda[0].malloc(200 << 20))
 wait(0.3)
 torch.cuda.reset_peak_memory_stats()
 print(torch.cuda.max_memory_allocated() >> 20)
 cuda.initialise(1)
-cuda[1].alloc(5 << 20)
+cuda[1].malloc(5 << 20)
 wait(0.2)
 cuda[0].free(held)
 """,
@@ -103,7 +105,7 @@ def test_json_keeps_to_its_schema(made):
     first = said["devices"][0]
     assert (first["name"], first["peak_allocated_bytes"], first["peak_used_bytes"]) == ("cuda:0", 900 * MIB, None)
     terms = {term["name"]: term["bytes"] for term in first["breakdown"]["terms"]}
-    assert terms["tensors, requested"] + terms["cached"] == 900 * MIB
+    assert terms["tensors, requested"] + terms["fragments"] + terms["cached"] == 900 * MIB
     assert terms["unaccounted"] is None  # no driver here
 
 
@@ -129,7 +131,7 @@ def test_the_page_has_a_curve_for_each_device(made):
 
 def test_a_killed_program_leaves_its_devices(tmp_path):
     body = (
-        "cuda.initialise(0)\ncuda[0].free(cuda[0].alloc(700 << 20))\nwait(0.8)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+        "cuda.initialise(0)\ncuda[0].free(cuda[0].malloc(700 << 20))\nwait(0.8)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
     capture, _ = run(tmp_path, body, expect=-signal.SIGKILL)
     assert capture.process.ended == "killed"
@@ -137,7 +139,7 @@ def test_a_killed_program_leaves_its_devices(tmp_path):
 
 
 def test_a_program_that_leaves_no_time_to_look_has_its_peak(tmp_path):
-    capture, _ = run(tmp_path, "cuda.initialise(0)\ncuda[0].free(cuda[0].alloc(700 << 20))\nos._exit(3)\n", expect=3)
+    capture, _ = run(tmp_path, "cuda.initialise(0)\ncuda[0].free(cuda[0].malloc(700 << 20))\nos._exit(3)\n", expect=3)
     assert [device.peak_allocated_bytes for device in capture.devices] == [700 * MIB]
 
 
@@ -146,10 +148,10 @@ def test_scopes_of_the_program_and_the_recording_do_not_disturb_each_other(tmp_p
 import hiwater
 cuda.initialise(0)
 with hiwater.track("a") as a:
-    cuda[0].free(cuda[0].alloc(700 << 20))
+    cuda[0].free(cuda[0].malloc(700 << 20))
     wait(0.5)
     with hiwater.track("b") as b:
-        cuda[0].free(cuda[0].alloc(90 << 20))
+        cuda[0].free(cuda[0].malloc(90 << 20))
         wait(0.2)
 print([t.usage.gpu[0].peak_bytes >> 20 for t in (a, b)], torch.cuda.max_memory_allocated() >> 20, a.usage.gpu[0].exact)
 """
@@ -194,7 +196,7 @@ while time.time() < until:
 def test_an_import_of_the_programs_that_is_half_way_is_not_met(tmp_path):
     body = """
 cuda.initialise(0)
-cuda[0].free(cuda[0].alloc(700 << 20))
+cuda[0].free(cuda[0].malloc(700 << 20))
 for name in ("torch", "typing", "re", "dataclasses", "enum"):
     sys.modules.pop(name, None)
 
@@ -222,10 +224,10 @@ def test_a_recording_in_the_middle_counts_from_there(tmp_path):
     body = f"""
 import hiwater
 cuda.initialise(0)
-cuda[0].free(cuda[0].alloc(700 << 20))
-held = cuda[0].alloc(50 << 20)
+cuda[0].free(cuda[0].malloc(700 << 20))
+held = cuda[0].malloc(50 << 20)
 with hiwater.record({str(tmp_path / "inner.hiw")!r}):
-    cuda[0].free(cuda[0].alloc(100 << 20))
+    cuda[0].free(cuda[0].malloc(100 << 20))
 print(torch.cuda.max_memory_allocated() >> 20)
 """
     done = subprocess.run([sys.executable, "-c", SETUP + body], capture_output=True, text=True, check=False)
@@ -238,7 +240,7 @@ def test_a_library_that_fails_ends_the_sampling_and_nothing_else(tmp_path):
     body = """
 from hiwater.meters.devices.torch import Torch
 cuda.initialise(0)
-cuda[0].alloc(700 << 20)
+cuda[0].malloc(700 << 20)
 wait(0.6)
 def broken(self, device):
     raise RuntimeError("CUDA error: unspecified launch failure")
@@ -257,12 +259,12 @@ def test_a_forked_child_goes_on_and_its_scopes_say_that_devices_are_the_parents(
     body = """
 import hiwater
 cuda.initialise(0)
-cuda[0].alloc(70 << 20)
+cuda[0].malloc(70 << 20)
 wait(0.5)
 with hiwater.track("a") as a:
     pid = os.fork()
     if pid == 0:
-        cuda[0].alloc(5 << 20)
+        cuda[0].malloc(5 << 20)
 if pid == 0:
     print(a.usage.gpu, "forked child" in str(a.usage.unmeasured), flush=True)
     os._exit(0)
@@ -292,21 +294,111 @@ def test_plots_draw_each_device(made, tmp_path, capsys):
     assert "cuda:0 allocated" in capsys.readouterr().out
 
 
+WITH_DRIVER = """
+import driver_double
+driver_double.compiled.library = {}.__getitem__
+driver = driver_double.Driver()
+mine = driver.card(used=2 << 30)
+def until_asked():
+    before, until = driver.process_lists, time.time() + 60
+    while driver.process_lists == before and time.time() < until:
+        wait(0.05)
+    wait(0.3)
+"""
+
+
+def with_driver():
+    """For a program's first lines: a driver with one card, `mine`, which is cuda:0."""
+    pytest.importorskip("pynvml")
+    return WITH_DRIVER.replace("{}", repr({"nvml": str(compiled.library("nvml"))}))
+
+
 def test_the_drivers_figures_are_sampled_and_the_context_is_told_from_what_comes_later(tmp_path):
     body = """
-from test_devices_others import Driver, card
-mine = card({os.getpid(): 450 << 20, 77: 200 << 20}, uuid="GPU-card-0", used=2 << 30)
-sys.modules["pynvml"] = Driver([mine])
+driver.processes(mine, {os.getpid(): 450 << 20, 77: 200 << 20})
 cuda.initialise(0)
-wait(0.8)
-cuda[0].alloc(100 << 20)
-mine["processes"][os.getpid()] = 580 << 20
-wait(1.5)
+until_asked()
+cuda[0].malloc(100 << 20)
+driver.processes(mine, {os.getpid(): 580 << 20, 77: 200 << 20})
+until_asked()
 """
-    capture, done = run(tmp_path, body)
+    capture, done = run(tmp_path, with_driver() + body)
     (device,) = capture.devices
     assert device.peak_used_bytes == 580 * MIB
     assert "580 MiB used" in done.stderr
     terms = dict(device.looks[-1].terms)
     assert (terms["context, at first sight"], terms["unaccounted"]) == (450 * MIB, 30 * MIB)
     assert (terms["used by this process"], terms["other processes"]) == (580 * MIB, 200 * MIB)
+
+
+def test_a_driver_that_refuses_figures_leaves_the_librarys_as_they_are(tmp_path):
+    """As on a GB10, where the driver tells no memory of the card: the rest, and torch's own figures, go on."""
+    body = """
+driver.refuse(*driver_double.MEMORY_OF_CARDS)
+driver.processes(mine, {os.getpid(): 580 << 20})
+cuda.initialise(0)
+cuda[0].free(cuda[0].malloc(100 << 20))
+until_asked()
+driver.refuse(*driver_double.LISTS, error=driver_double.GPU_IS_LOST)
+cuda[0].free(cuda[0].malloc(700 << 20))
+until_asked()
+"""
+    capture, done = run(tmp_path, with_driver() + body)
+    (device,) = capture.devices
+    assert (device.peak_allocated_bytes, device.exact) == (700 * MIB, True)
+    assert len(device.at_ns) > 3
+    assert device.peak_used_bytes == 580 * MIB
+    assert "warning" not in done.stderr
+    first, last = dict(device.looks[0].terms), dict(device.looks[-1].terms)
+    assert (first["used by this process"], first["used on the card"]) == (580 * MIB, None)
+    assert (last["used by this process"], last["other processes"]) == (None, None)
+
+
+def test_a_fault_in_asking_the_driver_takes_nothing_from_the_librarys_figures(tmp_path):
+    body = """
+cuda.initialise(0)
+cuda[0].free(cuda[0].malloc(100 << 20))
+until_asked()
+import pynvml
+hits = []
+def broken(*_):
+    hits.append(1)
+    raise OSError("libnvidia-ml.so.1: version mismatch")
+pynvml.nvmlDeviceGetComputeRunningProcesses = broken
+until = time.time() + 60
+while not hits and time.time() < until:
+    wait(0.05)
+cuda[0].free(cuda[0].malloc(700 << 20))
+"""
+    capture, done = run(tmp_path, with_driver() + body)
+    (device,) = capture.devices
+    assert (device.peak_allocated_bytes, device.exact) == (700 * MIB, True)
+    assert "the GPU driver's figures are not there to the end: OSError: libnvidia-ml" in done.stderr
+
+
+def test_a_device_whose_library_failed_is_not_called_exact(tmp_path):
+    body = """
+from hiwater.meters.devices.torch import Torch
+held, hits, until = Torch.limit_bytes, [], time.time() + 60
+def told(self, device):
+    hits.append(1)
+    return held(self, device)
+Torch.limit_bytes = told
+cuda.initialise(0)
+cuda[0].malloc(70 << 20)
+while not hits and time.time() < until:
+    wait(0.05)
+def broken(self, device):
+    hits.append(2)
+    raise RuntimeError("CUDA error: unspecified launch failure")
+Torch.limit_bytes = broken
+cuda.initialise(1)
+while 2 not in hits and time.time() < until:
+    wait(0.05)
+cuda[0].malloc(700 << 20)
+"""
+    capture, done = run(tmp_path, body)
+    (device,) = capture.devices
+    assert (device.peak_allocated_bytes, device.exact) == (70 * MIB, False)
+    assert device.reason == "not measured to the end: RuntimeError: CUDA error: unspecified launch failure"
+    assert "memory of devices was not measured to the end" in done.stderr

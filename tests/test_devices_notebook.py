@@ -11,8 +11,8 @@ pytest.importorskip("ipykernel")
 
 _SETUP = f"""import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-import gpu_double, pytest
-cuda = gpu_double.Cuda(pytest.MonkeyPatch(), 2)
+import cuda_double
+cuda = cuda_double.install(2)
 """
 
 
@@ -20,7 +20,7 @@ def test_the_line_after_a_cell_has_each_device_in_use(tmp_path):
     cells = [
         _SETUP + "from hiwater.notebook import CellLogger\nlogger = CellLogger().start()",
         "1",
-        "cuda.initialise(0)\ncuda[0].free(cuda[0].alloc(300 << 20))\nheld = cuda[0].alloc(100 << 20)",
+        "cuda.initialise(0)\ncuda[0].free(cuda[0].malloc(300 << 20))\nheld = cuda[0].malloc(100 << 20)",
         "cuda[0].free(held)",
         "logger.data.gpu, sorted(logger.last.row())[2:6], logger._cells[-2].devices[0].reserved.end_bytes",
     ]
@@ -36,7 +36,7 @@ def test_ipygpulogger_has_figures_of_the_gpu(tmp_path):
     cells = [
         _SETUP
         + "cuda.initialise(0, 1)\nfrom hiwater.compat.ipygpulogger import IPyGPULogger\nil = IPyGPULogger().start()",
-        "cuda[0].free(cuda[0].alloc(200 << 20)); cuda[0].alloc(50 << 20)",
+        "cuda[0].free(cuda[0].malloc(200 << 20)); cuda[0].malloc(50 << 20)",
         "il.data[3:6], il.data.gpu.used_total",
     ]
     _, cell, data = notebooks.run(tmp_path, cells)

@@ -1,4 +1,4 @@
-"""Device meters of JAX (the real one, on a CPU), and of CuPy, TensorFlow, RMM and NVML over objects that count as theirs are documented to."""
+"""Device meters of JAX (the real one, on a CPU), and of CuPy, TensorFlow and RMM over objects that count as theirs are documented to."""
 
 import importlib.util
 import os
@@ -8,11 +8,11 @@ import types
 
 import pytest
 
-import gpu_double
+import cupy_double
 import hiwater
-from hiwater.errors import MeterUnavailable
+from cuda_double import Card, forget
+from cuda_double.device_allocator import DeviceAllocator
 from hiwater.meters import devices
-from hiwater.meters.devices import nvml as nvml_module
 from hiwater.meters.devices.base import leaves, marks
 
 MIB = 1 << 20
@@ -20,9 +20,9 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def nothing_known():
-    gpu_double.forget()
+    forget()
     yield
-    gpu_double.forget()
+    forget()
 
 
 def module(monkeypatch, name, **attributes):
@@ -38,7 +38,15 @@ def test_statistics_of_any_depth_are_flattened_and_what_is_no_number_left_out():
     assert dict(leaves(nested)) == {"a": 1, "b.c.d.e": 4}
     nested = {"x": {"y": {"current": 1, "peak": 2}, "z": {"current": 1}}, "n": 3, "v": {"current": 5, "peak": 6}}
     nested["deep"] = {"a": {"b": {"current": 7, "peak": 8}, "c": {"d": {"current": 9, "peak": 10}}}}
-    assert marks(nested) == {"x.y": (1, 2), "v": (5, 6), "deep.a.b": (7, 8), "deep.a.c.d": (9, 10)}
+    nested["pools"] = {(0, 1): {"all": {"current": 3, "peak": 4}}}  # as torch keys private pools, and flattens them
+    assert marks(nested) == {
+        "x.y": (1, 2),
+        "v": (5, 6),
+        "deep.a.b": (7, 8),
+        "deep.a.c.d": (9, 10),
+        "pools.0_1.all": (3, 4),
+    }
+    assert dict(leaves(nested))["pools.0_1.all.peak"] == 4
 
 
 def test_no_library_is_loaded_by_looking():
@@ -114,28 +122,18 @@ def test_a_mark_that_cannot_be_started_anew_is_exact_for_a_scope_in_which_it_ros
 
 
 def test_two_libraries_on_one_card_are_told_apart(jax_device, monkeypatch):
-    pool = types.SimpleNamespace(
-        used_bytes=lambda: 2 * MIB, total_bytes=lambda: 4 * MIB, free_bytes=lambda: 2 * MIB, get_limit=lambda: 0
-    )
-    runtime = types.SimpleNamespace(getDevice=lambda: 0)
-
-    class Current:
-        def __init__(self, _):
-            pass
-
-        __enter__ = __exit__ = lambda *_: None
-
-    module(
-        monkeypatch,
-        "cupy",
-        get_default_memory_pool=lambda: pool,
-        cuda=types.SimpleNamespace(runtime=runtime, Device=Current),
-    )
+    cupy = cupy_double.module("14.2.0")
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    cupy.pool.malloc(4 * MIB)
+    cupy.pool.malloc(2 * MIB)
+    cupy.pool.free()
+    cupy.pool.free()
+    cupy.pool.malloc(2 * MIB)
     with hiwater.track() as t:
         pass
     assert [(device.backend, device.name) for device in t.usage.gpu] == [("jax", "gpu:0"), ("cupy", "cuda:0")]
     cupy = t.usage.gpu[1]
-    assert (cupy.allocated.end_bytes, cupy.reserved.end_bytes, cupy.exact) == (2 * MIB, 4 * MIB, False)
+    assert (cupy.allocated.end_bytes, cupy.reserved.end_bytes, cupy.exact) == (2 * MIB, 6 * MIB, False)
     assert "cupy cuda:0 allocated" in str(t)
 
 
@@ -169,192 +167,28 @@ def test_rmm_is_measured_where_its_statistics_are_on(monkeypatch):
     assert (t.usage.gpu[0].peak_bytes, t.usage.gpu[0].exact) == (3 * MIB, True)
 
 
-# NVML
-
-
-class Driver:
-    """pynvml over a made-up driver: `cards` are {"total", "used", "processes": {pid: bytes or None}, "mig": [cards]}."""
-
-    class NVMLError(Exception):
-        pass
-
-    NVML_DEVICE_MIG_ENABLE = 1
-    nvmlMemory_v2 = 2  # noqa: N815 - its name
-
-    def __init__(self, cards, *, old=False):
-        self.cards = cards
-        self.old = old
-        self.lists = 0
-
-    def nvmlInit(self):  # noqa: N802 - its name, like those below
-        pass
-
-    def nvmlSystemGetDriverVersion(self):  # noqa: N802
-        return b"580.00"
-
-    def nvmlDeviceGetCount(self):  # noqa: N802
-        return len(self.cards)
-
-    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
-        return self.cards[index]
-
-    def nvmlDeviceGetUUID(self, card):  # noqa: N802
-        return card.get("uuid", "GPU-x")
-
-    def nvmlDeviceGetMigMode(self, card):  # noqa: N802
-        if "mig" not in card:
-            raise self.NVMLError("not supported")
-        return 1, 1
-
-    def nvmlDeviceGetMaxMigDeviceCount(self, _):  # noqa: N802
-        return 7
-
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, card, index):  # noqa: N802
-        if index not in card["mig"]:
-            raise self.NVMLError("not found")
-        return card["mig"][index]
-
-    def nvmlDeviceGetMemoryInfo(self, card, version=None):  # noqa: N802
-        if version is not None and self.old:
-            raise self.NVMLError("function not found")
-        figures = {"total": card["total"], "used": card["used"]}
-        return types.SimpleNamespace(**figures, **({"reserved": 3 * MIB} if version else {}))
-
-    def nvmlDeviceGetComputeRunningProcesses(self, card):  # noqa: N802
-        self.lists += 1
-        if "processes" not in card:
-            raise self.NVMLError("not supported")
-        return [types.SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in card["processes"].items()]
-
-    def nvmlDeviceGetGraphicsRunningProcesses(self, _):  # noqa: N802
-        return []
-
-
-@pytest.fixture
-def driver(monkeypatch):
-    def put(cards, **traits):
-        made = Driver(cards, **traits)
-        monkeypatch.setitem(sys.modules, "pynvml", made)
-        return made
-
-    return put
-
-
-def card(processes, used=900 * MIB, **more):
-    return {"total": 80 << 30, "used": used, "processes": processes, **more}
-
-
-def ours(source, **how):
-    return source.process(source.devices()[0], **how)
-
-
-def test_nvml_without_its_package_or_a_driver_says_what_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "pip install 'hiwater[gpu]'" in nvml_module.Nvml().status().reason
-    monkeypatch.delitem(sys.modules, "pynvml")
-    pytest.importorskip("pynvml")
-    if not os.path.exists("/proc/driver/nvidia"):
-        assert "no NVIDIA driver" in nvml_module.Nvml().status().reason
-        with pytest.raises(MeterUnavailable, match="no NVIDIA driver"), hiwater.track(meters=("nvml",)):
-            pass
-
-
-def test_nvml_finds_this_process(driver):
-    driver([card({os.getpid(): 500 * MIB, 77: 100 * MIB})])
-    source = nvml_module.Nvml()
-    assert source.status() == (True, "NVML, driver 580.00")
-    assert ours(source) == nvml_module.ProcessMemory(500 * MIB, "", 100 * MIB)
-    assert source.card(source.devices()[0]) == nvml_module.CardMemory(80 << 30, 900 * MIB, 3 * MIB)
-
-
-def test_an_old_driver_does_not_tell_what_it_reserves(driver):
-    driver([card({})], old=True)
-    source = nvml_module.Nvml()
-    assert source.status().works
-    assert source.card(source.devices()[0]).reserved_bytes == -1
-
-
-def test_the_list_of_processes_is_read_once_a_second_at_most(driver):
-    made = driver([card({os.getpid(): MIB})])
-    clock = [100.0]
-    source = nvml_module.Nvml(clock=lambda: clock[0])
-    assert source.status().works
-    for step in range(50):
-        clock[0] = 100 + step / 20
-        ours(source)
-        source.card(source.devices()[0])
-    assert made.lists == 3
-
-
-def test_in_a_container_the_figure_is_unknown_rather_than_wrong(driver, monkeypatch):
-    monkeypatch.setattr(nvml_module, "_in_first_namespace", lambda: False)
-    made = driver([card({4_000_001: 500 * MIB, 4_000_002: 100 * MIB})])
-    source = nvml_module.Nvml()
-    assert source.status().works
-    assert ours(source).bytes == -1
-    assert "host's numbers" in ours(source, has_context=True).reason
-    with hiwater.track(meters=("gpu", "nvml")) as t:
-        pass
-    assert list(t.usage.gpu[0].levels) == ["device_used"]
-    assert "in a container" in t.usage.unmeasured["nvml:0:used"]
-    made.cards[0]["processes"] = {4_000_001: 500 * MIB}
-    alone = nvml_module.Nvml()
-    assert alone.status().works
-    assert ours(alone).bytes == -1  # perhaps another container's
-    found = ours(alone, has_context=True)
-    assert found.bytes == 500 * MIB
-    assert "only one" in found.reason
-
-
-def test_outside_of_containers_not_being_listed_is_zero(driver, monkeypatch):
-    monkeypatch.setattr(nvml_module, "_in_first_namespace", lambda: True)
-    driver([card({77: 100 * MIB})])
-    source = nvml_module.Nvml()
-    assert source.status().works
-    assert ours(source) == nvml_module.ProcessMemory(0, "", 100 * MIB)
-
-
-def test_a_driver_that_withholds_the_figure_says_so(driver):
-    driver([card({os.getpid(): None})])
-    source = nvml_module.Nvml()
-    assert source.status().works
-    assert ours(source).bytes == -1
-    assert "withheld" in ours(source).reason
-
-
-def test_mig_instances_stand_for_their_card(driver):
-    instances = {0: card({}, used=MIB), 2: card({os.getpid(): 7 * MIB}, used=9 * MIB)}
-    driver([{"total": 80 << 30, "used": 0, "mig": instances}, card({})])
-    source = nvml_module.Nvml()
-    assert source.status().works
-    assert [device.name for device in source.devices()] == ["0:mig:0", "0:mig:2", "1"]
-    assert source.process(source.devices()[1]).bytes == 7 * MIB
-    with hiwater.track(meters=("nvml:0:mig:2:used",)) as t:
-        pass
-    assert (t.usage.gpu[0].used.end_bytes, t.usage.gpu[0].exact) == (7 * MIB, False)
-
-
-def test_the_drivers_figure_joins_the_librarys_device(driver, monkeypatch):
-    torch = pytest.importorskip("torch")
-    assert torch
-    cuda = gpu_double.Cuda(monkeypatch, 2)
-    cuda.initialise(1)
-    driver([card({}, uuid="GPU-card-1"), card({os.getpid(): 5 * MIB}, uuid="GPU-card-0")])  # PCI order is not CUDA's
-    with hiwater.track(meters=("gpu", "nvml")) as t:
-        cuda[1].alloc(MIB)
-    joined, other = t.usage.gpu
-    assert (joined.name, list(joined.levels)) == ("cuda:1", ["allocated", "reserved", "used", "device_used"])
-    assert (joined.used.end_bytes, other.used.end_bytes) == (0, 5 * MIB)
-    assert joined.peak_bytes == MIB
-
-
 # torch's other types of device, over the same statistics under their own names
+
+
+def small_torch():
+    """A module in torch's place that has what finding its devices takes."""
+    torch = types.ModuleType("torch")
+    torch.__version__, torch._C, torch.version = "0", types.SimpleNamespace(), types.SimpleNamespace(cuda="0")
+    cuda = torch.cuda = types.ModuleType("torch.cuda")
+    cuda._initialized = False
+    cuda.is_initialized = lambda: cuda._initialized
+    cuda.device_count = cuda.get_device_properties = None
+    sys.modules["torch"] = torch
+    return torch
 
 
 def other_torch(kind):
     """A torch built for another accelerator than CUDA, with one allocator; its first device is in use."""
-    torch, allocator = gpu_double.small_torch(), gpu_double.Allocator()
-    doors = {"statistics": lambda _: allocator.nested(), "reset": lambda _: allocator.reset_peak()}
+    torch, allocator = small_torch(), DeviceAllocator(Card(0), MemoryError)
+    doors = {
+        "statistics": lambda _: allocator.stats.nested(private_pools=True),
+        "reset": lambda _: allocator.stats.reset_peak(),
+    }
     if kind == "xpu":
         torch._C._xpu_memoryStats, torch._C._xpu_resetPeakMemoryStats = doors.values()
         torch.xpu = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 1)
@@ -380,9 +214,9 @@ def test_other_accelerators_come_through_the_same_adapter(monkeypatch, kind):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     torch, allocator = other_torch(kind)
     with hiwater.track() as outer:
-        allocator.free(allocator.alloc(9 * MIB))
+        allocator.free(allocator.malloc(9 * MIB))
         with hiwater.track() as inner:
-            allocator.alloc(2 * MIB)
+            allocator.malloc(2 * MIB)
     (whole,), (part,) = outer.usage.gpu, inner.usage.gpu
     assert (whole.name, part.kept_bytes) == (kind if kind == "mps" else f"{kind}:0", 2 * MIB)
     if kind == "mps":
@@ -396,7 +230,7 @@ def test_other_accelerators_come_through_the_same_adapter(monkeypatch, kind):
 
 def test_a_torch_without_the_functions_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    torch = gpu_double.small_torch()
+    torch = small_torch()
     torch.cuda._initialized = True
     assert "shows no statistics of cuda" in devices.backend("torch").status().reason
     with hiwater.track() as t:

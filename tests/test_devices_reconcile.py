@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import gpu_double
+import driver_double
 import hiwater
+from cuda_double import installed
+from hiwater.history.state import AllocatorState
 from hiwater.meters.devices import reconcile
 from hiwater.meters.devices.nvml import CardMemory, ProcessMemory
 from hiwater.meters.devices.reconcile import CONTEXT, ELSEWHERE, OF_PROCESS, UNACCOUNTED, USED
@@ -29,12 +31,15 @@ def stats(requested=0, allocated=0, active=0, split=0, reserved=0):
 
 
 def golden():
-    flat = stats(900 * MIB, 901 * MIB, 911 * MIB, 80 * MIB, 1200 * MIB)
+    state = AllocatorState(
+        requested_bytes=900 * MIB, rounding_bytes=MIB, awaiting_free_bytes=10 * MIB, inactive_split_bytes=80 * MIB,
+        free_segments_bytes=209 * MIB, private_free_segments_bytes=64 * MIB,
+    )  # fmt: skip
     return reconcile.reconcile(
         "cuda:0",
-        flat,
+        {},
         others={"jax": 300 * MIB},
-        private_bytes=64 * MIB,
+        state=state,
         process=ProcessMemory(2000 * MIB, "", 500 * MIB),
         card=CardMemory(80 * GIB, 2600 * MIB, 600 * MIB),
     )
@@ -83,7 +88,8 @@ sizes = st.integers(0, 1 << 40)
 @given(*[sizes] * 6, st.dictionaries(st.sampled_from(["jax", "cupy"]), sizes))
 def test_the_terms_of_the_process_add_up_to_what_the_driver_counts(requested, more, waiting, split, free, used, others):
     allocated = requested + more
-    flat = stats(requested, allocated, allocated + waiting, split, allocated + waiting + split + free)
+    asked = requested + waiting * 9 // 10  # what waits is among what was asked for, until it can be used again
+    flat = stats(asked, allocated, allocated + waiting, split, allocated + waiting + split + free)
     found = reconcile.reconcile("cuda:0", flat, others=others, process=ProcessMemory(used, "", 0))
     names = [term.name for term in found.terms]
     before = found.terms[: names.index(USED)]
@@ -114,15 +120,23 @@ def test_an_allocator_that_does_not_count_requests_has_no_rounding():
     assert (found["tensors, requested"], found["rounding"], found["cached"]) == (5 * MIB, 0, MIB)
 
 
-def test_private_pools_come_from_a_snapshot_or_torch_2_15s_counter():
-    def segment(pool, size, active, *blocks):
-        return {"segment_pool_id": pool, "total_size": size, "active_size": active, "blocks": [{}] * len(blocks)}
-
-    free, used, split = segment((0, 1), 20, 0, 1), segment((0, 1), 30, 30, 1), segment((0, 1), 40, 8, 1, 2)
-    assert reconcile.free_in_private_pools([free, used, split, segment((0, 0), 50, 0, 1)]) == 20
+def test_private_pools_come_from_a_snapshot_or_torch_2_13s_counter():
     flat = stats(reserved=9 * MIB) | {"reserved_bytes_by_private_pools.0_1.all.current": 4 * MIB}
     found = reconcile.reconcile("cuda:0", flat)
     assert (found["cached"], found["private pools"]) == (5 * MIB, 4 * MIB)
+    state = AllocatorState(reserved_bytes=9 * MIB, free_segments_bytes=9 * MIB, private_free_segments_bytes=3 * MIB)
+    found = reconcile.reconcile("cuda:0", flat, state=state)
+    assert (found["cached"], found["private pools"]) == (6 * MIB, 3 * MIB)
+
+
+def test_memory_that_waits_for_a_stream_is_counted_once():
+    """900 MiB in use and 10 waiting, each block rounded up by a hundredth: `allocated` has fallen, `active` and `requested` not yet."""
+    flat = stats(900 * MIB + 10 * MIB, 909 * MIB, 909 * MIB + 10 * MIB + MIB // 10, 0, 1000 * MIB)
+    terms = {term.name: term.bytes for term in reconcile.reconcile("cuda:0", flat).terms}
+    assert terms["waiting for a stream"] == 10 * MIB + MIB // 10
+    assert terms["rounding"] == 9 * MIB + MIB // 10  # that of what waits, too: no counter tells it
+    assert terms["tensors, requested"] == 900 * MIB - MIB // 10
+    assert terms["cached"] == 1000 * MIB - 919 * MIB - MIB // 10
 
 
 def test_the_context_is_a_term_where_it_was_seen_by_itself():
@@ -137,41 +151,33 @@ def test_a_library_that_tells_two_figures_has_two_terms():
     assert [(term.name, term.bytes) for term in found.terms[:2]] == [("arrays", 3 * MIB), ("cached", 7 * MIB)]
 
 
-def test_the_devices_of_this_process(monkeypatch):
+def test_the_devices_of_this_process():
     pytest.importorskip("torch")
-    from test_devices_others import Driver, card
-
-    gpu_double.forget()
-    cuda = gpu_double.Cuda(monkeypatch)
-    cuda.initialise()
-    monkeypatch.setattr(
-        sys.modules["torch"]._C,
-        "_cuda_memorySnapshot",
-        lambda *_: {
-            "segments": [
-                {"device": 0, "segment_pool_id": (0, 1), "total_size": 2 * MIB, "active_size": 0, "blocks": [{}]}
-            ]
-        },
-        raising=False,
-    )
-    cuda[0].free(cuda[0].alloc(10 * MIB))
-    cuda[0].alloc(3 * MIB - 100)
-    monkeypatch.setitem(sys.modules, "pynvml", Driver([card({os.getpid(): 510 * MIB}, uuid="GPU-card-0")]))
-    (found,) = hiwater.device_breakdown()
-    assert (found["tensors, requested"], found["rounding"], found["cached"]) == (3 * MIB - 100, 100, 5 * MIB)
-    assert (found["private pools"], found[UNACCOUNTED], found[USED]) == (2 * MIB, 500 * MIB, 510 * MIB)
-    gpu_double.forget()
+    pytest.importorskip("pynvml")
+    driver = driver_double.Driver()
+    driver.processes(driver.card(), {os.getpid(): 552 * MIB})
+    with installed() as cuda:
+        cuda.initialise()
+        with cuda[0].private_pool():
+            cuda[0].free(cuda[0].malloc(10 * MIB))
+        cuda[0].malloc(3 * MIB - 100)
+        cuda[0].malloc(15 * MIB)
+        cuda[0].free(cuda[0].malloc(22 * MIB))
+        (found,) = hiwater.device_breakdown()
+    driver.remove()
+    assert {term.name: term.bytes for term in found.terms[:6]} == {
+        "tensors, requested": 18 * MIB - 100, "rounding": 100, "waiting for a stream": 0, "fragments": 2 * MIB, "cached": 22 * MIB,
+        "private pools": 10 * MIB,
+    }  # fmt: skip
+    assert (found[UNACCOUNTED], found[USED]) == (500 * MIB, 552 * MIB)
 
 
 def test_without_a_driver_the_reason_is_in_the_table(monkeypatch):
-    gpu_double.forget()
+    pytest.importorskip("torch")
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setitem(sys.modules, "torch", None)  # so that what stands there now comes back
-    gpu_double.small_torch()
-    cuda = gpu_double.Cuda(monkeypatch)
-    cuda.initialise()
-    cuda[0].alloc(MIB)
-    (found,) = hiwater.device_breakdown()
+    with installed() as cuda:
+        cuda.initialise()
+        cuda[0].malloc(MIB)
+        (found,) = hiwater.device_breakdown()
     assert "hiwater[gpu]" in found.reason
     assert "unknown" in str(found)
-    gpu_double.forget()

@@ -21,9 +21,8 @@ from recording import child_environment, needs_engine
 
 torch = pytest.importorskip("torch")
 
-import gpu_double  # noqa: E402 - it needs torch
-import naive_lines  # noqa: E402 - the same
-from gpu_double import Cuda  # noqa: E402 - the same
+import naive_lines  # noqa: E402 - it needs torch
+from cuda_double import installed  # noqa: E402 - the same
 from hiwater.torch import LineProfiler, line_decorators, profile, profile_every, set_target_gpu  # noqa: E402 - the same
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -39,14 +38,12 @@ def recorder(request, monkeypatch):
 
 @pytest.fixture
 def cuda(monkeypatch):
-    gpu_double.forget()
     monkeypatch.setattr(line_decorators, "_global", None)
     found = sys.gettrace(), threading.gettrace()
-    double = Cuda(monkeypatch, 2)
-    double.initialise(0, 1)
-    yield double
-    assert (sys.gettrace(), threading.gettrace()) == found
-    gpu_double.forget()
+    with installed(2) as double:
+        double.initialise(0, 1)
+        yield double
+        assert (sys.gettrace(), threading.gettrace()) == found
 
 
 def of(profiler, function, column):
@@ -61,11 +58,11 @@ def of(profiler, function, column):
 
 def test_the_table_of_two_functions_one_inside_the_other(cuda, recorder):
     def inner():
-        cuda[0].free(cuda[0].alloc(40 * KIB))
+        cuda[0].free(cuda[0].malloc(40 * KIB))
 
     def outer():
-        one = cuda[0].alloc(40 * KIB)
-        two = cuda[0].alloc(40 * KIB)
+        one = cuda[0].malloc(40 * KIB)
+        two = cuda[0].malloc(40 * KIB)
         inner()
         return one, two
 
@@ -81,10 +78,10 @@ def test_the_table_of_two_functions_one_inside_the_other(cuda, recorder):
                  all            all
                 peak           peak
                  0 B            0 B {first:>4}      def outer():
-            40.0 KiB       40.0 KiB {first + 1:>4}          one = cuda[0].alloc(40 * KIB)
-            80.0 KiB       80.0 KiB {first + 2:>4}          two = cuda[0].alloc(40 * KIB)
-             120 KiB        120 KiB {first + 3:>4}          inner()
-            80.0 KiB        120 KiB {first + 4:>4}          return one, two
+            40.0 KiB       2.00 MiB {first + 1:>4}          one = cuda[0].malloc(40 * KIB)
+            80.0 KiB       2.00 MiB {first + 2:>4}          two = cuda[0].malloc(40 * KIB)
+             120 KiB       2.00 MiB {first + 3:>4}          inner()
+            80.0 KiB       2.00 MiB {first + 4:>4}          return one, two
 
 
         ## {here}.inner
@@ -92,35 +89,35 @@ def test_the_table_of_two_functions_one_inside_the_other(cuda, recorder):
         active_bytes reserved_bytes line  code
                  all            all
                 peak           peak
-            80.0 KiB       80.0 KiB {inside:>4}      def inner():
-             120 KiB        120 KiB {inside + 1:>4}          cuda[0].free(cuda[0].alloc(40 * KIB))
+            80.0 KiB       2.00 MiB {inside:>4}      def inner():
+             120 KiB       2.00 MiB {inside + 1:>4}          cuda[0].free(cuda[0].malloc(40 * KIB))
         """)
 
 
 def test_which_line_grew_how_far_above_its_start_and_how_often(cuda, recorder):
     def work(rounds):
         held = []
-        for size in range(rounds):
-            held.append(cuda[0].alloc(size * MIB))
-            cuda[0].free(cuda[0].alloc(5 * MIB))
+        for size in range(1, rounds + 1):
+            held.append(cuda[0].malloc(size * MIB))
+            cuda[0].free(cuda[0].malloc(5 * MIB))
         cuda[0].free(held.pop())
         return held
 
     with LineProfiler(work) as profiler:
         work(4)
     assert of(profiler, work, "hits") == {0: 1, 1: 1, 2: 5, 3: 4, 4: 4, 5: 1, 6: 1}
-    assert of(profiler, work, "increment") == {0: None, 1: 0, 2: 0, 3: 6 * MIB, 4: 0, 5: -3 * MIB, 6: 0}
-    assert of(profiler, work, "peak_above_start") == {0: None, 1: 0, 2: 0, 3: 3 * MIB, 4: 5 * MIB, 5: 0, 6: 0}
-    assert of(profiler, work, "reserved_bytes.all.increment")[4] == 11 * MIB  # all that was ever needed at once
+    assert of(profiler, work, "increment") == {0: None, 1: 0, 2: 0, 3: 10 * MIB, 4: 0, 5: -4 * MIB, 6: 0}
+    assert of(profiler, work, "peak_above_start") == {0: None, 1: 0, 2: 0, 3: 4 * MIB, 4: 5 * MIB, 5: 0, 6: 0}
+    assert of(profiler, work, "reserved_bytes.all.increment")[4] == 20 * MIB  # one segment for large blocks
     assert of(profiler, work, "allocated_bytes.all.allocated")[4] == 20 * MIB
     assert of(profiler, work, "allocation.all.freed")[4] == 4
-    assert of(profiler, work, "allocated_bytes.large_pool.current")[4] == 5 * MIB  # 1 MiB is a small block
+    assert of(profiler, work, "allocated_bytes.large_pool.current")[4] == 9 * MIB  # 1 MiB is a small block
     assert of(profiler, work, "device") == dict.fromkeys(range(7), "cuda:0")
 
 
 def test_recursion_counts_each_byte_once_and_every_call(cuda, recorder):
     def work(depth):
-        block = cuda[0].alloc(MIB)
+        block = cuda[0].malloc(MIB)
         if depth:
             work(depth - 1)
         cuda[0].free(block)
@@ -135,7 +132,7 @@ def test_recursion_counts_each_byte_once_and_every_call(cuda, recorder):
 
 def test_a_line_left_by_an_exception_or_suspended_has_its_own(cuda, recorder):
     def items():
-        block = cuda[0].alloc(2 * MIB)
+        block = cuda[0].malloc(2 * MIB)
         yield 1
         cuda[0].free(block)
         raise LookupError
@@ -143,11 +140,11 @@ def test_a_line_left_by_an_exception_or_suspended_has_its_own(cuda, recorder):
     def work():
         found = items()
         next(found)
-        cuda[0].alloc(MIB)
+        cuda[0].malloc(MIB)
         try:
             next(found)
         except LookupError:
-            cuda[0].alloc(MIB)
+            cuda[0].malloc(MIB)
 
     with LineProfiler(work, items) as profiler:
         work()
@@ -158,7 +155,7 @@ def test_a_line_left_by_an_exception_or_suspended_has_its_own(cuda, recorder):
 
 def test_a_line_that_awaits_has_only_its_own_stretches(cuda, recorder):
     async def work(size):
-        block = cuda[0].alloc(size)
+        block = cuda[0].malloc(size)
         await asyncio.sleep(0)
         cuda[0].free(block)
 
@@ -175,12 +172,12 @@ def test_what_other_threads_do_meanwhile_is_in_the_line(cuda, recorder):
     """As autograd's threads do, which run no Python lines, while `backward()` waits."""
 
     def backward():
-        thread = threading.Thread(target=lambda: cuda[0].free(cuda[0].alloc(7 * MIB)))
+        thread = threading.Thread(target=lambda: cuda[0].free(cuda[0].malloc(7 * MIB)))
         thread.start()
         thread.join()
 
     def step():
-        cuda[0].alloc(MIB)
+        cuda[0].malloc(MIB)
         backward()
 
     with LineProfiler(step) as profiler:
@@ -194,10 +191,10 @@ def test_threads_have_lines_of_their_own(cuda, recorder):
     def waits():
         begun.set()
         go_on.wait(10)
-        cuda[0].alloc(MIB)
+        cuda[0].malloc(MIB)
 
     def works():
-        cuda[0].free(cuda[0].alloc(3 * MIB))
+        cuda[0].free(cuda[0].malloc(3 * MIB))
 
     with LineProfiler(waits, works) as profiler:
         thread = threading.Thread(target=waits)
@@ -236,11 +233,11 @@ def test_the_programs_own_peaks_stay_true_and_no_cache_is_emptied(cuda, monkeypa
     doors = torch._C._cuda_memoryStats, torch._C._cuda_resetPeakMemoryStats
 
     def work():
-        cuda[0].free(cuda[0].alloc(5 * MIB))
-        cuda[0].free(cuda[0].alloc(3 * MIB))
+        cuda[0].free(cuda[0].malloc(5 * MIB))
+        cuda[0].free(cuda[0].malloc(3 * MIB))
         seen.append(torch.cuda.max_memory_allocated(0))
         torch.cuda.reset_peak_memory_stats(0)
-        cuda[0].free(cuda[0].alloc(2 * MIB))
+        cuda[0].free(cuda[0].malloc(2 * MIB))
         seen.append(torch.cuda.max_memory_allocated(0))
 
     seen = []
@@ -258,9 +255,9 @@ def test_the_programs_own_peaks_stay_true_and_no_cache_is_emptied(cuda, monkeypa
 
 def test_scopes_and_lines_have_the_same_peak_each_its_own(cuda):
     def work():
-        cuda[0].free(cuda[0].alloc(5 * MIB))
+        cuda[0].free(cuda[0].malloc(5 * MIB))
         with hiwater.track(meters=("gpu",)) as inner:
-            cuda[0].free(cuda[0].alloc(3 * MIB))
+            cuda[0].free(cuda[0].malloc(3 * MIB))
         return inner.usage.gpu[0].peak_bytes
 
     with hiwater.track(meters=("gpu",)) as outer, LineProfiler(work) as profiler:
@@ -271,11 +268,11 @@ def test_scopes_and_lines_have_the_same_peak_each_its_own(cuda):
 
 def test_a_reset_behind_torchs_back_makes_a_line_a_lower_bound(cuda):
     def work():
-        block = cuda[0].alloc(9 * MIB)
+        block = cuda[0].malloc(9 * MIB)
         cuda[0].free(block)
-        block = cuda[0].alloc(2 * MIB)
-        cuda[0].free(cuda[0].alloc(4 * MIB)), cuda[0].free(block), cuda[0].reset_peak()
-        cuda[0].alloc(MIB)
+        block = cuda[0].malloc(2 * MIB)
+        cuda[0].free(cuda[0].malloc(4 * MIB)), cuda[0].free(block), cuda[0].stats.reset_peak()
+        cuda[0].malloc(MIB)
 
     with LineProfiler(work) as profiler:
         work()
@@ -288,7 +285,7 @@ def test_another_tracer_goes_on(cuda):
     seen = []
 
     def work():
-        cuda[0].alloc(MIB)
+        cuda[0].malloc(MIB)
 
     def tracer(frame, event, _argument):
         if frame.f_code is work.__code__:
@@ -331,7 +328,7 @@ def test_coverage_goes_on(tmp_path):
 
 def test_a_profiler_that_goes_leaves_nothing_behind(cuda):
     def work():
-        cuda[0].alloc(MIB)
+        cuda[0].malloc(MIB)
 
     doors = torch._C._cuda_memoryStats
     profiler = LineProfiler(work)
@@ -347,13 +344,10 @@ def test_a_profiler_that_goes_leaves_nothing_behind(cuda):
 # --- asking --------------------------------------------------------------------------------------------------------------------------
 
 
-def test_any_statistic_however_many_parts_its_name_has(monkeypatch):
-    gpu_double.forget()
-    cuda = Cuda(monkeypatch, 1, private_pools=True)
-    cuda.initialise()
-
+def test_any_statistic_however_many_parts_its_name_has(cuda):
     def work():
-        cuda[0].alloc(MIB)
+        with cuda[0].private_pool((0, 1)):
+            cuda[0].malloc(3 * MIB)
 
     with LineProfiler(work) as profiler:
         work()
@@ -364,14 +358,15 @@ def test_any_statistic_however_many_parts_its_name_has(monkeypatch):
         "oversize_segments.peak",
     )
     shown = profiler.display(columns=columns)
-    assert list(shown.to_dict()["functions"][0]["lines"].values())[1] == dict(zip(columns, (0, 0, -1, 0), strict=True))
+    assert list(shown.to_dict()["functions"][0]["lines"].values())[2] == dict(
+        zip(columns, (0, 20 * MIB, -1, 0), strict=True)
+    )
     assert "large_pool" in repr(shown)
-    gpu_double.forget()
 
 
 def test_an_unknown_statistic_or_function_is_told_with_what_is_near(cuda):
     def work():
-        cuda[0].alloc(MIB)
+        cuda[0].malloc(MIB)
 
     with LineProfiler(work) as profiler:
         work()
@@ -391,8 +386,8 @@ def test_an_unknown_statistic_or_function_is_told_with_what_is_near(cuda):
 
 def test_the_page_has_bars_and_no_markup_of_the_source(cuda):
     def work():
-        cuda[0].alloc(MIB), "<script>"
-        cuda[0].alloc(MIB)
+        cuda[0].malloc(MIB), "<script>"
+        cuda[0].malloc(MIB)
 
     with LineProfiler(work) as profiler:
         work()
@@ -405,7 +400,7 @@ def test_the_page_has_bars_and_no_markup_of_the_source(cuda):
 def test_figures_of_ram_stand_beside(cuda):
     def work():
         block = bytearray(3 * MIB)
-        cuda[0].alloc(MIB)
+        cuda[0].malloc(MIB)
         return block
 
     with LineProfiler(work, ram=True) as profiler:
@@ -419,11 +414,11 @@ def test_figures_of_ram_stand_beside(cuda):
 
 def test_the_device_may_change_in_the_middle_of_a_function(cuda):
     def work():
-        cuda[0].alloc(MIB)
+        cuda[0].malloc(MIB)
         profiler.target_gpu = torch.device("cuda", 1)
-        cuda[1].alloc(2 * MIB)
+        cuda[1].malloc(2 * MIB)
         profiler.target_gpu = "cuda:0"
-        cuda[0].alloc(MIB)
+        cuda[0].malloc(MIB)
 
     profiler = LineProfiler(work)
     with profiler:
@@ -443,7 +438,7 @@ def test_the_device_may_change_in_the_middle_of_a_function(cuda):
 
 def test_clear_begins_again(cuda):
     def work():
-        cuda[0].alloc(MIB)
+        cuda[0].malloc(MIB)
 
     with LineProfiler(work) as profiler:
         work()
@@ -480,17 +475,19 @@ def test_without_a_device_the_program_runs_and_the_table_says_why(recorder):
     assert of(profiler, work, "hits") == {0: 1, 1: 1}
 
 
-def test_a_device_that_comes_into_use_meanwhile_began_at_nothing(monkeypatch, recorder):
-    gpu_double.forget()
-    cuda = Cuda(monkeypatch, 1)
+def test_a_device_that_comes_into_use_meanwhile_began_at_nothing(recorder):
+    with installed() as cuda:
+        begins_at_nothing(cuda)
 
+
+def begins_at_nothing(cuda):
     def work():
         cuda.initialise()
-        cuda[0].free(cuda[0].alloc(3 * MIB))
-        cuda[0].alloc(MIB)
+        cuda[0].free(cuda[0].malloc(3 * MIB))
+        cuda[0].malloc(MIB)
 
     def begins():
-        cuda[0].alloc(2 * MIB), cuda.initialise()
+        cuda.initialise(), cuda[0].malloc(2 * MIB)
         work()
 
     with LineProfiler(begins, work) as profiler:
@@ -498,12 +495,11 @@ def test_a_device_that_comes_into_use_meanwhile_began_at_nothing(monkeypatch, re
     assert of(profiler, begins, "increment") == {0: None, 1: 2 * MIB, 2: MIB}
     assert of(profiler, begins, "device") == {0: "cuda:0", 1: "cuda:0", 2: "cuda:0"}
     assert of(profiler, work, "active_bytes.all.peak") == {0: 2 * MIB, 1: 2 * MIB, 2: 5 * MIB, 3: 3 * MIB}
-    gpu_double.forget()
 
 
 def test_a_device_that_is_not_there_is_named_with_those_that_are(cuda):
     def work():
-        cuda[0].alloc(MIB)
+        cuda[0].malloc(MIB)
 
     with LineProfiler(work, target_gpu=5) as profiler:
         work()
@@ -567,11 +563,11 @@ def test_a_backend_without_a_mark_that_can_be_reset(monkeypatch, recorder):
 def test_profile_every_prints_after_as_many_calls(cuda, capsys):
     @profile_every(2)
     def work():
-        cuda[0].alloc(MIB)
+        cuda[0].malloc(MIB)
 
     @profile_every(1, enable=False)
     def left_alone():
-        cuda[0].alloc(MIB)
+        cuda[0].malloc(MIB)
 
     work()
     left_alone()
@@ -591,7 +587,7 @@ def test_a_decorated_method_is_measured_and_set_target_gpu_moves_it(cuda, monkey
         @profile
         def forward(self):
             set_target_gpu(1)
-            cuda[1].alloc(MIB)
+            cuda[1].malloc(MIB)
             set_target_gpu(0)
             return 3
 
@@ -600,7 +596,7 @@ def test_a_decorated_method_is_measured_and_set_target_gpu_moves_it(cuda, monkey
     assert of(profiler, Net.forward, "device")[3] == "cuda:1" and of(profiler, Net.forward, "increment")[3] == MIB
     stream = io.StringIO()
     profiler.print_stats(Net.forward, ("hits",), stream)
-    assert "cuda[1].alloc(MIB)" in stream.getvalue() and len(at_exit) == 1
+    assert "cuda[1].malloc(MIB)" in stream.getvalue() and len(at_exit) == 1
     profiler.close()
 
 

@@ -1,5 +1,6 @@
 """Histories of GPU memory in a recording: a simulated allocator below torch's own Python code, a real engine, a real capture."""
 
+import functools
 import importlib.util
 import os
 import pickle
@@ -9,6 +10,8 @@ import sys
 import pytest
 
 import hiwater
+from cuda_double import installed
+from cuda_double.versions import VERSIONS
 from hiwater.capture import attached
 from hiwater.cli import main
 from hiwater.errors import BadRequest, CaptureUnwritable, CorruptCapture
@@ -20,39 +23,11 @@ torch = pytest.importorskip("torch")
 STACK = (frame("forward", 7), frame("main", 3))
 
 
-class Cuda:
-    """torch's CUDA doors as a CUDA build has them, over a simulated allocator."""
-
-    def __init__(self, monkeypatch):
-        self.allocator = Allocator(recording=False)
-        self.calls = []
-        doors = {
-            "_cuda_isHistoryEnabled": lambda: self.allocator.recording,
-            "_cuda_record_memory_history": self.record,
-            "_cuda_memorySnapshot": lambda *_: self.allocator.snapshot(),
-            "_cuda_attach_out_of_memory_observer": lambda _: None,
-        }
-        for name, door in doors.items():
-            monkeypatch.setattr(torch._C, name, door, raising=False)
-        monkeypatch.setattr(torch.version, "cuda", "13.0")
-        monkeypatch.setattr(torch.cuda, "_queued_calls", [])
-        self.patch = monkeypatch
-
-    def record(self, enabled, context, stacks, max_entries, *rest):
-        self.calls.append((enabled, context, stacks, max_entries))
-        self.allocator.recording = enabled is not None
-        if enabled is None:
-            self.allocator.trace.clear()
-
-    def initialise(self):
-        self.patch.setattr(torch.cuda, "_initialized", True)
-        for call, _ in torch.cuda._queued_calls:
-            call()
-
-
 @pytest.fixture
-def cuda(monkeypatch):
-    return Cuda(monkeypatch)
+def cuda():
+    with installed() as double:
+        double[0].history.frames = list(STACK)
+        yield double
 
 
 @needs_engine
@@ -60,10 +35,10 @@ def test_the_history_is_in_the_capture_and_apart_from_ram(cuda, tmp_path, capsys
     cuda.initialise()
     path = tmp_path / "run.hiw"
     with hiwater.record(path):
-        first = cuda.allocator.alloc(40 << 20, STACK)
-        cuda.allocator.free(first)
-        cuda.allocator.alloc(5 << 20, STACK)
-    assert cuda.calls == [("all", "alloc", "python", recording.MOST_EVENTS), (None, "all", "all", sys.maxsize)]
+        first = cuda[0].malloc(40 << 20)
+        cuda[0].free(first)
+        cuda[0].malloc(5 << 20)
+    assert cuda.bindings.calls == [("all", "alloc", "python", recording.MOST_EVENTS), (None, "all", "all", sys.maxsize)]
     capture = hiwater.open(path)
     (device,) = capture.device_histories
     assert (device.device, device.peak.allocated_bytes, device.end.allocated_bytes) == ("cuda:0", 40 << 20, 5 << 20)
@@ -82,40 +57,87 @@ def test_the_history_is_in_the_capture_and_apart_from_ram(cuda, tmp_path, capsys
 def test_cuda_that_is_initialised_later_is_noticed(cuda, tmp_path):
     path = tmp_path / "run.hiw"
     with hiwater.record(path):
-        assert cuda.calls == []
+        assert cuda.bindings.calls == []
         cuda.initialise()
-        assert cuda.calls[0][0] == "all"
-        cuda.allocator.alloc(1 << 20, STACK)
+        assert cuda.bindings.calls[0][0] == "all"
+        cuda[0].malloc(1 << 20)
     assert hiwater.open(path).device_histories[0].peak.allocated_bytes == 1 << 20
-    assert torch.cuda._queued_calls[0][0]() is None and len(cuda.calls) == 2  # after the recording it does nothing
+    assert (
+        torch.cuda._queued_calls[-1][0]() is None and len(cuda.bindings.calls) == 2
+    )  # after the recording it does nothing
 
 
 @needs_engine
 def test_a_history_of_the_programs_own_is_used_and_left_on(cuda, tmp_path):
     cuda.initialise()
     torch.cuda.memory._record_memory_history(max_entries=77)
-    cuda.allocator.alloc(3 << 20, STACK)
+    cuda[0].malloc(3 << 20)
     with hiwater.record(tmp_path / "run.hiw"):
         pass
-    assert len(cuda.calls) == 1 and cuda.allocator.recording
+    assert len(cuda.bindings.calls) == 1 and cuda[0].history.enabled
     assert hiwater.open(tmp_path / "run.hiw").device_histories[0].peak.allocated_bytes == 3 << 20
+
+
+@needs_engine
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_history_that_the_program_begins_meanwhile_goes_on(version, legacy, tmp_path):
+    with installed(version=version) as cuda:
+        cuda.initialise()
+        record = torch._C._cuda_record_memory_history
+        with hiwater.record(tmp_path / "run.hiw"):
+            cuda[0].malloc(3 << 20)
+            if legacy:
+                torch.cuda.memory._record_memory_history(True, trace_alloc_max_entries=500)
+            else:
+                torch.cuda.memory._record_memory_history(max_entries=500)
+            cuda[0].malloc(2 << 20)
+        assert cuda[0].history.enabled and len(cuda.bindings.calls) == 2
+        cuda[0].malloc(1 << 20)
+        (events,) = torch.cuda.memory._snapshot()["device_traces"]
+        assert [event["size"] >> 20 for event in events if event["action"] == "alloc"] == [3, 2, 1]
+        assert torch._C._cuda_record_memory_history == record
+        (device,) = hiwater.open(tmp_path / "run.hiw").device_histories
+        assert device.end.allocated_bytes == 5 << 20
+
+
+@needs_engine
+def test_a_history_that_the_program_ends_meanwhile_stays_off_and_the_capture_says_so(cuda, tmp_path):
+    cuda.initialise()
+    with hiwater.record(tmp_path / "run.hiw"):
+        cuda[0].malloc(3 << 20)
+        torch.cuda.memory._record_memory_history(None)
+        cuda[0].malloc(2 << 20)
+    assert len(cuda.bindings.calls) == 2 and not cuda[0].history.enabled
+    (device,) = hiwater.open(tmp_path / "run.hiw").device_histories
+    assert device.end.allocated_bytes == 5 << 20 and "switched torch's history off" in device.facts["notes"]
+
+
+@needs_engine
+def test_a_function_put_over_ours_in_the_meantime_stays(cuda, tmp_path, monkeypatch):
+    cuda.initialise()
+    with hiwater.record(tmp_path / "run.hiw"):
+        below = torch._C._cuda_record_memory_history
+        above = functools.partial(below)
+        monkeypatch.setattr(torch._C, "_cuda_record_memory_history", above)
+    assert torch._C._cuda_record_memory_history is above and not cuda[0].history.enabled
 
 
 @needs_engine
 def test_it_can_be_switched_off(cuda, tmp_path):
     cuda.initialise()
     with hiwater.record(tmp_path / "run.hiw", device_history=False):
-        cuda.allocator.alloc(3 << 20, STACK)
-    assert cuda.calls == [] and hiwater.open(tmp_path / "run.hiw").device_histories == ()
+        cuda[0].malloc(3 << 20)
+    assert cuda.bindings.calls == [] and hiwater.open(tmp_path / "run.hiw").device_histories == ()
 
 
 @needs_engine
 def test_snapshots_of_a_recording_have_it_too(cuda, tmp_path):
     cuda.initialise()
     with hiwater.record(tmp_path / "run.hiw") as recorder:
-        cuda.allocator.alloc(1 << 20, STACK)
+        cuda[0].malloc(1 << 20)
         shot = recorder.snapshot()
-        cuda.allocator.alloc(2 << 20, STACK)
+        cuda[0].malloc(2 << 20)
     assert hiwater.open(shot).device_histories[0].peak.allocated_bytes == 1 << 20
     assert hiwater.open(tmp_path / "run.hiw").device_histories[0].peak.allocated_bytes == 3 << 20
 
@@ -125,7 +147,7 @@ def test_two_recordings_are_compared_and_merged_with_it(cuda, tmp_path, capsys):
     cuda.initialise()
     for number in (1, 2):
         with hiwater.record(tmp_path / f"{number}.hiw"):
-            cuda.allocator.free(cuda.allocator.alloc(number << 20, STACK))
+            cuda[0].free(cuda[0].malloc(number << 20))
     assert main(["diff", str(tmp_path / "1.hiw"), str(tmp_path / "2.hiw"), "--kind", "device"]) == 0
     assert "1.0 MiB" in capsys.readouterr().out
     told = hiwater.open(tmp_path / "1.hiw").diff(tmp_path / "2.hiw", kind="device")
@@ -137,12 +159,11 @@ def test_two_recordings_are_compared_and_merged_with_it(cuda, tmp_path, capsys):
 
 @needs_engine
 def test_a_ring_that_overflowed_is_said_to_have(cuda, tmp_path):
-    cuda.allocator.trace = type(cuda.allocator.trace)(maxlen=10)
     cuda.initialise()
     histories = recording.DeviceHistories(most_events=10)
     histories.begin()
     for _ in range(10):
-        cuda.allocator.alloc(1000, STACK)
+        cuda[0].malloc(1000)
     content = histories.collect()["torch.pickle"]
     histories.end()
     path = tmp_path / "s.pickle"
@@ -185,28 +206,15 @@ def test_programs_without_a_gpu_meet_nothing_of_it(tmp_path):
 LATE = """
 import sys, time
 sys.path.insert(0, {tests!r})
-import torch
-from snapshot_double import Allocator, frame
+from cuda_double import install
 
-allocator = Allocator(recording=False)
-
-def record(enabled, *rest):
-    allocator.recording = enabled is not None
-
-torch._C._cuda_isHistoryEnabled = lambda: allocator.recording
-torch._C._cuda_record_memory_history = record
-torch._C._cuda_memorySnapshot = lambda *_: allocator.snapshot()
-torch.version.cuda = "13.0"
-torch.cuda._queued_calls = []
+cuda = install()
 begun = time.monotonic()
-while not torch.cuda._queued_calls and time.monotonic() < begun + 20:
+while len(cuda.module._queued_calls) < 4 and time.monotonic() < begun + 60:
     sum(range(1000))
-torch.cuda.device_count = lambda: 0
-torch.cuda._initialized = True
-for call, _ in torch.cuda._queued_calls:
-    call()
-allocator.alloc(3 << 20, (frame("late"),))
-print(allocator.recording, round(time.monotonic() - begun, 2))
+cuda.module.init()
+cuda[0].malloc(3 << 20)
+print(cuda[0].history.enabled)
 """
 
 
@@ -220,6 +228,41 @@ def test_torch_that_is_loaded_later_is_noticed_by_the_engine(tmp_path):
     assert done.returncode == 0 and done.stdout.startswith("True"), done.stderr
     (device,) = hiwater.open(out).device_histories
     assert device.peak.allocated_bytes == 3 << 20
+
+
+INSIDE = """
+import sys, time
+sys.path.insert(0, {tests!r})
+import torch
+from cuda_double import install
+
+cuda = install(version={version!r})
+
+def work_for_a_while(name):
+    if name == {place!r}:
+        calls = len(cuda.module._queued_calls), len(cuda.bindings.calls)
+        until = time.monotonic() + 60
+        while (len(cuda.module._queued_calls), len(cuda.bindings.calls)) == calls and time.monotonic() < until:
+            sum(range(1000))
+
+cuda.bindings.place = work_for_a_while
+cuda.module.init()
+print(cuda[0].history.enabled)
+cuda[0].malloc(3 << 20)
+"""
+
+
+@needs_engine
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("place", ["lazyInitDevice", "generators set"])
+def test_the_engines_own_call_may_fall_due_in_the_middle_of_the_initialisation(tmp_path, version, place):
+    program = tmp_path / "inside.py"
+    program.write_text(INSIDE.format(tests=os.path.dirname(__file__), version=version, place=place))
+    command = [sys.executable, "-m", "hiwater", "run", "-o", str(tmp_path / "run.hiw"), str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    (device,) = hiwater.open(tmp_path / "run.hiw").device_histories
+    assert device.peak.allocated_bytes == 3 << 20 and device.live_before_bytes == 0
 
 
 @needs_engine

@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -217,3 +218,26 @@ def test_a_limit_too_low_for_a_recording(tmp_path: Path) -> None:
 def test_the_error_names_the_limit_and_not_the_file(tmp_path: Path) -> None:
     error = destination.explain(str(tmp_path / "c.hiw"), OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)))
     assert "no memory for a recording" in str(error) and "ulimit" in str(error)
+
+
+@pytest.mark.parametrize("handling", ["signal.SIG_DFL", "signal.SIG_IGN", "lambda *_: print('told')"])
+@pytest.mark.parametrize("most", [200_000, 3_000_000], ids=["shorter than the capture is", "shorter than it becomes"])
+def test_a_limit_of_file_size_is_not_met_by_the_recorder(tmp_path: Path, handling: str, most: int) -> None:
+    """The kernel sends SIGXFSZ for a write beyond the limit, which ends a program that does nothing about it."""
+    text = f"""
+        import resource, signal
+        signal.signal(signal.SIGXFSZ, {handling})
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))
+        def deep(depth):
+            return deep(depth - 1) if depth else [bytearray(600 + i) for i in range(300)]
+        made = []
+        for number in range(300):
+            exec(f"def made_{{number}}():\\n    return deep({{number}})")
+            made.append(globals()[f"made_{{number}}"]())
+        print(len(made), signal.sigpending(), signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    """
+    done = subprocess.run(
+        command(tmp_path, textwrap.dedent(text), recorded=True), capture_output=True, text=True, check=False, env=child_environment(), timeout=120
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "300 set() set()\n"), done.stderr
+    assert hiwater.open(tmp_path / "c.hiw").problems() == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-import gpu_double
+from cuda_double import installed
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("IPython")
@@ -19,9 +19,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # IPython's own
 @pytest.fixture
 def shell(monkeypatch, tmp_path):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    gpu_double.forget()
-    cuda = gpu_double.Cuda(monkeypatch, 2)
-    cuda.initialise(0, 1)
+    with installed(2) as cuda:
+        cuda.initialise(0, 1)
+        yield from started(cuda)
+
+
+def started(cuda):
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance()
     shell.user_ns["cuda"] = cuda
@@ -30,7 +33,6 @@ def shell(monkeypatch, tmp_path):
     shell.run_line_magic("unload_ext", "hiwater")
     shell.history_manager.end_session()
     InteractiveShell.clear_instance()
-    gpu_double.forget()
 
 
 def run(shell, code):
@@ -39,7 +41,7 @@ def run(shell, code):
     return result.result, result.error_in_exec, captured.stdout
 
 
-DEFINES = "def func(n):\n    held = cuda[0].alloc(n * 1024)\n    cuda[0].free(held)\n"
+DEFINES = "def func(n):\n    held = cuda[0].malloc(n * 1024)\n    cuda[0].free(held)\n"
 
 
 def test_a_function_that_the_cell_itself_defines_and_calls(shell):
@@ -50,9 +52,9 @@ def test_a_function_that_the_cell_itself_defines_and_calls(shell):
         "active_bytes reserved_bytes hits line  code\n"
         "         all            all\n"
         "        peak           peak\n"
-        "         0 B       4.00 KiB    2    1  def func(n):\n"
-        "    8.00 KiB       8.00 KiB    2    2      held = cuda[0].alloc(n * 1024)\n"
-        "    8.00 KiB       8.00 KiB    2    3      cuda[0].free(held)\n"
+        "         0 B       2.00 MiB    2    1  def func(n):\n"
+        "    8.00 KiB       2.00 MiB    2    2      held = cuda[0].malloc(n * 1024)\n"
+        "    8.00 KiB       2.00 MiB    2    3      cuda[0].free(held)\n"
     )
     assert shell.user_ns["x"] == {"a": 1}
 
@@ -74,7 +76,7 @@ def test_quiet_shows_nothing_and_the_profiler_comes_back_when_asked_for(shell, t
     assert run(shell, "%mlrun -q -f func func(2)") == (None, None, "")
     profiler, _, _ = run(shell, f"%mlrun --return-profiler -f func -T {tmp_path / 'table.txt'} func(2)")
     assert type(profiler) is LineProfiler
-    assert "held = cuda[0].alloc" in (tmp_path / "table.txt").read_text()
+    assert "held = cuda[0].malloc" in (tmp_path / "table.txt").read_text()
     shown, _, _ = run(shell, "%mlrun --gpu 1 --function func func(2)")
     assert "         0 B            0 B    2      held" in repr(shown)
 

@@ -250,11 +250,11 @@ def test_what_is_asked_for_wrongly(tmp_path: Path) -> None:
 
 @needs_engine
 def test_again_and_again(tmp_path: Path) -> None:
-    """Two hundred cells, every tenth one recorded: neither the process nor what hiwater keeps grows."""
+    """A hundred cells, every tenth one recorded: neither the process nor what hiwater keeps grows."""
     step = "import gc\ngc.collect()\nfrom hiwater.meters import process\nsizes.append(process.Resident().now())"
     body = [
         "%%hiwater\nx = bytearray(1 << 20)" if number % 10 == 0 else f"x = bytearray({number}_000)"
-        for number in range(100)
+        for number in range(50)
     ]
     shown = notebooks.run(
         tmp_path,
@@ -263,8 +263,8 @@ def test_again_and_again(tmp_path: Path) -> None:
         {"TMPDIR": str(tmp_path)},
     )  # fmt: skip
     middle, end = map(int, re.findall(r"\d+", shown[-2].error or ""))
-    assert end - middle < 8 * MIB, (middle, end)
-    assert shown[-1].value == "[]" and len([cell for cell in shown if cell.displays]) == 204
+    assert end - middle < 4 * MIB, (middle, end)
+    assert shown[-1].value == "[]" and len([cell for cell in shown if cell.displays]) == 104
 
 
 def test_pauses_between_cells_do_not_hide_them() -> None:

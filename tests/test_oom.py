@@ -1,5 +1,6 @@
 """Refused memory: messages of every version, the verdict on known situations, and reports made for real on the CPU."""
 
+import contextlib
 import json
 import pickle
 import subprocess
@@ -8,14 +9,16 @@ import sys
 import pytest
 
 import hiwater
+from cuda_double import Card, installed
+from cuda_double.device_allocator import allocation_size, round_size
 from hiwater.cli import main
 from hiwater.history.state import AllocatorState, of_segments
 from hiwater.torch import oom_message
+from hiwater.torch.oom_message import Observed
 from hiwater.torch.oom_report import by_stack
 from hiwater.torch.oom_verdict import Facts, judge
 from recording import needs_engine
 from snapshot_double import Allocator, Refused, frame
-from test_history_recording import Cuda
 
 torch = pytest.importorskip("torch")
 
@@ -106,7 +109,9 @@ def fragmented():
 def test_free_memory_in_pieces_is_fragmentation():
     state = of_segments(fragmented().snapshot()["segments"])
     found = judge(Facts(requested_bytes=9 * MIB, state=state, driver_free_bytes=0, total_bytes=40 * MIB))
-    assert found.kind == "fragmentation" and "20.0 MiB free, 2.00 MiB in its largest block" in found.why
+    assert (
+        found.kind == "fragmentation" and "20.0 MiB free, 2.00 MiB in the largest block for large requests" in found.why
+    )
     assert "expandable_segments:True" in found.advice[0]
     state.expandable_segments = 3
     assert not any("expandable_segments" in one for one in judge(Facts(9 * MIB, state, 0)).advice)
@@ -114,7 +119,10 @@ def test_free_memory_in_pieces_is_fragmentation():
 
 def test_too_little_in_all_is_a_shortage_whose_advice_follows_the_tensors():
     state = AllocatorState(
-        reserved_bytes=30 * GIB, requested_bytes=29 * GIB, inactive_split_bytes=GIB, largest_free_bytes=GIB
+        reserved_bytes=30 * GIB,
+        requested_bytes=29 * GIB,
+        inactive_split_bytes=GIB,
+        largest_free={"large, stream 0x0": GIB},
     )
     found = judge(
         Facts(8 * GIB, state, 2 * GIB, 32 * GIB, saved_bytes=20 * GIB, optimizer_bytes=GIB, gradient_bytes=9 * GIB)
@@ -135,6 +143,38 @@ def test_what_others_hold_and_limits_are_named():
     assert any("private pools" in one for one in judge(Facts(2 * GIB, state, 0, 24 * GIB)).advice)
 
 
+@pytest.mark.parametrize(
+    ("asked", "segment"),
+    [(1, 2), (MIB, 2), (MIB + 1, 20), (9 * MIB, 20), (10 * MIB, 10), (11 * MIB, 12), (20 * MIB, 20), (511 * MIB, 512)],
+)
+def test_which_requests_a_segment_is_taken_for(asked, segment):
+    assert allocation_size(round_size(asked)) == segment * MIB  # as torch has it
+    least, most = oom_message.request_of_segment(segment * MIB)
+    assert least <= asked <= most
+    assert allocation_size(round_size(least)) == allocation_size(round_size(most)) == segment * MIB
+
+
+def test_the_message_of_cuda_malloc_async():
+    text = (
+        "Allocation on device 1 would exceed allowed memory. (out of memory)\nCurrently allocated     : 4.86 GiB\nRequested               : "
+        "10.12 GiB\nDevice limit            : 24.00 GiB\nFree (according to CUDA): 14.00 GiB\nPyTorch limit (set by user-supplied memory "
+        "fraction)\n                        : {} GiB"
+    )
+    found = oom_message.parse(text.format("17179869184.00"))  # without a limit
+    assert (found.device, found.requested_bytes, found.free_bytes) == (1, round(10.12 * GIB), 14 * GIB)
+    assert (found.total_bytes, found.allocated_bytes) == (24 * GIB, round(4.86 * GIB))
+    for limit, free, kind in (
+        ("17179869184.00", 14, "unknown"),
+        ("12.00", 14, "limit"),
+        ("17179869184.00", 2, "shortage"),
+    ):
+        found = oom_message.parse(text.format(limit).replace("14.00", f"{free}.00"))
+        facts = Facts(
+            found.requested_bytes, None, found.free_bytes, found.total_bytes, found.allowed_bytes, found.allocated_bytes
+        )
+        assert judge(facts).kind == kind
+
+
 def test_without_figures_there_is_no_verdict():
     assert judge(Facts(None)).kind == "unknown" == judge(Facts(GIB)).kind
 
@@ -144,33 +184,24 @@ def test_without_figures_there_is_no_verdict():
 
 @pytest.fixture
 def cuda(monkeypatch):
-    made = Cuda(monkeypatch)
-    made.observers = []
-    monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", made.observers.append, raising=False)
-    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda *_, **__: made.allocator.snapshot()["segments"])
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda index: index == 0, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_memoryStats", lambda _: {}, raising=False)
-    monkeypatch.setattr("hiwater.torch.oom_guard.WATCH", type(sys.modules["hiwater.torch.oom_guard"].WATCH)())
     monkeypatch.setattr("hiwater.meters.devices.reconcile.card_of", lambda *_, **__: None)
-    return made
+    with installed([Card(0, 40 * MIB)]) as double:
+        double[0].history.frames = list(STACK)
+        yield double
+
+
+def fill(cuda):
+    """Every second of the blocks that fill the card is free: 20 MiB in pieces of 2. Returns those in use."""
+    kept = [cuda[0].malloc(2 * MIB) for _ in range(20)]
+    for address in kept[::2]:
+        cuda[0].free(address)
+    return kept[1::2]
 
 
 def run_out(cuda):
-    """Do what torch does: the observer first, then the exception; on its way something is let go of."""
-    kept = [cuda.allocator.alloc(2 * MIB, STACK) for _ in range(20)]
-    for address in kept[::2]:
-        cuda.allocator.free(address)
-    try:
-        cuda.allocator.alloc(9 * MIB, STACK)
-    except Refused:
-        for observer in cuda.observers:
-            observer(0, 9 * MIB, 40 * MIB, 0)
-    for address in kept[1::2]:
-        cuda.allocator.free(address)
-    raise torch.cuda.OutOfMemoryError(
-        "CUDA out of memory. Tried to allocate 9.00 MiB. GPU 0 has a total capacity of 40.00 MiB of which 0 bytes is free."
-    )
+    """What is asked for are 9 MiB; torch asks the driver for a segment of 20, and says so."""
+    fill(cuda)
+    cuda[0].malloc(9 * MIB)
 
 
 import hiwater.torch.oom_guard  # noqa: E402 - after importorskip
@@ -191,29 +222,113 @@ def test_blocks_of_equal_stacks_are_one_entry():
     assert [one["function"] for one in entry["frames"]] == ["main", "leaf"]
 
 
-def test_a_guard_tells_of_the_very_moment_and_lets_the_exception_go_on(cuda, tmp_path, capsys):
-    cuda.allocator.capacity = 40 * MIB
+def verdict_of(allocate):
+    """The verdict on what `allocate` is refused; the report is written to the current folder."""
+    with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.torch.guard("oom", quiet=True) as guard:
+        allocate()
+    return guard.report.verdict
+
+
+@pytest.fixture
+def large_card(monkeypatch):
+    monkeypatch.setattr("hiwater.meters.devices.reconcile.card_of", lambda *_, **__: None)
+    with installed([Card(0, GIB)]) as double:
+        double.initialise()
+        yield double[0]
+
+
+def test_a_limit_that_was_set_is_no_fragmentation(large_card, tmp_path, monkeypatch):
+    """Half of the card is allowed and nearly taken, and 17 MiB of it are free: the driver's own would do."""
+    monkeypatch.chdir(tmp_path)
+    torch.cuda.set_per_process_memory_fraction(0.5)
+    large_card.malloc(3 * MIB)
+    large_card.malloc(470 * MIB)
+    found = verdict_of(lambda: large_card.malloc(200 * MIB))
+    assert found.kind == "limit"
+    assert (
+        "torch held 17.0 MiB free" in found.why
+        and "of the 512 MiB that the process may have 22.0 MiB were left" in found.why
+    )
+    assert "raise the limit" in found.advice[0] and "expandable" not in str(found.advice)
+    # 17 in pieces and 22 to be taken would do for 30, limit or not.
+    found = verdict_of(lambda: large_card.malloc(30 * MIB))
+    assert found.kind == "fragmentation" and any("raise the limit" in one for one in found.advice)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    large_card.malloc(200 * MIB)
+    assert verdict_of(lambda: large_card.malloc(400 * MIB)).kind == "shortage"
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_free_block_of_another_stream_is_not_called_too_small(large_card, tmp_path, monkeypatch, history):
+    """The largest free block has 18 MiB, and 9 are refused: it is another stream's."""
+    monkeypatch.chdir(tmp_path)
+    if history:
+        torch.cuda.memory._record_memory_history()
+    large_card.malloc(2 * MIB, 5)
+    large_card.malloc(1000 * MIB)
+    found = verdict_of(lambda: large_card.malloc(9 * MIB + 1))
+    if history:
+        assert found.kind == "fragmentation"
+        assert found.why.startswith(
+            "9.00 MiB were asked for (rounded up), and a segment of 20.0 MiB was wanted for it: "
+        )
+        assert "18.0 MiB in the largest block for large requests, which is another stream's" in found.why
+    else:
+        assert found.kind == "fragmentation"  # 18 free and 4 at the driver's: enough for any
+        assert found.why.startswith(
+            "a segment of 20.0 MiB was wanted, as for any request above 1.00 MiB and up to 20.0 MiB: "
+        )
+        assert "18.0 MiB in the largest block for large requests, which its own stream's alone can have" in found.why
+
+
+def test_a_small_request_is_not_told_of_large_blocks(large_card, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    large_card.malloc(2 * MIB)
+    large_card.malloc(1002 * MIB)
+    for _ in range(2):
+        large_card.malloc(MIB)
+    found = verdict_of(lambda: large_card.malloc(700 * 1024))
+    assert "a segment of 2.00 MiB was wanted, as for any request of up to 1.00 MiB" in found.why
+    assert "0 B in the largest block for small requests" in found.why
+    assert found.kind == "fragmentation"  # 18 MiB are free, for large ones
+
+
+@pytest.mark.parametrize(("history", "kind"), [(False, "unknown"), (True, "fragmentation")])
+def test_the_size_of_a_request_decides_where_its_segment_does_not(large_card, tmp_path, monkeypatch, history, kind):
+    """12 MiB lie free in pieces: enough for 9, and not for 19; of both torch says 20."""
+    monkeypatch.chdir(tmp_path)
+    if history:
+        torch.cuda.memory._record_memory_history()
+    kept = [large_card.malloc(4 * MIB) for _ in range(5)]
+    large_card.malloc(1004 * MIB)
+    for address in kept[::2]:
+        large_card.free(address)
+    found = verdict_of(lambda: large_card.malloc(9 * MIB))
+    assert found.kind == kind
+    assert ("depends on the request" in found.why) != history
+    found = verdict_of(lambda: large_card.malloc(19 * MIB))
+    assert found.kind == ("shortage" if history else "unknown")
+
+
+def test_a_guard_tells_what_was_live_and_lets_the_exception_go_on(cuda, tmp_path, capsys):
     cuda.initialise()
     torch.cuda.memory._record_memory_history(max_entries=1000)
     with (
-        pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate 9") as raised,
+        pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate 20") as raised,
         hiwater.torch.guard(tmp_path / "oom") as guard,
     ):
         run_out(cuda)
-    assert raised.value.__cause__ is None and raised.value.__context__.__class__ in (Refused, type(None))
+    assert raised.value.__cause__ is None and raised.value.__context__ is None
     report = guard.report
-    assert report.verdict.kind == "fragmentation" and report.moment == "refusal" and report.device == "cuda:0"
-    assert report.state.requested_bytes == 20 * MIB and report.state.largest_free_bytes == 2 * MIB
+    assert report.verdict.kind == "fragmentation" and report.device == "cuda:0" and report.driver_free_bytes == 0
+    assert report.state.requested_bytes == 20 * MIB and report.state.largest_free_bytes() == 2 * MIB
     assert report.stacks[0]["bytes"] == 20 * MIB and [one["function"] for one in report.stacks[0]["frames"]] == [
         "main",
         "forward",
     ]
     said = json.loads((tmp_path / "oom.json").read_text())
-    assert (
-        said["schema"] == "hiwater.oom/1"
-        and said["verdict"]["kind"] == "fragmentation"
-        and said["refusal"]["requested_bytes"] == 9 * MIB
-    )
+    assert said["schema"] == "hiwater.oom/1" and said["verdict"]["kind"] == "fragmentation"
+    assert said["refusal"]["requested_bytes"] == 20 * MIB
     text = (tmp_path / "oom.txt").read_text()
     assert "expandable_segments" in text and "forward (/work/train.py:7)" in text
     assert report.notes == [] or not walk.sees_without_unpacking()
@@ -222,19 +337,95 @@ def test_a_guard_tells_of_the_very_moment_and_lets_the_exception_go_on(cuda, tmp
     assert capsys.readouterr().out == f"main (/work/train.py:3);forward (/work/train.py:7) {20 * MIB}\n"
 
 
-def test_without_an_observer_the_allocator_is_looked_at_afterwards(cuda, tmp_path, monkeypatch):
-    cuda.allocator.capacity = 40 * MIB
+def test_what_is_let_go_of_on_the_way_does_not_change_the_verdict(cuda, tmp_path):
+    cuda.initialise()
+
+    def work():
+        kept = fill(cuda)
+        try:
+            cuda[0].malloc(22 * MIB)
+        finally:
+            for address in kept:
+                cuda[0].free(address)
+
+    with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.torch.guard(tmp_path / "oom", quiet=True) as guard:
+        work()
+    assert guard.report.verdict.kind == "shortage"  # 20 MiB were free then, 40 are now
+    assert "torch held 20.0 MiB free, the driver had 0 B" in guard.report.verdict.why  # and no block of now
+    assert "after the exception" in str(guard.report)
+
+
+def test_without_an_observer_the_message_says_enough(cuda, tmp_path, monkeypatch):
     cuda.initialise()
     monkeypatch.delattr(torch._C, "_cuda_attach_out_of_memory_observer")
     with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.torch.guard(tmp_path / "oom", quiet=True) as guard:
         run_out(cuda)
-    assert guard.report.moment == "afterwards" and "after the exception" in str(guard.report)
+    assert guard.report.verdict.kind == "fragmentation"
     assert not (tmp_path / "oom.pickle").exists() and "no history was kept" in str(guard.report)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_refusal_that_the_program_catches_costs_no_snapshot_and_is_not_told_of_the_next(cuda, tmp_path, first):
+    if first:
+        cuda.initialise()
+
+    def search_for_what_fits():
+        cuda.initialise()
+        fill(cuda)
+        for megabytes in range(300, 100, -2):
+            with contextlib.suppress(torch.cuda.OutOfMemoryError):
+                cuda[0].malloc(megabytes * MIB)
+        assert cuda[0].stats.scalars["num_ooms"] == 100 and cuda[0].snapshots == 0
+        cuda[0].malloc(9 * MIB)
+
+    with (
+        pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate 20"),
+        hiwater.torch.guard(tmp_path / "oom", quiet=True) as guard,
+    ):
+        search_for_what_fits()
+    assert (
+        guard.report.refusal.requested_bytes == 20 * MIB
+        and "a segment of 20.0 MiB was wanted" in guard.report.verdict.why
+    )
+
+
+def test_a_refusal_of_ram_is_not_told_as_one_of_the_device_that_the_program_caught_before(cuda, tmp_path):
+    cuda.initialise()
+
+    def go_on_without_the_device():
+        with contextlib.suppress(torch.cuda.OutOfMemoryError):
+            cuda[0].malloc(100 * MIB)
+        torch.empty(1 << 52)
+
+    with (
+        pytest.raises(RuntimeError, match="allocate memory"),
+        hiwater.torch.guard(tmp_path / "oom", quiet=True) as guard,
+    ):
+        go_on_without_the_device()
+    assert guard.report.device == "cpu" and guard.report.driver_free_bytes is None
+    assert guard.report.refusal.requested_bytes == 4 << 52 and "of RAM were asked for" in guard.report.verdict.why
+
+
+def test_only_what_was_observed_of_the_same_refusal_is_used():
+    message = TORCH_2_5.replace("20.00 MiB", "1.37 GiB")
+    refusal = oom_message.parse(message)
+    size = round(1.37 * GIB)
+    assert Observed(1, size, 17 * MIB).is_of(refusal) and Observed(1, size + MIB, 17 * MIB).is_of(refusal)
+    for other in (
+        Observed(0, size, 17 * MIB),
+        Observed(1, size + 20 * MIB, 17 * MIB),
+        Observed(1, size, 18 * MIB),
+    ):
+        assert not other.is_of(refusal)
+    for text in (message.replace("CUDA out", "XPU out"), "CUDA error: out of memory", ""):
+        assert not Observed(1, size, 17 * MIB).is_of(oom_message.parse(text))
+    written = {0: "0 bytes", 512: "512 bytes", 1 << 10: "1024 bytes", 1536: "1.50 KiB", MIB: "1024.00 KiB"}
+    written |= {MIB + 1: "1.00 MiB", GIB: "1024.00 MiB", GIB + 1: "1.00 GiB", 5000 * GIB: "5000.00 GiB"}
+    assert {size: oom_message.as_torch_writes(size) for size in written} == written
 
 
 @needs_engine
 def test_a_recording_that_ends_so_has_the_report_and_the_moment(cuda, tmp_path, capsys):
-    cuda.allocator.capacity = 40 * MIB
     cuda.initialise()
     path = tmp_path / "run.hiw"
     with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.record(path):

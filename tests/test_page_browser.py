@@ -5,7 +5,9 @@ Skipped where there is no Chromium, no node, or no `web/node_modules` (`cd web &
 
 from __future__ import annotations
 
+import functools
 import json
+import select
 import subprocess
 import sys
 from html import escape
@@ -36,14 +38,23 @@ SECOND = 1_000_000_000
 LIBRARY = "/v/lib/python3.11/site-packages/lib.py"
 
 
+@functools.cache
+def reader() -> subprocess.Popen[bytes]:
+    """A browser for all tests; it closes when its input does."""
+    script = browser.WEB / "browser" / "suite.mjs"
+    return subprocess.Popen(["node", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
 def see(scenario: str, page: Path) -> Any:
     """What the reader saw. Fails where a step fails, the page complains, or it asks for anything."""
-    done = subprocess.run(
-        ["node", str(browser.WEB / "browser" / "suite.mjs"), scenario, str(page)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    to, said = reader().stdin, reader().stdout
+    assert to is not None and said is not None
+    to.write(json.dumps([scenario, str(page)]).encode() + b"\n")
+    to.flush()
+    assert select.select([said], [], [], 120)[0], "the reader does not answer"
+    answer = json.loads(said.readline())
+    assert "error" not in answer, answer["error"]
+    return answer["seen"]
 
 
 def ten_seconds() -> Recording:

@@ -166,7 +166,7 @@ def test_flipped_bytes_are_an_error_or_an_answer(tmp_path_factory: pytest.TempPa
 ORIGINAL = Original(WHOLE)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_mutants_are_an_error_or_an_answer(tmp_path_factory: pytest.TempPathFactory, random: Random) -> None:
     """Up to three things changed, anywhere that the layout knows of."""

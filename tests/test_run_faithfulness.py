@@ -181,6 +181,15 @@ def test_the_folder_is_left_off_the_path_when_asked(pair: Pair) -> None:
     pair.same("see.py", environment={"PYTHONSAFEPATH": "1"})
 
 
+OWN_STREAMS = """\
+import os, sys
+class Stream:
+    def __init__(self, name, error=None): self.name, self.error = name, error
+    def write(self, text): os.write(1, f"{self.name} writes {text}\\n".encode())
+    def flush(self):
+        os.write(1, f"{self.name} is flushed\\n".encode())
+        if self.error is not None: raise self.error(3)
+"""
 ENDINGS = {
     "nothing": "",
     "exit 0": "import sys; sys.exit(0)",
@@ -245,6 +254,13 @@ ENDINGS = {
     "own frame": "import sys; print(sys._getframe().f_code.co_name, sys._getframe().f_globals is globals())",
 }
 
+OF_STREAMS = {
+    "a script's end": "sys.stdout, sys.stderr = Stream('out'), Stream('err')",
+    "an exception": "sys.stdout, sys.stderr = Stream('out'), Stream('err')\n1 / 0",
+    "flushes that fail": "sys.stdout = Stream('out', SystemExit); sys.stderr = Stream('err', KeyboardInterrupt)",
+    "no streams": "del sys.stdout, sys.stderr",
+}
+
 
 def needs_room_below(name: str) -> None:
     if name in ("recursion", "depth"):
@@ -266,6 +282,16 @@ def test_a_module_and_a_command_end_as_under_python(pair: Pair, name: str, form:
     needs_room_below(name)
     pair.write("program.py", ENDINGS[name] + "\n")
     pair.same(*(("-m", "program") if form == "module" else ("-c", ENDINGS[name])))
+
+
+@pytest.mark.parametrize("name", OF_STREAMS)
+@pytest.mark.parametrize("form", ["script", "module", "command"])
+@pytest.mark.parametrize("wrap", [pytest.param("hiwater", id="hiwater")], indirect=True)
+def test_streams_of_the_program_are_flushed_as_under_python(pair: Pair, name: str, form: str) -> None:
+    """Not under a launcher that is a script itself, after which the interpreter flushes once more."""
+    source = OWN_STREAMS + OF_STREAMS[name] + "\n"
+    pair.write("program.py", source)
+    pair.same(*{"script": ("program.py",), "module": ("-m", "program"), "command": ("-c", source)}[form])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

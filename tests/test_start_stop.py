@@ -38,7 +38,7 @@ print(before, after, sep="\\n")
 assert after["descriptors"] == before["descriptors"]
 assert after["threads"] == before["threads"]
 assert after["mappings"] <= before["mappings"] + 4
-assert after["anonymous"] < before["anonymous"] + (1 << 20)
+assert after["anonymous"] < before["anonymous"] + (1 << 19)
 """
 
 
@@ -57,8 +57,8 @@ def run(folder: Path, text: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_three_thousand_recordings_do_not_grow(tmp_path: Path) -> None:
-    run(tmp_path, AGAIN_AND_AGAIN, str(tmp_path / "again.hiw"), str(3_000 // SHARE))
+def test_many_recordings_do_not_grow(tmp_path: Path) -> None:
+    run(tmp_path, AGAIN_AND_AGAIN, str(tmp_path / "again.hiw"), str(1_500 // SHARE))
 
 
 BETWEEN = """

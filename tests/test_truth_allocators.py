@@ -72,6 +72,35 @@ def test_the_peak_is_what_the_program_asked_for(tmp_path: Path, allocator: str, 
     assert not [stack for stack in recorded.capture.stacks("peak") if stack.kind in ("mapping", "reserved")]
 
 
+SHRUNK = """
+import ctypes
+from hiwater import _core as core
+
+def shrunk():
+    block = bytearray(1_000)
+    del block[5:]  # the 6 bytes that are left stay with malloc
+    return block
+
+def main():
+    blocks = [shrunk() for _ in range(2_000)]
+    is_odd = [ctypes.addressof(ctypes.c_char.from_buffer(block)) % 16 == 8 for block in blocks]
+    few = sum(is_odd)
+    before = core.counters()
+    for number in range(2_000):
+        if is_odd[number]:
+            blocks[number] = None
+    after = core.counters()
+    freed = before["live_blocks"] - after["live_blocks"]
+    assert few > 500 and 2 * few - 100 < freed < 2 * few + 100, (few, freed)
+"""
+
+
+@pytest.mark.parametrize("allocator", FILES)
+def test_neighbours_of_eight_bytes_are_told_apart(tmp_path: Path, allocator: str) -> None:
+    """Of those that lie in one stretch of 16 bytes, the free of one leaves the other."""
+    record(tmp_path, SHRUNK, environment=preloaded(allocator))
+
+
 COMMON_DOORS = (
     heap_blocks.CALLS
     + """

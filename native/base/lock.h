@@ -19,6 +19,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -30,38 +31,41 @@
 #include <utility>
 
 #include "sharing.h"
+#include "signals_blocked.h"
 
 namespace hiwater {
 
-// Its word says who has it in the same instruction that takes it: a signal's handler may jump away from any point (see Lock::leave_for_good).
+// Its word says which thread has it in the same instruction that takes it: a signal handler may jump away from any point (see Lock::leave_for_good).
 class FutexMutex {
 public:
-    // Returns whether somebody else had it. `who` is any number but 0 of the caller's; 0 where nobody will ask.
-    bool lock(std::uint32_t who = 0) noexcept {
+    // Returns whether somebody else had it.
+    bool lock() noexcept {
         std::uint64_t expected = kFree;
-        if (word_.compare_exchange_strong(expected, held_by(who), std::memory_order_acquire, std::memory_order_relaxed)) [[likely]]
+        const std::uint64_t mine = held_by_caller();
+        if (word_.compare_exchange_strong(expected, mine, std::memory_order_acquire, std::memory_order_relaxed)) [[likely]]
             return false;
-        lock_slowly(who);
+        lock_slowly(mine);
         return true;
     }
     void unlock() noexcept {
         if ((word_.exchange(kFree, std::memory_order_release) & kWaited) != 0) [[unlikely]]
             wake(1);
     }
-    bool is_held_by(std::uint32_t who) const noexcept { return word_.load(std::memory_order_relaxed) >> 32 == who; }
+    bool is_held_by_caller() const noexcept { return (word_.load(std::memory_order_relaxed) & ~kWaited) == held_by_caller(); }
     // For one that was woken, or was to wake another, and does neither: those that wait look for themselves.
     void wake_all() noexcept { wake(INT_MAX); }
     void reset() noexcept { word_.store(kFree, std::memory_order_relaxed); }
 
 private:
-    static constexpr std::uint64_t kFree = 0, kHeld = 1, kWaited = 2;  // the low half; the high half is who
-    static constexpr std::uint64_t held_by(std::uint32_t who) noexcept { return std::uint64_t{who} << 32 | kHeld; }
+    static constexpr std::uint64_t kFree = 0, kHeld = 1, kWaited = 2;  // the low half; the high half is whose
+    // Control blocks of threads do not share a page, and lie less than 16 TiB apart.
+    static std::uint64_t held_by_caller() noexcept { return (static_cast<std::uint64_t>(::pthread_self()) >> 12) << 32 | kHeld; }
 
-    [[gnu::noinline]] void lock_slowly(std::uint32_t who) noexcept {
+    [[gnu::noinline]] void lock_slowly(std::uint64_t mine) noexcept {
         for (int spin = 0; spin < 200; ++spin) {
             std::uint64_t expected = kFree;
             if (word_.load(std::memory_order_relaxed) == kFree &&
-                word_.compare_exchange_weak(expected, held_by(who), std::memory_order_acquire, std::memory_order_relaxed))
+                word_.compare_exchange_weak(expected, mine, std::memory_order_acquire, std::memory_order_relaxed))
                 return;
 #if defined(__x86_64__)
             __builtin_ia32_pause();
@@ -69,8 +73,7 @@ private:
         }
         for (std::uint64_t seen = word_.load(std::memory_order_relaxed);;) {
             if (seen == kFree) {  // others may wait still
-                if (word_.compare_exchange_weak(seen, held_by(who) | kWaited, std::memory_order_acquire, std::memory_order_relaxed))
-                    return;
+                if (word_.compare_exchange_weak(seen, mine | kWaited, std::memory_order_acquire, std::memory_order_relaxed)) return;
                 continue;
             }
             if ((seen & kWaited) == 0 &&
@@ -145,9 +148,9 @@ public:
     }
 
     // For a thread that does not come back to what it did here. What the lock protects is as it was left.
-    void leave_for_good(LockTicket& me) noexcept {
-        leave_short_way(me);
-        if (mutex_.is_held_by(number_of(&me))) {
+    void leave_for_good(LockTicket* me) noexcept {
+        if (me != nullptr) leave_short_way(*me);
+        if (mutex_.is_held_by_caller()) {
             leans_back_to_ = nullptr;
             expect_sharing(false);
             mutex_.unlock();
@@ -187,16 +190,11 @@ public:
     }
 
 private:
-    // Tickets begin a page each, and are less than 16 TiB apart.
-    static std::uint32_t number_of(const LockTicket* one) noexcept {
-        return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(one) >> 12);
-    }
-
     static constexpr std::uint32_t kStreakToLean = 64, kAlternationsToMeet = 16;
 
     [[gnu::noinline]] void lock_slowly(LockTicket* me) noexcept {
         const bool was_shared = is_shared();
-        const bool had_to_wait = mutex_.lock(number_of(me));
+        const bool had_to_wait = mutex_.lock();
         LockTicket* const owner = leans_to_.load(std::memory_order_relaxed);
         if (owner == &everybody_) return end_sharing(me, was_shared);
         if (owner != nullptr && owner == me) return;  // it leant back meanwhile: nobody else can be in
@@ -352,6 +350,16 @@ public:
 
 private:
     FutexMutex& mutex_;
+};
+
+// The same with signals blocked, for a lock that is rarely taken: no signal handler can jump out of it or wait for its own thread.
+class UninterruptedHold {
+public:
+    explicit UninterruptedHold(FutexMutex& mutex) noexcept : hold_(mutex) {}
+
+private:
+    SignalsBlocked blocked_;
+    MutexHold hold_;
 };
 
 }  // namespace hiwater

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "../base/errno_kept.h"
+#include "../base/file_size_signal.h"
 #include "../base/uncancelled.h"
 
 namespace hiwater::capture {
@@ -52,6 +53,7 @@ std::byte* map_shared(int fd, std::uint64_t offset, std::uint64_t bytes, std::ui
 }
 
 int write_all(int fd, const void* data, std::uint64_t bytes) noexcept {
+    const FileSizeSignalHeld held;
     const char* at = static_cast<const char*>(data);
     while (bytes > 0) {
         const ssize_t n = ::write(fd, at, bytes);
@@ -165,8 +167,10 @@ int CaptureFile::note_identity(int fd) noexcept {
 
 // Allocates and maps a stretch at the end of what there is.
 int CaptureFile::map_next(std::uint64_t offset, std::uint64_t bytes, std::uint64_t margin, std::byte** at) noexcept {
-    if (!in_memory_)
+    if (!in_memory_) {
+        const FileSizeSignalHeld held;
         if (int error = ::posix_fallocate(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes))) return error;
+    }
     *at = map_shared(in_memory_ ? -1 : fd_, in_memory_ ? 0 : offset, bytes, margin);
     if (*at == nullptr) return errno;
     if (!in_memory_) file_guard::add(*at, bytes);
@@ -245,6 +249,7 @@ void CaptureFile::write_zeros(std::uintptr_t start, std::uintptr_t end) const no
     const auto at = reinterpret_cast<std::uintptr_t>(last.at);
     if (end < start + sizeof zeros || start < at || end > at + last.bytes || !owns_descriptor()) return;
     const ErrnoKept kept;
+    const FileSizeSignalHeld held;
     Uncancelled whole;
     const std::uint64_t offset = file_bytes_ - last.bytes;
     for (; end - start >= sizeof zeros; start += sizeof zeros)

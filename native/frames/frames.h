@@ -39,8 +39,9 @@ typedef struct {
     uint32_t depth;
     uint32_t capacity;
     uint32_t floor;          /* slots below this one do not matter to the caller, who may raise it: they are not compared */
-    unsigned long thread;    /* pthread_self() of its thread, once a walk has asked */
-    const void* state;       /* the interpreter's own state of that thread, as last seen; never NULL */
+    unsigned long thread;    /* pthread_self() of its thread */
+    const void* state;       /* of the interpreter, as last seen attached to that thread and to no other since; never NULL */
+    const void* own_mark;    /* the memo's mark, for where no frame bears it */
     hw_slot* settled;        /* the top slot, once hw_frames_settle() was told of it; else one that no frame is like */
     const hw_slot* lowest;   /* of those that are compared */
     const void* const* mark; /* the marked word of the lowest, or one that always bears the mark */
@@ -65,7 +66,7 @@ void hw_frames_forget(hw_memo* memo);
 /* Whether the top frame is the settled one and all frames below it stand as they did; then *instr is where the top frame stands. */
 int hw_frames_are_settled(hw_memo* memo, const void** instr);
 /* The same for a thread that should hold the GIL: 0 where it does not. */
-int hw_frames_are_settled_with_gil(const hw_memo* memo, const void** instr);
+int hw_frames_are_settled_with_gil(hw_memo* memo, const void** instr);
 
 /* Take in what hw_frames_are_settled() said. Returns the top slot's index, which is the only one that changed. */
 uint32_t hw_frames_move_top(hw_memo* memo, const void* instr);
@@ -77,6 +78,7 @@ typedef struct {
     const void* filename; /* Python str */
     int32_t first_line;
     int32_t line;
+    int32_t is_generated; /* 1 for a method that `dataclasses` or `collections.namedtuple` wrote: its file is "<string>" */
 } hw_code_info;
 
 /* The code object of a slot's frame, to be compared only; NULL for an interpreter's helper frame. */
@@ -94,7 +96,7 @@ int hw_frame_describe(const hw_slot* slot, hw_line_cursor* cursor, hw_code_info*
  * GIL; -1 once the interpreter is being finalized. */
 int64_t hw_full_collections(void);
 
-/* The calling thread's current frame, to be compared only; NULL outside any. */
+/* The calling thread's current frame, to be compared only; NULL outside any. Needs the GIL. */
 const void* hw_current_frame(void);
 
 /* The first local variable of the calling thread's current frame, borrowed, where that frame runs the function of this qualified

@@ -7,7 +7,6 @@
 #include <internal/pycore_frame.h>
 #include <internal/pycore_interp.h>
 #include <internal/pycore_runtime.h>
-#include <pthread.h>
 
 #if PY_VERSION_HEX < 0x030b0000 || PY_VERSION_HEX >= 0x030c0000
 #error "this file reads the frames of CPython 3.11"
@@ -15,26 +14,64 @@
 
 typedef struct _PyInterpreterFrame hw_frame;
 
-/* The state of the thread that calls. `tstate_current` is whoever holds the GIL, so it is asked whether that is us. */
-static inline PyThreadState* own_thread_state(hw_memo* memo) {
-    if (memo->thread == 0) memo->thread = (unsigned long)pthread_self();
-    PyThreadState* state = (PyThreadState*)_Py_atomic_load_relaxed(&_PyRuntime.gilstate.tstate_current);
-    if (state == NULL || state->thread_id != memo->thread) state = PyGILState_GetThisThreadState();
-    if (state != NULL && state->cframe != NULL) memo->state = state;
-    return state;
+/* No state. */
+static const int g_none = 0;
+static const void* const g_no_state = &g_none;
+
+/* Whoever holds the GIL. Its fields may be read by that thread alone: another may see it freed at any moment. */
+static inline PyThreadState* attached_state(void) {
+    return (PyThreadState*)_Py_atomic_load_relaxed(&_PyRuntime.gilstate.tstate_current);
 }
 
 static inline const hw_frame* top_of(const PyThreadState* state) {
     return state == NULL || state->cframe == NULL ? NULL : state->cframe->current_frame;
 }
 
-static inline const hw_frame* top_frame(hw_memo* memo) { return top_of(own_thread_state(memo)); }
+static inline const hw_frame* attached_frame(void) { return top_of(attached_state()); }
+
+/* Which memo saw a state attached last. Under the GIL. Two states at one place: the later one counts. */
+enum { kSeen = 1024 };
+static struct {
+    const PyThreadState* state;
+    hw_memo* memo;
+} g_seen[kSeen];
+
+/* Whether a state was ever attached to a thread that it was not made by. The GIL does not say then which thread holds it. */
+static _Atomic int g_states_move;
+
+/* By a thread that holds the GIL, as who calls Python's allocators does: the state is this thread's, and of no thread that it was of before. */
+static const hw_frame* see_attached(hw_memo* memo, PyThreadState* state) {
+    if (state == NULL || state->cframe == NULL) return NULL;
+    const size_t place = ((uintptr_t)state >> 4) % kSeen;
+    hw_memo* const before = g_seen[place].state == state ? g_seen[place].memo : NULL;
+    if (before != NULL && before != memo && before->state == state) before->state = g_no_state;
+    if (state->thread_id != memo->thread) g_states_move = 1;
+    g_seen[place].state = state;
+    g_seen[place].memo = memo;
+    memo->state = state;
+    return top_of(state);
+}
+
+/* The state of the thread that calls: the one that was seen attached to it, where that still is; else the one this thread came from. */
+static inline PyThreadState* state_of_origin(const PyThreadState* attached) {
+    PyThreadState* const state = PyGILState_GetThisThreadState();
+    return state == attached && g_states_move ? NULL : state; /* it may be attached to another thread, which runs its frames */
+}
+
+static inline const hw_frame* top_frame(const hw_memo* memo) {
+    PyThreadState* const state = attached_state();
+    if ((const void*)state == memo->state && (state->thread_id == memo->thread || g_states_move))
+        return state->cframe->current_frame;
+    return top_of(state_of_origin(state));
+}
 
 /* Whoever holds the GIL is the current one, so an address is enough to know its state by. */
-static inline const hw_frame* top_frame_with_gil(const hw_memo* memo) {
-    const PyThreadState* state = (const PyThreadState*)_Py_atomic_load_relaxed(&_PyRuntime.gilstate.tstate_current);
-    return (const void*)state == memo->state ? state->cframe->current_frame : NULL;
+static inline const hw_frame* top_frame_with_gil(hw_memo* memo) {
+    PyThreadState* const state = attached_state();
+    return __builtin_expect((const void*)state == memo->state, 1) ? state->cframe->current_frame : see_attached(memo, state);
 }
+
+static inline int may_mark(const hw_memo* memo) { return (const void*)attached_state() == memo->state && !g_states_move; }
 
 static inline const void* frame_instr(const hw_frame* f) { return f->prev_instr; }
 

@@ -13,24 +13,34 @@
 
 typedef struct _PyInterpreterFrame hw_frame;
 
-/* The state of the thread that calls: the attached one, and while the GIL is let go the one this thread came from. */
+/* The state of the thread that calls: the attached one, and while the GIL is let go the one this thread came from, unless that is attached to
+ * another thread meanwhile, which runs its frames. */
 static inline PyThreadState* own_thread_state(void) {
     PyThreadState* state = _PyThreadState_UncheckedGet();
-    return state != NULL ? state : PyGILState_GetThisThreadState();
+    if (state != NULL) return state;
+    state = PyGILState_GetThisThreadState();
+    return state != NULL && !state->_status.active ? state : NULL;
 }
 
 static inline const hw_frame* top_of(const PyThreadState* state) {
     return state == NULL || state->cframe == NULL ? NULL : state->cframe->current_frame;
 }
 
-static inline const hw_frame* top_frame(hw_memo* memo) {
+static inline const hw_frame* top_frame(const hw_memo* memo) {
     (void)memo;
     return top_of(own_thread_state());
 }
 
+static inline const hw_frame* attached_frame(void) { return top_of(_PyThreadState_UncheckedGet()); }
+
 static inline const hw_frame* top_frame_with_gil(const hw_memo* memo) {
     (void)memo;
-    return top_of(_PyThreadState_UncheckedGet());
+    return attached_frame();
+}
+
+static inline int may_mark(const hw_memo* memo) {
+    (void)memo;
+    return _PyThreadState_UncheckedGet() != NULL;
 }
 
 static inline const void* frame_instr(const hw_frame* f) { return f->prev_instr; }

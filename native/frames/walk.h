@@ -1,7 +1,9 @@
 /* The walk, the same for every version. The including file defines, before it includes this:
  *   hw_frame          the interpreter's frame struct
- *   top_frame(memo)   the calling thread's current frame, or NULL
+ *   attached_frame()  the current frame of the state that is attached to the calling thread, which has the GIL; or NULL
+ *   top_frame(memo)   the calling thread's current frame, or NULL; of a state that runs on another thread meanwhile: NULL
  *   top_frame_with_gil(memo)  the same of a thread that holds the GIL where that is quickly told, and NULL where not
+ *   may_mark(memo)    whether the frames of the memo can run on no other thread now: their state is attached to this one
  *   frame_instr(f)    the instruction pointer
  *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
  *   frame_first_local(f)  its first local variable, borrowed
@@ -16,12 +18,14 @@
  * caller's evaluation stack and gives them to the callee. The word where the first of them lay is dead until the caller runs again: what
  * is returned goes there; and after an exception, or where another frame is made in the same place, this call can only be made again
  * once an operand was put there. So we put a mark there. As long as it is found, that frame has not run since, nor has any below
- * it. Nobody reads the word in between: the interpreter, its garbage collector, copies of frames and debuggers go by the height of
+ * it. Each memo has a mark of its own: a state may be used on several threads, and where another one ran and marked the frame meanwhile,
+ * this memo's mark is gone. Nobody reads the word in between: the interpreter, its garbage collector, copies of frames and debuggers go by the height of
  * the evaluation stack, and the word is above that.
  */
 #ifndef HIWATER_WALK_H
 #define HIWATER_WALK_H
 
+#include <pthread.h>
 #include <string.h>
 
 #include "frames.h"
@@ -37,9 +41,6 @@ static inline void slot_fill(hw_slot* slot, const hw_frame* f) {
     slot->marked = 0;
 }
 
-/* The mark: an address that no object has. It lies in a word of its own, for where there is no frame to bear it. */
-static const void* const g_mark = &g_mark;
-
 /* Its local variables, and behind them its evaluation stack. */
 static inline const void** frame_words(const hw_frame* f) { return (const void**)f->localsplus; }
 
@@ -47,8 +48,10 @@ static inline const void** marked_word(const hw_slot* slot) {
     return frame_words((const hw_frame*)slot->frame) + (slot->marked - 1);
 }
 
-/* Of a frame that is live, and stands where its slot says. */
-static inline int bears_mark(const hw_slot* slot) { return slot->marked != 0 && *marked_word(slot) == &g_mark; }
+/* The mark is the memo's address, which no object has. The slot's frame is live, and stands where the slot says. */
+static inline int bears_mark(const hw_memo* memo, const hw_slot* slot) {
+    return slot->marked != 0 && *marked_word(slot) == (const void*)memo;
+}
 
 /* Which word the call to `above` left free; -1 where that is not sure. */
 static inline int64_t dead_word(const hw_frame* f, const hw_frame* above) {
@@ -58,11 +61,11 @@ static inline int64_t dead_word(const hw_frame* f, const hw_frame* above) {
     return word >= code->co_nlocalsplus && word < code->co_nlocalsplus + code->co_stacksize ? word : -1;
 }
 
-static int put_mark(hw_slot* slot) {
+static int put_mark(const hw_memo* memo, hw_slot* slot) {
     const int64_t word = dead_word((const hw_frame*)slot->frame, (const hw_frame*)slot[1].frame);
     if (word < 0 || word >= UINT16_MAX) return 0;
     slot->marked = (uint16_t)(word + 1);
-    *marked_word(slot) = &g_mark;
+    *marked_word(slot) = memo;
     return 1;
 }
 
@@ -80,8 +83,10 @@ static hw_slot g_unsettled = {(const void*)1, NULL, NULL, 0, 0, 0};
 void hw_frames_forget(hw_memo* memo) {
     memo->depth = memo->floor = 0;
     memo->lowest = memo->settled = &g_unsettled;
-    memo->mark = &g_mark;
-    memo->state = &g_unsettled;
+    memo->own_mark = memo;
+    memo->mark = &memo->own_mark;
+    if (memo->state == NULL) memo->state = &g_unsettled;
+    if (memo->thread == 0) memo->thread = (unsigned long)pthread_self();
 }
 
 /* The frames from `f` up to the root, written over the memo. */
@@ -130,7 +135,7 @@ static int64_t compare_down(hw_memo* memo, uint32_t count) {
         const int change = compare_slot(slot, f);
         if (change < 0) return -1;
         if (change > 0) lowest = slot;
-        if (bears_mark(slot)) break;
+        if (bears_mark(memo, slot)) break;
         slot->marked = 0;
         f = (const hw_frame*)slot->previous;
     } while (slot-- != last);
@@ -189,9 +194,10 @@ uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
 static void stop_at_a_mark(hw_memo* memo) {
     enum { kMostTries = 8 };
     hw_slot* slot = memo->settled;
+    const int may_put = may_mark(memo);
     for (int tries = 0; tries < kMostTries; ++tries) {
         --slot;
-        if (slot->marked == 0 && !put_mark(slot)) continue;
+        if (slot->marked == 0 && !(may_put && put_mark(memo, slot))) continue;
         memo->lowest = slot;
         memo->mark = marked_word(slot);
         return;
@@ -203,7 +209,7 @@ void hw_frames_settle(hw_memo* memo) {
     if (memo->depth == 0) return;
     memo->settled = memo->slots + (memo->depth - 1);
     memo->lowest = lowest_compared(memo, memo->depth);
-    memo->mark = &g_mark;
+    memo->mark = &memo->own_mark;
     if (memo->settled - memo->lowest >= kDeep) stop_at_a_mark(memo);
 }
 
@@ -224,10 +230,10 @@ static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo
         --slot;
         if (__builtin_expect((const void*)f->previous != slot->previous || frame_instr(f) != slot->instr, 0)) return 0;
     }
-    return *memo->mark == &g_mark;
+    return *memo->mark == (const void*)memo;
 }
 
-inline __attribute__((always_inline)) int hw_frames_are_settled_with_gil(const hw_memo* memo, const void** instr) {
+inline __attribute__((always_inline)) int hw_frames_are_settled_with_gil(hw_memo* memo, const void** instr) {
     return are_settled(memo, top_frame_with_gil(memo), instr);
 }
 
@@ -286,6 +292,21 @@ static int32_t line_at(PyCodeObject* code, int32_t offset, hw_line_cursor* curso
     return cursor->entry_line;
 }
 
+static int begins_with(const PyObject* str, const char* text, Py_ssize_t length) {
+    PyObject* s = (PyObject*)str;
+    return PyUnicode_Check(s) && PyUnicode_IS_COMPACT_ASCII(s) && PyUnicode_GET_LENGTH(s) >= length &&
+           memcmp(PyUnicode_DATA(s), text, (size_t)length) == 0;
+}
+
+static int is_generated(const PyCodeObject* code) {
+    static const char file[] = "<string>", of_dataclass[] = "__create_fn__.<locals>.", of_tuple[] = "_tuple_new";
+    if (PyUnicode_GET_LENGTH(code->co_filename) != sizeof file - 1 || !begins_with(code->co_filename, file, sizeof file - 1))
+        return 0;
+    if (begins_with(code->co_qualname, of_dataclass, sizeof of_dataclass - 1)) return 1;
+    const PyObject* names = code->co_names; /* a named tuple's is a lambda that uses one name */
+    return PyTuple_GET_SIZE(names) == 1 && begins_with(PyTuple_GET_ITEM(names, 0), of_tuple, sizeof of_tuple - 1);
+}
+
 int hw_frame_describe(const hw_slot* slot, hw_line_cursor* cursor, hw_code_info* info) {
     PyCodeObject* code = frame_code((const hw_frame*)slot->frame);
     if (code == NULL) return 0;
@@ -298,6 +319,7 @@ int hw_frame_describe(const hw_slot* slot, hw_line_cursor* cursor, hw_code_info*
     info->first_line = code->co_firstlineno;
     const int32_t line = line_at(code, (int32_t)offset, cursor);
     info->line = line > 0 ? line : code->co_firstlineno;
+    info->is_generated = is_generated(code);
     return 1;
 }
 
@@ -306,14 +328,10 @@ int64_t hw_full_collections(void) {
     return interpreter == NULL ? -1 : full_collections(interpreter);
 }
 
-const void* hw_current_frame(void) {
-    hw_memo any = {0};
-    return top_frame(&any);
-}
+const void* hw_current_frame(void) { return attached_frame(); }
 
 const void* hw_top_frame_self(const char* qualname) {
-    hw_memo any = {0};
-    const hw_frame* f = top_frame(&any);
+    const hw_frame* f = attached_frame();
     PyCodeObject* code = f == NULL ? NULL : frame_code(f);
     if (code == NULL || code->co_nlocalsplus < 1 || PyUnicode_CompareWithASCIIString(code->co_qualname, qualname) != 0) return NULL;
     return frame_first_local(f);

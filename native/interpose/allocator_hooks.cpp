@@ -186,11 +186,6 @@ Function g_real[kMostAllocators][kCount], g_sister[kMostAllocators][kCount];
 
 Recorder& recorder() { return Recorder::instance(); }
 
-Word product(Word count, Word each) noexcept {
-    Word bytes = 0;
-    return __builtin_mul_overflow(count, each, &bytes) ? SIZE_MAX : bytes;
-}
-
 constexpr bool resizes(Does does) { return does == Does::resize || does == Does::resize_product || does == Does::resize_or_free; }
 
 constexpr bool throws(Does does) { return does == Does::allocate_or_throw || does == Does::allocate_aligned_or_throw; }
@@ -210,10 +205,8 @@ void note_block(Word block, Word bytes) noexcept { recorder().on_alloc<Kind::nat
 
 // What the allocator calls meanwhile is not the program's.
 Word covered(Function real, Word a, Word b, Word c, Word d) {
-    cover();
-    const Word result = real(a, b, c, d);
-    uncover();
-    return result;
+    Covered covered;
+    return real(a, b, c, d);
 }
 
 template <Does kDoes>

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -131,6 +132,8 @@ bool is_allocator_library(std::uintptr_t base) noexcept {
         if (allocator.base == base) return allocator.is_library;
     return false;
 }
+
+bool is_malloc_replaced() noexcept { return std::any_of(known().begin(), known().end(), is_of_malloc); }
 
 std::string allocators_in_words() {
     std::string first, others;

@@ -9,8 +9,8 @@
 
 #include "../quick_events.h"
 #include "allocators.h"
-#include "kept_pointers.h"
 #include "jump_hooks.h"
+#include "kept_pointers.h"
 #include "libraries.h"
 #include "mapping_hooks.h"
 #include "process_hooks.h"
@@ -33,12 +33,6 @@ Recorder& recorder() { return Recorder::instance(); }
         return recorder().on_alloc<Kind::native>(block, bytes);
     if (bytes != 0) recorder().on_refused(bytes);
     return block;
-}
-
-// What a product stands for that overflows: more than there is.
-std::size_t product(std::size_t count, std::size_t each) noexcept {
-    std::size_t bytes = 0;
-    return __builtin_mul_overflow(count, each, &bytes) ? SIZE_MAX : bytes;
 }
 
 // --- malloc and its family -----------------------------------------------------------------------------------------------------
@@ -83,9 +77,11 @@ void* hook_realloc(void* old, std::size_t bytes) {
 void* hook_reallocarray(void* old, std::size_t count, std::size_t each) {
     if (!watching()) return real.reallocarray(old, count, each);
     const Block taken = recorder().take(old);
-    cover();  // the C library's own calls realloc through its slot
-    void* block = real.reallocarray(old, count, each);
-    uncover();
+    void* block;
+    {
+        Covered covered;  // the C library's own calls realloc through its slot
+        block = real.reallocarray(old, count, each);
+    }
     const std::size_t bytes = product(count, each);
     if (block != nullptr) return booked(block, bytes);
     if (bytes != 0 && old != nullptr) recorder().put_back(old, taken);

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "../base/signals_blocked.h"
+
 namespace hiwater::interpose {
 
 namespace {
@@ -81,6 +83,7 @@ const Library* known(std::uintptr_t address) noexcept {
 }
 
 const Library* add(std::uintptr_t address) noexcept {
+    const SignalsBlocked blocked;  // a handler that jumped out would leave the flag set and the file open
     if (g_adding.test_and_set(std::memory_order_acquire)) return nullptr;  // another thread's: this one's mapping has no name
     const Library* library = known(address);
     const std::size_t count = g_count.load(std::memory_order_relaxed);

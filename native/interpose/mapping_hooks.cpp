@@ -71,27 +71,27 @@ void book_mapping(void* at, std::size_t bytes, int protection, int flags, int fd
                        static_cast<std::uint64_t>(offset) / kPage});
 }
 
+// What mmap() answered.
+void note_mmap(void* at, std::size_t bytes, int protection, int flags, int fd, std::int64_t offset, const void* caller) noexcept {
+    if (!watching()) return;
+    if (at != MAP_FAILED) {
+        book_mapping(at, bytes, protection, flags, fd, offset, caller);
+    } else if (errno == ENOMEM) {
+        recorder().on_refused(bytes);
+    }
+}
+
 }  // namespace
 
 void* hook_mmap(void* hint, std::size_t bytes, int protection, int flags, int fd, off_t offset) {
     void* at = real.mmap(hint, bytes, protection, flags, fd, offset);
-    if (!watching()) return at;
-    if (at != MAP_FAILED) {
-        book_mapping(at, bytes, protection, flags, fd, offset, __builtin_return_address(0));
-    } else if (errno == ENOMEM) {
-        recorder().on_refused(bytes);
-    }
+    note_mmap(at, bytes, protection, flags, fd, offset, __builtin_return_address(0));
     return at;
 }
 
 void* hook_mmap64(void* hint, std::size_t bytes, int protection, int flags, int fd, off64_t offset) {
     void* at = real.mmap64(hint, bytes, protection, flags, fd, offset);
-    if (!watching()) return at;
-    if (at != MAP_FAILED) {
-        book_mapping(at, bytes, protection, flags, fd, offset, __builtin_return_address(0));
-    } else if (errno == ENOMEM) {
-        recorder().on_refused(bytes);
-    }
+    note_mmap(at, bytes, protection, flags, fd, offset, __builtin_return_address(0));
     return at;
 }
 

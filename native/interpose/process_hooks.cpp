@@ -1,6 +1,7 @@
 #include "process_hooks.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,8 +11,9 @@
 #include "../base/errno_kept.h"
 #include "../process.h"
 #include "../recorder.h"
+#include "../resident_watch.h"
 #include "../sampler.h"
-#include "python_hooks.h"
+#include "exit_callback.h"
 #include "python_threads.h"
 #include "real.h"
 #include "slots.h"
@@ -86,10 +88,32 @@ auto around_filter(Call call) noexcept {
 
 }  // namespace
 
+namespace {
+
+// Whether a system call makes a child that goes on here, in a copy of this process's memory.
+bool makes_child_here(long number, long a, long b) noexcept {
+#if defined(SYS_fork)
+    if (number == SYS_fork) return true;
+#endif
+    return number == SYS_clone && (a & CLONE_VM) == 0 && b == 0;
+}
+
+void after_fork_in_child() noexcept;
+
+[[gnu::noipa]] long make_child(long number, long a, long b, long c, long d, long e, long f) {
+    const long child = real.syscall(number, a, b, c, d, e, f);
+    if (child == 0) after_fork_in_child();
+    return child;
+}
+
+}  // namespace
+
 // Goes on as a jump: a system call that makes a child with a stack of its own returns there past any frame of ours.
 long hook_syscall(long number, long a, long b, long c, long d, long e, long f) {
     if (number == SYS_seccomp) [[unlikely]]
         return set_filter(number, a, b, c, d, e, f);
+    if (makes_child_here(number, a, b)) [[unlikely]]
+        return make_child(number, a, b, c, d, e, f);
     return real.syscall(number, a, b, c, d, e, f);
 }
 
@@ -123,17 +147,18 @@ void mark_fork(pid_t child) noexcept {
 
 char* g_single_threaded = nullptr;  // the C library's own __libc_single_threaded
 
-// With a second thread in the process, glibc's fork waits for the locks of malloc and of stdio. Where the second is the sampler's, which
-// uses neither, a signal's handler that forks in the midst of malloc would wait for its own thread, as it would not without us. So there
+// With a second thread in the process, glibc's fork waits for the locks of malloc and of stdio. Where the others are ours, which
+// use neither, a signal's handler that forks in the midst of malloc would wait for its own thread, as it would not without us. So there
 // the C library is told for the length of the fork that the thread is alone.
-bool is_alone_but_for_sampler() noexcept {
+bool is_alone_but_for_ours() noexcept {
     const ErrnoKept kept;
-    return sampler::is_running() && process::thread_count() == 2;
+    const int ours = (sampler::is_running() ? 1 : 0) + (resident_watch::is_running() ? 1 : 0);
+    return ours != 0 && process::thread_count() == 1 + ours;
 }
 
 pid_t fork_as_if_alone() {
     char* const word = g_single_threaded;
-    if (word == nullptr || *word != 0 || !is_alone_but_for_sampler()) return real.fork();
+    if (word == nullptr || *word != 0 || !is_alone_but_for_ours()) return real.fork();
     *word = 1;
     const pid_t child = real.fork();
     if (child != 0) *word = 0;
@@ -176,11 +201,11 @@ pid_t hook__Fork() {
 
 namespace {
 
-// The last words are Python: only the interpreter's own code (os._exit) may be about to leave where Python can be run. A signal's handler
+// The callback is Python: only the interpreter's own code (os._exit) may be about to leave where Python can be run. A signal's handler
 // may have come in anywhere, also where the thread has the GIL.
 void before_exit(int code, const void* caller) {
     if (!recording()) return;
-    if (!Recorder::is_inside() && in_interpreter(caller)) say_last_words(code & 0xff);
+    if (!Recorder::is_inside() && in_interpreter(caller)) call_exit_callback(code & 0xff);
     if (recording()) recorder().mark_exited(code & 0xff);
 }
 

@@ -3,12 +3,11 @@
 #include "python_hooks.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
 
 #include "../quick_events.h"
+#include "allocators.h"
 
 namespace hiwater::interpose {
 
@@ -114,11 +113,25 @@ void python_free(void*, void* block) {
     next.free(next.ctx, block);
 }
 
-// The same over CPython's own allocator, for the sizes that it never asks malloc for.
+// The same over CPython's own allocator, whose blocks need no key_of(): they lie at multiples of 16, its own and those from malloc alike.
+template <Domain& kDomain, typename Request>
+[[gnu::noinline]] void* made_large(Request request) {
+    // The bound is 0 unless every block is recorded and nobody asks for Python: one comparison instead of three.
+    if (g_switches.small_below.every_block.load(std::memory_order_relaxed) == 0) [[unlikely]]
+        return made<kDomain>(request);
+    void* block = covered_from(kDomain.below, request);
+    if (tls.covered != 0) [[unlikely]]
+        return block;
+    if (block == nullptr) [[unlikely]]
+        return booked(block, request.bytes());
+    return recorder().record<Kind::python>(block, request.bytes());
+}
+
+// And for the sizes that it never asks malloc for.
 template <Domain& kDomain, typename Request>
 [[gnu::always_inline]] inline void* made_small(Request request) {
     if (request.bytes() >= g_switches.small_below.every_block.load(std::memory_order_relaxed)) [[unlikely]]
-        return made<kDomain>(request);
+        return made_large<kDomain>(request);
     void* block = request.from(kDomain.below);
     if (block == nullptr) [[unlikely]]
         return booked(block, request.bytes());
@@ -260,7 +273,11 @@ void install(bool is_own) {
         return install<few>({nullptr, sampled_malloc<few>, sampled_calloc<few>, sampled_realloc<few>, nullptr});
     }
     kHooked.used = &all;
-    if (is_own) return install<all>({nullptr, small_malloc<all>, small_calloc<all>, python_realloc<all>, small_free<all>});
+    if (is_own) {
+        // A realloc leaves a block with malloc, however small it becomes, and other mallocs put those of 8 bytes at multiples of 8.
+        const auto free = is_malloc_replaced() ? python_free<all> : small_free<all>;
+        return install<all>({nullptr, small_malloc<all>, small_calloc<all>, python_realloc<all>, free});
+    }
     install<all>({nullptr, python_malloc<all>, python_calloc<all>, python_realloc<all>, python_free<all>});
 }
 
@@ -362,31 +379,6 @@ void remove_python_hooks() noexcept {
     if (!saw_objects || !saw_memory) recorder().give_up(kDisplaced);
     remove_arenas();
     remove_code_watch();
-}
-
-namespace {
-
-PyObject* g_last_words = nullptr;
-pid_t g_last_words_of = 0;
-
-}  // namespace
-
-void set_last_words(void* callable) noexcept {
-    PyObject* old = g_last_words;
-    g_last_words = callable == Py_None ? nullptr : static_cast<PyObject*>(callable);
-    g_last_words_of = ::getpid();
-    Py_XINCREF(g_last_words);
-    Py_XDECREF(old);
-}
-
-void say_last_words(int exit_code) noexcept {
-    if (g_last_words == nullptr || g_last_words_of != ::getpid() || Py_IsInitialized() == 0 || PyGILState_Check() == 0) return;
-    PyObject* callable = g_last_words;
-    g_last_words = nullptr;
-    PyObject* result = PyObject_CallFunction(callable, "i", exit_code);
-    if (result == nullptr) PyErr_WriteUnraisable(callable);
-    Py_XDECREF(result);
-    Py_DECREF(callable);
 }
 
 }  // namespace hiwater::interpose

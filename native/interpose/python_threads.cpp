@@ -55,11 +55,14 @@ struct PythonThread {
     }
 };
 
+PythonThread read_thread(PyObject* thread) noexcept {
+    BusyGuard busy;
+    return PythonThread(thread);
+}
+
 void tell(PyObject* thread) noexcept {
     if (Recorder::is_inside()) return;
-    ++tls.busy;
-    PythonThread known(thread);
-    --tls.busy;
+    const PythonThread known = read_thread(thread);
     if (known.id != 0 && known.name.text[0] != '\0') Recorder::instance().name_thread(known.id, known.name.text, known.name.of);
 }
 
@@ -135,12 +138,14 @@ void name_started_thread(ThreadName* out) noexcept {
 
 void name_python_threads() noexcept {
     ErrorKept error;
-    ++tls.busy;
-    PyObject* const threading = threading_module();
-    PyObject* const active = active_threads();
-    PyObject* const threads = active != nullptr ? PyDict_Values(active) : nullptr;
-    if (threading != nullptr) follow_names(threading);
-    --tls.busy;
+    PyObject *threading, *active, *threads;
+    {
+        BusyGuard busy;
+        threading = threading_module();
+        active = active_threads();
+        threads = active != nullptr ? PyDict_Values(active) : nullptr;
+        if (threading != nullptr) follow_names(threading);
+    }
     const Py_ssize_t count = threads != nullptr ? PyList_GET_SIZE(threads) : 0;
     for (Py_ssize_t i = 0; i < count; ++i) tell(PyList_GET_ITEM(threads, i));
     BusyGuard busy;

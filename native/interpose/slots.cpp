@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bitset>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 #include "../base/pages.h"
@@ -177,26 +178,34 @@ int carry_out(const std::vector<Patch>& patches, bool put_in) noexcept {
     return error;
 }
 
-// Runs inside the loader's iteration, so that no module comes or goes between the look at the counters and the stores.
-int carry_out_if_current(dl_phdr_info* info, std::size_t, void* data) {
+// Runs for the first module of the loader's iteration, which keeps every module where it is: a library that another thread unloads is gone
+// before the search, or stays until the last store. An iteration may be begun within another.
+int change_in_iteration(dl_phdr_info* info, std::size_t, void* data) {
     Plan& plan = *static_cast<Plan*>(data);
-    if (plan.patches.empty() || LoaderCounts{info->dlpi_adds, info->dlpi_subs} != plan.made_at) return 1;
+    if (plan.patches.empty() || LoaderCounts{info->dlpi_adds, info->dlpi_subs} != plan.made_at) {
+        plan.patches.clear();
+        try {
+            ::dl_iterate_phdr(plan_module, &plan);
+        } catch (const std::bad_alloc&) {  // no exception may pass through the loader
+            plan.patches.clear();
+            plan.error = ENOMEM;
+            return 1;
+        }
+        std::sort(plan.patches.begin(), plan.patches.end(), [](const Patch& a, const Patch& b) { return a.where < b.where; });
+    }
     plan.error = carry_out(plan.patches, plan.put_in);
-    return 2;
+    return 1;
 }
 
 int change_all(const Hook* hooks, std::size_t count, bool put_in) {
     static Plan* const plan = new Plan();  // never destroyed: a recording may outlive static destruction
-    plan->put_in = put_in;
-    plan->error = 0;
-    if (::dl_iterate_phdr(carry_out_if_current, plan) == 2) return plan->error;
     const NameFilter filter(hooks, count);
     plan->filter = &filter;
-    plan->patches.clear();
-    ::dl_iterate_phdr(plan_module, plan);
+    plan->put_in = put_in;
+    plan->error = 0;
+    ::dl_iterate_phdr(change_in_iteration, plan);
     plan->filter = nullptr;
-    std::sort(plan->patches.begin(), plan->patches.end(), [](const Patch& a, const Patch& b) { return a.where < b.where; });
-    return carry_out(plan->patches, put_in);
+    return plan->error;
 }
 
 }  // namespace

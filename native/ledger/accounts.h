@@ -102,21 +102,10 @@ public:
     // After an event that was left in its midst: the totals are the sums of the ledgers again. O(ledgers).
     void add_up() noexcept {
         capture::Header& h = *header_;
-        std::int64_t by_kind[capture::kKinds] = {};
-        Figures live, mark;
-        for (std::uint32_t id = 1; id < size(); ++id) {
-            const capture::LedgerRecord& l = hot_[id];
-            if (l.kind >= capture::kKinds) continue;  // somebody else wrote to the file
-            by_kind[l.kind] += l.live_bytes;
-            if (!counted(l.kind)) continue;
-            live.bytes += l.live_bytes;
-            live.blocks += l.live_blocks;
-            mark.bytes += at_mark(id).bytes;
-            mark.blocks += at_mark(id).blocks;
-        }
-        for (std::uint32_t k = 0; k < capture::kKinds; ++k) h.kind_live_bytes[k] = by_kind[k];
-        add_total(h, live.bytes - h.live_bytes, live.blocks - h.live_blocks);
-        if (live.bytes > h.mark_bytes || mark.bytes != h.mark_bytes || mark.blocks != h.mark_blocks) move_mark(h, live.bytes);
+        const Sums sums = sums_of_ledgers();
+        for (std::uint32_t k = 0; k < capture::kKinds; ++k) h.kind_live_bytes[k] = sums.by_kind[k];
+        add_total(h, sums.live.bytes - h.live_bytes, sums.live.blocks - h.live_blocks);
+        if (sums.live.bytes > h.mark_bytes || !is_mark(sums.mark)) move_mark(h, sums.live.bytes);
     }
 
     // How far the total may rise before the mark moves.
@@ -212,27 +201,42 @@ public:
 
     // O(ledgers). Live, mark and peak are the sums of the ledgers', and nothing is below zero.
     bool is_consistent() const {
-        Figures live, mark, peak;
-        std::int64_t by_kind[capture::kKinds] = {};
-        for (std::uint32_t id = 1; id < size(); ++id) {
-            const capture::LedgerRecord& l = hot_[id];
-            if (l.kind >= capture::kKinds || l.live_bytes < 0 || l.live_blocks < 0) return false;
-            if (l.live_blocks == 0 && l.live_bytes != 0) return false;
-            by_kind[l.kind] += l.live_bytes;
-            if (!counted(l.kind)) continue;
-            live.bytes += l.live_bytes;
-            live.blocks += l.live_blocks;
-            mark.bytes += at_mark(id).bytes;
-            mark.blocks += at_mark(id).blocks;
-            peak.bytes += at_peak(id).bytes;
-        }
+        const Sums sums = sums_of_ledgers();
         for (std::uint32_t k = 0; k < capture::kKinds; ++k)
-            if (by_kind[k] != header_->kind_live_bytes[k]) return false;
-        return live.bytes == header_->live_bytes && live.blocks == header_->live_blocks && mark.bytes == header_->mark_bytes &&
-               mark.blocks == header_->mark_blocks && peak.bytes == peak_bytes() && header_->mark_bytes >= header_->live_bytes;
+            if (sums.by_kind[k] != header_->kind_live_bytes[k]) return false;
+        return sums.are_sound && sums.live.bytes == header_->live_bytes && sums.live.blocks == header_->live_blocks &&
+               is_mark(sums.mark) && sums.peak_bytes == peak_bytes() && header_->mark_bytes >= header_->live_bytes;
     }
 
 private:
+    struct Sums {
+        std::int64_t by_kind[capture::kKinds] = {};
+        Figures live, mark;  // of the kinds that count
+        std::int64_t peak_bytes = 0;
+        bool are_sound = true;  // no ledger is below zero, or of a kind that does not exist
+    };
+    Sums sums_of_ledgers() const noexcept {
+        Sums sums;
+        for (std::uint32_t id = 1; id < size(); ++id) {
+            const capture::LedgerRecord& l = hot_[id];
+            const bool exists = l.kind < capture::kKinds;  // not where somebody else wrote to the file
+            if (!exists || l.live_bytes < 0 || l.live_blocks < 0 || (l.live_blocks == 0 && l.live_bytes != 0))
+                sums.are_sound = false;
+            if (!exists) continue;
+            sums.by_kind[l.kind] += l.live_bytes;
+            if (!counted(l.kind)) continue;
+            sums.live.bytes += l.live_bytes;
+            sums.live.blocks += l.live_blocks;
+            sums.mark.bytes += at_mark(id).bytes;
+            sums.mark.blocks += at_mark(id).blocks;
+            sums.peak_bytes += at_peak(id).bytes;
+        }
+        return sums;
+    }
+    bool is_mark(const Figures& figures) const noexcept {
+        return figures.bytes == header_->mark_bytes && figures.blocks == header_->mark_blocks;
+    }
+
     std::uint32_t epoch_index() const noexcept { return header_->epoch_index & 1; }  // somebody else may have written to the file
     // A kill can fall between any two stores but not inside one: what belongs together is stored at once, the rest in order.
     static void order() noexcept { std::atomic_signal_fence(std::memory_order_seq_cst); }

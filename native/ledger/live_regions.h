@@ -2,7 +2,7 @@
 // few blocks, as address space may be limited (`ulimit -v`).
 //
 //   region   4 GiB of address space: a byte for each stretch of 16 KiB, and where the words of its chunks are
-//   chunk    4 MiB of a region: the words of large blocks (68 KiB), and, once it has a small block, those of small ones (1 MiB)
+//   chunk    2 MiB of a region: the words of large blocks (36 KiB), and, once it has a small block, those of small ones (516 KiB)
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace hiwater {
 
 // It stays where it is for the life of the process.
 struct Region {
-    static constexpr unsigned kShift = 32, kChunkShift = 22, kStretchShift = 14, kLargeShift = 9, kSmallShift = 4;
+    static constexpr unsigned kShift = 32, kChunkShift = 21, kStretchShift = 14, kLargeShift = 9, kSmallShift = 4;
     static constexpr std::size_t kStretches = std::size_t{1} << (kShift - kStretchShift);
     static constexpr std::size_t kChunks = std::size_t{1} << (kShift - kChunkShift);
     static constexpr std::uintptr_t kChunkBytes = std::uintptr_t{1} << kChunkShift,
@@ -53,7 +53,10 @@ struct Region {
     // The same, or null where the chunk has no words.
     [[gnu::always_inline]] std::uint64_t* find_large(std::uintptr_t address) const noexcept {
         const std::uintptr_t words = __atomic_load_n(&large[chunk_of(address)], __ATOMIC_ACQUIRE);
-        return words == 0 ? nullptr : reinterpret_cast<std::uint64_t*>(words + (address >> kLargeShift) * sizeof(std::uint64_t));
+        if (words == 0) return nullptr;
+        const std::uintptr_t word = words + (address >> kLargeShift) * sizeof(std::uint64_t);
+        if (word == 0) __builtin_unreachable();  // callers compare with null: once is enough
+        return reinterpret_cast<std::uint64_t*>(word);
     }
     [[gnu::always_inline]] bool has_large(std::uintptr_t address) const noexcept {
         return __atomic_load_n(&large[chunk_of(address)], __ATOMIC_ACQUIRE) != 0;
@@ -127,7 +130,7 @@ private:
     static constexpr std::size_t kLargeBytes = (Region::kChunkBytes >> Region::kLargeShift) * sizeof(std::uint64_t) + kPage;
 
     [[gnu::noinline]] Region* make_room(std::uintptr_t address, bool is_small) {
-        MutexHold hold(growth_);
+        UninterruptedHold hold(growth_);
         Region* region = find(address);
         if (region == nullptr) region = make_region(address);
         if (!region->has_large(address))

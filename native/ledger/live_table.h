@@ -145,6 +145,24 @@ public:
         return starts(*small) ? small : nullptr;
     }
     [[gnu::always_inline]] static Block remove_plainly(PlainBlock block) noexcept { return take_small(block); }
+    // For a stretch of any kind: takes out the block that starts at the address. Ledger 0 when none does. Under the lock.
+    [[gnu::always_inline]] static Block remove_mixed(Region* region, std::uintptr_t address) noexcept {
+        std::uint8_t& stretch = region->stretch_at(address);
+        if (stretch > Region::kUsed) {
+            std::uint64_t* const large = region->large_at(address);
+            if (is_large_at(*large, address)) {
+                if ((*large & kMoreSize) != 0) [[unlikely]]
+                    return take_large(region, address);
+                const Block block{static_cast<std::uint32_t>(*large) & kLedgerMask, *large >> kSizeShift};
+                change_stretch(stretch, static_cast<std::uint8_t>(-Region::kOneLarge));
+                __atomic_store_n(large, 0, __ATOMIC_RELAXED);
+                return block;
+            }
+        }
+        if ((stretch & Region::kUsed) == 0) return {};
+        std::uint32_t* const small = region->small_at(address);
+        return starts(*small) ? take_small(small) : Block{};
+    }
     static bool is_plain(Region* region, std::uintptr_t address) noexcept {
         return __atomic_load_n(&region->stretch_at(address), __ATOMIC_RELAXED) == Region::kUsed;
     }
@@ -152,7 +170,7 @@ public:
     // Takes a block out; ledger 0 when none starts there.
     Block remove(std::uintptr_t address) noexcept {
         Region* region = find(address);
-        return region == nullptr ? Block{} : remove(region, address, place_of(region, address));
+        return region == nullptr ? Block{} : remove_mixed(region, address);
     }
 
     Block look(std::uintptr_t address) const noexcept {
@@ -258,7 +276,7 @@ private:
             set_both_words(word, (kContinued | bytes) << 32 | (kSizeBehind << kCodeShift) | ledger);
         }
     }
-    static Block take_small(std::uint32_t* word) noexcept {
+    [[gnu::always_inline]] static Block take_small(std::uint32_t* word) noexcept {
         const Block block = read_small(word);
         if (*word >> kCodeShift <= kSmallest) {
             *word = 0;

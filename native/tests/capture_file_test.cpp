@@ -247,7 +247,7 @@ TEST_CASE("a capture that was moved is whole where it is, and its end says where
 TEST_CASE("where files may grow only so far, what was recorded can be read") {
     const Folder folder;
     const int step = in_child([&] {
-        ::signal(SIGXFSZ, SIG_IGN);
+        ::signal(SIGXFSZ, SIG_DFL);
         const rlimit most{5 << 20, 5 << 20};
         if (::setrlimit(RLIMIT_FSIZE, &most) != 0) return 100;
         return fill_up(folder.file("a.hiw"));
@@ -273,7 +273,7 @@ TEST_CASE("on a full disk, what was recorded can be read") {
 TEST_CASE("on a disk too small for a header there is an error and no file") {
     const Folder folder;
     const int step = in_child([&] {
-        ::signal(SIGXFSZ, SIG_IGN);
+        ::signal(SIGXFSZ, SIG_DFL);
         const rlimit most{1 << 16, 1 << 16};
         if (::setrlimit(RLIMIT_FSIZE, &most) != 0) return 100;
         CaptureFile file;

@@ -148,6 +148,12 @@ def resident_watch_start(interval_ns: int) -> None:
 def resident_watch_stop() -> None:
     """End what one resident_watch_start() began."""
 
+def resident_watch_pause() -> None:
+    """End the thread for the length of a fork by the interpreter."""
+
+def resident_watch_resume() -> None:
+    """Begin it again, in the parent and in the child, if it is in use."""
+
 def resident_watch_peak() -> int:
     """Highest sample in bytes since the last fold."""
 

@@ -123,23 +123,21 @@ class DeviceUsage:
 def of_devices(measured: Iterable[tuple[Device, str, Level]]) -> list[DeviceUsage]:
     """(device, quantity, level) of a scope, by device, in the order in which they were measured.
 
-    A card that the driver's figures are of and a library's device are one when they have the same UUID, or where each side has just one.
+    A card that the driver's figures are of and a library's device are one when they have the same UUID, or where there is no other card.
     """
     found: dict[Device, dict[str, Level]] = {}
     for device, quantity, level in measured:
         found.setdefault(device, {})[quantity] = level
-    cards = [device for device in found if device.backend == "nvml"]
-    users = [device for device in found if device.backend != "nvml"]
-    for card in cards:
-        same = [user for user in users if _is_same(user, card, alone=len(cards) == 1)]
-        if same:
-            for user in same:
-                found[user] |= found[card]
-            del found[card]
+    cards = {device: levels for device, levels in found.items() if device.backend == "nvml"}
+    if cards:
+        from hiwater.meters.devices import backend, identity
+
+        known = backend("nvml").devices()
+        joined: set[Device] = set()
+        for user in found.keys() - cards.keys():
+            card = identity.card_of(user, known)
+            if card in cards:
+                found[user] |= cards[card]
+                joined.add(card)
+        found = {device: levels for device, levels in found.items() if device not in joined}
     return [DeviceUsage(device.name, device.backend, levels) for device, levels in found.items()]
-
-
-def _is_same(user: Device, card: Device, *, alone: bool) -> bool:
-    if user.uuid and card.uuid:
-        return user.uuid.removeprefix("GPU-") == card.uuid.removeprefix("GPU-")
-    return alone

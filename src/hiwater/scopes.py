@@ -302,6 +302,10 @@ class Folding:
         if not waiting and (also is None or not also.wants_devices):
             return []
         names = self._list_devices()
+        refusals = meters.device_refusals()
+        for scope in (*waiting, also) if refusals else ():
+            if scope is not None and scope.wants_devices:
+                scope.unmeasured.update(refusals)
         for name in names:
             for scope in waiting:
                 if name in scope.unmeasured or any(slot.name == name for slot in scope.slots):
@@ -352,9 +356,11 @@ class Folding:
             return None
         except Exception as error:
             # What a library of devices raises is its own; the watched program must not suffer where nobody asked for the figure.
-            if required or ":" not in name:
+            if ":" not in name:
                 raise
             self._refused[name] = scope.unmeasured[name] = f"{type(error).__name__}: {error}"
+            if required:
+                raise MeterUnavailable(f"{name} cannot be read: {scope.unmeasured[name]}", "leave it out") from error
             return None
 
     def _begin(self, key: tuple[str, int]) -> Slot:

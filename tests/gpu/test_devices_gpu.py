@@ -6,6 +6,7 @@ Nothing here has run on one yet: docs/gpu.md keeps the list of what has.
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,23 @@ def test_cupys_pool_is_measured():
     assert device.kept_bytes == 8 * MIB
     assert not device.exact
     del kept, more
+
+
+def test_cupys_pool_is_measured_from_a_thread_and_no_context_is_made():
+    cupy = pytest.importorskip("cupy")
+    if cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("there is one card")
+    had_context = torch._C._cuda_hasPrimaryContext(0)
+    with cupy.cuda.Device(1):
+        kept = cupy.zeros(4 * MIB, dtype=cupy.uint8)
+    source, found = devices.backend("cupy"), []
+    thread = threading.Thread(target=lambda: found.extend(source.devices()))
+    thread.start()
+    thread.join()
+    assert [device.name for device in found] == ["cuda:1"]
+    assert source.standings(found[0])["allocated"].now == 4 * MIB
+    assert torch._C._cuda_hasPrimaryContext(0) == had_context
+    del kept
 
 
 def test_jaxs_allocator_is_measured():

@@ -24,20 +24,31 @@ export function executable() {
     return known.find((path) => path && existsSync(path));
 }
 
+export const launch = () => chromium.launch({ executablePath: executable(), args: FLAGS });
+
+/** Run `act(page)` in a browser, with cookies, storage and settings of its own. */
+async function inContext(browser, options, act) {
+    const context = await browser.newContext({ viewport: { width: 1400, height: 1000 }, ...options });
+    try {
+        return await act(await context.newPage());
+    } finally {
+        await context.close();
+    }
+}
+
 /** Run `act(page)` in a fresh browser. */
 export async function withBrowser(options, act) {
-    const browser = await chromium.launch({ executablePath: executable(), args: FLAGS });
+    const browser = await launch();
     try {
-        const context = await browser.newContext({ viewport: { width: 1400, height: 1000 }, ...options });
-        return await act(await context.newPage());
+        return await inContext(browser, options, act);
     } finally {
         await browser.close();
     }
 }
 
 /** Run `act(page, record)` with a file; `record.complaints` has console errors, page errors, and requests beside the page's own. */
-export function withPage(path, options, act) {
-    return withBrowser(options, (page) => {
+export function withPage(browser, path, options, act) {
+    return inContext(browser, options, (page) => {
         const url = pathToFileURL(path).href;
         const record = { complaints: [], url };
         page.on(

@@ -1,8 +1,9 @@
 // How long a page takes to appear, to zoom and to search: milliseconds, as JSON. Usage: node measure.mjs PAGE
-import { timed, withPage } from "./chromium.mjs";
+import { launch, timed, withPage } from "./chromium.mjs";
 
 const path = process.argv[2];
-const figures = await withPage(path, { bypassCSP: true }, async (page, { url }) => {
+const browser = await launch();
+const figures = await withPage(browser, path, { bypassCSP: true }, async (page, { url }) => {
     await page.goto(url);
     await page.waitForSelector(".flame canvas", { timeout: 60_000 });
     const shown = await page.evaluate(
@@ -39,4 +40,5 @@ const figures = await withPage(path, { bypassCSP: true }, async (page, { url }) 
     const inverted = await timed(page, press, "Inverted");
     return { shown, zoom: Math.max(...zoom), search: Math.max(...search), end, inverted };
 });
+await browser.close();
 console.log(JSON.stringify(figures));

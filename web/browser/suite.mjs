@@ -1,11 +1,13 @@
-// What a reader does with a page, done in a real Chromium. Usage: node suite.mjs SCENARIO PAGE; prints what it saw as JSON.
+// What a reader does with a page, done in a real Chromium. Each line of standard input is a JSON list of a scenario and a page's path; for each a
+// line is printed: `{"seen": …}` with what the reader saw, or `{"error": …}`.
 //
 // The pages are made by tests/test_page_browser.py, which knows what must be seen. A page that complains on the console, or asks
 // for anything beside itself, fails whatever it shows.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { withPage } from "./chromium.mjs";
+import { createInterface } from "node:readline";
+import { launch, withPage } from "./chromium.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SHOWN = { timeout: 20_000 };
@@ -290,17 +292,31 @@ const SPECIAL = {
     },
 };
 
-const [scenario, path] = process.argv.slice(2);
-const special = SPECIAL[scenario];
-const seen = await withPage(path, special?.options ?? {}, async (page, record) => {
-    page.setDefaultTimeout(20_000);
-    await special?.before?.(page);
-    await page.goto(record.url);
-    if (!special) await page.waitForSelector(".bar", SHOWN);
-    if (!special && scenario !== "whole" && scenario !== "accessible" && scenario !== "processes")
-        await page.waitForSelector(".flame canvas", SHOWN);
-    const result = await (special?.act ?? SCENARIOS[scenario])(page);
-    assert.deepEqual(record.complaints, []);
-    return result;
-});
-console.log(JSON.stringify(seen));
+const see = (browser, scenario, path) => {
+    const special = SPECIAL[scenario];
+    return withPage(browser, path, special?.options ?? {}, async (page, record) => {
+        page.setDefaultTimeout(20_000);
+        await special?.before?.(page);
+        await page.goto(record.url);
+        if (!special) await page.waitForSelector(".bar", SHOWN);
+        if (!special && scenario !== "whole" && scenario !== "accessible" && scenario !== "processes")
+            await page.waitForSelector(".flame canvas", SHOWN);
+        const result = await (special?.act ?? SCENARIOS[scenario])(page);
+        assert.deepEqual(record.complaints, []);
+        return result;
+    });
+};
+
+const browser = await launch();
+try {
+    for await (const line of createInterface({ input: process.stdin })) {
+        const [scenario, path] = JSON.parse(line);
+        const answer = await see(browser, scenario, path).then(
+            (seen) => ({ seen }),
+            (error) => ({ error: error.stack }),
+        );
+        console.log(JSON.stringify(answer));
+    }
+} finally {
+    await browser.close();
+}

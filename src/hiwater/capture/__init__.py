@@ -12,18 +12,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.capture.devices import DeviceLook, DeviceMemory
     from hiwater.capture.marks import Mark
-    from hiwater.capture.model import (
-        Capture,
-        Process,
-        Resident,
-        ScopeSpan,
-        Slice,
-        Timeline,
-        Totals,
-        WatchedProcess,
-    )
+    from hiwater.capture.model import Capture
     from hiwater.capture.moment import Frame, Moment, Stack, Stacks
+    from hiwater.capture.program import Process, Resident, Totals
     from hiwater.capture.residency import LargeBlock, Look, Part
+    from hiwater.capture.slices import Slice
+    from hiwater.capture.timeline import ScopeSpan, Timeline, WatchedProcess
 
 __all__ = [
     "Capture", "DeviceLook", "DeviceMemory", "Frame", "LargeBlock", "Look", "Mark", "Moment", "Part", "Process", "Resident", "ScopeSpan", "Slice", "Stack",
@@ -34,6 +28,9 @@ _HOMES = {
     **dict.fromkeys(("Frame", "Moment", "Stack", "Stacks"), "moment"),
     **dict.fromkeys(("DeviceLook", "DeviceMemory"), "devices"),
     **dict.fromkeys(("LargeBlock", "Look", "Part"), "residency"),
+    **dict.fromkeys(("Process", "Resident", "Totals"), "program"),
+    **dict.fromkeys(("ScopeSpan", "Timeline", "WatchedProcess"), "timeline"),
+    "Slice": "slices",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -12,16 +12,29 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import attached, cells, check, container, devices, limits, marks, process, residency
+from hiwater.capture import (
+    attached,
+    cells,
+    check,
+    container,
+    devices,
+    limits,
+    marks,
+    process,
+    program,
+    residency,
+    slices,
+    timeline,
+)
 from hiwater.capture.container import read_contents
-from hiwater.capture.format import COUNTED_KINDS, KINDS
-from hiwater.capture.layout import is_counted
 from hiwater.capture.marks import Mark
 from hiwater.capture.moment import Frame, Ints, Moment
 from hiwater.capture.paths import Paths
-from hiwater.capture.process import STATE_RECORDING
+from hiwater.capture.program import Process, Resident, Totals
 from hiwater.capture.reader import Contents
-from hiwater.errors import BadRequest, CorruptCapture, HiwaterError, MomentOutOfRange
+from hiwater.capture.slices import Slice
+from hiwater.capture.timeline import ScopeSpan, Timeline, WatchedProcess
+from hiwater.errors import BadRequest, CorruptCapture, HiwaterError
 from hiwater.history import RECORDER, files
 from hiwater.history.state import AllocatorState
 
@@ -29,116 +42,6 @@ if TYPE_CHECKING:
     from hiwater.analysis.diff import Comparison
 
 _LIVE_TRIES = 5
-UNKNOWN_EXIT_STATUS = -(1 << 31)  # a process of -1 was ended by SIGHUP
-_SCOPE_SIZES = ("start_bytes", "end_bytes", "peak_bytes")
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """Facts about the recorded process. `ended` is "exit", "killed" or "recording"; times are nanoseconds."""
-
-    pid: int
-    argv: tuple[str, ...]
-    python: str
-    hiwater: str
-    mode: str
-    sample_bytes: int
-    ended: str
-    exit_code: int | None
-    stop_reason: str | None
-    started_unix_ns: int
-    duration_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Resident:
-    """Resident memory of the process. The peak is the kernel's own mark when `exact`, off by `error_bytes` at most; else the
-    highest of samples. `own_bytes` are the recorder's tables, part of the other figures."""
-
-    peak_bytes: int
-    start_bytes: int
-    end_bytes: int
-    exact: bool
-    error_bytes: int
-    own_bytes: int
-
-    @property
-    def source(self) -> str:
-        return "kernel mark (VmHWM)" if self.exact else "highest sample"
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Over the whole recording, counted kinds. Allocations and their bytes are exact in a sampled recording, too, but for what a killed
-    program did in its last milliseconds; `frees` is an estimate there. `temporaries` were freed before their
-    thread's next allocation; a sampled recording does not count them."""
-
-    allocations: int
-    frees: int
-    allocated_bytes: int
-    temporaries: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Timeline:
-    """Samples in time: parallel arrays. `kind_bytes[kind]` is what was live of each kind."""
-
-    at_ns: Ints
-    resident_bytes: Ints
-    allocated_bytes: Ints
-    kind_bytes: dict[str, Ints]
-
-    def __len__(self) -> int:
-        return len(self.at_ns)
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """A stretch of time with a peak of its own; nanoseconds since the recording began. `index` is None for the open one."""
-
-    index: int | None
-    start_ns: int
-    end_ns: int
-    mark_ns: int
-    mark_bytes: int
-    mark_blocks: int
-    unlisted_bytes: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WatchedProcess:
-    """A process that `hiwater sample` watched. Times are nanoseconds since the recording began; `end_ns` is None while it runs.
-
-    `exact` says that `peak_bytes` is the kernel's own mark up to the process's end; else memory reached at least that.
-    `exit_status` is its exit code, negative for the signal that ended it, None where nobody could tell.
-    """
-
-    pid: int
-    parent_pid: int
-    name: str
-    command: tuple[str, ...]
-    start_ns: int
-    end_ns: int | None
-    peak_bytes: int
-    exact: bool
-    exit_status: int | None
-    at_ns: Ints
-    resident_bytes: Ints
-
-
-@dataclass(frozen=True, slots=True)
-class ScopeSpan:
-    """A named interval that the program told of: nanoseconds since the recording began, bytes resident (None: not known)."""
-
-    name: str
-    pid: int
-    thread_id: int
-    depth: int
-    start_ns: int
-    end_ns: int
-    start_bytes: int | None
-    end_bytes: int | None
-    peak_bytes: int | None
 
 
 class Capture:
@@ -148,7 +51,7 @@ class Capture:
         self.path: Path = contents.path
         self.header = contents.header
         self.tables = contents.tables
-        self._is_alive = is_alive
+        self.is_alive = is_alive  # the process still writes it
         self.cells = cells.read(self._texts())
         if self.cells:
             self.tables = cells.without_kernel(self)
@@ -249,34 +152,7 @@ class Capture:
 
     @cached_property
     def process(self) -> Process:
-        header, facts = self.header, self.facts
-        return Process(
-            pid=header["pid"],
-            argv=_argv(facts.get("argv", "[]")),
-            python=facts.get("python", ""),
-            hiwater=facts.get("hiwater", ""),
-            mode=self._mode(),
-            sample_bytes=header["sample_bytes"],
-            ended=self._ended(),
-            exit_code=None if header["exit_code"] == -1 else header["exit_code"],
-            stop_reason=self.string(header["stop_reason"]) or None,
-            started_unix_ns=header["started_unix_ns"],
-            duration_ns=header["ended_ns"] or header["heartbeat_ns"],
-        )
-
-    def _mode(self) -> str:
-        if self.is_timeline:
-            return "timeline"
-        if self.device is not None:
-            return "history"
-        return "sampled" if self.header["sample_bytes"] else "exact"
-
-    def _ended(self) -> str:
-        if self.recorded_window is not None:
-            return "exit"  # the recording around went on
-        if self.header["state"] != STATE_RECORDING or self.header["ended_ns"] != 0:
-            return "exit"
-        return "recording" if self._is_alive else "killed"
+        return program.process(self, is_alive=self.is_alive)
 
     @property
     def is_timeline(self) -> bool:
@@ -310,8 +186,8 @@ class Capture:
         Raises CorruptCapture where they are damaged, ExtraMissing where reading one needs a package that is not installed.
         """
         told: dict[str, str] = {name: self.facts[name] for name in ("host", "cwd", "rank") if name in self.facts}
-        program = self.facts.get("program") or " ".join(_name_of(self.process.argv)).rsplit("/", 1)[-1]
-        found = files.attached_to(Contents(self.path, self.header, self.tables), {**told, "program": program})
+        name = self.facts.get("program") or " ".join(program.name_of(self.process.argv)).rsplit("/", 1)[-1]
+        found = files.attached_to(Contents(self.path, self.header, self.tables), {**told, "program": name})
         return tuple(type(self)(contents) for contents in found)
 
     @cached_property
@@ -370,91 +246,33 @@ class Capture:
 
     @cached_property
     def resident(self) -> Resident:
-        header = self.header
-        return Resident(
-            peak_bytes=header["resident_peak_bytes"],
-            start_bytes=header["resident_start_bytes"],
-            end_bytes=header["resident_last_bytes"],
-            exact=header["resident_exact"] == 1,
-            error_bytes=header["resident_error_bytes"],
-            own_bytes=header["own_bytes"],
-        )
+        return program.resident(self)
 
     @cached_property
     def totals(self) -> Totals:
-        ledgers = self.tables["ledgers"]
-        counted = is_counted(self.ledger_kind)
-        allocations = int(ledgers["total_blocks"][counted].sum())
-        allocated_bytes = int(ledgers["total_bytes"][counted].sum())
-        frees = max(0, allocations - int(ledgers["live_blocks"][counted].sum()))
-        if self.header["sample_bytes"]:
-            # Objects and malloc's blocks were counted all the same; mappings are never drawn.
-            other = counted & (self.ledger_kind > KINDS.index("native"))
-            allocations = self.header["exact_total_blocks"] + int(ledgers["total_blocks"][other].sum())
-            allocated_bytes = self.header["exact_total_bytes"] + int(ledgers["total_bytes"][other].sum())
-        return Totals(
-            allocations=allocations,
-            frees=frees,
-            allocated_bytes=allocated_bytes,
-            temporaries=int(self.tables["ledger_cold"]["temporaries"][: len(counted)][counted].sum()),
-        )
+        return program.totals(self)
 
     # Moments
 
     @cached_property
     def peak(self) -> Moment:
         """The moment the counted kinds together were highest in the whole recording; in `recorded_window`, where it has one."""
-        if self.recorded_window is not None:
-            start, end = self.recorded_window
-            pieces = [piece for piece in self.slices if piece.start_ns >= start and piece.end_ns <= end]
-            if pieces:
-                return replace(self.of_slice(max(pieces, key=lambda piece: piece.mark_bytes)), name="peak")
-        best = self._best()
-        if self.header["mark_bytes"] > best["best_bytes"]:
-            return self._open_mark("peak")
-        cold = self.tables["ledger_cold"][: len(self.ledger_node)]
-        return self._moment(
-            "peak",
-            best["best_ns"],
-            0,
-            self.process.duration_ns,
-            cold["peak_bytes"],
-            cold["peak_blocks"],
-            (best["best_bytes"], best["best_blocks"]),
-        )
+        return slices.peak(self)
 
     @cached_property
     def end(self) -> Moment:
         """What was live when the recording ended, or when it was last written to."""
-        ledgers, at_ns = self.tables["ledgers"], self.process.duration_ns
-        recorded = (self.header["live_bytes"], self.header["live_blocks"])
-        return self._moment("end", at_ns, at_ns, at_ns, ledgers["live_bytes"], ledgers["live_blocks"], recorded)
+        return slices.end(self)
 
     @cached_property
     def slices(self) -> tuple[Slice, ...]:
         """All slices in time, the open one last."""
-        names = ("start_ns", "end_ns", "mark_ns", "mark_bytes", "mark_blocks", "unlisted_bytes")
-        columns = (self.tables["slices"][name].tolist() for name in names)
-        closed = [Slice(index, *values) for index, values in enumerate(zip(*columns, strict=True))]
-        header, start_ns = self.header, self._best()["slice_start_ns"]
-        end_ns = max(start_ns, self.process.duration_ns)
-        return (
-            *closed,
-            Slice(None, start_ns, end_ns, header["mark_ns"], header["mark_bytes"], header["mark_blocks"], 0),
-        )
+        return slices.slices(self)
 
     @cached_property
     def oom(self) -> Moment:
         """What was live when memory was last refused, of the refusals at which that was noted. Raises MomentOutOfRange."""
-        refused_at = {mark.at_ns for mark in self.refusals}
-        for piece in reversed(self.slices):
-            if piece.index is not None and piece.start_ns == piece.end_ns and piece.mark_ns in refused_at:
-                return replace(self.of_slice(piece), name="oom")
-        if self.device_refusals:
-            raise MomentOutOfRange(
-                "RAM was never refused to this program, but memory of a device was", "add --kind device"
-            )
-        raise MomentOutOfRange("memory was never refused to this program", "look at the peak or the end instead")
+        return slices.oom(self)
 
     def at(self, seconds: float) -> Moment:
         """The peak of the slice that `seconds` after the start lies in. Raises MomentOutOfRange."""
@@ -462,94 +280,25 @@ class Capture:
 
     def window(self, from_seconds: float, to_seconds: float) -> Moment:
         """The highest of the slices that touch the time from `from_seconds` to `to_seconds`. Raises MomentOutOfRange."""
-        lasted = self.process.duration_ns / 1e9
-        if not 0 <= from_seconds <= to_seconds or from_seconds > lasted:
-            raise MomentOutOfRange(
-                f"the recording has no time from {from_seconds:g} s to {to_seconds:g} s",
-                f"give seconds between 0 and {lasted:.3f}, the first not above the second",
-            )
-        begin, end = from_seconds * 1e9, to_seconds * 1e9
-        touching = [piece for piece in self.slices if piece.start_ns <= end and piece.end_ns > begin]
-        if not touching:
-            touching = [self.slices[-1]]
-        return self.of_slice(max(touching, key=lambda piece: piece.mark_bytes))
+        return slices.window(self, from_seconds, to_seconds)
 
     def moment(self, at: str | float) -> Moment:
         """The moment that `at` names: "peak", "end", "oom", seconds since the start, or a window "T1:T2" in seconds.
 
         Raises BadRequest for anything else, MomentOutOfRange for a time the recording does not have.
         """
-        if at == "peak":
-            return self.peak
-        if at == "end":
-            return self.end
-        if at == "oom":
-            return self.oom
-        first, _, last = str(at).partition(":")
-        try:
-            return self.window(float(first), float(last or first))
-        except ValueError:
-            raise BadRequest(f"{at!r} is none of peak, end, oom, SECONDS, T1:T2", "name a moment so") from None
+        return slices.named(self, at)
 
     def of_slice(self, piece: Slice) -> Moment:
         """What every ledger held when this slice was highest."""
-        if piece.index is None:
-            return self._open_mark("slice")
-        entries = self.tables["slice_entries"]
-        values, blocks = np.zeros(len(self.ledger_node), np.int64), np.zeros(len(self.ledger_node), np.int64)
-        for first, count in self.tables["slices"][["first_entry", "entry_count"]][: piece.index + 1].tolist():
-            listed = entries[first : first + count]
-            values[listed["ledger"]] = listed["bytes"]
-            blocks[listed["ledger"]] = listed["blocks"]
-        return Moment(
-            self,
-            "slice",
-            piece.mark_ns,
-            piece.start_ns,
-            piece.end_ns,
-            values,
-            blocks,
-            piece.mark_bytes,
-            piece.mark_blocks,
-            piece.unlisted_bytes,
-        )
-
-    def _best(self) -> dict[str, int]:
-        """The epoch in force: the highest closed slice and the start of the open one."""
-        prefix = f"epoch{self.header['epoch_index']}_"
-        return {name: self.header[prefix + name] for name in ("best_bytes", "best_blocks", "best_ns", "slice_start_ns")}
-
-    def _open_mark(self, name: str) -> Moment:
-        """The open slice's mark, which ledgers save lazily: at their first change after it (the rule is in format.h)."""
-        ledgers, header = self.tables["ledgers"], self.header
-        is_saved = ledgers["generation"] == header["generation"]
-        values = np.where(is_saved, ledgers["saved_bytes"], ledgers["live_bytes"])
-        blocks = np.where(is_saved, ledgers["saved_blocks"], ledgers["live_blocks"])
-        start_ns = self._best()["slice_start_ns"] if name == "slice" else 0
-        end_ns = max(start_ns, self.process.duration_ns)
-        return self._moment(
-            name, header["mark_ns"], start_ns, end_ns, values, blocks, (header["mark_bytes"], header["mark_blocks"])
-        )
-
-    def _moment(
-        self, name: str, at_ns: int, start_ns: int, end_ns: int, values: Any, blocks: Any, recorded: tuple[int, int]
-    ) -> Moment:
-        values, blocks = values.astype(np.int64), blocks.astype(np.int64)
-        if self._is_alive:  # an event may be half seen, and its free without its allocation
-            values, blocks = np.maximum(values, 0), np.maximum(blocks, 0)
-        return Moment(self, name, at_ns, start_ns, end_ns, values, blocks, *recorded)
+        return slices.of_slice(self, piece)
 
     # Time and happenings
 
     @cached_property
     def timeline(self) -> Timeline:
         """Samples of resident and live memory over the recording."""
-        rows = self.tables["timeline"]
-        kinds = {kind: rows["live_bytes"][:, index].astype(np.int64) for index, kind in enumerate(KINDS)}
-        allocated = np.zeros(len(rows), np.int64)
-        for kind in COUNTED_KINDS:
-            allocated += kinds[kind]
-        return Timeline(rows["at_ns"].astype(np.int64), rows["resident_bytes"].astype(np.int64), allocated, kinds)
+        return timeline.timeline(self)
 
     @cached_property
     def looks(self) -> tuple[residency.Look, ...]:
@@ -585,45 +334,14 @@ class Capture:
     @cached_property
     def processes(self) -> tuple[WatchedProcess, ...]:
         """The processes that were watched from outside, the target first; none in a capture the engine made."""
-        rows, samples = self.tables.get("processes"), self.tables.get("process_samples")
-        if rows is None or samples is None:
-            return ()
-        order = np.argsort(samples["process"], kind="stable")
-        bounds = np.searchsorted(samples["process"][order], np.arange(len(rows) + 1))
-        return tuple(self._process(number, row, samples[order[bounds[number] : bounds[number + 1]]])
-                     for number, row in enumerate(rows))  # fmt: skip
-
-    def _process(self, number: int, row: Any, samples: Any) -> WatchedProcess:
-        if number == 0:
-            samples = self.tables["timeline"]
-        status = int(row["exit_status"])
-        return WatchedProcess(
-            pid=int(row["pid"]),
-            parent_pid=int(row["parent_pid"]),
-            name=self.string(int(row["name"])),
-            command=_argv(self.string(int(row["command"])) or "[]"),
-            start_ns=int(row["start_ns"]),
-            end_ns=int(row["end_ns"]) or None,
-            peak_bytes=int(row["peak_bytes"]),
-            exact=bool(row["exact"]),
-            exit_status=None if status == UNKNOWN_EXIT_STATUS else status,
-            at_ns=samples["at_ns"].astype(np.int64),
-            resident_bytes=samples["resident_bytes"].astype(np.int64),
-        )
+        return timeline.processes(self)
 
     @cached_property
     def scopes(self) -> tuple[ScopeSpan, ...]:
         """Named intervals that the program told of, as they ended."""
-        rows = self.tables.get("scopes", ())
-        return tuple(
-            ScopeSpan(
-                self.string(int(row["name"])), int(row["pid"]), int(row["thread_id"]), int(row["depth"]),
-                int(row["start_ns"]), int(row["end_ns"]), *(_known(int(row[name])) for name in _SCOPE_SIZES),
-            )
-            for row in rows
-        )  # fmt: skip
+        return timeline.scopes(self)
 
-    # Beside another
+    # Compared with another
 
     def diff(
         self, after: Capture | str | os.PathLike[str], *, at: str | float = "peak", kind: str = "all", by: str = "stack"
@@ -666,21 +384,3 @@ class Capture:
 
 def _number(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 20 else None
-
-
-def _known(count: int) -> int | None:
-    return None if count < 0 else count
-
-
-def _name_of(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """What names the program: the first argument, or the module after -m."""
-    return argv[1:2] if argv[:1] == ("-m",) else argv[:1]
-
-
-def _argv(text: str) -> tuple[str, ...]:
-    """The arguments, from a JSON list; text that is none is one argument."""
-    try:
-        argv = json.loads(text)
-    except (ValueError, RecursionError):
-        return (text,)
-    return tuple(str(argument) for argument in argv) if isinstance(argv, list) else (text,)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from hiwater.meters.devices import Backend, Device
+    from hiwater.meters.devices import Device
+    from hiwater.meters.devices.nvml import Nvml
 
 _SELF_TEST_SECONDS = 30
 _CLEAR_RESIDENT_MARK = "5"  # proc(5), /proc/pid/clear_refs
@@ -152,12 +153,14 @@ def _about_devices() -> Iterator[Finding]:
     from importlib.util import find_spec
 
     from hiwater.meters import ALLOCATORS, devices
+    from hiwater.meters.devices.nvml import Nvml
 
     found = [name for name in ALLOCATORS if find_spec(name) is not None]
     yield Finding(
         "GPU libraries", None, ", ".join(map(_library, found)) or f"none of {', '.join(ALLOCATORS)} is installed"
     )
     nvml = devices.backend("nvml")
+    assert isinstance(nvml, Nvml)
     status = nvml.status()
     yield Finding("NVIDIA driver", True if status.works else None, status.reason)
     for card in nvml.devices() if status.works else ():
@@ -180,13 +183,14 @@ def _library(name: str) -> str:
     return f"{name} {known}"
 
 
-def _card(nvml: Backend, card: Device) -> Finding:
-    try:
-        figures = nvml.statistics(card)
-    except Exception as error:  # noqa: BLE001 - NVML has classes of its own, and the next card may answer
-        return Finding(f"GPU {card.name}", False, f"the driver does not tell its memory: {error}")
-    total, used = format_size(figures["total_bytes"]), format_size(figures["used_bytes"])
-    return Finding(f"GPU {card.name}", True, f"{used} of {total} used, by everybody ({card.uuid})")
+def _card(nvml: Nvml, card: Device) -> Finding:
+    from uuid import UUID
+
+    memory, name = nvml.card(card), f" ({UUID(card.uuid)})" if card.uuid else ""
+    if memory.reason:
+        return Finding(f"GPU {card.name}", None, f"{memory.reason}{name}")
+    total, used = format_size(memory.total_bytes), format_size(memory.used_bytes)
+    return Finding(f"GPU {card.name}", True, f"{used} of {total} used, by everybody{name}")
 
 
 def _versions() -> Iterator[Finding]:

@@ -88,8 +88,13 @@ class Accelerators:
     def summary(self) -> dict[str, Any]:
         """For the recording's summary: the devices with their peaks, and why they are not sampled any more, if so."""
         if self._sampler is None:
-            return {"devices": [], "device_trouble": ""}
-        return {"devices": self._sampler.summary(), "device_trouble": self._sampler.trouble}
+            return {"devices": [], "device_trouble": "", "driver_trouble": ""}
+        sampler = self._sampler
+        return {
+            "devices": sampler.summary(),
+            "device_trouble": sampler.trouble,
+            "driver_trouble": sampler.driver_trouble,
+        }
 
     def _is_library_loaded(self) -> bool:
         return any(name in sys.modules for name in self._core.DEVICE_LIBRARIES)

@@ -16,11 +16,13 @@ from hiwater.engine.imports_under_way import is_import_under_way
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
+    from typing import Any, TypeVar
 
     from hiwater.meters.devices.base import Backend, Device
     from hiwater.meters.devices.device_meter import DeviceMeter
     from hiwater.scopes import Figure, Scope
+
+    T = TypeVar("T")
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.05, 1.0
 _SHARE_OF_AGE = 1024  # as the engine spaces what it keeps: those in between bring its last one up to date
@@ -39,6 +41,7 @@ class Noted:
         self.peaks = dict.fromkeys(("allocated", "reserved", "used"), UNKNOWN)
         self.context_bytes = UNKNOWN
         self.is_new = came_late
+        self.now: dict[str, int] = {}
         self.terms_at = 0.0
         self.terms_height = -1
         # A mark of the source's whole life is the recording's where the device came into use within it, or where it has risen since.
@@ -71,6 +74,8 @@ class DeviceSampler:
         self._from_start = self._is_running = False
         self.trouble = ""
         """Why devices are not, or no longer, sampled; "" when all is well."""
+        self.driver_trouble = ""
+        """Why the driver's figures are missing, from the whole recording or from its end; "" when all is well, or there is no driver."""
 
     def begin(self, *, late: bool = False) -> bool:
         """Look for devices from now on, and return whether one is in use; it is measured from here on. `late` says that the recording
@@ -104,8 +109,15 @@ class DeviceSampler:
         try:
             return own_work.do(_call, work, None)
         except Exception as error:  # noqa: BLE001 - libraries have errors of their own, and the recording goes on without them
-            self.trouble = f"{type(error).__name__}: {error}"
+            self._give_up(error)
             return True
+
+    def _give_up(self, error: Exception) -> None:
+        """Sample no longer: what devices did from here on is in no figure."""
+        self.trouble = _words(error)
+        for noted in self._noted.values():
+            noted.exact, noted.note = False, f"not measured to the end: {self.trouble}"
+            self._write(noted, noted.now, noted.now, UNKNOWN)
 
     def _consider(self) -> bool:
         from hiwater.meters import device_names
@@ -129,13 +141,10 @@ class DeviceSampler:
         return True
 
     def _meet_driver(self) -> None:
-        try:
-            from hiwater.meters.devices import reconcile
+        from hiwater.meters.devices import reconcile
 
-            for device in tuple(self._noted):
-                reconcile.card_of(device, alone=True)
-        except Exception as error:  # noqa: BLE001 - as for the samples
-            self.trouble = f"{type(error).__name__}: {error}"
+        try:
+            self._of_driver(lambda: [reconcile.card_of(device) for device in tuple(self._noted)])
         finally:
             self._driver.release()
 
@@ -147,10 +156,11 @@ class DeviceSampler:
         return True
 
     def _take_last(self) -> bool:
-        from hiwater.meters import device_names
+        from hiwater.meters import device_names, device_refusals
 
         if self._scope is None:
             if not device_names():
+                self.trouble = "; ".join(f"{name}: {reason}" for name, reason in device_refusals().items())
                 return True
             self._open()
         self.sample(last=True)
@@ -196,10 +206,12 @@ class DeviceSampler:
             age = time.monotonic() - self._began
             if self._stop.acquire(timeout=min(LONGEST_SECONDS, max(SHORTEST_SECONDS, age / _SHARE_OF_AGE))):
                 return
+            if self.trouble:
+                return
             try:
                 self.sample()
             except Exception as error:  # noqa: BLE001 - a library at its end must not print into the program's stderr
-                self.trouble = f"{type(error).__name__}: {error}"
+                self._give_up(error)
                 return
 
     def _note(self, device: Device, levels: dict[str, Figure]) -> Noted:
@@ -215,13 +227,25 @@ class DeviceSampler:
     def _tell(self, noted: Noted, levels: dict[str, Figure], *, last: bool) -> None:
         noted.judge(levels.values())
         knows_driver = self._knows_driver(last=last)
-        used = self._used(noted) if knows_driver else UNKNOWN
+        used = self._of_driver(lambda: self._used(noted)) if knows_driver else None
         now = {quantity: figure.end for quantity, figure in levels.items()}
-        self._write(noted, now, {quantity: figure.peak for quantity, figure in levels.items()}, used)
+        peak = {quantity: figure.peak for quantity, figure in levels.items()}
+        self._write(noted, now, peak, UNKNOWN if used is None else used)
         if knows_driver:
-            self._tell_terms(noted, max(now.values(), default=0), last=last)
+            self._of_driver(lambda: self._tell_terms(noted, max(now.values(), default=0), last=last))
+
+    def _of_driver(self, work: Callable[[], T]) -> T | None:
+        """Ask the driver. What it refuses takes nothing from the library's own figures; it is asked no more."""
+        if self.driver_trouble:
+            return None
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001 - NVML has errors of its own
+            self.driver_trouble = _words(error)
+            return None
 
     def _write(self, noted: Noted, now: dict[str, int], peak: dict[str, int], used: int) -> None:
+        noted.now = now
         for quantity, value in (*peak.items(), ("used", used)):
             noted.peaks[quantity] = max(noted.peaks.get(quantity, UNKNOWN), value)
         if noted.number >= 0:
@@ -232,7 +256,7 @@ class DeviceSampler:
         """What the driver counts for this process on the device; UNKNOWN where it cannot be asked, or does not tell."""
         from hiwater.meters.devices import reconcile
 
-        found = reconcile.card_of(noted.device, alone=len(self._noted) == 1)
+        found = reconcile.card_of(noted.device)
         return found[0].process(found[1], has_context=True).bytes if found is not None else UNKNOWN
 
     def _tell_terms(self, noted: Noted, height: int, *, last: bool) -> None:
@@ -243,14 +267,17 @@ class DeviceSampler:
         noted.terms_at, noted.terms_height = now, max(height, noted.terms_height)
         from hiwater.meters.devices import reconcile
 
-        alone = len(self._noted) == 1
-        found = reconcile.of_device(noted.backend, noted.device, alone=alone, context_bytes=noted.context_bytes)
+        found = reconcile.of_device(noted.backend, noted.device, context_bytes=noted.context_bytes)
         if noted.is_new and found[reconcile.USED] != UNKNOWN:
             noted.context_bytes = max(0, found[reconcile.UNACCOUNTED])
-            found = reconcile.of_device(noted.backend, noted.device, alone=alone, context_bytes=noted.context_bytes)
+            found = reconcile.of_device(noted.backend, noted.device, context_bytes=noted.context_bytes)
         noted.is_new = False
         if noted.number >= 0:
             self._core.note_device_terms(noted.number, [(term.name, term.bytes) for term in found.terms])
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _call(work: Callable[[], object], _: None) -> bool:

@@ -45,12 +45,24 @@ def launch(target: Target, main: ModuleType) -> BaseException | None:
     entry, arguments = target.entry(main)
     del main  # the interpreter keeps none: the module must die when the program takes it out of sys.modules
     sys.audit(*target.audit)
+    ended_by: BaseException | None = None
     try:
         _hiwater_launch_(entry, arguments)
     except BaseException as error:  # noqa: BLE001 - whatever ends the program is for `conclude` to deal with
         _forget_our_frames(error)
-        return error
-    return None
+        ended_by = error
+    if target.is_file:
+        _flush("stderr")
+        _flush("stdout")
+    return ended_by
+
+
+def _flush(name: str) -> None:
+    """Flush a stream of `sys`, as `flush_io` in CPython's pythonrun.c does: one of the program's own notices it."""
+    try:
+        _hiwater_launch_(getattr(sys, name).flush, ())
+    except BaseException:  # noqa: BLE001 - the interpreter ignores whatever this raises
+        return
 
 
 def _hiwater_launch_(entry: Callable[..., object], arguments: tuple[object, ...]) -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         top_line: tuple[str, int, str, int] | None
         devices: list[dict[str, Any]]
         device_trouble: str
+        driver_trouble: str
 
 
 LARGEST_SAMPLE = 1 << 40
@@ -280,7 +281,7 @@ class Recorder:
 
     def _summary(self, _: None) -> Summary:
         if self._window is not None:
-            return self._window.summary() | {"devices": [], "device_trouble": ""}  # type: ignore[return-value] # has them all
+            return self._window.summary() | {"devices": [], "device_trouble": "", "driver_trouble": ""}  # type: ignore[return-value] # has them all
         summary: Summary = native.load().summary()
         if summary.get("path") != self._path:
             raise hiwater.errors.NotRecording(

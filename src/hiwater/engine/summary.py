@@ -33,6 +33,8 @@ def trouble(summary: Summary) -> str | None:
     said += summary["shortcomings"].values()
     if summary["device_trouble"]:
         said.append(f"memory of devices was not measured to the end: {summary['device_trouble']}")
+    if summary["driver_trouble"]:
+        said.append(f"the GPU driver's figures are not there to the end: {summary['driver_trouble']}")
     return "warning: " + "; ".join(said) if said else None
 
 

@@ -24,7 +24,7 @@ _CACHED: dict[str, object] = {} if sys.version_info >= (3, 15) else {"__cached__
 class Target:
     """A program that is ready to run. `entry(main)` gives the call that runs it in the module `main`."""
 
-    __slots__ = ("argv", "audit", "container", "entry", "name", "original", "path_head")
+    __slots__ = ("argv", "audit", "container", "entry", "is_file", "name", "original", "path_head")
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class Target:
         audit: tuple[str, str],
         original: list[str],
         container: bool = False,
+        is_file: bool = False,
     ) -> None:
         self.name = name  # for people, and for the capture's name
         self.argv = argv
@@ -43,6 +44,7 @@ class Target:
         self.entry = entry
         self.audit = audit  # the event that `python` raises, with its argument
         self.original = original  # the end of sys.orig_argv
+        self.is_file = is_file  # a script, or standard input: the interpreter flushes stdout and stderr after it
         self.container = container  # a folder or an archive: it is on sys.path even with -P
 
 
@@ -77,6 +79,7 @@ def script(path: str, arguments: Sequence[str]) -> Target:
         entry=entry,
         audit=("cpython.run_file", absolute),
         original=[path, *arguments],
+        is_file=True,
     )
 
 
@@ -139,6 +142,7 @@ def standard_input(arguments: Sequence[str]) -> Target:
         entry=entry,
         audit=("cpython.run_stdin", ""),
         original=["-", *arguments],
+        is_file=True,
     )
 
 

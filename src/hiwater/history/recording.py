@@ -10,8 +10,12 @@ from __future__ import annotations
 import os
 import sys
 
+from hiwater.history import cuda_ready
+from hiwater.history.history_switch import HistorySwitch
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 MOST_EVENTS = 100_000
@@ -43,19 +47,20 @@ class DeviceHistories:
             return True
         try:
             self._torch.wait_for_cuda(self.look)
-            return self._begin_torch()
+            if not self._torch.is_ready():
+                return False
+            self._listen()
+            self._torch.begin()
         except Exception as error:  # noqa: BLE001 - the program must not suffer from a history that cannot be had
             _complain("torch's allocator keeps no history", error)
-            return True
+        return True
 
-    def _begin_torch(self) -> bool:
-        is_on = self._torch.begin()
-        if is_on and not self._watches:
+    def _listen(self) -> None:
+        if not self._watches:
             from hiwater.torch.oom_guard import WATCH
 
             self._watches = True
             WATCH.listen()
-        return is_on
 
     def collect(self) -> dict[str, bytes]:
         """What there is now, by the names under which it is attached to a capture. Never raises."""
@@ -81,6 +86,7 @@ class DeviceHistories:
         if self._owner != os.getpid():
             return
         self._owner = 0
+        cuda_ready.forget(self.look)
         if self._watches:
             self._watches = False
             sys.modules["hiwater.torch.oom_guard"].WATCH.leave()
@@ -103,48 +109,59 @@ class TorchHistory:
 
     def __init__(self, most_events: int) -> None:
         self._most_events = most_events
-        self._is_ours = False
-        self._is_seen = False
-        self._waits = False
+        self._was_tried = False
+        self._is_on = False
+        self._switch: HistorySwitch | None = None
+        """Where the history was begun here."""
 
-    def wait_for_cuda(self, look: Any) -> None:
-        """Where torch is loaded for CUDA and has not initialised it, have it call `look` when it does: its own queue is for that."""
+    def wait_for_cuda(self, look: Callable[[], object]) -> None:
+        """Where torch is loaded for CUDA and has not initialised it, have it call `look` when it does."""
         torch = _torch()
-        if torch is None or self._waits or not (torch.version.cuda or torch.version.hip) or torch.cuda.is_initialized():
+        if torch is not None and not self._was_tried and not torch.cuda.is_initialized():
+            cuda_ready.call_when_ready(torch, look)
+
+    def is_ready(self) -> bool:
+        """Whether CUDA is initialised, so that a history can be begun."""
+        torch = _torch()
+        return torch is not None and cuda_ready.is_ready(torch)
+
+    def begin(self) -> None:
+        """Switch the history on, unless it is on. Tries once; raises RuntimeError where this allocator keeps none."""
+        if self._was_tried:
             return
-        self._waits = True
-        torch.cuda._lazy_call(lambda: look() and None)
-
-    def begin(self) -> bool:
-        """Switch the history on once CUDA is initialised, unless it is on; whether it is on now."""
+        self._was_tried = True
         torch = _torch()
-        if self._is_seen or torch is None or not torch.cuda.is_initialized():
-            return self._is_seen
-        self._is_seen = True
-        if not _is_enabled(torch):
+        if not is_enabled(torch):
             torch.cuda.memory._record_memory_history(
                 "all", context="alloc", stacks="python", max_entries=self._most_events
             )
-            self._is_ours = True
-        return True
+            self._switch = HistorySwitch(torch._C)
+        self._is_on = True
 
     def taken(self) -> bytes | None:
         """The snapshot, pickled; None where there is none."""
-        self.begin()
-        if not self._is_seen:
+        if self.is_ready():
+            self.begin()
+        if not self._is_on:
             return None
         import pickle
 
         snapshot = _torch().cuda.memory._snapshot()
-        snapshot["hiwater"] = {"most_events": self._most_events if self._is_ours else None}
+        is_ours = self._switch is not None and not self._switch.was_used
+        snapshot["hiwater"] = {
+            "most_events": self._most_events if is_ours else None,
+            "ended_by_program": self._switch is not None and self._switch.was_ended,
+        }
         return pickle.dumps(snapshot, _PROTOCOL)
 
     def end(self) -> None:
-        """Leave torch as it was found."""
-        if self._is_ours:
-            self._is_ours = False
-            _torch().cuda.memory._record_memory_history(None)
-        self._is_seen = False
+        """Leave torch as it was found: a history that the program has begun meanwhile goes on."""
+        switch, self._switch = self._switch, None
+        self._is_on = self._was_tried = False
+        if switch is not None:
+            switch.leave()
+            if not switch.was_used:
+                _torch().cuda.memory._record_memory_history(None)
 
 
 def _torch() -> Any:
@@ -156,10 +173,13 @@ def _torch() -> Any:
     return None if is_being_imported else torch
 
 
-def _is_enabled(torch: Any) -> bool:
-    """Whether the program has a history kept. A torch that cannot tell is taken not to."""
+def is_enabled(torch: Any) -> bool:
+    """Whether a history is kept. Not by a torch that cannot tell, nor by the driver's or the program's own allocator, where asking raises."""
     asked = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    return bool(asked()) if asked is not None else False
+    try:
+        return bool(asked()) if asked is not None else False
+    except RuntimeError:
+        return False
 
 
 def jax_profile() -> bytes | None:
@@ -177,4 +197,11 @@ def jax_profile() -> bytes | None:
 def _complain(what: str, error: Exception) -> None:
     import warnings  # none that a plain program would find loaded
 
-    warnings.warn(f"hiwater: {what} ({type(error).__name__}: {error})", RuntimeWarning, stacklevel=3)
+    text = f"hiwater: {what} ({type(error).__name__}: {error})"
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+    except (
+        RuntimeWarning
+    ):  # where the program makes errors of warnings; within torch's queue one would fail its use of CUDA
+        if sys.stderr is not None:
+            sys.stderr.write(f"{text}\n")

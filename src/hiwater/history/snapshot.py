@@ -97,6 +97,8 @@ def _history(
         history.facts["source"] = str(ours["source"])
     if ours.get("most_events") and len(trace) >= ours["most_events"]:
         history.notes.append(f"the ring buffer of {ours['most_events']:,} events overflowed: the earliest are lost")
+    if ours.get("ended_by_program"):
+        history.notes.append("the program switched torch's history off meanwhile: events up to then are lost")
     for name in ("host_segments", "host_traces"):
         if snapshot.get(name):
             history.notes.append("the snapshot also tells of pinned host memory, which is not shown here")

@@ -5,8 +5,10 @@
 requested        bytes the program asked for, of blocks in use
 rounding         what their blocks are larger
 awaiting_free    freed by the program, and waiting for another stream to be done
-inactive_split   free, in segments that also hold blocks in use: cannot be given back to the driver (fragmentation)
-free_segments    segments that hold nothing: `empty_cache()` gives them back
+inactive_split   free, and cannot be given back to the driver (fragmentation): pieces of segments that also hold blocks in use
+free_segments    free, and can be given back: segments that hold nothing, and whole free pages of expandable segments
+
+`empty_cache()` gives back the last, but for private pools'.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 DEFAULT_POOL = (0, 0)
+_PAGES = {"small": 2 << 20, "large": 20 << 20}
+"""What expandable segments are mapped and unmapped by: kSmallBuffer and kLargeBuffer in c10/cuda/CUDACachingAllocator.cpp."""
 
 
 @dataclass(slots=True)
 class AllocatorState:
-    """Bytes; the identity above holds to the byte. `largest_free_bytes` is the largest free block of the pool that everybody uses,
-    `private_pools` what pools of their own (CUDA graphs, MemPool) reserve, as {"a.b": bytes}, part of the other figures."""
+    """Bytes; the identity above holds to the byte. A free block is handed out only to the stream and the kind of request (small, up to 1 MiB,
+    or large) that its segment is for: `largest_free` has the largest of each in the pool that everybody uses, as {"large, stream 0x0": bytes}.
+    `private_pools` is what pools of their own (CUDA graphs, MemPool) reserve, as {"a.b": bytes}, `private_free_bytes` what of that is free,
+    and `private_free_segments_bytes` what of that is in `free_segments_bytes`: part of the other figures."""
 
     segments: int = 0
     reserved_bytes: int = 0
@@ -31,10 +37,11 @@ class AllocatorState:
     awaiting_free_bytes: int = 0
     inactive_split_bytes: int = 0
     free_segments_bytes: int = 0
-    largest_free_bytes: int = 0
     expandable_segments: int = 0
     private_pools: dict[str, int] = field(default_factory=dict)
     private_free_bytes: int = 0
+    private_free_segments_bytes: int = 0
+    largest_free: dict[str, int] = field(default_factory=dict)
 
     @property
     def allocated_bytes(self) -> int:
@@ -45,6 +52,10 @@ class AllocatorState:
     def free_bytes(self) -> int:
         """Reserved and not in use."""
         return self.inactive_split_bytes + self.free_segments_bytes
+
+    def largest_free_bytes(self, kind: str = "") -> int:
+        """The largest free block of any stream, for requests of one `kind` ("small", "large") or of either."""
+        return max((size for name, size in self.largest_free.items() if name.startswith(kind)), default=0)
 
     def to_json(self) -> str:
         """For the facts of a capture."""
@@ -59,11 +70,12 @@ class AllocatorState:
             state = cls(**{name: value for name, value in said.items() if name in names})
         except (ValueError, TypeError, AttributeError, RecursionError):
             return None
-        numbers = (getattr(state, name) for name in names - {"private_pools"})
-        pools_are_sound = isinstance(state.private_pools, dict) and all(
-            type(size) is int for size in state.private_pools.values()
-        )
-        return state if pools_are_sound and all(type(number) is int for number in numbers) else None
+        tables = [state.private_pools, state.largest_free]
+        if not all(isinstance(table, dict) for table in tables):
+            return None
+        numbers = [getattr(state, name) for name in names - {"private_pools", "largest_free"}]
+        numbers += [number for table in tables for number in table.values()]
+        return state if all(type(number) is int for number in numbers) else None
 
 
 def of_segments(segments: Iterable[Mapping[str, Any]]) -> AllocatorState:
@@ -77,33 +89,49 @@ def of_segments(segments: Iterable[Mapping[str, Any]]) -> AllocatorState:
 def _add(state: AllocatorState, segment: Mapping[str, Any]) -> None:
     pool = tuple(segment.get("segment_pool_id", DEFAULT_POOL))
     total, blocks, free, largest = int(segment["total_size"]), segment["blocks"], 0, 0
-    used = 0
+    is_expandable = bool(segment.get("is_expandable", False))
+    used = pages = at = 0
     for block in blocks:
         size, what = int(block["size"]), block["state"]
         if what == "inactive":
             free, largest = free + size, max(largest, size)
-            continue
-        used += size
-        if what == "active_allocated":
-            requested = min(size, requested_of(block))
-            state.requested_bytes += requested
-            state.rounding_bytes += size - requested
+            pages += _whole_pages(at, size, segment) if is_expandable else 0
         else:
-            state.awaiting_free_bytes += size
+            used += size
+            _add_used(state, block, size)
+        at += size
     free = max(free, total - used)  # what of a segment no block tells of is free
+    can_return = pages if is_expandable else 0 if used else free
     state.segments += 1
     state.reserved_bytes += used + free
-    state.expandable_segments += bool(segment.get("is_expandable", False))
-    if used:
-        state.inactive_split_bytes += free
-    else:
-        state.free_segments_bytes += free
+    state.expandable_segments += is_expandable
+    state.inactive_split_bytes += free - can_return
+    state.free_segments_bytes += can_return
     if pool == DEFAULT_POOL:
-        state.largest_free_bytes = max(state.largest_free_bytes, largest)
+        if largest:
+            name = f"{segment.get('segment_type', 'large')}, stream {int(segment.get('stream', 0)):#x}"
+            state.largest_free[name] = max(state.largest_free.get(name, 0), largest)
     else:
         name = ".".join(str(part) for part in pool)
         state.private_pools[name] = state.private_pools.get(name, 0) + used + free
         state.private_free_bytes += free
+        state.private_free_segments_bytes += can_return
+
+
+def _add_used(state: AllocatorState, block: Mapping[str, Any], size: int) -> None:
+    if block["state"] != "active_allocated":
+        state.awaiting_free_bytes += size
+        return
+    requested = min(size, requested_of(block))
+    state.requested_bytes += requested
+    state.rounding_bytes += size - requested
+
+
+def _whole_pages(at: int, size: int, segment: Mapping[str, Any]) -> int:
+    """Bytes of the whole pages in a free block that begins `at` bytes into an expandable segment. A segment of a snapshot is a range of
+    mapped pages, and so begins with one (`snapshot`, `unmap_block` and `SegmentRange` in c10/cuda/CUDACachingAllocator.cpp)."""
+    page = _PAGES.get(str(segment.get("segment_type", "large")), _PAGES["large"])
+    return max(0, (at + size) // page - -(-at // page)) * page
 
 
 def requested_of(block: Mapping[str, Any]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from hiwater.errors import UnknownStatistic
-from hiwater.lines.device_recorder import is_total
+from hiwater.meters.devices.totals import is_total
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,6 +11,8 @@ import os
 import threading
 import weakref
 
+from hiwater.meters.devices.totals import is_total
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -290,11 +292,6 @@ class DeviceRecorder:
             _book(segment, thread.now[segment.source], entry.before)
 
 
-def is_total(name: str) -> bool:
-    """Whether a statistic only counts up, so that a line's is what it added."""
-    return name.rpartition(".")[2] in ("allocated", "freed") or name.startswith("num_")
-
-
 def raise_to(highest: dict[str, int], values: Mapping[str, int]) -> None:
     """Make each value at least as high as that of the same name in `values`."""
     for name, value in values.items():
@@ -324,6 +321,8 @@ def _book(segment: _Segment, now: Mapping[str, int], before: dict[str, int]) -> 
     for name, value in now.items():
         if not name.endswith(".peak"):
             change = value - start.get(name, 0)
+            if change < 0 and is_total(name):  # put back by somebody whom we do not hear of: what it added is not known
+                change = 0
             figure.changes[name] = figure.changes.get(name, 0) + change
             before[name] = before.get(name, 0) + change
 

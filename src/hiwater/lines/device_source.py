@@ -32,6 +32,7 @@ class DeviceSource:
         self._peaks: SharedPeaks | None = None
         self._last: dict[str, Standing] = {}
         self._why = self._refusal = self._name = ""
+        self._failed = ""  # what the library said when it could not be read; it is not asked again
         self._told_last: Mapping[str, tuple[int, int]] = {}
         self._highest: dict[str, int] = {}
 
@@ -43,6 +44,8 @@ class DeviceSource:
     @property
     def why_not(self) -> str:
         """Why nothing could be read; empty once something was."""
+        if self._failed:
+            return self._failed
         if self._device is not None or self._find() is not None:
             return ""
         return self._why
@@ -59,15 +62,20 @@ class DeviceSource:
 
     def read(self) -> Mapping[str, int]:
         """The statistics now; tells the peaks since the last reading first. Empty before the device is in use."""
-        device = self._device or self._find()
+        device = None if self._failed else self._device or self._find()
         if device is None:
             return {}
-        if self._peaks is None and not self._last:
-            self._open(device)
-        if self._peaks is None:
-            return self._read_standings(device)
-        self._peaks.collect()
-        return self._backend.folded_statistics(device)
+        try:
+            if self._peaks is None and not self._last:
+                self._open(device)
+            if self._peaks is None:
+                return self._read_standings(device)
+            self._peaks.collect()
+            return self._backend.folded_statistics(device)
+        except Exception as error:  # noqa: BLE001 - a library has errors of its own, and this runs between the program's lines
+            self._failed = f"{self.name} cannot be read: {type(error).__name__}: {error}"
+            self.close()
+            return {}
 
     def close(self) -> None:
         """Let go of the device's marks: the program's own peaks stay true."""

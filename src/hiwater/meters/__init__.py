@@ -64,6 +64,12 @@ def device_names() -> list[str]:
     return devices.names()
 
 
+def device_refusals() -> dict[str, str]:
+    """Devices in use that cannot be measured, with the reason. Known after `device_names`."""
+    devices = sys.modules.get("hiwater.meters.devices")
+    return devices.refusals() if devices is not None else {}
+
+
 def expand(wanted: Sequence[str], in_use: list[str]) -> tuple[list[str], dict[str, str]]:
     """Names with the groups `gpu` (those `in_use`) and `nvml` replaced by the meters they stand for, and why a group stands for none now.
 

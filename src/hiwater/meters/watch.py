@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import threading
 
 from hiwater.own_thread import OwnThread
@@ -34,6 +36,7 @@ class Watch:
     def start(self) -> None:
         """Begin to sample; does nothing when sampling already."""
         if self._native is not None:
+            _follow_forks()
             self._native.resident_watch_start(int(INTERVAL_SECONDS * 1e9))
         elif self._stop is None:
             self._stop = threading.Event()
@@ -61,6 +64,14 @@ class Watch:
     def _sample(self, stop: threading.Event) -> None:
         while not stop.wait(INTERVAL_SECONDS):
             self._peak = max(self._peak, self._read())
+
+
+@functools.cache
+def _follow_forks() -> None:
+    """The interpreter warns who forks with a second thread."""
+    native = _native()
+    resume = native.resident_watch_resume
+    os.register_at_fork(before=native.resident_watch_pause, after_in_parent=resume, after_in_child=resume)
 
 
 def _native() -> Any:

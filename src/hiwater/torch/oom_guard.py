@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import time
 
 from hiwater.engine import destination
-from hiwater.history.recording import active
+from hiwater.history import cuda_ready
+from hiwater.history.recording import active, is_enabled
 from hiwater.torch import oom_message, oom_report
-from hiwater.torch.oom_report import Observed, OomReport
+from hiwater.torch.oom_message import Observed, Refusal
+from hiwater.torch.oom_report import OomReport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _PROTOCOL = 4
 _STEM = "hiwater-oom.%p"
+_MOST_OBSERVED = 16  # several threads may be refused memory before one of them makes a report
 
 
 class _Watch:
@@ -26,45 +28,49 @@ class _Watch:
 
     def __init__(self) -> None:
         self.listeners = 0
-        self.last: Observed | None = None
-        self._is_attached = False
+        self.refusal = ""
+        """Why no observer could be attached: the driver's and the program's own allocators have none."""
+        self._seen: list[Observed] = []
+        self._was_tried = False
 
     def listen(self) -> None:
+        """Attach the observer, at once or when CUDA is initialised. Never raises for an allocator that has none."""
         self.listeners += 1
         torch = sys.modules.get("torch")
-        if self._is_attached or torch is None:
+        if self._was_tried or torch is None:
             return
-        if torch.cuda.is_initialized():
-            self._attach(torch)
-        elif torch.version.cuda or torch.version.hip:
-            torch.cuda._lazy_call(lambda: self._attach(torch))
+        if not torch.cuda.is_initialized():
+            cuda_ready.call_when_ready(torch, self._attach)
+        if cuda_ready.is_ready(torch):
+            self._attach()
 
-    def _attach(self, torch: Any) -> None:
-        attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
-        if attach is not None and not self._is_attached:
-            self._is_attached = True
+    def _attach(self) -> None:
+        attach = getattr(sys.modules["torch"]._C, "_cuda_attach_out_of_memory_observer", None)
+        if attach is None or self._was_tried:
+            return
+        self._was_tried = True
+        try:
             attach(self._see)
+        except RuntimeError as error:
+            self.refusal = str(error)
 
     def leave(self) -> None:
+        """Listen no longer."""
         self.listeners -= 1
         if not self.listeners:
-            self.last = None
+            self._seen.clear()
 
-    def take(self) -> Observed | None:
-        """The last refusal, once."""
-        seen, self.last = self.last, None
-        return seen
+    def take(self, refusal: Refusal) -> Observed | None:
+        """What was observed of this refusal; nothing where the error is of another, which the program caught, or of other memory. All that
+        was observed up to now is forgotten."""
+        seen, self._seen = self._seen, []
+        return next((each for each in reversed(seen) if each.is_of(refusal)), None)
 
     def _see(self, device: int, requested: int, _device_allocated: int, device_free: int) -> None:
-        """Called by torch where it is about to raise; an exception here would take the place of its own."""
-        if not self.listeners:
-            return
-        try:
-            segments = oom_report.snapshot_without_traces(sys.modules["torch"])
-            mine = [segment for segment in segments if segment.get("device", 0) == device]
-            self.last = Observed(device, requested, device_free, mine, time.monotonic_ns())
-        except Exception:  # noqa: BLE001 - then the allocator is looked at after the exception
-            self.last = None
+        """Called by torch where it is about to raise; an exception here would take the place of its own. Most refusals are caught by the
+        program, so it only notes: the allocator is looked at when a report is made."""
+        if self.listeners:
+            self._seen = [*self._seen[1 - _MOST_OBSERVED :], Observed(device, requested, device_free)]
 
 
 WATCH = _Watch()
@@ -109,7 +115,8 @@ def tell(error: BaseException, stem: str, *, model: Any = None, quiet: bool = Fa
     if getattr(error, "__hiwater_told__", False):  # by a guard further in
         return None
     try:
-        report = oom_report.make(error, WATCH.take(), model)
+        history = _history()
+        report = oom_report.make(error, WATCH.take(oom_message.parse(str(error))), model, history)
         error.__hiwater_told__ = True  # type: ignore[attr-defined]  # any exception of Python's has room for it
         histories = active()
         if histories is not None:
@@ -117,7 +124,9 @@ def tell(error: BaseException, stem: str, *, model: Any = None, quiet: bool = Fa
 
             histories.give("oom.json", json.dumps(report.to_dict()).encode())
         _, text = report.write(stem)
-        _write_history(f"{stem}.pickle")
+        if history is not None:
+            with open(f"{stem}.pickle", "wb") as stream:
+                pickle.dump(history, stream, _PROTOCOL)
         if not quiet:
             _say(f"memory of {report.device} was refused ({report.verdict.kind}): {text} says what was live")
     except Exception as fault:  # noqa: BLE001 - the program's own exception must go on, whatever went wrong here
@@ -126,14 +135,11 @@ def tell(error: BaseException, stem: str, *, model: Any = None, quiet: bool = Fa
     return report
 
 
-def _write_history(path: str) -> None:
-    """Torch's snapshot with its events, where a history is kept."""
+def _history() -> Any:
+    """Torch's snapshot with its events, where a history is kept; else None."""
     torch = sys.modules["torch"]
-    enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    if not torch.cuda.is_initialized() or enabled is None or not enabled():
-        return
-    with open(path, "wb") as stream:
-        pickle.dump(torch.cuda.memory._snapshot(), stream, _PROTOCOL)
+    is_kept = torch.cuda.is_initialized() and is_enabled(torch)
+    return torch.cuda.memory._snapshot() if is_kept else None
 
 
 def _say(text: str) -> None:

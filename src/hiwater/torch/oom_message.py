@@ -1,7 +1,7 @@
 """What the message of torch.OutOfMemoryError says, across versions; every figure may be missing, and sizes are rounded to two digits there.
 
-torch 1.x puts the figures in parentheses ("GPU 0; 15.78 GiB total capacity; …"), 2.x writes sentences, 2.1 misspells "capacity", and CPU
-torch counts in plain bytes. What no pattern finds is None; nothing is guessed.
+torch 1.x puts the figures in parentheses ("GPU 0; 15.78 GiB total capacity; …"), 2.x writes sentences, 2.1 misspells "capacity", cudaMallocAsync
+writes a table, and CPU torch counts in plain bytes. What no pattern finds is None; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -12,24 +12,29 @@ from dataclasses import dataclass
 _UNITS = {"bytes": 1, "byte": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50}
 _SIZE = r"(\d+(?:\.\d+)?) ?(bytes?|[KMGTP]iB|B)"
 _PATTERNS = {
-    "requested_bytes": (rf"[Tt]ried to allocate {_SIZE}",),
-    "total_bytes": (rf"total capacity of {_SIZE}", rf"total capacty of {_SIZE}", rf"{_SIZE} total capacity"),
-    "free_bytes": (rf"of which {_SIZE} is free", rf"{_SIZE} free[;.)]"),
-    "allowed_bytes": (rf"{_SIZE} allowed",),
+    "requested_bytes": (rf"[Tt]ried to allocate {_SIZE}", rf"Requested +: {_SIZE}"),
+    "total_bytes": (
+        rf"total capacity of {_SIZE}", rf"total capacty of {_SIZE}", rf"{_SIZE} total capacity", rf"Device limit +: {_SIZE}",
+    ),
+    "free_bytes": (rf"of which {_SIZE} is free", rf"{_SIZE} free[;.)]", rf"Free \(according to CUDA\): {_SIZE}"),
+    "allowed_bytes": (rf"{_SIZE} allowed", rf"memory fraction\)\s+: {_SIZE}"),
     "process_bytes": (rf"this process has {_SIZE} memory in use",),
-    "allocated_bytes": (rf"Of the allocated memory {_SIZE} is allocated by", rf"{_SIZE} already allocated"),
+    "allocated_bytes": (rf"Of the allocated memory {_SIZE} is allocated by", rf"{_SIZE} already allocated", rf"Currently allocated +: {_SIZE}"),
     "private_pools_bytes": (rf"with {_SIZE} allocated in private pools",),
     "unallocated_bytes": (rf"and {_SIZE} is reserved by PyTorch but unallocated",),
     "reserved_bytes": (rf"{_SIZE} reserved in total",),
 }  # fmt: skip
+_SMALL_REQUEST, _SMALL_SEGMENT, _OWN_SEGMENT, _LARGE_SEGMENT = 1 << 20, 2 << 20, 10 << 20, 20 << 20
 _OTHER_PROCESS = re.compile(rf"Process (\d+) has {_SIZE} memory in use")
-_DEVICE = re.compile(r"\b(GPU|XPU|NPU|HIP) (\d{1,4})\b")
+_DEVICE = re.compile(r"\b(GPU|XPU|NPU|HIP|Allocation on device) (\d{1,4})\b")
+_OF_CUDA = re.compile(r"\b(CUDA|HIP) out of memory")
 _WORDS = re.compile(r"out of memory|can't allocate memory|not enough memory|alloc_failed|ALLOC_FAILED", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refused request, in bytes; None: the message does not say. `device` is the number of the accelerator, None for the CPU or unknown.
+    """A refused request, in bytes; None: the message does not say. `requested_bytes` is what torch tried to allocate, for CUDA's own allocator
+    a segment (see `request_of_segment`). `device` is the number of the accelerator, None for the CPU or unknown.
     `other_processes` are those that the message names, by number."""
 
     message: str
@@ -45,6 +50,47 @@ class Refusal:
     reserved_bytes: int | None
     other_processes: dict[int, int]
     is_cpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the allocator's observer was told just before the error was raised: the device's number, and bytes."""
+
+    device: int
+    requested_bytes: int
+    driver_free_bytes: int
+
+    def is_of(self, refusal: Refusal) -> bool:
+        """Whether the error is that of this refusal: same device, same size, same free memory, as torch writes them."""
+        text = refusal.message
+        return (
+            _OF_CUDA.search(text) is not None
+            and refusal.device == self.device
+            and f"Tried to allocate {as_torch_writes(self.requested_bytes)}" in text
+            and refusal.free_bytes in (None, _written(self.driver_free_bytes))
+        )
+
+
+def request_of_segment(size: int) -> tuple[int, int]:
+    """The least and the most bytes of a request for which torch's caching allocator asks the driver for a segment of `size` bytes, which is
+    what message and observer tell: `get_allocation_size` in `c10/cuda/CUDACachingAllocator.cpp`. Any other size is that of the request."""
+    if size == _SMALL_SEGMENT:
+        return 1, _SMALL_REQUEST
+    if size == _LARGE_SEGMENT:  # for requests below 10 MiB, and for those between 18 and 20
+        return _SMALL_REQUEST + 1, size
+    if size > _OWN_SEGMENT and size % _SMALL_SEGMENT == 0:
+        return size - _SMALL_SEGMENT + 1, size
+    return size, size
+
+
+def as_torch_writes(size: int) -> str:
+    """A size in bytes as in the message: `format_size` in `c10/cuda/CUDACachingAllocator.cpp`."""
+    if size <= 1 << 10:
+        return f"{size} bytes"
+    for limit, unit in ((1 << 20, "KiB"), (1 << 30, "MiB")):
+        if size <= limit:
+            return f"{size / _UNITS[unit]:.2f} {unit}"
+    return f"{size / _UNITS['GiB']:.2f} GiB"
 
 
 def parse(message: str) -> Refusal:
@@ -77,6 +123,12 @@ def _first(patterns: tuple[str, ...], text: str) -> int | None:
         if found:
             return _bytes(found[1], found[2])
     return None
+
+
+def _written(size: int) -> int:
+    """A size rounded as the message rounds it."""
+    count, _, unit = as_torch_writes(size).partition(" ")
+    return _bytes(count, unit)
 
 
 def _bytes(count: str, unit: str) -> int:

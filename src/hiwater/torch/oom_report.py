@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from hiwater.history.state import AllocatorState, of_segments, requested_of
 from hiwater.sizes import format_size as size
 from hiwater.torch import oom_message, oom_verdict
-from hiwater.torch.oom_message import Refusal
+from hiwater.torch.oom_message import Observed, Refusal
 from hiwater.torch.oom_verdict import Facts, Verdict
 
 TYPE_CHECKING = False
@@ -23,29 +23,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 SCHEMA = "hiwater.oom/1"
-_MOST_STACKS, _MOST_TENSORS, _MOST_FRAMES = 30, 40, 40
+_MOST_STACKS, _MOST_TENSORS, _MOST_FRAMES, _MOST_STREAMS = 30, 40, 40, 4
 _TORCH_FOLDER = os.sep + "torch" + os.sep
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """What the allocator's observer saw at the very moment: numbers of the device, bytes, and the segments then."""
-
-    device: int
-    requested_bytes: int
-    driver_free_bytes: int
-    segments: Sequence[Mapping[str, Any]]
-    at_ns: int
-
-
-@dataclass(frozen=True, slots=True)
 class OomReport:
-    """A refusal and what is known about it. `stacks` and `tensors` are plain data, largest first; `moment` says when the allocator was looked
-    at: "refusal" or "afterwards", when what the exception let go of on its way is missing."""
+    """A refusal and what is known about it. `stacks` and `tensors` are plain data, largest first. The allocator's state is that after the
+    exception: what the program let go of on its way is missing."""
 
     refusal: Refusal
     device: str
-    moment: str
     state: AllocatorState | None
     driver_free_bytes: int | None
     others_bytes: int | None
@@ -74,29 +62,33 @@ class OomReport:
         return names
 
 
-def make(error: BaseException, observed: Observed | None = None, model: Any = None) -> OomReport:
-    """The report on `error`. Never raises for what cannot be had: `notes` say so."""
+def make(
+    error: BaseException,
+    observed: Observed | None = None,
+    model: Any = None,
+    history: Mapping[str, Any] | None = None,
+) -> OomReport:
+    """The report on `error`. `history` is torch's snapshot with its events, where one is kept. Never raises for what cannot be had: `notes`
+    say so."""
     refusal, notes = oom_message.parse(str(error)), list[str]()
     none: tuple[list[dict[str, Any]], dict[str, int]] = ([], {})
-    number = observed.device if observed is not None else refusal.device
-    device = "cpu" if refusal.is_cpu else f"cuda:{_current() if number is None else number}"
-    segments = (
-        observed.segments if observed is not None else _tried(lambda: _segments(device), notes, "the allocator's state")
-    )
+    device = "cpu" if refusal.is_cpu else f"cuda:{_current() if refusal.device is None else refusal.device}"
+    segments = _tried(lambda: _segments(device, history), notes, "the allocator's state")
     state = _tried(lambda: of_segments(segments), notes, "the allocator's state") if segments else None
     tensors, categories = _tried(lambda: _tensors(device, model, error, notes), notes, "the tensors") or none
     driver_free = observed.driver_free_bytes if observed is not None else refusal.free_bytes
     others = sum(refusal.other_processes.values()) or None
     if others is None and device != "cpu":
         others = _tried(lambda: _others(device), notes, "what other processes hold")
+    wanted = observed.requested_bytes if observed is not None else refusal.requested_bytes
     facts = Facts(
-        requested_bytes=observed.requested_bytes if observed is not None else refusal.requested_bytes,
+        requested_bytes=wanted, rounded_bytes=_tried(lambda: _rounded(history, device, wanted), notes, "the request's own size"),
         state=state, driver_free_bytes=driver_free, total_bytes=refusal.total_bytes, allowed_bytes=refusal.allowed_bytes,
-        others_bytes=others, saved_bytes=categories.get("saved"), optimizer_bytes=categories.get("optimizer"),
+        reserved_bytes=refusal.reserved_bytes or refusal.allocated_bytes, unallocated_bytes=refusal.unallocated_bytes, others_bytes=others, saved_bytes=categories.get("saved"), optimizer_bytes=categories.get("optimizer"),
         gradient_bytes=categories.get("gradient"), is_cpu=refusal.is_cpu,
     )  # fmt: skip
     return OomReport(
-        refusal, device, "afterwards" if observed is None else "refusal", state, driver_free, others,
+        refusal, device, state, driver_free, others,
         _tried(lambda: by_stack(segments or ()), notes, "the stacks") or [], tensors, categories,
         oom_verdict.judge(facts), notes=notes,
     )  # fmt: skip
@@ -138,15 +130,29 @@ def _current() -> int:
     return int(torch.cuda.current_device()) if torch.cuda.is_initialized() else 0
 
 
-def _segments(device: str) -> list[Mapping[str, Any]] | None:
+def _segments(device: str, history: Mapping[str, Any] | None) -> list[Mapping[str, Any]] | None:
     torch = sys.modules["torch"]
     if device == "cpu" or not torch.cuda.is_initialized():
         return None
-    number = int(device.partition(":")[2])
-    return [one for one in snapshot_without_traces(torch) if one.get("device", 0) == number]
+    segments = history["segments"] if history is not None else _snapshot_without_traces(torch)
+    return [one for one in segments if one.get("device", 0) == _number(device)]
 
 
-def snapshot_without_traces(torch: Any) -> Any:
+def _rounded(history: Mapping[str, Any] | None, device: str, wanted: int | None) -> int | None:
+    """The size of the refused request, rounded up to that of a block: the last event of the kind, if it can be of this refusal."""
+    traces = history.get("device_traces", ()) if history is not None and device != "cpu" else ()
+    if wanted is None or _number(device) >= len(traces):
+        return None
+    refused = next((event for event in reversed(traces[_number(device)]) if event["action"] == "oom"), None)
+    least, most = oom_message.request_of_segment(wanted)
+    return refused["size"] if refused is not None and least <= refused["size"] <= most else None
+
+
+def _number(device: str) -> int:
+    return int(device.partition(":")[2])
+
+
+def _snapshot_without_traces(torch: Any) -> Any:
     """All segments, by the shorter way where this torch has one (2.11)."""
     import inspect
 
@@ -157,12 +163,12 @@ def snapshot_without_traces(torch: Any) -> Any:
 
 def _others(device: str) -> int | None:
     """What other processes hold of the card, where NVML is loaded or installed and says so."""
-    from hiwater.meters.devices import reconcile
-    from hiwater.meters.devices.base import Device
+    from hiwater.meters.devices import UNKNOWN, backend, reconcile
 
-    number = int(device.partition(":")[2])
-    found = reconcile.card_of(Device("torch", device, number), alone=True)
-    return found[0].process(found[1], has_context=True).others_bytes if found is not None else None
+    ours = next((each for each in backend("torch").devices() if each.name == device), None)
+    found = reconcile.card_of(ours) if ours is not None else None
+    held = found[0].process(found[1], has_context=True).others_bytes if found is not None else UNKNOWN
+    return held if held != UNKNOWN else None
 
 
 def _tensors(
@@ -224,10 +230,7 @@ def _lines(report: OomReport) -> Iterator[str]:
     for advice in report.verdict.advice:
         yield f"  - {advice}"
     if state is not None:
-        yield from (
-            "",
-            f"What the allocator held ({'when it refused' if report.moment == 'refusal' else 'after the exception'}):",
-        )
+        yield from ("", "What the allocator held after the exception:")
         yield from _of_state(state)
     yield from _of_stacks(report)
     if report.tensors:
@@ -246,10 +249,12 @@ def _lines(report: OomReport) -> Iterator[str]:
 def _of_state(state: AllocatorState) -> Iterator[str]:
     terms = (
         ("in use", state.requested_bytes), ("rounding", state.rounding_bytes), ("waiting for a stream", state.awaiting_free_bytes),
-        ("free between blocks in use", state.inactive_split_bytes), ("free segments", state.free_segments_bytes),
+        ("free between blocks in use", state.inactive_split_bytes), ("free segments and pages", state.free_segments_bytes),
     )  # fmt: skip
     yield from (f"  {size(count):>11}  {name}" for name, count in terms if count)
-    yield f"  {size(state.reserved_bytes):>11}  reserved; the largest free block has {size(state.largest_free_bytes)}"
+    largest = sorted(state.largest_free.items(), key=lambda each: -each[1])[:_MOST_STREAMS]
+    told = "; the largest free blocks: " + ", ".join(f"{size(count)} ({name})" for name, count in largest)
+    yield f"  {size(state.reserved_bytes):>11}  reserved{told if largest else ''}"
 
 
 def _of_stacks(report: OomReport) -> Iterator[str]:

@@ -88,7 +88,8 @@ def numbers(usage: Usage, retries_before: dict[str, int]) -> dict[str, float]:
         if margin is not None:
             found[f"{name}_margin_mib"] = _mib(margin)
         if device.name in retries:
-            found[f"{name}_alloc_retries"] = retries[device.name] - retries_before.get(device.name, 0)
+            now, before = retries[device.name], retries_before.get(device.name, 0)
+            found[f"{name}_alloc_retries"] = now - before if now >= before else now  # torch's totals were put back to 0
     return found
 
 

@@ -17,9 +17,10 @@ _STATE_WORDS = (
     ("requested_bytes", "asked for, in use"),
     ("rounding_bytes", "rounding: blocks in use are larger than what was asked for"),
     ("awaiting_free_bytes", "freed, waiting for another stream to be done with it"),
-    ("inactive_split_bytes", "fragmentation: free, in segments that are in use as well"),
-    ("free_segments_bytes", "free segments: empty_cache() gives them back"),
+    ("inactive_split_bytes", "fragmentation: free, in segments (or pages) that are in use as well"),
+    ("free_segments_bytes", "free segments, and free pages of expandable ones: empty_cache() gives them back"),
 )
+_MOST_STREAMS = 6
 
 
 def head(report: Report, page: Page) -> Iterator[Text]:
@@ -71,8 +72,15 @@ def allocator(report: Report) -> Iterator[Text]:
 
 
 def _beside(state: AllocatorState) -> Iterator[Text]:
-    if state.free_bytes:
-        yield Text(f"  the largest free block has {size(state.largest_free_bytes)}", "dim")
+    largest = sorted(state.largest_free.items(), key=lambda each: -each[1])[:_MOST_STREAMS]
+    if largest:
+        told = ", ".join(f"{size(count)} ({printable(name, 40)})" for name, count in largest)
+        yield Text(f"  the largest free blocks, by the requests they can serve: {told}", "dim")
+    if state.private_free_segments_bytes:
+        yield Text(
+            f"  {size(state.private_free_segments_bytes)} of the free segments are private pools', which empty_cache() leaves them",
+            "dim",
+        )
     for name, reserved in sorted(state.private_pools.items(), key=lambda pool: -pool[1]):
         yield Text(
             f"  of all this, {size(reserved)} are in private pool {printable(name, 40)} (a CUDA graph's, or a MemPool)",

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.meters.devices.device_meter import DeviceMeter
 
-__all__ = ["UNKNOWN", "Backend", "Device", "Standing", "Status", "allocators", "backend", "in_use", "meter", "names", "statuses"]  # fmt: skip
+__all__ = ["UNKNOWN", "Backend", "Device", "Standing", "Status", "allocators", "backend", "in_use", "meter", "names", "refusals", "statuses"]  # fmt: skip
 
 _HOMES = {
     "torch": ("torch", "Torch"),
@@ -27,6 +27,7 @@ _HOMES = {
 }
 _made: dict[str, Backend] = {}
 _names: dict[tuple[str, str], list[str]] = {}  # which quantities a device has does not change
+_refusals: dict[str, str] = {}  # nor that its library has no figures of it
 
 
 def backend(name: str) -> Backend:
@@ -65,9 +66,15 @@ def names() -> list[str]:
     for each, device in in_use():
         key = (each.name, device.name)
         if key not in _names:
-            _names[key] = _names_of(each, device)
+            _names[key] = _names_or_refusal(each, device)
         found += _names[key]
     return found
+
+
+def refusals() -> dict[str, str]:
+    """Devices in use that cannot be measured, by `BACKEND:DEVICE`, with what their library said: torch has no statistics of an allocator that
+    the program plugged in."""
+    return dict(_refusals)
 
 
 def nvml_names() -> list[str]:
@@ -80,19 +87,32 @@ def nvml_names() -> list[str]:
 
 
 def nvml_unknown() -> dict[str, str]:
-    """Cards of which the driver does not tell this process's share, by meter, with the reason."""
+    """The meters of cards that the driver does not tell, with the reasons."""
     from hiwater.meters.devices.nvml import Nvml
 
     nvml = backend("nvml")
     assert isinstance(nvml, Nvml)
-    found = {device.name: nvml.process(device) for device in nvml.devices()}
-    return {f"nvml:{name}:used": mine.reason for name, mine in found.items() if mine.bytes == UNKNOWN}
+    return {
+        f"nvml:{device.name}:{quantity}": reason
+        for device in nvml.devices()
+        for quantity, reason in nvml.unknown(device).items()
+    }
 
 
 def why_none() -> str:
     """Why no device is in use, in words."""
+    if _refusals:
+        return "; ".join(f"{name}: {reason}" for name, reason in _refusals.items())
     loaded = [each.status().reason for each in allocators()]
     return "no device is in use: " + ("; ".join(loaded) or f"none of {', '.join(ALLOCATORS)} is loaded")
+
+
+def _names_or_refusal(source: Backend, device: Device) -> list[str]:
+    try:
+        return _names_of(source, device)
+    except Exception as error:  # noqa: BLE001 - a library has errors of its own, and the program did not ask for its figures
+        _refusals[f"{source.name}:{device.name}"] = f"{type(error).__name__}: {error}"
+        return []
 
 
 def _names_of(source: Backend, device: Device) -> list[str]:

@@ -30,7 +30,9 @@ class Device(NamedTuple):
     number: int
     """Its number in the library, which need not be NVML's."""
     uuid: str = ""
-    """What tells cards apart, where the library says it."""
+    """What tells cards and MIG instances apart, in identity.canonical()'s form; "" where neither the library nor CUDA says it."""
+    ordinal: int = UNKNOWN
+    """CUDA's or HIP's number of it in this process; UNKNOWN for devices of other kinds, or where the library does not say it."""
 
 
 class Standing(NamedTuple):
@@ -122,13 +124,18 @@ class Backend:
         )
 
 
+def flat_name(key: object) -> str:
+    """A key of nested statistics in a flat name, as `torch.cuda.memory_stats()` writes it: a private pool's `(0, 1)` as `0_1`."""
+    return "_".join(map(str, key)) if isinstance(key, tuple) else str(key)
+
+
 def leaves(nested: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, int]]:
     """The whole numbers in nested mappings, by their keys joined with dots, however deep; whatever else is there is left out.
 
     torch's statistics have one to four parts, and versions add and drop some.
     """
     for key, value in nested.items():
-        path = f"{before}.{key}" if before else str(key)
+        path = f"{before}.{flat_name(key)}" if before else flat_name(key)
         if isinstance(value, dict):
             yield from leaves(value, path)
         elif isinstance(value, int) and not isinstance(value, bool):
@@ -153,7 +160,7 @@ def marks(nested: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
             if "peak" in figures:
                 found[f"{name}.{pool}"] = figures["current"], figures["peak"]
             else:
-                found |= {f"{name}.{pool}.{deeper}": both for deeper, both in marks(figures).items()}
+                found |= {f"{name}.{flat_name(pool)}.{deeper}": both for deeper, both in marks(figures).items()}
     return found
 
 

@@ -62,10 +62,14 @@ class DeviceMeter(Meter):
         self.device = self.backend.device(self.device.name)
         self._inherited = False
         self._peaks = self.backend.shared_peaks(self.device)
-        if self._peaks is not None:
-            self._peaks.open(self._statistic)
-        else:
+        if self._peaks is None:
             self._last = self._standing()
+            return
+        try:
+            self._peaks.open(self._statistic)
+        except Exception:
+            self.backend.let_go(self.device)
+            raise
 
     def close(self) -> None:
         """Let go of the device's marks."""

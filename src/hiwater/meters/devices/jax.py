@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+from hiwater.meters.devices import identity
 from hiwater.meters.devices.base import UNKNOWN, Backend, Device, Standing, Status, known, leaves
 
 TYPE_CHECKING = False
@@ -17,6 +18,7 @@ _NAMES = {
     "allocated": ("bytes_in_use", "peak_bytes_in_use"),
     "reserved": ("pool_bytes", "peak_pool_bytes"),
 }
+_GPUS = frozenset({"gpu", "cuda", "rocm"})
 
 
 class Jax(Backend):
@@ -49,7 +51,7 @@ class Jax(Backend):
             if name not in self._tells:
                 self._tells[name] = bool(device.memory_stats())
             if self._tells[name]:
-                found.append(Device(self.name, name, device.id))
+                found.append(_device(device, name))
         return found
 
     def statistics(self, device: Device) -> dict[str, int]:
@@ -70,6 +72,14 @@ class Jax(Backend):
     def refusal(self, device: Device) -> str:  # noqa: ARG002 - the same for all
         """JAX has no function for it."""
         return "JAX's peak is that of the process so far and cannot be started anew"
+
+
+def _device(device: Any, name: str) -> Device:
+    """`id` counts the devices of all processes of a job; `local_hardware_id` is CUDA's number in this one."""
+    local = getattr(device, "local_hardware_id", None)
+    if device.platform not in _GPUS or local is None:
+        return Device("jax", name, device.id)
+    return Device("jax", name, device.id, identity.of_ordinal(local), local)
 
 
 def _is_initialised() -> bool:

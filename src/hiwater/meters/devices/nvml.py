@@ -8,9 +8,13 @@ process numbers, among which we do not find ourselves. Not seen on a real GPU.
 from __future__ import annotations
 
 import os
+import threading
 import time
+import weakref
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from hiwater.meters.devices import identity
 from hiwater.meters.devices.base import UNKNOWN, Backend, Device, Standing, Status
 
 TYPE_CHECKING = False
@@ -20,29 +24,46 @@ if TYPE_CHECKING:
 
 LIST_SECONDS = 1.0
 MEMORY_SECONDS = 0.05
+_PATIENCE_SECONDS = 0.2
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h
 
 
 @dataclass(frozen=True, slots=True)
 class CardMemory:
-    """A card, or a MIG instance of one, in bytes; UNKNOWN where the driver does not tell. `reserved_bytes` is the driver's own share."""
+    """A card, or a MIG instance of one, in bytes; UNKNOWN where the driver does not tell, with the `reason` where it tells none of it.
+    `reserved_bytes` is the driver's own share."""
 
     total_bytes: int
     used_bytes: int
     reserved_bytes: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """What the driver says this process has on a card; UNKNOWN with the `reason`. `others_bytes` is the sum of the other processes it names."""
+    """What the driver says this process has on a card; UNKNOWN with the `reason`. `others_bytes` is the sum of the other processes it
+    names; UNKNOWN where it does not tell that of each."""
 
     bytes: int
     reason: str
     others_bytes: int
 
 
+_made: weakref.WeakSet[Nvml] = weakref.WeakSet()
+
+
+class Running(NamedTuple):
+    """The processes that the driver names on a card: bytes by process number, UNKNOWN where it withholds them; `refusal` says why it names none."""
+
+    used: dict[int, int]
+    refusal: str = ""
+
+
 class Nvml(Backend):
-    """Bytes that the driver counts for this process on each card (`used`), and for everybody (`device_used`)."""
+    """Bytes that the driver counts for this process on each card (`used`), and for everybody (`device_used`).
+
+    Reading never raises NVML's errors: a driver refuses single figures of single cards, and the rest is as good as before.
+    """
 
     name = "nvml"
     library = "pynvml"
@@ -53,28 +74,30 @@ class Nvml(Backend):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._fork = threading.local()
+        self._forget()
+        _made.add(self)
+
+    def _forget(self) -> None:
+        self._asking = threading.RLock()  # held around all calls, which the driver does one after the other anyway
         self._nvml: Any = None
-        self._refused = ""
+        self._status: Status | None = None
+        self._devices: list[Device] = []
         self._handles: dict[str, Any] = {}
+        self._refused: dict[str, str] = {}  # cards without a handle, and why
         self._cards: dict[str, tuple[float, CardMemory]] = {}
-        self._lists: dict[str, tuple[float, dict[int, int]]] = {}
+        self._lists: dict[str, tuple[float, Running]] = {}
 
     def status(self) -> Status:
-        """Works where nvidia-ml-py is installed and there is a driver. Loads both at the first call."""
-        if self._nvml is None and not self._refused:
-            self._refused = self._begin()
-        if self._refused:
-            return Status(False, self._refused)
-        if not self._handles:
-            return Status(False, "the NVIDIA driver is there, and knows no card that this process may see")
-        return Status(True, f"NVML, driver {_text(self._nvml.nvmlSystemGetDriverVersion())}")
+        """Works where nvidia-ml-py is installed and there is a driver. Loads both at the first call in this process."""
+        if self._status is None:
+            with self._asking:
+                self._status = self._begin()
+        return self._status
 
     def devices(self) -> list[Device]:
         """All cards this process may see, in PCI order, which need not be CUDA's; instances in place of a card that MIG divides."""
-        return [
-            Device(self.name, name, index, self._uuid(handle))
-            for index, (name, handle) in enumerate(self._handles.items())
-        ]
+        return list(self._devices) if self.status().works else []
 
     def statistics(self, device: Device) -> dict[str, int]:
         """The card's memory and ours of it, flat."""
@@ -87,10 +110,15 @@ class Nvml(Backend):
         }
 
     def standings(self, device: Device) -> dict[str, Standing]:
-        """`used`, left out where the driver does not tell which of its processes we are, and `device_used`."""
-        mine = self.process(device).bytes
-        found = {"used": Standing(mine)} if mine != UNKNOWN else {}
-        return found | {"device_used": Standing(self.card(device).used_bytes)}
+        """`used` and `device_used`; what the driver does not tell is left out."""
+        found = {"used": self.process(device).bytes, "device_used": self.card(device).used_bytes}
+        return {quantity: Standing(count) for quantity, count in found.items() if count != UNKNOWN}
+
+    def unknown(self, device: Device) -> dict[str, str]:
+        """The quantities that the driver does not tell of a card, with the reasons."""
+        mine, card = self.process(device), self.card(device)
+        found = {"used": (mine.bytes, mine.reason), "device_used": (card.used_bytes, card.reason)}
+        return {quantity: reason for quantity, (count, reason) in found.items() if count == UNKNOWN}
 
     def limit_bytes(self, device: Device) -> int:
         """The card's memory, or the instance's."""
@@ -102,44 +130,93 @@ class Nvml(Backend):
 
     def card(self, device: Device) -> CardMemory:
         """Everybody's memory on a card."""
+        refusal = self._refusal_of(device)
+        if refusal:
+            return CardMemory(UNKNOWN, UNKNOWN, UNKNOWN, refusal)
         at, known = self._cards.get(device.name, (0.0, None))
         now = self._clock()
         if known is None or now - at >= MEMORY_SECONDS:
-            known = self._read_card(self._handles[device.name])
+            with self._asking:
+                known = self._read_card(self._handles[device.name])
             self._cards[device.name] = now, known
         return known
 
     def process(self, device: Device, *, has_context: bool = False) -> ProcessMemory:
         """This process's memory on a card. `has_context` says that it is known to use it: then the only process there is taken for us."""
+        refusal = self._refusal_of(device)
+        if refusal:
+            return ProcessMemory(UNKNOWN, refusal, UNKNOWN)
         at, running = self._lists.get(device.name, (0.0, None))
         now = self._clock()
         if running is None or now - at >= LIST_SECONDS:
-            running = self._read_processes(self._handles[device.name])
+            with self._asking:
+                running = self._read_processes(self._handles[device.name])
             self._lists[device.name] = now, running
         return _ours(running, has_context=has_context)
 
-    def _begin(self) -> str:
-        """Load the library and find the cards; return why that does not work, or ""."""
+    def before_fork(self) -> None:
+        """Wait for other threads to have their answers, but not for long: the child has the driver's lock as it is now. If it were held, whoever
+        asks there, the program too, would wait for ever."""
+        self._fork.is_quiet = self._asking.acquire(timeout=_PATIENCE_SECONDS)
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        if self._fork.is_quiet:
+            self._asking.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew, since what NVML gave out was given to the parent; unless its lock may be held for ever."""
+        self._forget()
+        if not self._fork.is_quiet:
+            self._status = Status(
+                False, "this process was forked while another thread asked the driver, whose lock may be held since: "
+                "a process begun anew can ask it"
+            )  # fmt: skip
+
+    def _refusal_of(self, device: Device) -> str:
+        """Why a card cannot be asked at all; "" where it can."""
+        status = self.status()
+        if not status.works:
+            return status.reason
+        if device.name in self._handles:
+            return ""
+        return self._refused.get(device.name, "the driver knows this card no longer")
+
+    def _begin(self) -> Status:
+        """Load the library and find the cards."""
         try:
             import pynvml
         except ImportError:
-            return "nvidia-ml-py is not installed: pip install 'hiwater[gpu]'"
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError as error:
-            if type(error).__name__ == "NVMLError_LibraryNotFound":
-                return "no NVIDIA driver is here (libnvidia-ml.so.1 is not found)"
-            return f"the NVIDIA driver does not answer: {error}"
+            return Status(False, "nvidia-ml-py is not installed: pip install 'hiwater[gpu]'")
         self._nvml = pynvml
         try:
-            for index in range(pynvml.nvmlDeviceGetCount()):
-                self._handles |= self._parts(str(index), pynvml.nvmlDeviceGetHandleByIndex(index))
+            pynvml.nvmlInit()
+            version = _text(pynvml.nvmlSystemGetDriverVersion())
+            count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
-            return f"the NVIDIA driver does not tell its cards: {error}"
-        return ""
+            if type(error).__name__ == "NVMLError_LibraryNotFound":
+                return Status(False, "no NVIDIA driver is here (libnvidia-ml.so.1 is not found)")
+            return Status(False, f"the NVIDIA driver does not answer: {error}")
+        found = [part for index in range(count) for part in self._parts_at(index)]
+        if not found:
+            return Status(False, "the NVIDIA driver is there, and knows no card that this process may see")
+        self._devices = [Device(self.name, name, number, uuid) for number, (name, uuid, _) in enumerate(found)]
+        self._handles = {name: handle for name, _, handle in found if handle is not None}
+        return Status(True, f"NVML, driver {version}")
+
+    def _parts_at(self, index: int) -> list[tuple[str, str, Any]]:
+        """Name, UUID and handle of a card, or of its MIG instances. One that the driver refuses to show is there without a handle, so that
+        no other card is taken for it."""
+        name = str(index)
+        try:
+            parts = self._parts(name, self._nvml.nvmlDeviceGetHandleByIndex(index))
+        except self._nvml.NVMLError as error:
+            self._refused[name] = f"the driver does not show this card: {error}"
+            return [(name, "", None)]
+        return [(part, self._uuid(handle), handle) for part, handle in parts.items()]
 
     def _parts(self, name: str, handle: Any) -> dict[str, Any]:
-        """A card, or its MIG instances: with MIG on, the card's own handle tells nothing of processes."""
+        """A card, or its MIG instances: each of those has lists of processes and memory of its own."""
         nvml = self._nvml
         try:
             current, _ = nvml.nvmlDeviceGetMigMode(handle)
@@ -158,7 +235,7 @@ class Nvml(Backend):
 
     def _uuid(self, handle: Any) -> str:
         try:
-            return _text(self._nvml.nvmlDeviceGetUUID(handle)).removeprefix("GPU-")
+            return identity.canonical(_text(self._nvml.nvmlDeviceGetUUID(handle)))
         except self._nvml.NVMLError:
             return ""
 
@@ -168,40 +245,50 @@ class Nvml(Backend):
             found = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
             return CardMemory(int(found.total), int(found.used), int(found.reserved))
         except (nvml.NVMLError, AttributeError):  # a driver before 510, or a library that does not know it
+            pass
+        try:
             found = nvml.nvmlDeviceGetMemoryInfo(handle)
             return CardMemory(int(found.total), int(found.used), UNKNOWN)
+        except nvml.NVMLError as error:
+            # As on chips whose GPU has the machine's memory (GB10, Jetson): there is none of its own to tell.
+            return CardMemory(UNKNOWN, UNKNOWN, UNKNOWN, f"the driver does not tell this card's memory: {error}")
 
-    def _read_processes(self, handle: Any) -> dict[int, int]:
-        """Bytes by process number. A process that computes and draws is in both lists with the same figure."""
+    def _read_processes(self, handle: Any) -> Running:
+        """A process that computes and draws is in both lists with the same figure. Drawing is refused more often, and matters less."""
         found: dict[int, int] = {}
-        for name in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
+        refusal = ""
+        for name in ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetComputeRunningProcesses"):
+            refusal = ""
             try:
                 listed = getattr(self._nvml, name)(handle)
-            except self._nvml.NVMLError:  # not for this kind of card, or not for us
+            except self._nvml.NVMLError as error:  # not for this kind of card, or not for us
+                refusal = f"the driver does not list the processes on this card: {error}"
                 continue
             for each in listed:
                 used = UNKNOWN if each.usedGpuMemory is None else int(each.usedGpuMemory)
                 found[int(each.pid)] = max(used, found.get(int(each.pid), UNKNOWN))
-        return found
+        return Running(found, refusal)
 
 
-def _ours(running: dict[int, int], *, has_context: bool) -> ProcessMemory:
-    me = os.getpid()
-    others = sum(max(0, used) for pid, used in running.items() if pid != me)
-    if me in running:
-        used = running[me]
+def _ours(running: Running, *, has_context: bool) -> ProcessMemory:
+    me, used = os.getpid(), running.used
+    if running.refusal:
+        return ProcessMemory(UNKNOWN, running.refusal, UNKNOWN)
+    of_others = [count for pid, count in used.items() if pid != me]
+    others = UNKNOWN if UNKNOWN in of_others else sum(of_others)
+    if me in used:
         withheld = "the driver does not tell how much a process uses here (Windows' WDDM, or withheld)"
-        return ProcessMemory(used, withheld if used == UNKNOWN else "", others)
-    if not has_context and (not running or _in_first_namespace()):
+        return ProcessMemory(used[me], withheld if used[me] == UNKNOWN else "", others)
+    if not has_context and (not used or _in_first_namespace()):
         return ProcessMemory(0, "", others)
     if not has_context:
         return ProcessMemory(
             UNKNOWN, "the driver lists other processes; in a container, one of them may be this one", others
         )
-    if len(running) == 1:
-        (used,) = running.values()
-        return ProcessMemory(used, "taken for this process: it is the only one on the card, under another number", 0)
-    count = f"{len(running)} processes, none with" if running else "no process with"
+    if len(used) == 1:
+        (mine,) = used.values()
+        return ProcessMemory(mine, "taken for this process: it is the only one on the card, under another number", 0)
+    count = f"{len(used)} processes, none with" if used else "no process with"
     return ProcessMemory(
         UNKNOWN, f"the driver lists {count} this one's number: in a container it tells the host's numbers", others
     )
@@ -217,3 +304,21 @@ def _in_first_namespace() -> bool:
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+def _before_fork() -> None:
+    for each in _made:
+        each.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for each in _made:
+        each.after_fork_in_parent()
+
+
+def _after_fork_in_child() -> None:
+    for each in _made:
+        each.after_fork_in_child()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 
 from hiwater.errors import MeterUnavailable
+from hiwater.meters.devices.base import flat_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class SharedPeaks:
         for key, value in nested.items():
             if not isinstance(value, dict):
                 continue
-            path = f"{before}{key}"
+            path = before + flat_name(key)
             if "peak" in value:
                 self._floor[path] = max(self._floor.get(path, 0), value["peak"])
                 value["peak"] = max(value["peak"], self._for_program.get(path, 0))

@@ -3,13 +3,14 @@
     what the driver counts for this process
       = tensors, as requested, and what the library rounds up
       + freed, and waiting for a stream to be done with it
-      + fragments, which stay with segments that are in use
+      + fragments, which stay with segments (of expandable ones, with pages) that are in use
       + cached, which empty_cache() gives back, and private pools (CUDA graphs), which it does not
       + what other libraries hold
       + the context, where the driver was asked when the device had just come into use: what was there beside the pools then
       + unaccounted: the kernels' code, communication buffers, memory taken past all of them, and the context where it is not known
 
-Each term but the last is a counter of whoever holds it. The last is what is left over, and is always shown; it may be below zero, since
+Each term but the last is a figure of whoever holds it. torch's pool is told from a snapshot of its blocks, or, where that is not taken, from its
+counters, of which some fall when memory is freed (`allocated`) and others when it can be used again (`active`, `requested`). The last is what is left over, and is always shown; it may be below zero, since
 the driver's figure is up to a second older than the others.
 """
 
@@ -17,14 +18,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hiwater.meters.devices import allocators, backend, in_use
+from hiwater.history.state import of_segments
+from hiwater.meters.devices import allocators, backend, identity, in_use
 from hiwater.meters.devices.base import UNKNOWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Mapping
 
+    from hiwater.history.state import AllocatorState
     from hiwater.meters.devices.base import Backend, Device
     from hiwater.meters.devices.nvml import CardMemory, Nvml, ProcessMemory
 
@@ -92,8 +94,7 @@ def now() -> list[DeviceBreakdown]:
 
     Looks at every segment of torch's pools for what private ones hold: some milliseconds, or more while its history is recorded with all frames.
     """
-    found = in_use()
-    return [of_device(source, device, alone=len(found) == 1, looks_into_pools=True) for source, device in found]
+    return [of_device(source, device, looks_into_pools=True) for source, device in in_use()]
 
 
 def reconcile(
@@ -101,7 +102,7 @@ def reconcile(
     flat: Mapping[str, int],
     *,
     others: Mapping[str, int] | None = None,
-    private_bytes: int = UNKNOWN,
+    state: AllocatorState | None = None,
     context_bytes: int = UNKNOWN,
     process: ProcessMemory | None = None,
     card: CardMemory | None = None,
@@ -110,16 +111,16 @@ def reconcile(
     """Put the terms together from what each source says.
 
     `flat` are torch's statistics (or {"allocated": …, "reserved": …} of another library), `others` the bytes that other libraries
-    hold on the same card, `private_bytes` the free bytes of private pools where a snapshot tells them, `context_bytes` what was used beside the pools when the device
+    hold on the same card, `state` what a snapshot of torch's blocks tells, in place of `flat`, `context_bytes` what was used beside the pools when the device
     had just come into use, `process` and `card` the driver's.
     """
-    terms = [*_of_pool(flat, private_bytes), *(Term(f"held by {name}", held) for name, held in (others or {}).items())]
+    pool = _of_state(state) if state is not None else _of_pool(flat)
+    terms = [*pool, *(Term(f"held by {name}", held) for name, held in (others or {}).items())]
     if context_bytes != UNKNOWN:
         terms.append(Term(CONTEXT, context_bytes))
     reasons = [reason] if reason else []
     known = sum(term.bytes for term in terms if not is_unknown(term))
-    if process is not None and process.reason:
-        reasons.append(process.reason)
+    reasons += [told.reason for told in (process, card) if told is not None and told.reason]
     if process is None or process.bytes == UNKNOWN:
         terms += [Term(UNACCOUNTED, UNKNOWN), Term(USED, UNKNOWN)]
     else:
@@ -129,37 +130,27 @@ def reconcile(
     return DeviceBreakdown(device, tuple(terms), "; ".join(reasons))
 
 
-def free_in_private_pools(segments: Sequence[Mapping[str, Any]] | None) -> int:
-    """Bytes of whole free segments in private pools, from the `segments` of a torch snapshot: what empty_cache() does not give back.
-    UNKNOWN without a snapshot."""
-    if segments is None:
-        return UNKNOWN
-    return sum(
-        segment["total_size"]
-        for segment in segments
-        if tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
-        and len(segment["blocks"]) == 1
-        and not segment["active_size"]
-    )
-
-
 def of_device(
-    source: Backend, device: Device, *, alone: bool = True, looks_into_pools: bool = False, context_bytes: int = UNKNOWN
+    source: Backend, device: Device, *, looks_into_pools: bool = False, context_bytes: int = UNKNOWN
 ) -> DeviceBreakdown:
-    """What a device's memory consists of now. `alone` says that the program uses no other device, so that a single card must be this one;
-    `looks_into_pools` takes what private pools hold from a snapshot and not from a counter."""
-    found = card_of(device, alone=alone)
+    """What a device's memory consists of now. `looks_into_pools` takes what torch's pools hold from a snapshot and not from its counters."""
+    found = card_of(device)
     card = found[0].card(found[1]) if found is not None else None
     process = found[0].process(found[1], has_context=True) if found is not None else None
     reason = "" if found is not None else "the driver's figures are missing: " + _why_no_card()
-    flat = source.statistics(device) if source.name == "torch" else _held(source, device)
-    private = free_in_private_pools(source.segments(device)) if looks_into_pools else UNKNOWN
+    try:
+        flat = source.statistics(device) if source.name == "torch" else _held(source, device)
+    except Exception as error:  # noqa: BLE001 - a library has errors of its own: what it holds is then among the unaccounted
+        flat = {}
+        refusal = f"{source.name} tells nothing of it ({type(error).__name__}: {error})"
+        reason = f"{refusal}; {reason}" if reason else refusal
+    segments = source.segments(device) if looks_into_pools else None
     others = _others(source, device)
     return reconcile(
         device.name,
         flat,
         others=others,
-        private_bytes=private,
+        state=of_segments(segments) if segments is not None else None,
         context_bytes=context_bytes,
         process=process,
         card=card,
@@ -167,32 +158,44 @@ def of_device(
     )
 
 
-def card_of(device: Device, *, alone: bool) -> tuple[Nvml, Device] | None:
-    """The driver's side of a library's device: by UUID, or where there is one of each. None where the driver cannot be asked."""
+def card_of(device: Device) -> tuple[Nvml, Device] | None:
+    """The driver's side of a library's device. None where it is not known, or the driver cannot be asked."""
     from hiwater.meters.devices.nvml import Nvml
 
     nvml = backend("nvml")
     assert isinstance(nvml, Nvml)
     if not nvml.status().works:
         return None
-    cards = nvml.devices()
-    for card in cards:
-        if device.uuid and card.uuid and device.uuid.removeprefix("GPU-") == card.uuid:
-            return nvml, card
-    return (nvml, cards[0]) if alone and len(cards) == 1 else None
+    card = identity.card_of(device, nvml.devices())
+    return (nvml, card) if card is not None else None
 
 
-def _of_pool(flat: Mapping[str, int], private_bytes: int) -> list[Term]:
+def _of_state(state: AllocatorState) -> list[Term]:
+    """The pool's terms from its blocks: exact."""
+    private = state.private_free_segments_bytes
+    sizes = (
+        state.requested_bytes, state.rounding_bytes, state.awaiting_free_bytes, state.inactive_split_bytes,
+        state.free_segments_bytes - private, private,
+    )  # fmt: skip
+    return [Term(name, size) for name, size in zip(OF_PROCESS, sizes, strict=True)]
+
+
+def _of_pool(flat: Mapping[str, int]) -> list[Term]:
+    """The pool's terms from its counters.
+
+    Freed memory that waits for a stream has left `allocated` already, and not yet `active` and `requested`. Its rounding is counted with
+    that of the others, as nothing tells it: the tensors are then too low by as much.
+    """
     if "reserved" in flat or "allocated" in flat:  # a library that tells no more
         allocated = flat.get("allocated", 0)
         return [Term("arrays", allocated), Term("cached", max(0, flat.get("reserved", allocated) - allocated))]
     allocated, reserved = _now(flat, "allocated_bytes"), _now(flat, "reserved_bytes")
     active, split = max(allocated, _now(flat, "active_bytes")), _now(flat, "inactive_split_bytes")
-    requested = _now(flat, "requested_bytes") or allocated  # an allocator that does not count it says 0
+    requested = _now(flat, "requested_bytes") or active  # an allocator that does not count it says 0
+    rounding = min(allocated, max(0, active - requested))
     free = reserved - active - split
-    if private_bytes == UNKNOWN:
-        private_bytes = min(max(0, free), _private(flat))
-    sizes = (requested, allocated - requested, active - allocated, split, free - private_bytes, private_bytes)
+    private = min(max(0, free), _private(flat))
+    sizes = (allocated - rounding, rounding, active - allocated, split, free - private, private)
     return [Term(name, size) for name, size in zip(OF_PROCESS, sizes, strict=True)]
 
 
@@ -200,7 +203,7 @@ def _of_card(card: CardMemory, process: ProcessMemory | None) -> list[Term]:
     ours = process.bytes if process is not None else UNKNOWN
     others = process.others_bytes if process is not None else UNKNOWN
     terms = [Term(OTHERS, others), Term(DRIVER, card.reserved_bytes)]
-    if UNKNOWN not in {ours, others}:
+    if UNKNOWN not in {ours, others, card.used_bytes}:
         # With the second version of the driver's figure, `used` leaves out what it reserves for itself.
         terms.append(Term(ELSEWHERE, _not_unknown(card.used_bytes - ours - others)))
     return [*terms, Term(CARD, card.used_bytes)]
@@ -229,7 +232,7 @@ def _held(source: Backend, device: Device) -> dict[str, int]:
 
 
 def _others(source: Backend, device: Device) -> dict[str, int]:
-    """What other libraries hold on the same card, as far as one can tell that it is the same: by its number."""
+    """What other libraries hold on the same card, as far as one can tell that it is the same."""
     found: dict[str, int] = {}
     for other in allocators():
         if (
@@ -237,9 +240,10 @@ def _others(source: Backend, device: Device) -> dict[str, int]:
         ):  # RMM's memory is counted by those that take it from there
             continue
         for each in other.devices():
-            if each.number == device.number:
+            if identity.is_same(each, device):
                 held = _held(other, each)
-                found[other.name] = held.get("reserved", held.get("allocated", 0))
+                # TensorFlow may have several devices on one card.
+                found[other.name] = found.get(other.name, 0) + held.get("reserved", held.get("allocated", 0))
     return found
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from hiwater.meters.devices.base import Backend, Device, Standing, Status
+from hiwater.meters.devices import identity
+from hiwater.meters.devices.base import UNKNOWN, Backend, Device, Standing, Status
 from hiwater.meters.devices.peaks import SharedPeaks
 
 TYPE_CHECKING = False
@@ -38,9 +39,15 @@ class Tensorflow(Backend):
         """Its logical GPUs."""
         if not _is_initialised():
             return []
-        found = sys.modules["tensorflow"].config.list_logical_devices("GPU")
-        names = [":".join(device.name.split(":")[-2:]) for device in found]  # of /device:GPU:0
-        return [Device(self.name, name, index) for index, name in enumerate(names)]
+        config = sys.modules["tensorflow"].config
+        names = [
+            ":".join(device.name.split(":")[-2:]) for device in config.list_logical_devices("GPU")
+        ]  # /device:GPU:0
+        ordinals = _ordinals(config, len(names))
+        return [
+            Device(self.name, name, index, identity.of_ordinal(ordinal) if ordinal != UNKNOWN else "", ordinal)
+            for index, (name, ordinal) in enumerate(zip(names, ordinals, strict=True))
+        ]
 
     def statistics(self, device: Device) -> dict[str, int]:
         """`get_memory_info()`, as allocated.current and allocated.peak."""
@@ -66,6 +73,19 @@ class Tensorflow(Backend):
     def _marks(self, device: Device) -> dict[str, tuple[int, int]]:
         figures = self.statistics(device)
         return {"allocated": (figures["allocated.current"], figures["allocated.peak"])}
+
+
+def _ordinals(config: Any, count: int) -> list[int]:
+    """CUDA's numbers of the logical GPUs, which TensorFlow makes in the order of the visible physical ones, one of each unless told
+    otherwise. UNKNOWN where that does not come to `count`."""
+    found: list[int] = []
+    try:
+        for physical in config.get_visible_devices("GPU"):
+            parts = config.get_logical_device_configuration(physical) or [None]
+            found += [int(physical.name.rpartition(":")[2])] * len(parts)
+    except (AttributeError, ValueError, RuntimeError):  # a TensorFlow that names them otherwise
+        found = []
+    return found if len(found) == count else [UNKNOWN] * count
 
 
 def _experimental() -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
+from hiwater.meters.devices import identity
 from hiwater.meters.devices.base import UNKNOWN, Backend, Device, Standing, Status, leaves
 from hiwater.meters.devices.torch_doors import Doors
 
@@ -66,7 +67,10 @@ class Torch(Backend):
                 device = self._known.get((kind, index))
                 if device is None:
                     name = f"{kind}:{index}" if kind != "mps" else kind
-                    device = self._known[kind, index] = Device(self.name, name, index, _uuid(torch, kind, index))
+                    ordinal = index if kind == "cuda" else UNKNOWN
+                    device = self._known[kind, index] = Device(
+                        self.name, name, index, _uuid(torch, kind, index), ordinal
+                    )
                 found.append(device)
         return found
 
@@ -79,11 +83,11 @@ class Torch(Backend):
 
     def folded_statistics(self, device: Device) -> Mapping[str, int]:
         """The statistics that the device's peaks were last folded from: the same object as long as nothing changed."""
-        kind = _kind(device)
-        nested = self._door(sys.modules["torch"], kind).folded(device.number)
+        door = self._door(sys.modules["torch"], _kind(device))
+        nested = door.folded(device.number)
         before = self._flat.get(device.name)
         if before is None or before[0] is not nested:
-            before = self._flat[device.name] = nested, dict(leaves(nested))
+            before = self._flat[device.name] = nested, door.flat(device.number)
         return before[1]
 
     def standings(self, device: Device) -> dict[str, Standing]:
@@ -215,9 +219,10 @@ def _uuid(torch: Any, kind: str, index: int) -> str:
     if kind != "cuda":
         return ""
     try:
-        return str(getattr(torch.cuda.get_device_properties(index), "uuid", ""))  # since 2.3
+        said = str(getattr(torch.cuda.get_device_properties(index), "uuid", ""))  # since 2.3
     except (RuntimeError, AssertionError, AttributeError):  # a name is no reason to fail
-        return ""
+        said = ""
+    return identity.canonical(said) or identity.of_ordinal(index)
 
 
 def _of_mps(torch: Any) -> dict[str, int]:

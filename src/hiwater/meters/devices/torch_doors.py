@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hiwater.meters.devices.base import marks
+from hiwater.meters.devices.base import leaves, marks
 from hiwater.meters.devices.peaks import SharedPeaks
+from hiwater.meters.devices.totals import RunningTotals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,13 +24,14 @@ class Names(NamedTuple):
 
     statistics: str
     reset: str
+    reset_totals: str
 
 
 NAMES = {
-    "cuda": Names("_cuda_memoryStats", "_cuda_resetPeakMemoryStats"),
-    "xpu": Names("_xpu_memoryStats", "_xpu_resetPeakMemoryStats"),
+    "cuda": Names("_cuda_memoryStats", "_cuda_resetPeakMemoryStats", "_cuda_resetAccumulatedMemoryStats"),
+    "xpu": Names("_xpu_memoryStats", "_xpu_resetPeakMemoryStats", "_xpu_resetAccumulatedMemoryStats"),
 }
-ACCELERATOR = Names("_accelerator_getDeviceStats", "_accelerator_resetPeakStats")
+ACCELERATOR = Names("_accelerator_getDeviceStats", "_accelerator_resetPeakStats", "_accelerator_resetAccumulatedStats")
 """The same statistics for whatever accelerator this torch was built for (2.9 and later)."""
 
 
@@ -45,6 +47,7 @@ class Doors:
         self._theirs: dict[str, Callable[[int], Any]] = {}
         self._ours: dict[str, Callable[[int], Any]] = {}
         self._peaks: dict[int, SharedPeaks] = {}
+        self._totals: dict[int, RunningTotals] = {}  # of devices whose totals somebody reads
         # What a device's marks were last read from, and they.
         self._folded: dict[int, tuple[dict[str, Any], dict[str, tuple[int, int]]]] = {}
 
@@ -72,6 +75,10 @@ class Doors:
         """The nested statistics that the device's marks were last read from; not to be changed."""
         return self._folded[index][0]
 
+    def flat(self, index: int) -> dict[str, int]:
+        """The same, flat, with totals that the program's resets do not lower."""
+        return self._totals.setdefault(index, RunningTotals()).lift(dict(leaves(self.folded(index))))
+
     def _marks(self, index: int) -> dict[str, tuple[int, int]]:
         nested = self.statistics(index)
         before = self._folded.get(index)
@@ -97,6 +104,7 @@ class Doors:
                 setattr(self._module, name, self._theirs.pop(name))
         self._ours = {name: ours for name, ours in self._ours.items() if name in self._theirs}
         self._peaks.clear()
+        self._totals.clear()
 
     def _native(self, name: str) -> Callable[[int], Any]:
         found: Callable[[int], Any] = self._theirs.get(name) or getattr(self._module, name)
@@ -107,6 +115,8 @@ class Doors:
             if names.statistics not in self._ours:
                 self._replace(names.statistics, self._shown(names.statistics))
                 self._replace(names.reset, self._reset_told(names.reset))
+                if hasattr(self._module, names.reset_totals):
+                    self._replace(names.reset_totals, self._totals_kept(names.reset_totals))
 
     def _replace(self, name: str, ours: Callable[[int], Any]) -> None:
         self._theirs[name] = getattr(self._module, name)
@@ -131,5 +141,17 @@ class Doors:
             peaks.program_resets()
             self.leave_if_done()
             return None
+
+        return reset
+
+    def _totals_kept(self, name: str) -> Callable[[int], Any]:
+        def reset(device: int) -> Any:
+            totals = self._totals.get(device)
+            if totals is None:
+                return self._native(name)(device)
+            before = dict(leaves(self.statistics(device)))
+            result = self._native(name)(device)
+            totals.start_anew(before, dict(leaves(self.statistics(device))))
+            return result
 
         return reset

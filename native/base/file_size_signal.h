@@ -1,0 +1,39 @@
+// A write beyond RLIMIT_FSIZE sends SIGXFSZ to the thread that made it, which ends a program that neither handles nor ignores it. While one of these
+// lives, the signal that our own write causes is held back and taken away again; the call's EFBIG says the same.
+#pragma once
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace hiwater {
+
+class FileSizeSignalHeld {
+public:
+    FileSizeSignalHeld() noexcept {
+        ::sigemptyset(&signal_);
+        ::sigaddset(&signal_, SIGXFSZ);
+        was_pending_ = is_pending();  // one of the program's own, which it holds back itself
+        ::pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+    }
+    ~FileSizeSignalHeld() {
+        const timespec at_once{};
+        // By its number: the function is a cancellation point. The kernel's set of signals is shorter than the C library's.
+        if (!was_pending_ && is_pending()) ::syscall(SYS_rt_sigtimedwait, &signal_, nullptr, &at_once, (SIGRTMAX + 1) / 8);
+        ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
+    FileSizeSignalHeld(const FileSizeSignalHeld&) = delete;
+    FileSizeSignalHeld& operator=(const FileSizeSignalHeld&) = delete;
+
+private:
+    static bool is_pending() noexcept {
+        sigset_t pending;
+        return ::sigpending(&pending) == 0 && ::sigismember(&pending, SIGXFSZ) == 1;
+    }
+
+    sigset_t signal_, before_;
+    bool was_pending_;
+};
+
+}  // namespace hiwater
