@@ -221,6 +221,7 @@ nb::dict summary() {
 
 nb::tuple residency_look() {
     hiwater::BusyGuard busy;  // what it allocates is not the program's
+    hiwater::interpose::watch_forks();
     hiwater::residency::Breakdown found;
     bool done = false;
     {

@@ -171,7 +171,7 @@ extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-
 
 // A thread is inside something that it can be in more than once: counts it, and keeps where the stack stood as the outermost began. A signal handler
 // may come between any two steps, and begin and end work of its own: it leaves the place as it found it.
-template <std::uint32_t ThreadLocal::* kDepth, std::uintptr_t ThreadLocal::* kPlace>
+template <std::uint32_t ThreadLocal::*kDepth, std::uintptr_t ThreadLocal::*kPlace>
 class Inside {
 public:
     Inside() noexcept : before_(tls.*kPlace) {

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import compiled
 import hiwater
 from hiwater.capture.check import problems
-from recording import needs_engine
+from recording import child_environment, needs_engine
 
 pytestmark = needs_engine
 
@@ -61,3 +62,42 @@ def test_a_child_without_fork_handlers_is_not_recorded(
     if what == "record":
         child = hiwater.open(tmp_path / "child.hiw")
         assert 3_000_000 <= int(child.peak.allocated_bytes) < 4_000_000
+
+
+AMID_MALLINFO = """
+import ctypes, os, sys, threading, time
+libc, asked = ctypes.PyDLL(None), ctypes.CDLL(sys.argv[2])
+FORK, CLONE, SIGCHLD = 57, 56, 17
+ways = {
+    "_Fork": lambda: libc._Fork(),
+    "fork": lambda: libc.fork(),
+    "syscall": lambda: libc.syscall(FORK),
+    "clone": lambda: libc.syscall(CLONE, SIGCHLD, 0, 0, 0, 0),
+}
+many_free = [bytes(1500) for _ in range(40_000)]
+del many_free[::2]
+asked.let_it_last()
+held = []
+while not asked.is_under_way():
+    held.append(b"x" * 1_000_000)
+    time.sleep(0.01)
+pid = ways[sys.argv[1]]()
+if pid == 0:
+    thread = threading.Thread(target=lambda: [bytes(2000) for _ in range(100)])
+    thread.start()
+    thread.join()
+    os._exit(33)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 33
+"""
+
+
+@pytest.mark.parametrize("way", ["_Fork", "fork", "syscall", "clone"])
+def test_a_child_that_is_made_while_our_thread_asks_malloc_has_mallocs_locks_free(tmp_path: Path, way: str) -> None:
+    (tmp_path / "program.py").write_text(AMID_MALLINFO)
+    library = str(compiled.library("long_mallinfo"))
+    done = subprocess.run(
+        [sys.executable, "-m", "hiwater", "run", "-o", "a.hiw", "program.py", way, library],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False, env=child_environment({"LD_PRELOAD": library}),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert problems(hiwater.open(tmp_path / "a.hiw")) == []

@@ -11,6 +11,7 @@
 #include "../base/errno_kept.h"
 #include "../process.h"
 #include "../recorder.h"
+#include "../residency/malloc_totals.h"
 #include "../resident_watch.h"
 #include "../sampler.h"
 #include "exit_callback.h"
@@ -100,10 +101,21 @@ bool makes_child_here(long number, long a, long b) noexcept {
 
 void after_fork_in_child() noexcept;
 
-[[gnu::noipa]] long make_child(long number, long a, long b, long c, long d, long e, long f) {
-    const long child = real.syscall(number, a, b, c, d, e, f);
-    if (child == 0) after_fork_in_child();
+// A child of which no fork handler hears.
+template <typename Call>
+auto around_raw_fork(Call call) noexcept {
+    residency::hold_malloc_totals_for_fork();
+    const auto child = call();
+    if (child == 0) {
+        after_fork_in_child();
+    } else {
+        residency::release_malloc_totals_after_fork();
+    }
     return child;
+}
+
+[[gnu::noipa]] long make_child(long number, long a, long b, long c, long d, long e, long f) {
+    return around_raw_fork([&] { return real.syscall(number, a, b, c, d, e, f); });
 }
 
 }  // namespace
@@ -179,6 +191,7 @@ pid_t around_fork(const void* caller, Call call) {
 // In the child of a fork. Where the fork was made in the midst of an event, by a signal's handler, that event is gone on with there.
 void after_fork_in_child() noexcept {
     const ErrnoKept kept;
+    residency::forget_malloc_totals_in_child();
     sampler::forget_in_child();
     recorder().become_unrecorded_child();
 }
@@ -193,8 +206,7 @@ int hook_forkpty(int* master, char* name, const termios* attributes, const winsi
 
 // The fork for signals' handlers, which calls no handlers of forks.
 pid_t hook__Fork() {
-    const pid_t child = real._Fork();
-    if (child == 0) after_fork_in_child();
+    const pid_t child = around_raw_fork([] { return real._Fork(); });
     if (child > 0) mark_fork(child);
     return child;
 }
@@ -263,8 +275,10 @@ void prepare_process_hooks() noexcept {
 
 void watch_forks() noexcept {
     static const int once = [] {
+        residency::prepare_malloc_totals();
         ::madvise(&g_switches, sizeof g_switches, MADV_WIPEONFORK);
-        return ::pthread_atfork(nullptr, nullptr, after_fork_in_child);
+        return ::pthread_atfork(residency::hold_malloc_totals_for_fork, residency::release_malloc_totals_after_fork,
+                                after_fork_in_child);
     }();
     (void)once;
 }

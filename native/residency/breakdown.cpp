@@ -1,6 +1,5 @@
 #include "breakdown.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 
 #include "../base/pages.h"
 #include "../process.h"
+#include "malloc_totals.h"
 #include "page_flags.h"
 #include "page_heads.h"
 
@@ -20,17 +20,6 @@ namespace {
 constexpr int kMostLooks = 100'000;  // pages looked at, at about half a microsecond each
 constexpr std::int64_t kLarge = 1 << 20;
 constexpr std::uint64_t kTooSparse = 64ULL << 30;
-
-struct MallocInfo {  // struct mallinfo2 of glibc 2.33 and later
-    std::size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
-};
-
-// Bytes in use inside malloc's heaps (uordblks) and of the blocks that it mapped for themselves (hblkhd); zeros for another malloc.
-MallocInfo malloc_info() noexcept {
-    using Function = MallocInfo (*)();
-    static const auto function = reinterpret_cast<Function>(::dlsym(RTLD_DEFAULT, "mallinfo2"));
-    return function == nullptr ? MallocInfo{} : function();
-}
 
 class Looker {
 public:
@@ -55,8 +44,7 @@ public:
     }
 
     void finish() {
-        const MallocInfo info = malloc_info();
-        const auto in_use = static_cast<std::int64_t>(info.uordblks), mapped = static_cast<std::int64_t>(info.hblkhd);
+        const auto [in_use, mapped] = malloc_totals();
         const std::int64_t small_blocks = std::min(heap_, in_use);
         const std::int64_t objects = std::min(objects_, pools_);
         out_[Part::python_live].resident_bytes = objects;

@@ -1,4 +1,5 @@
 #include "residency/breakdown.h"
+#include "residency/malloc_totals.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -25,7 +26,10 @@ namespace {
 constexpr std::int64_t kMiB = 1 << 20;
 
 struct Looked : Breakdown {
-    Looked() { REQUIRE(look(this)); }
+    Looked() {
+        prepare_malloc_totals();
+        REQUIRE(look(this));
+    }
 };
 
 struct Head {

@@ -1,0 +1,93 @@
+#include "malloc_totals.h"
+
+#include <dlfcn.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "../base/errno_kept.h"
+#include "../process.h"
+
+namespace hiwater::residency {
+
+namespace {
+
+constexpr std::uint64_t kPatienceNs = 500'000'000;
+
+struct MallocInfo {  // struct mallinfo2 of glibc 2.33 and later
+    std::size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
+};
+MallocInfo (*g_mallinfo2)() = nullptr;
+
+// Counts who is inside; others wait until nobody is.
+class Occupied {
+public:
+    void enter() noexcept { inside_.fetch_add(1, std::memory_order_seq_cst); }
+    void leave() noexcept {
+        if (inside_.fetch_sub(1, std::memory_order_seq_cst) == 1)
+            ::syscall(SYS_futex, &inside_, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+    }
+    bool is_empty() const noexcept { return inside_.load(std::memory_order_seq_cst) == 0; }
+    void reset() noexcept { inside_.store(0, std::memory_order_relaxed); }
+
+    void wait_until_empty(std::uint64_t deadline_ns) noexcept {
+        for (std::uint32_t seen = inside_.load(std::memory_order_seq_cst); seen != 0;
+             seen = inside_.load(std::memory_order_seq_cst)) {
+            const std::uint64_t now = process::monotonic_ns();
+            if (now >= deadline_ns) return;
+            const timespec left{0, static_cast<long>(deadline_ns - now)};  // less than a second
+            ::syscall(SYS_futex, &inside_, FUTEX_WAIT_PRIVATE, seen, &left, nullptr, 0);
+        }
+    }
+
+private:
+    std::atomic<std::uint32_t> inside_{0};
+};
+
+Occupied g_asking, g_forking;
+
+// Each says first that it is there and looks for the other then, so that one of the two sees the other.
+void begin_to_ask() noexcept {
+    const std::uint64_t deadline_ns = process::monotonic_ns() + kPatienceNs;
+    g_asking.enter();
+    while (!g_forking.is_empty() && process::monotonic_ns() < deadline_ns) {
+        g_asking.leave();
+        g_forking.wait_until_empty(deadline_ns);
+        g_asking.enter();
+    }
+}
+
+}  // namespace
+
+void prepare_malloc_totals() noexcept {
+    if (g_mallinfo2 == nullptr) g_mallinfo2 = reinterpret_cast<MallocInfo (*)()>(::dlsym(RTLD_DEFAULT, "mallinfo2"));
+}
+
+MallocTotals malloc_totals() noexcept {
+    if (g_mallinfo2 == nullptr) return {};
+    begin_to_ask();
+    const MallocInfo info = g_mallinfo2();
+    g_asking.leave();
+    return {static_cast<std::int64_t>(info.uordblks), static_cast<std::int64_t>(info.hblkhd)};
+}
+
+void hold_malloc_totals_for_fork() noexcept {
+    const ErrnoKept kept;
+    g_forking.enter();
+    g_asking.wait_until_empty(process::monotonic_ns() + kPatienceNs);
+}
+
+void release_malloc_totals_after_fork() noexcept {
+    const ErrnoKept kept;
+    g_forking.leave();
+}
+
+void forget_malloc_totals_in_child() noexcept {
+    g_asking.reset();
+    g_forking.reset();
+}
+
+}  // namespace hiwater::residency
