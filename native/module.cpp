@@ -10,20 +10,20 @@
 #include <cerrno>
 #include <optional>
 
-#include "device_watch.h"
+#include "devices/device_watch.h"
 #include "interpose/allocators.h"
 #include "interpose/exit_callback.h"
 #include "interpose/hooks.h"
 #include "interpose/python_hooks.h"
 #include "interpose/python_threads.h"
-#include "ledger/thread_heap.h"
+#include "accounting/thread_heap.h"
 #include "lines/line_door.h"
-#include "process.h"
-#include "recorder.h"
-#include "recursion.h"
+#include "base/process.h"
+#include "session/recorder.h"
+#include "stacks/recursion.h"
 #include "residency/breakdown.h"
-#include "resident_watch.h"
-#include "sampler.h"
+#include "residency/resident_watch.h"
+#include "session/sampler.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

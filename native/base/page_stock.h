@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "pages.h"
+#include "base/pages.h"
 
 namespace hiwater {
 

@@ -9,9 +9,9 @@
 #include <new>
 #include <utility>
 
-#include "errno_kept.h"
-#include "own_limit.h"
-#include "own_ranges.h"
+#include "base/errno_kept.h"
+#include "base/own_limit.h"
+#include "base/own_ranges.h"
 
 namespace hiwater {
 

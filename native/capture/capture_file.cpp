@@ -1,4 +1,4 @@
-#include "capture_file.h"
+#include "capture/capture_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,9 +12,9 @@
 #include <new>
 #include <utility>
 
-#include "../base/errno_kept.h"
-#include "../base/file_size_signal.h"
-#include "../base/uncancelled.h"
+#include "base/errno_kept.h"
+#include "base/file_size_signal.h"
+#include "base/uncancelled.h"
 
 namespace hiwater::capture {
 

@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <string_view>
 
-#include "../base/pages.h"
-#include "file_guard.h"
-#include "format.h"
-#include "placement.h"
+#include "base/pages.h"
+#include "capture/file_guard.h"
+#include "capture/format.h"
+#include "capture/placement.h"
 
 namespace hiwater::capture {
 

@@ -1,4 +1,4 @@
-#include "file_guard.h"
+#include "capture/file_guard.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -10,7 +10,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "../base/errno_kept.h"
+#include "base/errno_kept.h"
 
 namespace hiwater::capture::file_guard {
 

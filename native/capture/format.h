@@ -151,7 +151,7 @@ struct FactRecord {
     std::uint32_t key, value;  // strings
 };
 
-// In a sampled recording blocks below header.sample_bytes are drawn as native/ledger/sampling.h says. The variance of a sum over
+// In a sampled recording blocks below header.sample_bytes are drawn as native/heap/sampling.h says. The variance of a sum over
 // ledgers is at most header.sample_bytes times the sum over those that are `sampled`.
 
 // An instant slice (start_ns == end_ns == mark_ns) is what was live at that moment: taken when memory was refused.

@@ -1,4 +1,4 @@
-#include "placement.h"
+#include "capture/placement.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 
 #include <atomic>
 
-#include "../process.h"
-#include "format.h"
+#include "base/process.h"
+#include "capture/format.h"
 
 namespace hiwater::capture {
 

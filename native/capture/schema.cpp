@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-#include "capture_file.h"
+#include "capture/capture_file.h"
 
 namespace hiwater::capture {
 

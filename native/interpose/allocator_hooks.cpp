@@ -1,4 +1,4 @@
-#include "allocator_hooks.h"
+#include "interpose/allocator_hooks.h"
 
 #include <errno.h>
 
@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "../quick_events.h"
+#include "heap/quick_events.h"
 
 namespace hiwater::interpose {
 

@@ -7,8 +7,8 @@
 
 #include <vector>
 
-#include "modules.h"
-#include "slots.h"
+#include "interpose/modules.h"
+#include "interpose/slots.h"
 
 namespace hiwater::interpose {
 

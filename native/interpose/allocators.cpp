@@ -1,4 +1,4 @@
-#include "allocators.h"
+#include "interpose/allocators.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "allocator_hooks.h"
-#include "modules.h"
+#include "interpose/allocator_hooks.h"
+#include "interpose/modules.h"
 
 namespace hiwater::interpose {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "slots.h"
+#include "interpose/slots.h"
 
 namespace hiwater::interpose {
 

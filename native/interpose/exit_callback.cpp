@@ -1,6 +1,6 @@
 #include <Python.h>
 
-#include "exit_callback.h"
+#include "interpose/exit_callback.h"
 
 #include <unistd.h>
 

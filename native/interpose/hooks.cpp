@@ -1,5 +1,5 @@
 // One hook a function, each in three parts: take out of the books what the call will free, make the call, book what it gave.
-#include "hooks.h"
+#include "interpose/hooks.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -7,16 +7,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "../quick_events.h"
-#include "allocators.h"
-#include "jump_hooks.h"
-#include "kept_pointers.h"
-#include "libraries.h"
-#include "mapping_hooks.h"
-#include "process_hooks.h"
-#include "real.h"
-#include "shared_memory_hooks.h"
-#include "slots.h"
+#include "heap/quick_events.h"
+#include "interpose/allocators.h"
+#include "interpose/jump_hooks.h"
+#include "interpose/kept_pointers.h"
+#include "interpose/libraries.h"
+#include "interpose/mapping_hooks.h"
+#include "interpose/process_hooks.h"
+#include "interpose/real.h"
+#include "interpose/shared_memory_hooks.h"
+#include "interpose/slots.h"
 
 namespace hiwater::interpose {
 

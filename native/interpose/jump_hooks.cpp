@@ -1,12 +1,12 @@
-#include "jump_hooks.h"
+#include "interpose/jump_hooks.h"
 
 #include <setjmp.h>
 
 #include <bit>
 #include <cstdint>
 
-#include "../recorder.h"
-#include "real.h"
+#include "session/recorder.h"
+#include "interpose/real.h"
 
 namespace hiwater::interpose {
 

@@ -1,4 +1,4 @@
-#include "kept_pointers.h"
+#include "interpose/kept_pointers.h"
 
 #include <fcntl.h>
 #include <link.h>
@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <new>
 
-#include "../base/pages.h"
-#include "../recorder.h"
-#include "allocators.h"
-#include "modules.h"
+#include "base/pages.h"
+#include "session/recorder.h"
+#include "interpose/allocators.h"
+#include "interpose/modules.h"
 
 namespace hiwater::interpose {
 

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "slots.h"
+#include "interpose/slots.h"
 
 namespace hiwater::interpose {
 

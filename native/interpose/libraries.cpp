@@ -1,4 +1,4 @@
-#include "libraries.h"
+#include "interpose/libraries.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "../base/signals_blocked.h"
+#include "base/signals_blocked.h"
 
 namespace hiwater::interpose {
 

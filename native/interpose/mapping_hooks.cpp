@@ -1,4 +1,4 @@
-#include "mapping_hooks.h"
+#include "interpose/mapping_hooks.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../base/errno_kept.h"
-#include "../recorder.h"
-#include "libraries.h"
-#include "real.h"
-#include "shared_memory_hooks.h"
+#include "base/errno_kept.h"
+#include "session/recorder.h"
+#include "interpose/libraries.h"
+#include "interpose/real.h"
+#include "interpose/shared_memory_hooks.h"
 
 namespace hiwater::interpose {
 

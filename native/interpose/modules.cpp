@@ -1,4 +1,4 @@
-#include "modules.h"
+#include "interpose/modules.h"
 
 #include <dlfcn.h>
 #include <elf.h>

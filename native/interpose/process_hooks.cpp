@@ -1,4 +1,4 @@
-#include "process_hooks.h"
+#include "interpose/process_hooks.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -8,16 +8,16 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#include "../base/errno_kept.h"
-#include "../process.h"
-#include "../recorder.h"
-#include "../residency/malloc_totals.h"
-#include "../resident_watch.h"
-#include "../sampler.h"
-#include "exit_callback.h"
-#include "python_threads.h"
-#include "real.h"
-#include "slots.h"
+#include "base/errno_kept.h"
+#include "base/process.h"
+#include "session/recorder.h"
+#include "residency/malloc_totals.h"
+#include "residency/resident_watch.h"
+#include "session/sampler.h"
+#include "interpose/exit_callback.h"
+#include "interpose/python_threads.h"
+#include "interpose/real.h"
+#include "interpose/slots.h"
 
 namespace hiwater::interpose {
 

@@ -1,13 +1,13 @@
 #include <Python.h>
 
-#include "python_hooks.h"
+#include "interpose/python_hooks.h"
 
 #include <dlfcn.h>
 
 #include <cstring>
 
-#include "../quick_events.h"
-#include "allocators.h"
+#include "heap/quick_events.h"
+#include "interpose/allocators.h"
 
 namespace hiwater::interpose {
 

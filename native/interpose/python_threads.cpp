@@ -1,11 +1,11 @@
 #include <Python.h>
 
-#include "python_threads.h"
+#include "interpose/python_threads.h"
 
 #include <cctype>
 #include <cstring>
 
-#include "../recorder.h"
+#include "session/recorder.h"
 
 namespace hiwater::interpose {
 

@@ -1,7 +1,7 @@
 // The names that Python gives its threads. All of it needs the GIL, but for the child of a fork.
 #pragma once
 
-#include "../thread_state.h"
+#include "stacks/thread_state.h"
 
 namespace hiwater::interpose {
 

@@ -1,4 +1,4 @@
-#include "shared_memory_hooks.h"
+#include "interpose/shared_memory_hooks.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -9,9 +9,9 @@
 #include <atomic>
 #include <cstdint>
 
-#include "../base/errno_kept.h"
-#include "../recorder.h"
-#include "real.h"
+#include "base/errno_kept.h"
+#include "session/recorder.h"
+#include "interpose/real.h"
 
 namespace hiwater::interpose {
 

@@ -1,4 +1,4 @@
-#include "slots.h"
+#include "interpose/slots.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -12,9 +12,9 @@
 #include <new>
 #include <vector>
 
-#include "../base/pages.h"
-#include "allocators.h"
-#include "modules.h"
+#include "base/pages.h"
+#include "interpose/allocators.h"
+#include "interpose/modules.h"
 
 namespace hiwater::interpose {
 

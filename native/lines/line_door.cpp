@@ -1,4 +1,4 @@
-#include "line_door.h"
+#include "lines/line_door.h"
 
 #include <nanobind/stl/string.h>
 
@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "line_events.h"
-#include "line_recorder.h"
+#include "lines/line_events.h"
+#include "lines/line_recorder.h"
 
 namespace hiwater::lines {
 

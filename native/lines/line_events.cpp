@@ -1,12 +1,12 @@
-#include "line_events.h"
+#include "lines/line_events.h"
 
 #include <new>
 #include <unordered_map>
 
-#include "../frames/frames.h"
-#include "../ledger/thread_heap.h"
-#include "../recorder.h"
-#include "line_recorder.h"
+#include "stacks/frames.h"
+#include "accounting/thread_heap.h"
+#include "session/recorder.h"
+#include "lines/line_recorder.h"
 
 namespace hiwater::lines {
 

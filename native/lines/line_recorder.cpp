@@ -1,4 +1,4 @@
-#include "line_recorder.h"
+#include "lines/line_recorder.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <new>
 
-#include "../ledger/thread_heap.h"
-#include "../process.h"
+#include "accounting/thread_heap.h"
+#include "base/process.h"
 
 namespace hiwater::lines {
 

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "../base/lock.h"
+#include "lock/lock.h"
 
 namespace hiwater::lines {
 

@@ -1,4 +1,4 @@
-#include "areas.h"
+#include "residency/areas.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "page_flags.h"
+#include "residency/page_flags.h"
 
 namespace hiwater::residency {
 

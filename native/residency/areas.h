@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include "../base/own_ranges.h"
-#include "../base/pages.h"
+#include "base/own_ranges.h"
+#include "base/pages.h"
 
 namespace hiwater::residency {
 

@@ -1,4 +1,4 @@
-#include "breakdown.h"
+#include "residency/breakdown.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <new>
 
-#include "../base/pages.h"
-#include "../process.h"
-#include "malloc_totals.h"
-#include "page_flags.h"
-#include "page_heads.h"
+#include "base/pages.h"
+#include "base/process.h"
+#include "residency/malloc_totals.h"
+#include "residency/page_flags.h"
+#include "residency/page_heads.h"
 
 namespace hiwater::residency {
 

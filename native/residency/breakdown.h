@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "areas.h"
-#include "page_heads.h"
+#include "residency/areas.h"
+#include "residency/page_heads.h"
 
 namespace hiwater::residency {
 

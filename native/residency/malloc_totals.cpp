@@ -1,4 +1,4 @@
-#include "malloc_totals.h"
+#include "residency/malloc_totals.h"
 
 #include <dlfcn.h>
 #include <linux/futex.h>
@@ -8,8 +8,8 @@
 
 #include <atomic>
 
-#include "../base/errno_kept.h"
-#include "../process.h"
+#include "base/errno_kept.h"
+#include "base/process.h"
 
 namespace hiwater::residency {
 

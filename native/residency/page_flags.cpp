@@ -1,9 +1,9 @@
-#include "page_flags.h"
+#include "residency/page_flags.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "../base/pages.h"
+#include "base/pages.h"
 
 namespace hiwater::residency {
 

@@ -1,4 +1,4 @@
-#include "page_heads.h"
+#include "residency/page_heads.h"
 
 #include <sys/uio.h>
 #include <unistd.h>

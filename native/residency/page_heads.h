@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "page_flags.h"
+#include "residency/page_flags.h"
 
 namespace hiwater::residency {
 

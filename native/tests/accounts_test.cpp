@@ -1,4 +1,4 @@
-#include "ledger/accounts.h"
+#include "accounting/accounts.h"
 
 #include <string>
 #include <vector>

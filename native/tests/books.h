@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ledger/accounts.h"
+#include "accounting/accounts.h"
 #include "support.h"
 
 namespace hiwater::tests {

@@ -1,4 +1,4 @@
-#include "ledger/call_tree.h"
+#include "stacks/call_tree.h"
 
 #include <algorithm>
 #include <map>

@@ -11,7 +11,7 @@
 
 #include "base/pages.h"
 #include "books.h"
-#include "ledger/accounts.h"
+#include "accounting/accounts.h"
 #include "support.h"
 
 namespace hiwater::tests {

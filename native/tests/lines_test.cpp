@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "ledger/thread_heap.h"
+#include "accounting/thread_heap.h"
 #include "lines/line_recorder.h"
 #include "support.h"
 

@@ -1,4 +1,4 @@
-#include "ledger/live_table.h"
+#include "heap/live_table.h"
 
 #include <map>
 #include <vector>

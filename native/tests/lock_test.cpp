@@ -1,4 +1,4 @@
-#include "base/lock.h"
+#include "lock/lock.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/pages.h"
-#include "ledger/live_table.h"
+#include "heap/live_table.h"
 #include "support.h"
 
 namespace hiwater::tests {

@@ -1,4 +1,4 @@
-#include "ledger/mappings.h"
+#include "mappings/mappings.h"
 
 #include <tuple>
 #include <vector>

@@ -11,7 +11,7 @@
 #include <memory>
 #include <set>
 
-#include "process.h"
+#include "base/process.h"
 #include "support.h"
 
 namespace hiwater::tests {

@@ -1,11 +1,11 @@
-#include "ledger/sampling.h"
+#include "heap/sampling.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <vector>
 
-#include "ledger/sample_table.h"
+#include "heap/sample_table.h"
 #include "support.h"
 
 namespace hiwater::tests {

@@ -2,8 +2,8 @@
 #include <set>
 #include <vector>
 
-#include "ledger/call_tree.h"
-#include "ledger/id_set.h"
+#include "stacks/call_tree.h"
+#include "base/id_set.h"
 #include "support.h"
 
 namespace hiwater::tests {

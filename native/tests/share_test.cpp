@@ -1,4 +1,4 @@
-#include "ledger/share.h"
+#include "accounting/share.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "books.h"
-#include "ledger/accounts.h"
-#include "ledger/live_table.h"
+#include "accounting/accounts.h"
+#include "heap/live_table.h"
 #include "support.h"
 
 namespace hiwater::tests {

@@ -1,10 +1,10 @@
-#include "ledger/shared_pages.h"
+#include "mappings/shared_pages.h"
 
 #include <map>
 #include <utility>
 #include <vector>
 
-#include "ledger/mappings.h"
+#include "mappings/mappings.h"
 #include "support.h"
 
 namespace hiwater::tests {

@@ -4,15 +4,15 @@
 #include <Python.h>
 
 #if PY_VERSION_HEX >= 0x030f0000
-#include "../../native/frames/frames_315.c"
+#include "../../native/stacks/frames_315.c"
 #elif PY_VERSION_HEX >= 0x030e0000
-#include "../../native/frames/frames_314.c"
+#include "../../native/stacks/frames_314.c"
 #elif PY_VERSION_HEX >= 0x030d0000
-#include "../../native/frames/frames_313.c"
+#include "../../native/stacks/frames_313.c"
 #elif PY_VERSION_HEX >= 0x030c0000
-#include "../../native/frames/frames_312.c"
+#include "../../native/stacks/frames_312.c"
 #else
-#include "../../native/frames/frames_311.c"
+#include "../../native/stacks/frames_311.c"
 #endif
 
 static Py_ssize_t bytes_of(PyObject* code) { return (Py_ssize_t)hw_code_bytes(code); }

@@ -14,7 +14,7 @@ static double seconds(void) {
 }
 
 struct mallinfo2 mallinfo2(void) {
-    struct mallinfo2 (*const real)(void) = (struct mallinfo2(*)(void))dlsym(RTLD_NEXT, "mallinfo2");
+    struct mallinfo2 (*const real)(void) = (struct mallinfo2 (*)(void))dlsym(RTLD_NEXT, "mallinfo2");
     const double end = seconds() + 0.3;
     struct mallinfo2 found;
     under_way = is_to_last;

@@ -66,7 +66,7 @@ class Holdings:
     def standard_error(self, drawn: int) -> int:
         """The most that the standard error of a sum can be of which `drawn` bytes stand on blocks drawn at random.
 
-        The variance of each such block is at most sample_bytes times what it stands for (native/ledger/sampling.h).
+        The variance of each such block is at most sample_bytes times what it stands for (native/heap/sampling.h).
         """
         return math.ceil(math.sqrt(self.sample_bytes * max(0, drawn)))
 

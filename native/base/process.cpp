@@ -1,0 +1,141 @@
+#include "base/process.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/uncancelled.h"
+
+namespace hiwater::process {
+
+namespace {
+
+// Reads a small file whole; the bytes read, or -1. The text ends with NUL.
+ssize_t read_file(const char* path, char* out, std::size_t size) noexcept {
+    Uncancelled whole;
+    const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    const ssize_t n = ::read(fd, out, size - 1);
+    ::close(fd);
+    if (n >= 0) out[n] = '\0';
+    return n;
+}
+
+std::int64_t kib_after(const char* text, const char* key) noexcept {
+    const char* at = ::strstr(text, key);
+    return at == nullptr ? -1 : ::strtoll(at + ::strlen(key), nullptr, 10) * 1024;
+}
+
+// A field of /proc/PID/stat, counted from 1 as proc(5) does; from the third on.
+const char* stat_field(const char* text, int number) noexcept {
+    const char* at = ::strrchr(text, ')');  // the name may hold spaces and brackets
+    for (int field = 2; field < number && at != nullptr; ++field) at = ::strchr(at + 1, ' ');
+    return at == nullptr ? nullptr : at + 1;
+}
+
+std::uint64_t clock_ns(clockid_t clock) noexcept {
+    timespec t{};
+    ::clock_gettime(clock, &t);
+    return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000ULL + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+}  // namespace
+
+bool read_status(Resident* out) noexcept {
+    char text[4096];
+    if (read_file("/proc/self/status", text, sizeof text) <= 0) return false;
+    out->now_bytes = kib_after(text, "VmRSS:");
+    out->peak_bytes = kib_after(text, "VmHWM:");
+    return out->now_bytes >= 0 && out->peak_bytes >= 0;
+}
+
+std::int64_t read_statm(int fd, std::int64_t* address_space_bytes) noexcept {
+    char text[128];
+    const ssize_t n = ::pread(fd, text, sizeof text - 1, 0);
+    if (n <= 0) return -1;
+    text[n] = '\0';
+    const char* space = ::strchr(text, ' ');
+    if (address_space_bytes != nullptr) *address_space_bytes = ::strtoll(text, nullptr, 10) * ::sysconf(_SC_PAGESIZE);
+    return space == nullptr ? -1 : ::strtoll(space + 1, nullptr, 10) * ::sysconf(_SC_PAGESIZE);
+}
+
+bool fold_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept {
+    struct stat file{};
+    if (::fstat(files.clear_refs, &file) != 0 || file.st_ino != files.clear_refs_inode || file.st_dev != files.clear_refs_device)
+        return false;
+    out->now_bytes = read_statm(files.statm);
+    if (out->now_bytes < 0) return false;
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    out->peak_bytes = std::int64_t{usage.ru_maxrss} * 1024;
+    if (out->now_bytes < out->peak_bytes && out->peak_bytes <= *lowest_maximum) {
+        *lowest_maximum = out->peak_bytes;
+        char text[2048];
+        const ssize_t n = ::pread(files.status, text, sizeof text - 1, 0);
+        if (n <= 0) return false;
+        text[n] = '\0';
+        out->peak_bytes = kib_after(text, "VmHWM:");
+        if (out->peak_bytes < 0) return false;
+    }
+    return ::write(files.clear_refs, "5", 1) == 1;
+}
+
+std::int64_t read_number(const char* path) noexcept {
+    constexpr std::int64_t kUnlimited = INT64_MAX / 4096 * 4096;  // of cgroup v1, or a page less
+    char text[64];
+    if (read_file(path, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9') return -1;
+    const std::int64_t number = ::strtoll(text, nullptr, 10);
+    return number >= kUnlimited - 4096 ? -1 : number;
+}
+
+std::int64_t available_bytes() noexcept {
+    char text[1024];
+    return read_file("/proc/meminfo", text, sizeof text) <= 0 ? -1 : kib_after(text, "MemAvailable:");
+}
+
+bool reset_peak() noexcept {
+    const int fd = ::open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    const bool done = ::write(fd, "5", 1) == 1;
+    ::close(fd);
+    return done;
+}
+
+std::int64_t peak_error_bytes() noexcept {
+    const std::int64_t cpus = ::sysconf(_SC_NPROCESSORS_ONLN);
+    const std::int64_t batch = 2 * cpus > 32 ? 2 * cpus : 32;
+    return 3 * cpus * batch * ::sysconf(_SC_PAGESIZE);  // file-backed, anonymous and shared pages have a counter each
+}
+
+std::uint64_t start_ticks(pid_t pid) noexcept {
+    char path[32], text[1024];
+    ::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    const char* at = read_file(path, text, sizeof text) <= 0 ? nullptr : stat_field(text, 3);
+    if (at == nullptr || *at == 'Z' || *at == 'X') return 0;
+    at = stat_field(text, 22);
+    return at == nullptr ? 0 : ::strtoull(at, nullptr, 10);
+}
+
+int thread_count() noexcept {
+    char text[1024];
+    const char* at = read_file("/proc/self/stat", text, sizeof text) <= 0 ? nullptr : stat_field(text, 20);
+    return at == nullptr ? -1 : static_cast<int>(::strtol(at, nullptr, 10));
+}
+
+void read_boot_id(char out[40]) noexcept {
+    ::memset(out, 0, 40);
+    char text[64];
+    if (read_file("/proc/sys/kernel/random/boot_id", text, sizeof text) < 36) return;
+    ::memcpy(out, text, 36);
+}
+
+std::uint64_t monotonic_ns() noexcept { return clock_ns(CLOCK_MONOTONIC); }
+std::uint64_t wall_ns() noexcept { return clock_ns(CLOCK_REALTIME); }
+std::uint64_t thread_ns() noexcept { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
+
+}  // namespace hiwater::process

@@ -1,0 +1,198 @@
+// Sampled mode: which allocations are recorded, and what they count for. The rules stand in heap/sampling.h.
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "session/recorder.h"
+
+namespace hiwater {
+
+using capture::Kind;
+
+namespace {
+
+std::uint64_t any_number() noexcept {
+    std::uint64_t number = 0;
+    // The C library's function of that name is a cancellation point.
+    if (::syscall(SYS_getrandom, &number, sizeof number, GRND_NONBLOCK) != static_cast<long>(sizeof number))
+        number = 0x9e3779b97f4a7c15ULL;
+    return number;
+}
+
+}  // namespace
+
+// A thread's first event in a sampled recording. With a seed, threads that come in the same order draw the same.
+void Recorder::begin_drawing(Thread& t) noexcept {
+    t.drawn_session = session_;
+    t.random.state = sample_seed_ == 0 ? any_number() : sample_seed_ + 0x9e3779b97f4a7c15ULL * ++drawing_threads_;
+    if (t.random.state == 0) t.random.state = 1;
+    for (int i = 0; i < 8; ++i) t.random.next();  // seeds that are near each other
+    t.large_bytes = t.granted_bytes = 0;
+    for (std::size_t i = 0; i < sampling::kStreams; ++i) {
+        const std::int64_t first = t.cells[i].grant(t.cells[i].first(t.random, sample_bytes_), sample_bytes_);
+        t.granted_bytes += first;
+        t.streams.left[i].store(first, std::memory_order_relaxed);
+    }
+    t.streams.blocks.store(1, std::memory_order_relaxed);
+    tls.streams = &t.streams;
+}
+
+// Whether the allocation that reached its stream's next picked byte, or seemed to, is to be recorded.
+bool Recorder::is_drawn(Thread& t, std::size_t bytes) noexcept {
+    const auto size = static_cast<std::int64_t>(bytes);
+    const std::size_t number = sampling::stream_of(bytes);
+    std::atomic<std::int64_t>& stream = t.streams.left[number];
+    if (t.drawn_session != session_) {
+        begin_drawing(t);
+        stream.store(stream.load(std::memory_order_relaxed) - size, std::memory_order_relaxed);
+    }
+    std::int64_t left = stream.load(std::memory_order_relaxed);
+    const bool large = bytes >= sample_bytes_;
+    if (large) {
+        left += size;  // not part of the stream
+        t.large_bytes += size;
+    }
+    const std::int64_t before = left;
+    const bool reached = t.cells[number].renew(&left, t.random, sample_bytes_);
+    t.granted_bytes += left - before;
+    stream.store(left, std::memory_order_relaxed);
+    return large || reached;
+}
+
+std::int64_t Recorder::passed_bytes(const Thread& t) noexcept {
+    std::int64_t bytes = t.large_bytes + t.granted_bytes;
+    for (const auto& left : t.streams.left) bytes -= left.load(std::memory_order_relaxed);
+    return bytes;
+}
+
+void* Recorder::draw(void* block, std::size_t bytes, Kind kind) noexcept {
+    if (!draws_now()) return block;
+    guarded([&] {
+        Thread* drawing = mine();
+        if (drawing == nullptr || !is_drawn(*drawing, bytes)) return;
+        bool was_behind = false;
+        const bool booked = at_stack(
+            [&](Thread& t) {
+                if (is_internal(t)) return;
+                put_sample(reinterpret_cast<std::uintptr_t>(block), bytes,
+                           accounts_.ledger(t.top->node, kind, bytes < sample_bytes_));
+            },
+            &was_behind, kind);
+        if (!booked) lose_event();
+        if (was_behind && kind == Kind::python) device_watch::ask_from_here();
+    });
+    return block;
+}
+
+// Under the lock.
+void Recorder::put_sample(std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) {
+    const Block stale = samples_.insert(address, bytes, ledger);
+    if (stale.ledger != 0) debit_sample(stale);
+    const sampling::Weight weight = weight_of(bytes);
+    accounts_.credit(ledger, weight.bytes, weight.blocks);
+}
+
+void Recorder::debit_sample(const Block& block) noexcept {
+    const sampling::Weight weight = weight_of(block.bytes);
+    accounts_.debit(block.ledger, weight.bytes, weight.blocks);
+}
+
+Block Recorder::forget_sample(const void* block) noexcept {
+    if (is_inside()) [[unlikely]]
+        return {};
+    BusyGuard busy;
+    Hold hold(lock_, ticket());
+    if (!is_on()) return {};
+    Block taken = samples_.remove(reinterpret_cast<std::uintptr_t>(block));
+    taken.session = session_;
+    if (taken.ledger != 0) debit_sample(taken);
+    return taken;
+}
+
+// Under the lock: a block whose reallocation failed.
+void Recorder::put_back_sample(std::uintptr_t address, const Block& taken) noexcept {
+    try {
+        samples_.insert(address, taken.bytes, taken.ledger);
+    } catch (const std::bad_alloc&) {
+        return fail(kNoMemory);
+    }
+    const sampling::Weight weight = weight_of(taken.bytes);
+    accounts_.restore(taken.ledger, weight.bytes, weight.blocks);
+}
+
+// What the program allocated on a thread in this recording. In the midst of hiwater's own work, what it had allocated before.
+Recorder::Counts Recorder::counts_of(const Thread& t) const noexcept {
+    if (t.drawn_session != session_) return {};
+    if (t.own_depth == 0) return {passed_bytes(t), t.streams.blocks.load(std::memory_order_relaxed)};
+    return t.own_session == session_ ? Counts{t.own_from_bytes, t.own_from_blocks} : Counts{};
+}
+
+void Recorder::enter_own_work() noexcept {
+    BusyGuard busy;
+    Thread* const t = mine();
+    if (t == nullptr || t->own_depth++ != 0) return;
+    t->own_session = t->drawn_session;
+    t->own_from_bytes = passed_bytes(*t);
+    t->own_from_blocks = t->streams.blocks.load(std::memory_order_relaxed);
+}
+
+void Recorder::leave_own_work() noexcept {
+    Thread* const t = tls.thread;
+    if (t == nullptr || t->own_depth == 0) return;
+    const Counts before = counts_of(*t);
+    if (--t->own_depth != 0 || !sampled() || t->drawn_session != session_) return;
+    t->large_bytes -= passed_bytes(*t) - before.bytes;
+    t->streams.blocks.store(before.blocks, std::memory_order_relaxed);
+}
+
+// Every thread's own counts, which are exact but for what happens while they are read.
+void Recorder::note_exact_totals() noexcept {
+    UninterruptedHold hold(pool_lock_);
+    std::int64_t bytes = gone_bytes_;
+    std::uint64_t blocks = gone_blocks_;
+    for (const Thread* t = all_; t != nullptr; t = t->next_of_all) {
+        const Counts counts = counts_of(*t);
+        bytes += counts.bytes;
+        blocks += counts.blocks;
+    }
+    file_.header().exact_total_bytes = static_cast<std::uint64_t>(bytes);
+    file_.header().exact_total_blocks = blocks;
+}
+
+// A new recording: every thread is to come by begin_drawing() at its next allocation. Under the lock.
+void Recorder::set_up_drawing(const StartOptions& options) noexcept {
+    sample_bytes_ = options.sample_bytes;
+    sample_seed_ = options.sample_seed;
+    drawing_threads_ = 0;
+    g_sampled.store(sample_bytes_ != 0, std::memory_order_release);
+    if (sample_bytes_ == 0) return;
+    UninterruptedHold hold(pool_lock_);
+    gone_bytes_ = 0;
+    gone_blocks_ = 0;
+    for (Thread* t = all_; t != nullptr; t = t->next_of_all)
+        for (auto& left : t->streams.left) left.store(0, std::memory_order_relaxed);
+}
+
+// Under the pool's lock: a thread that ends takes its counts along.
+void Recorder::keep_counts_of(Thread& t) noexcept {
+    if (sampled()) {
+        const Counts counts = counts_of(t);
+        gone_bytes_ += counts.bytes;
+        gone_blocks_ += counts.blocks;
+    }
+    t.own_depth = 0;
+    t.drawn_session = 0;
+    tls.streams = &g_no_streams;
+}
+
+std::int64_t Recorder::standard_error_of_peak() const {
+    double drawn = 0;
+    for (std::uint32_t id = 1; sample_bytes_ != 0 && id < accounts_.size(); ++id)
+        if (accounts_.record(id).sampled != 0 && Accounts::counted(accounts_.record(id).kind))
+            drawn += static_cast<double>(accounts_.at_peak(id).bytes);
+    return static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(sample_bytes_) * std::fmax(drawn, 0))));
+}
+
+}  // namespace hiwater

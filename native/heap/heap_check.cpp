@@ -1,0 +1,51 @@
+// The end of a recording: blocks that were freed unseen are not live.
+#include <string>
+
+#include "base/pages.h"
+#include "heap/heap_marks.h"
+#include "session/recorder.h"
+
+namespace hiwater {
+
+namespace {
+
+constexpr std::size_t kMostChecked = 100'000;
+constexpr std::uint64_t kLarge = 1024;
+
+std::string in_words(std::size_t blocks, std::uint64_t bytes) {
+    return std::to_string(blocks) + (blocks == 1 ? " block of " : " blocks of ") + std::to_string(bytes) +
+           " bytes in all, freed by calls that the recorder did not see: counted as live up to the end of the recording, but not "
+           "there";
+}
+
+}  // namespace
+
+// Under the lock. Larger blocks first: no more than kMostChecked are checked.
+void Recorder::forget_freed() {
+    PageVector<heap_marks::Block> blocks;
+    const auto native = static_cast<std::uint32_t>(capture::Kind::native);
+    for (const bool large : {true, false}) {
+        const auto gather = [&](std::uintptr_t address, const Block& block) {
+            if ((block.bytes >= kLarge) == large && blocks.size() < kMostChecked && accounts_.record(block.ledger).kind == native)
+                blocks.push_back({address, block.bytes});
+        };
+        sampled() ? samples_.each(gather) : live_.each(gather);
+    }
+    heap_marks::find_freed(blocks.data(), blocks.size());
+    std::size_t freed = 0;
+    std::uint64_t bytes = 0;
+    for (const heap_marks::Block& block : blocks) {
+        if (!block.is_freed) continue;
+        ++freed;
+        bytes += block.bytes;
+        if (sampled()) {
+            const Block gone = samples_.remove(block.address);
+            if (gone.ledger != 0) debit_sample(gone);
+        } else {
+            forget_stale(block.address);
+        }
+    }
+    if (freed != 0) append_fact("freed_unseen", in_words(freed, bytes));
+}
+
+}  // namespace hiwater

@@ -1,0 +1,163 @@
+// The memory of the table of live blocks (live_table.h): which of its words there are, and how it grows. Little is mapped for a program with
+// few blocks, as address space may be limited (`ulimit -v`).
+//
+//   region   4 GiB of address space: a byte for each stretch of 16 KiB, and where the words of its chunks are
+//   chunk    2 MiB of a region: the words of large blocks (36 KiB), and, once it has a small block, those of small ones (516 KiB)
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+#include "lock/lock.h"
+#include "base/page_stock.h"
+
+namespace hiwater {
+
+// It stays where it is for the life of the process.
+struct Region {
+    static constexpr unsigned kShift = 32, kChunkShift = 21, kStretchShift = 14, kLargeShift = 9, kSmallShift = 4;
+    static constexpr std::size_t kStretches = std::size_t{1} << (kShift - kStretchShift);
+    static constexpr std::size_t kChunks = std::size_t{1} << (kShift - kChunkShift);
+    static constexpr std::uintptr_t kChunkBytes = std::uintptr_t{1} << kChunkShift,
+                                    kStretchBytes = std::uintptr_t{1} << kStretchShift;
+    // kUsed where a stretch ever had a small block, and kOneLarge for each word of large blocks in it. An event of one kind of block learns
+    // here whether it has to look at the other, which it mostly has not.
+    static constexpr std::uint8_t kUsed = 1, kOneLarge = 2;
+
+    // For each chunk, where the words of address 0 would be if they went back as far: an address then needs no mask. 0: there are none.
+    // Who has words for small blocks has those for large ones.
+    std::uintptr_t small[kChunks], large[kChunks];
+    std::uint8_t stretch[kStretches];
+    std::uint32_t number;  // plus one
+
+    static std::uintptr_t in_region(std::uintptr_t address) noexcept { return address & ((std::uintptr_t{1} << kShift) - 1); }
+    // In 32 bits: it saves an instruction of each event.
+    static_assert(kShift == 32);
+    static std::uint32_t chunk_of(std::uintptr_t address) noexcept { return static_cast<std::uint32_t>(address) >> kChunkShift; }
+    [[gnu::always_inline]] std::uint8_t& stretch_at(std::uintptr_t address) noexcept {
+        return stretch[in_region(address) >> kStretchShift];
+    }
+    [[gnu::always_inline]] std::uint8_t stretch_at(std::uintptr_t address) const noexcept {
+        return stretch[in_region(address) >> kStretchShift];
+    }
+    [[gnu::always_inline]] std::uint32_t* small_at(std::uintptr_t address) const noexcept {
+        return reinterpret_cast<std::uint32_t*>(__atomic_load_n(&small[chunk_of(address)], __ATOMIC_RELAXED) +
+                                                (address >> kSmallShift) * sizeof(std::uint32_t));
+    }
+    [[gnu::always_inline]] std::uint64_t* large_at(std::uintptr_t address) const noexcept {
+        return reinterpret_cast<std::uint64_t*>(__atomic_load_n(&large[chunk_of(address)], __ATOMIC_RELAXED) +
+                                                (address >> kLargeShift) * sizeof(std::uint64_t));
+    }
+    // The same, or null where the chunk has no words.
+    [[gnu::always_inline]] std::uint64_t* find_large(std::uintptr_t address) const noexcept {
+        const std::uintptr_t words = __atomic_load_n(&large[chunk_of(address)], __ATOMIC_ACQUIRE);
+        if (words == 0) return nullptr;
+        const std::uintptr_t word = words + (address >> kLargeShift) * sizeof(std::uint64_t);
+        if (word == 0) __builtin_unreachable();  // callers compare with null: once is enough
+        return reinterpret_cast<std::uint64_t*>(word);
+    }
+    [[gnu::always_inline]] bool has_large(std::uintptr_t address) const noexcept {
+        return __atomic_load_n(&large[chunk_of(address)], __ATOMIC_ACQUIRE) != 0;
+    }
+    [[gnu::always_inline]] bool has_small(std::uintptr_t address) const noexcept {
+        return __atomic_load_n(&small[chunk_of(address)], __ATOMIC_ACQUIRE) != 0;
+    }
+};
+
+class LiveRegions {
+public:
+    LiveRegions() = default;
+    LiveRegions(const LiveRegions&) = delete;
+    LiveRegions& operator=(const LiveRegions&) = delete;
+    ~LiveRegions() { unmap_pages(directory_, kDirectoryBytes); }
+
+    // False where there is no memory for it.
+    bool init() noexcept {
+        if (directory_ == nullptr) directory_ = static_cast<Region**>(map_pages(kDirectoryBytes));
+        return directory_ != nullptr;
+    }
+
+    // Null where nothing was ever put near the address. A block's address is below 2^47, and nobody asks for another.
+    [[gnu::always_inline]] Region* find(std::uintptr_t address) const noexcept {
+        return __atomic_load_n(&directory_[static_cast<std::uint16_t>(address >> Region::kShift)], __ATOMIC_ACQUIRE);
+    }
+
+    // The region of an address with the words for a block there, made where they are not. Throws bad_alloc. Safe without the recorder's lock,
+    // which may be held.
+    Region* room_for(std::uintptr_t address, bool is_small) {
+        Region* const region = find(address);
+        const bool is_ready = region != nullptr && (is_small ? region->has_small(address) : region->has_large(address));
+        return is_ready ? region : make_room(address, is_small);
+    }
+
+    // Every word is zero again. All stays mapped: another thread may be about to look.
+    void empty() noexcept {
+        each([](Region& region) { ::madvise(region.stretch, sizeof region.stretch, MADV_DONTNEED); });
+        small_words_.give_pages_back();
+        large_words_.give_pages_back();
+    }
+    // In the child of a fork: a thread that is not here may have been about to map something.
+    void forget_growth() noexcept { growth_.reset(); }
+
+    template <typename Visit>  // visit(region)
+    void each(Visit visit) const {
+        regions_.each([&](void* at) {
+            if (auto& region = *static_cast<Region*>(at); __atomic_load_n(&region.number, __ATOMIC_ACQUIRE) != 0) visit(region);
+        });
+    }
+    template <typename Visit>  // visit(region, address of its first byte)
+    void each_chunk(Visit visit) const {
+        each([&](const Region& region) {
+            const std::uintptr_t base = (region.number - std::uintptr_t{1}) << Region::kShift;
+            for (std::uintptr_t at = base; at < base + Region::kChunks * Region::kChunkBytes; at += Region::kChunkBytes)
+                if (region.has_large(at)) visit(region, at);
+        });
+    }
+
+    // Asked of the kernel.
+    std::uint64_t resident_bytes() const noexcept {
+        return regions_.resident_bytes() + small_words_.resident_bytes() + large_words_.resident_bytes();
+    }
+
+private:
+    static constexpr unsigned kAddressBits = 47;
+    static constexpr std::size_t kRegions = std::size_t{1} << (kAddressBits - Region::kShift);
+    static constexpr std::size_t kDirectoryBytes = (std::size_t{1} << 16) * sizeof(Region*);
+    // Behind the words of a chunk, one for the size of its last block.
+    static constexpr std::size_t kSmallBytes = (Region::kChunkBytes >> Region::kSmallShift) * sizeof(std::uint32_t) + kPage;
+    static constexpr std::size_t kLargeBytes = (Region::kChunkBytes >> Region::kLargeShift) * sizeof(std::uint64_t) + kPage;
+
+    [[gnu::noinline]] Region* make_room(std::uintptr_t address, bool is_small) {
+        UninterruptedHold hold(growth_);
+        Region* region = find(address);
+        if (region == nullptr) region = make_region(address);
+        if (!region->has_large(address))
+            make_words(region->large, large_words_, address, Region::kLargeShift, sizeof(std::uint64_t));
+        if (is_small && !region->has_small(address))
+            make_words(region->small, small_words_, address, Region::kSmallShift, sizeof(std::uint32_t));
+        return region;
+    }
+    Region* make_region(std::uintptr_t address) {
+        const std::uintptr_t number = address >> Region::kShift;
+        auto* const region = number < kRegions ? static_cast<Region*>(regions_.take()) : nullptr;
+        if (region == nullptr) throw std::bad_alloc();
+        __atomic_store_n(&region->number, static_cast<std::uint32_t>(number) + 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&directory_[number], region, __ATOMIC_RELEASE);
+        return region;
+    }
+    static void make_words(std::uintptr_t* of_chunk, PageStock& stock, std::uintptr_t address, unsigned shift,
+                           std::size_t word_bytes) {
+        const auto words = reinterpret_cast<std::uintptr_t>(stock.take());
+        if (words == 0) throw std::bad_alloc();
+        const std::uintptr_t first = address & ~(Region::kChunkBytes - 1);
+        __atomic_store_n(&of_chunk[Region::chunk_of(address)], words - (first >> shift) * word_bytes, __ATOMIC_RELEASE);
+    }
+
+    Region** directory_ = nullptr;
+    PageStock regions_{round_up(sizeof(Region), kPage)}, small_words_{kSmallBytes}, large_words_{kLargeBytes};
+    FutexMutex growth_;  // of who maps
+};
+
+}  // namespace hiwater

@@ -1,0 +1,123 @@
+// The last stores of a process that exits or executes another program, and what the child of a fork forgets.
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/uncancelled.h"
+#include "base/process.h"
+#include "session/recorder.h"
+
+namespace hiwater {
+
+using capture::State;
+
+// A signal's handler ends the process, or puts another program in its place, in the midst of an event of its own thread, which may hold the
+// lock. The state stays `recording`, as the sums may lack the rest of that event.
+void Recorder::mark_exited_amid_event(int exit_code) noexcept {
+    capture::Header& h = file_.header();
+    h.exit_code = exit_code;
+    h.heartbeat_ns = h.ended_ns = now_ns();
+}
+
+bool Recorder::mark_exited(int exit_code) noexcept {
+    // Asked first: the child of a vfork runs in our memory, and must change nothing there.
+    if (pid_ != ::getpid()) return false;
+    // An exec during exit() may fail, and must not take back what exit() said.
+    const auto is_to_mark = [&] { return file_.is_open() && (exit_code != -1 || file_.header().ended_ns == 0); };
+    if (is_inside()) {
+        if (!is_to_mark()) return false;
+        mark_exited_amid_event(exit_code);
+        return true;
+    }
+    BusyGuard busy;
+    Uncancelled whole;
+    Hold hold(lock_);
+    if (!is_to_mark()) return false;
+    process::Resident resident;
+    capture::Header& h = file_.header();
+    if (h.resident_exact != 0 && process::read_status(&resident))
+        note_resident_peak(std::max(resident.peak_bytes, resident.now_bytes));
+    h.lost_events = lost_.load(std::memory_order_relaxed);
+    h.exit_code = exit_code;
+    h.heartbeat_ns = h.ended_ns = now_ns();
+    h.state =
+        static_cast<std::uint32_t>(g_switches.mode.load(std::memory_order_relaxed) == Mode::on ? State::ended : State::failed);
+    file_.write_back();
+    return true;
+}
+
+void Recorder::unmark_exited() noexcept {
+    if (!file_.is_open()) return;
+    // Of its own process alone, and no other thread writes these: an event that a signal's handler interrupted may have the lock.
+    capture::Header& h = file_.header();
+    h.exit_code = -1;
+    h.ended_ns = 0;
+    h.state = static_cast<std::uint32_t>(State::recording);
+}
+
+namespace {
+
+// As new, without a look at what is there: it may speak of pages that are gone.
+template <typename... Table>
+void begin_anew(Table&... table) noexcept {
+    (::new (static_cast<void*>(&table)) Table(), ...);
+}
+
+// The same contents at the same place, and nobody else's.
+void make_private(const OwnRanges::Range& range) noexcept {
+    const std::size_t bytes = range.end - range.start;
+    auto* const at = reinterpret_cast<void*>(range.start);
+    void* const copy = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (copy != MAP_FAILED) {
+        ::memcpy(copy, at, bytes);
+        if (::mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED) return;
+    }
+    ::mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+}
+
+}  // namespace
+
+// Other threads of the parent may have been anywhere in the recorder when this process was made, so its tables are not read.
+void Recorder::forget_tables_of_parent() noexcept {
+    own_ranges.each([](const OwnRanges::Range& range) {
+        if (range.use == Use::kept) return;
+        capture::file_guard::remove(reinterpret_cast<void*>(range.start));
+        unmap_pages(reinterpret_cast<void*>(range.start), range.end - range.start);
+    });
+    spare_room.drop();
+    file_.forget_in_child();
+    begin_anew(tree_, accounts_, mappings_, made_objects_, shared_pages_, parts_, timeline_, facts_, marks_, residency_,
+               large_blocks_, pressure_, devices_, device_samples_, device_terms_, last_samples_, code_class_, positions_,
+               noted_names_, base_threads_);
+    live_.empty();
+    samples_.forget_in_child();
+}
+
+void Recorder::become_unrecorded_child() noexcept {
+    const bool is_amid_event = is_inside();
+    lock_.reset();
+    pool_lock_.reset();
+    live_.forget_growth();
+    set_mode(Mode::off);
+    for (Thread* t = all_; t != nullptr; t = t->next_of_all) {
+        if (t == tls.thread) continue;
+        t->ticket.active.store(0, std::memory_order_relaxed);  // it is not here: nobody may wait for it
+        t->id = 0;
+    }
+    if (is_amid_event) {
+        // A signal's handler forked, and the event that it interrupted goes on here, too, when the handler returns.
+        own_ranges.each([](const OwnRanges::Range& range) {
+            if (range.use != Use::shared) return;
+            make_private(range);
+            capture::file_guard::remove(reinterpret_cast<void*>(range.start));
+        });
+    } else {
+        forget_tables_of_parent();
+    }
+    capture::file_guard::end_in_child();
+}
+
+}  // namespace hiwater

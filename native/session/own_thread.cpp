@@ -1,0 +1,64 @@
+#include "session/own_thread.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/uncancelled.h"
+#include "stacks/thread_state.h"
+
+namespace hiwater {
+
+void* OwnThread::run(void* self) {
+    ++tls.busy;  // for good: nothing this thread does is the program's
+    OwnThread& own = *static_cast<OwnThread*>(self);
+    own.id_.store(static_cast<std::int32_t>(::syscall(SYS_gettid)), std::memory_order_release);
+    ::prctl(PR_SET_NAME, own.name_);
+    own.work_();
+    return nullptr;
+}
+
+bool OwnThread::begin(const char* name, void (*work)()) noexcept {
+    name_ = name;
+    work_ = work;
+    id_.store(0, std::memory_order_relaxed);
+    is_to_end_.store(0, std::memory_order_relaxed);
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    BusyGuard busy;
+    pthread_attr_t small;
+    ::pthread_attr_init(&small);
+    ::pthread_attr_setstacksize(&small, 128 * 1024);
+    // A program's thread-local variables lie in the same piece of memory: with many of them a small one has no room for a stack.
+    is_running_ = ::pthread_create(&thread_, &small, run, this) == 0 || ::pthread_create(&thread_, nullptr, run, this) == 0;
+    ::pthread_attr_destroy(&small);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return is_running_;
+}
+
+void OwnThread::end() noexcept {
+    if (!is_running_) return;
+    is_to_end_.store(1, std::memory_order_release);
+    ::syscall(SYS_futex, &is_to_end_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    BusyGuard busy;
+    Uncancelled whole;
+    ::pthread_join(thread_, nullptr);
+    is_running_ = false;
+    // Joined, the kernel may still count it for a moment, and CPython warns who forks with a second thread.
+    const std::int32_t id = id_.load(std::memory_order_acquire);
+    for (int i = 0; i < 2000 && id != 0 && ::syscall(SYS_tgkill, ::getpid(), id, 0) == 0; ++i) ::sched_yield();
+}
+
+bool OwnThread::goes_on_after(std::uint64_t ns) noexcept {
+    const timespec left{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    if (is_to_end_.load(std::memory_order_acquire) == 0)
+        ::syscall(SYS_futex, &is_to_end_, FUTEX_WAIT_PRIVATE, 0, &left, nullptr, 0);
+    return is_to_end_.load(std::memory_order_acquire) == 0;
+}
+
+}  // namespace hiwater

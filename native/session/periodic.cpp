@@ -1,0 +1,152 @@
+// What the sampler's thread writes down at intervals: the timeline, slices, pressure of limits, and where resident memory is.
+#include <algorithm>
+
+#include "base/process.h"
+#include "session/recorder.h"
+
+namespace hiwater {
+
+// Points are spaced by 1/2048 of the recording's age and slices by 1/64, so that their number grows with the logarithm of its length.
+// Closing a slice goes over all ledgers while the program waits: it is to take a fiftieth of the time at most.
+constexpr std::uint64_t kShortestPointNs = 1'000'000, kShortestSliceNs = 25'000'000, kSliceCostShare = 50;
+
+// The sampler alone writes these fields and the timeline, and the figures it copies are single words: no lock, which would make the
+// program's threads wait (the capture stays open while the sampler runs). But threads that share the lock keep figures to themselves:
+// after a kill, what is missing is what they did since the last tick.
+void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t kernel_mark_bytes) noexcept {
+    BusyGuard busy;
+    file_.find_cut();
+    bring_books_together();
+    capture::Header& h = file_.header();
+    if (is_on()) last_peak_ = {accounts_.peak_bytes(), accounts_.peak_blocks()};
+    __atomic_store_n(&h.heartbeat_ns, now, __ATOMIC_RELAXED);
+    h.lost_events = lost_.load(std::memory_order_relaxed);
+    if (sampled()) note_exact_totals();
+    if (resident_bytes >= 0) h.resident_last_bytes = resident_bytes;
+    write_back_when_due(now);
+    note_resident_peak(h.resident_exact != 0 ? std::max(resident_bytes, kernel_mark_bytes) : resident_bytes);
+    if (!is_on()) return;
+    guarded([&] {
+        if (now - last_point_ns_ >= std::max(kShortestPointNs, now / 2048) || timeline_.size() == 0) add_point(now, resident_bytes);
+        const std::uint64_t spacing = std::max({kShortestSliceNs, now / 64, kSliceCostShare * last_close_ns_});
+        const std::uint64_t opened = accounts_.epoch().slice_start_ns;
+        if (now < opened || now - opened < spacing) return;
+        Hold hold(lock_);
+        if (!is_on()) return;
+        spare_room.refill();
+        // Asked again: since `now` was read a refused request may have closed slices of its own.
+        const std::uint64_t begun = now_ns();
+        accounts_.close_slice(begun);
+        last_close_ns_ = now_ns() - begun;
+    });
+}
+
+// For a capture that its file system cannot hold: a copy each second, or less often where a copy takes more than a hundredth of that.
+void Recorder::write_back_when_due(std::uint64_t now) noexcept {
+    constexpr std::uint64_t kSecond = 1'000'000'000;
+    if (!file_.is_kept_in_memory() || now < next_write_back_ns_) return;
+    Hold hold(lock_);
+    file_.write_back();  // what fails now is tried again; the last one, at the stop, is told
+    const std::uint64_t took = now_ns() - now;
+    next_write_back_ns_ = now + std::max(kSecond, 100 * took);
+}
+
+void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
+    const capture::Header& h = file_.header();
+    capture::TimelineRecord point{now, resident_bytes, {}};
+    for (std::uint32_t k = 0; k < capture::kKinds; ++k)
+        point.live_bytes[k] = __atomic_load_n(&h.kind_live_bytes[k], __ATOMIC_RELAXED);
+    if (timeline_.needs_extent()) {
+        Hold hold(lock_);  // extents are everybody's
+        timeline_.append(point);
+    } else {
+        timeline_.append(point);
+    }
+    last_point_ns_ = now;
+}
+
+// For the sampler, and for who ends the recording when there is none any more.
+void Recorder::note_collections(std::int64_t collections) noexcept {
+    constexpr std::uint64_t kMostMarks = 10'000;
+    if (!is_on() || only_counters_ || collections <= collections_ || collection_marks_ == kMostMarks) return;
+    const std::int64_t before = collections_;
+    collections_ = collections;
+    ++collection_marks_;
+    if_there_is_room([&] {
+        Hold hold(lock_);  // refusals are marked by any thread
+        marks_.append(
+            {now_ns(), static_cast<std::uint64_t>(collections - before), static_cast<std::uint32_t>(capture::MarkKind::gc), 0});
+    });
+}
+
+void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes) noexcept {
+    constexpr std::uint64_t kShortestNs = 10'000'000, kShortestRowNs = 20'000'000, kMachineNs = 100'000'000;
+    if (!is_on() || (pressure_.size() != 0 && now - pressure_[pressure_.size() - 1].at_ns < kShortestNs)) return;
+    if (last_available_ns_ == 0 || now - last_available_ns_ >= kMachineNs) {
+        last_available_bytes_ = process::available_bytes();
+        last_available_ns_ = now;
+    }
+    capture::PressureRecord row{now, address_space_bytes, own_limit.in_force(), -1, -1, last_available_bytes_};
+    if (row.address_space_limit >= 0) row.address_space_bytes -= static_cast<std::int64_t>(own_limit.own_bytes());
+    if (!cgroup_usage_.empty()) row.cgroup_bytes = process::read_number(cgroup_usage_.c_str());
+    for (const std::string& path : cgroup_limits_) {
+        const std::int64_t limit = process::read_number(path.c_str());
+        if (limit >= 0 && (row.cgroup_limit < 0 || limit < row.cgroup_limit)) row.cgroup_limit = limit;
+    }
+    if_there_is_room([&] {
+        const bool keep = pressure_.size() == 0 || now - last_pressure_ns_ >= std::max(kShortestRowNs, now / 512);
+        if (!keep) {
+            pressure_[pressure_.size() - 1] = row;
+            return;
+        }
+        last_pressure_ns_ = now;
+        if (!pressure_.needs_extent()) {
+            pressure_.append(row);
+            return;
+        }
+        Hold hold(lock_);  // extents are everybody's
+        if (is_on()) pressure_.append(row);
+    });
+}
+
+void Recorder::look_at_residency() noexcept {
+    BusyGuard busy;
+    if (!is_on() || only_counters_) return;
+    residency::Breakdown found;
+    const std::uint64_t at_ns = now_ns();
+    if_there_is_room([&] {
+        residency::Ranges mappings;
+        known_mappings(&mappings);
+        if (!residency::look(&found, &mappings)) return;
+        Hold hold(lock_);
+        if (is_on()) write_down(found, at_ns);
+    });
+}
+
+void Recorder::known_mappings(residency::Ranges* out) {
+    constexpr std::uintptr_t kWorthKnowing = 64 * 1024;
+    Hold hold(lock_);
+    mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) {
+        const auto kind = static_cast<capture::Kind>(accounts_.record(piece.ledger).kind);
+        const bool is_known = kind == capture::Kind::mapping || kind == capture::Kind::shared || kind == capture::Kind::attached;
+        if (is_known && end - start >= kWorthKnowing) out->push_back({start, end});
+    });
+}
+
+// Under the lock. The parts last: a reader takes a look for whole when it has all of them.
+void Recorder::write_down(const residency::Breakdown& found, std::uint64_t at_ns) {
+    constexpr std::size_t kMostBlocks = 16;
+    for (std::size_t i = 0; i < std::min(kMostBlocks, found.large.size()); ++i) {
+        const residency::LargeBlock& large = found.large[i];
+        const Block block = sampled() ? samples_.look(large.block) : live_.look(large.block);
+        const std::uint32_t ledger = large.from_malloc ? block.ledger : mappings_.piece_at(large.address).ledger;
+        const std::uint32_t node = ledger == 0 ? 0 : accounts_.record(ledger).node;
+        large_blocks_.append({at_ns, large.bytes, large.touched_bytes, node, large.from_malloc ? 1u : 0u});
+    }
+    for (std::size_t i = 0; i < residency::kParts; ++i) {
+        const std::uint32_t part = tree_.string(residency::name_of(static_cast<residency::Part>(i)));
+        residency_.append({at_ns, found.rows[i].resident_bytes, found.rows[i].untouched_bytes, part, 0});
+    }
+}
+
+}  // namespace hiwater

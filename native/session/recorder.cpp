@@ -1,0 +1,242 @@
+// Starting and ending a recording.
+#include "session/recorder.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/process.h"
+
+namespace hiwater {
+
+using capture::State;
+
+Recorder* Recorder::g_recorder_ = nullptr;
+
+void Recorder::make_instance() noexcept {
+    // Never destroyed: hooks may be called until the last instruction of the process.
+    alignas(Recorder) static unsigned char room[sizeof(Recorder)];
+    if (g_recorder_ != nullptr) return;
+    g_recorder_ = new (room) Recorder();
+    g_recorder_->lock_.keep_books_with(g_recorder_);
+}
+
+std::uint64_t Recorder::now_ns() const noexcept { return process::monotonic_ns() - started_ns_; }
+
+void Recorder::write_facts(const StartOptions& options) {
+    facts_.attach(file_, capture::Table::facts);
+    marks_.attach(file_, capture::Table::marks);
+    timeline_.attach(file_, capture::Table::timeline);
+    residency_.attach(file_, capture::Table::residency);
+    large_blocks_.attach(file_, capture::Table::large_blocks);
+    pressure_.attach(file_, capture::Table::pressure);
+    devices_.attach(file_, capture::Table::devices);
+    device_samples_.attach(file_, capture::Table::device_samples);
+    device_terms_.attach(file_, capture::Table::device_terms);
+    last_samples_.reset();
+    for (const auto& [key, value] : options.facts) append_fact(key, value);
+    for (const char* reason : {kNoMemory, kCannotGrow, kCut}) tree_.string(reason);
+}
+
+void Recorder::append_fact(const std::string& name, const std::string& value) {
+    facts_.append({tree_.string(name.substr(0, 1000)), tree_.string(value.substr(0, 60000))});
+}
+
+void Recorder::note_fact(const std::string& name, const std::string& value) noexcept {
+    if (!is_on() || only_counters_) return;
+    if_there_is_room([&] {
+        Hold hold(lock_);
+        append_fact(name, value);
+    });
+}
+
+int Recorder::start(const StartOptions& options) {
+    // The child of a fork that called no handlers has its parent's recorder still, switched off.
+    if (file_.is_open() && pid_ != ::getpid()) {
+        sampler::forget_in_child();
+        become_unrecorded_child();
+    }
+    BusyGuard busy;
+    lock_.allow_leaning();
+    Hold hold(lock_);
+    if (file_.is_open()) forget_tables_of_parent();  // made by a fork in a signal's handler, this process could not do it then
+    struct Guard {
+        bool is_kept = false;
+        ~Guard() {
+            if (!is_kept) capture::file_guard::end();
+        }
+    } guard;
+    if (!options.only_counters) capture::file_guard::begin([] { instance().give_up(kCut); });
+    last_peak_ = {};
+    last_resident_peak_ = 0;
+    if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str(), options.mode))
+        return error;
+    only_counters_ = options.only_counters;
+    if (!live_.init()) {
+        file_.discard();
+        return ENOMEM;
+    }
+    if (options.sample_bytes != 0) samples_.init();
+    capture::Header& h = file_.header();
+    try {
+        code_class_.reset();
+        positions_.reset();
+        positions_.resize(kPositions);
+        internal_prefix_ = options.internal_prefix;
+        own_script_ = options.own_script;
+        library_prefixes_ = options.library_prefixes;
+        cgroup_usage_ = options.cgroup_usage;
+        cgroup_limits_ = options.cgroup_limits;
+        tree_.attach(file_);
+        accounts_.attach(file_);
+        write_facts(options);
+    } catch (const capture::NoRoom& room) {
+        file_.discard();
+        return room.error;
+    } catch (...) {
+        file_.discard();
+        throw;
+    }
+    forget_names();
+    shared_events_ = 0;
+    lost_ = 0;
+    fail_reason_[0] = '\0';
+    if (!only_counters_) last_ = {};
+    last_point_ns_ = last_close_ns_ = next_write_back_ns_ = last_refused_slice_ns_ = refusals_ = last_pressure_ns_ =
+        last_available_ns_ = 0;
+    last_available_bytes_ = -1;
+    collections_ = hw_full_collections();
+    collection_marks_ = 0;
+    pid_ = ::getpid();
+    h.pid = static_cast<std::uint32_t>(pid_);
+    h.process_start_ticks = process::start_ticks(pid_);
+    process::read_boot_id(h.boot_id);
+    h.started_unix_ns = process::wall_ns();
+    h.started_ns = started_ns_ = process::monotonic_ns();
+    process::Resident resident;
+    h.resident_exact = !only_counters_ && process::reset_peak() ? 1 : 0;
+    if (process::read_status(&resident))
+        h.resident_start_bytes = h.resident_last_bytes = h.resident_peak_bytes = resident.now_bytes;
+    h.resident_error_bytes = process::peak_error_bytes();
+    h.state = static_cast<std::uint32_t>(State::recording);
+    ::memcpy(h.magic, capture::kMagic, sizeof h.magic);
+    if (!only_counters_) {
+        if (int error = file_.publish()) {
+            file_.discard();
+            forget_tables();
+            return error;
+        }
+        path_ = file_.path();
+    }
+    spare_room.keep();
+    ++session_;
+    set_up_drawing(options);
+    h.sample_bytes = sample_bytes_;
+    epoch_.fetch_add(1, std::memory_order_relaxed);
+    set_mode(Mode::on);
+    guard.is_kept = true;
+    return 0;
+}
+
+// The sampler's to call while it runs, then the last one's to leave.
+void Recorder::note_resident_peak(std::int64_t peak_bytes) noexcept {
+    capture::Header& h = file_.header();
+    if (peak_bytes > h.resident_peak_bytes) h.resident_peak_bytes = peak_bytes;
+    if (peak_bytes > last_resident_peak_) last_resident_peak_ = peak_bytes;
+}
+
+void Recorder::hear_of_resident_peak(std::int64_t peak_bytes) noexcept {
+    if (!is_on() || only_counters_) return;
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (file_.is_open()) note_resident_peak(peak_bytes);
+}
+
+void Recorder::stop(int exit_code, bool carry, bool heap_has_marks) {
+    BusyGuard busy;
+    process::Resident resident;
+    const bool known = process::read_status(&resident);
+    Hold hold(lock_);
+    if (!file_.is_open()) return;
+    const bool failed = g_switches.mode.load(std::memory_order_relaxed) != Mode::on;
+    set_mode(Mode::off);
+    capture::Header& h = file_.header();
+    carried_ = carry ? heap_now() : Heap{};
+    if (only_counters_) {
+        let_go(State::ended);
+        return;
+    }
+    file_.find_cut();
+    if (known) {
+        h.resident_last_bytes = resident.now_bytes;
+        const std::int64_t peak = h.resident_exact != 0 ? std::max(resident.peak_bytes, resident.now_bytes) : resident.now_bytes;
+        note_resident_peak(peak);
+    }
+    h.heartbeat_ns = h.ended_ns = now_ns();
+    h.exit_code = exit_code;
+    if (sampled()) note_exact_totals();
+    h.own_bytes = live_.resident_bytes() + samples_.own_bytes() + file_.resident_bytes();
+    try {
+        if (fail_reason_[0] != '\0') h.stop_reason = tree_.string(fail_reason_);
+        if (!failed) show_last_names();
+        if (failed && ::strcmp(fail_reason_, kJumped) == 0) accounts_.add_up();
+        if (!failed && heap_has_marks) forget_freed();
+        if (!failed) accounts_.close_slice(h.ended_ns);
+    } catch (const std::exception&) {
+        lost_ += 1;  // the open slice still holds its figures; only its entry in the list of slices is missing
+    } catch (const capture::NoRoom&) {
+        lost_ += 1;
+    }
+    h.lost_events = lost_.load(std::memory_order_relaxed);
+    try {
+        last_ = {};
+        last_ = summary_so_far();
+    } catch (const std::bad_alloc&) {
+        // The capture must be closed all the same; a report finds what this summary lacks.
+    }
+    const capture::CaptureFile::Ending ending = let_go(failed ? State::failed : State::ended);
+    last_.path = path_ = ending.path.text;
+    last_.fate = in_words(ending.fate);
+    last_.is_lost = ending.fate == capture::CaptureFile::Fate::lost || ending.fate == capture::CaptureFile::Fate::cut;
+    if (ending.error != 0) last_.stop_reason = std::string("the capture could not be written: ") + ::strerror(ending.error);
+}
+
+// Under the lock: closes the capture and forgets everything that spoke of it.
+capture::CaptureFile::Ending Recorder::let_go(State state) noexcept {
+    const capture::CaptureFile::Ending ending = file_.finish(state);
+    capture::file_guard::end();
+    forget_tables();
+    return ending;
+}
+
+void Recorder::forget_tables() noexcept {
+    spare_room.drop();
+    live_.empty();
+    samples_.empty();
+    mappings_.reset();
+    made_objects_.reset();
+    shared_pages_.reset();
+    tree_.forget_everything();
+    accounts_.forget_everything();
+    code_class_.reset();
+    positions_.reset();
+}
+
+int Recorder::snapshot(const char* path) {
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (!file_.is_open()) return ENOENT;
+    if_there_is_room([&] { show_last_names(); });
+    file_.header().heartbeat_ns = now_ns();
+    return file_.copy_to(path);
+}
+
+bool Recorder::is_kept_in_memory() noexcept {
+    BusyGuard busy;
+    Hold hold(lock_, ticket());
+    return file_.is_open() && file_.is_kept_in_memory();
+}
+
+}  // namespace hiwater

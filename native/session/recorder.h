@@ -1,0 +1,575 @@
+// The recorder: takes events from the hooks, finds the stack each belongs to, and keeps the capture.
+//
+// block: one live allocation, [address, address + bytes).   stack: a node of the call tree.   ledger: a stack's account of a kind.
+// A block is taken out of the books before it is really freed: once released, another thread may be handed the same address.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lock/lock.h"
+#include "base/own_count.h"
+#include "capture/capture_file.h"
+#include "devices/device_watch.h"
+#include "accounting/accounts.h"
+#include "stacks/call_tree.h"
+#include "heap/live_table.h"
+#include "mappings/mappings.h"
+#include "heap/sample_table.h"
+#include "residency/breakdown.h"
+#include "session/sampler.h"
+#include "stacks/thread_state.h"
+
+namespace hiwater {
+
+enum class Mode : std::uint32_t { off = 0, on = 1, counting_losses = 2 };
+
+// Whether small blocks are drawn at random. Changes only while the mode is off.
+extern std::atomic<bool> g_sampled;
+inline bool sampled() noexcept { return g_sampled.load(std::memory_order_relaxed); }
+// Both in one word, for the hooks that nearly every event comes by. Few: so few small blocks are drawn that each can be had from malloc.
+enum class Wanted : std::uint32_t { by_the_long_way = 0, every_block = 1, few_blocks = 2 };
+// Up to this size CPython's own allocator never asks malloc.
+inline constexpr std::size_t kSmallObject = 512;
+// That and the size in one comparison: small objects go the short way below these, which are 0 where what they are named by is not wanted.
+struct SmallBelow {
+    std::atomic<std::size_t> every_block, few_blocks;
+};
+
+// What hooks read first. It has a page of its own, which the kernel fills with zeros in the child of a fork, however that was made: there
+// nothing is recorded from the first instruction on.
+struct alignas(4096) Switches {
+    std::atomic<Mode> mode;
+    std::atomic<Wanted> wanted;
+    SmallBelow small_below;
+    std::atomic<bool> python_is_asked;  // see Recorder::ask_python()
+};
+extern Switches g_switches;
+inline bool recording() noexcept { return g_switches.mode.load(std::memory_order_relaxed) != Mode::off; }
+inline Wanted wanted() noexcept { return g_switches.wanted.load(std::memory_order_relaxed); }
+inline bool wants(Wanted what) noexcept { return wanted() == what; }
+// Whether a call reports its memory itself: not where Python's own allocator, which made the call, reports it.
+inline bool watching() noexcept { return recording() && tls.covered == 0; }
+// The bytes of calloc() and its like: more than there is where the product does not fit.
+inline std::size_t product(std::size_t count, std::size_t each) noexcept {
+    std::size_t bytes = 0;
+    return __builtin_mul_overflow(count, each, &bytes) ? SIZE_MAX : bytes;
+}
+inline bool python_is_asked() noexcept { return g_switches.python_is_asked.load(std::memory_order_relaxed); }
+
+// Why a recording ends by itself. Written into the capture at its start: on a full disk there is no room for more words.
+inline constexpr const char* kNoMemory = "no memory for the recorder's tables";
+inline constexpr const char* kCannotGrow = "the capture cannot grow: the disk is full or the file is gone";
+
+inline constexpr const char* kCut = "another program truncated its capture or wrote over it";
+
+inline constexpr const char* kJumped = "a signal handler jumped (siglongjmp) out of an allocation while it was recorded";
+
+inline constexpr const char* kDisplaced =
+    "tracemalloc or its like, there before the recording, ended first and took away what sees Python's objects";
+
+struct StartOptions {
+    std::string path;
+    mode_t mode = capture::kPrivate;  // the capture's permissions
+    bool only_counters = false;       // no capture, no stacks: live bytes and their highest mark
+    std::map<std::string, std::string> facts;
+    std::uint64_t sample_bytes = 0;          // blocks below this are drawn at random; 0: every block is recorded
+    std::uint64_t sample_seed = 0;           // 0: another draw each time
+    std::string cgroup_usage;                // file with the group's usage; "" where there is none
+    std::vector<std::string> cgroup_limits;  // files with the limits of the group and of those around it
+    std::string internal_prefix, own_script;
+    std::vector<std::string> library_prefixes;
+};
+
+struct TopLine {
+    std::string file, function;
+    std::uint32_t line = 0;
+    std::int64_t bytes = 0;
+};
+
+struct Summary {
+    std::string path, stop_reason;
+    bool is_lost = false;  // nothing of it can be read
+    std::string fate;      // what became of the capture's file meanwhile, in words; "" where nothing did
+    std::int64_t peak_bytes = 0, peak_blocks = 0, live_bytes = 0;
+    std::int64_t resident_peak_bytes = 0, resident_error_bytes = 0;
+    bool resident_exact = false;
+    std::uint64_t lost_events = 0;
+    std::uint64_t sample_bytes = 0;
+    std::int64_t standard_error_bytes = 0;  // of the peak, at most; 0 where every block was recorded
+    TopLine top;
+};
+
+struct DeviceFacts {
+    std::string name, backend, source;
+    std::int64_t limit_bytes = -1;
+};
+
+// In bytes; -1: not measured.
+struct DeviceFigures {
+    std::int64_t allocated = -1, allocated_peak = -1, reserved = -1, reserved_peak = -1, used = -1;
+    bool exact = true;
+    std::string note;
+};
+
+class Recorder final : SharedBooks {
+public:
+    static Recorder& instance() noexcept { return *g_recorder_; }
+    static void make_instance() noexcept;
+
+    // --- control; the caller holds the GIL -------------------------------------------------------------------------------
+    // Returns 0 or an errno value. The capture is at path(), which is another than it was asked for where a living process has that one.
+    int start(const StartOptions& options);
+    const std::string& path() const noexcept { return path_; }
+    // Ends the recording; the hooks are out already. `exit_code` -1: unknown. With `carry` the heap's meters go on from its figures.
+    // `heap_has_marks`: malloc is the C library's, and knows which blocks are free.
+    void stop(int exit_code, bool carry, bool heap_has_marks);
+    int snapshot(const char* path);
+    // A window is a stretch of the recording that has whole slices of its own. Returns where it begins, in the recording's time.
+    std::uint64_t begin_window() noexcept;
+    Accounts::Figures window_peak(std::uint64_t start_ns) noexcept;
+    // Ends it: a copy of the capture that says which part of it the window is. 0 or an errno value.
+    int write_window(const char* path, std::uint64_t start_ns) noexcept;
+    Summary summary();
+    bool is_kept_in_memory() noexcept;
+    std::map<std::string, std::int64_t> counters();
+    // Empty, or what is wrong.
+    std::string self_check();
+
+    // Ends the recording as a fault of its own would: what it has is kept, and the capture says why it is not whole.
+    void give_up(const char* reason) noexcept { fail(reason); }
+
+    bool counts_only() const noexcept { return recording() && only_counters_; }
+
+    // Around work of hiwater's own on this thread: a sampled recording leaves what it allocates out of its exact totals.
+    void enter_own_work() noexcept;
+    void leave_own_work() noexcept;
+
+    // --- the heap's meters; the caller holds the GIL ---------------------------------------------------------------------
+    // Bytes and blocks allocated since counting began and not freed; counting that changes its manner in between goes on.
+    struct Heap {
+        std::int64_t live_bytes, live_blocks, python_bytes, native_bytes, mapping_bytes, shared_bytes;
+    };
+    Heap heap_now() noexcept;
+    // For whoever is about to start the kernel's mark anew: the recording in progress, if any, reads the same mark.
+    void hear_of_resident_peak(std::int64_t peak_bytes) noexcept;
+    // Highest totals since the last fold; the next one counts from now.
+    Accounts::Fold heap_fold() noexcept;
+    void stop_folding() noexcept;
+
+    // --- events; any thread, any time -------------------------------------------------------------------------------------
+    // Returns the block.
+    template <capture::Kind kKind>
+    void* on_alloc(void* block, std::size_t bytes) noexcept {
+        return sampled() ? draw_or_pass<kKind>(block, bytes) : record<kKind>(block, bytes);
+    }
+    void on_free(const void* block) noexcept {
+        if (!sampled()) {
+            forget(block);
+        } else if (may_be_drawn(block)) {
+            forget_sample(block);
+        }
+    }
+    // The two of a recording of every block: quick_events.h.
+    template <capture::Kind kKind>
+    void* record(void* block, std::size_t bytes) noexcept;
+    // `kSeenAgain`: a block that malloc gave is on its way to the hook of `free`, which need not look for it in vain.
+    template <bool kSeenAgain = false>
+    void forget(const void* block) noexcept;
+    // A reallocation is take, the real call, then on_alloc of the result, or put_back when it failed.
+    Block take(const void* block) noexcept {
+        if (!sampled()) return take_block(block);
+        return may_be_drawn(block) ? forget_sample(block) : Block{};
+    }
+    // In sampled mode: whether a block may be one of those that were drawn. Most are not.
+    bool may_be_drawn(const void* block) const noexcept { return samples_.may_hold(reinterpret_cast<std::uintptr_t>(block)); }
+    void put_back(const void* block, Block taken) noexcept;
+
+    // Whether an allocation ends before the next picked byte of its thread's stream: nothing is recorded of it but that it was.
+    static bool pass_sampling(std::size_t bytes) noexcept {
+        SampleStreams& streams = *tls.streams;
+        count_one(streams.blocks);
+        return take_from(streams.left[sampling::stream_of(bytes)], static_cast<std::int64_t>(bytes));
+    }
+    // Whether there is anything to draw a block for.
+    static bool draws_now() noexcept { return is_on() && !is_inside(); }
+    // Returns the block, so that whoever has nothing more to do need not keep it meanwhile.
+    void* draw(void* block, std::size_t bytes, capture::Kind kind) noexcept;
+    template <capture::Kind kKind>
+    [[gnu::always_inline]] void* draw_or_pass(void* block, std::size_t bytes) noexcept {
+        return pass_sampling(bytes) ? block : draw(block, bytes, kKind);
+    }
+
+    struct NewMapping {
+        capture::Kind kind;  // of shared memory: `attached` where the object is to be looked up among those that were made here
+        std::uint32_t protection;
+        const char* label = nullptr;
+        SharedObject object = {};  // without a name where nobody else can map it
+        std::uint64_t first_page = 0;
+    };
+    void on_map(std::uintptr_t start, std::size_t bytes, const NewMapping& mapping) noexcept;
+    // This process made an object of shared memory. Leaves errno alone.
+    void on_shared_object(const SharedObject& object) noexcept;
+    // Takes a range out and remembers it in `undo`; put_back_range() restores it when the real call failed.
+    struct TakenRange {
+        static constexpr int kMost = 64;
+        struct Part {
+            std::uintptr_t start, end;
+            Piece piece;
+        } part[kMost];
+        int count = 0;
+        std::uint32_t session = 0;  // recording that the ledgers belong to
+    };
+    void take_range(std::uintptr_t start, std::size_t bytes, TakenRange* undo) noexcept;
+    void put_back_range(const TakenRange& undo) noexcept;
+    // What lies from an address on, left in place.
+    void find_range(std::uintptr_t start, TakenRange* found) noexcept;
+    void on_moved(const TakenRange& taken, std::uintptr_t start, std::size_t bytes) noexcept;
+    // An arena of the object allocator: slack, of no stack in particular.
+    void on_arena(std::uintptr_t start, std::size_t bytes) noexcept;
+    // The end of the piece that starts here, or 0.
+    std::uintptr_t range_end(std::uintptr_t start) noexcept;
+    void on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t protection) noexcept;
+    void on_mark(capture::MarkKind kind, std::uint64_t value) noexcept;
+    // The program asked for memory and got none. Leaves errno alone.
+    void on_refused(std::size_t bytes) noexcept;
+    void on_code_death(const void* code) noexcept;
+
+    // The node native threads started from here hang under; 0 when not recording.
+    std::uint32_t thread_start_node() noexcept;
+    void adopt_thread(std::uint32_t node, std::uint32_t session, const ThreadName& name) noexcept;
+    // A thread has a name from now on, unless the one it has means more (NameOf).
+    void name_thread(pthread_t id, const char* name, NameOf from) noexcept;
+    std::uint32_t session() const noexcept { return session_; }
+
+    // --- devices; the caller holds the GIL ----------------------------------------------------------------------------------
+    // Makes a record and returns its number; -1 when not recording, or there is no room.
+    std::int32_t add_device(const DeviceFacts& facts) noexcept;
+    void sample_device(std::uint32_t device, const DeviceFigures& figures) noexcept;
+    void note_device_terms(std::uint32_t device, const std::vector<std::pair<std::string, std::int64_t>>& terms) noexcept;
+
+    // --- the clockwork -----------------------------------------------------------------------------------------------------
+    // `resident_bytes` -1 where it could not be read; `kernel_mark_bytes` 0 where it was not asked this time.
+    void tick(std::uint64_t now_ns, std::int64_t resident_bytes, std::int64_t kernel_mark_bytes) noexcept;
+    std::uint64_t now_ns() const noexcept;
+    // How near the process is to what limits it.
+    void note_pressure(std::uint64_t now, std::int64_t address_space_bytes) noexcept;
+    // How often garbage has been collected in full until now: what is new since the last look is marked.
+    void note_collections(std::int64_t collections) noexcept;
+    // What comes to light after the start, for whoever reads the capture.
+    void note_fact(const std::string& name, const std::string& value) noexcept;
+    // Looks at where resident memory is and writes it down. Not from a thread that is being recorded.
+    void look_at_residency() noexcept;
+    // _exit and exec: the last stores before the process image is gone. Both are safe in a signal's handler. Returns whether it did.
+    bool mark_exited(int exit_code) noexcept;
+    void unmark_exited() noexcept;
+
+    Lock& lock() noexcept { return lock_; }
+    // Around a call that filters the program's system calls (seccomp).
+    void expect_filter() noexcept;
+    void expect_no_filter() noexcept;
+    // In the child of a fork, which is not recorded: the capture is the parent's. Safe in a signal's handler.
+    void become_unrecorded_child() noexcept;
+    // Has every thread look at more than its stack at its next event.
+    void request_attention() noexcept { epoch_.fetch_add(1, std::memory_order_relaxed); }
+    // Has the next allocation by Python's allocators come by answer_for_python(). No signal's handler calls these allocators, so there
+    // threads may be made and functions of the interpreter be called.
+    void ask_python() noexcept;
+    void answer_for_python() noexcept;
+
+    // Whether this thread is in the recorder already: what its events then report is our own, or a signal handler's.
+    static bool is_inside() noexcept {
+        return tls.busy != 0 || (tls.thread != nullptr && tls.thread->ticket.active.load(std::memory_order_relaxed) != 0);
+    }
+    // The thread is about to jump to where its stack stands at `to`. Work of the recorder's that this leaves for good ends the recording:
+    // its tables may be half changed. Safe in a signal's handler.
+    void on_jump(std::uintptr_t to) noexcept;
+
+private:
+    Recorder() = default;
+    static Recorder* g_recorder_;
+
+    static LockTicket* ticket() noexcept { return tls.thread == nullptr ? nullptr : &tls.thread->ticket; }
+    Thread* mine() noexcept {
+        Thread* t = tls.thread;
+        return t != nullptr ? t : make_thread();
+    }
+    Thread* make_thread() noexcept;
+    Thread* take_thread() noexcept;
+    static void give_thread_back(void* thread) noexcept;
+    void sync(Thread& t, std::uint32_t start_node = 0);
+    // Names of threads: thread_names.cpp.
+    void set_base(Thread& t, std::uint32_t start_node);
+    void stand_at_base(Thread& t, std::uint32_t node);
+    std::uint32_t root_node(const char* name);
+    std::uint32_t named_node(const Thread& t, std::uint32_t present);
+    void show_name(Thread& t, bool is_last);
+    void move_to_name(Thread& t);
+    void show_last_names();
+    void note_name(pthread_t id, const char* name, NameOf from);
+    void take_noted_name(Thread& t) noexcept;
+    void forget_names() noexcept;
+    // What follows is under the lock, but for find_top() where the stack turns out to be known.
+    bool is_up_to_date(const Thread& t) const noexcept { return t.epoch == epoch_.load(std::memory_order_relaxed); }
+    template <typename Move>
+    bool find_top(Thread& t, const Move& move, capture::Kind kind = capture::Kind::native);
+    template <typename Move>
+    bool find_moved_top(Thread& t, const void* instr, const Move& move);
+    void move_top(Thread& t, std::uint32_t changed);
+    [[gnu::noinline]] bool settle_top(Thread& t, std::uint32_t changed) noexcept;
+    static int grow_memo(hw_memo* memo, std::uint32_t capacity);
+    struct Position {
+        const void* instr;
+        std::uint32_t generation;  // of the page of code it is in
+        std::uint32_t code, line;
+        std::uint8_t kind;  // of the code: kCodeInternal …
+    };
+    const Position* position_of(Thread& t, const hw_slot& slot, const void* object);
+    void intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge);
+    std::uint32_t code_of(const hw_code_info& info);
+    std::uint32_t ledger_at_top(Thread& t, capture::Kind kind);
+    static bool is_internal(const Thread& t) noexcept { return (t.top->flags & Thread::kInternal) != 0; }
+
+    template <typename Work>
+    bool at_stack(const Work& work, bool* was_behind = nullptr, capture::Kind kind = capture::Kind::native);
+
+    // What record() and forget() leave over. Those called "held" hold the short way of the lock, and leave it.
+    [[gnu::noinline]] void* record_slowly(void* block, std::size_t bytes, capture::Kind kind) noexcept;
+    template <capture::Kind kKind>
+    [[gnu::noinline]] void* record_moved_held(Thread& t, const void* instr, void* block, std::size_t bytes) noexcept;
+    template <capture::Kind kKind>
+    void* book_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    template <capture::Kind kKind>
+    [[gnu::noinline]] void* book_large_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    template <capture::Kind kKind>
+    [[gnu::noinline]] void* book_slowly_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    [[gnu::noinline]] void forget_slowly(LiveTable::Region* region, const void* block) noexcept;
+    [[gnu::noinline]] void forget_mixed(LiveTable::Region* region, const void* block) noexcept;
+    [[gnu::noinline]] void forget_unless_large(LiveTable::Region* region, const void* block) noexcept;
+    [[gnu::noinline]] void forget_held(Thread& t, LiveTable::Region* region, const void* block) noexcept;
+    Block take_block(const void* block) noexcept;
+    // Of threads that share the lock: sharing.cpp.
+    bool open() noexcept override;
+    Episode close(const Sharing& who) noexcept override;
+    void bring_books_together() noexcept;
+    bool shares_or_leaves(Thread& t) noexcept;
+    template <capture::Kind kKind>
+    [[gnu::noinline]] void* record_beside_others(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    template <bool kPlain>  // whether the block's stretch had small ones alone
+    [[gnu::noinline]] void forget_beside_others(Thread& t, LiveTable::Region* region, const void* block) noexcept;
+    template <capture::Kind kKind>
+    bool book_apart(Thread& t, LiveTable::Region* region, std::uintptr_t address, std::size_t bytes) noexcept;
+    bool take_apart(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, Block* taken) noexcept;
+    bool take_beside_others(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place,
+                            Block* taken) noexcept;
+    template <bool kFreed>
+    Block take_anyhow(LiveTable::Region* region, std::uintptr_t address) noexcept;
+    template <bool kFreed>
+    Block take_out(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, const Thread* t) noexcept;
+    bool is_drawn(Thread& t, std::size_t bytes) noexcept;
+    void begin_drawing(Thread& t) noexcept;
+    void set_up_drawing(const StartOptions& options) noexcept;
+    void keep_counts_of(Thread& t) noexcept;
+    void put_back_sample(std::uintptr_t address, const Block& taken) noexcept;
+    void put_sample(std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
+    Block forget_sample(const void* block) noexcept;
+    void debit_sample(const Block& block) noexcept;
+    bool draws_few() const noexcept { return sample_bytes_ >= kFewFrom; }
+    sampling::Weight weight_of(std::uint64_t bytes) const noexcept { return sampling::weight(bytes, sample_bytes_); }
+    static std::int64_t passed_bytes(const Thread& t) noexcept;
+    struct Counts {
+        std::int64_t bytes = 0;
+        std::uint64_t blocks = 0;
+    };
+    Counts counts_of(const Thread& t) const noexcept;
+    void note_exact_totals() noexcept;
+    std::int64_t standard_error_of_peak() const;
+    void note_resident_peak(std::int64_t peak_bytes) noexcept;
+    void known_mappings(residency::Ranges* out);
+    void write_down(const residency::Breakdown& found, std::uint64_t at_ns);
+    void write_back_when_due(std::uint64_t now) noexcept;
+    void add_point(std::uint64_t now, std::int64_t resident_bytes);
+    void put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
+    void on_late_alloc(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
+    void forget_stale(std::uintptr_t address) noexcept;
+    void forget_freed();
+    [[gnu::noinline]] void forget_block(const Block& stale) noexcept;
+    static bool is_on() noexcept { return g_switches.mode.load(std::memory_order_relaxed) == Mode::on; }
+    void set_mode(Mode mode) noexcept;
+    static void set_small_below() noexcept;
+    void mark_exited_amid_event(int exit_code) noexcept;
+    void fail(const char* reason) noexcept;
+    void leave_for_good(Thread* t) noexcept;
+    // Everything that may end a recording by our own fault runs in here; nothing of it reaches the program.
+    template <typename Work>
+    [[gnu::always_inline]] void guarded(const Work& work) noexcept {
+        BusyGuard busy;
+        try {
+            work();
+        } catch (const capture::NoRoom&) {
+            fail(kCannotGrow);
+        } catch (const std::exception&) {
+            fail(kNoMemory);
+        }
+    }
+    // Counts only what our own fault lost: an event that meets the end of a recording is not part of it.
+    void lose_event() noexcept {
+        if (g_switches.mode.load(std::memory_order_relaxed) == Mode::counting_losses) lost_.fetch_add(1, std::memory_order_relaxed);
+    }
+    // For what is worth less than the recording: where there is no room for it, it is left out.
+    template <typename Work>
+    static void if_there_is_room(const Work& work) noexcept {
+        BusyGuard busy;
+        try {
+            work();
+        } catch (const capture::NoRoom&) {
+        } catch (const std::exception&) {
+        }
+    }
+    void write_facts(const StartOptions& options);
+    void append_fact(const std::string& name, const std::string& value);
+    capture::CaptureFile::Ending let_go(capture::State state) noexcept;
+    void forget_tables() noexcept;
+    void forget_tables_of_parent() noexcept;
+    Summary summary_so_far();
+    TopLine top_line();
+    std::uint32_t labelled_as(std::uint32_t ledger, std::uint32_t below);
+    std::uint32_t label_node(std::uint32_t node, const char* label);
+    enum class Gain { allocated, restored };
+    void add_piece(std::uintptr_t start, const Piece& piece, Gain gain);
+    void change_shared(std::uint32_t ledger, std::int64_t pages, std::int64_t runs, Gain gain);
+    bool shows_pages(const Piece& piece) const;
+    Piece piece_of(std::uintptr_t start, std::size_t bytes, std::uint32_t node, const NewMapping& mapping);
+    void debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& piece, int pieces_left);
+    void forget_range(std::uintptr_t start, std::uintptr_t end);
+    void change_range(std::uintptr_t start, std::uintptr_t end, std::uint32_t protection);
+
+    static constexpr std::uint8_t kCodeInternal = 1, kCodeLauncher = 2, kCodeLibrary = 4, kCodeOwn = 8, kCodeGenerated = 16;
+    std::uint8_t classify(std::string_view function, std::string_view file) const noexcept;
+    std::uint8_t class_of(std::uint32_t code);
+
+    Lock lock_;
+    capture::CaptureFile file_;
+    CallTree tree_;
+    Accounts accounts_;
+    LiveTable live_;
+    SampleTable samples_;  // instead of live_, in sampled mode
+    Mappings mappings_;
+    MadeObjects made_objects_;
+    SharedPages shared_pages_;
+    PageVector<TakenRange::Part> parts_;  // of the range being changed
+    capture::FileTable<capture::TimelineRecord> timeline_;
+    capture::FileTable<capture::FactRecord> facts_;
+    capture::FileTable<capture::MarkRecord> marks_;
+    capture::FileTable<capture::ResidencyRecord> residency_;
+    capture::FileTable<capture::LargeBlockRecord> large_blocks_;
+    capture::FileTable<capture::PressureRecord> pressure_;
+    capture::FileTable<capture::DeviceRecord> devices_;
+    capture::FileTable<capture::DeviceSampleRecord> device_samples_;
+    capture::FileTable<capture::DeviceTermRecord> device_terms_;
+    struct LastSample {
+        std::uint64_t row = 0, begun_ns = 0;
+    };
+    PageVector<LastSample> last_samples_;  // of each device
+    PageVector<std::uint8_t> code_class_;  // by code; 0x80: known
+    static constexpr std::size_t kPositions = 8192;
+    PageVector<Position> positions_;  // lately met, each in the one place there is for it
+
+    // Moves when a code object dies or a recording starts or ends: caches keyed by address are void, and threads look at the mode.
+    std::atomic<std::uint32_t> epoch_{1};
+    std::uint32_t session_ = 0;
+    std::atomic<std::uint64_t> lost_{0};
+    std::uint64_t started_ns_ = 0;
+    std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0;
+    std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;
+    std::int64_t collections_ = 0;  // of garbage, at the last look
+    std::uint64_t collection_marks_ = 0;
+    std::uint64_t last_pressure_ns_ = 0, last_available_ns_ = 0;
+    std::int64_t last_available_bytes_ = -1;
+    std::string cgroup_usage_;
+    std::vector<std::string> cgroup_limits_;
+    std::uint64_t next_write_back_ns_ = 0;
+    pid_t pid_ = 0;  // that records
+    bool only_counters_ = false;
+    Heap carried_{};  // of the recordings before this one, while the heap's meters are in use
+    char fail_reason_[128] = {};
+    std::string path_, internal_prefix_, own_script_;
+    std::vector<std::string> library_prefixes_;
+    Summary last_;
+    Accounts::Figures last_peak_;  // at the last tick: all there is of a capture that somebody truncated
+    std::int64_t last_resident_peak_ = 0;
+
+    std::atomic<std::int64_t> shared_room_{0};  // below the mark, that threads which share the lock may still draw
+    std::uint64_t shared_events_ = 0;           // of this recording
+
+    static constexpr std::uint64_t kFewFrom = 4096;
+    std::uint64_t sample_bytes_ = 0, sample_seed_ = 0, drawing_threads_ = 0;
+
+    FutexMutex pool_lock_;
+    Thread* pool_ = nullptr;
+    Thread* all_ = nullptr;        // every thread's state there is, in the pool or not
+    std::int64_t gone_bytes_ = 0;  // allocated in this recording by threads that have ended
+    std::uint64_t gone_blocks_ = 0;
+    struct NotedName {
+        pthread_t id;
+        ThreadName name;
+    };
+    PageVector<NotedName> noted_names_;      // of threads that have no state yet; under the pool's lock
+    PageVector<std::uint8_t> base_threads_;  // by node: how many threads it has been the base of; 2: more than one
+    std::uint32_t roots_ = 0, renames_ = 0;  // nodes and codes made for names of threads
+};
+
+// Who calls Python's allocators (`kind`) holds the GIL. Leaves the stack of this moment in t.top; move(changed) is called where there are frames in it that this thread has not met lately.
+template <typename Move>
+bool Recorder::find_top(Thread& t, const Move& move, capture::Kind kind) {
+    if (only_counters_) [[unlikely]]
+        return true;
+    const void* instr = nullptr;
+    const bool has_gil = kind == capture::Kind::python;
+    if (!(has_gil ? hw_frames_are_settled_with_gil(&t.memo, &instr) : hw_frames_are_settled(&t.memo, &instr)))
+        return find_moved_top(t, nullptr, move);
+    return t.stand_at(instr) || find_moved_top(t, instr, move);
+}
+
+// The same where the top frame is known to stand elsewhere, at `instr`, or anything else to be another (null).
+template <typename Move>
+bool Recorder::find_moved_top(Thread& t, const void* instr, const Move& move) {
+    if (only_counters_) [[unlikely]]
+        return true;
+    const std::uint32_t changed = instr != nullptr ? hw_frames_move_top(&t.memo, instr) : hw_frames_refresh(&t.memo, grow_memo);
+    if (t.memo.depth != 0) return t.knows_from(changed) || move(changed);
+    t.top = &t.no_frames;
+    return true;
+}
+
+// Runs work(thread) under the lock, with the stack of this moment in thread.top. Returns whether it did: not where nothing is
+// recorded any more, or the thread has given its state back. `was_behind` is set where attention was requested. Inside guarded().
+template <typename Work>
+bool Recorder::at_stack(const Work& work, bool* was_behind, capture::Kind kind) {
+    Thread* t = mine();
+    if (t == nullptr) return false;
+    // A stack that is known is found before the lock is taken: where threads meet here, others wait for what is done under it.
+    std::uint32_t changed = 0;
+    bool is_found = false, has_looked = is_up_to_date(*t);
+    if (has_looked) is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; }, kind);
+    bool behind = false;  // the recording moved on since this thread's last event: a new one, or a code object died
+    {
+        Hold hold(lock_, &t->ticket);
+        if (!is_on()) return false;
+        behind = !is_up_to_date(*t);
+        if (behind) sync(*t);
+        if (behind || !has_looked) is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; }, kind);
+        if (!is_found) move_top(*t, changed);
+        work(*t);
+    }
+    if (was_behind != nullptr) *was_behind = behind;
+    return true;
+}
+
+}  // namespace hiwater

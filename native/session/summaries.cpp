@@ -1,0 +1,173 @@
+// What a recording says of itself while it runs and when it ends, and whether its tables agree with each other.
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "session/recorder.h"
+
+namespace hiwater {
+
+// The line of the program's own code whose stacks held most at the peak. A stack belongs to its innermost line that is not a
+// library's; a stack that has none, to its innermost line.
+TopLine Recorder::top_line() {
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t> bytes_of_line;  // (code, line)
+    std::vector<bool> is_own(tree_.code_count(), false);
+    for (std::uint32_t code = 1; code < is_own.size(); ++code) {
+        const auto kind = static_cast<capture::CodeKind>(tree_.code_record(code).kind);
+        is_own[code] = kind == capture::CodeKind::python && (class_of(code) & (kCodeLibrary | kCodeInternal)) == 0;
+    }
+    std::vector<std::uint32_t> owner(tree_.node_count(), 0);  // innermost own node at or above
+    for (std::uint32_t id = 1; id < owner.size(); ++id) {
+        const capture::NodeRecord& n = tree_.node(id);
+        if (n.code >= is_own.size() || n.parent >= id) return {};  // somebody else wrote to the file
+        owner[id] = is_own[n.code] ? id : owner[n.parent];
+    }
+    std::uint32_t top_node = 0;
+    std::int64_t top_bytes = 0;
+    for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
+        const capture::LedgerRecord& ledger = accounts_.record(id);
+        const std::int64_t bytes = accounts_.at_peak(id).bytes;
+        if (bytes <= 0 || !Accounts::counted(ledger.kind) || ledger.node >= owner.size()) continue;
+        const std::uint32_t node = owner[ledger.node] != 0 ? owner[ledger.node] : ledger.node;
+        const std::int64_t sum = bytes_of_line[{tree_.node(node).code, tree_.node(node).line}] += bytes;
+        if (sum <= top_bytes) continue;
+        top_node = node;
+        top_bytes = sum;
+    }
+    if (top_node == 0) return {};
+    const capture::CodeRecord& code = tree_.code_record(tree_.node(top_node).code);
+    return {std::string(tree_.text_of(code.file)), std::string(tree_.text_of(code.function)), tree_.node(top_node).line, top_bytes};
+}
+
+Summary Recorder::summary() {
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (!file_.is_open() || only_counters_) return last_;  // counting has no summary of its own
+    return summary_so_far();
+}
+
+// Under the lock, with the capture open.
+Summary Recorder::summary_so_far() {
+    const capture::Header& h = file_.header();
+    Summary s;
+    s.path = path_;
+    s.stop_reason = fail_reason_;
+    s.lost_events = lost_.load(std::memory_order_relaxed);
+    s.sample_bytes = sample_bytes_;
+    if (file_.is_cut()) {
+        s.peak_bytes = last_peak_.bytes;
+        s.peak_blocks = last_peak_.blocks;
+        s.resident_peak_bytes = last_resident_peak_;
+        return s;
+    }
+    s.peak_bytes = accounts_.peak_bytes();
+    s.peak_blocks = accounts_.peak_blocks();
+    s.live_bytes = h.live_bytes;
+    s.resident_peak_bytes = h.resident_peak_bytes;
+    s.resident_error_bytes = h.resident_error_bytes;
+    s.resident_exact = h.resident_exact != 0;
+    s.standard_error_bytes = standard_error_of_peak();
+    s.top = top_line();
+    return s;
+}
+
+std::map<std::string, std::int64_t> Recorder::counters() {
+    BusyGuard busy;
+    Hold hold(lock_);
+    std::map<std::string, std::int64_t> out{{"recording", recording() ? 1 : 0}};
+    if (!file_.is_open()) return out;
+    const capture::Header& h = file_.header();
+    std::int64_t total_bytes = 0, total_blocks = 0;
+    for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
+        if (!Accounts::counted(accounts_.record(id).kind)) continue;
+        total_bytes += static_cast<std::int64_t>(accounts_.record(id).total_bytes);
+        total_blocks += static_cast<std::int64_t>(accounts_.record(id).total_blocks);
+    }
+    out["live_bytes"] = h.live_bytes;
+    out["live_blocks"] = h.live_blocks;
+    out["peak_bytes"] = accounts_.peak_bytes();
+    out["total_bytes"] = total_bytes;
+    out["total_blocks"] = total_blocks;
+    out["python_live_bytes"] = h.kind_live_bytes[0];
+    out["native_live_bytes"] = h.kind_live_bytes[1];
+    out["mapping_live_bytes"] = h.kind_live_bytes[2];
+    out["lost_events"] = static_cast<std::int64_t>(lost_.load(std::memory_order_relaxed));
+    out["shared_events"] = static_cast<std::int64_t>(shared_events_);
+    out["nodes"] = static_cast<std::int64_t>(tree_.node_count());
+    out["codes"] = static_cast<std::int64_t>(tree_.code_count());
+    out["ledgers"] = accounts_.size();
+    out["mappings"] = static_cast<std::int64_t>(mappings_.size());
+    out["own_table_bytes"] =
+        static_cast<std::int64_t>(live_.resident_bytes() + samples_.own_bytes() + tree_.own_bytes() + accounts_.own_bytes());
+    out["capture_bytes"] = static_cast<std::int64_t>(file_.mapped_bytes());
+    return out;
+}
+
+std::string Recorder::self_check() {
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (!file_.is_open()) return {};
+    if (!tree_.is_consistent()) return "the call tree is not consistent";
+    if (!live_.is_consistent()) return "the table of live blocks is not consistent";
+    if (!mappings_.is_consistent()) return "the mappings overlap";
+    if (!samples_.is_consistent()) return "the table of drawn blocks is not consistent";
+    std::map<std::uint32_t, std::pair<std::int64_t, std::int64_t>> sums;
+    const auto add = [&sums](std::uint32_t ledger, std::uint64_t bytes, std::int64_t blocks) {
+        sums[ledger].first += static_cast<std::int64_t>(bytes);
+        sums[ledger].second += blocks;
+    };
+    live_.each([&](std::uintptr_t, const Block& block) { add(block.ledger, block.bytes, 1); });
+    samples_.each([&](std::uintptr_t, const Block& block) {
+        const sampling::Weight weight = weight_of(block.bytes);
+        add(block.ledger, static_cast<std::uint64_t>(weight.bytes), weight.blocks);
+    });
+    mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) {
+        if (!shows_pages(piece)) add(piece.ledger, end - start, 1);
+    });
+    shared_pages_.each([&](SharedPlace start, SharedPlace end, std::uint32_t ledger) { add(ledger, (end - start) * kPage, 1); });
+    for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
+        const capture::LedgerRecord& l = accounts_.record(id);
+        const auto kind = static_cast<capture::Kind>(l.kind);
+        if (kind == capture::Kind::device) continue;  // not blocks of this process's tables
+        if (sums[id].first != l.live_bytes || sums[id].second != l.live_blocks)
+            return "ledger " + std::to_string(id) + " says " + std::to_string(l.live_bytes) + " bytes in " +
+                   std::to_string(l.live_blocks) + " blocks, the live blocks " + std::to_string(sums[id].first) + " in " +
+                   std::to_string(sums[id].second);
+    }
+    if (!accounts_.is_consistent()) return "the ledgers do not add up to the totals";
+    return {};
+}
+
+// --- the heap's meters ---------------------------------------------------------------------------------------------------------
+
+Recorder::Heap Recorder::heap_now() noexcept {
+    if (!file_.is_open()) return carried_;
+    bring_books_together();
+    const capture::Header& h = file_.header();
+    const auto live = [&h](capture::Kind kind) { return h.kind_live_bytes[static_cast<std::uint32_t>(kind)]; };
+    return {carried_.live_bytes + h.live_bytes,
+            carried_.live_blocks + h.live_blocks,
+            carried_.python_bytes + live(capture::Kind::python),
+            carried_.native_bytes + live(capture::Kind::native),
+            carried_.mapping_bytes + live(capture::Kind::mapping),
+            carried_.shared_bytes + live(capture::Kind::shared)};
+}
+
+Accounts::Fold Recorder::heap_fold() noexcept {
+    BusyGuard busy;
+    Hold hold(lock_, ticket());
+    if (!file_.is_open()) return {carried_.live_bytes, carried_.python_bytes};
+    Accounts::Fold fold = accounts_.fold();
+    fold.total_bytes += carried_.live_bytes;
+    fold.python_bytes += carried_.python_bytes;
+    return fold;
+}
+
+void Recorder::stop_folding() noexcept {
+    BusyGuard busy;
+    Hold hold(lock_, ticket());
+    accounts_.stop_folding();
+}
+
+}  // namespace hiwater

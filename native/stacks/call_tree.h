@@ -1,0 +1,231 @@
+// Interned call paths. Equal paths share a node, equal code objects a code, equal texts a string; the records are the capture's.
+//
+// A node is found by (parent, code, line). Code objects are known by address while they live; forget_code() is told of their death,
+// and the same function defined again gets the code record it had, so a program that makes code at run time does not grow us.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "capture/capture_file.h"
+#include "base/id_set.h"
+
+namespace hiwater {
+
+// Address -> number, open addressing; removal shifts entries back, so there are no tombstones.
+class AddressMap {
+public:
+    std::uint32_t find(const void* address) const {
+        if (slots_.size() == 0) return 0;
+        for (std::size_t i = home(address);; i = next(i)) {
+            if (slots_[i].address == address) return slots_[i].number;
+            if (slots_[i].address == nullptr) return 0;
+        }
+    }
+    void put(const void* address, std::uint32_t number) {
+        if (slots_.size() == 0 || (count_ + 1) * 2 > slots_.size()) grow();
+        place(address, number);
+    }
+    bool remove(const void* address) {
+        if (slots_.size() == 0) return false;
+        std::size_t i = home(address);
+        while (slots_[i].address != address) {
+            if (slots_[i].address == nullptr) return false;
+            i = next(i);
+        }
+        --count_;
+        for (std::size_t j = next(i); slots_[j].address != nullptr; j = next(j)) {
+            const std::size_t wanted = home(slots_[j].address);
+            // The entry at j may move to the hole at i unless its home lies cyclically in (i, j].
+            if (i <= j ? (i < wanted && wanted <= j) : (i < wanted || wanted <= j)) continue;
+            slots_[i] = slots_[j];
+            i = j;
+        }
+        slots_[i] = {};
+        return true;
+    }
+    std::size_t size() const { return count_; }
+    void reset() noexcept {
+        slots_.reset();
+        count_ = 0;
+    }
+    std::size_t own_bytes() const { return slots_.capacity_bytes(); }
+
+private:
+    struct Slot {
+        const void* address;
+        std::uint32_t number;
+        std::uint32_t padding;
+    };
+    std::size_t home(const void* address) const { return mix(reinterpret_cast<std::uintptr_t>(address)) & (slots_.size() - 1); }
+    std::size_t next(std::size_t i) const { return (i + 1) & (slots_.size() - 1); }
+    void place(const void* address, std::uint32_t number) {
+        std::size_t i = home(address);
+        while (slots_[i].address != nullptr && slots_[i].address != address) i = next(i);
+        if (slots_[i].address == nullptr) ++count_;
+        slots_[i] = {address, number, 0};
+    }
+    void grow() {
+        PageVector<Slot> old;
+        old.swap(slots_);
+        try {
+            slots_.resize(old.size() == 0 ? 1024 : old.size() * 2);
+        } catch (...) {
+            slots_.swap(old);
+            throw;
+        }
+        count_ = 0;
+        for (std::size_t i = 0; i < old.size(); ++i)
+            if (old[i].address != nullptr) place(old[i].address, old[i].number);
+    }
+    PageVector<Slot> slots_;
+    std::size_t count_ = 0;
+};
+
+class CallTree {
+public:
+    // Starts empty tables in a new capture.
+    void attach(capture::CaptureFile& file) {
+        bytes_.attach(file, capture::Table::string_bytes);
+        strings_.attach(file, capture::Table::strings);
+        codes_.attach(file, capture::Table::codes);
+        nodes_.attach(file, capture::Table::nodes);
+        forget_everything();
+        strings_.append({});
+        codes_.append({});
+        nodes_.append({});
+    }
+
+    std::uint32_t string(std::string_view text) {
+        const std::uint64_t hash = hash_text(text);
+        if (const std::uint32_t known = find_string(text, hash)) return known;
+        capture::StringRecord record{append_text(text), static_cast<std::uint32_t>(text.size()), 0};
+        const auto id = static_cast<std::uint32_t>(strings_.append(record));
+        string_set_.add(id, hash);
+        return id;
+    }
+
+    std::uint32_t code(std::string_view function, std::string_view file, std::uint32_t first_line, capture::CodeKind kind) {
+        const capture::CodeRecord record{string(function), string(file), first_line, static_cast<std::uint32_t>(kind)};
+        const std::uint64_t hash = hash_code(record);
+        const std::uint32_t known = code_set_.find(hash, [&](std::uint32_t id) { return same(codes_[id], record); });
+        if (known != 0) return known;
+        const auto id = static_cast<std::uint32_t>(codes_.append(record));
+        code_set_.add(id, hash);
+        return id;
+    }
+
+    std::uint32_t child(std::uint32_t parent, std::uint32_t code, std::uint32_t line) {
+        const capture::NodeRecord record{parent, code, line, 0};
+        const std::uint64_t hash = hash_node(record);
+        const std::uint32_t known = node_set_.find(hash, [&](std::uint32_t id) { return same(nodes_[id], record); });
+        if (known != 0) return known;
+        const auto id = static_cast<std::uint32_t>(nodes_.append(record));
+        node_set_.add(id, hash);
+        return id;
+    }
+
+    // The code of this kind and function without a file, or 0: nothing is added.
+    std::uint32_t find_code(std::string_view function, capture::CodeKind kind) const {
+        const std::uint32_t text = find_string(function, hash_text(function)), no_file = find_string({}, hash_text({}));
+        if (text == 0 || no_file == 0) return 0;
+        const capture::CodeRecord record{text, no_file, 0, static_cast<std::uint32_t>(kind)};
+        return code_set_.find(hash_code(record), [&](std::uint32_t id) { return same(codes_[id], record); });
+    }
+
+    // Gives a node, and with it all that is below, another code. There may be a second node like it afterwards; child() then gives either.
+    void change_code(std::uint32_t id, std::uint32_t code) {
+        capture::NodeRecord& node = nodes_[id];
+        node_set_.remove(id, hash_node(node));
+        __atomic_store_n(&node.code, code, __ATOMIC_RELEASE);
+        node_set_.add(id, hash_node(node));
+    }
+
+    std::uint32_t known_code(const void* object) const { return by_address_.find(object); }
+    void remember_code(const void* object, std::uint32_t code) { by_address_.put(object, code); }
+    bool forget_code(const void* object) { return by_address_.remove(object); }
+
+    const capture::NodeRecord& node(std::uint32_t id) const { return nodes_[id]; }
+    const capture::CodeRecord& code_record(std::uint32_t id) const { return codes_[id]; }
+    std::uint64_t node_count() const { return nodes_.size(); }
+    std::uint64_t code_count() const { return codes_.size(); }
+
+    // The text of a string; valid until the capture is closed. Texts do not cross extents.
+    std::string_view text_of(std::uint32_t id) const {
+        if (id >= strings_.size()) return {};
+        const capture::StringRecord& record = strings_[id];
+        // Checked, as somebody else may have written to the file.
+        const bool is_there = record.length != 0 && record.offset < bytes_.size() && record.length <= bytes_.size() - record.offset;
+        return is_there ? std::string_view(&bytes_[record.offset], record.length) : std::string_view();
+    }
+
+    void forget_everything() noexcept {
+        string_set_.reset();
+        code_set_.reset();
+        node_set_.reset();
+        by_address_.reset();
+    }
+    std::size_t own_bytes() const {
+        return string_set_.own_bytes() + code_set_.own_bytes() + node_set_.own_bytes() + by_address_.own_bytes();
+    }
+
+    // O(everything). Every parent is older than its child, every reference in range, every record found by its own key.
+    bool is_consistent() const {
+        for (std::uint32_t id = 1; id < nodes_.size(); ++id) {
+            const capture::NodeRecord& n = nodes_[id];
+            if (n.parent >= id || n.code == 0 || n.code >= codes_.size()) return false;
+            if (node_set_.find(hash_node(n), [&](std::uint32_t other) { return other == id; }) != id) return false;
+        }
+        for (std::uint32_t id = 1; id < codes_.size(); ++id)
+            if (codes_[id].function >= strings_.size() || codes_[id].file >= strings_.size()) return false;
+        return node_set_.size() + 1 == nodes_.size() && code_set_.size() + 1 == codes_.size();
+    }
+
+private:
+    std::uint32_t find_string(std::string_view text, std::uint64_t hash) const {
+        return string_set_.find(hash, [&](std::uint32_t id) { return text_of(id) == text; });
+    }
+    static bool same(const capture::CodeRecord& a, const capture::CodeRecord& b) {
+        return a.function == b.function && a.file == b.file && a.first_line == b.first_line && a.kind == b.kind;
+    }
+    static bool same(const capture::NodeRecord& a, const capture::NodeRecord& b) {
+        return a.parent == b.parent && a.code == b.code && a.line == b.line;
+    }
+    static std::uint64_t hash_code(const capture::CodeRecord& c) {
+        return mix(mix(static_cast<std::uint64_t>(c.function) << 32 | c.file) ^
+                   (static_cast<std::uint64_t>(c.first_line) << 8 | c.kind));
+    }
+    static std::uint64_t hash_node(const capture::NodeRecord& n) {
+        // Lines of one function that follow each other, as a module's do while it is imported, are found in one line of the cache.
+        constexpr std::uint32_t together = 7;
+        return (mix(mix(static_cast<std::uint64_t>(n.parent) << 32 | n.code) ^ n.line / (together + 1)) &
+                ~std::uint64_t{together}) |
+               (n.line & together);
+    }
+    static std::uint64_t hash_text(std::string_view text) {  // FNV-1a, 64 bit
+        std::uint64_t h = 0xcbf29ce484222325ULL;
+        for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+        return mix(h);
+    }
+
+    // Copies a text behind the others, never across two extents: the rest of an extent that is too short is left empty.
+    std::uint64_t append_text(std::string_view text) {
+        constexpr std::uint64_t extent = capture::kExtentBytes;
+        if (bytes_.size() % extent + text.size() > extent) bytes_.set_size(round_up(bytes_.size(), extent));
+        const std::uint64_t offset = bytes_.size();
+        if (text.empty()) return offset;
+        char* at = &bytes_.next();
+        __builtin_memcpy(at, text.data(), text.size());
+        bytes_.set_size(offset + text.size());
+        return offset;
+    }
+
+    capture::FileTable<char> bytes_;
+    capture::FileTable<capture::StringRecord> strings_;
+    capture::FileTable<capture::CodeRecord> codes_;
+    capture::FileTable<capture::NodeRecord> nodes_;
+    IdSet string_set_, code_set_, node_set_;
+    AddressMap by_address_;
+};
+
+}  // namespace hiwater

@@ -1,0 +1,203 @@
+// What the recorder keeps for each thread: its last walk, small caches that only it reads, and where its stacks hang.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/errno_kept.h"
+#include "lock/lock.h"
+#include "capture/format.h"
+#include "stacks/frames.h"
+#include "heap/sampling.h"
+#include "accounting/share.h"
+
+namespace hiwater {
+
+// A code object that is being destroyed: its texts may be gone while its frame can still be seen.
+struct DyingCode {
+    const void* code;
+    DyingCode* outer;
+};
+
+// A code object's address may be used again by another. So each page of code has a generation that moves when a code object in it
+// dies, and what was remembered of its instructions no longer matches. Pages share generations by their low bits: harmless.
+inline constexpr std::uint32_t kCodePages = 4096;
+extern std::atomic<std::uint32_t> g_code_generation[kCodePages];
+inline std::atomic<std::uint32_t>& code_generation(const void* instr) noexcept {
+    return g_code_generation[(reinterpret_cast<std::uintptr_t>(instr) >> 12) % kCodePages];
+}
+
+// Of a sampled recording: bytes up to the next picked one of each stream, and how many blocks have been allocated. Written by their
+// thread alone.
+struct SampleStreams {
+    std::atomic<std::int64_t> left[sampling::kStreams];
+    std::atomic<std::uint64_t> blocks;
+};
+extern SampleStreams g_no_streams;
+
+// Where a thread's name comes from. One that means more is not replaced by one that means less.
+enum class NameOf : std::uint8_t {
+    nobody,          // "thread COMMAND": the kernel's name, which the thread was born with
+    python_default,  // "Thread-1 (load)", "MainThread"
+    system,          // the program gave it by prctl or pthread_setname_np
+    python,          // the program gave it to its threading.Thread
+};
+
+struct ThreadName {
+    char text[64];
+    NameOf of;
+
+    // Takes a name unless the present one means more. Returns whether it is another than before.
+    bool take(const char* name, NameOf from) noexcept;
+};
+
+struct Thread {
+    static constexpr std::uint32_t kInternal = 1;  // slot flag: hiwater's own frame
+
+    // (parent, instruction) -> node, and the ledgers of the two kinds that come from every line. What an event needs of a stack
+    // whose top moved is in these 32 bytes.
+    struct Edge {
+        const void* instr;
+        std::uint64_t key;  // generation of the instruction's page; parent node, with its slot flag in the low half's top bit
+        std::uint32_t node, flags;
+        std::uint32_t ledger[2];  // python, native; 0: not opened yet
+    };
+    static constexpr std::uint32_t kEdges = 4096;
+
+    static std::uint64_t key_under(std::uint32_t parent, const void* instr) noexcept {
+        return static_cast<std::uint64_t>(code_generation(instr).load(std::memory_order_relaxed)) << 32 | parent;
+    }
+    Edge* edge_of(const void* instr, std::uint64_t key) noexcept {
+        const std::uint64_t place = (reinterpret_cast<std::uintptr_t>(instr) >> 1) ^ (key * 0x9e3779b97f4a7c15ULL >> 40);
+        return &edges[(place ^ place >> 10) % kEdges];
+    }
+    // Brings `top` to where the top frame stands now, which hw_frames_are_settled() told; false where it has not stood there lately.
+    [[gnu::always_inline]] bool stand_at(const void* instr) noexcept {
+        hw_slot* const slot = memo.settled;
+        if (slot->instr == instr) return true;
+        const auto parent = static_cast<std::uint32_t>(top->key);
+        const std::uint64_t key = key_under(parent, instr);
+        Edge* const edge = edge_of(instr, key);
+        if (edge->instr != instr || edge->key != key) return false;
+        slot->instr = instr;
+        slot->node = edge->node;
+        slot->flags = edge->flags;
+        top = edge;
+        return true;
+    }
+    // A slot that is a frame of hiwater's own. Where nothing of the program's is below it, nothing there matters to any stack: what runs
+    // a program does not have to be looked at for each of its blocks.
+    void note_own(std::uint32_t i) noexcept {
+        if (memo.slots[i].node == base) memo.floor = i + 1;
+    }
+    // Gives nodes to the slots from `changed` up and settles the stack; false where a frame has not stood there lately.
+    bool knows_from(std::uint32_t changed) noexcept {
+        const std::uint32_t depth = memo.depth;
+        std::uint32_t i =
+            changed < depth ? changed : depth - 1;  // frames may only have gone: then the highest that is left says it again
+        hw_slot* slot = memo.slots + i;
+        std::uint32_t parent = i == 0 ? base : slot[-1].flags << 31 | slot[-1].node;
+        Edge* edge;
+        do {
+            const std::uint64_t key = key_under(parent, slot->instr);
+            edge = edge_of(slot->instr, key);
+            if (edge->instr != slot->instr || edge->key != key) [[unlikely]]
+                return false;
+            slot->node = edge->node;
+            slot->flags = edge->flags;
+            if (edge->flags != 0) [[unlikely]]
+                note_own(i);
+            parent = edge->flags << 31 | edge->node;
+            ++slot;
+        } while (++i != depth);
+        top = edge;
+        hw_frames_settle(&memo);
+        return true;
+    }
+
+    LockTicket ticket;
+    // What follows is of a sampled recording.
+    sampling::Random random;
+    sampling::Cells cells[sampling::kStreams];
+    SampleStreams streams;
+    std::uint32_t drawn_session;  // recording the next two belong to
+    std::int64_t granted_bytes;   // of all streams, up to their next picked bytes; less streams.left: what has passed
+    std::int64_t large_bytes;     // allocated in blocks that are not drawn
+    std::uint32_t own_depth;      // calls of hiwater's own work that this thread is in
+    std::uint32_t own_session;    // the thread's `drawn_session` when the outermost of them began,
+    std::int64_t own_from_bytes;  // and what it had allocated by then
+    std::uint64_t own_from_blocks;
+    Thread* next_of_all;
+    hw_memo memo;
+    std::uint32_t epoch;        // of the caches; see Recorder::epoch_
+    std::uint32_t session;      // recording the node numbers belong to
+    std::uint32_t base;         // node that the outermost frame hangs under
+    std::uint32_t root;         // node of the thread itself
+    Edge* top;                  // the stack that `memo` is settled on: one of `edges`, or `no_frames` where it has no depth
+    Edge no_frames;             // the thread outside any Python frame
+    std::uintptr_t last_block;  // of this thread's last allocation
+    pthread_t id;               // 0 for the state of a thread that has ended
+    ThreadName name;
+    bool is_to_move;  // to a node with its present name, at its next event: others were at the one it has
+    Thread* next;
+    static constexpr std::uint32_t kLineCursors = 32;
+    hw_line_cursor line_cursors[kLineCursors];
+    Edge edges[kEdges];
+    Share share;
+
+    static Thread& of(LockTicket& ticket) noexcept { return reinterpret_cast<Thread&>(ticket); }
+};
+static_assert(offsetof(Thread, ticket) == 0);
+
+// One small block of static TLS: a dlopened library may use little of it.
+struct ThreadLocal {
+    Thread* thread = nullptr;
+    DyingCode* dying = nullptr;
+    std::uint32_t busy = 0;      // inside the recorder: our own memory, not the program's
+    std::uint32_t covered = 0;   // inside an allocator whose block its caller records
+    std::uintptr_t busy_at = 0;  // where the stack stood as the outermost of either began
+    std::uintptr_t covered_at = 0;
+    std::uint32_t exit_node = 0;  // base of a thread whose state has been given back; its last blocks hang here
+    std::uint32_t exit_session = 0;
+    bool exiting = false;
+    SampleStreams* streams =
+        &g_no_streams;  // the thread's own, or one for all that have none yet, whose next byte is always picked
+};
+
+extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));
+
+// A thread is inside something that it can be in more than once: counts it, and keeps where the stack stood as the outermost began. A signal handler
+// may come between any two steps, and begin and end work of its own: it leaves the place as it found it.
+template <std::uint32_t ThreadLocal::* kDepth, std::uintptr_t ThreadLocal::* kPlace>
+class Inside {
+public:
+    Inside() noexcept : before_(tls.*kPlace) {
+        if (tls.*kDepth == 0) store_stack_pointer(&(tls.*kPlace));
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        ++(tls.*kDepth);
+    }
+    ~Inside() {
+        --(tls.*kDepth);
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        tls.*kPlace = before_;
+    }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+private:
+    const std::uintptr_t before_;
+};
+
+// Work of the recorder's own. It leaves errno as it was: a wait for the lock may change it, and so may any system call.
+class BusyGuard {
+    ErrnoKept errno_kept_;
+    Inside<&ThreadLocal::busy, &ThreadLocal::busy_at> inside_;
+};
+
+// While an allocator works, what it takes from malloc or maps is part of the block that its caller records. Never one in another.
+using Covered = Inside<&ThreadLocal::covered, &ThreadLocal::covered_at>;
+
+}  // namespace hiwater
