@@ -9,7 +9,7 @@ BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ni
 SOURCES := src tests examples benchmarks tools
 NATIVE := build/native
 
-.PHONY: help demo test test-programs test-cpython test-suites test-long test-pythons test-notebooks-oldest test-native test-native-plain test-native-address test-native-thread test-valgrind stress stress-endings fuzz lint format web web-check pictures bench bench-instructions clean
+.PHONY: help demo test test-programs test-cpython test-suites test-long test-pythons test-notebooks-oldest test-native test-native-plain test-native-address test-native-thread test-valgrind stress stress-endings fuzz lint format docs web web-check pictures bench bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -116,6 +116,18 @@ format: $(VENV)/installed ## format all code
 	$(BIN)/ruff check --fix-only --quiet $(wildcard $(SOURCES))
 	$(BIN)/ruff format $(wildcard $(SOURCES))
 	$(BIN)/clang-format -i $$(find native tests -name '*.h' -o -name '*.c' -o -name '*.cpp')
+
+# An environment of its own: the site's tools read the source of hiwater, and need neither the engine nor its libraries.
+DOCS := build/docs-env
+DOCS_EXTRA := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")
+$(DOCS)/installed: pyproject.toml
+	$(PYTHON) -m venv $(DOCS)
+	$(PYTHON) -c '$(DOCS_EXTRA)' >$(DOCS)/requirements.txt
+	$(DOCS)/bin/python -m pip install --quiet --requirement $(DOCS)/requirements.txt
+	@touch $@
+
+docs: $(DOCS)/installed ## build the documentation site into build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 
 pictures: $(VENV)/installed web/node_modules ## make the pictures of docs/notebooks.md, in a real JupyterLab and Chromium
 	$(BIN)/python tests/jupyterlab_server.py examples/notebook.ipynb docs/images
