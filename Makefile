@@ -31,7 +31,7 @@ demo: $(VENV)/installed ## run an example and show what held its memory
 
 # Two at a time, each file's tests in one process: most of them wait for a program. Tests of what is done for torch have processes of their
 # own: with its libraries loaded, resident memory is nothing to measure to the page. Without torch they are skipped, all of them (5).
-WITH_TORCH := $(shell grep -lE '^(import torch|.*importorskip..torch)' tests/test_*.py tests/gpu/test_*.py)
+WITH_TORCH := $(shell grep -rlE --include='test_*.py' '^(import torch|.*importorskip..torch)' tests | sort)
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test: $(VENV)/installed ## build and run all tests
@@ -48,12 +48,12 @@ test-notebooks-oldest: ## test notebooks with the oldest IPython and ipykernel t
 	$(PYTHON) -m venv --clear build/oldest-notebooks
 	build/oldest-notebooks/bin/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS)
 	build/oldest-notebooks/bin/python -m pip install --quiet --no-build-isolation '.[test]' $(OLDEST_NOTEBOOKS)
-	build/oldest-notebooks/bin/python -m pytest tests/test_notebook.py
+	build/oldest-notebooks/bin/python -m pytest tests/notebook/test_notebook.py
 
 # What is not installed is a failure here, not a test left out.
 test-programs: $(VENV)/installed ## install real programs and compare what they do alone and recorded
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,programs]'
-	HIWATER_TEST_ALL_PROGRAMS=1 $(BIN)/python -m pytest -m 'programs or not programs' tests/test_real_programs.py tests/test_real_allocators.py
+	HIWATER_TEST_ALL_PROGRAMS=1 $(BIN)/python -m pytest -m 'programs or not programs' tests/real_programs/test_real_programs.py tests/real_programs/test_real_allocators.py
 
 # A quarter of an hour for each interpreter: `make test-cpython WORDS='--only 3.13 test_gc test_signal'` chooses.
 test-cpython: $(VENV)/installed ## compare CPython's regression suite plain and recorded, on every CPython that is found
@@ -65,7 +65,7 @@ test-suites: $(VENV)/installed ## compare parts of other projects' test suites p
 
 # Some ten minutes: `make test-long WORDS='--share 10 forks'` runs a tenth of one of them.
 test-long: $(VENV)/installed ## 10⁹ allocations, 10⁵ threads, 10⁵ forks: time and memory for one more must not grow
-	$(BIN)/python tests/long_runs.py $(WORDS)
+	$(BIN)/python tests/stress/long_runs.py $(WORDS)
 
 # Needs no Python environment: a compiler and CMake. Each build has jobs of its own, whatever make was told.
 define build-native-tests
@@ -95,16 +95,16 @@ test-valgrind: ## the same under valgrind's memcheck
 	    $(NATIVE)-plain/$(NATIVE_TESTS)
 
 stress: $(VENV)/installed ## half a minute of everything at once, recorded, with the engine checking itself
-	$(BIN)/python tests/stress.py
+	$(BIN)/python tests/stress/stress.py
 
 # Some two of them a second: `make stress-endings COUNT=10000 SEED=1`.
 COUNT ?= 1000
 SEED ?= 1
 stress-endings: $(VENV)/installed ## random endings of programs whose captures others truncate, delete, move and share
-	$(BIN)/python tests/endings.py $(COUNT) $(SEED)
+	$(BIN)/python tests/stress/endings.py $(COUNT) $(SEED)
 
 fuzz: $(VENV)/installed ## a minute of damaged captures, opened and shown in all manners
-	$(BIN)/python tests/fuzz.py
+	$(BIN)/python tests/stress/fuzz.py
 
 lint: $(VENV)/installed ## check style, types and formatting
 	$(BIN)/ruff check $(wildcard $(SOURCES))
@@ -130,7 +130,7 @@ docs: $(DOCS)/installed ## build the documentation site into build/site; a broke
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 
 pictures: $(VENV)/installed web/node_modules ## make the pictures of docs/notebooks.md, in a real JupyterLab and Chromium
-	$(BIN)/python tests/jupyterlab_server.py examples/notebook.ipynb docs/images
+	$(BIN)/python tests/helpers/jupyterlab_server.py examples/notebook.ipynb docs/images
 
 bench: $(VENV)/installed ## measure what recording costs, beside the peers that are installed
 	$(BIN)/python benchmarks/run.py

@@ -1,4 +1,4 @@
-"""How far estimates are off: every model of tests/estimate_models.py, estimated and then run.
+"""How far estimates are off: every model of tests/helpers/estimate_models.py, estimated and then run.
 
     python benchmarks/estimate.py [--gpu] [model …]
 
@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
 
 MODES = {"train": {}, "accumulate 3": {"accumulate": 3}, "inference": {"mode": "inference"}}
 

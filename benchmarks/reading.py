@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
-from capture_builder import DTYPES, THREAD, Recording, assemble  # noqa: E402 - the tests' folder is no package
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))
+from capture_builder import DTYPES, THREAD, Recording, assemble  # noqa: E402 - the tests' helpers are no package
 
 FUNCTIONS = 400
 PROGRAM = """

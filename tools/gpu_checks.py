@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks and measurements of what hiwater does with a GPU: `gpu_checks.py NAME RESULT` runs one in this process and writes RESULT, a JSON file.
 
-With `--double` they run over the simulated `torch._C` of `tests/cuda_double`, which shows that they work; what needs a card is left out. A result
+With `--double` they run over the simulated `torch._C` of `tests/helpers/cuda_double`, which shows that they work; what needs a card is left out. A result
 has `held` (None where nothing can fail), `figures` for the table, and `golden`: data for tests that run without a card. `on_a_gpu.py` runs them all.
 """
 
@@ -492,7 +492,7 @@ void give(void* at, ptrdiff_t size, int device, void* stream) { ((int (*)(Addres
 def put_backend(backend: str, *, double: bool) -> None:
     """Have torch allocate with `backend`, before CUDA is initialised."""
     if double:
-        sys.path.insert(0, str(TREE / "tests"))
+        sys.path.insert(0, str(TREE / "tests" / "helpers"))
         from cuda_double import install
 
         IN_PLACE.append(install(backend=backend))

@@ -5,7 +5,7 @@ Builds hiwater into an environment of its own that has the packages of this inte
 measurements of `gpu_checks.py`, each in a process of its own with a time limit, then all tests marked `gpu`. In the folder `--out` it leaves
 `table.md`, `results.json`, `golden.json` (data for tests that run without a card) and `pytest.txt`.
 
-Without a card, `--double` runs the checks over the simulated `torch._C` of `tests/cuda_double`: that shows that they work, and nothing about a GPU.
+Without a card, `--double` runs the checks over the simulated `torch._C` of `tests/helpers/cuda_double`: that shows that they work, and nothing about a GPU.
 
 Exit code: 0 when all that could be seen held, 1 when something did not, 2 when hiwater cannot be built or there is no card.
 """

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parent
-sys.path[:0] = [str(TOOLS), str(TOOLS.parent / "tests")]
+sys.path[:0] = [str(TOOLS), str(TOOLS.parent / "tests" / "helpers")]
 
 import test_pythons  # noqa: E402 - the same
 

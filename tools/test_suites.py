@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parent
-sys.path[:0] = [str(TOOLS), str(TOOLS.parent / "tests")]
+sys.path[:0] = [str(TOOLS), str(TOOLS.parent / "tests" / "helpers")]
 
 import test_cpython  # noqa: E402 - the same
 import test_pythons  # noqa: E402 - the same

@@ -7,13 +7,13 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
 import hiwater
 from hiwater.meters import devices
 from hiwater.meters.devices.reconcile import UNACCOUNTED, USED
+from places import ROOT
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 MIB = 1 << 20
-SOURCE = str(Path(__file__).parents[2] / "src")
+SOURCE = str(ROOT / "src")
 
 
 def tensor(mib):

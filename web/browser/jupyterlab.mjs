@@ -1,6 +1,6 @@
 // What somebody does with a notebook in JupyterLab, in a real Chromium. Usage: node jupyterlab.mjs SCENARIO ADDRESS NOTEBOOK [FOLDER]
 //
-// tests/jupyterlab_server.py starts the server and gives its address. `cells` runs a notebook and prints what it saw as JSON, `pictures`
+// tests/helpers/jupyterlab_server.py starts the server and gives its address. `cells` runs a notebook and prints what it saw as JSON, `pictures`
 // runs examples/notebook.ipynb and writes the pictures of the documentation to FOLDER.
 import assert from "node:assert/strict";
 import { join } from "node:path";

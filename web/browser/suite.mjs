@@ -1,7 +1,7 @@
 // What a reader does with a page, done in a real Chromium. Each line of standard input is a JSON list of a scenario and a page's path; for each a
 // line is printed: `{"seen": …}` with what the reader saw, or `{"error": …}`.
 //
-// The pages are made by tests/test_page_browser.py, which knows what must be seen. A page that complains on the console, or asks
+// The pages are made by tests/page/test_page_browser.py, which knows what must be seen. A page that complains on the console, or asks
 // for anything beside itself, fails whatever it shows.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

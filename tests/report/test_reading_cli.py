@@ -1,0 +1,270 @@
+"""`hiwater report` as it is typed: outputs, exit codes, and one clear line for whatever cannot be done."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hiwater.errors
+from capture_builder import DIRECTORY_OFFSET, EXTENT_BYTES, FIRST_EXTENT_OFFSET, HEADER_BYTES, Recording
+from example_captures import small
+from hiwater.cli import report
+
+FORMATS = tuple(
+    name for name in report.FORMATS if name not in {"pprof", "parquet"}
+)  # those are not text: test_exports.py
+PROGRAM = "import argparse, sys; from hiwater.cli import report; p = argparse.ArgumentParser(); report.add_arguments(p); sys.exit(report.run(p.parse_args()))"
+
+
+def typed(*arguments: str | Path) -> int:
+    """Exit code of `hiwater report ARGUMENTS`."""
+    parser = argparse.ArgumentParser(prog="hiwater")
+    report.add_parser(parser.add_subparsers())
+    try:
+        return report.run(parser.parse_args(["report", *map(str, arguments)]))
+    except SystemExit as end:
+        assert isinstance(end.code, int)
+        return end.code
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    path = tmp_path / "run.hiw"
+    path.write_bytes(small().to_bytes(shuffle=2))
+    return path
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_every_format_to_stdout_and_to_a_file(
+    capture: Path, output_format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(capture, "--format", output_format) == 0
+    shown = capsys.readouterr()
+    assert shown.err == "" and shown.out
+    out = capture.parent / "out"
+    assert typed(capture, "--format", output_format, "-o", out) == 0
+    assert out.read_text("utf-8") == shown.out
+    assert capsys.readouterr().out == ""
+    assert sorted(capture.parent.iterdir()) == sorted([capture, out])
+
+
+@pytest.mark.parametrize(
+    ("at", "sizes"),
+    [("peak", [4096, 1000, 500]), ("end", [4096, 500]), ("0", [4096, 1000, 500]), ("0:0.001", [4096, 1000, 500])],
+)
+def test_any_moment(capture: Path, at: str, sizes: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed(capture, "--format", "json", "--at", at) == 0
+    assert [stack["bytes"] for stack in json.loads(capsys.readouterr().out)["stacks"]] == sizes
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--at", "later"), ("--at", "-1"), ("--at", "1:2:3"), ("--at", "5:1"), ("--at", "99"), ("--kind", "file"), ("--by", "class"),
+        ("--format", "pdf"), ("--top", "0"), ("--top", "many"), ("--nonsense",),
+    ],
+)  # fmt: skip
+def test_a_wrong_request_is_2(capture: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed(capture, *arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and "Traceback" not in shown.err and shown.err
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1 and shown.err.startswith("hiwater report: ")
+    return shown.err
+
+
+@pytest.mark.parametrize(
+    ("formats", "words"),
+    [(("pdf",), "unknown format 'pdf'; choose one of text"), (("json", "csv"), "given 2 times (json, csv)")],
+)
+def test_an_unknown_format_and_two_formats_are_one_line(
+    capture: Path, formats: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [word for name in formats for word in ("--format", name)]
+    assert typed(capture, *asked) == 2
+    assert words in one_line(capsys)
+
+
+def test_captures_that_cannot_be_read_are_one_line_and_2(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, folder = capture.read_bytes(), capture.parent
+    for name, content, words in (
+        ("cut", whole[: FIRST_EXTENT_OFFSET + 100], "cut short"),
+        ("foreign", b"PK\x03\x04 nothing of ours", "not a capture"),
+        ("empty", b"", "empty"),
+        ("newer", whole[:8] + b"\x09" + whole[9:], "version 9"),
+        ("corrupt", whole[:HEADER_BYTES] + b"!" + whole[HEADER_BYTES + 1 :], "damaged"),
+    ):
+        (folder / name).write_bytes(content)
+        assert typed(folder / name) == 2
+        assert words in one_line(capsys) or pytest.fail(name)
+    assert typed(folder / "missing") == 2
+    assert "there is no capture" in one_line(capsys)
+    assert typed(folder) == 2
+    assert "is not a file" in one_line(capsys)
+
+
+def test_a_name_with_newlines_is_still_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed(tmp_path / "a\nb\x1b[31m") == 2
+    assert "\x1b" not in one_line(capsys)
+
+
+def test_a_capture_that_contradicts_itself_is_shown_with_a_warning(
+    capture: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = small()
+    recording.header["live_bytes"] += 8
+    capture.write_bytes(recording.to_bytes())
+    assert typed(capture, "--format", "json") == 0
+    shown = capsys.readouterr()
+    assert "contradicts itself" in shown.err and len(json.loads(shown.out)["problems"]) == 1
+
+
+def test_less_than_nothing_is_refused(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recording = small()
+    next(ledger for ledger in recording.ledgers.values() if ledger.live[0]).live[0] = -5
+    capture.write_bytes(recording.to_bytes())
+    assert typed(capture, "--at", "end") == 2
+    assert "-5 bytes" in one_line(capsys)
+
+
+def test_several_captures(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    child = small()
+    child.header["pid"] = 77
+    child.fact("ppid", "4242")
+    (capture.parent / "child.hiw").write_bytes(child.to_bytes())
+    assert typed(capture, capture.parent / "child.hiw") == 0
+    assert capsys.readouterr().out.count("Lines that held most") == 2
+    assert typed(capture, capture.parent / "child.hiw", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["children"][0]["process"]["pid"] == 77
+    assert typed(capture, capture.parent / "child.hiw", "--format", "svg") == 2
+    assert "one capture" in one_line(capsys)
+
+
+# Where it goes
+
+
+def test_a_report_never_replaces_its_capture(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = capture.read_bytes()
+    (capture.parent / "link").symlink_to(capture)
+    for output in (capture, capture.parent / "link"):
+        assert typed(capture, "-o", output) == 2
+        assert "would replace the capture" in one_line(capsys)
+    assert capture.read_bytes() == before
+
+
+def test_a_folder_that_is_not_there_is_125(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed(capture, "-o", capture.parent / "no/such/out") == 125
+    assert "cannot be written" in one_line(capsys)
+
+
+def test_a_full_disk_is_125(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed(capture, "-o", "/dev/full") == 125
+    assert "make room" in one_line(capsys)
+
+
+def test_what_was_there_stays_when_writing_fails(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = capture.parent / "out"
+    out.write_text("yesterday's")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hiwater.views.text.write", fail)
+    assert typed(capture, "-o", out) == 125
+    assert out.read_text() == "yesterday's"
+    assert sorted(path.name for path in capture.parent.iterdir()) == ["out", "run.hiw"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """For a process of its own that is to find the hiwater under test."""
+    return {**os.environ, "PYTHONPATH": str(Path(hiwater.errors.__file__).parent.parent), **more}
+
+
+def test_a_reader_that_stops_is_no_fault(capture: Path) -> None:
+    recording = Recording()
+    root = recording.thread()
+    for number in range(30_000):
+        recording.allocate(recording.node(root, recording.code(f"function_{number}", "a.py", 1), 5), 10)
+    capture.write_bytes(recording.to_bytes())
+    for output_format in ("json", "collapsed", "tree"):
+        command = f'"{sys.executable}" -c "{PROGRAM}" "{capture}" --format {output_format} | head -c 10'
+        shell = ["bash", "-o", "pipefail", "-c", command]
+        done = subprocess.run(shell, env=environment(), capture_output=True, check=False)
+        assert done.stderr == b"" and done.returncode in (0, 141)
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_a_terminal_that_knows_ascii_only(capture: Path, output_format: str) -> None:
+    recording = small()
+    recording.allocate(recording.path(("naïve 😀", "/é.py", 2)), 9)
+    recording.fact("program", "naïve.py")
+    capture.write_bytes(recording.to_bytes())
+    command = [sys.executable, "-c", PROGRAM, str(capture), "--format", output_format]
+    plain = environment(PYTHONIOENCODING="ascii:strict", NO_COLOR="1")
+    done = subprocess.run(command, env=plain, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.isascii() or output_format in ("collapsed", "svg", "html", "csv", "openmetrics")
+
+
+def test_help_loads_neither_numpy_nor_rich() -> None:
+    code = "import sys; from hiwater.cli import report; assert not {'numpy', 'rich'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], env=environment(), check=True)
+
+
+WHOLE = small().to_bytes(shuffle=2)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data())
+def test_a_damaged_capture_is_reported_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Through the whole of it: any damage, any format, any moment; an exit code of 0 or 2 and never an exception."""
+    places = [(0, 1024), (HEADER_BYTES, 6000), (DIRECTORY_OFFSET, 64)]
+    extents = (len(WHOLE) - FIRST_EXTENT_OFFSET) // EXTENT_BYTES
+    places += [(FIRST_EXTENT_OFFSET + number * EXTENT_BYTES, 500) for number in range(extents)]
+    start, length = data.draw(st.sampled_from(places))
+    at = start + data.draw(st.integers(0, length - 8)) // 4 * 4
+    junk = data.draw(st.sampled_from((b"\0" * 8, b"\xff" * 8, b"\x7f" * 8, b"\x01\0\0\0", b"\xff" * 4)))
+    path = tmp_path_factory.mktemp("damage") / "run.hiw"
+    path.write_bytes(WHOLE[:at] + junk + WHOLE[at + len(junk) :])
+    arguments: list[str | Path] = [
+        path, "--format", data.draw(st.sampled_from(FORMATS)), "--at", data.draw(st.sampled_from(("peak", "end", "0:9"))),
+        "--by", data.draw(st.sampled_from(("stack", "function", "line", "file", "module", "thread"))), "-o", path.parent / "out",
+    ]  # fmt: skip
+    if data.draw(st.booleans()):
+        arguments.append("--inverted")
+    assert typed(*arguments) in (0, 2)
+
+
+def test_errors_are_one_tree_with_slugs_and_remedies() -> None:
+    kinds = [
+        kind
+        for kind in vars(hiwater.errors).values()
+        if isinstance(kind, type) and issubclass(kind, hiwater.errors.HiwaterError)
+    ]
+    slugs = [kind.slug for kind in kinds]
+    assert len(slugs) == len(set(slugs)) >= 9
+    assert str(hiwater.errors.HiwaterError("this is wrong", "do that")) == "this is wrong; do that"
+
+
+def test_views_write_to_any_text_stream(capture: Path) -> None:
+    from hiwater.capture import Capture
+    from hiwater.views import json_view
+    from hiwater.views.report import Report
+
+    opened, stream = Capture.open(capture), io.StringIO()
+    json_view.write([Report(opened, opened.peak)], stream)
+    assert json.loads(stream.getvalue())["peak"]["blocks"] == 3

@@ -1,0 +1,176 @@
+"""Views for people on real terminals (pseudo-terminals): as wide as these are, with links there and nowhere else."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from capture_builder import Recording
+from example_captures import in_memory
+from hiwater.capture import Frame
+from hiwater.views.terminal import Page
+from hiwater.views.timeline_text import over_time
+
+LINK = re.compile(r"\x1b\]8;[^;]*;([^\x1b]*)\x1b\\")
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\")
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    """Deep paths, long names, many lines; and a source file that is there."""
+    source = tmp_path / "work.py"
+    source.write_text(
+        "".join(
+            f"value{number} = make({number}, 'a rather long line of source text, to be cut', {'x' * 80!r})\n"
+            for number in range(60)
+        )
+    )
+    recording = Recording()
+    recording.fact("cwd", str(tmp_path))
+    recording.fact(
+        "argv", '["work.py", "--with", "a rather long list of arguments", "of", "which", "some", "will", "not", "fit"]'
+    )
+    recording.header["started_unix_ns"] = 1 << 62
+    library = "/somewhere/quite/far/away/lib/python3.11/site-packages/a_package/with/folders/module_of_some_length.py"
+    for number in range(8):
+        frames = [
+            ("<module>", "work.py", 1 + number),
+            *((f"LongClassName{n}.and_method_{n}", library, n) for n in range(6)),
+        ]
+        recording.allocate(recording.path(*frames), 1000 * (number + 1), "native" if number % 2 else "python")
+        recording.sample(1_000_000 * number)
+    recording.end()
+    path = tmp_path / "run.hiw"
+    path.write_bytes(recording.to_bytes())
+    return path
+
+
+def on_terminal(columns: int, *words: str, **environment: str) -> str:
+    """What `hiwater WORDS` writes to a terminal this wide."""
+    main, other = pty.openpty()
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    kept = {
+        name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"}
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hiwater", *words], stdout=other, stderr=other, stdin=other,
+        env={**kept, "TERM": "xterm-256color", **environment},
+    )  # fmt: skip
+    os.close(other)
+    said = b""
+    while True:
+        try:
+            part = os.read(main, 1 << 16)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        said += part
+    os.close(main)
+    assert process.wait() == 0, said
+    return said.decode("utf-8").replace("\r\n", "\n")
+
+
+def piped(*words: str, **environment: str) -> str:
+    command = [sys.executable, "-m", "hiwater", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **environment}).stdout
+
+
+VIEWS = [
+    ("report",), ("report", "--by", "function"), ("report", "--by", "thread"), ("report", "--format", "tree"), ("report", "--format", "tree", "--inverted"),
+    ("report", "--format", "table"), ("report", "--format", "table", "--by", "stack"), ("report", "--format", "lines"), ("diff",), ("diff", "--by", "file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [48, 80, 200])
+@pytest.mark.parametrize("words", VIEWS, ids=" ".join)
+def test_no_line_is_wider_than_the_terminal(capture: Path, words: tuple[str, ...], columns: int) -> None:
+    other = capture.parent / "other.hiw"
+    recording = Recording()
+    recording.allocate(recording.path(("<module>", "work.py", 1)), 10)
+    recording.end()
+    other.write_bytes(recording.to_bytes())
+    captures = [str(other), str(capture)] if words[0] == "diff" else [str(capture)]
+    out = ESCAPES.sub("", on_terminal(columns, *words, *captures))
+    lines = out.splitlines()
+    assert len(lines) > 4
+    assert max(cell_len(line) for line in lines) <= columns, max(lines, key=cell_len)
+
+
+def test_a_wide_terminal_shows_whole_names(capture: Path) -> None:
+    wide, narrow = (ESCAPES.sub("", on_terminal(columns, "report", str(capture))) for columns in (220, 60))
+    name = "LongClassName5.and_method_5 (/somewhere/quite/far/away/lib/python3.11/site-packages/a_package/with/folders/module_of_some_length.py:5)"
+    assert name in wide and name not in narrow and "LongClassName5" in narrow
+    for figure in ("35.2 KiB", "7.8 KiB", "MainThread", "resident at its peak"):
+        assert figure in wide and figure in " ".join(narrow.split())
+
+
+@pytest.mark.parametrize(
+    "words", [("report",), ("report", "--format", "tree"), ("report", "--format", "table"), ("diff",)], ids=" ".join
+)
+def test_frames_lead_to_files_that_are_there(capture: Path, words: tuple[str, ...]) -> None:
+    captures = [str(capture)] * (1 + (words[0] == "diff"))
+    if words[0] == "diff":
+        recording = Recording()
+        recording.end()
+        captures[0] = str(capture.parent / "empty.hiw")
+        Path(captures[0]).write_bytes(recording.to_bytes())
+    targets = set(LINK.findall(on_terminal(100, *words, *captures))) - {""}
+    assert targets == {(capture.parent / "work.py").as_uri()}
+
+
+@pytest.mark.parametrize("environment", [{}, {"FORCE_COLOR": "1"}, {"TERM": "xterm-256color"}])
+def test_nothing_leads_anywhere_when_piped(capture: Path, environment: dict[str, str]) -> None:
+    for words in (("report",), ("report", "--format", "tree"), ("report", "--format", "table")):
+        assert "\x1b]8" not in piped(*words, str(capture), **environment)
+
+
+def test_a_dumb_terminal_gets_no_escapes(capture: Path) -> None:
+    assert "\x1b" not in on_terminal(80, "report", str(capture), TERM="dumb")
+
+
+def test_what_is_piped_does_not_depend_on_the_terminal(capture: Path) -> None:
+    assert piped("report", str(capture), COLUMNS="40") == piped("report", str(capture), COLUMNS="300")
+
+
+def test_a_name_cannot_end_a_link(tmp_path: Path) -> None:
+    (tmp_path / "a\x1b\\b c;.py").write_text("")
+    stream = io.StringIO()
+    page = Page(stream, str(tmp_path))
+    page.is_terminal = True
+    link = page.style(Frame("f", "a\x1b\\b c;.py", 1)).link
+    assert link is not None and link.endswith("/a%1B%5Cb%20c%3B.py")
+    assert page.style(Frame("f", "not-there.py", 1)).link is None
+    assert page.style(Frame("f", "<string>", 1)).link is None and page.style(Frame("f", "a\0b", 1)).link is None
+
+
+def test_a_curve_is_as_wide_as_there_is_room() -> None:
+    recording = Recording()
+    node = recording.path(("f", "/a.py", 1))
+    for number in range(100):
+        recording.now_ns = number * 10_000_000
+        recording.sample(number * 10 if number < 50 else 0)
+        recording.now_ns = number * 10_000_000
+        if number == 60:
+            recording.allocate(node, 245)
+    recording.end()
+    capture = in_memory(recording)
+    for width, columns in ((80, 54), (40, 20), (300, 134)):
+        _, allocated, resident = (line.plain for line in over_time(capture, width))
+        curve = resident[26:]
+        assert len(curve) == len(allocated[26:]) == columns
+        assert curve.strip()[-1] == "█" and list(curve[: curve.index("█") + 1]) == sorted(curve[: curve.index("█") + 1])
+        assert set(curve[curve.rindex("█") + 1 :]) == {" "} and set(allocated[26:]) <= {" ", "▄", "▃"}
+        assert allocated[26:].index("▄") > len(curve) // 2
+    assert list(over_time(in_memory(Recording()), 80)) == []

@@ -1,0 +1,86 @@
+"""What hiwater costs a program before it records: a light import, and a start that is hardly felt."""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hiwater
+from hiwater import errors
+from places import HELPERS, ROOT
+
+# What `hiwater run` may load beside itself: small parts of the interpreter.
+ALLOWED = {"__future__", "_json", "atexit", "errno", "hiwater"}
+
+
+def milliseconds(command: list[str], folder: Path) -> float:
+    """The processor's time: what a command waits for depends on all that runs beside it."""
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    done = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (done.ru_utime + done.ru_stime - began.ru_utime - began.ru_stime) * 1000
+
+
+def test_importing_takes_little_time_and_memory(tmp_path: Path) -> None:
+    program = """
+import sys, time
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+before, began = resident(), time.process_time()
+import hiwater
+print(time.process_time() - began, resident() - before)
+"""
+    runs = []
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+        runs.append(tuple(map(float, done.stdout.split())))
+    seconds, held = min(runs)
+    assert seconds <= 0.015
+    assert held <= 3e6
+
+
+def loaded(words: list[str], folder: Path, first: str = "pass") -> set[str]:
+    """The modules loaded in a program that prints them, by their first names; `first` is done before."""
+    # Without site: an editable installation has an import hook of its own, which loads much. But os is there always.
+    environment = {**os.environ, "PYTHONPATH": str(Path(hiwater.__file__).parents[1])}
+    command = [sys.executable, "-S", *words, "-c", f"import os, sys; {first}; print(*sys.modules)"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def test_the_path_to_the_program_loads_nothing_heavy(tmp_path: Path) -> None:
+    double = str(HELPERS / "engine_double.py")
+    added = loaded([double, "works", "run", "-q"], tmp_path) - loaded([], tmp_path)
+    assert added <= ALLOWED
+
+
+def test_an_error_that_is_caught_on_the_way_loads_no_more(tmp_path: Path) -> None:
+    """As where no cgroup can be read."""
+    added = loaded([], tmp_path, "import hiwater; hiwater.errors.MeterUnavailable") - loaded([], tmp_path)
+    assert added <= ALLOWED
+
+
+def test_recording_nothing_starts_and_ends_within_60_ms_of_python(tmp_path: Path) -> None:
+    pytest.importorskip("hiwater._core", reason="built without the engine")
+    plain_command = [sys.executable, "-c", "pass"]
+    command = [sys.executable, "-m", "hiwater", "run", "-o", "pass.hiw", "-c", "pass"]
+    pairs = [(milliseconds(plain_command, tmp_path), milliseconds(command, tmp_path)) for _ in range(11)]
+    assert statistics.median(under - plain for plain, under in pairs) <= 60
+
+
+def test_every_error_has_its_entry_in_the_manual() -> None:
+    manual = ROOT / "docs" / "errors.md"
+    entries = {line[3:].strip() for line in manual.read_text().splitlines() if line.startswith("## ")}
+    classes = [errors.HiwaterError]
+    for kind in classes:
+        classes += kind.__subclasses__()
+    slugs = [kind.slug for kind in classes if kind not in (errors.HiwaterError, errors.CaptureError)]
+    assert len(slugs) == len(set(slugs))
+    assert entries == set(slugs)

@@ -1,0 +1,213 @@
+"""Long runs: a recorded program allocates, starts threads and forks very often, and neither time nor memory for one more may grow.
+
+`make test-long` runs it: 10⁹ allocations, 10⁵ threads started by C, 10⁵ by Python, 10⁵ forks beside threads that allocate. `WORDS='--share 100'` runs
+a hundredth of each. Each part is recorded in a process of its own, which measures itself at ten moments. Exits 1 where something grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import hiwater
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
+import compiled
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+ROOM = 4 << 20  # bytes by which memory and capture may grow: slices of time become more, and tables double
+WARM_UP = (1, 1)  # chunks of parts that do not count: they bring what measuring itself needs into the tables
+PARTS = 10  # of a run; the first and the last are compared
+CHUNKS = 50  # of a part; the cost of one is measured, and their median is the part's
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run does again and again, and the clock that its cost is measured by: of the process, or of the main thread."""
+
+    count: int
+    prepare: Callable[[], Callable[[int], None]]
+    clock: Callable[[], int] = time.process_time_ns
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tenth of a run: processor time for one item (the least of the chunks, since other load only adds to it), and then the state after it."""
+
+    nanoseconds: float
+    resident: int
+    capture: int  # bytes that the file has on the disk
+    nodes: int  # of the call tree
+    ledgers: int
+
+
+def library() -> ctypes.CDLL:
+    return ctypes.CDLL(os.environ["HIWATER_TEST_LONG"])
+
+
+def allocations() -> Callable[[int], None]:
+    allocate = library().allocate_and_free
+    return lambda count: allocate(ctypes.c_size_t(count))
+
+
+def native_threads() -> Callable[[int], None]:
+    start = library().start_threads
+
+    def work(count: int) -> None:
+        if start(ctypes.c_size_t(count)) != 0:
+            raise AssertionError("a native thread could not be started")
+
+    return work
+
+
+def python_threads(name: str | None = "worker") -> Callable[[int], None]:
+    def live_shortly() -> None:
+        [bytearray(i) for i in range(0, 2000, 100)]
+
+    def work(count: int) -> None:
+        for _ in range(count):
+            thread = threading.Thread(target=live_shortly, name=name)
+            thread.start()
+            thread.join()
+
+    return work
+
+
+def numbered_threads() -> Callable[[int], None]:
+    """Each has the name that Python gives it, with its number."""
+    return python_threads(None)
+
+
+def forks() -> Callable[[int], None]:
+    """Two threads allocate all the time, one in C and one in Python."""
+    allocate = library().allocate_and_free
+
+    def allocate_for_ever() -> None:
+        while True:
+            allocate(ctypes.c_size_t(1000))
+            [bytearray(i) for i in range(0, 2000, 100)]
+            time.sleep(0.001)
+
+    for _ in range(2):
+        threading.Thread(target=allocate_for_ever, daemon=True).start()
+
+    def work(count: int) -> None:
+        for _ in range(count):
+            child = os.fork()
+            if child == 0:
+                bytearray(100_000)
+                os._exit(7)
+            _, status = os.waitpid(child, 0)
+            if os.waitstatus_to_exitcode(status) != 7:
+                raise AssertionError(f"a child ended with {status}")
+
+    return work
+
+
+WORKS = {
+    "allocations": Work(1_000_000_000, allocations),
+    "native threads": Work(100_000, native_threads),
+    "python threads": Work(100_000, python_threads),
+    "numbered threads": Work(100_000, numbered_threads),
+    "forks": Work(100_000, forks, time.thread_time_ns),
+}
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+
+
+def measure(name: str, count: int, capture: Path) -> None:
+    """The program that is recorded: prints a row for each part."""
+    from hiwater import _core
+
+    work, clock = WORKS[name].prepare(), WORKS[name].clock
+    each = max(1, count // PARTS // CHUNKS)
+
+    def part(chunks: int) -> Part:
+        least = float("inf")
+        for _ in range(chunks):
+            began = clock()
+            work(each)
+            least = min(least, (clock() - began) / each)
+        counters = _core.counters()
+        return Part(least, resident(), capture.stat().st_blocks * 512, counters["nodes"], counters["ledgers"])
+
+    for chunks in (*WARM_UP, *[CHUNKS] * PARTS):
+        print(json.dumps(asdict(part(chunks))), flush=True)
+    counters = _core.counters()
+    _core.self_check()
+    if counters["lost_events"]:
+        raise AssertionError(f"{counters['lost_events']} events were lost")
+
+
+def run(name: str, count: int, options: Sequence[str], folder: Path) -> list[Part]:
+    """Record one run; return its parts."""
+    capture = folder / "long.hiw"
+    under = [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(capture), *options]
+    done = subprocess.run(
+        [*under, __file__, "--measure", name, str(count), str(capture)],
+        env=os.environ | {"HIWATER_TEST_LONG": str(compiled.library("long"))}, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    recorded = hiwater.open(capture)
+    recorded.check()
+    if recorded.lost_events or recorded.process.stop_reason is not None:
+        raise AssertionError(
+            f"recording stopped: {recorded.process.stop_reason}; {recorded.lost_events} events were lost"
+        )
+    return [Part(**json.loads(line)) for line in done.stdout.splitlines()[len(WARM_UP) :]]
+
+
+def show(name: str, count: int, parts: Sequence[Part], most: float) -> bool:
+    """Print what came of a run; return whether nothing grew."""
+    first, last = parts[0], parts[-1]
+    drift = last.nanoseconds / first.nanoseconds
+    done = count * (PARTS - 1) / PARTS  # between the two
+    print(f"{name}: {count:,}")
+    print(f"  processor time for one     {first.nanoseconds:10,.1f} ns, then {last.nanoseconds:10,.1f} ns: {drift:.3f}")
+    for what in ("resident", "capture", "nodes", "ledgers"):
+        before, after = getattr(first, what), getattr(last, what)
+        print(f"  {what:<26} {before:12,}, then {after:12,}: {(after - before) / done:.3f} for one", flush=True)
+    grown = [what for what in ("nodes", "ledgers") if getattr(last, what) > getattr(first, what)]
+    grown += ["processor time"] * (drift > most)
+    grown += ["resident memory"] * (last.resident - first.resident > ROOM)
+    grown += ["capture"] * (last.capture - first.capture > ROOM)
+    if grown:
+        print(f"  GREW: {', '.join(grown)}", flush=True)
+    return not grown
+
+
+def main() -> int:
+    """Make all runs that were asked for."""
+    if sys.argv[1:2] == ["--measure"]:
+        measure(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
+        return 0
+    parser = argparse.ArgumentParser(description="Looks for what grows in long recordings.")
+    parser.add_argument("works", nargs="*", help=f"{', '.join(WORKS)}: these alone")
+    parser.add_argument("--share", type=int, default=1, help="divide the counts by this")
+    parser.add_argument(
+        "--most", type=float, default=1.02, help="most that one may cost at the end, measured in what it cost at first"
+    )
+    parser.add_argument("--sample", help="record sampled, as with `hiwater run --sample`")
+    arguments = parser.parse_args()
+    options = ["--sample", arguments.sample] if arguments.sample else []
+    steady = True
+    for name in arguments.works or WORKS:
+        with tempfile.TemporaryDirectory() as folder:
+            count = WORKS[name].count // arguments.share
+            steady &= show(name, count, run(name, count, options, Path(folder)), arguments.most)
+    return 0 if steady else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
