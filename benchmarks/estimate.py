@@ -21,12 +21,12 @@ def on_cpu(name, mode):
     import torch
 
     import estimate_models as models
-    import hiwater.torch
+    import hiwater.contrib.torch
 
     torch.set_num_threads(1)
     make = models.MODELS[name]
     start = time.perf_counter()
-    found = hiwater.torch.estimate(*make(), device="cpu", **MODES[mode])
+    found = hiwater.contrib.torch.estimate(*make(), device="cpu", **MODES[mode])
     took = time.perf_counter() - start
     run = models.infer if mode == "inference" else models.train
     real = models.real_peak(make, run if mode != "accumulate 3" else lambda made: models.train(made, accumulate=3))
@@ -37,14 +37,14 @@ def on_gpu(name, mode):
     import torch
 
     import estimate_models as models
-    import hiwater.torch
+    import hiwater.contrib.torch
 
     make = models.MODELS[name]
     total = torch.cuda.get_device_properties(0).total_memory
     torch.backends.mha.set_fastpath_enabled(False)
     made = make()
     # Named in a process that uses its card: the estimate is made by a new interpreter.
-    found = hiwater.torch.estimate(f"{models.__file__}:{name}", device=total, **MODES[mode])
+    found = hiwater.contrib.torch.estimate(f"{models.__file__}:{name}", device=total, **MODES[mode])
     net = made[0].cuda()
     optimizer = type(made[2])(net.parameters(), **made[2].defaults)
     made = (net, made[1].detach().cuda().requires_grad_(made[1].requires_grad), optimizer, made[3])

@@ -15,7 +15,7 @@ import importlib
 import sys
 
 import hiwater
-from hiwater.sizes import format_size
+from hiwater._os.sizes import format_size
 
 CASES = ("list", "np", "torch_cpu", "torch_gpu")
 WHY = {

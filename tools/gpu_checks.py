@@ -117,7 +117,7 @@ def initialise(number: int) -> int:
     """Begin a recording's history within CUDA's initialisation; 0 when it is on for the first allocation, 3 when it is not."""
     import torch
 
-    from hiwater.history.recording import DeviceHistories
+    from hiwater.recording.device_histories import DeviceHistories
 
     histories = DeviceHistories()
     delay = 1e-5 * 2.5**number  # from before the initialisation's first line to after its last
@@ -179,7 +179,7 @@ def guard() -> Result:
     import hiwater
 
     for _ in range(2):
-        with hiwater.torch.guard(os.path.join(tempfile.mkdtemp(), "oom"), quiet=True):
+        with hiwater.contrib.torch.guard(os.path.join(tempfile.mkdtemp(), "oom"), quiet=True):
             torch.cuda.init()
             give(take(MIB))
     return Result(True)
@@ -240,7 +240,10 @@ def fraction() -> Result:
     torch.cuda.init()
     total = torch.cuda.get_device_properties(0).total_memory if not IN_PLACE else IN_PLACE[0].cards[0].total_bytes
     torch.cuda.set_per_process_memory_fraction(0.1)
-    kept, watched = [take(total // 20)], hiwater.torch.guard(os.path.join(tempfile.mkdtemp(), "oom"), quiet=True)
+    kept, watched = (
+        [take(total // 20)],
+        hiwater.contrib.torch.guard(os.path.join(tempfile.mkdtemp(), "oom"), quiet=True),
+    )
     try:
         with watched:
             kept.append(take(total // 10))
@@ -265,7 +268,7 @@ def refusals() -> Result:
     torch.cuda.init()
     real, looks = torch._C._cuda_memorySnapshot, []
     torch._C._cuda_memorySnapshot = lambda *words: (looks.append(1), real(*words))[1]
-    watched = hiwater.torch.guard(os.path.join(tempfile.mkdtemp(), "oom"), quiet=True)
+    watched = hiwater.contrib.torch.guard(os.path.join(tempfile.mkdtemp(), "oom"), quiet=True)
     caught = 0
     try:
         with watched:
@@ -445,7 +448,7 @@ def courtesy() -> Result:
 
     kept = [torch.ones(256 * MIB, dtype=torch.uint8, device="cuda") for _ in range(8)]
     free_before = torch.cuda.mem_get_info()[0]
-    lent = hiwater.torch.Courtesy()
+    lent = hiwater.contrib.torch.Courtesy()
     lent.yield_memory()
     given = torch.cuda.mem_get_info()[0] - free_before
     lent.restore()
@@ -463,7 +466,7 @@ def self_checkpoint() -> Result:
 
     kept = torch.ones(512 * MIB, dtype=torch.uint8, device="cuda")
     try:
-        lent = hiwater.torch.Courtesy(driver=True)
+        lent = hiwater.contrib.torch.Courtesy(driver=True)
         lent.yield_memory()
     except hiwater.errors.HiwaterError as error:
         return Result(None, {"refused": str(error)})

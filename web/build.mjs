@@ -11,7 +11,7 @@ import { build } from "esbuild";
 import { compile } from "json-schema-to-typescript";
 
 const HERE = dirname(fileURLToPath(import.meta.url));
-const VIEWS = join(HERE, "../src/hiwater/views");
+const REPORT = join(HERE, "../src/hiwater/report");
 const MOST_GZIPPED_BYTES = 80 * 1024;
 const PARTS = ["preact", "uplot"]; // what is in the page that others wrote, all of it under the MIT licence
 const ICON =
@@ -22,8 +22,8 @@ const ICON =
 
 /** The schema with what it takes from the report's schema put in, so that one file of types says all. */
 function wholeSchema() {
-    const page = JSON.parse(readFileSync(join(VIEWS, "page.schema.json"), "utf8"));
-    const report = JSON.parse(readFileSync(join(VIEWS, "report.schema.json"), "utf8"));
+    const page = JSON.parse(readFileSync(join(REPORT, "schemas/page.schema.json"), "utf8"));
+    const report = JSON.parse(readFileSync(join(REPORT, "schemas/report.schema.json"), "utf8"));
     const known = report.$defs.report.properties;
     const resolved = (value) => {
         if (Array.isArray(value)) return value.map(resolved);
@@ -39,7 +39,7 @@ function wholeSchema() {
 }
 
 async function types() {
-    const bannerComment = "// Made from src/hiwater/views/page.schema.json by `make web`; do not change it here.";
+    const bannerComment = "// Made from src/hiwater/report/schemas/page.schema.json by `make web`; do not change it here.";
     return compile(wholeSchema(), "HiwaterPage", {
         bannerComment,
         additionalProperties: false,
@@ -113,7 +113,7 @@ async function template() {
 }
 
 const made = { [join(HERE, "src/page.ts")]: await types() };
-const page = join(VIEWS, "page.template.html");
+const page = join(REPORT, "html/page.template.html");
 if (!process.argv.includes("--check")) writeFileSync(join(HERE, "src/page.ts"), made[join(HERE, "src/page.ts")]);
 made[page] = await template();
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hiwater import errors, torch
+    from hiwater import contrib, errors
     from hiwater.capture import open, open_all
-    from hiwater.engine.recorder import Recorder, record
     from hiwater.errors import HiwaterError
     from hiwater.lines.decorator import profile
     from hiwater.meters.devices.reconcile import now as device_breakdown
+    from hiwater.meters.residency import breakdown
     from hiwater.notebook import load_ipython_extension, unload_ipython_extension
-    from hiwater.residency import breakdown
-    from hiwater.resource_tracker import MemoryMonitor, ResourceTracker
+    from hiwater.recording.recorder import Recorder, record
     from hiwater.sampling.usage import memory_usage
-    from hiwater.tracker import track
+    from hiwater.scopes.resource_tracker import MemoryMonitor, ResourceTracker
+    from hiwater.scopes.tracker import track
 
 __version__ = "0.1.0"
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "ResourceTracker",
     "__version__",
     "breakdown",
+    "contrib",
     "device_breakdown",
     "errors",
     "load_ipython_extension",
@@ -36,26 +37,25 @@ __all__ = [
     "open_all",
     "profile",
     "record",
-    "torch",
     "track",
     "unload_ipython_extension",
 ]
 
-_MODULES = ("errors", "torch")  # whose names are public below their own
+_MODULES = ("contrib", "errors")  # whose names are public below their own
 _HOMES = {
     "HiwaterError": "hiwater.errors",
-    "MemoryMonitor": "hiwater.resource_tracker",
-    "Recorder": "hiwater.engine.recorder",
-    "ResourceTracker": "hiwater.resource_tracker",
-    "breakdown": "hiwater.residency",
+    "MemoryMonitor": "hiwater.scopes.resource_tracker",
+    "Recorder": "hiwater.recording.recorder",
+    "ResourceTracker": "hiwater.scopes.resource_tracker",
+    "breakdown": "hiwater.meters.residency",
     "device_breakdown": "hiwater.meters.devices.reconcile:now",
     "load_ipython_extension": "hiwater.notebook",
     "memory_usage": "hiwater.sampling.usage",
     "open": "hiwater.capture",
     "open_all": "hiwater.capture",
     "profile": "hiwater.lines.decorator",
-    "record": "hiwater.engine.recorder",
-    "track": "hiwater.tracker",
+    "record": "hiwater.recording.recorder",
+    "track": "hiwater.scopes.tracker",
     "unload_ipython_extension": "hiwater.notebook",
 }
 

@@ -1,4 +1,4 @@
-"""The native engine's door. Everything here is thin; meanings live in `hiwater.engine`."""
+"""The native engine's door. Everything here is thin; meanings live in `hiwater.recording`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType

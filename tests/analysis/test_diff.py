@@ -15,15 +15,15 @@ import hiwater
 from capture_builder import Recording
 from etl_example import ETL, FAULT, record_script
 from example_captures import STACKS, each_hostile_name, in_memory, made, recorded
+from hiwater.analysis.call_tree import Grouping
 from hiwater.analysis.diff import GROUPINGS, Change, Limit, compare, judge
-from hiwater.analysis.forest import Grouping
 from hiwater.analysis.matching import LineFacts, align
 from hiwater.analysis.naming import function_of, place_of
 from hiwater.capture import Capture, Frame
 from hiwater.cli import main
 from hiwater.errors import BadRequest
-from hiwater.views import diff_markdown, diff_text
-from hiwater.views.diff_report import DiffReport
+from hiwater.report.diff_request import DiffReport
+from hiwater.report.text import diff_markdown, diff_text
 from recording import needs_engine
 from written_reports import diff_as_json, shown
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from example_captures import STACKS, open_bytes, recorded, small
 from hiwater.analysis import ranking, sums
-from hiwater.analysis.forest import COARSE, Grouping, plant
+from hiwater.analysis.call_tree import COARSE, Grouping, plant
+from hiwater.analysis.display_tree import Branch, grow
 from hiwater.analysis.naming import is_library, module_of
 from hiwater.analysis.reconcile import reconcile, standard_error_bytes
-from hiwater.analysis.tree import Branch, grow
 from hiwater.capture import Stack
 
 

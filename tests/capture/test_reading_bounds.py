@@ -25,11 +25,13 @@ import large_captures
 from capture_builder import DTYPES, Recording
 from example_captures import in_memory
 from hiwater.analysis import recursion
-from hiwater.analysis.forest import Grouping, plant
+from hiwater.analysis.call_tree import Grouping, plant
 from hiwater.capture import Capture, ScopeSpan
 from hiwater.cli.report import FORMATS
-from hiwater.views import chrome, json_view, lines, whole_stacks
-from hiwater.views.report import Report
+from hiwater.report import whole_stacks
+from hiwater.report.export import chrome, json_report
+from hiwater.report.request import Report
+from hiwater.report.text import lines
 from json_paths import frames_of
 from places import ROOT
 
@@ -97,7 +99,7 @@ def sum_of_speedscope(out: bytes) -> int:
 
 
 def sum_of_pprof(out: bytes) -> int:
-    from hiwater.views.pprof_proto import profile_pb2
+    from hiwater.device_history.pprof_proto import profile_pb2
 
     made: Any = profile_pb2
     profile = made.Profile()
@@ -311,7 +313,7 @@ def test_a_hundred_generations_are_in_one_another_and_later_ones_beside() -> Non
         recording.end()
         captures.append(in_memory(recording))
     stream = io.StringIO()
-    json_view.write([Report(capture, capture.peak) for capture in captures], stream)
+    json_report.write([Report(capture, capture.peak) for capture in captures], stream)
     said = json.loads(stream.getvalue())
     seen, nested = [], 0
     waiting = [(said, 0)]
@@ -371,7 +373,7 @@ def test_scopes_of_one_track_lie_in_one_another_or_apart(spans: list[tuple[int, 
 def test_a_plot_draws_the_longest_of_very_many_scopes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from hiwater.analysis.curves import picture
-    from hiwater.views import plot
+    from hiwater.report.export import plot
 
     out = io.BytesIO()
     plot.write([picture(with_scopes(overlapping(20_000)), "scopes")], "svg", out)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drop_ins import HIWATER, run, script
-from hiwater.cli.compat_path import folder
+from hiwater.contrib.compat.compat_path import folder
 from recording import needs_engine
 
 pytestmark = needs_engine
@@ -169,7 +169,8 @@ def test_the_extension_has_the_cell_magic_alone(tmp_path: Path) -> None:
 
 
 def test_the_commands_find_the_interpreter_that_hiwater_is_installed_for(tmp_path: Path) -> None:
-    installed = tmp_path / "a prefix" / "lib" / "python3.11" / "site-packages" / "hiwater" / "compat" / "bin"
+    package = tmp_path / "a prefix" / "lib" / "python3.11" / "site-packages" / "hiwater"
+    installed = package / "contrib" / "compat" / "dropin" / "bin"
     installed.mkdir(parents=True)
     for name in ("mprof", "fil-profile", "interpreter.sh"):
         source = Path(folder()) / "bin" / name

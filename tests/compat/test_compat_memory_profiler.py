@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drop_ins import HIWATER, run, script
-from hiwater.cli.compat_path import folder
+from hiwater.contrib.compat.compat_path import folder
 
 ROW = re.compile(r"^ *(\d+) +(?:([\d.]+) MiB +(-?[\d.]+) MiB +(\d+) )? *(.*)$")
 

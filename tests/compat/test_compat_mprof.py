@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from drop_ins import HIWATER, run, script
-from hiwater.classic import datfile, mprof
-from hiwater.cli.compat_path import folder
+from hiwater.contrib.compat.compat_path import folder
+from hiwater.contrib.compat.memory_profiler import datfile, mprof
 
 PROGRAM = "import time\n@profile\ndef f():\n    x = [0] * 5_000_000\n    time.sleep(.15)\n    return len(x)\nf()\n"
 
@@ -151,7 +151,7 @@ def test_usage(tmp_path: Path, words: list[str], code: int) -> None:
 
 
 def test_an_interrupt_leaves_the_file(tmp_path: Path) -> None:
-    from hiwater.cli.compat_path import folder
+    from hiwater.contrib.compat.compat_path import folder
 
     places = os.pathsep.join([folder(), str(Path(folder()).parent.parent)])
     words = [sys.executable, "-m", "mprof", "run", "-T", "0.01", "-o", "x.dat", "sleep", "60"]

@@ -12,12 +12,12 @@ import pytest
 
 import hiwater
 from cuda_double import installed
-from hiwater.cli import compat_path
+from hiwater.contrib.compat import compat_path
 from recording import child_environment
 
 torch = pytest.importorskip("torch")
 
-from hiwater.torch import line_decorators  # noqa: E402 - it needs torch
+from hiwater.contrib.torch import line_decorators  # noqa: E402 - it needs torch
 
 
 @pytest.fixture
@@ -44,7 +44,9 @@ def cuda(monkeypatch):
 def memlab(monkeypatch):
     monkeypatch.syspath_prepend(compat_path.folder())
     monkeypatch.setattr(line_decorators, "_kind", line_decorators._kind)
-    monkeypatch.delitem(sys.modules, "hiwater.torch.classic_lines", raising=False)  # importing it chooses its kind
+    monkeypatch.delitem(
+        sys.modules, "hiwater.contrib.compat.pytorch_memlab.lines", raising=False
+    )  # importing it chooses its kind
     yield importlib.import_module("pytorch_memlab")
     for name in [name for name in sys.modules if name.partition(".")[0] == "pytorch_memlab"]:
         del sys.modules[name]
@@ -152,7 +154,7 @@ def test_all_that_users_import_is_there(memlab):
     assert (Courtesy, LineProfiler, MemReporter) == (memlab.Courtesy, memlab.LineProfiler, memlab.MemReporter)
     assert profile is memlab.profile and DEFAULT_COLUMNS == ("active_bytes.all.peak", "reserved_bytes.all.peak")
     assert [readable_size(size) for size in (512, 4 << 20, float("nan"))] == ["512.00B", "4.00M", ""]
-    assert issubclass(memlab.LineProfiler, hiwater.torch.LineProfiler)
+    assert issubclass(memlab.LineProfiler, hiwater.contrib.torch.LineProfiler)
 
 
 def test_importing_it_prints_nothing_and_changes_nothing():

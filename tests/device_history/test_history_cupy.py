@@ -7,8 +7,8 @@ import pytest
 
 import hiwater
 from hiwater.errors import MeterUnavailable
-from hiwater.history import recording
-from hiwater.history.cupy_hook import CupyHistory
+from hiwater.recording import device_histories
+from hiwater.recording.cupy_history import CupyHistory
 from recording import needs_engine
 
 
@@ -123,7 +123,7 @@ def test_a_recording_has_it(pool, tmp_path):
         work(pool)
     (device,) = hiwater.open(tmp_path / "run.hiw").device_histories
     assert device.device == "cupy:0" and device.peak.allocated_bytes == 6000
-    assert recording.active() is None
+    assert device_histories.active() is None
 
 
 def test_without_cupy_the_error_says_so(monkeypatch):

@@ -10,8 +10,8 @@ import pytest
 
 import hiwater
 from hiwater.cli import main
+from hiwater.device_history import plain_pickle
 from hiwater.errors import CaptureError, CorruptCapture, CutCapture, ForeignFile
-from hiwater.history import plain_pickle
 from snapshot_double import Allocator, frame
 
 PAYLOAD = []

@@ -80,7 +80,7 @@ def test_two_profiles_are_compared(profile, capsys):
 
 
 def test_other_profiles_are_refused(tmp_path):
-    from hiwater.views.pprof_proto import profile_pb2
+    from hiwater.device_history.pprof_proto import profile_pb2
 
     other = profile_pb2.Profile()
     other.string_table.extend(["", "cpu", "nanoseconds"])

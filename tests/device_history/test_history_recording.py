@@ -12,10 +12,10 @@ import pytest
 import hiwater
 from cuda_double import installed
 from cuda_double.versions import VERSIONS
-from hiwater.capture import attached
+from hiwater.capture import attachments
 from hiwater.cli import main
 from hiwater.errors import BadRequest, CaptureUnwritable, CorruptCapture
-from hiwater.history import recording
+from hiwater.recording import device_histories
 from places import HELPERS
 from recording import needs_engine
 from snapshot_double import Allocator, frame
@@ -39,7 +39,10 @@ def test_the_history_is_in_the_capture_and_apart_from_ram(cuda, tmp_path, capsys
         first = cuda[0].malloc(40 << 20)
         cuda[0].free(first)
         cuda[0].malloc(5 << 20)
-    assert cuda.bindings.calls == [("all", "alloc", "python", recording.MOST_EVENTS), (None, "all", "all", sys.maxsize)]
+    assert cuda.bindings.calls == [
+        ("all", "alloc", "python", device_histories.MOST_EVENTS),
+        (None, "all", "all", sys.maxsize),
+    ]
     capture = hiwater.open(path)
     (device,) = capture.device_histories
     assert (device.device, device.peak.allocated_bytes, device.end.allocated_bytes) == ("cuda:0", 40 << 20, 5 << 20)
@@ -161,7 +164,7 @@ def test_two_recordings_are_compared_and_merged_with_it(cuda, tmp_path, capsys):
 @needs_engine
 def test_a_ring_that_overflowed_is_said_to_have(cuda, tmp_path):
     cuda.initialise()
-    histories = recording.DeviceHistories(most_events=10)
+    histories = device_histories.DeviceHistories(most_events=10)
     histories.begin()
     for _ in range(10):
         cuda[0].malloc(1000)
@@ -272,7 +275,7 @@ def test_jax_tells_its_profile_where_it_used_more_than_the_cpu(tmp_path):
     pytest.importorskip("google.protobuf")
     code = """
 import types, hiwater, jax
-from hiwater.history import recording
+from hiwater.recording import device_histories
 kept = jax.block_until_ready(jax.numpy.ones((300, 300), "float32"))
 assert recording.jax_profile() is None
 jax.local_devices = lambda: [types.SimpleNamespace(platform="gpu", id=0, memory_stats=lambda: None)]
@@ -300,9 +303,9 @@ def plain(tmp_path):
 def test_what_is_attached_comes_back_and_changes_nothing_else(plain):
     before = hiwater.open(plain)
     large = os.urandom(700_000)
-    attached.append(str(plain), {"a.bin": large, "b.txt": b""})
+    attachments.append(str(plain), {"a.bin": large, "b.txt": b""})
     after = hiwater.open(plain)
-    assert attached.read(after) == {"a.bin": large, "b.txt": b""}
+    assert attachments.read(after) == {"a.bin": large, "b.txt": b""}
     for name, table in before.tables.items():
         assert (after.tables[name] == table).all()
     assert {k: v for k, v in after.header.items() if k not in ("extents_used", "table_count")} == {
@@ -313,32 +316,32 @@ def test_what_is_attached_comes_back_and_changes_nothing_else(plain):
 def test_room_for_more_tables_is_made_where_there_is_none(plain, monkeypatch):
     before = hiwater.open(plain)
     field = "table_count"
-    original = attached._Growing._field
+    original = attachments._Growing._field
 
     def with_little_room(self, name):
         found = original(self, name)
-        if name == field and found[2] != attached._MORE_COUNTS_OFFSET:
+        if name == field and found[2] != attachments._MORE_COUNTS_OFFSET:
             found[3] = len(self._schema["tables"]) - 1
         return found
 
-    monkeypatch.setattr(attached._Growing, "_field", with_little_room)
-    attached.append(str(plain), {"a": b"x"})
+    monkeypatch.setattr(attachments._Growing, "_field", with_little_room)
+    attachments.append(str(plain), {"a": b"x"})
     after = hiwater.open(plain)
-    assert attached.read(after) == {"a": b"x"} and after.peak.allocated_bytes == before.peak.allocated_bytes
+    assert attachments.read(after) == {"a": b"x"} and after.peak.allocated_bytes == before.peak.allocated_bytes
 
 
 def test_attaching_twice_or_to_something_else_is_refused(plain, tmp_path):
-    attached.append(str(plain), {"a": b"x"})
+    attachments.append(str(plain), {"a": b"x"})
     with pytest.raises(CaptureUnwritable, match="attached to it already"):
-        attached.append(str(plain), {"a": b"y"})
+        attachments.append(str(plain), {"a": b"y"})
     other = tmp_path / "other"
     other.write_bytes(b"x" * 5000)
     with pytest.raises(CaptureUnwritable):
-        attached.append(str(other), {"a": b"y"})
+        attachments.append(str(other), {"a": b"y"})
 
 
 def test_what_is_attached_and_damaged_is_one_clear_error(plain, capsys):
-    attached.append(str(plain), {"torch.pickle": pickle.dumps(Allocator().snapshot())})
+    attachments.append(str(plain), {"torch.pickle": pickle.dumps(Allocator().snapshot())})
     content = bytearray(plain.read_bytes())
     place = content.index(b"PK\x03\x04")
     content[place + 60] ^= 0xFF
@@ -364,7 +367,7 @@ def test_several_devices_of_a_recording_are_compared_one_by_one(plain, cuda):
         "segments": one["segments"] + more["segments"],
         "device_traces": [one["device_traces"][0], more["device_traces"][1]],
     }
-    attached.append(str(plain), {"torch.pickle": pickle.dumps(both)})
+    attachments.append(str(plain), {"torch.pickle": pickle.dumps(both)})
     capture = hiwater.open(plain)
     assert [device.device for device in capture.device_histories] == ["cuda:0", "cuda:1"]
     with pytest.raises(BadRequest, match="several devices"):
@@ -410,7 +413,7 @@ def test_on_a_gpu_the_history_costs_little(tmp_path):
     ratios = []
     for _ in range(5):
         plain = seconds()
-        histories = recording.DeviceHistories()
+        histories = device_histories.DeviceHistories()
         histories.begin()
         with_history = seconds()
         histories.end()

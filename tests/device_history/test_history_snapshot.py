@@ -15,9 +15,9 @@ import schemas
 from hiwater.capture.model import Capture
 from hiwater.cli import main
 from hiwater.cli.report import FORMATS
+from hiwater.device_history import build, snapshot
 from hiwater.errors import BadRequest, MissingCapture
-from hiwater.history import build, snapshot
-from hiwater.views.report import Report
+from hiwater.report.request import Report
 from page_reader import Page, page_of
 from snapshot_double import Allocator, Refused, frame
 

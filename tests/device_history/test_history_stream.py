@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hiwater.device_history import pickle_machine, plain_pickle, snapshot, snapshot_stream
+from hiwater.device_history.pickle_machine import Unusual
+from hiwater.device_history.trace import Trace
 from hiwater.errors import CaptureError
-from hiwater.history import pickle_machine, plain_pickle, snapshot, snapshot_stream
-from hiwater.history.pickle_machine import Unusual
-from hiwater.history.trace import Trace
 from snapshot_double import Allocator, Refused, frame
 
 MAIN, STEP = frame("main", 10), frame("step", 300)
@@ -151,7 +151,7 @@ def test_a_large_snapshot_needs_less_memory_than_its_file(tmp_path):
     path = tmp_path / "large.pickle"
     path.write_bytes(pickle.dumps(many(200_000), 4))
     program = (
-        "import resource, sys\nfrom hiwater.history import build, files, snapshot\n"
+        "import resource, sys\nfrom hiwater.device_history import build, files, snapshot\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "before = peak()\ncontents = files.read_one(sys.argv[1])\n"
         "print(peak() - before, len(contents.tables['timeline']))"

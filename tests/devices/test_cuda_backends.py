@@ -8,11 +8,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import hiwater  # noqa: E402 - after torch is known to be there
-import hiwater.torch  # noqa: E402 - the same
+import hiwater.contrib.torch  # noqa: E402 - the same
 from cuda_double import installed  # noqa: E402 - the same
 from cuda_double.versions import VERSIONS  # noqa: E402 - the same
 from hiwater.errors import MeterUnavailable  # noqa: E402 - the same
-from hiwater.history import recording  # noqa: E402 - the same
+from hiwater.recording import device_histories  # noqa: E402 - the same
 from recording import needs_engine  # noqa: E402 - the same
 
 MIB = 1 << 20
@@ -92,7 +92,7 @@ def test_lines_run_without_a_word_and_the_table_says_why_it_is_empty(capsys):
         def work():
             return cuda.module.caching_allocator_alloc(MIB, stream=0)
 
-        with hiwater.torch.LineProfiler(work) as profiler:
+        with hiwater.contrib.torch.LineProfiler(work) as profiler:
             work()
         assert "No data collected: cuda:0 cannot be read" in repr(profiler.display())
         assert "getDeviceStats" in repr(profiler.display()) and torch._C._cuda_memoryStats == theirs
@@ -125,7 +125,7 @@ def test_a_guard_changes_nothing_of_a_program_that_uses_them(backend, version, f
         warnings.simplefilter("error")
         if first:
             cuda.initialise()
-        with hiwater.torch.guard(tmp_path / "oom"):
+        with hiwater.contrib.torch.guard(tmp_path / "oom"):
             cuda.initialise()  # the program's first use: a call of ours in torch's queue that raises would fail it
             cuda.module.caching_allocator_alloc(MIB, stream=0)
         assert list(tmp_path.iterdir()) == []
@@ -135,7 +135,7 @@ def test_a_guard_reports_what_such_an_allocator_refuses(backend, tmp_path, capsy
     with installed(backend=backend) as cuda:
         cuda.initialise()
         cuda.cards[0].total_bytes = MIB
-        with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.torch.guard(tmp_path / "oom") as guard:
+        with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.contrib.torch.guard(tmp_path / "oom") as guard:
             cuda.module.caching_allocator_alloc(2 * MIB, stream=0)
     assert guard.report.verdict.kind == "unknown"
     assert "oom.txt says what was live" in capsys.readouterr().err
@@ -163,7 +163,7 @@ def test_a_recording_says_once_that_there_is_no_history(backend, first, tmp_path
 def test_where_warnings_are_errors_the_first_use_of_cuda_does_not_fail(backend, capsys):
     with installed(backend=backend) as cuda, warnings.catch_warnings():
         warnings.simplefilter("error")
-        histories = recording.DeviceHistories()
+        histories = device_histories.DeviceHistories()
         histories.begin()
         cuda.initialise()
         histories.end()

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from cuda_double import Deadlock, installed
 from cuda_double.versions import VERSIONS
-from hiwater.history.recording import DeviceHistories
+from hiwater.recording.device_histories import DeviceHistories
 from places import HELPERS
 
 PATIENCE_SECONDS = 300

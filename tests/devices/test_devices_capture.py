@@ -13,8 +13,8 @@ import hiwater
 import schemas
 from hiwater.cli import main
 from hiwater.meters import ALLOCATORS
-from hiwater.views import json_view, openmetrics
-from hiwater.views.report import Report
+from hiwater.report.export import json_report, openmetrics
+from hiwater.report.request import Report
 from page_reader import Page, page_of
 from places import HELPERS
 from recording import needs_engine
@@ -98,7 +98,7 @@ def test_the_summary_the_report_and_the_timeline_name_them(made, capsys):
 def test_json_keeps_to_its_schema(made):
     stream = StringIO()
     report = Report(made[0], made[0].peak)
-    json_view.write([report], stream)
+    json_report.write([report], stream)
     said = json.loads(stream.getvalue())
     schemas.check(said, "report")
     first = said["devices"][0]
@@ -160,7 +160,7 @@ print([t.usage.gpu[0].peak_bytes >> 20 for t in (a, b)], torch.cuda.max_memory_a
 
 
 _ASKED = """
-from hiwater.engine.device_sampler import DeviceSampler
+from hiwater.recording.device_sampler import DeviceSampler
 def asked(self):
     print("asked")
     return False
@@ -178,7 +178,7 @@ import time, os, sys
 until = time.time() + 0.7
 while time.time() < until:
     sum(range(500))
-print(len(os.listdir("/proc/self/task")), "hiwater.scopes" in sys.modules)
+print(len(os.listdir("/proc/self/task")), "hiwater.scopes.manager" in sys.modules)
 sys.modules["rmm"] = sys
 until = time.time() + 0.7
 while time.time() < until:
@@ -204,14 +204,14 @@ class Slow:
         if name == "enum":
             sys.modules["torch"] = torch
             wait(1.0)
-            print("hiwater.scopes" in sys.modules)
+            print("hiwater.scopes.manager" in sys.modules)
 
 sys.meta_path.insert(0, Slow)
-print("hiwater.scopes" in sys.modules)
+print("hiwater.scopes.manager" in sys.modules)
 import re
 print(re.compile("a").match("a").end())
 wait(1.0)
-print("hiwater.scopes" in sys.modules)
+print("hiwater.scopes.manager" in sys.modules)
 """
     capture, done = run(tmp_path, body)
     assert done.stdout.splitlines() == ["False", "False", "1", "True"]
@@ -277,7 +277,7 @@ print(a.usage.gpu[0].peak_bytes >> 20)
 def test_samples_grow_with_the_logarithm_of_the_time(tmp_path):
     body = """
 from hiwater import _core
-from hiwater.engine import device_sampler
+from hiwater.recording import device_sampler
 number = _core.add_device("x:0", "x", "a test", -1)
 for step in range(4000):
     _core.sample_device(number, step, 2 * step, -1, -1, -1, True, "")

@@ -338,7 +338,7 @@ def test_tensorflows_devices_are_counted_as_cuda_counts_them(monkeypatch):
 
 def test_a_refusal_on_a_host_with_several_gpus_says_what_others_hold(driver):
     pytest.importorskip("torch")
-    from hiwater.torch import oom_report
+    from hiwater.contrib.torch import oom_report
 
     driver.processes(driver.card(1), {os.getpid(): 5 * MIB, 77: 700 * MIB})
     driver.processes(driver.card(0), {78: 20 * MIB})

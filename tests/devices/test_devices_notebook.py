@@ -34,7 +34,7 @@ def test_the_line_after_a_cell_has_each_device_in_use(tmp_path):
 def test_ipygpulogger_has_figures_of_the_gpu(tmp_path):
     cells = [
         _SETUP
-        + "cuda.initialise(0, 1)\nfrom hiwater.compat.ipygpulogger import IPyGPULogger\nil = IPyGPULogger().start()",
+        + "cuda.initialise(0, 1)\nfrom hiwater.contrib.compat.dropin.ipygpulogger import IPyGPULogger\nil = IPyGPULogger().start()",
         "cuda[0].free(cuda[0].malloc(200 << 20)); cuda[0].malloc(50 << 20)",
         "il.data[3:6], il.data.gpu.used_total",
     ]

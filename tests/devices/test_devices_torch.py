@@ -8,7 +8,7 @@ import pytest
 import hiwater
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import device_names, devices
-from hiwater.scopes import Folding, Scope
+from hiwater.scopes.manager import Folding, Scope
 
 torch = pytest.importorskip("torch")
 

@@ -4,7 +4,7 @@ import sys
 
 from cuda_double import installed
 from cuda_double.pending import At
-from hiwater.history.recording import DeviceHistories
+from hiwater.recording.device_histories import DeviceHistories
 
 
 def initialise_with_a_call_at(cuda, number):

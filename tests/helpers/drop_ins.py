@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hiwater.cli.compat_path import folder
+from hiwater.contrib.compat.compat_path import folder
 
 HIWATER = str(Path(folder()).parent.parent)
 

@@ -11,16 +11,16 @@ import numpy as np
 
 import schemas
 from capture_builder import COUNTED_KINDS
-from hiwater.views import html
-from hiwater.views.html_columns import Unpacked
-from hiwater.views.report import Report
+from hiwater.report.html import page
+from hiwater.report.html.columns import Unpacked
+from hiwater.report.request import Report
 
 _DATA = re.compile(r'<script type="application/octet-stream" id="data">([A-Za-z0-9+/=]*)</script>')
 
 
 def page_of(reports: Sequence[Report], source: str = "own") -> str:
     stream = io.StringIO()
-    html.write(reports, stream, source)
+    page.write(reports, stream, source)
     return stream.getvalue()
 
 

@@ -17,7 +17,8 @@ from referencing import Registry, Resource
 @cache
 def schema_of(view: str) -> Any:
     """The schema of a view: page, report, diff or estimate."""
-    return json.loads((files("hiwater.views") / f"{view}.schema.json").read_text("utf-8"))
+    folder = files("hiwater.contrib.torch.estimate") if view == "estimate" else files("hiwater.report") / "schemas"
+    return json.loads((folder / f"{view}.schema.json").read_text("utf-8"))
 
 
 @cache

@@ -10,9 +10,9 @@ import schemas
 from capture_builder import Recording
 from example_captures import in_memory
 from hiwater.analysis.diff import Comparison, Limit, judge
-from hiwater.views import diff_json, json_view
-from hiwater.views.diff_report import DiffReport
-from hiwater.views.report import Report
+from hiwater.report.diff_request import DiffReport
+from hiwater.report.export import json_diff, json_report
+from hiwater.report.request import Report
 
 
 def report(recording: Recording, **asked: Any) -> Report:
@@ -28,12 +28,12 @@ def shown(view: Any, what: Any) -> str:
 
 
 def as_json(*what: Report) -> Any:
-    said = json.loads(shown(json_view, what))
+    said = json.loads(shown(json_report, what))
     schemas.check(said, "report")
     return said
 
 
 def diff_as_json(told: Comparison, limit: Limit | None = None) -> Any:
-    said = json.loads(shown(diff_json, DiffReport(told, verdict=judge(told, limit) if limit else None)))
+    said = json.loads(shown(json_diff, DiffReport(told, verdict=judge(told, limit) if limit else None)))
     schemas.check(said, "diff")
     return said

@@ -7,11 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hiwater.torch  # noqa: E402 - after torch is known to be there
+import hiwater.contrib.torch  # noqa: E402 - after torch is known to be there
 from cuda_double import Card, installed  # noqa: E402 - the same
 from cuda_double.versions import VERSIONS  # noqa: E402 - the same
+from hiwater.contrib.torch.trainers.phases import Phases  # noqa: E402 - the same
 from hiwater.meters.devices.totals import RunningTotals  # noqa: E402 - the same
-from hiwater.trainers.phases import Phases  # noqa: E402 - the same
 
 MIB = 1 << 20
 TOTALS = ("allocated_bytes.all.allocated", "allocated_bytes.all.freed", "allocation.all.allocated", "num_device_alloc")
@@ -35,7 +35,7 @@ def test_totals_of_lines_do_not_fall_when_the_program_starts_torchs_anew(version
             cuda[0].free(kept)
 
         functions = torch._C._cuda_resetAccumulatedMemoryStats
-        with hiwater.torch.LineProfiler(work) as profiler:
+        with hiwater.contrib.torch.LineProfiler(work) as profiler:
             work()
         assert [of(profiler, work, name)[1] for name in TOTALS] == [3 * MIB, 0, 1, 0]
         assert [of(profiler, work, name)[2] for name in TOTALS] == [0, 0, 0, 0]
@@ -59,7 +59,7 @@ def test_a_line_that_does_more_than_all_before_it_loses_nothing_by_a_reset_insid
         def work():
             inside()
 
-        with hiwater.torch.LineProfiler(work) as profiler:
+        with hiwater.contrib.torch.LineProfiler(work) as profiler:
             work()
         assert of(profiler, work, "allocated_bytes.all.allocated")[1] == 70 * MIB
         assert of(profiler, work, "allocation.all.freed")[1] == 10
@@ -74,7 +74,7 @@ def test_a_reset_by_cpp_code_makes_no_total_negative():
             cuda[0].stats.reset_accumulated()
             cuda[0].malloc(MIB)
 
-        with hiwater.torch.LineProfiler(work) as profiler:
+        with hiwater.contrib.torch.LineProfiler(work) as profiler:
             work()
         assert of(profiler, work, "allocated_bytes.all.allocated") == {0: None, 1: 0, 2: MIB}
 

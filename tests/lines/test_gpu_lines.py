@@ -23,7 +23,7 @@ torch = pytest.importorskip("torch")
 
 import naive_lines  # noqa: E402 - it needs torch
 from cuda_double import installed  # noqa: E402 - the same
-from hiwater.torch import LineProfiler, line_decorators, profile, profile_every, set_target_gpu  # noqa: E402 - the same
+from hiwater.contrib.torch import LineProfiler, line_decorators, profile, profile_every, set_target_gpu  # noqa: E402 - the same
 
 KIB, MIB = 1 << 10, 1 << 20
 DOORS = torch._C.__dict__.get("_cuda_memoryStats")
@@ -307,7 +307,7 @@ def test_coverage_goes_on(tmp_path):
     pytest.importorskip("coverage")
     script = tmp_path / "script.py"
     script.write_text(
-        "import torch\nfrom hiwater.torch import LineProfiler\n\ndef work(n):\n    if n > 100:\n        return 1\n    return 2\n\n"
+        "import torch\nfrom hiwater.contrib.torch import LineProfiler\n\ndef work(n):\n    if n > 100:\n        return 1\n    return 2\n\n"
         "with LineProfiler(work) as profiler:\n    work(1)\nwork(200)\nprint(profiler.display(columns=['hits']))\n"
     )
     command = [sys.executable, "-m", "coverage"]
@@ -603,7 +603,7 @@ def test_a_decorated_method_is_measured_and_set_target_gpu_moves_it(cuda, monkey
 def test_profile_prints_at_the_end_and_costs_no_exit_code(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "from hiwater.torch import profile\n@profile\ndef work():\n    return 1\n"
+        "from hiwater.contrib.torch import profile\n@profile\ndef work():\n    return 1\n"
         "def wrong(): pass\nprofile(wrong, columns=('a.b.c',))\nassert work() == 1\n"
     )
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, env=child_environment(), check=False)

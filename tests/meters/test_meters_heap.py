@@ -157,7 +157,7 @@ def test_threads_that_come_and_go_leave_nothing():
 
     for _ in range(200):
         in_threads(measure)
-    from hiwater.scopes import FOLDING
+    from hiwater.scopes.manager import FOLDING
 
     with hiwater.track(meters=("thread",)) as t:
         pass

@@ -16,9 +16,9 @@ import pytest
 
 import compiled
 from hiwater import meters
+from hiwater._os.kept_file import Kept
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import cgroup, counters, tree
-from hiwater.meters.kept import Kept
 from hiwater.meters.process import PAGE_BYTES, Pss, Resident, Uss, peak_error_bytes
 
 ctypes.CDLL(None).mallopt(-3, 128 * 1024)  # M_MMAP_THRESHOLD stays: what is freed goes back

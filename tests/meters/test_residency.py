@@ -11,7 +11,7 @@ import pytest
 
 import hiwater
 from hiwater.errors import MeterUnavailable
-from hiwater.residency import breakdown, touched_bytes
+from hiwater.meters.residency import breakdown, touched_bytes
 from recording import needs_engine
 
 MIB = 2**20

@@ -16,7 +16,7 @@ import notebooks
 import page_reader
 from hiwater.analysis.ranking import own_lines
 from hiwater.notebook.rendering import drawn
-from hiwater.views.report import Report
+from hiwater.report.request import Report
 from places import PROGRAMS, ROOT
 from recording import needs_engine
 
@@ -92,7 +92,7 @@ def test_a_cell_that_takes_the_hooks_away(tmp_path: Path) -> None:
             "sys.displayhook = get_ipython().display_pub.publish = None",
             "del get_ipython().display_pub.publish",
             "get_ipython().events.reset_all() if hasattr(get_ipython().events, 'reset_all') else None",
-            "logger.stop()\nfrom hiwater.scopes import FOLDING\nraise ValueError(FOLDING.open_scopes, len(logger.history))",
+            "logger.stop()\nfrom hiwater.scopes.manager import FOLDING\nraise ValueError(FOLDING.open_scopes, len(logger.history))",
         ],
     )
     assert [cell.error for cell in shown[:-1]] == [None] * 7
@@ -169,7 +169,7 @@ def test_a_recorded_cell(tmp_path: Path) -> None:
             "%hiwater len(d) + 1",
             "%%filprofile\n%%time\ne = make(6 << 20)",
             "%%hiwater\n3",
-            "import sys\nsorted({'numpy', 'rich', 'hiwater.views'} & {*sys.modules}), _i3.splitlines()[0]",
+            "import sys\nsorted({'numpy', 'rich', 'hiwater.report'} & {*sys.modules}), _i3.splitlines()[0]",
         ],
     )
     assert shown[2].value == "10485760" and "cell [3], " in shown[2].report

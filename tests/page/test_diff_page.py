@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 
 from capture_builder import Recording
 from example_captures import EVENTS, STACKS, in_memory, made, recorded, recording_of
-from hiwater.analysis.beside import lay_beside
-from hiwater.analysis.condense import FOLDED_FRAME, Limits
+from hiwater.analysis.call_tree import IMPORT_SYSTEM, Grouping, plant
+from hiwater.analysis.compact import FOLDED_FRAME, Limits
 from hiwater.analysis.diff import Comparison, compare
-from hiwater.analysis.forest import IMPORT_SYSTEM, Grouping, plant
+from hiwater.analysis.diff_arrays import lay_beside
 from hiwater.analysis.naming import function_of
 from hiwater.capture import Capture, Frame
 from hiwater.cli import main
-from hiwater.views import diff_html
-from hiwater.views.diff_report import DiffReport
+from hiwater.report.diff_request import DiffReport
+from hiwater.report.html import diff_page
 from json_paths import tuples_of
 from page_reader import Page
 from written_reports import diff_as_json
@@ -35,7 +35,7 @@ COUNTED = range(5)
 
 def page_of(told: Comparison, source: str = "none") -> Page:
     stream = io.StringIO()
-    diff_html.write(DiffReport(told), stream, source)
+    diff_page.write(DiffReport(told), stream, source)
     return Page(stream.getvalue())
 
 

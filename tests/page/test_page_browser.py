@@ -22,10 +22,10 @@ from capture_builder import Recording
 from etl_example import ETL, FAULT, record_script
 from example_captures import HOSTILE, each_hostile_name, in_memory, with_source
 from hiwater.analysis.diff import compare
-from hiwater.views import diff_html
-from hiwater.views.diff_report import DiffReport
-from hiwater.views.report import Report
-from hiwater.views.words import signed_size, size
+from hiwater.report.diff_request import DiffReport
+from hiwater.report.formatting import signed_size, size
+from hiwater.report.html import diff_page
+from hiwater.report.request import Report
 from json_paths import frames_of
 from page_reader import page_of
 from recording import needs_engine
@@ -259,7 +259,7 @@ def test_several_captures_in_one_page(tmp_path: Path) -> None:
 
 def write_diff(path: Path, before: Recording, after: Recording) -> Path:
     with path.open("w", encoding="utf-8") as stream:
-        diff_html.write(DiffReport(compare(in_memory(before), in_memory(after))), stream)
+        diff_page.write(DiffReport(compare(in_memory(before), in_memory(after))), stream)
     return path
 
 

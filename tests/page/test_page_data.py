@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 import schemas
 from capture_builder import KINDS, LABEL, Recording
 from example_captures import EVENTS, each_hostile_name, hostile, in_memory, program, recording_of, with_source
-from hiwater.analysis.condense import FOLDED_FRAME, Condensed, Limits, condense
+from hiwater.analysis.compact import FOLDED_FRAME, Condensed, Limits, condense
 from hiwater.capture import Capture
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.cli import main
-from hiwater.views.html_columns import Columns, Unpacked
-from hiwater.views.report import Report
+from hiwater.report.html.columns import Columns, Unpacked
+from hiwater.report.request import Report
 from json_paths import tuples_of
 from page_reader import Page, page_of
 from places import ROOT
@@ -122,7 +122,7 @@ def test_the_largest_stay_and_the_rest_is_told() -> None:
 
 
 def test_a_page_with_folded_stacks_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hiwater.views.html_data.condense", lambda capture: condense(capture, Limits(holders=3)))
+    monkeypatch.setattr("hiwater.report.html.page_data.condense", lambda capture: condense(capture, Limits(holders=3)))
     what = report(program())
     page = Page(page_of([what]))
     assert page.capture["folded"]["stacks"] > 0
@@ -276,4 +276,4 @@ def test_the_manual_reads_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_committed_page_is_small() -> None:
-    assert len(gzip.compress((files("hiwater.views") / "page.template.html").read_bytes(), 9)) <= 80 * 1024
+    assert len(gzip.compress((files("hiwater.report.html") / "page.template.html").read_bytes(), 9)) <= 80 * 1024

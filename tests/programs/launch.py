@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from hiwater.engine import launcher, target
 from hiwater.errors import HiwaterError
+from hiwater.recording import launcher, target
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
-from hiwater.engine import destination
+from hiwater.capture import destination
 from recording import child_environment, needs_engine
 
 pytestmark = needs_engine

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import hiwater
+from hiwater._os.sizes import parse_size
 from hiwater.capture import Capture
-from hiwater.sizes import parse_size
 from recording import needs_engine
 
 pytestmark = needs_engine

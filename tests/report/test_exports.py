@@ -20,14 +20,15 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from capture_builder import Recording
 from example_captures import STACKS, each_hostile_name, in_memory, recorded, small
-from hiwater.analysis.forest import Grouping
+from hiwater.analysis.call_tree import Grouping
 from hiwater.capture import Capture
 from hiwater.cli import main
 from hiwater.cli import report as report_verb
-from hiwater.views import chrome, collapsed, csv_view, json_view, openmetrics, pprof, speedscope, table, text
-from hiwater.views.pprof_proto import profile_pb2
-from hiwater.views.report import Report
-from hiwater.views.words import size
+from hiwater.device_history.pprof_proto import profile_pb2
+from hiwater.report.export import chrome, collapsed, csv_rows, json_report, openmetrics, pprof, speedscope
+from hiwater.report.formatting import size
+from hiwater.report.request import Report
+from hiwater.report.text import overview, table
 from json_paths import tuples_of
 from places import TESTS
 from written_reports import shown
@@ -84,7 +85,7 @@ class Bytes(io.StringIO):
 
 
 def as_json(*what: Report) -> Any:
-    return json.loads(shown(json_view, what))
+    return json.loads(shown(json_report, what))
 
 
 def as_pprof(what: Report) -> Any:
@@ -103,7 +104,7 @@ def as_speedscope(*what: Report) -> Any:
 
 
 def as_csv(*what: Report) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(shown(csv_view, what))))
+    return list(csv.DictReader(io.StringIO(shown(csv_rows, what))))
 
 
 def as_trace(*what: Report) -> Any:
@@ -119,13 +120,13 @@ def as_metrics(*what: Report) -> dict[str, list[Any]]:
 
 def as_parquet(*what: Report) -> Any:
     pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
-    from pyarrow import parquet
+    from pyarrow import parquet as reader
 
-    from hiwater.views import parquet_view
+    from hiwater.report.export import parquet
 
     stream = Bytes()
-    parquet_view.write(what, stream)
-    return parquet.read_table(io.BytesIO(stream.buffer.getvalue()))
+    parquet.write(what, stream)
+    return reader.read_table(io.BytesIO(stream.buffer.getvalue()))
 
 
 # All say the same
@@ -150,7 +151,7 @@ def test_every_format_has_the_same_sum_in_the_same_order(stacks: list[Any], kind
     assert of_blocks["weights"] == [stack["blocks"] for stack in said["stacks"]]
     assert [sample.value[3] for sample in as_pprof(what).sample] == sizes
     assert as_metrics(what)["hiwater_held_bytes"][0].value == whole
-    for view in (text, table):
+    for view in (overview, table):
         assert size(whole) in shown(view, what)
 
 
@@ -308,7 +309,7 @@ def test_hostile_names_stay_names(name: str) -> None:
     recording.end()
     capture = in_memory(recording)
     what = Report(capture, capture.peak)
-    assert as_csv(what)[0]["held_bytes"] == "1000" and len(shown(csv_view, [what]).splitlines()) == 2
+    assert as_csv(what)[0]["held_bytes"] == "1000" and len(shown(csv_rows, [what]).splitlines()) == 2
     assert as_speedscope(what)["profiles"][0]["weights"] == [1000]
     assert as_pprof(what).sample[0].value[3] == 1000
     assert as_metrics(what)["hiwater_held_bytes"][0].value == 1000

@@ -13,7 +13,7 @@ import pytest
 from capture_builder import Recording
 from hiwater.analysis.curves import Curve, Picture, Span, window
 from hiwater.cli import main
-from hiwater.views import plot_terminal
+from hiwater.report.text import timeline_plot
 
 pytest.importorskip("matplotlib")
 
@@ -34,7 +34,7 @@ def capture(tmp_path: Path) -> Path:
 @pytest.fixture
 def sampled(tmp_path: Path) -> Path:
     path = tmp_path / "sampled.hiw"
-    code = "import subprocess, time; from hiwater.marks import tell; a = time.monotonic_ns(); subprocess.run(['sleep', '.05']); tell('$x$ scope', a, time.monotonic_ns())"
+    code = "import subprocess, time; from hiwater.sampling.scope_file import tell; a = time.monotonic_ns(); subprocess.run(['sleep', '.05']); tell('$x$ scope', a, time.monotonic_ns())"
     words = ["-m", "hiwater", "sample", "-q", "-i", "1ms", "-o", str(path), "--", sys.executable, "-c", code]
     subprocess.run([sys.executable, *words], check=True)
     return path
@@ -91,7 +91,7 @@ def test_a_spike_between_two_columns_is_drawn() -> None:
     values[50_000] = 1e9
     shown = Picture("spike", (Curve("resident", "resident", np.arange(100_000) / 1e3, values),), (Span("s", 1, 2, 0),))
     out = io.StringIO()
-    plot_terminal.write([shown], out)
+    timeline_plot.write([shown], out)
     rows = [line for line in out.getvalue().splitlines() if "┤" in line or "│" in line]
     assert all(any("\u2800" < letter < "\u2900" for letter in line) for line in rows[:16])
 

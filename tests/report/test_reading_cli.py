@@ -181,7 +181,7 @@ def test_what_was_there_stays_when_writing_fails(capture: Path, monkeypatch: pyt
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hiwater.views.text.write", fail)
+    monkeypatch.setattr("hiwater.report.text.overview.write", fail)
     assert typed(capture, "-o", out) == 125
     assert out.read_text() == "yesterday's"
     assert sorted(path.name for path in capture.parent.iterdir()) == ["out", "run.hiw"]
@@ -262,9 +262,9 @@ def test_errors_are_one_tree_with_slugs_and_remedies() -> None:
 
 def test_views_write_to_any_text_stream(capture: Path) -> None:
     from hiwater.capture import Capture
-    from hiwater.views import json_view
-    from hiwater.views.report import Report
+    from hiwater.report.export import json_report
+    from hiwater.report.request import Report
 
     opened, stream = Capture.open(capture), io.StringIO()
-    json_view.write([Report(opened, opened.peak)], stream)
+    json_report.write([Report(opened, opened.peak)], stream)
     assert json.loads(stream.getvalue())["peak"]["blocks"] == 3

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 import schemas
 from capture_builder import COUNTED_KINDS, FAILED, KINDS, Recording
 from example_captures import each_hostile_name, hostile, program, small
-from hiwater.analysis.forest import Grouping
+from hiwater.analysis.call_tree import Grouping
 from hiwater.capture import Capture
-from hiwater.views import collapsed, svg, table, text, tree
-from hiwater.views.source import Sources
-from hiwater.views.words import printable, size
+from hiwater.report.export import collapsed, svg
+from hiwater.report.formatting import printable, size
+from hiwater.report.source import Sources
+from hiwater.report.text import overview, table, tree
 from json_paths import frames_of, tuples_of
 from page_reader import Page, page_of
 from written_reports import as_json, report, shown
@@ -83,7 +84,7 @@ def test_all_looks_show_the_same_sum_in_the_same_order(kind: str, by: Grouping |
     boxes = drawing.findall(f".//{SVG}g[@class='f']")
     assert int(boxes[0].attrib["data-w"]) == int(drawing.attrib["data-bytes"]) == whole
     assert shown(tree, what).startswith(f"{size(whole):>11}")
-    assert size(whole) in shown(table, what) and size(whole) in shown(text, what)
+    assert size(whole) in shown(table, what) and size(whole) in shown(overview, what)
 
 
 def test_collapsed_is_json_in_lines() -> None:
@@ -143,7 +144,7 @@ def test_hostile_names_stay_names(name: str, by: Grouping | None) -> None:
     assert lines[0].count(";") == (
         1 if by in (None, Grouping.stack, Grouping.line, Grouping.function) else lines[0].count(";")
     )
-    for view in (text, tree, table):
+    for view in (overview, tree, table):
         out = shown(view, what)
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\u2028\ud800-\udfff]", out)
         out.encode("utf-8")
@@ -163,7 +164,7 @@ def test_text_says_what_limits_trust() -> None:
     recording.header.update(
         state=FAILED, stop_reason=recording.string("the disk is full"), lost_events=12, resident_exact=0
     )
-    out = shown(text, report(recording))
+    out = shown(overview, report(recording))
     for words in (
         "recording stopped early: the disk is full",
         "12 events were lost",
@@ -186,7 +187,7 @@ def test_text_is_as_it_is(tmp_path: Path) -> None:
     recording.fact("cwd", str(tmp_path))
     recording.header["started_unix_ns"] = 1 << 62
     recording.end()
-    assert shown(text, report(recording)) == GOLDEN_TEXT
+    assert shown(overview, report(recording)) == GOLDEN_TEXT
 
 
 GOLDEN_TEXT = """\
@@ -253,13 +254,13 @@ def test_trees_of_very_deep_stacks_are_drawn() -> None:
     said = as_json(what)
     assert len(frames_of(said, said["stacks"][0]["node"])) == len(said["nodes"]) == 6000 and len(said["frames"]) == 1
     assert shown(collapsed, what).count(";") == 5999
-    assert "5988 frames" in shown(text, what)
+    assert "5988 frames" in shown(overview, what)
 
 
 def test_an_empty_recording_has_every_look() -> None:
     what = report(Recording())
     assert as_json(what)["stacks"] == [] and shown(collapsed, what) == ""
-    for view in (text, tree, table, svg):
+    for view in (overview, tree, table, svg):
         assert "0 B" in shown(view, what)
 
 

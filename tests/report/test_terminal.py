@@ -19,8 +19,8 @@ from rich.cells import cell_len
 from capture_builder import Recording
 from example_captures import in_memory
 from hiwater.capture import Frame
-from hiwater.views.terminal import Page
-from hiwater.views.timeline_text import over_time
+from hiwater.report.text.terminal import Page
+from hiwater.report.text.timeline import over_time
 
 LINK = re.compile(r"\x1b\]8;[^;]*;([^\x1b]*)\x1b\\")
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from hiwater.capture import destination
 from hiwater.cli import run_arguments
 from hiwater.cli.settings import Settings
-from hiwater.engine import destination
 from hiwater.errors import CaptureUnwritable, UsageError
 from places import HELPERS
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import compiled
 import hiwater
+from hiwater._os.sizes import format_size, parse_size
 from hiwater.errors import BadSize, CaptureUnwritable, NotRecording
-from hiwater.sizes import format_size, parse_size
 from places import ROOT
 
 

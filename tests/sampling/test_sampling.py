@@ -14,9 +14,10 @@ from itertools import pairwise
 import pytest
 
 import hiwater
+from hiwater._os import procfs
+from hiwater._os.durations import parse_duration
 from hiwater.errors import BadRequest, UsageError
-from hiwater.sampling import NoSuchProcess, memory_usage, procfs
-from hiwater.sampling.durations import parse_duration
+from hiwater.sampling import NoSuchProcess, memory_usage
 
 MIB = 1 << 20
 LIST_MIB = 8 * 30_000_000 / MIB  # a list of that many references

@@ -15,9 +15,10 @@ import pytest
 
 import hiwater
 from capture_builder import DTYPES, TABLES, header_fields
+from hiwater._os import procfs
 from hiwater.capture import Capture, writer
 from hiwater.errors import HiwaterError
-from hiwater.sampling import events, procfs
+from hiwater.sampling import events
 from hiwater.sampling.watcher import Watcher
 
 MIB = 1 << 20
@@ -206,7 +207,7 @@ def test_the_time_limit_stops_the_sampling_alone(tmp_path: Path) -> None:
 
 
 def test_scopes_that_the_program_tells_of_are_in_the_capture(tmp_path: Path) -> None:
-    code = "import time; from hiwater.marks import tell; a = time.monotonic_ns(); time.sleep(.05); tell('load \"it\"', a, time.monotonic_ns(), peak_bytes=5)"
+    code = "import time; from hiwater.sampling.scope_file import tell; a = time.monotonic_ns(); time.sleep(.05); tell('load \"it\"', a, time.monotonic_ns(), peak_bytes=5)"
     sample("-q", "-o", tmp_path / "t.hiw", "--", *python(code))
     (scope,) = hiwater.open(tmp_path / "t.hiw").scopes
     assert scope.name == 'load "it"' and scope.end_ns - scope.start_ns > 50e6

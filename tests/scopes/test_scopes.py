@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hiwater.errors import MeterUnavailable
 from hiwater.meters.base import Meter, Traits
-from hiwater.scopes import Folding, Peaks, Scope
+from hiwater.scopes.manager import Folding, Peaks, Scope
 
 
 class Tape(Meter):

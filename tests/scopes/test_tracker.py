@@ -22,7 +22,7 @@ import pytest
 
 import hiwater
 from hiwater.errors import HiwaterError, MeterUnavailable
-from hiwater.tracker import Tracker
+from hiwater.scopes.tracker import Tracker
 from recording import needs_engine
 
 # glibc raises this by itself when a large block is freed, and then keeps memory that it gave back before: peaks would depend on
@@ -501,7 +501,7 @@ def test_14_every_figure_says_where_it_comes_from():
 
 
 def test_16_a_timeline_is_sampled_and_stays_bounded(monkeypatch):
-    monkeypatch.setattr("hiwater.logs.MOST_SAMPLES", 10)
+    monkeypatch.setattr("hiwater.scopes.logs.MOST_SAMPLES", 10)
     with hiwater.ResourceTracker(monitoring_interval=0.001) as tracker:
         time.sleep(0.3)
     samples = tracker.timeline
@@ -712,7 +712,7 @@ def test_a_scope_inside_a_call_that_is_sampled(before, inside, after):
 
 @needs_mark
 def test_calls_that_are_sampled_nest_and_leave_no_scope_open():
-    from hiwater.scopes import FOLDING
+    from hiwater.scopes.manager import FOLDING
 
     def work():
         held = hold(80)

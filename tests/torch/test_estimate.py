@@ -20,7 +20,7 @@ from torch import _dynamo, nn  # noqa: E402, F401 - optimizers load the first, a
 from torch.nn import functional as F  # noqa: E402, N812 - as everybody calls it
 
 import estimate_models as models  # noqa: E402
-import hiwater.torch  # noqa: E402
+import hiwater.contrib.torch  # noqa: E402
 from hiwater.errors import BadRequest, EstimateFailed, StepFailed, StepNeedsValues  # noqa: E402
 
 MIB = 2**20
@@ -49,7 +49,7 @@ def plain_encoders():
 
 
 def estimate(*arguments, **options):
-    found = hiwater.torch.estimate(*arguments, **options)
+    found = hiwater.contrib.torch.estimate(*arguments, **options)
     schemas.check(json.loads(found.to_json()), "estimate")
     assert sum(found.at_peak["categories"].values()) == found.peak_allocated_bytes
     assert sum(row["bytes"] for row in found.at_peak["lines"]) == sum(row["bytes"] for row in found.at_peak["modules"])
@@ -108,7 +108,7 @@ def test_a_fused_optimizer_that_torch_has_on_a_card_alone_is_told():
         return net, torch.randn(16, 64), torch.optim.AdamW(net.parameters(), fused=True)
 
     with pytest.raises(StepFailed, match=rf"this torch \({re.escape(torch.__version__)}\) has on a card alone"):
-        hiwater.torch.estimate.largest_batch(lambda batch_size: build(), device="T4", largest=1)
+        hiwater.contrib.torch.estimate.largest_batch(lambda batch_size: build(), device="T4", largest=1)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -170,7 +170,7 @@ def test_hooks_that_step_in_backward_are_within_a_percent():
         net, x, _, criterion = make()
         return estimate(lambda inputs: criterion(net(inputs)), (x,), device="cpu")
 
-    found = hiwater.torch.estimate.largest_batch(lambda batch_size: make(), device="T4", largest=1).estimate
+    found = hiwater.contrib.torch.estimate.largest_batch(lambda batch_size: make(), device="T4", largest=1).estimate
     plain = make()
     for parameter in plain[0].parameters():
         parameter._post_accumulate_grad_hooks.clear()
@@ -212,13 +212,13 @@ def test_a_search_whose_figures_are_too_low_does_not_say_what_fits():
         net = nn.LSTM(64, 64, batch_first=True)
         return (lambda x: net(x)[0]), torch.randn(batch_size, 16, 64)
 
-    found = hiwater.torch.estimate.largest_batch(build, device="40MiB", context="0B", mode="inference")
+    found = hiwater.contrib.torch.estimate.largest_batch(build, device="40MiB", context="0B", mode="inference")
     schemas.check(found.to_dict(), "estimate")
     assert found.batch_size > 1 and found.low_because == found.to_dict()["low_because"] != []
-    from hiwater.views import estimate_text
+    from hiwater.contrib.torch.estimate import rendering
 
     stream = io.StringIO()
-    estimate_text.write_search(found, stream)
+    rendering.write_search(found, stream)
     expected = f"unknown: no batch above {found.batch_size} fits; whether {found.batch_size} does is not known"
     assert stream.getvalue().startswith(expected)
 
@@ -285,7 +285,7 @@ def test_gradients_that_meet_are_added_in_place_unless_somebody_holds_them(kind)
             loss = net(factor)
             loss.backward()
 
-    found = hiwater.torch.estimate(*make(), device="cpu", steps=2)
+    found = hiwater.contrib.torch.estimate(*make(), device="cpu", steps=2)
     assert error(found, models.real_peak(make, train)) < 0.01
 
 
@@ -324,7 +324,7 @@ def gpt(batch_size):
 
 @FUSED
 def test_gpt_2_small_takes_what_its_parameters_say():
-    found = hiwater.torch.estimate.largest_batch(gpt, device="A100 40GB", largest=1).estimate
+    found = hiwater.contrib.torch.estimate.largest_batch(gpt, device="A100 40GB", largest=1).estimate
     width, words = 768, 50257
     # the known 124 million, but for the places beyond 128
     count = 12 * (12 * width**2 + 13 * width) + (words + 128) * width + 2 * width
@@ -441,7 +441,7 @@ def test_code_written_for_a_card_runs():
         net = net.cuda().to("cuda", torch.bfloat16).half().float()
         return net, torch.randn(4, 64).pin_memory().to("cuda"), torch.optim.SGD(net.parameters(), lr=0.1)
 
-    found = hiwater.torch.estimate.largest_batch(lambda batch_size: build(), device="T4", largest=1).estimate
+    found = hiwater.contrib.torch.estimate.largest_batch(lambda batch_size: build(), device="T4", largest=1).estimate
     assert found.category("parameters") == 64 * 64 * 4 + 512
     assert found.category("inputs") == 1024
 
@@ -485,14 +485,14 @@ def test_scaling_clipping_compiling_and_schedules_do_not_hinder():
 
         return step, torch.randn(8, 256)
 
-    found = hiwater.torch.estimate.largest_batch(lambda batch_size: build(), device="T4", largest=1).estimate
+    found = hiwater.contrib.torch.estimate.largest_batch(lambda batch_size: build(), device="T4", largest=1).estimate
     assert found.category("optimizer state") == 2 * 4 * found.parameters > 0
 
 
 def test_a_model_made_once_serves_several_batches():
     net = models.Mlp(256, 2)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    found = hiwater.torch.estimate.largest_batch(
+    found = hiwater.contrib.torch.estimate.largest_batch(
         lambda batch_size: (net, torch.randn(batch_size, 256), optimizer), device="T4", largest=64, multiple_of=32
     )
     assert (found.batch_size, found.is_bounded, len(found.probes)) == (64, False, 2)
@@ -550,7 +550,7 @@ def test_the_verdict_follows_from_what_the_allocator_must_get():
 
 
 def test_the_largest_batch_fits_and_the_next_does_not():
-    found = hiwater.torch.estimate.largest_batch(models.mlp, device="700MiB", multiple_of=4)
+    found = hiwater.contrib.torch.estimate.largest_batch(models.mlp, device="700MiB", multiple_of=4)
     schemas.check(json.loads(json.dumps(found.to_dict())), "estimate")
     assert found.is_monotonic
     assert found.is_bounded
@@ -562,7 +562,7 @@ def test_the_largest_batch_fits_and_the_next_does_not():
 
 
 def test_a_model_too_large_for_any_batch_is_said():
-    found = hiwater.torch.estimate.largest_batch(models.mlp, device="515MiB")
+    found = hiwater.contrib.torch.estimate.largest_batch(models.mlp, device="515MiB")
     assert (found.batch_size, found.estimate, len(found.probes)) == (0, None, 1)
 
 
@@ -596,17 +596,17 @@ def test_code_that_needs_values_is_named_with_a_way_out(how):
     with pytest.raises(
         StepNeedsValues, match=rf"{os.path.basename(__file__)}:{how.__code__.co_firstlineno} .*; keep it out"
     ):
-        hiwater.torch.estimate(Reads(how), torch.randn(2, 4))
+        hiwater.contrib.torch.estimate(Reads(how), torch.randn(2, 4))
 
 
 def test_other_failures_carry_their_line_and_message():
     with pytest.raises(StepFailed, match=rf"failed at .*{os.path.basename(__file__)}:\d+ with KeyError: 'gone'"):
-        hiwater.torch.estimate(Reads(lambda x: {}["gone"]), torch.randn(2, 4))
+        hiwater.contrib.torch.estimate(Reads(lambda x: {}["gone"]), torch.randn(2, 4))
 
 
 def test_a_process_that_dies_is_an_error():
     with pytest.raises(EstimateFailed, match="died with exit code 9"):
-        hiwater.torch.estimate(Reads(lambda x: os._exit(9)), torch.randn(2, 4))
+        hiwater.contrib.torch.estimate(Reads(lambda x: os._exit(9)), torch.randn(2, 4))
 
 
 @pytest.mark.parametrize(
@@ -622,7 +622,7 @@ def test_a_process_that_dies_is_an_error():
 )
 def test_wrong_requests_are_refused(options, message):
     with pytest.raises(BadRequest, match=message):
-        hiwater.torch.estimate(nn.Linear(4, 4), torch.randn(2, 4), **options)
+        hiwater.contrib.torch.estimate(nn.Linear(4, 4), torch.randn(2, 4), **options)
 
 
 def test_the_users_process_is_left_as_it_was():
@@ -630,7 +630,7 @@ def test_the_users_process_is_left_as_it_was():
     net, x, optimizer, criterion = models.mlp()
     hooks = [len(p._post_accumulate_grad_hooks or ()) for p in net.parameters()]
     weights = [p.clone() for p in net.parameters()]
-    hiwater.torch.estimate(net, x, optimizer, criterion)
+    hiwater.contrib.torch.estimate(net, x, optimizer, criterion)
     assert all(vars(home)[name] is value for home, names in before.items() for name, value in names.items())
     assert all(torch.equal(p, q) and type(p) is nn.Parameter for p, q in zip(net.parameters(), weights, strict=True))
     assert [len(p._post_accumulate_grad_hooks or ()) for p in net.parameters()] == hooks
@@ -640,11 +640,11 @@ def test_the_users_process_is_left_as_it_was():
 
 
 def test_the_package_and_the_function_are_one_name():
-    import hiwater.torch.estimate as package
+    import hiwater.contrib.torch.estimate as package
 
     assert callable(package)
-    assert package.largest_batch == hiwater.torch.estimate.largest_batch
-    assert sys.modules["hiwater.torch.estimate"] is package
+    assert package.largest_batch == hiwater.contrib.torch.estimate.largest_batch
+    assert sys.modules["hiwater.contrib.torch.estimate"] is package
     assert "to spare" in str(package(nn.Linear(4, 4), torch.randn(2, 4), mode="inference"))
 
 
@@ -654,7 +654,9 @@ def test_a_real_card_agrees_within_a_tenth(name):
     """Not yet seen on one: the workspaces of its libraries are left out on both sides by running a step first."""
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
-    found = hiwater.torch.estimate(f"{models.__file__}:{name}", device=torch.cuda.get_device_properties(0).total_memory)
+    found = hiwater.contrib.torch.estimate(
+        f"{models.__file__}:{name}", device=torch.cuda.get_device_properties(0).total_memory
+    )
     net, x, optimizer, criterion = models.MODELS[name]()
     net = net.cuda()
     made = (

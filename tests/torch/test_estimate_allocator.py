@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiwater.torch.estimate.allocator import CachingAllocator, OutOfDeviceMemory, rounded
+from hiwater.contrib.torch.estimate.allocator import CachingAllocator, OutOfDeviceMemory, rounded
 
 KIB, MIB = 2**10, 2**20
 SIZES = st.one_of(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hiwater.contrib.torch.estimate.batch import Probe, is_monotonic, search
+from hiwater.contrib.torch.estimate.cards import CARDS, find_card
 from hiwater.errors import UsageError
-from hiwater.torch.estimate.batch import Probe, is_monotonic, search
-from hiwater.torch.estimate.cards import CARDS, find_card
 
 
 def searched(need, available, multiple_of=1, largest=2**20):

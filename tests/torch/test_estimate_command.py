@@ -12,7 +12,7 @@ import pytest
 
 import schemas
 from hiwater.cli import main
-from hiwater.torch.estimate import api
+from hiwater.contrib.torch.estimate import api
 
 SCRIPT = """
 import torch
@@ -59,7 +59,7 @@ def fails():
 def forked(monkeypatch):
     """The worker in a fork of this process instead of a new interpreter, which takes seconds to load torch."""
     pytest.importorskip("torch")
-    from hiwater.torch.estimate import worker
+    from hiwater.contrib.torch.estimate import worker
 
     def ask(target, request):
         kind, path, function = api.split_target(target)
@@ -209,5 +209,5 @@ def test_a_missing_file_and_an_unwritable_output(script, forked, capfd, monkeypa
 
 
 def test_looking_costs_no_torch():
-    code = "import sys, hiwater, hiwater.torch, hiwater.torch.estimate, hiwater.cli.estimate; sys.exit('torch' in sys.modules)"
+    code = "import sys, hiwater, hiwater.contrib.torch, hiwater.contrib.torch.estimate, hiwater.contrib.torch.cli.estimate; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

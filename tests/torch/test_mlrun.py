@@ -10,8 +10,8 @@ pytest.importorskip("IPython")
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402 - it may be missing
 from IPython.utils.io import capture_output  # noqa: E402 - the same
 
-from hiwater.torch import LineProfiler  # noqa: E402 - it needs torch
-from hiwater.torch.classic_lines import ClassicLineProfiler  # noqa: E402 - the same
+from hiwater.contrib.compat.pytorch_memlab.lines import ClassicLineProfiler  # noqa: E402 - the same
+from hiwater.contrib.torch import LineProfiler  # noqa: E402 - it needs torch
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # IPython's own
 
@@ -102,7 +102,7 @@ def test_a_cell_that_fails_shows_what_it_came_to(shell):
 
 
 def test_the_drop_ins_extension_writes_its_sizes(shell):
-    from hiwater.notebook import mlrun
+    from hiwater.contrib.compat.pytorch_memlab import mlrun
 
     mlrun.load_classic(shell)
     run(shell, DEFINES)

@@ -12,17 +12,17 @@ import hiwater
 from cuda_double import Card, installed
 from cuda_double.device_allocator import allocation_size, round_size
 from hiwater.cli import main
-from hiwater.history.state import AllocatorState, of_segments
-from hiwater.torch import oom_message
-from hiwater.torch.oom_message import Observed
-from hiwater.torch.oom_report import by_stack
-from hiwater.torch.oom_verdict import Facts, judge
+from hiwater.contrib.torch import oom_message
+from hiwater.contrib.torch.oom_message import Observed
+from hiwater.contrib.torch.oom_report import by_stack
+from hiwater.contrib.torch.oom_verdict import Facts, judge
+from hiwater.device_history.state import AllocatorState, of_segments
 from recording import needs_engine
 from snapshot_double import Allocator, Refused, frame
 
 torch = pytest.importorskip("torch")
 
-from hiwater.torch import walk  # noqa: E402 - after torch is known to be there
+from hiwater.contrib.torch import walk  # noqa: E402 - after torch is known to be there
 
 MIB, GIB = 1 << 20, 1 << 30
 STACK = (frame("forward", 7), frame("main", 3))
@@ -204,7 +204,7 @@ def run_out(cuda):
     cuda[0].malloc(9 * MIB)
 
 
-import hiwater.torch.oom_guard  # noqa: E402 - after importorskip
+import hiwater.contrib.torch.oom_guard  # noqa: E402 - after importorskip
 
 
 def test_blocks_of_equal_stacks_are_one_entry():
@@ -224,7 +224,7 @@ def test_blocks_of_equal_stacks_are_one_entry():
 
 def verdict_of(allocate):
     """The verdict on what `allocate` is refused; the report is written to the current folder."""
-    with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.torch.guard("oom", quiet=True) as guard:
+    with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.contrib.torch.guard("oom", quiet=True) as guard:
         allocate()
     return guard.report.verdict
 
@@ -315,7 +315,7 @@ def test_a_guard_tells_what_was_live_and_lets_the_exception_go_on(cuda, tmp_path
     torch.cuda.memory._record_memory_history(max_entries=1000)
     with (
         pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate 20") as raised,
-        hiwater.torch.guard(tmp_path / "oom") as guard,
+        hiwater.contrib.torch.guard(tmp_path / "oom") as guard,
     ):
         run_out(cuda)
     assert raised.value.__cause__ is None and raised.value.__context__ is None
@@ -348,7 +348,7 @@ def test_what_is_let_go_of_on_the_way_does_not_change_the_verdict(cuda, tmp_path
             for address in kept:
                 cuda[0].free(address)
 
-    with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.torch.guard(tmp_path / "oom", quiet=True) as guard:
+    with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.contrib.torch.guard(tmp_path / "oom", quiet=True) as guard:
         work()
     assert guard.report.verdict.kind == "shortage"  # 20 MiB were free then, 40 are now
     assert "torch held 20.0 MiB free, the driver had 0 B" in guard.report.verdict.why  # and no block of now
@@ -358,7 +358,7 @@ def test_what_is_let_go_of_on_the_way_does_not_change_the_verdict(cuda, tmp_path
 def test_without_an_observer_the_message_says_enough(cuda, tmp_path, monkeypatch):
     cuda.initialise()
     monkeypatch.delattr(torch._C, "_cuda_attach_out_of_memory_observer")
-    with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.torch.guard(tmp_path / "oom", quiet=True) as guard:
+    with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.contrib.torch.guard(tmp_path / "oom", quiet=True) as guard:
         run_out(cuda)
     assert guard.report.verdict.kind == "fragmentation"
     assert not (tmp_path / "oom.pickle").exists() and "no history was kept" in str(guard.report)
@@ -380,7 +380,7 @@ def test_a_refusal_that_the_program_catches_costs_no_snapshot_and_is_not_told_of
 
     with (
         pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate 20"),
-        hiwater.torch.guard(tmp_path / "oom", quiet=True) as guard,
+        hiwater.contrib.torch.guard(tmp_path / "oom", quiet=True) as guard,
     ):
         search_for_what_fits()
     assert (
@@ -399,7 +399,7 @@ def test_a_refusal_of_ram_is_not_told_as_one_of_the_device_that_the_program_caug
 
     with (
         pytest.raises(RuntimeError, match="allocate memory"),
-        hiwater.torch.guard(tmp_path / "oom", quiet=True) as guard,
+        hiwater.contrib.torch.guard(tmp_path / "oom", quiet=True) as guard,
     ):
         go_on_without_the_device()
     assert guard.report.device == "cpu" and guard.report.driver_free_bytes is None
@@ -454,7 +454,7 @@ def test_on_the_cpu_a_real_refusal_names_real_tensors(tmp_path):
 
     with (
         pytest.raises(RuntimeError, match="allocate memory"),
-        hiwater.torch.guard(tmp_path / "oom", model=net, quiet=True) as guard,
+        hiwater.contrib.torch.guard(tmp_path / "oom", model=net, quiet=True) as guard,
     ):
         step()
     report = guard.report
@@ -469,9 +469,9 @@ def test_on_the_cpu_a_real_refusal_names_real_tensors(tmp_path):
 
 
 def test_other_exceptions_and_good_ends_leave_nothing(tmp_path):
-    with hiwater.torch.guard(tmp_path / "oom"):
+    with hiwater.contrib.torch.guard(tmp_path / "oom"):
         pass
-    with pytest.raises(KeyError), hiwater.torch.guard(tmp_path / "oom"):
+    with pytest.raises(KeyError), hiwater.contrib.torch.guard(tmp_path / "oom"):
         raise KeyError
     assert list(tmp_path.iterdir()) == []
 
@@ -479,12 +479,12 @@ def test_other_exceptions_and_good_ends_leave_nothing(tmp_path):
 def test_one_refusal_is_told_once_and_a_folder_that_is_gone_costs_a_line(tmp_path, capsys):
     with (
         pytest.raises(RuntimeError),
-        hiwater.torch.guard(tmp_path / "outer") as outer,
-        hiwater.torch.guard(tmp_path / "inner", quiet=True) as inner,
+        hiwater.contrib.torch.guard(tmp_path / "outer") as outer,
+        hiwater.contrib.torch.guard(tmp_path / "inner", quiet=True) as inner,
     ):
         torch.empty(1 << 52)
     assert inner.report is not None and outer.report is None
-    with pytest.raises(RuntimeError), hiwater.torch.guard(tmp_path / "none" / "oom"):
+    with pytest.raises(RuntimeError), hiwater.contrib.torch.guard(tmp_path / "none" / "oom"):
         torch.empty(1 << 52)
     assert "no report of the refused memory could be written" in capsys.readouterr().err
 

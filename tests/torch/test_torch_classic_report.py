@@ -8,12 +8,12 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402 - after torch is known to be there
 
-from hiwater.torch import identity, walk  # noqa: E402
-from hiwater.torch.allocator import Block, Blocks  # noqa: E402
-from hiwater.torch.classic_report import ClassicMemReporter, classic_size, text  # noqa: E402
-from hiwater.torch.collect import Holding  # noqa: E402
-from hiwater.torch.records import Category, Look, TensorReport  # noqa: E402
-from hiwater.torch.storages import Place  # noqa: E402
+from hiwater.contrib.compat.pytorch_memlab.report import ClassicMemReporter, classic_size, text  # noqa: E402
+from hiwater.contrib.torch import identity, walk  # noqa: E402
+from hiwater.contrib.torch.allocator import Block, Blocks  # noqa: E402
+from hiwater.contrib.torch.collect import Holding  # noqa: E402
+from hiwater.contrib.torch.records import Category, Look, TensorReport  # noqa: E402
+from hiwater.contrib.torch.storages import Place  # noqa: E402
 
 HEADER = "Element type                                            Size  Used MEM"
 RULE = "-" * 79

@@ -20,12 +20,12 @@ from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import hiwater  # noqa: E402
+from hiwater.contrib.torch import lending as lending_module  # noqa: E402
+from hiwater.contrib.torch import meeting, swap  # noqa: E402
+from hiwater.contrib.torch.courtesy import Courtesy  # noqa: E402
+from hiwater.contrib.torch.driver_checkpoint import DriverCheckpoint  # noqa: E402
+from hiwater.contrib.torch.records import Category, Look  # noqa: E402
 from hiwater.errors import CourtesyFailed, CourtesyUnavailable, MemoryYielded  # noqa: E402
-from hiwater.torch import lending as lending_module  # noqa: E402
-from hiwater.torch import meeting, swap  # noqa: E402
-from hiwater.torch.courtesy import Courtesy  # noqa: E402
-from hiwater.torch.driver_checkpoint import DriverCheckpoint  # noqa: E402
-from hiwater.torch.records import Category, Look  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own warnings are no concern here
 
@@ -80,7 +80,7 @@ def test_backward_after_a_yield_in_the_middle_of_the_graph_is_the_same_to_the_bi
     def lend():
         courtesy = Courtesy(device="cpu")
         lent.append(courtesy.yield_memory())
-        left = hiwater.torch.MemReporter().data("cpu").device("cpu")
+        left = hiwater.contrib.torch.MemReporter().data("cpu").device("cpu")
         kept = sum(one.nbytes for one in lent[-1].kept)
         lent.append((left.identity.found_bytes, kept, courtesy.restore()))
 
@@ -96,7 +96,7 @@ def test_views_ties_and_identities_survive():
     base = torch.arange(12.0).reshape(3, 4)
     column, flat = base[:, 1], base.view(-1)
     before = (base.data_ptr(), base._version, base.clone())
-    courtesy = hiwater.torch.Courtesy("cpu")
+    courtesy = hiwater.contrib.torch.Courtesy("cpu")
     courtesy.yield_memory()
     assert base.untyped_storage().nbytes() == 0
     courtesy.restore()
@@ -113,7 +113,7 @@ def test_sparse_quantised_and_nested_tensors_come_back():
     quantised = torch.quantize_per_tensor(torch.randn(4, 4), 0.1, 0, torch.qint8)
     jagged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
     wanted = [sparse.to_dense(), rows.to_dense(), quantised.dequantize(), [one.clone() for one in jagged.unbind()]]
-    with hiwater.torch.Courtesy("cpu"):
+    with hiwater.contrib.torch.Courtesy("cpu"):
         pass
     found = [sparse.to_dense(), rows.to_dense(), quantised.dequantize(), list(jagged.unbind())]
     assert _same(found, wanted)
@@ -125,7 +125,7 @@ def test_what_must_stay_stays_and_says_why():
     lent = torch.ones(500)
     looked_at = lent.numpy()
     shared = torch.ones(300).share_memory_()
-    with hiwater.torch.Courtesy("cpu") as courtesy:
+    with hiwater.contrib.torch.Courtesy("cpu") as courtesy:
         assert looked_at.sum() == 500 and array.sum() == 499_500
         again = courtesy.yield_memory()
     reasons = {one.nbytes: one.reason for one in again.kept}
@@ -159,14 +159,14 @@ def test_a_storage_that_the_program_fills_meanwhile_is_left_as_it_is():
 
 def test_an_exception_in_the_block_restores():
     tensor = torch.arange(10.0)
-    with pytest.raises(ZeroDivisionError), hiwater.torch.Courtesy("cpu"):
+    with pytest.raises(ZeroDivisionError), hiwater.contrib.torch.Courtesy("cpu"):
         _ = 1 / tensor.untyped_storage().nbytes()
     assert tensor.sum() == 45
 
 
 def test_using_lent_memory_in_the_block_is_an_error_and_no_crash():
     tensor = torch.arange(10.0)
-    with hiwater.torch.Courtesy("cpu"):
+    with hiwater.contrib.torch.Courtesy("cpu"):
         with pytest.raises(MemoryYielded, match=r"aten\.add"):
             tensor + 1
         assert (torch.ones(3) + 1).sum() == 6  # what is made meanwhile may be used
@@ -266,9 +266,9 @@ def test_only_accelerators_are_meant_unless_the_cpu_is_named():
 
 
 def test_private_pools_pinned_and_foreign_memory_are_told_apart():
-    from hiwater.torch.allocator import Block
-    from hiwater.torch.collect import Holding
-    from hiwater.torch.storages import Place
+    from hiwater.contrib.torch.allocator import Block
+    from hiwater.contrib.torch.collect import Holding
+    from hiwater.contrib.torch.storages import Place
 
     storage = torch.ones(4).untyped_storage()
     look = Look("x", Category.variable, "Tensor", (4,), "float32", 4)
@@ -280,9 +280,9 @@ def test_private_pools_pinned_and_foreign_memory_are_told_apart():
 
 
 def test_copies_that_would_not_fit_into_ram_are_not_begun(monkeypatch):
-    from hiwater.torch.collect import Holding
-    from hiwater.torch.courtesy import _check_room
-    from hiwater.torch.storages import Place
+    from hiwater.contrib.torch.collect import Holding
+    from hiwater.contrib.torch.courtesy import _check_room
+    from hiwater.contrib.torch.storages import Place
 
     spare = swap.ram_to_spare()
     assert spare is None or 0 < spare < 1 << 50
@@ -393,7 +393,7 @@ times = int(sys.argv[1])
 model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
 optimizer = torch.optim.Adam(model.parameters())
 data = torch.randn(32, 64)
-with hiwater.torch.courtesy_listen("cpu") as lending:
+with hiwater.contrib.torch.courtesy_listen("cpu") as lending:
     print("ready", flush=True)
     lent = 0
     step = 0
@@ -495,7 +495,7 @@ def test_the_command_says_why_it_cannot(own_runtime_folder):
 def test_with_a_lock_memory_is_lent_while_the_program_does_nothing(own_runtime_folder):
     tensor = torch.arange(100.0)
     lock = threading.Lock()
-    with hiwater.torch.courtesy_listen("cpu", lock=lock):
+    with hiwater.contrib.torch.courtesy_listen("cpu", lock=lock):
         with lock:
             busy = _courtesy("--timeout", "700ms", str(os.getpid()))
             assert busy.returncode == 126
@@ -507,12 +507,12 @@ def test_with_a_lock_memory_is_lent_while_the_program_does_nothing(own_runtime_f
 
 
 def test_a_program_listens_once_at_a_time(own_runtime_folder):
-    with hiwater.torch.courtesy_listen("cpu") as first:
+    with hiwater.contrib.torch.courtesy_listen("cpu") as first:
         with pytest.raises(CourtesyUnavailable, match="lends its memory already"):
-            hiwater.torch.courtesy_listen("cpu")
+            hiwater.contrib.torch.courtesy_listen("cpu")
         assert first.is_listening and os.path.exists(first._path)
     assert not first.is_listening
-    with hiwater.torch.courtesy_listen("cpu"):
+    with hiwater.contrib.torch.courtesy_listen("cpu"):
         first.close()  # a second time: nothing of the other's is taken away
         assert os.path.exists(first._path)
 
@@ -529,7 +529,7 @@ def test_a_card_that_is_still_full_is_waited_for(own_runtime_folder, monkeypatch
 
     monkeypatch.setattr(Courtesy, "restore", full_at_first)
     monkeypatch.setattr(lending_module, "_RETRY_SECONDS", 0.05)
-    with hiwater.torch.courtesy_listen("cpu", lock=threading.Lock()):
+    with hiwater.contrib.torch.courtesy_listen("cpu", lock=threading.Lock()):
         done = _courtesy("--for", "50ms", str(os.getpid()))
     assert done.returncode == 0 and len(calls) == 3
     assert done.stderr.count("waits for room") == 2 and "has its memory back" in done.stderr
@@ -541,14 +541,14 @@ def test_what_fails_is_told_to_whoever_asked(own_runtime_folder, monkeypatch):
         raise CourtesyFailed("no room for a copy in RAM", "free RAM first")
 
     monkeypatch.setattr(Courtesy, "yield_memory", fails)
-    with hiwater.torch.courtesy_listen("cpu", lock=threading.Lock()):
+    with hiwater.contrib.torch.courtesy_listen("cpu", lock=threading.Lock()):
         done = _courtesy(str(os.getpid()))
     assert done.returncode == 125 and "no room for a copy in RAM" in done.stderr
 
 
 def test_a_withdrawn_request_is_not_carried_out(own_runtime_folder):
     tensor = torch.arange(100.0)
-    with hiwater.torch.courtesy_listen("cpu") as lending:
+    with hiwater.contrib.torch.courtesy_listen("cpu") as lending:
         assert lending.safe_point() is False
         assert _courtesy("--timeout", "300ms", str(os.getpid())).returncode == 126
         end = time.monotonic() + 10
@@ -562,7 +562,7 @@ def test_a_folder_that_others_can_write_to_is_refused(own_runtime_folder):
     own_runtime_folder.mkdir(mode=0o700)
     own_runtime_folder.chmod(0o777)
     with pytest.raises(CourtesyUnavailable, match="open to others"):
-        hiwater.torch.courtesy_listen("cpu")
+        hiwater.contrib.torch.courtesy_listen("cpu")
     own_runtime_folder.chmod(0o700)
     assert meeting.folder() == str(own_runtime_folder)
 

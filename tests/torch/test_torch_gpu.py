@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402 - after torch is known to be there
 
 import hiwater  # noqa: E402
-from hiwater.torch.records import Category  # noqa: E402
+from hiwater.contrib.torch.records import Category  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
@@ -30,7 +30,7 @@ def test_the_sum_closes_against_the_allocator():
     optimizer = torch.optim.AdamW(linear.parameters())
     loss = linear(given).relu().exp().mean()
     for _ in range(2):
-        sums = _sum(hiwater.torch.MemReporter(linear).data(0))
+        sums = _sum(hiwater.contrib.torch.MemReporter(linear).data(0))
         assert sums.allocated_bytes == torch.cuda.memory_allocated(0)
         assert sums.residual_bytes == 0 and sums.source == "the allocator's blocks"
         assert sums.by_category[Category.parameter] == (1 << 22) + (1 << 12)
@@ -45,7 +45,7 @@ def test_the_sum_closes_against_the_allocator():
 def test_a_convolution_leaves_nothing_but_workspaces_to_cpp():
     model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)).cuda()
     result = model(torch.randn(8, 3, 32, 32, device="cuda")).sum()
-    sums = _sum(hiwater.torch.MemReporter(model).data(0))
+    sums = _sum(hiwater.contrib.torch.MemReporter(model).data(0))
     assert sums.residual_bytes == 0 and sums.unowned_bytes <= 64 << 20
     del result
 
@@ -53,7 +53,7 @@ def test_a_convolution_leaves_nothing_but_workspaces_to_cpp():
 def test_pinned_memory_is_told():
     pinned = torch.ones(1000).pin_memory()
     torch.zeros(1, device="cuda")
-    rows = hiwater.torch.MemReporter().data("cpu").device("cpu").storages
+    rows = hiwater.contrib.torch.MemReporter().data("cpu").device("cpu").storages
     assert [one.pinned for one in rows if one.owner.name.startswith("pinned in")] == [True]
     del pinned
 
@@ -77,7 +77,7 @@ def test_courtesy_frees_what_it_promises_and_training_goes_on_to_the_bit():
     seen = []
 
     def lend():
-        courtesy = hiwater.torch.Courtesy()
+        courtesy = hiwater.contrib.torch.Courtesy()
         before = torch.cuda.memory_allocated()
         yielded = courtesy.yield_memory()
         seen.append((before, torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), yielded))

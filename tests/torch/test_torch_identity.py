@@ -10,8 +10,8 @@ from torch import nn  # noqa: E402 - after it is known to be there
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import hiwater  # noqa: E402
-from hiwater.torch import walk  # noqa: E402
-from hiwater.torch.records import Category  # noqa: E402
+from hiwater.contrib.torch import walk  # noqa: E402
+from hiwater.contrib.torch.records import Category  # noqa: E402
 from torch_truth import allocated_by_cpu  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the profiler and torch warn of what is no concern here
@@ -133,7 +133,7 @@ def nothing_left_of_other_tests():
 
 def _before():
     """Storages of other tests and of torch's own, which are no part of what a test makes."""
-    found = hiwater.torch.MemReporter(unpack=True).data().device("cpu")
+    found = hiwater.contrib.torch.MemReporter(unpack=True).data().device("cpu")
     return {} if found is None else dict(found.identity.by_category)
 
 
@@ -155,7 +155,7 @@ def test_what_is_found_is_what_the_allocator_gave_out(name, step):
         loss = model(given).square().mean()
         if step == "backward":
             loss.backward()
-    found = _added(hiwater.torch.MemReporter(model, unpack=True).data(), before)
+    found = _added(hiwater.contrib.torch.MemReporter(model, unpack=True).data(), before)
     assert sum(found.values()) == truth.bytes
     assert found[Category.parameter] == sum(
         {p.untyped_storage()._cdata: p.untyped_storage().nbytes() for p in model.parameters()}.values()
@@ -184,7 +184,7 @@ def test_optimizer_state_is_found_to_the_byte(name, is_given):
             loss = model(given).square().mean()
             loss.backward()
             optimizer.step()
-    reporter = hiwater.torch.MemReporter(model, unpack=True)
+    reporter = hiwater.contrib.torch.MemReporter(model, unpack=True)
     if is_given:
         reporter.add_optimizer(optimizer)
     report = reporter.data()
@@ -245,7 +245,7 @@ def test_unusual_graphs_and_states_are_found_to_the_byte(make):
     with allocated_by_cpu() as truth:
         held = make()
     gc.collect()
-    found = _added(hiwater.torch.MemReporter(unpack=True).data(), before)
+    found = _added(hiwater.contrib.torch.MemReporter(unpack=True).data(), before)
     assert sum(found.values()) == truth.bytes > 0
     assert found[Category.unnamed] == 0
     del held
@@ -254,22 +254,27 @@ def test_unusual_graphs_and_states_are_found_to_the_byte(make):
 @pytest.mark.parametrize("name", ["conv", "lstm", "custom-function", "checkpoint"])
 def test_the_watch_closes_the_sum_in_the_report(name):
     make, make_input = MODELS[name]
-    with hiwater.torch.StorageWatch() as watch:
+    with hiwater.contrib.torch.StorageWatch() as watch:
         model = make()
         given = make_input()
         loss = model(given).square().mean()
-        mine = hiwater.torch.MemReporter(model, watch=watch, unpack=name != "checkpoint").data().device("cpu").identity
+        mine = (
+            hiwater.contrib.torch.MemReporter(model, watch=watch, unpack=name != "checkpoint")
+            .data()
+            .device("cpu")
+            .identity
+        )
     assert mine.unowned_bytes == 0 and mine.residual_bytes == 0 and mine.rounding_bytes == 0
     assert mine.allocated_bytes == mine.found_bytes > 0
     del loss, given
 
 
 def test_what_nothing_leads_to_is_said_with_the_operation_that_made_it():
-    with hiwater.torch.StorageWatch() as watch:
+    with hiwater.contrib.torch.StorageWatch() as watch:
         hidden = iter([torch.full((64,), 2.0)])  # an iterator is not followed
         gc.freeze()  # and now the collector does not show its tensor
         try:
-            reporter = hiwater.torch.MemReporter(watch=watch)
+            reporter = hiwater.contrib.torch.MemReporter(watch=watch)
             found = reporter.data()
         finally:
             gc.unfreeze()
@@ -284,13 +289,13 @@ def test_what_nothing_leads_to_is_said_with_the_operation_that_made_it():
 
 
 def test_a_mask_that_only_a_hidden_node_holds_is_found_where_the_watch_made_it_visible():
-    with hiwater.torch.StorageWatch() as watch:
+    with hiwater.contrib.torch.StorageWatch() as watch:
         weight = torch.randn(64, requires_grad=True)
         whole = weight * torch.randn(2, 64)
         nn.functional.dropout(
             whole[0], inplace=True
         )  # its node hides inside CopySlices, which shows nothing, and so does its mask
-        found = hiwater.torch.MemReporter(watch=watch, unpack=True).data().device("cpu")
+        found = hiwater.contrib.torch.MemReporter(watch=watch, unpack=True).data().device("cpu")
     unnamed = [entry for entry in found.storages if entry.category is Category.unnamed and entry.in_allocator]
     assert [(entry.nbytes, entry.origin) for entry in unnamed] == [(256, "aten.empty_like.default")]
     assert found.identity.residual_bytes == 0 and found.identity.unowned_bytes == 0
@@ -298,9 +303,9 @@ def test_a_mask_that_only_a_hidden_node_holds_is_found_where_the_watch_made_it_v
 
 def test_memory_from_before_the_watch_lies_outside():
     early = torch.randn(100)
-    with hiwater.torch.StorageWatch() as watch:
+    with hiwater.contrib.torch.StorageWatch() as watch:
         late = early * 2
-    found = hiwater.torch.MemReporter(watch=watch).data().device("cpu")
+    found = hiwater.contrib.torch.MemReporter(watch=watch).data().device("cpu")
     by_name = {entry.owner.name: entry.in_allocator for entry in found.storages}
     assert by_name["early in test_memory_from_before_the_watch_lies_outside()"] is False
     assert by_name["late in test_memory_from_before_the_watch_lies_outside()"] is True

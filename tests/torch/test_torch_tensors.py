@@ -21,11 +21,11 @@ from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import hiwater  # noqa: E402
+from hiwater.contrib.torch import allocator, heap, identity, storages, walk  # noqa: E402
+from hiwater.contrib.torch.collect import Holding, collect  # noqa: E402
+from hiwater.contrib.torch.records import Category, Look  # noqa: E402
+from hiwater.contrib.torch.storages import Place  # noqa: E402
 from hiwater.errors import BadRequest  # noqa: E402
-from hiwater.torch import allocator, heap, identity, storages, walk  # noqa: E402
-from hiwater.torch.collect import Holding, collect  # noqa: E402
-from hiwater.torch.records import Category, Look  # noqa: E402
-from hiwater.torch.storages import Place  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of beta features that are used here on purpose
 _TP_CLEAR = 192  # where a type keeps what the collector calls, on 64 bits
@@ -39,7 +39,7 @@ def nothing_left_of_other_tests():
 
 def _names(report=None):
     """Names of all tensors, with the sizes of their storages, on the CPU."""
-    found = (report or hiwater.torch.MemReporter().data()).device("cpu")
+    found = (report or hiwater.contrib.torch.MemReporter().data()).device("cpu")
     return {look.name: entry for entry in found.storages for look in (entry.owner, *entry.others)}
 
 
@@ -113,12 +113,12 @@ def test_globals_of_modules_and_variables_of_other_threads_are_found():
 
 def test_models_are_named_as_given_or_by_their_variables():
     first, second = nn.Linear(3, 4), nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2, bias=False))
-    names = _names(hiwater.torch.MemReporter(first).data())
+    names = _names(hiwater.contrib.torch.MemReporter(first).data())
     assert names["weight"].category == Category.parameter
-    names = _names(hiwater.torch.MemReporter({"encoder": first, "decoder": second}).data())
+    names = _names(hiwater.contrib.torch.MemReporter({"encoder": first, "decoder": second}).data())
     assert {"encoder.weight", "encoder.bias", "decoder.0.weight", "decoder.1.weight"} <= names.keys()
     assert names["decoder.0.running_mean"].category == Category.buffer
-    assert "0.weight" in _names(hiwater.torch.MemReporter([first]).data())
+    assert "0.weight" in _names(hiwater.contrib.torch.MemReporter([first]).data())
     where = " in test_models_are_named_as_given_or_by_their_variables()"
     names = _names()
     assert {f"first.weight{where}", f"second.0.running_var{where}"} <= names.keys()
@@ -128,12 +128,12 @@ def test_a_shared_weight_belongs_to_its_first_owner_and_views_are_listed():
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
     model[1].weight = model[0].weight
     row, alike = model[0].weight.detach()[2], model[0].weight.detach()
-    entry = _names(hiwater.torch.MemReporter(model).data())["0.weight"]
+    entry = _names(hiwater.contrib.torch.MemReporter(model).data())["0.weight"]
     others = {look.name.partition(" ")[0]: look for look in entry.others}
     assert entry.nbytes == 256 and entry.owner.name == "0.weight"
     assert others["row"].is_view and others["row"].shape == (8,)
     assert {"row", "alike"} <= others.keys()
-    text = str(hiwater.torch.MemReporter(model))
+    text = str(hiwater.contrib.torch.MemReporter(model))
     assert text.count("0.weight ") == 1 and "1.weight" not in text
     del row, alike
 
@@ -145,7 +145,7 @@ def test_gradients_are_found_before_python_sees_them():
     middle.retain_grad()
     model(middle).sum().backward()
     where = " in test_gradients_are_found_before_python_sees_them()"
-    names = _names(hiwater.torch.MemReporter(model).data())
+    names = _names(hiwater.contrib.torch.MemReporter(model).data())
     assert [names[name].nbytes for name in ("weight.grad", f"leaf.grad{where}", f"middle.grad{where}")] == [120, 40, 40]
     assert names["weight.grad"].category == names[f"leaf.grad{where}"].category == Category.gradient
 
@@ -153,7 +153,7 @@ def test_gradients_are_found_before_python_sees_them():
 def test_saved_tensors_have_their_node_and_slot():
     source = torch.ones(33, requires_grad=True)
     result = source.exp().relu().softmax(0).sum()
-    reporter = hiwater.torch.MemReporter(unpack=True)
+    reporter = hiwater.contrib.torch.MemReporter(unpack=True)
     saved = [entry.owner for entry in _names(reporter.data()).values() if entry.category is Category.saved]
     nodes = {look.name.partition(" ")[0] for look in saved}
     assert {"ExpBackward0.result", "ReluBackward0.result", "SoftmaxBackward0.result"} <= nodes
@@ -249,12 +249,12 @@ def test_meta_fake_and_opaque_tensors_have_no_bytes_and_names_of_their_own():
         posing = torch.empty(500)
     packed = torch.eye(3).to_mkldnn()
     alive = (shape_only, posing, packed, nn.LazyLinear(4))
-    report = hiwater.torch.MemReporter().data()
+    report = hiwater.contrib.torch.MemReporter().data()
     found = {entry.owner.name.partition(" ")[0]: (entry.place, entry.nbytes) for entry in report.without_memory}
     assert found["shape_only"] == (Place.meta, 4000)
     assert found["posing"] == (Place.fake, 2000)
     assert found["packed"] == (Place.opaque, None)
-    assert "would be 3.91 KiB" in str(hiwater.torch.MemReporter())
+    assert "would be 3.91 KiB" in str(hiwater.contrib.torch.MemReporter())
     assert not {"shape_only", "posing", "packed"} & {name.partition(" ")[0] for name in _names(report)}
     del alive
 
@@ -351,7 +351,7 @@ def test_a_wrapper_whose_inside_fails_is_noted_or_passed_over():
             raise RuntimeError("not now")
 
     broken = Broken(torch.ones(10), torch.ones(20))
-    assert hiwater.torch.MemReporter().data().devices
+    assert hiwater.contrib.torch.MemReporter().data().devices
     del broken
 
 
@@ -379,7 +379,7 @@ def test_every_storage_dies_as_if_nobody_had_looked(end):
     if not walk.sees_without_unpacking():  # there a checkpoint was computed again for the look, and is gone with it
         weak = [one for one in weak if not one.expired()]
     assert len(weak) >= 5 and not any(one.expired() for one in weak)
-    reporter = hiwater.torch.MemReporter(model, unpack=True)
+    reporter = hiwater.contrib.torch.MemReporter(model, unpack=True)
     reporter.report()
     reporter._repr_html_()
     gc.disable()  # what has to be collected was kept alive
@@ -398,7 +398,7 @@ def test_every_storage_dies_as_if_nobody_had_looked(end):
 def test_a_variable_dropped_after_a_report_dies_at_once():
     local = torch.ones(1000)
     weak = StorageWeakRef(local.untyped_storage())
-    hiwater.torch.MemReporter().data()
+    hiwater.contrib.torch.MemReporter().data()
     del local
     assert weak.expired()
 
@@ -406,7 +406,7 @@ def test_a_variable_dropped_after_a_report_dies_at_once():
 def test_the_users_own_copy_of_locals_is_left_alone():
     number = 5
     mine = locals()
-    hiwater.torch.MemReporter().data()
+    hiwater.contrib.torch.MemReporter().data()
     assert mine["number"] == number
 
 
@@ -442,7 +442,7 @@ def test_gradients_modes_and_versions_are_as_before_a_report():
 
     held = torch.eye(3).to_sparse()
     with Counting(), torch.inference_mode():
-        hiwater.torch.MemReporter().data()
+        hiwater.contrib.torch.MemReporter().data()
         assert Counting.seen == 0
         assert torch.is_inference_mode_enabled()
     assert torch.is_grad_enabled()
@@ -450,11 +450,11 @@ def test_gradients_modes_and_versions_are_as_before_a_report():
 
 
 def test_a_fresh_program_pays_nothing_for_the_name():
-    code = "import sys, hiwater, hiwater.torch; assert 'torch' not in sys.modules; assert 'MemReporter' in dir(hiwater.torch)"
+    code = "import sys, hiwater, hiwater.contrib.torch; assert 'torch' not in sys.modules; assert 'MemReporter' in dir(hiwater.contrib.torch)"
     subprocess.run([sys.executable, "-c", code], check=True)
-    code = "import sys; sys.modules['torch'] = None; import hiwater; hiwater.torch.MemReporter"
+    code = "import sys; sys.modules['torch'] = None; import hiwater; hiwater.contrib.torch.MemReporter"
     failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ExtraMissing: hiwater.torch.MemReporter needs torch; pip install 'hiwater[torch]'" in failed.stderr
+    assert "ExtraMissing: hiwater.contrib.torch.MemReporter needs torch; pip install 'hiwater[torch]'" in failed.stderr
 
 
 # Old torch: what SavedTensor does not show is asked for by name, and only if wished
@@ -469,10 +469,10 @@ def test_before_torch_2_10_saved_tensors_need_leave_to_run_hooks(monkeypatch):
         storages = report.device("cpu").storages
         return [one.nbytes for one in storages if one.owner.name.startswith("ExpBackward0") and one.nbytes == 4 * 41]
 
-    report = hiwater.torch.MemReporter().data()
+    report = hiwater.contrib.torch.MemReporter().data()
     assert found(report) == []
     assert any("unpack=True" in note for note in report.notes)
-    report = hiwater.torch.MemReporter(unpack=True).data()
+    report = hiwater.contrib.torch.MemReporter(unpack=True).data()
     assert found(report) == [164]
     assert not any("unpack=True" in note for note in report.notes)
     del result
@@ -610,14 +610,14 @@ def test_nothing_is_asked_of_a_device_that_does_not_run():
 
 
 def test_devices_may_be_written_in_many_ways():
-    reporter = hiwater.torch.MemReporter()
+    reporter = hiwater.contrib.torch.MemReporter()
     for device in ("cpu", torch.device("cpu")):
         assert [one.device for one in reporter.data(device).devices] == ["cpu"]
     assert reporter.data("cuda:0").devices == ()
     with pytest.raises(BadRequest, match="is no device"):
         reporter.data("gpu")
     with pytest.raises(BadRequest, match="no model"):
-        hiwater.torch.MemReporter(7)
+        hiwater.contrib.torch.MemReporter(7)
     with pytest.raises(BadRequest, match="no optimizer"):
         reporter.add_optimizer(nn.Linear(1, 1))
 
@@ -626,7 +626,7 @@ def test_text_html_and_data_say_the_same(capsys):
     model = nn.Sequential(nn.Linear(100, 50), nn.ReLU())
     evil = {"</td><script>alert(1)</script>": torch.ones(3000)}
     loss = model(torch.randn(4, 100)).sum()
-    reporter = hiwater.torch.MemReporter(model)
+    reporter = hiwater.contrib.torch.MemReporter(model)
     reporter.report(verbose=True)
     text = capsys.readouterr().out
     page, data = reporter._repr_html_(), reporter.to_dict()
@@ -651,7 +651,7 @@ def test_pre_collect_lets_cycles_go_first():
     gc.disable()
     try:
         assert not weak.expired()
-        hiwater.torch.MemReporter(pre_collect=True).data()
+        hiwater.contrib.torch.MemReporter(pre_collect=True).data()
         assert weak.expired()
     finally:
         gc.enable()
@@ -679,7 +679,7 @@ shell.run_cell("import torch, hiwater")
 shell.run_cell("batch = torch.ones(777)", store_history=True)
 shell.run_cell("torch.ones(888)", store_history=True)
 shell.run_cell("batch", store_history=True)
-shell.run_cell("rows = hiwater.torch.MemReporter().data().device('cpu').storages", store_history=True)
+shell.run_cell("rows = hiwater.contrib.torch.MemReporter().data().device('cpu').storages", store_history=True)
 shell.run_cell("print(*[one.owner.name for one in rows if one.nbytes in (3108, 3552)])", store_history=True)
 """
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from cuda_double import installed
-from hiwater.scopes import FOLDING
-from hiwater.trainers.phases import Phases
+from hiwater.contrib.torch.trainers.phases import Phases
+from hiwater.scopes.manager import FOLDING
 
 torch = pytest.importorskip("torch")
 MIB = 1 << 20
@@ -60,7 +60,7 @@ def test_a_phase_that_nobody_ended_is_dropped():
 @pytest.fixture(params=["lightning.pytorch", "pytorch_lightning"])
 def lightning(request):
     found = pytest.importorskip(request.param)
-    ours = importlib.import_module(f"hiwater.trainers.{request.param.partition('.')[0]}")
+    ours = importlib.import_module(f"hiwater.contrib.torch.trainers.{request.param.partition('.')[0]}")
     return found, ours.MemoryCallback
 
 
@@ -192,7 +192,7 @@ class Net(torch.nn.Module):
 def huggingface(tmp_path):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    ours = importlib.import_module("hiwater.trainers.huggingface")
+    ours = importlib.import_module("hiwater.contrib.torch.trainers.huggingface")
 
     def make(net, callbacks):
         arguments = transformers.TrainingArguments(

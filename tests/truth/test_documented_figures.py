@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hiwater.sizes import parse_size
+from hiwater._os.sizes import parse_size
 from places import ROOT
 from recording import Recorded, needs_engine, record
 

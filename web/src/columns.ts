@@ -1,4 +1,4 @@
-// The other end of src/hiwater/views/html_columns.py.
+// The other end of src/hiwater/report/html/columns.py.
 import type { Column, HiwaterPage } from "./page";
 
 export class Unpacked {

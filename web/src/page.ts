@@ -1,4 +1,4 @@
-// Made from src/hiwater/views/page.schema.json by `make web`; do not change it here.
+// Made from src/hiwater/report/schemas/page.schema.json by `make web`; do not change it here.
 
 /**
  * The data in a page of `hiwater report --format html` or `hiwater diff --format html`: base64 of a zlib stream that holds the length of this text (4 bytes, little-endian), this text as JSON, and the columns it speaks of. Sizes are bytes, times are nanoseconds since the recording began. Members are only ever added.

@@ -1,4 +1,4 @@
-// Sizes, times and names as people read them: the same words as src/hiwater/views/words.py.
+// Sizes, times and names as people read them: the same words as src/hiwater/report/formatting.py.
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 

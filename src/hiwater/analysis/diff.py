@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.analysis import ranking
-from hiwater.analysis.forest import Forest, Grouping, plant
+from hiwater.analysis.call_tree import Forest, Grouping, plant
 from hiwater.analysis.matching import Matching, Side, SourceText
 from hiwater.analysis.naming import function_of
 from hiwater.capture import Capture, Frame, Moment
 from hiwater.capture.format import COUNTED_KINDS, KINDS
-from hiwater.capture.moment import Holdings, Ints
+from hiwater.capture.snapshot import Holdings, Ints
 from hiwater.errors import BadRequest, CorruptCapture
 
 GROUPINGS = (Grouping.stack, Grouping.function, Grouping.line, Grouping.file, Grouping.module)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hiwater.analysis import sums
-from hiwater.analysis.forest import Forest, Grouping, plant
+from hiwater.analysis.call_tree import Forest, Grouping, plant
 from hiwater.analysis.naming import is_library
 from hiwater.capture import Capture, Moment
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
-from hiwater.capture.moment import Ints
+from hiwater.capture.snapshot import Ints
 
 
 @dataclass(frozen=True, slots=True)

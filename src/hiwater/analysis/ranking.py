@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hiwater.analysis import sums
-from hiwater.analysis.forest import Forest, Grouping, follow, plant
+from hiwater.analysis.call_tree import Forest, Grouping, follow, plant
 from hiwater.analysis.naming import is_library
 from hiwater.capture import Capture
 from hiwater.capture.format import CODE_LABEL
-from hiwater.capture.moment import Frame, Holdings
+from hiwater.capture.snapshot import Frame, Holdings
 
 
 @dataclass(frozen=True, slots=True)

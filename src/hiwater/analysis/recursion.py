@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hiwater.analysis.forest import Forest
-from hiwater.capture.moment import Ints
+from hiwater.analysis.call_tree import Forest
+from hiwater.capture.snapshot import Ints
 
 _BESIDE_NAMES = 10  # characters of a frame's text beside function and file: blanks, brackets, line
 

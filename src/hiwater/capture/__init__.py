@@ -11,12 +11,12 @@ from importlib import import_module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.capture.devices import DeviceLook, DeviceMemory
-    from hiwater.capture.marks import Mark
+    from hiwater.capture.markers import Mark
     from hiwater.capture.model import Capture
-    from hiwater.capture.moment import Frame, Moment, Stack, Stacks
     from hiwater.capture.program import Process, Resident, Totals
-    from hiwater.capture.residency import LargeBlock, Look, Part
+    from hiwater.capture.residency_snapshots import LargeBlock, Look, Part
     from hiwater.capture.slices import Slice
+    from hiwater.capture.snapshot import Frame, Moment, Stack, Stacks
     from hiwater.capture.timeline import ScopeSpan, Timeline, WatchedProcess
 
 __all__ = [
@@ -24,10 +24,10 @@ __all__ = [
     "Stacks", "Timeline", "Totals", "WatchedProcess", "open", "open_all",
 ]  # fmt: skip
 _HOMES = {
-    "Mark": "marks",
-    **dict.fromkeys(("Frame", "Moment", "Stack", "Stacks"), "moment"),
+    "Mark": "markers",
+    **dict.fromkeys(("Frame", "Moment", "Stack", "Stacks"), "snapshot"),
     **dict.fromkeys(("DeviceLook", "DeviceMemory"), "devices"),
-    **dict.fromkeys(("LargeBlock", "Look", "Part"), "residency"),
+    **dict.fromkeys(("LargeBlock", "Look", "Part"), "residency_snapshots"),
     **dict.fromkeys(("Process", "Resident", "Totals"), "program"),
     **dict.fromkeys(("ScopeSpan", "Timeline", "WatchedProcess"), "timeline"),
     "Slice": "slices",

@@ -13,7 +13,7 @@ from hiwater.errors import CorruptCapture, ExtraMissing
 
 if TYPE_CHECKING:
     from hiwater.capture.model import Capture
-    from hiwater.capture.moment import Moment
+    from hiwater.capture.snapshot import Moment
 
 _LARGEST_BYTES = 2.0**62  # above this, sums of int64 would wrap
 

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from hiwater.capture.assemble import assemble
+from hiwater.capture.destination import MERGED_INDEX, is_merged
 from hiwater.capture.layout import corrupt
 from hiwater.capture.process import is_being_written
 from hiwater.capture.reader import Contents, read, read_descriptor
-from hiwater.engine.destination import MERGED_INDEX, is_merged
+from hiwater.device_history import files
 from hiwater.errors import BadRequest, CutCapture, MissingCapture, NewerCapture, OutputFailed
-from hiwater.history import files
 
 VERSION = 1
 _FORMAT = "hiwater.merged"

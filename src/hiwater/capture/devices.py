@@ -10,7 +10,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from hiwater.capture.model import Capture
-    from hiwater.capture.moment import Ints
+    from hiwater.capture.snapshot import Ints
 
 UNACCOUNTED, USED = "unaccounted", "used by this process"
 QUANTITIES = ("allocated", "reserved", "used")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hiwater._os.cgroup_files import event_counts
 from hiwater.capture import process
-from hiwater.cgroup_files import event_counts
 
 if TYPE_CHECKING:
     from hiwater.capture.model import Capture

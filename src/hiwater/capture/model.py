@@ -13,30 +13,30 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.capture import (
-    attached,
+    attachments,
     cells,
     check,
     container,
     devices,
     limits,
-    marks,
+    markers,
     process,
     program,
-    residency,
+    residency_snapshots,
     slices,
     timeline,
 )
 from hiwater.capture.container import read_contents
-from hiwater.capture.marks import Mark
-from hiwater.capture.moment import Frame, Ints, Moment
+from hiwater.capture.markers import Mark
 from hiwater.capture.paths import Paths
 from hiwater.capture.program import Process, Resident, Totals
 from hiwater.capture.reader import Contents
 from hiwater.capture.slices import Slice
+from hiwater.capture.snapshot import Frame, Ints, Moment
 from hiwater.capture.timeline import ScopeSpan, Timeline, WatchedProcess
+from hiwater.device_history import RECORDER, files
+from hiwater.device_history.state import AllocatorState
 from hiwater.errors import BadRequest, CorruptCapture, HiwaterError
-from hiwater.history import RECORDER, files
-from hiwater.history.state import AllocatorState
 
 if TYPE_CHECKING:
     from hiwater.analysis.diff import Comparison
@@ -212,9 +212,9 @@ class Capture:
 
     @cached_property
     def oom_report(self) -> dict[str, Any] | None:
-        """What the program wrote when memory of a device was refused and ended it (`hiwater.torch.guard`); None where it did not."""
+        """What the program wrote when memory of a device was refused and ended it (`hiwater.contrib.torch.guard`); None where it did not."""
         try:
-            content = attached.read(Contents(self.path, self.header, self.tables)).get("oom.json", b"null")
+            content = attachments.read(Contents(self.path, self.header, self.tables)).get("oom.json", b"null")
             said = json.loads(content)
         except (CorruptCapture, ValueError, RecursionError):
             return None
@@ -301,12 +301,12 @@ class Capture:
         return timeline.timeline(self)
 
     @cached_property
-    def looks(self) -> tuple[residency.Look, ...]:
+    def looks(self) -> tuple[residency_snapshots.Look, ...]:
         """Where resident memory was, as often as that was looked at: when it reached new heights, and at the end."""
-        return residency.looks(self)
+        return residency_snapshots.looks(self)
 
     @property
-    def highest_look(self) -> residency.Look | None:
+    def highest_look(self) -> residency_snapshots.Look | None:
         """The look at which most was resident."""
         return max(self.looks, key=lambda look: look.resident_bytes, default=None)
 
@@ -329,7 +329,7 @@ class Capture:
     def marks(self) -> tuple[Mark, ...]:
         """Forks, refused requests for memory, exec, and full garbage collections: each of these marks says how many there were since
         the look before it, 10 ms at most, and stands at the first look after them."""
-        return marks.marks(self)
+        return markers.marks(self)
 
     @cached_property
     def processes(self) -> tuple[WatchedProcess, ...]:
@@ -354,7 +354,7 @@ class Capture:
         from hiwater.analysis.diff import (
             compare,
         )  # a convenience at this end of the flow: nothing else here looks ahead
-        from hiwater.views.source import as_recorded
+        from hiwater.report.source import as_recorded
 
         other = after if isinstance(after, Capture) else Capture.open(after)
         here, there = self.of_kind(kind), other.of_kind(kind)

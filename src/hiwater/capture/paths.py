@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.capture.format import CODE_THREAD
-from hiwater.capture.moment import Frame, Ints
+from hiwater.capture.snapshot import Frame, Ints
 
 if TYPE_CHECKING:
     from hiwater.capture.model import Capture

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hiwater.capture.moment import Moment
+from hiwater.capture.snapshot import Moment
 from hiwater.errors import BadRequest, MomentOutOfRange
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hiwater.capture import program
 from hiwater.capture.format import COUNTED_KINDS, KINDS
-from hiwater.capture.moment import Ints
+from hiwater.capture.snapshot import Ints
 from hiwater.capture.writer import UNKNOWN_EXIT_STATUS
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ import struct
 import tempfile
 import time
 
+from hiwater.capture import destination
 from hiwater.capture.format import COUNTED_KINDS, KINDS, MAGIC, VERSION
 from hiwater.capture.process import STATE_ENDED, STATE_RECORDING, is_alive, is_being_written
-from hiwater.engine import destination
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
 
 VERBS = {
     "run": "run a program and record its memory",
@@ -22,6 +23,12 @@ VERBS = {
     "courtesy": "borrow the GPU memory of a program that offers it, for a while or for a command",
     "doctor": "say what works here, and why the rest does not",
 }
+_CONTRIBUTED = {
+    "compat-path": "hiwater.contrib.compat.compat_path",
+    "courtesy": "hiwater.contrib.torch.cli.courtesy",
+    "estimate": "hiwater.contrib.torch.cli.estimate",
+}
+"""The verbs whose modules are not in this package."""
 _EPILOG = """\
 examples:
   hiwater run train.py --epochs 3        run a script as python would, and record it
@@ -51,19 +58,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         from hiwater.cli import sample
 
         return sample.main(arguments[1:])
-    if arguments[:1] == ["courtesy"]:
-        from hiwater.cli import courtesy  # the same for this one
-
-        return courtesy.main(arguments[1:])
     if arguments[:1] == ["lines"]:
         from hiwater.cli import lines  # the same for this one, where it runs a program
 
         return lines.main(arguments[1:])
+    if arguments[:1] == ["courtesy"]:
+        courtesy: Callable[[list[str]], int] = _module_of("courtesy").main  # the same for this one
+        return courtesy(arguments[1:])
     return _main_with_argparse(arguments)
 
 
 def _main_with_argparse(arguments: list[str]) -> int:
-    from hiwater.cli.talk import say
+    from hiwater.cli.messages import say
     from hiwater.errors import HiwaterError
 
     parser = build_parser(next((word for word in arguments if word in VERBS), None))
@@ -81,10 +87,15 @@ def _main_with_argparse(arguments: list[str]) -> int:
     return status
 
 
+def _module_of(verb: str) -> ModuleType:
+    import importlib
+
+    return importlib.import_module(_CONTRIBUTED.get(verb) or f"hiwater.cli.{verb}")
+
+
 def build_parser(verb: str | None) -> argparse.ArgumentParser:
     """Return the parser with `verb` in full and the others by name, so that one module is imported and not all."""
     import argparse
-    import importlib
 
     from hiwater import __version__
 
@@ -98,7 +109,7 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, description in VERBS.items():
         if name == verb:
-            module = importlib.import_module(f"hiwater.cli.{name.replace('-', '_')}")
+            module = _module_of(name)
             module.add_parser(subparsers)
             subparsers.choices[name].set_defaults(run=module.run)
         else:

@@ -12,19 +12,19 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hiwater._os.sizes import parse_size
 from hiwater.cli import report as report_verb
 from hiwater.errors import BadRequest, HiwaterError, UsageError
-from hiwater.sizes import parse_size
 
 if TYPE_CHECKING:
     from hiwater.analysis.diff import Comparison, Limit
-    from hiwater.views.diff_report import DiffReport
+    from hiwater.report.diff_request import DiffReport
 
 FORMATS = {
-    "text": "hiwater.views.diff_text",
-    "json": "hiwater.views.diff_json",
-    "markdown": "hiwater.views.diff_markdown",
-    "html": "hiwater.views.diff_html",
+    "text": "hiwater.report.text.diff_text",
+    "json": "hiwater.report.export.json_diff",
+    "markdown": "hiwater.report.text.diff_markdown",
+    "html": "hiwater.report.html.diff_page",
 }
 _GROUPINGS = ("stack", "function", "line", "file", "module")
 _EXAMPLES = """examples:
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 128 + 13
     if report.verdict is None or report.verdict.kept:
         return 0
-    from hiwater.views.diff_report import verdict_words
+    from hiwater.report.diff_request import verdict_words
 
     print(f"hiwater diff: {verdict_words(report.verdict)}", file=sys.stderr)
     return 1
@@ -104,13 +104,13 @@ def parse_limit(text: str) -> Limit:
 
 
 def _compare(arguments: argparse.Namespace, limit: Limit | None) -> DiffReport:
-    from hiwater.analysis import together
+    from hiwater.analysis import process_tree
     from hiwater.analysis.diff import compare, judge
-    from hiwater.views.diff_report import DiffReport
-    from hiwater.views.source import as_recorded
+    from hiwater.report.diff_request import DiffReport
+    from hiwater.report.source import as_recorded
 
     sides = [report_verb.open_captures([path], arguments.kind) for path in (arguments.before, arguments.after)]
-    pairs = together.pairs(*sides)
+    pairs = process_tree.pairs(*sides)
     if not pairs:
         raise BadRequest("no process of the first capture is one of the second", "name one of each: all.hiw/NAME")
     comparisons = [

@@ -7,10 +7,10 @@ import subprocess
 import sys
 import tempfile
 
-from hiwater import __version__, cgroup_files
-from hiwater.engine import native
+from hiwater import __version__
+from hiwater._os import cgroup_files, native
+from hiwater._os.sizes import format_size
 from hiwater.errors import EngineFailed, EngineUnavailable, MeterUnavailable
-from hiwater.sizes import format_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

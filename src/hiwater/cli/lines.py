@@ -7,10 +7,11 @@ import builtins
 import os
 import sys
 
+from hiwater._os import native
 from hiwater.cli import lines_arguments, settings
-from hiwater.cli.talk import say
-from hiwater.engine import launcher, native, target
+from hiwater.cli.messages import say
 from hiwater.errors import BadRequest, HiwaterError, OutputFailed
+from hiwater.recording import launcher, target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _annotate(arguments: lines_arguments.LinesArguments) -> int:
     import argparse
 
     from hiwater.cli import report as report_verb
-    from hiwater.views import lines as view
+    from hiwater.report.text import lines as view
 
     chosen = argparse.Namespace(
         at=report_verb.moment_text(arguments.at), kind="all", by=None, inverted=False, top=10, all=arguments.all,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from hiwater.cli import program_words
-from hiwater.engine.destination import HEAD_BYTES, MAGIC, is_history, is_merged
+from hiwater.capture.destination import HEAD_BYTES, MAGIC, is_history, is_merged
+from hiwater.cli import program_arguments
 from hiwater.errors import UsageError
 
 TYPE_CHECKING = False
@@ -94,7 +94,7 @@ def parse(words: Sequence[str], settings: Settings) -> LinesArguments:
         _take_option(result, word, rest)
         return not result.help
 
-    result.kind, result.program, result.arguments = program_words.split(words, take_option, "lines")
+    result.kind, result.program, result.arguments = program_arguments.split(words, take_option, "lines")
     if result.help:
         return result
     if not result.program and result.kind != "command":
@@ -144,7 +144,7 @@ def _take_option(result: LinesArguments, word: str, rest: list[str]) -> None:
         _set(result, name, value)
 
     more = "the program's own options go after its name"
-    program_words.take_option(word, rest, _WITH_VALUE, _FLAGS, put, "lines", more)
+    program_arguments.take_option(word, rest, _WITH_VALUE, _FLAGS, put, "lines", more)
 
 
 def _set(result: LinesArguments, name: str, value: object) -> None:

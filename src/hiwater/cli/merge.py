@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"hiwater merge: {error}", file=sys.stderr)
         return error.exit_code
     if not arguments.quiet:
-        from hiwater.cli.talk import say
+        from hiwater.cli.messages import say
 
         say(
             f"merged {count} capture{'' if count == 1 else 's'} into {arguments.output}: read it with `hiwater report {arguments.output}`"
@@ -52,9 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _merge(paths: list[str], output: str) -> int:
-    from hiwater.capture import container
+    from hiwater.capture import container, destination
     from hiwater.cli.report import naming
-    from hiwater.engine import destination
 
     output = destination.absolute(output)
     destination.check(output)
@@ -80,6 +79,6 @@ def _merge(paths: list[str], output: str) -> int:
 
 
 def _unwritable(output: str, error: OSError) -> CaptureUnwritable:
-    from hiwater.engine import destination
+    from hiwater.capture import destination
 
     return destination.explain(output, error)

@@ -99,7 +99,7 @@ def format_of_file(path: str) -> str:
 def _pictures(arguments: argparse.Namespace) -> list[Picture]:
     """What there is to draw, in the order of the command line. Raises HiwaterError."""
     from hiwater.analysis import curves
-    from hiwater.classic import datfile
+    from hiwater.contrib.compat.memory_profiler import datfile
 
     opened: list[Capture | str] = []
     for path in arguments.captures:
@@ -113,7 +113,7 @@ def _pictures(arguments: argparse.Namespace) -> list[Picture]:
 
 def _of_capture(capture: Capture, arguments: argparse.Namespace, is_one_of_several: bool) -> Picture:
     from hiwater.analysis import curves
-    from hiwater.views.report import Report
+    from hiwater.report.request import Report
 
     title = Report(capture, capture.peak, is_one_of_several=is_one_of_several).title
     return curves.picture(capture, title, children=not arguments.no_children, scopes=not arguments.no_scopes)
@@ -121,7 +121,7 @@ def _of_capture(capture: Capture, arguments: argparse.Namespace, is_one_of_sever
 
 def _of_profile(path: str, arguments: argparse.Namespace) -> Picture:
     """What a file of mprof's shows. Raises MissingCapture, ForeignFile."""
-    from hiwater.classic import datfile
+    from hiwater.contrib.compat.memory_profiler import datfile
 
     profile = datfile.read_mprofile_file(path)
     if not profile["timestamp"]:
@@ -132,16 +132,16 @@ def _of_profile(path: str, arguments: argparse.Namespace) -> Picture:
 
 
 def _to_terminal(pictures: Sequence[Picture], title: str | None) -> None:
-    from hiwater.views import plot_terminal
+    from hiwater.report.text import timeline_plot
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without these characters shows ? and not a traceback
-    plot_terminal.write(pictures, sys.stdout, title=title)
+    timeline_plot.write(pictures, sys.stdout, title=title)
 
 
 def write_file(pictures: Sequence[Picture], output_format: str, path: str, title: str | None) -> None:
     """Write the drawing; the file is replaced only when all of it is there. Raises OutputFailed, PlotLibraryMissing."""
-    from hiwater.views import plot
+    from hiwater.report.export import plot
 
     drawn = io.BytesIO()
     plot.write(pictures, output_format, drawn, title=title)

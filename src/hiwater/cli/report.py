@@ -22,23 +22,23 @@ from hiwater.errors import BadRequest, HiwaterError, OutputFailed
 
 if TYPE_CHECKING:  # numpy and rich are loaded when a report is made, not for `--help`
     from hiwater.capture import Capture
-    from hiwater.views.report import Report
+    from hiwater.report.request import Report
 
 FORMATS = {
-    "text": "hiwater.views.text",
-    "tree": "hiwater.views.tree",
-    "table": "hiwater.views.table",
-    "lines": "hiwater.views.lines",
-    "json": "hiwater.views.json_view",
-    "collapsed": "hiwater.views.collapsed",
-    "svg": "hiwater.views.svg",
-    "html": "hiwater.views.html",
-    "speedscope": "hiwater.views.speedscope",
-    "pprof": "hiwater.views.pprof",
-    "csv": "hiwater.views.csv_view",
-    "parquet": "hiwater.views.parquet_view",
-    "chrome": "hiwater.views.chrome",
-    "openmetrics": "hiwater.views.openmetrics",
+    "text": "hiwater.report.text.overview",
+    "tree": "hiwater.report.text.tree",
+    "table": "hiwater.report.text.table",
+    "lines": "hiwater.report.text.lines",
+    "json": "hiwater.report.export.json_report",
+    "collapsed": "hiwater.report.export.collapsed",
+    "svg": "hiwater.report.export.svg",
+    "html": "hiwater.report.html.page",
+    "speedscope": "hiwater.report.export.speedscope",
+    "pprof": "hiwater.report.export.pprof",
+    "csv": "hiwater.report.export.csv_rows",
+    "parquet": "hiwater.report.export.parquet",
+    "chrome": "hiwater.report.export.chrome",
+    "openmetrics": "hiwater.report.export.openmetrics",
 }
 _FOR_PEOPLE = ("text", "tree", "table", "lines")
 _WITH_OVERVIEW = ("text", "tree", "table")
@@ -249,8 +249,8 @@ def naming(path: str) -> Iterator[None]:
 
 def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Report]:
     """Open the captures at these paths and return what is asked for of each."""
-    from hiwater.analysis.forest import Grouping
-    from hiwater.views.report import Report
+    from hiwater.analysis.call_tree import Grouping
+    from hiwater.report.request import Report
 
     captures, reports = open_captures(paths, arguments.kind), []
     for capture in captures:
@@ -285,10 +285,10 @@ def _write(reports: Sequence[Report], arguments: argparse.Namespace, stream: Tex
         view.write(reports, stream, *((arguments.source,) if arguments.format == "html" else ()))
         return
     if arguments.format in _WITH_OVERVIEW and len(reports) > 1 and not any(report.capture.device for report in reports):
-        from hiwater.views import together_text
+        from hiwater.report.text import processes
 
-        together_text.write(reports, stream)
-        reports = together_text.worst_first(reports)
+        processes.write(reports, stream)
+        reports = processes.worst_first(reports)
     for number, report in enumerate(reports):
         if number and arguments.format in _FOR_PEOPLE:
             stream.write("\n")

@@ -7,11 +7,13 @@ import os
 import sys
 
 import hiwater
+from hiwater._os import native
+from hiwater._os.sizes import parse_size
+from hiwater.capture import destination
 from hiwater.cli import run_arguments, settings
-from hiwater.cli.talk import say
-from hiwater.engine import destination, launcher, native, summary, target
-from hiwater.engine.recorder import Recorder
-from hiwater.sizes import parse_size
+from hiwater.cli.messages import say
+from hiwater.recording import launcher, summary, target
+from hiwater.recording.recorder import Recorder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ them, which argparse cannot promise. And argparse is not there at the start of a
 from __future__ import annotations
 
 import hiwater
-from hiwater.cli import program_words
-from hiwater.sizes import parse_size
+from hiwater._os.sizes import parse_size
+from hiwater.cli import program_arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
         _take_option(result, word, rest)
         return not result.help
 
-    result.kind, result.program, result.arguments = program_words.split(words, take_option, "run")
+    result.kind, result.program, result.arguments = program_arguments.split(words, take_option, "run")
     if result.help:
         return result
     if not result.program and result.kind != "command":
@@ -166,7 +166,7 @@ def _take_option(result: RunArguments, word: str, rest: list[str]) -> None:
         setattr(result, name, value)
 
     more = "the program's own options go after its name, python's before `-m hiwater`"
-    program_words.take_option(word, rest, _WITH_VALUE, _FLAGS, put, "run", more)
+    program_arguments.take_option(word, rest, _WITH_VALUE, _FLAGS, put, "run", more)
 
 
 def _check_format(result: RunArguments) -> None:

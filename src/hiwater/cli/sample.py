@@ -12,20 +12,20 @@ import time
 from contextlib import suppress
 
 from hiwater import __version__
+from hiwater._os import procfs
+from hiwater._os.durations import parse_duration
+from hiwater._os.sizes import format_size
+from hiwater.capture import destination
 from hiwater.capture.writer import start_ticks_of
 from hiwater.cli import settings
-from hiwater.cli.program_words import split_command
-from hiwater.cli.talk import say
-from hiwater.engine import destination
-from hiwater.engine.facts import json_list
-from hiwater.engine.summary import shown_path
+from hiwater.cli.messages import say
+from hiwater.cli.program_arguments import split_command
 from hiwater.errors import HiwaterError, NotFound, NotRunnable, UsageError
-from hiwater.marks import VARIABLE as MARKS_VARIABLE
-from hiwater.sampling import procfs
-from hiwater.sampling.durations import parse_duration
+from hiwater.recording.facts import json_list
+from hiwater.recording.summary import shown_path
 from hiwater.sampling.recording import SampleRecording
+from hiwater.sampling.scope_file import VARIABLE as MARKS_VARIABLE
 from hiwater.sampling.watcher import Watcher
-from hiwater.sizes import format_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

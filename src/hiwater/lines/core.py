@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hiwater.engine import native
+from hiwater._os import native
 from hiwater.errors import EngineUnavailable
 
 TYPE_CHECKING = False

@@ -5,8 +5,8 @@ from __future__ import annotations
 import linecache
 from html import escape
 
+from hiwater._os.sizes import format_size
 from hiwater.lines.report import printable
-from hiwater.sizes import format_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 
-from hiwater.cgroup_files import Group, find
+from hiwater._os.cgroup_files import Group, find
+from hiwater._os.kept_file import Kept
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
-from hiwater.meters.kept import Kept
 
 
 class Cgroup(Meter):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import resource
 import time
 
-from hiwater.meters.kept import Kept
+from hiwater._os.kept_file import Kept
 
 NAMES = (
     "cpu_user_seconds",

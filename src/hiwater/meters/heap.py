@@ -14,9 +14,9 @@ import time
 from contextlib import suppress
 from functools import partial
 
+from hiwater._os.unrecorded_thread import OwnThread
 from hiwater.errors import EngineFailed, EngineUnavailable
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
-from hiwater.own_thread import OwnThread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Counting:
 
     @staticmethod
     def _load() -> ModuleType:
-        from hiwater.engine import native
+        from hiwater._os import native
 
         try:
             core = native.load()

@@ -11,8 +11,8 @@ import os
 import resource
 import sys
 
+from hiwater._os.kept_file import Kept
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
-from hiwater.meters.kept import Kept
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 
-from hiwater.own_thread import OwnThread
+from hiwater._os.unrecorded_thread import OwnThread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from hiwater.engine.recorder import Recorder
+    from hiwater.recording.recorder import Recorder
 
 BEGIN_MAGIC = "hiwater_begin"
 _FACT = "cell "

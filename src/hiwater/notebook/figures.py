@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hiwater.device_usage import DeviceUsage
-    from hiwater.usage import Level
+    from hiwater.scopes.device_usage import DeviceUsage
+    from hiwater.scopes.usage import Level
 
 _MIB = 1 << 20
 _SOURCE_SHOWN = 80

@@ -176,7 +176,7 @@ def _counted(name: str, kind: str, parts: Parts, holder: dict[object, str]) -> V
 
 def text(found: list[Variable], most: int = 15) -> str:
     """The largest as a table, with the sum of the rest."""
-    from hiwater.sizes import format_size
+    from hiwater._os.sizes import format_size
 
     lines = [f"{'own':>10} {'in all':>10}  variable"]
     for one in found[:most]:

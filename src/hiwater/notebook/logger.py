@@ -11,8 +11,8 @@ from hiwater.errors import ExtraMissing, MeterUnavailable
 from hiwater.notebook import tracebacks
 from hiwater.notebook.figures import Cell, CellData, first_line
 from hiwater.notebook.garbage import Collector
-from hiwater.scopes import FOLDING, Scope
-from hiwater.usage import Usage
+from hiwater.scopes.manager import FOLDING, Scope
+from hiwater.scopes.usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

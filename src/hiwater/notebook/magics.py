@@ -183,8 +183,8 @@ class HiwaterMagics(Magics):
 
 def load(shell: Any) -> None:
     """Register the magics, the transformation and the end of a cell; once, however often the extension is loaded."""
-    from hiwater.classic import magics as classic
-    from hiwater.notebook import mlrun
+    from hiwater.contrib.compat.memory_profiler import magics as classic
+    from hiwater.contrib.compat.pytorch_memlab import mlrun
 
     load_recording(shell)
     classic.load_ipython_extension(shell)

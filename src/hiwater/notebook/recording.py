@@ -10,11 +10,11 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 
-from hiwater.engine.recorder import Recorder
 from hiwater.errors import EngineFailed, EngineUnavailable, HiwaterError
 from hiwater.notebook import cells
 from hiwater.notebook.logger import show
 from hiwater.notebook.outside import render
+from hiwater.recording.recorder import Recorder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

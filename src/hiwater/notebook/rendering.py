@@ -17,10 +17,12 @@ from hiwater.analysis.naming import is_library
 from hiwater.analysis.ranking import own_lines
 from hiwater.capture import Capture
 from hiwater.errors import HiwaterError, PlotLibraryMissing
-from hiwater.views import html, lines, plot, plot_terminal
-from hiwater.views.report import Report
-from hiwater.views.source import Sources
-from hiwater.views.words import printable, seconds, share, size
+from hiwater.report.export import plot
+from hiwater.report.formatting import printable, seconds, share, size
+from hiwater.report.html import page
+from hiwater.report.request import Report
+from hiwater.report.source import Sources
+from hiwater.report.text import lines, timeline_plot
 
 _LINES_SHOWN, _LINES_READ, _SMALLEST_SHARE = 8, 1000, 1000
 _LONGEST_PAUSE = 0.05  # between two cells in a drawing, as a part of the time that all cells took
@@ -57,9 +59,9 @@ def _report(asked: argparse.Namespace) -> dict[str, str]:
         text.writelines(line + "\n" for line in _held(report))
     said = {"text": text.getvalue()}
     if not asked.no_page:
-        page = io.StringIO()
-        html.write([report], page)
-        said["page"] = page.getvalue()
+        html = io.StringIO()
+        page.write([report], html)
+        said["page"] = html.getvalue()
     return said
 
 
@@ -113,7 +115,7 @@ def drawn(cells: Sequence[dict[str, Any]]) -> dict[str, str]:
         title, axis = f"{title}; long pauses between them are shortened", "seconds"
     picture = Picture(title, (curve,), spans, axis)
     text, image = io.StringIO(), io.BytesIO()
-    plot_terminal.write([picture], text)
+    timeline_plot.write([picture], text)
     said = {"text/plain": text.getvalue().rstrip()}
     try:
         plot.write([picture], "png", image)

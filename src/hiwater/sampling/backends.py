@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from functools import partial
 
+from hiwater._os.procfs import ProcessMemory, ProportionalMemory
 from hiwater.errors import BadRequest
-from hiwater.sampling.procfs import ProcessMemory, ProportionalMemory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

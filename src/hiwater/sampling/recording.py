@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
+from hiwater._os.procfs import PAGE_BYTES
 from hiwater.capture.format import KINDS
 from hiwater.capture.process import STATE_ENDED, STATE_FAILED
 from hiwater.capture.writer import UNKNOWN_EXIT_CODE, UNKNOWN_EXIT_STATUS, CaptureWriter
-from hiwater.engine.facts import json_list
-from hiwater.marks import parse
-from hiwater.sampling.procfs import PAGE_BYTES
+from hiwater.recording.facts import json_list
+from hiwater.sampling.scope_file import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ import os
 import subprocess
 import time
 
+from hiwater._os import procfs
+from hiwater._os.durations import checked_interval
+from hiwater._os.procfs import BYTES_PER_MIB
 from hiwater.errors import BadRequest, NoSuchProcess, ProcessNotReadable
-from hiwater.sampling import backends, procfs
-from hiwater.sampling.durations import checked_interval
-from hiwater.sampling.procfs import BYTES_PER_MIB
+from hiwater.sampling import backends
 from hiwater.sampling.ticks import Ticks, wall_seconds
 from hiwater.sampling.watcher import Watcher
 
@@ -225,7 +226,7 @@ def _of_call(
 
 def _sampled(call: Call, interval: float, timeout: float | None, children: bool, backend: str) -> tuple[list[Row], Any]:
     from hiwater.sampling.helper import OutsideSampler
-    from hiwater.sampling.resident_mark import ResidentPeak
+    from hiwater.sampling.resident_peak import ResidentPeak
 
     function, args, keywords = call
     has_mark = backends.reader_of(backend) is procfs.ProcessMemory

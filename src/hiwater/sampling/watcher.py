@@ -10,10 +10,11 @@ import os
 import select
 import time
 
+from hiwater._os import procfs
+from hiwater._os.procfs import ProcessMemory
 from hiwater.capture.writer import start_ticks_of
 from hiwater.errors import HiwaterError
-from hiwater.sampling import events, procfs
-from hiwater.sampling.procfs import ProcessMemory
+from hiwater.sampling import events
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -109,15 +109,15 @@ def installed(cards=1, *, backend="native", version="installed", expandable=Fals
 
 def forget():
     """Have hiwater forget what it knew of libraries: before and after another one is put in place."""
-    from hiwater.history import cuda_ready
     from hiwater.meters import devices
-    from hiwater.scopes import FOLDING
+    from hiwater.recording import cuda_ready
+    from hiwater.scopes.manager import FOLDING
 
     devices._made.clear()
     devices._names.clear()
     devices._refusals.clear()
     cuda_ready._calls.clear()
-    guard = sys.modules.get("hiwater.torch.oom_guard")
+    guard = sys.modules.get("hiwater.contrib.torch.oom_guard")
     if guard is not None:
         guard.WATCH.__init__()
     FOLDING._refused.clear()

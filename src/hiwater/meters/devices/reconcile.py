@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hiwater.history.state import of_segments
+from hiwater.device_history.state import of_segments
 from hiwater.meters.devices import allocators, backend, identity, in_use
 from hiwater.meters.devices.base import UNKNOWN
 
@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hiwater.history.state import AllocatorState
+    from hiwater.device_history.state import AllocatorState
     from hiwater.meters.devices.base import Backend, Device
     from hiwater.meters.devices.nvml import CardMemory, Nvml, ProcessMemory
 
@@ -75,7 +75,7 @@ class DeviceBreakdown:
 
 def text_rows(terms: tuple[Term, ...]) -> list[str]:
     """A line for each term that is not 0, aligned; sums come after what they add up."""
-    from hiwater.sizes import format_size
+    from hiwater._os.sizes import format_size
 
     shown = [term for term in terms if term.bytes != 0 or term.name in {USED, UNACCOUNTED}]
     width = max((len(term.name) for term in shown), default=0)

@@ -1,0 +1,265 @@
+"""Two captures in the arrays of one: the later one condensed, and beside each of its holders what the earlier one held there.
+
+place     a thread by its name, and a call path by the names that `matching` gives to its frames. What stands at one place in both
+          captures is one thing, as in a diff's rows, which do not tell threads apart
+gone      a call path, or a frame, that only the earlier capture has: it comes after those of the later one, and holds nothing now
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hiwater.analysis import sums
+from hiwater.analysis.call_tree import Grouping, follow, plant
+from hiwater.analysis.compact import FOLDED_FRAME, Bools, Condensed, Limits, condense
+from hiwater.analysis.diff import Comparison, PathNumbers, is_comprehension
+from hiwater.analysis.matching import Key, Matching
+from hiwater.analysis.naming import function_of
+from hiwater.capture import Capture, Frame
+from hiwater.capture.snapshot import Ints
+
+_Place = tuple[int, int, bool]  # thread, path, whether its last frame is a comprehension's
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beside:
+    """`condensed` is the later capture with all that is gone. `columns` has for each of its holders `before_peak_bytes`, `before_end_bytes`,
+    and `delta_bytes`: by how much it grew between the moments that were compared. A comprehension's frame has the name of the function
+    around it, which it is a part of in a comparison. `frame_is_gone` and `gone_files` say which frames and
+    files the later capture does not have."""
+
+    condensed: Condensed
+    columns: dict[str, Ints]
+    frame_is_gone: Bools
+    gone_files: frozenset[str]
+
+
+def lay_beside(told: Comparison, limits: Limits | None = None) -> Beside:
+    """The later capture of a comparison with what the earlier one held. Of what is gone as many holders and call paths as half of
+    the limits stay, those that held most; the others are summed up as the smaller stacks of the later capture are."""
+    bounds = limits or Limits()
+    later, paths, threads = condense(told.after, bounds), PathNumbers(), dict[str, int]()
+    after = _Side(told.after, paths, threads, told.matching.after)
+    before = _Side(told.before, paths, threads, told.matching.before)
+    moments = {"peak": told.before.peak.bytes, "end": told.before.end.bytes, "asked": told.before_moment.bytes}
+    most = np.max(list(moments.values()), axis=0, initial=0)
+    partner = _partners(before, after, later.holder_of_ledger)
+    gone = np.flatnonzero((partner < 0) & (most != 0))
+    gone = gone[np.argsort(-most[gone], kind="stable")]
+    union = _Union(later, before, after, told.matching)
+    folded = union.add_gone(gone, partner, bounds)
+    later = replace(
+        later,
+        folded_stacks=later.folded_stacks + len(folded),
+        folded_most_bytes=max(later.folded_most_bytes, int(most[folded].max(initial=0))),
+    )
+    grown = union.grown(later)
+    length = len(grown.holder_node)
+    held = {name: _summed(length, partner, values) for name, values in moments.items()}
+    now = _summed(length, later.holder_of_ledger, told.after_moment.bytes)
+    columns = {
+        "before_peak_bytes": held["peak"],
+        "before_end_bytes": held["end"],
+        "delta_bytes": now - held["asked"],
+    }
+    return Beside(grown, columns, np.array(union.is_gone, bool), frozenset(union.gone_files))
+
+
+def _summed(length: int, index: Ints, values: Ints) -> Ints:
+    counts = index >= 0
+    return sums.sum_at(length, index[counts], values[counts])
+
+
+class _Side:
+    """One of the two captures, with the place of each of its nodes."""
+
+    def __init__(
+        self, capture: Capture, paths: PathNumbers, threads: dict[str, int], name: Callable[[Frame], Key]
+    ) -> None:
+        self.capture = capture
+        self.forest = plant(capture, Grouping.line)
+        self.frames = list(self.forest.frames)
+        self.names = [name(frame) for frame in self.frames]
+        self.parent = capture.tables["nodes"]["parent"].astype(np.int64)
+        self.parent[:1] = 0
+        self.is_part = np.array([is_comprehension(frame) for frame in self.frames], bool)
+        self._path = paths.of(self.forest, self.names)
+        self._thread = self._threads(threads)
+
+    def _threads(self, numbers: dict[str, int]) -> Ints:
+        """The number of each node's thread; equal names have equal numbers in both captures."""
+        own, is_root = np.arange(len(self.parent)), self.capture.is_thread_root
+        root = follow(np.where(is_root | (self.parent == 0), own, self.parent))
+        number = np.full(len(own), numbers.setdefault("", 0), np.int64)
+        roots = np.flatnonzero(is_root)
+        names, name = self.capture.paths.threads(roots)
+        known = np.array([numbers.setdefault(text, len(numbers)) for text in names], np.int64)
+        number[roots] = known[name]
+        return number[root]
+
+    def place(self, node: int) -> _Place:
+        """Where a node stands."""
+        return int(self._thread[node]), int(self._path[node]), bool(self.is_part[self.forest.key[node]])
+
+    def ledger_places(self) -> Iterable[tuple[int, int, int, bool, bool]]:
+        """(thread, path, kind, whether of blocks drawn at random, whether a comprehension's) of each ledger."""
+        node = self.capture.ledger_node
+        columns = (
+            self._thread[node], self._path[node], self.capture.ledger_kind, self.capture.ledger_is_drawn,
+            self.is_part[self.forest.key[node]],
+        )  # fmt: skip
+        return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _partners(before: _Side, after: _Side, holder_of_ledger: Ints) -> Ints:
+    """For each ledger of the earlier capture the holder of the later one that is at its place, -1 where there is none.
+
+    Whether a comprehension has a frame of its own depends on the Python: such a frame is preferred for such a frame, no more.
+    """
+    exact: dict[tuple[object, ...], int] = {}
+    alike: dict[tuple[object, ...], int] = {}
+    for place, holder in zip(after.ledger_places(), holder_of_ledger.tolist(), strict=True):
+        if holder >= 0:
+            exact.setdefault(place, holder)
+            alike.setdefault(place[:4], holder)
+    found = [exact.get(place, alike.get(place[:4], -1)) for place in before.ledger_places()]
+    return np.array(found, np.int64)
+
+
+class _Union:
+    """The call paths and holders of the later capture, to which what is gone is added."""
+
+    def __init__(self, later: Condensed, before: _Side, after: _Side, matching: Matching) -> None:
+        self._before, self._matching = before, matching
+        self._parent, self._frame, self._frames = later.parent.tolist(), later.frame.tolist(), list(later.frames)
+        self._threads = dict(later.threads)
+        self._holders = list(
+            zip(later.holder_node.tolist(), later.holder_kind.tolist(), later.holder_is_drawn.tolist(), strict=True)
+        )
+        self.is_gone = [False] * len(self._frames)
+        self.gone_files: set[str] = set()
+        self._frame_number = {(frame, False): number for number, frame in enumerate(self._frames)}
+        self._exact: dict[_Place, int] = {}
+        self._alike: dict[tuple[int, int], int] = {}
+        for path, node in enumerate(later.node_of_path.tolist()):
+            if node >= 0:
+                self._register(after.place(node), path)
+        self._known = dict[tuple[Key, bool], Frame]()
+        for frame, name, is_part in zip(after.frames, after.names, after.is_part.tolist(), strict=True):
+            self._known.setdefault((name, is_part), frame)
+        self._folds = {self._parent[path]: path for path, node in enumerate(later.node_of_path.tolist()) if node < 0}
+        self._fold_holders = {
+            holder: number for number, holder in enumerate(self._holders) if later.node_of_path[holder[0]] < 0
+        }
+
+    def _register(self, place: _Place, path: int) -> None:
+        self._exact.setdefault(place, path)
+        self._alike.setdefault(place[:2], path)
+
+    def _find(self, node: int) -> int | None:
+        place = self._before.place(node)
+        return self._exact.get(place, self._alike.get(place[:2]))
+
+    def add_gone(self, ledgers: Ints, partner: Ints, limits: Limits) -> Ints:
+        """Give each of these ledgers of the earlier capture, largest first, a holder; `partner` learns which. Those that had to share one."""
+        most_paths, given = len(self._parent) + limits.nodes // 2, 0
+        for ledger in ledgers[: limits.holders // 2].tolist():
+            path = self._added(int(self._before.capture.ledger_node[ledger]), most_paths - len(self._parent))
+            if path is None:
+                break
+            partner[ledger] = len(self._holders)
+            self._holders.append((path, *self._what(ledger)))
+            given += 1
+        for ledger in ledgers[given:].tolist():
+            partner[ledger] = self._fold(ledger)
+        return ledgers[given:]
+
+    def _what(self, ledger: int) -> tuple[int, bool]:
+        capture = self._before.capture
+        return int(capture.ledger_kind[ledger]), bool(capture.ledger_is_drawn[ledger])
+
+    def _added(self, node: int, room: int) -> int | None:
+        """The path at a node's place, added with its callers where it is none yet; None where it takes more paths than there is room for."""
+        missing = []
+        while (path := self._find(node)) is None:
+            missing.append(node)
+            node = int(self._before.parent[node])
+        if len(missing) > room:
+            return None
+        for one in reversed(missing):
+            self._parent.append(path)
+            path = len(self._parent) - 1
+            self._frame.append(self._frame_of(one, path))
+            self._register(self._before.place(one), path)
+        return path
+
+    def _frame_of(self, node: int, path: int) -> int:
+        """The number of a gone path's frame: that of the later capture which matches, else one that is gone itself."""
+        side = self._before
+        key = int(side.forest.key[node])
+        frame, is_gone = side.frames[key], False
+        if side.capture.is_thread_root[node]:
+            self._threads[path] = side.capture.paths.thread(node)
+        else:
+            name, is_part = side.names[key], bool(side.is_part[key])
+            match = self._known.get((name, is_part)) or self._known.get((name, not is_part))
+            is_gone = match is None
+            frame = match or Frame(frame.function, self._file_of(frame.file), frame.line)
+        number = self._frame_number.setdefault((frame, is_gone), len(self._frames))
+        if number == len(self._frames):
+            self._frames.append(frame)
+            self.is_gone.append(is_gone)
+        return number
+
+    def _file_of(self, file: str) -> str:
+        """What the later capture calls a file of the earlier one."""
+        name = self._matching.file_before(file)
+        if name.startswith("\0"):
+            self.gone_files.add(file)
+            return file
+        return name
+
+    def _fold(self, ledger: int) -> int:
+        """The holder of smaller stacks below the nearest path that both have."""
+        node = int(self._before.capture.ledger_node[ledger])
+        while (path := self._find(node)) is None:
+            node = int(self._before.parent[node])
+        if path not in self._folds:
+            self._folds[path] = len(self._parent)
+            self._parent.append(path)
+            number = self._frame_number.setdefault((FOLDED_FRAME, False), len(self._frames))
+            if number == len(self._frames):
+                self._frames.append(FOLDED_FRAME)
+                self.is_gone.append(False)
+            self._frame.append(number)
+        holder = (self._folds[path], *self._what(ledger))
+        number = self._fold_holders.setdefault(holder, len(self._holders))
+        if number == len(self._holders):
+            self._holders.append(holder)
+        return number
+
+    def grown(self, later: Condensed) -> Condensed:
+        """All of it, numbered depth first; holders that are gone have no figures."""
+        parent, frame = np.array(self._parent, np.int64), np.array(self._frame, np.int64)
+        enter = sums.walk(parent).enter
+        parents, frames = np.empty_like(parent), np.empty_like(frame)
+        parents[enter], frames[enter] = enter[parent], frame
+        origin = np.full(len(parent), -1)
+        origin[enter[: len(later.parent)]] = later.node_of_path
+        nodes, kinds, drawn = (np.array(column) for column in zip(*self._holders, strict=True))
+        none = np.zeros(len(nodes) - len(later.holder_node), np.int64)
+        return replace(
+            later,
+            parent=parents,
+            frame=frames,
+            frames=[replace(frame, function=function_of(frame.function)) for frame in self._frames],
+            threads={int(enter[path]): name for path, name in self._threads.items()},
+            holder_node=enter[nodes],
+            holder_kind=kinds,
+            holder_is_drawn=drawn,
+            columns={name: np.append(values, none) for name, values in later.columns.items()},
+            node_of_path=origin,
+        )

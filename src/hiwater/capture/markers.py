@@ -1,0 +1,43 @@
+"""Happenings that a recording noted, with the line at which each of them came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from hiwater.capture.model import Capture
+    from hiwater.capture.paths import Paths
+    from hiwater.capture.snapshot import Frame
+
+_NAMES = {1: "fork", 2: "out of memory", 3: "exec", 4: "gc"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened: `kind` is "fork" (value: the child's pid), "out of memory" (bytes asked for) or "exec"."""
+
+    at_ns: int
+    kind: str
+    value: int
+    thread: str
+    node: int
+    _paths: Paths = field(repr=False, compare=False)
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """The call path at which it came, root first. Made at each look: there may be many marks on long paths."""
+        return self._paths.frames(self.node)
+
+
+def marks(capture: Capture) -> tuple[Mark, ...]:
+    """All marks of a capture, as they came."""
+    rows = capture.tables["marks"]
+    names, thread = capture.paths.threads(rows["node"].astype(np.int64))
+    columns = (rows[name].tolist() for name in ("at_ns", "kind", "value", "node"))
+    return tuple(
+        Mark(at_ns, _NAMES.get(kind, "other"), value, names[number], node, capture.paths)
+        for at_ns, kind, value, node, number in zip(*columns, thread.tolist(), strict=True)
+    )

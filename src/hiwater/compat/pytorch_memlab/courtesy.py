@@ -1,7 +1,0 @@
-"""`pytorch_memlab.courtesy`."""
-
-from __future__ import annotations
-
-from hiwater.torch.courtesy import Courtesy
-
-__all__ = ["Courtesy"]

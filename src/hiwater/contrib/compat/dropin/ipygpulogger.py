@@ -1,0 +1,18 @@
+"""hiwater under ipygpulogger's name: the same class, figures that are right, no GPU needed.
+
+Found by `PYTHONPATH="$(hiwater compat-path)"`. What differs, and why, is in docs/notebooks.md.
+"""
+
+from __future__ import annotations
+
+from hiwater.contrib.compat.gpulogger import (
+    IPyGPULogger,
+    IPyGPULoggerData,
+    IPyGPULoggerMemory,
+    IPyGPULoggerTime,
+    load_ipython_extension,
+)
+
+__all__ = [
+    "IPyGPULogger", "IPyGPULoggerData", "IPyGPULoggerMemory", "IPyGPULoggerTime", "load_ipython_extension",
+]  # fmt: skip

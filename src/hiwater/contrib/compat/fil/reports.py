@@ -1,0 +1,62 @@
+"""Writes the reports of a capture by Fil's names: a process of its own, see result_folder."""
+
+from __future__ import annotations
+
+import os
+import resource
+import webbrowser
+from collections.abc import Sequence
+
+from hiwater import cli
+from hiwater.capture import open as open_capture
+from hiwater.contrib.compat.fil.result_folder import say
+from hiwater.errors import HiwaterError
+
+_FILES = (
+    ("{name}.svg", ("--format", "svg")),
+    ("{name}-reversed.svg", ("--format", "svg", "--inverted")),
+    ("{name}.prof", ("--format", "collapsed")),
+)
+
+
+def main(words: Sequence[str]) -> int:
+    """Make the reports: CAPTURE FOLDER [--open]."""
+    capture, folder, *options = words
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))  # a `ulimit -Sv` was meant for the program
+    if _was_refused(capture) and not _written("out-of-memory", "oom", capture, folder):
+        return 1
+    if not _written("peak-memory", "peak", capture, folder):
+        return 1
+    page = os.path.join(folder, "index.html")
+    if cli.main(["report", capture, "--format", "html", "-o", page]) != 0:
+        return 1
+    say(f"Wrote HTML report to {_shown(page)}")
+    if "--open" in options:
+        webbrowser.open("file://" + page)
+    return 0
+
+
+def _was_refused(capture: str) -> bool:
+    """Whether memory was refused to the program, and what was live then is in the capture."""
+    try:
+        open_capture(capture).moment("oom")
+    except HiwaterError:
+        return False
+    return True
+
+
+def _written(name: str, moment: str, capture: str, folder: str) -> bool:
+    for pattern, format_words in _FILES:
+        path = os.path.join(folder, pattern.format(name=name))
+        if cli.main(["report", capture, "--at", moment, *format_words, "-o", path]) != 0:
+            return False
+        if path.endswith(".svg"):
+            say(f"Wrote memory usage flamegraph to {_shown(path)}")
+    return True
+
+
+def _shown(path: str) -> str:
+    """The path as it can be typed here."""
+    shorter = os.path.relpath(path)
+    return path if shorter.startswith("..") else shorter

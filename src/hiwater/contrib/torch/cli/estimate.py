@@ -1,0 +1,137 @@
+"""`hiwater estimate`: what a step of training or inference will need on a card, without one.
+
+Exits with 0 when it fits (or no card was asked about), 1 when it does not, 3 when that is unknown as the estimate is known to be too low; 2 for a wrong request, 127 and 126 when the function is not there or
+cannot be run, 125 when the estimate cannot be made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any, TextIO
+
+from hiwater.errors import OutputFailed, UsageError
+
+if TYPE_CHECKING:
+    from hiwater.contrib.torch.estimate.batch import Search
+    from hiwater.contrib.torch.estimate.result import Estimate
+
+_UNKNOWN = 3
+_FORMATS = ("text", "json", "html")
+_EXAMPLES = """the function returns (module, inputs), (module, inputs, optimizer) or (module, inputs, optimizer, loss);
+with an argument batch_size it can be asked for batches.
+
+examples:
+  hiwater estimate train.py:build                              a training step on an H200
+  hiwater estimate train.py:build --device "RTX 4090"          on another card; --device 80GiB for any size
+  hiwater estimate -m project.model:build --batch 32 --autocast bf16
+  hiwater estimate train.py:build --largest-batch --multiple-of 8 --device A100-80GB
+  hiwater estimate serve.py:build --mode inference --dtype fp16 --format json
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """Make the parser of this verb."""
+    parser = subparsers.add_parser(
+        "estimate",
+        help="estimate what a training or inference step needs on a GPU, without one",
+        description="Runs a step on tensors that have sizes and no memory, and says what it would need on a card.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument(
+        "target", nargs="?", metavar="SCRIPT:FUNCTION", help="a function in a script, such as train.py:build"
+    )
+    where.add_argument(
+        "-m", "--module", metavar="MODULE:FUNCTION", help="a function in a module that Python can import"
+    )
+    parser.add_argument(
+        "-d", "--device", help='a card ("A100 80GB"), a size (80GiB), or cpu (default: NVIDIA H200 141GB)'
+    )
+    parser.add_argument("--mode", choices=("train", "inference"), default="train")
+    parser.add_argument("-b", "--batch", type=int, metavar="N", help="call the function with batch_size=N")
+    parser.add_argument("--largest-batch", action="store_true", help="find the largest batch that fits")
+    parser.add_argument("--multiple-of", type=int, default=1, metavar="N", help="look at multiples of N alone")
+    parser.add_argument(
+        "--at-most", type=int, default=2**20, metavar="N", help="look no further than this batch (default 1048576)"
+    )
+    parser.add_argument("--dtype", metavar="TYPE", help="convert module and inputs: fp32, fp16 or bf16")
+    parser.add_argument("--autocast", metavar="TYPE", help="run forward and loss under autocast: fp16 or bf16")
+    parser.add_argument("--steps", type=int, default=3, metavar="N", help="how many steps (default 3)")
+    parser.add_argument(
+        "--accumulate", type=int, default=1, metavar="N", help="backward passes before each step of the optimizer"
+    )
+    parser.add_argument(
+        "--context", metavar="SIZE", help="what the driver takes for the process (default 512MiB, an assumption)"
+    )
+    parser.add_argument("--format", choices=_FORMATS, default="text")
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="how many rows of each table (default 10)")
+    parser.add_argument("-o", "--output", metavar="OUT", help="write to this file instead of stdout")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Estimate and show; the exit code."""
+    from hiwater.contrib.torch.estimate import api
+
+    if arguments.largest_batch and arguments.batch is not None:
+        raise UsageError("--batch and --largest-batch ask for two things", "leave out one of the two")
+    if arguments.batch is not None and arguments.batch < 1:
+        raise UsageError(f"--batch {arguments.batch} is no batch", "give a number from 1 up")
+    shared: dict[str, Any] = {
+        "device": arguments.device or api.DEFAULT_DEVICE, "mode": arguments.mode, "dtype": arguments.dtype,
+        "autocast": arguments.autocast, "steps": arguments.steps, "accumulate": arguments.accumulate,
+    }  # fmt: skip
+    if arguments.context is not None:
+        shared["context"] = arguments.context
+    target = _target(arguments)
+    if arguments.largest_batch:
+        search = api.largest_batch(target, multiple_of=arguments.multiple_of, largest=arguments.at_most, **shared)
+        _show(search, arguments)
+        if search.low_because:
+            return _UNKNOWN
+        return 0 if search.batch_size else 1
+    found = api.estimate(target, batch_size=arguments.batch, **shared)
+    _show(found, arguments)
+    if found.fits is None and found.total_bytes is not None:
+        return _UNKNOWN
+    return 1 if found.fits is False else 0
+
+
+def _target(arguments: argparse.Namespace) -> str:
+    from hiwater.contrib.torch.estimate.api import split_target
+
+    if arguments.module is not None:
+        return str(arguments.module)
+    split_target(arguments.target)  # refused here, before anything is started
+    return str(arguments.target)
+
+
+def _show(found: Estimate | Search, arguments: argparse.Namespace) -> None:
+    import sys
+
+    if arguments.output is None:
+        _write(found, arguments, sys.stdout)
+        return
+    try:
+        with open(arguments.output, "w", encoding="utf-8") as stream:
+            _write(found, arguments, stream)
+    except OSError as error:
+        raise OutputFailed(
+            f"the estimate cannot be written to {arguments.output!r} ({error.strerror})", "choose another file with -o"
+        ) from error
+
+
+def _write(found: Estimate | Search, arguments: argparse.Namespace, stream: TextIO) -> None:
+    from hiwater.contrib.torch.estimate import rendering
+    from hiwater.contrib.torch.estimate.result import Estimate
+
+    if arguments.format == "json":
+        stream.write(json.dumps(found.to_dict(), indent=1) + "\n")
+    elif arguments.format == "html":
+        rendering.write_html(found, stream, arguments.top)
+    elif isinstance(found, Estimate):
+        rendering.write(found, stream, arguments.top)
+    else:
+        rendering.write_search(found, stream, arguments.top)

@@ -1,0 +1,276 @@
+"""`Courtesy`: gives the memory of tensors back for a while, and takes it again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hiwater._os.sizes import format_size
+from hiwater.contrib.torch import allocator, swap
+from hiwater.contrib.torch.collect import Holding, collect
+from hiwater.contrib.torch.reporter import device_name
+from hiwater.contrib.torch.storages import Place, is_tensor, pieces, undisturbed
+from hiwater.errors import CourtesyFailed, MemoryYielded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import TracebackType
+    from typing import Any, Self
+
+    from hiwater.contrib.torch.driver_checkpoint import DriverCheckpoint
+    from hiwater.contrib.torch.swap import Moved
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A storage that stayed on its device, and why."""
+
+    name: str
+    device: str
+    nbytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """What one device gave back. `moved_bytes` went to RAM. The counters are torch's own: None where a device has none, as the CPU.
+
+    The context and what other libraries allocated (NCCL, cuDNN) are not in them, and stay, unless `whole_process` says that the
+    driver took everything away.
+    """
+
+    device: str
+    moved_bytes: int
+    storages: int
+    allocated_before_bytes: int | None = None
+    allocated_after_bytes: int | None = None
+    reserved_before_bytes: int | None = None
+    reserved_after_bytes: int | None = None
+    whole_process: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Yielded:
+    """What `yield_memory()` did."""
+
+    devices: tuple[Freed, ...]
+    kept: tuple[Kept, ...]
+
+    @property
+    def moved_bytes(self) -> int:
+        return sum(one.moved_bytes for one in self.devices)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "moved_bytes": self.moved_bytes}
+
+    def __str__(self) -> str:
+        return "\n".join(_words(self))
+
+
+class Courtesy:
+    """Lends the memory of all tensors of one device, or of several, to somebody else.
+
+    Between `yield_memory()` and `restore()` no tensor of these devices may be used: their memory is away. In a `with` block, an
+    operation of this thread on one of them raises MemoryYielded; without it torch may crash. Other threads must stand still. What may
+    have an address in hand (CUDA graphs, other libraries through DLPack) must not run; storages in private pools are left alone.
+
+    `device` is a name, a number, a torch.device or several; None is every device but the CPU. `driver=True` asks the driver to
+    checkpoint the process instead, which gives back everything, the context included, and blocks all of CUDA until `restore()`.
+    """
+
+    def __init__(self, device: Any = None, *, driver: bool = False) -> None:
+        """Raises BadRequest for what is no device."""
+        several = device if isinstance(device, (list, tuple, set)) else [device]
+        self._devices = None if device is None else {device_name(one) for one in several}
+        self._moved: list[Moved] = []
+        self._checkpoint: DriverCheckpoint | None = None
+        self._driver = driver
+        self._refusal: _Refusal | None = None
+
+    @property
+    def loc_map(self) -> dict[str, str]:
+        """What is away, by name, with the device it belongs to. Holds no tensor."""
+        return {moved.name: moved.device for moved in self._moved}
+
+    def yield_memory(self) -> Yielded:
+        """Move everything away and say what that freed. Called again, it moves what came since.
+
+        Raises CourtesyFailed when there is no room in RAM (nothing is away then), CourtesyUnavailable when the driver cannot.
+        """
+        if self._driver:
+            return self._yield_to_driver()
+        with swap.alone():
+            ours = {moved.copy.untyped_storage()._cdata for moved in self._moved}
+            every = collect({}).holdings
+            found = [one for key, one in every.items() if key not in ours and self._wants(one)]
+            devices = sorted({one.device for one in found} | (self._devices or set()))
+            _check_room(found)
+            before = {device: swap.in_use(device) for device in devices}
+            for device in devices:
+                swap.wait_for(device)
+            kept, moved = self._move_out(found)
+            for device in devices:
+                swap.release_caches(device)
+            return Yielded(tuple(_freed(device, moved, before[device]) for device in devices), tuple(kept))
+
+    def restore(self) -> int:
+        """Move everything back; return how many bytes. What the program dropped meanwhile is dropped here, too.
+
+        Raises CourtesyFailed when the device has no room: what came back is back, the rest is kept, and a later call tries again.
+        """
+        if self._checkpoint is not None:
+            self._checkpoint.restore()
+            self._checkpoint = None
+            return 0
+        restored, devices = 0, {moved.device for moved in self._moved}
+        with swap.alone():
+            while self._moved:
+                moved = self._moved[-1]
+                try:
+                    restored += moved.nbytes if swap.move_back(moved) else 0
+                except RuntimeError as error:  # torch.OutOfMemoryError is one
+                    left = sum(one.nbytes for one in self._moved)
+                    problem = str(error).partition("\n")[0]
+                    raise CourtesyFailed(
+                        f"{format_size(left)} could not go back to {moved.device} ({problem})",
+                        "free memory there and call restore() again",
+                    ) from error
+                self._moved.pop()
+            for device in devices:
+                swap.wait_for(device)
+        return restored
+
+    def __enter__(self) -> Self:
+        self.yield_memory()
+        try:
+            if not self._driver:
+                self._refusal = _Refusal({moved.key for moved in self._moved})
+                self._refusal.__enter__()
+        except BaseException:  # no end of the block will restore what is away
+            self.restore()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._refusal is not None:
+            self._refusal.__exit__(kind, error, traceback)
+            self._refusal = None
+        self.restore()
+
+    def _wants(self, holding: Holding) -> bool:
+        if holding.place is not Place.memory or holding.weak is None or not holding.nbytes:
+            return False
+        return holding.device != "cpu" if self._devices is None else holding.device in self._devices
+
+    def _move_out(self, found: Iterable[Holding]) -> tuple[list[Kept], list[Moved]]:
+        """What stays and what is away now. Whatever ends this early, Ctrl-C too, everything is back in place."""
+        before = len(self._moved)
+        try:
+            kept = list(self._moving(found))
+        except (RuntimeError, MemoryError) as error:
+            self.restore()
+            problem = str(error).partition("\n")[0]
+            raise CourtesyFailed(
+                f"no room for a copy in RAM ({problem})", "everything is back in place; free RAM first"
+            ) from error
+        except BaseException:
+            self.restore()
+            raise
+        return kept, self._moved[before:]
+
+    def _moving(self, found: Iterable[Holding]) -> Iterator[Kept]:
+        """Move one storage after the other, and yield those that stay."""
+        blocks: dict[str, Any] = {}
+        for one in found:
+            storage = torch.UntypedStorage._new_with_weak_ptr(one.weak.cdata)
+            if storage is None or storage.nbytes() == 0:
+                continue
+            if one.device not in blocks:
+                blocks[one.device] = allocator.blocks_of(one.device)
+            block = blocks[one.device].at(one.address) if blocks[one.device] is not None else None
+            reason = swap.obstacle(one, block, storage)
+            if not reason:
+                self._moved.append(swap.copied(one, storage, block.stream if block is not None else 0))
+                if swap.let_go(storage):
+                    continue
+                self._moved.pop()
+                reason = swap.BORROWED
+            yield Kept(one.looks[0].name, one.device, storage.nbytes(), reason)
+
+    def _yield_to_driver(self) -> Yielded:
+        from hiwater.contrib.torch.driver_checkpoint import DriverCheckpoint
+
+        if self._checkpoint is not None:  # the driver has everything: the next question about CUDA would wait for ever
+            return Yielded((), ())
+        devices = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if torch.cuda.is_initialized() else []
+        before = {device: swap.in_use(device) for device in devices}
+        checkpoint = DriverCheckpoint.of_this_process()
+        for device in devices:
+            swap.release_caches(device)  # what is free need not be copied to RAM
+        checkpoint.take()  # from here to restore(), any call of CUDA would wait for ever
+        self._checkpoint = checkpoint
+        return Yielded(tuple(_all_of(device, before[device]) for device in devices), ())
+
+
+class _Refusal(TorchDispatchMode):  # type: ignore[misc] # torch is not followed by the type checker
+    """Stops an operation on a tensor whose memory is away, before it reads address 0."""
+
+    def __init__(self, away: set[int]) -> None:
+        super().__init__()
+        self._away = away
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Raises MemoryYielded."""
+        with undisturbed():
+            touched = [piece for one in _pytree.tree_leaves((args, kwargs)) if is_tensor(one) for piece in pieces(one)]
+        if any(piece.key in self._away and piece.nbytes == 0 for piece in touched):
+            raise MemoryYielded(
+                f"{func} needs a tensor whose memory is lent", "use it after the `with Courtesy()` block"
+            )
+        return func(*args, **(kwargs or {}))
+
+
+def _check_room(found: Iterable[Holding]) -> None:
+    """Raises CourtesyFailed where the copies would not fit into RAM. What is in RAM already needs no more of it."""
+    needed, spare = sum(one.nbytes or 0 for one in found if one.device != "cpu"), swap.ram_to_spare()
+    if spare is not None and needed > spare:
+        raise CourtesyFailed(
+            f"the copies need {format_size(needed)} of RAM, and {format_size(max(0, spare))} can be had",
+            "free RAM first, or lend one device at a time; nothing was moved",
+        )
+
+
+def _freed(device: str, moved: Iterable[Moved], before: tuple[int, int] | None) -> Freed:
+    sizes = [one.nbytes for one in moved if one.device == device]
+    after = swap.in_use(device)
+    if before is None or after is None:
+        return Freed(device, sum(sizes), len(sizes))
+    return Freed(device, sum(sizes), len(sizes), before[0], after[0], before[1], after[1])
+
+
+def _all_of(device: str, before: tuple[int, int] | None) -> Freed:
+    allocated, reserved = before or (None, None)
+    return Freed(device, 0, 0, allocated, 0, reserved, 0, whole_process=True)
+
+
+def _words(yielded: Yielded) -> Iterator[str]:
+    for one in yielded.devices:
+        if one.whole_process:
+            yield f"{one.device}: everything is with the driver, {format_size(one.reserved_before_bytes or 0)} of torch's and the context"
+            continue
+        yield f"{one.device}: {format_size(one.moved_bytes)} in {one.storages:,} storages moved to RAM"
+        if one.reserved_before_bytes is not None and one.reserved_after_bytes is not None:
+            yield (
+                f"  reserved by torch {format_size(one.reserved_before_bytes)} before, {format_size(one.reserved_after_bytes)} now, "
+                f"of which {format_size(one.allocated_after_bytes or 0)} allocated; the context stays"
+            )
+    if not yielded.devices:
+        yield "nothing to give back: no tensor is on these devices"
+    for kept in yielded.kept:
+        yield f"  stays on {kept.device}: {kept.name}, {format_size(kept.nbytes)}: {kept.reason}"

@@ -1,0 +1,216 @@
+"""`hiwater.contrib.torch.estimate` and `largest_batch`: they have another process do the work, and say what it found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from hiwater import errors
+from hiwater._os.sizes import parse_size
+from hiwater.contrib.torch.estimate.batch import Probe, Search, is_monotonic
+from hiwater.contrib.torch.estimate.cards import Card, find_card
+from hiwater.contrib.torch.estimate.result import CONTEXT_BYTES, Estimate
+from hiwater.errors import BadRequest, EstimateFailed, ExtraMissing, HiwaterError
+
+DEFAULT_DEVICE = "NVIDIA H200 141GB"
+_Maker = Callable[[int | None], tuple[Any, ...]]
+_MODES = ("train", "inference")
+
+
+class _Estimator:
+    """The function `estimate`, with the search beside it."""
+
+    def __call__(
+        self, target: Any, inputs: Any = None, optimizer: Any = None, loss: Callable[..., Any] | None = None, *,
+        device: str | int = DEFAULT_DEVICE, mode: str = "train", dtype: Any = None, autocast: Any = None,
+        steps: int = 3, accumulate: int = 1, batch_size: int | None = None, context: str | int = CONTEXT_BYTES,
+    ) -> Estimate:  # fmt: skip
+        """Estimate the memory that `steps` steps need on a card, without one, on tensors that have sizes and no values.
+
+        `target` is a module, a function of the inputs (one that runs backward and the optimizer itself, too), or a name, `script.py:build` or
+        `package.module:build`, of a function that returns (module, inputs[, optimizer][, loss]) and may take `batch_size`. `inputs` is a
+        tensor, a tuple (arguments) or a dict (keywords). `loss` takes the output, or output and inputs; without one a scalar
+        output, its `.loss`, or the sum of the outputs is the loss. `device` is a card's name, a size, or "cpu": no rounding, no model of an allocator,
+        and the CPU's own operators. `dtype` converts module and inputs, `autocast` wraps forward and loss ("bf16", "fp16"). The figures take `accumulate`
+        backward passes before each step of the optimizer. `context` is what the driver takes for the process.
+
+        The work is done in a process of its own: a new interpreter for a name, a fork for objects. Raises HiwaterError: StepNeedsValues for code that
+        looks at values, StepFailed for what else goes wrong in the step, BadRequest, UsageError, ExtraMissing without torch, EstimateFailed.
+        """
+        request = _request("estimate", device, mode, dtype, autocast, steps, accumulate, context) | {
+            "batch_size": batch_size
+        }
+        if isinstance(target, str):
+            answer = _ask_interpreter(target, request)
+        elif batch_size is not None:
+            raise BadRequest(
+                "batch_size is for a function that is named, or for largest_batch", "make inputs of that size"
+            )
+        else:
+            answer = _ask_fork(lambda: lambda _: (target, inputs, optimizer, loss), request)
+        return _told(answer, target, request)
+
+    def largest_batch(
+        self, build: str | Callable[..., Any], *, device: str | int = DEFAULT_DEVICE, mode: str = "train",
+        dtype: Any = None, autocast: Any = None, steps: int = 3, accumulate: int = 1,
+        context: str | int = CONTEXT_BYTES, multiple_of: int = 1, largest: int = 2**20,
+    ) -> Search:  # fmt: skip
+        """Find the largest batch whose steps fit: a multiple of `multiple_of`, at most `largest`.
+
+        `build(batch_size=n)`, or the function of that name, returns (module, inputs[, optimizer][, loss]). Options and errors are those of `estimate`.
+        """
+        request = _request("largest_batch", device, mode, dtype, autocast, steps, accumulate, context)
+        if request["total_bytes"] is None:
+            raise BadRequest("a search needs a card or a size to fit", "give device, such as 80GiB")
+        if multiple_of < 1 or largest < multiple_of:
+            raise BadRequest(
+                f"no multiple of {multiple_of} is between 1 and {largest}", "give positive numbers, largest no smaller"
+            )
+        request |= {"multiple_of": multiple_of, "largest": largest, "batch_size": None}
+        answer = (
+            _ask_interpreter(build, request) if isinstance(build, str) else _ask_fork(lambda: _calling(build), request)
+        )
+        probes = [Probe(*probe) for probe in answer["probes"]]
+        found = _told(answer["estimate"], build, request) if answer["estimate"] is not None else None
+        return Search(answer["batch_size"], probes, is_monotonic(probes), answer["is_bounded"], found)
+
+
+estimate = _Estimator()
+largest_batch = estimate.largest_batch
+
+
+def _request(
+    task: str, device: str | int, mode: str, dtype: Any, autocast: Any, steps: int, accumulate: int, context: str | int
+) -> dict[str, Any]:
+    if find_spec("torch") is None:
+        raise ExtraMissing(
+            "an estimate needs torch, which is not installed", "pip install 'hiwater[torch]'; its CPU build will do"
+        )
+    if mode not in _MODES:
+        raise BadRequest(f"{mode!r} is no mode", f"choose {' or '.join(_MODES)}")
+    if steps < 1 or accumulate < 1:
+        raise BadRequest("steps and accumulate count from 1", "give positive numbers")
+    is_card = device != "cpu"
+    card = (Card(f"{device} bytes", device) if isinstance(device, int) else find_card(device)) if is_card else None
+    context_bytes = context if isinstance(context, int) else parse_size(context)
+    if card is not None and card.total_bytes <= context_bytes:
+        raise BadRequest(
+            f"{card.name} has no room beside the context of {context_bytes} bytes",
+            "give a larger device or a smaller context",
+        )
+    return {
+        "task": task, "is_card": is_card, "device": card.name if card else "cpu", "total_bytes": card.total_bytes if card else None,
+        "context_bytes": context_bytes if card else 0, "mode": mode, "steps": steps, "accumulate": accumulate,
+        "dtype": None if dtype is None else str(dtype), "autocast": None if autocast is None else str(autocast),
+    }  # fmt: skip
+
+
+def _told(answer: dict[str, Any], target: Any, request: dict[str, Any]) -> Estimate:
+    from importlib.metadata import version
+
+    name = target if isinstance(target, str) else getattr(target, "__qualname__", type(target).__name__)
+    shared = {key: request[key] for key in ("mode", "device", "total_bytes", "context_bytes")}
+    return Estimate(target=name, torch_version=version("torch"), **shared, **answer)
+
+
+def _calling(build: Callable[..., Any]) -> _Maker:
+    from hiwater.contrib.torch.estimate.worker import made_by_calling
+
+    return made_by_calling(build)
+
+
+# --- the other process ------------------------------------------------------------------------------------------------
+
+
+def _ask_interpreter(target: str, request: dict[str, Any]) -> Any:
+    kind, path, function = split_target(target)
+    request = request | {"kind": kind, "path": path, "function": function}
+    reading, writing = os.pipe()
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    words = [sys.executable, "-m", "hiwater.contrib.torch.estimate.worker", str(writing)]
+    with open(reading, encoding="utf-8") as answer:
+        try:
+            process = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=(writing,), env=environment, text=True)
+        except OSError as error:
+            raise EstimateFailed(
+                f"no interpreter could be started ({error.strerror})", "see `hiwater doctor`"
+            ) from error
+        finally:
+            os.close(writing)
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(request))
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # it is dead already, and its exit code says more
+        text = answer.read()
+    return _unpacked(text, process.wait())
+
+
+def split_target(target: str) -> tuple[str, str, str]:
+    """`script.py:build` or `package.module:build` in parts: "script" or "module", the path, the function. Raises UsageError."""
+    path, separator, function = target.rpartition(":")
+    if not separator or not path or not all(part.isidentifier() for part in function.split(".")):
+        raise errors.UsageError(
+            f"{target!r} names no function", "write script.py:function or -m package.module:function"
+        )
+    return ("script" if path.endswith(".py") or os.sep in path else "module"), path, function
+
+
+def _ask_fork(find: Callable[[], _Maker], request: dict[str, Any]) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise EstimateFailed(
+            "this process uses its card already, and a fork of it could not run backward",
+            "call estimate before anything is put on the card, or name a function: estimate('script.py:build')",
+        )
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of forks with threads: the child runs no thread of the parent's
+        child = os.fork()
+    if child == 0:
+        _answer_and_leave(find, request, writing)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as answer:
+        text = answer.read()
+    return _unpacked(text, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+def _answer_and_leave(find: Callable[[], _Maker], request: dict[str, Any], writing: int) -> None:
+    code = 1
+    try:
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["HIP_VISIBLE_DEVICES"] = ""
+        sys.stdout = sys.stderr  # not the descriptor: what the user has printed and not flushed is in this copy, too
+        from hiwater.contrib.torch.estimate import worker
+
+        worker.answer(writing, find, request)
+        code = 0
+    except BaseException:  # noqa: BLE001 - this is the end of a copy of the user's process, which nothing may leave
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _unpacked(text: str, code: int) -> Any:
+    if not text:
+        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
+        raise EstimateFailed(
+            f"the process made for the estimate died with {ending}",
+            "what it wrote on stderr says more; a function that is named, estimate('script.py:build'), runs in a new interpreter",
+        )
+    reply = json.loads(text)
+    if "error" in reply:
+        name, problem, remedy = reply["error"]
+        kind: type[HiwaterError] = getattr(errors, name, EstimateFailed)
+        raise kind(problem, remedy)
+    return reply["result"]

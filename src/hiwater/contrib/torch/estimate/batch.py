@@ -1,0 +1,104 @@
+"""Searches for the largest batch that fits, with few probes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from hiwater.contrib.torch.estimate.result import Estimate
+
+_MISSES = 4  # guesses that gain little, after which halving is the surer way
+
+SCHEMA = "hiwater.largest_batch/1"
+
+
+class Probe(NamedTuple):
+    """One batch size that was tried. `needed_bytes` is what the allocator must get for it."""
+
+    batch_size: int
+    needed_bytes: int
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The largest batch that fits (0: not even the smallest), every probe in order of size, and the estimate of that batch.
+
+    `is_monotonic` says whether more never needed less among the probes; where it did, a larger batch that fits may exist.
+    `is_bounded` is False when the largest batch allowed still fitted. Where `low_because` gives reasons why the figures are known to be too
+    low, no larger batch fits than `batch_size`, and whether that one does is not known.
+    """
+
+    batch_size: int
+    probes: list[Probe]
+    is_monotonic: bool
+    is_bounded: bool
+    estimate: Estimate | None = None
+
+    @property
+    def low_because(self) -> list[str]:
+        """Why the figures are known to be too low; empty where they are not, and where nothing fits in any case."""
+        return self.estimate.low_because if self.estimate is not None else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """The search as `estimate.schema.json` describes it."""
+        data = asdict(self)
+        data["probes"] = [probe._asdict() for probe in self.probes]
+        data["estimate"] = self.estimate.to_dict() if self.estimate is not None else None
+        return {"schema": SCHEMA, **data, "low_because": self.low_because}
+
+
+def search(
+    probe: Callable[[int], Probe], available_bytes: int, multiple_of: int = 1, largest: int = 2**20
+) -> tuple[int, list[Probe], bool]:
+    """Return the largest multiple of `multiple_of` up to `largest` whose probe fits, the probes, and whether there was an end.
+
+    Memory grows with the batch about in a straight line, so a guess is where the line through the ends of what is known meets
+    `available_bytes`; after a few that do not halve what is unknown it is the middle, so the probes are few for any shape.
+    """
+    top = largest // multiple_of
+    probes: dict[int, Probe] = {}
+
+    def fits(count: int) -> bool:
+        if count not in probes:
+            probes[count] = probe(count * multiple_of)
+        return probes[count].fits
+
+    def told(count: int, is_bounded: bool) -> tuple[int, list[Probe], bool]:
+        return count * multiple_of, [probes[key] for key in sorted(probes)], is_bounded
+
+    if top < 1 or not fits(1):
+        return told(0, True)
+    low, high = 1, top + 1  # low fits; high does not, or is not allowed
+    misses = 0
+    while high - low > 1:
+        if high not in probes:
+            guess = min(max(_crossing(probes, 1, low, available_bytes), low * 2), low * 16)
+        else:
+            guess = _crossing(probes, low, high, available_bytes) if misses < _MISSES else (low + high) // 2
+        guess = min(max(guess, low + 1), high - 1)
+        before = high - low
+        if fits(guess):
+            low = guess
+        else:
+            high = guess
+        misses += (high - low) * 2 > before
+    return told(low, high <= top)
+
+
+def _crossing(probes: dict[int, Probe], first: int, second: int, available_bytes: int) -> int:
+    """Where the line through these two probes says that memory ends; far away where it does not rise."""
+    start, rise = probes[first].needed_bytes, probes[second].needed_bytes - probes[first].needed_bytes
+    if rise <= 0:
+        return second * 16
+    return first + (available_bytes - start) * (second - first) // rise
+
+
+def is_monotonic(probes: list[Probe]) -> bool:
+    """Whether of any two probes the larger batch needs no less, and fits only if the smaller one does."""
+    ordered = sorted(probes)
+    return all(
+        first.needed_bytes <= second.needed_bytes and first.fits >= second.fits for first, second in pairwise(ordered)
+    )

@@ -1,0 +1,63 @@
+"""How much memory cards have, as PyTorch counts it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hiwater._os.sizes import parse_size
+from hiwater.errors import BadSize, UsageError
+
+_GIB = 2**30
+
+
+class Card(NamedTuple):
+    """A device that a step is to fit on: its name and its memory."""
+
+    name: str
+    total_bytes: int
+    source: str = "as asked for"
+
+
+def _card(name: str, gibibytes: float, source: str) -> Card:
+    return Card(name, int(gibibytes * _GIB), source)
+
+
+# What torch calls the card's "total capacity", which is less than the name says: the driver keeps some, and ECC does. It differs by driver;
+# where several figures were seen, the smallest stands here. The sources are messages and listings that users published.
+CARDS = (
+    _card("NVIDIA B200 180GB", 178.35, "cudaGetDeviceProperties in github.com/pytorch/ao/pull/4002"),
+    _card("NVIDIA H200 141GB", 139.8, "nvidia-smi prints 143771MiB; 0.6 GiB less, as on an H100 (81559MiB there)"),
+    _card("NVIDIA H100 80GB", 79.10, "github.com/huggingface/trl/issues/2688"),
+    _card("NVIDIA A100 80GB", 79.25, "github.com/wbfwonderful/Vad-R1/issues/11"),
+    _card("NVIDIA A100 40GB", 39.50, "github.com/TianheWu/CoSeR/issues/10"),
+    _card("NVIDIA RTX 8000 48GB", 47.45, "github.com/SkyworkAI/SkyReels-V1/issues/78"),
+    _card("NVIDIA L40 48GB", 44.40, "github.com/QwenLM/Qwen3-VL/issues/2097"),
+    _card("NVIDIA RTX 5090 32GB", 31.37, "github.com/Wan-Video/Wan2.1/issues/465"),
+    _card("NVIDIA RTX 4090 24GB", 23.52, "github.com/Soul-AILab/SoulX-FlashTalk/issues/5"),
+    _card("NVIDIA A10 24GB", 21.99, "github.com/zai-org/CogVLM/issues/236"),
+    _card("NVIDIA T4 16GB", 14.56, "github.com/Zheng-Chong/CatVTON/issues/133"),
+)
+
+
+def find_card(text: str) -> Card:
+    """The card of this name (`H200`, `nvidia a100 80gb`), or one of this size (`80GiB`).
+
+    Raises UsageError when no card has the name, or more than one.
+    """
+    words = text.lower().replace("-", " ").replace("_", " ").split()
+    found = [card for card in CARDS if words and set(words) <= {"nvidia", *card.name.lower().split()}]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(card.name for card in found or CARDS)
+    if found:
+        raise UsageError(f"{text!r} could be any of {names}", "give its whole name")
+    try:
+        size = parse_size(text)
+    except BadSize:
+        size = 0
+    if size <= 0:
+        raise UsageError(
+            f"{text!r} is neither a card that hiwater knows nor a size",
+            f"write a size such as 80GiB, or one of {names}",
+        )
+    return Card(text.strip(), size)

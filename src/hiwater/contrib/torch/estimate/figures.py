@@ -1,0 +1,182 @@
+"""Works the figures of an estimate out of a trace: peaks, who holds what at the peak, memory over time, and what a card must have."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Any
+
+from hiwater.contrib.torch.estimate.allocator import (
+    SEGMENT_ROUNDING,
+    Block,
+    CachingAllocator,
+    OutOfDeviceMemory,
+    rounded,
+)
+from hiwater.contrib.torch.estimate.trace import Trace
+
+REMAINDERS = "unsplit remainders"
+_POINTS = 240  # of the timeline
+
+
+class Replay:
+    """The events of a trace one after the other, on the model of the card's allocator or, without a card, as plain bytes."""
+
+    def __init__(self, trace: Trace, is_card: bool, limit_bytes: int | None = None) -> None:
+        self.trace = trace
+        self.is_card = is_card
+        self.allocator = CachingAllocator(limit_bytes)
+        self.alive: dict[int, int] = {}  # number -> bytes
+        self._blocks: dict[int, Block] = {}
+        self._plain_bytes = 0
+
+    @property
+    def allocated_bytes(self) -> int:
+        return self.allocator.allocated_bytes if self.is_card else self._plain_bytes
+
+    def run(self) -> Iterator[int]:
+        """Go through the events, and stop after each: its index. Raises OutOfDeviceMemory."""
+        for index, event in enumerate(self.trace.events):
+            if event >= 0:
+                self._come(event)
+            elif -1 - event in self.alive:
+                self._go(-1 - event)
+            yield index
+
+    def _come(self, number: int) -> None:
+        storage = self.trace.storages[number]
+        if storage.size == 0 or (self.is_card and storage.category == "host"):
+            return
+        self.alive[number] = rounded(storage.size) if self.is_card else storage.size
+        self._plain_bytes += self.alive[number]
+        if self.is_card:
+            self._blocks[number] = self.allocator.allocate(storage.size)
+
+    def _go(self, number: int) -> None:
+        self._plain_bytes -= self.alive.pop(number)
+        if self.is_card:
+            self.allocator.free(self._blocks.pop(number))
+
+    def categories(self) -> dict[str, int]:
+        """Bytes by category; they sum to `allocated_bytes`."""
+        sums: Counter[str] = Counter()
+        for number, size in self.alive.items():
+            sums[self._category(number)] += size
+        if self.allocated_bytes > self._plain_bytes:
+            sums[REMAINDERS] = self.allocated_bytes - self._plain_bytes
+        return dict(sums.most_common())
+
+    def _category(self, number: int) -> str:
+        storage = self.trace.storages[number]
+        return storage.category or ("recomputed activations" if storage.phase == "recompute" else "temporaries")
+
+    def _name(self, number: int) -> str:
+        """What to call a storage that no line of the user's made."""
+        category = self._category(number)
+        return f"{category} of {self.trace.storages[number].phase}" if category == "temporaries" else category
+
+    def holders(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Who holds what now, by module and by line, largest first. What is of no line has its kind for a function."""
+        modules: Counter[str] = Counter()
+        lines: Counter[tuple[str, int, str]] = Counter()
+        for number, size in self.alive.items():
+            place = self.trace.storages[number].place
+            modules[place.module] += size
+            lines[place[1:] if place.line else ("", 0, self._name(number))] += size
+        return (
+            [{"module": name, "bytes": size} for name, size in modules.most_common()],
+            [{"file": f, "line": n, "function": o, "bytes": size} for (f, n, o), size in lines.most_common()],
+        )
+
+
+def figures(trace: Trace, is_card: bool) -> dict[str, Any]:
+    """The figures that no card's size plays a part in, as data for `Estimate`."""
+    peak_at, steps, instants = _sweep(trace, is_card)
+    replay = Replay(trace, is_card)
+    timeline = []
+    at_peak: dict[str, Any] = {}
+    for index in replay.run():
+        if index in instants:
+            mark = trace.mark_at(index)
+            point = {"event": index, "step": mark.step, "phase": mark.phase, "bytes": replay.allocated_bytes}
+            timeline.append({**point, "categories": replay.categories()})
+        if index == peak_at:
+            modules, lines = replay.holders()
+            at_peak = {"categories": replay.categories(), "modules": modules, "lines": lines, **_mark(trace, index)}
+    peak = max((step["peak_allocated_bytes"] for step in steps), default=0)
+    return {
+        "peak_allocated_bytes": peak,
+        "peak_reserved_bytes": replay.allocator.peak_reserved_bytes if is_card else None,
+        "at_peak": at_peak or {"categories": {}, "modules": [], "lines": [], "step": 0, "phase": "before"},
+        "steps": steps,
+        "timeline": timeline,
+    }
+
+
+def _sweep(trace: Trace, is_card: bool) -> tuple[int, list[dict[str, Any]], set[int]]:
+    """The event of the peak, the peaks of each step and its phases, and the events that the timeline shows."""
+    replay = Replay(trace, is_card)
+    width = max(1, len(trace.events) // _POINTS)
+    highest: dict[int, tuple[int, int]] = {}  # stretch of events -> (bytes, event)
+    steps: dict[int, dict[str, Any]] = {}
+    upcoming = deque(trace.marks)
+    mark, now = upcoming[0], 0
+
+    def book() -> None:
+        step = steps.setdefault(mark.step, {"step": mark.step, "peak_allocated_bytes": 0, "phases": {}})
+        step["phases"][mark.phase] = max(now, step["phases"].get(mark.phase, 0))
+        step["peak_allocated_bytes"] = max(now, step["peak_allocated_bytes"])
+        step["peak_reserved_bytes"] = replay.allocator.peak_reserved_bytes if is_card else None
+
+    for index in replay.run():
+        while upcoming and upcoming[0].start <= index:
+            mark = upcoming.popleft()
+            book()  # a phase has what was there when it began, if nothing comes or goes in it
+        now = replay.allocated_bytes
+        book()
+        if now > highest.get(index // width, (-1, 0))[0]:
+            highest[index // width] = (now, index)
+    for mark in upcoming:  # noqa: B007 - book reads it
+        book()
+    peak_at = max(highest.values(), default=(0, 0), key=lambda entry: (entry[0], -entry[1]))[1]
+    return peak_at, list(steps.values()), {index for _, index in highest.values()} | {peak_at}
+
+
+def _mark(trace: Trace, index: int) -> dict[str, Any]:
+    mark = trace.mark_at(index)
+    return {"step": mark.step, "phase": mark.phase}
+
+
+def verdict(trace: Trace, peak_reserved_bytes: int, peak_allocated_bytes: int, available_bytes: int) -> dict[str, Any]:
+    """Whether the steps run with `available_bytes`, and the least that they need, to 2 MiB.
+
+    `margin_bytes` is what is left over, below zero what is missing. Between the two, where the step needs less than it would reserve
+    given plenty, it runs because the allocator gives segments back and asks again: `fits_only_by_retrying`.
+    """
+    if peak_reserved_bytes <= available_bytes:
+        return _verdict(True, False, peak_reserved_bytes, available_bytes)
+    low, high = peak_allocated_bytes // SEGMENT_ROUNDING, -(-peak_reserved_bytes // SEGMENT_ROUNDING)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _runs_with(trace, middle * SEGMENT_ROUNDING) else (middle, high)
+    needed = high * SEGMENT_ROUNDING
+    fits = _runs_with(trace, available_bytes)
+    return _verdict(fits, fits, min(needed, available_bytes) if fits else needed, available_bytes)
+
+
+def _verdict(fits: bool, by_retrying: bool, needed: int, available: int) -> dict[str, Any]:
+    return {
+        "fits": fits,
+        "fits_only_by_retrying": by_retrying,
+        "needed_bytes": needed,
+        "margin_bytes": available - needed,
+    }
+
+
+def _runs_with(trace: Trace, limit_bytes: int) -> bool:
+    try:
+        for _ in Replay(trace, is_card=True, limit_bytes=limit_bytes).run():
+            pass
+    except OutOfDeviceMemory:
+        return False
+    return True

@@ -1,0 +1,76 @@
+"""What an estimate says, as plain data."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SCHEMA = "hiwater.estimate/1"
+CONTEXT_BYTES = 512 * 2**20
+NOT_COUNTED = (
+    "workspaces of cuBLAS, cuBLASLt and cuDNN (8.1 MiB at the first matrix product, 32 MiB on Hopper; convolutions as the algorithm asks)",
+    "temporaries inside a kernel that torch's operators do not show, and the workspace and reserve of native LSTM, GRU and RNN",
+    "custom CUDA, Triton and torch.compile kernels: their own operators are not run, or run as their CPU twins",
+    "NCCL's buffers, DDP's buckets, FSDP's gathered shards, and other processes on the card",
+    "fragmentation beyond the model: several streams, expandable segments, CUDA graphs' private pools, other libraries' pools",
+    "growth of the context as more kernels are loaded; the figure for it is an assumption",
+    "what data-dependent shapes would add, and tensors that stay on the host in the real program but are used in the step here",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Memory of a step of training or inference on a card that need not be there. Sizes are bytes.
+
+    `peak_allocated_bytes` is what `torch.cuda.max_memory_allocated()` would say, `peak_reserved_bytes` what `max_memory_reserved()` would
+    (None for `device="cpu"`, which has no such allocator, and whose sizes are not rounded). The device's use also has
+    `context_bytes`, which is an assumption. `at_peak["categories"]` sums to the peak. `needed_bytes` is what it reserves
+    where that fits, and the least that it can do with where it does not. `low_because` says why all of these are known to be too low; `fits` is
+    then False or None (unknown), and never True.
+    """
+
+    target: str
+    mode: str
+    device: str
+    total_bytes: int | None
+    context_bytes: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int | None
+    at_peak: dict[str, Any]
+    steps: list[dict[str, Any]]
+    timeline: list[dict[str, Any]]
+    parameters: int
+    batch_size: int | None = None
+    fits: bool | None = None
+    fits_only_by_retrying: bool | None = None
+    needed_bytes: int | None = None
+    margin_bytes: int | None = None
+    low_because: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    not_counted: list[str] = field(default_factory=lambda: list(NOT_COUNTED))
+    torch_version: str = ""
+
+    @property
+    def peak_used_bytes(self) -> int | None:
+        """What the driver would call used by this process: reserved and the assumed context."""
+        return None if self.peak_reserved_bytes is None else self.peak_reserved_bytes + self.context_bytes
+
+    def category(self, name: str) -> int:
+        """Bytes of one category at the peak: parameters, gradients, optimizer state, activations, temporaries, inputs, buffers."""
+        return int(self.at_peak["categories"].get(name, 0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The estimate as `estimate.schema.json` describes it."""
+        return {"schema": SCHEMA, **asdict(self), "peak_used_bytes": self.peak_used_bytes}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=1)
+
+    def __str__(self) -> str:
+        from hiwater.contrib.torch.estimate import rendering
+
+        stream = io.StringIO()
+        rendering.write(self, stream)
+        return stream.getvalue()

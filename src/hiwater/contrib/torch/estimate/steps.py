@@ -1,0 +1,296 @@
+"""Runs steps of training or inference on fake tensors, the way a plain loop does, and tells the tracker which phase it is in."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves, tree_map
+
+from hiwater.contrib.torch.estimate.trace import NOWHERE
+from hiwater.contrib.torch.estimate.tracker import Tracker
+from hiwater.errors import BadRequest
+
+_TYPES = {
+    "fp32": torch.float32, "float32": torch.float32, "fp16": torch.float16, "float16": torch.float16,
+    "bf16": torch.bfloat16, "bfloat16": torch.bfloat16,
+}  # fmt: skip
+
+_COUNTERS = ("step", "mu_product")  # of one number each, made on the host unless an optimizer is fused or capturable
+
+
+class Job:
+    """What is to run, with everything already fake. `notes` says what had to be assumed."""
+
+    def __init__(
+        self, function: Callable[..., Any], inputs: Any, optimizer: torch.optim.Optimizer | None,
+        loss: Callable[..., Any] | None, options: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.function = function
+        self.inputs = inputs
+        self.optimizer = optimizer
+        self.modules = [function] if isinstance(function, nn.Module) else []
+        self.optimizers = [optimizer] if optimizer is not None else []
+        self.loss = loss
+        self.is_training = options["mode"] == "train"
+        self.steps = options["steps"]
+        self.accumulate = options["accumulate"]
+        self.autocast = _type_of(options["autocast"])
+        self.notes: list[str] = []
+        self.backward_ran = self.optimizer_ran = False
+        self._convert(_type_of(options["dtype"]))
+
+    @property
+    def module(self) -> nn.Module | None:
+        return self.function if isinstance(self.function, nn.Module) else None
+
+    def parameters(self) -> list[torch.Tensor]:
+        """The modules' parameters and the optimizers', each once."""
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        found = [p for module in self.modules for p in module.parameters()] + [p for g in groups for p in g["params"]]
+        return list({id(parameter): parameter for parameter in found}.values())
+
+    def named(self, kind: str) -> Iterator[tuple[str, Any]]:
+        """`named_parameters`, `named_buffers` or `named_modules` of every module."""
+        return (pair for module in self.modules for pair in getattr(module, kind)())
+
+    def call(self) -> Any:
+        if isinstance(self.inputs, Mapping):
+            return self.function(**self.inputs)
+        return self.function(*(self.inputs if isinstance(self.inputs, (tuple, list)) else (self.inputs,)))
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def _convert(self, dtype: torch.dtype | None) -> None:
+        if dtype is None:
+            return
+        for module in self.modules:
+            module.to(dtype)
+        self.inputs = tree_map(
+            lambda value: value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value,
+            self.inputs,
+        )
+
+
+def _type_of(name: str | None) -> torch.dtype | None:
+    if name is None:
+        return None
+    if str(name).removeprefix("torch.") not in _TYPES:
+        raise BadRequest(f"{name!r} is no type for a step", f"choose one of {', '.join(_TYPES)}")
+    return _TYPES[str(name).removeprefix("torch.")]
+
+
+def run(job: Job, tracker: Tracker, is_card: bool) -> None:
+    """Run the job's steps with every storage booked: first what is there before, then each phase of each step."""
+    tracker.drivers = frozenset({_train.__code__, _infer.__code__})
+    with _watched(job, tracker):
+        _book_what_is_there(job, tracker, is_card)
+        tracker.is_recording = True
+        if job.is_training:
+            _train(job, tracker, is_card)
+        else:
+            _infer(job, tracker)
+        tracker.is_recording = False
+
+
+def _book_what_is_there(job: Job, tracker: Tracker, is_card: bool) -> None:
+    tracker.begin(0, "before")
+    names = {id(parameter): name for name, parameter in job.named("named_parameters")}
+    for parameter in job.parameters():
+        module = names.get(id(parameter), "").rpartition(".")[0]
+        tracker.book(parameter, "parameters", NOWHERE._replace(module=module))
+        if parameter.grad is not None:
+            tracker.book(parameter.grad, "gradients", NOWHERE._replace(module=module))
+    for name, buffer in job.named("named_buffers"):
+        tracker.book(buffer, "buffers", NOWHERE._replace(module=name.rpartition(".")[0]))
+    for tensor in _tensors(job.inputs):
+        tracker.book(tensor, "inputs", NOWHERE)
+    for optimizer in job.optimizers:
+        _book_optimizer(job, optimizer, tracker, is_card)
+
+
+def _train(job: Job, tracker: Tracker, is_card: bool) -> None:
+    output = loss = None
+    for module in job.modules:
+        module.train()
+    for step in range(1, job.steps + 1):
+        tracker.begin(step, "forward")
+        job.optimizer_ran = False
+        _forget_gradients(job)
+        for _ in range(job.accumulate):
+            tracker.begin(step, "forward")
+            job.backward_ran = False
+            # As in a plain loop, the last turn's output and loss are there until this one's take their names.
+            with torch.autocast("cpu", job.autocast) if job.autocast else nullcontext():
+                output = job.call()
+                loss = None if job.backward_ran else _loss(job, output)
+            if loss is not None:
+                loss.backward()
+        if job.optimizer is not None and not job.optimizer_ran:
+            job.optimizer.step()
+        for optimizer in job.optimizers:
+            _book_optimizer(job, optimizer, tracker, is_card)
+    del output, loss
+
+
+def _infer(job: Job, tracker: Tracker) -> None:
+    output = None
+    for module in job.modules:
+        module.eval()
+    for step in range(1, job.steps + 1):
+        tracker.begin(step, "forward")
+        with torch.no_grad(), torch.autocast("cpu", job.autocast) if job.autocast else nullcontext():
+            output = job.call()
+    del output
+
+
+def _forget_gradients(job: Job) -> None:
+    for parameter in job.parameters():
+        parameter.grad = None
+
+
+def _loss(job: Job, output: Any) -> torch.Tensor | None:
+    """The number to run backward from; None when the function has seen to that itself. Raises BadRequest."""
+    if job.loss is not None:
+        loss: Any = job.loss(output, job.inputs) if _takes_two(job.loss) else job.loss(output)
+    elif isinstance(output, torch.Tensor) and output.dim() == 0:
+        loss = output
+    else:
+        loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+        if loss is None:
+            tensors = [value for value in _tensors(output) if value.is_floating_point() and value.requires_grad]
+            job.note("no loss was given: the sum of the outputs stands for it, and a real one needs more")
+            loss = sum(tensor.sum() for tensor in tensors) if tensors else None
+    if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
+        raise BadRequest(
+            f"there is nothing to run backward from: the loss is {_described(loss)}",
+            "return a tensor that requires a gradient, give a loss, or ask for inference",
+        )
+    return loss
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    if isinstance(function, nn.Module):
+        function = function.forward
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(needed) == 2
+
+
+def _described(value: object) -> str:
+    if value is None:
+        return "missing, as no output requires a gradient"
+    return "a tensor without a gradient" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, Mapping, type)):
+        value = [value, *vars(value).values()]
+    return (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
+
+
+# --- what the tracker has to be told ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _watched(job: Job, tracker: Tracker) -> Iterator[None]:
+    """Hear of modules that begin and end, of backward, of gradients and of optimizers, whoever calls them."""
+    names = {id(part): name for name, part in job.named("named_modules")}
+    own_name = type(job.module).__name__ if job.module else ""
+    hooks = nn.modules.module
+    taken = [
+        hooks.register_module_forward_pre_hook(
+            lambda part, _: _enter(tracker, names.get(id(part)) or own_name or type(part).__name__)
+        ),
+        hooks.register_module_forward_hook(lambda *_: _leave(tracker), always_call=True),
+        register_optimizer_step_pre_hook(lambda o, *_: _optimizer_begins(o, job, tracker)),
+        register_optimizer_step_post_hook(lambda *_: _change_phase(tracker, "after")),
+    ]
+    taken += [
+        parameter.register_post_accumulate_grad_hook(lambda leaf: _book_gradient(leaf, tracker))
+        for parameter in job.parameters()
+        if parameter.requires_grad
+    ]
+    backward, gradient = torch.autograd.backward, torch.autograd.grad
+    torch.autograd.backward = _as_phase(backward, job, tracker)
+    torch.autograd.grad = _as_phase(gradient, job, tracker)
+    try:
+        yield
+    finally:
+        torch.autograd.backward, torch.autograd.grad = backward, gradient
+        for hook in taken:
+            hook.remove()
+
+
+def _enter(tracker: Tracker, name: str) -> None:
+    if tracker.phase == "after" and not tracker.modules:
+        _change_phase(tracker, "forward")
+    tracker.modules.append(name)
+
+
+def _leave(tracker: Tracker) -> None:
+    if tracker.modules:
+        tracker.modules.pop()
+
+
+def _as_phase(function: Callable[..., Any], job: Job, tracker: Tracker) -> Callable[..., Any]:
+    def in_backward(*arguments: Any, **options: Any) -> Any:
+        step, before = tracker.trace.marks[-1].step, tracker.phase
+        if before != "backward":  # a backward inside a backward is a part of it: checkpoints run so
+            _call_activations(tracker)
+        tracker.begin(step, "backward")
+        job.backward_ran = True
+        try:
+            return function(*arguments, **options)
+        finally:
+            tracker.begin(step, before if before == "backward" else "after")
+
+    return in_backward
+
+
+def _call_activations(tracker: Tracker) -> None:
+    """What the forward made and is there when the backward begins was kept for it, or by a variable."""
+    for number in tracker.alive():
+        storage = tracker.trace.storages[number]
+        if storage.phase == "forward" and not storage.category:
+            storage.category = "activations"
+
+
+def _book_gradient(parameter: torch.Tensor, tracker: Tracker) -> None:
+    if parameter.grad is not None and tracker.is_recording:
+        tracker.book(parameter.grad, "gradients")
+
+
+def _optimizer_begins(optimizer: torch.optim.Optimizer, job: Job, tracker: Tracker) -> None:
+    job.optimizer_ran = True
+    if all(optimizer is not known for known in job.optimizers):
+        job.optimizers.append(optimizer)
+    _change_phase(tracker, "optimizer")
+
+
+def _change_phase(tracker: Tracker, phase: str) -> None:
+    tracker.begin(tracker.trace.marks[-1].step, phase)
+
+
+def _book_optimizer(job: Job, optimizer: torch.optim.Optimizer, tracker: Tracker, is_card: bool) -> None:
+    """Call what the optimizer keeps by its name and its module's. On a card its counters of steps stay on the host, mostly."""
+    modules = {id(parameter): name.rpartition(".")[0] for name, parameter in job.named("named_parameters")}
+    for group in optimizer.param_groups:
+        counts_on_host = is_card and not group.get("fused") and not group.get("capturable")
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            place = NOWHERE._replace(module=modules.get(id(parameter), ""))
+            for name, value in state.items():
+                for tensor in _tensors(value):
+                    is_host = counts_on_host and name in _COUNTERS
+                    tracker.book(tensor, "host" if is_host else "optimizer state", place)

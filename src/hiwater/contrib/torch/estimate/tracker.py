@@ -1,0 +1,230 @@
+"""Follows every storage of a step on fake tensors: when it comes, when it goes, and which module and line made it.
+
+Lives in the process made for the estimate, never in the user's own. Tensors are fake, on `cpu`: they have shapes and storages with
+sizes, and no memory. The mode stands above FakeTensorMode, so it sees what autograd asks for, in forward and in backward.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from functools import partial
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_leaves
+
+from hiwater.contrib.torch.estimate.trace import NOWHERE, Place, Storage, Trace
+
+_OWN_FOLDERS = tuple(os.path.dirname(path) + os.sep for path in (torch.__file__, __file__))
+_NOT_THE_USERS = (*_OWN_FOLDERS, "<frozen", contextlib.__file__, functools.__file__)
+_DISPATCH_FOLDERS = tuple(
+    os.path.join(os.path.dirname(torch.__file__), name) for name in ("_dynamo", "_compile.py", "utils", "_ops.py")
+)
+_AUTOGRAD_FOLDER = os.path.dirname(torch.autograd.__file__) + os.sep
+_ITEM = "aten::_local_scalar_dense"
+_ADD, _ADD_IN_PLACE = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
+# What is counted where one holder has called an operator: the holder, the call's arguments twice, and the question itself.
+_USES_OF_ONE_HOLDER, _STORAGE_USES_OF_ONE_HOLDER = 4, 2
+
+
+def _nodes() -> int:
+    """How many nodes autograd has made in this thread."""
+    count: int = torch._C._autograd._get_sequence_nr()
+    return count
+
+
+class Tracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped where types are checked
+    """Books storages in `trace` while `is_recording`, and keeps every tensor on the one device that there is, always."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trace = Trace()
+        self.is_recording = False
+        self.phase = ""
+        self.drivers: frozenset[CodeType] = (
+            frozenset()
+        )  # code of ours that calls the user's: beyond it is no line of the step
+        self.hidden: dict[
+            Any, Callable[..., list[torch.Tensor]]
+        ] = {}  # operators -> what they allocate unseen, beside their results
+        self.modules: list[str] = []  # names of the modules whose forward is running, outermost first
+        self._numbers: dict[int, int] = {}  # storage's address -> its number in the trace
+        self._sizes: dict[int, int] = {}
+        self._watchers: dict[int, Any] = {}
+        self._makers: dict[int, int] = {}  # storage's address -> sequence number of the node whose backward made it
+        self._nodes_at_end = 0  # of the last backward or optimizer
+        self._places: dict[int, Place] = {}  # autograd's sequence number -> where the forward of that node was called
+
+    def begin(self, step: int, phase: str) -> None:
+        """From here on the run is in this phase."""
+        self.phase = phase
+        self._nodes_at_end = _nodes()
+        self.trace.begin(step, phase)
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        device = kwargs.get("device")
+        if device is not None and torch.device(device).type != "cpu":
+            kwargs["device"] = torch.device("cpu")
+        if self.phase == "optimizer" and function.name() == _ITEM:
+            return _number(function, args[0])
+        if self.is_recording and function is _ADD and not kwargs and self._adds_in_place(*args):
+            function = _ADD_IN_PLACE
+        if self.phase == "after" and self.is_recording and _nodes() > self._nodes_at_end:
+            self.begin(self.trace.marks[-1].step, "forward")  # an operation that backward will come back to
+        result = function(*args, **kwargs)
+        if self.is_recording:
+            self._remember_node()
+            for value in tree_leaves(result):
+                if isinstance(value, torch.Tensor):
+                    self.book(value)
+            if function in self.hidden:
+                for value in self.hidden[function](*args):
+                    self.book(value)
+        return result
+
+    def _adds_in_place(self, old: torch.Tensor, new: object) -> bool:
+        """Whether autograd adds a gradient into the one that is there already: for plain tensors it does so where nobody else holds that one
+        (InputBuffer::accumulate in torch/csrc/autograd), for fake ones never."""
+        node = torch._C._current_autograd_node()
+        if self.phase != "backward" or node is None or torch.is_grad_enabled() or not isinstance(new, torch.Tensor):
+            return False
+        if old.shape != new.shape or old.dtype != new.dtype or old.layout != torch.strided or old.device != new.device:
+            return False
+        if not _is_called_by_autograd():
+            return False
+        key = old.untyped_storage()._cdata
+        made_by = self._makers.get(key)
+        return (
+            made_by is not None
+            and made_by != node._sequence_nr()  # its own formula, not the engine
+            and _is_dense(old)
+            and old._use_count() <= _USES_OF_ONE_HOLDER
+            and torch._C._storage_Use_Count(key) <= _STORAGE_USES_OF_ONE_HOLDER
+        )
+
+    def book(self, tensor: torch.Tensor, category: str = "", place: Place | None = None) -> None:
+        """Enter the tensor's storages, unless they are known; a category given here is the last word on theirs."""
+        for part in _parts(tensor):
+            storage = part.untyped_storage()
+            key, size = storage._cdata, storage.nbytes()
+            if key in self._numbers and self._sizes[key] != size:
+                self._remove(key)  # resized in place: the allocator sees a new block come and the old one go
+            if key not in self._numbers:
+                self._enter(storage, key, size, place or self._place())
+            if category:
+                booked = self.trace.storages[self._numbers[key]]
+                booked.category, booked.place = category, place or booked.place
+
+    def number_of(self, tensor: torch.Tensor) -> list[int]:
+        """The numbers of this tensor's storages in the trace, for those that are known."""
+        keys = [part.untyped_storage()._cdata for part in _parts(tensor)]
+        return [self._numbers[key] for key in keys if key in self._numbers]
+
+    def alive(self) -> list[int]:
+        """The numbers of the storages that are there now."""
+        return list(self._numbers.values())
+
+    def _enter(self, storage: torch.UntypedStorage, key: int, size: int, place: Place) -> None:
+        # Autograd computes gradients with gradients off: where they are on, a checkpoint runs its forward again.
+        node = torch._C._current_autograd_node() if self.phase == "backward" else None
+        phase = "recompute" if node is not None and torch.is_grad_enabled() else self.phase
+        if node is not None:
+            self._makers[key] = node._sequence_nr()
+        self._numbers[key] = self.trace.add(Storage(size, place, phase))
+        self._sizes[key] = size
+        self._watchers[key] = weakref.ref(storage, partial(self._forget, key))
+
+    def _remove(self, key: int) -> None:
+        number = self._numbers.pop(key, None)
+        self._watchers.pop(key, None)
+        self._makers.pop(key, None)
+        if number is not None:
+            del self._sizes[key]
+            self.trace.remove(number)
+
+    def _forget(self, key: int, _reference: object) -> None:
+        self._remove(key)
+
+    # --- where -----------------------------------------------------------------------------------------------------
+
+    def _remember_node(self) -> None:
+        # Autograd makes an operation's node, and counts it, before the operation itself comes by here. Later ones that make no node
+        # find the same number, and so do those of a custom Function, which run with gradients off.
+        newest = torch._C._autograd._get_sequence_nr() - 1
+        if newest not in self._places:
+            self._places[newest] = self._forward_place()
+
+    def _place(self) -> Place:
+        node = None if torch.is_grad_enabled() else torch._C._current_autograd_node()
+        if node is not None and node._sequence_nr() in self._places:
+            return self._places[node._sequence_nr()]
+        return self._forward_place()
+
+    def _forward_place(self) -> Place:
+        file, line, function = _line_of_the_user(self.drivers)
+        return Place(self.modules[-1] if self.modules else "", file, line, function)
+
+
+def _line_of_the_user(drivers: frozenset[CodeType]) -> tuple[str, int, str]:
+    """The innermost line that is neither torch's nor ours."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code not in drivers:
+        code = frame.f_code
+        if not code.co_filename.startswith(_NOT_THE_USERS):
+            return code.co_filename, frame.f_lineno, code.co_qualname
+        frame = frame.f_back
+    return NOWHERE.file, NOWHERE.line, NOWHERE.function
+
+
+def _is_called_by_autograd() -> bool:
+    """Whether the operator that is being dispatched is autograd's own call, and not a hook's or a custom Function's."""
+    frame: FrameType | None = sys._getframe(3)
+    while frame is not None and frame.f_code.co_filename.startswith(_DISPATCH_FOLDERS):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_AUTOGRAD_FOLDER)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements lie side by side in memory, in whatever order of dimensions."""
+    dense = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1:
+            if stride != dense:
+                return False
+            dense *= size
+    return True
+
+
+def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The plain tensors that hold this one's memory."""
+    if is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        return [part for name in names for part in _parts(getattr(tensor, name))]
+    if tensor.layout == torch.strided:
+        return [tensor]
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return []
+
+
+def _number(item: Any, tensor: torch.Tensor) -> Any:
+    """What an optimizer reads of its own state, the number of its step mostly. It changes no size: where it is not known, any will do."""
+    try:
+        return item(tensor)
+    except DataDependentOutputException:
+        return 0.5 if tensor.is_floating_point() else 1

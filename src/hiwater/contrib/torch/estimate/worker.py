@@ -1,0 +1,231 @@
+"""The process made for an estimate: it makes what is to be estimated of fake tensors, runs it, and answers in JSON on a pipe.
+
+Either a new interpreter (`python -m hiwater.contrib.torch.estimate.worker FD < request`), or a child forked where live objects were given. Both
+may change torch as they please, and neither ever touches a card.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hiwater.errors import BadRequest, HiwaterError, NotFound, NotRunnable
+
+Maker = Callable[[int | None], tuple[Any, ...]]
+
+
+def main(descriptor: int) -> None:
+    """Answer the request on stdin. What the user's code prints goes to stderr: stdout is the caller's for data."""
+    request = json.load(sys.stdin)
+    os.dup2(2, 1)
+    answer(descriptor, lambda: _made_by(request), request)
+
+
+def answer(descriptor: int, make: Callable[[], Maker], request: Mapping[str, Any]) -> None:
+    """Write the result of the request, or the error that it ends with."""
+    try:
+        reply = {"result": _settled_and_done(make, request)}
+    except HiwaterError as error:
+        reply = {"error": [type(error).__name__, error.problem, error.remedy]}
+    with open(descriptor, "w", encoding="utf-8") as stream:
+        json.dump(reply, stream)
+
+
+def _settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> Any:
+    from hiwater.contrib.torch.estimate import card_kernels, cpu_kernels, one_device, unseen
+
+    one_device.settle()
+    (card_kernels if request["is_card"] else cpu_kernels).install()
+    unseen.install()
+    made = make()
+    gc.freeze()  # torch's own objects are many, and none of them has to be looked at again
+    if request["task"] == "largest_batch":
+        return _largest_batch(made, request)
+    return estimate_once(made, request, request["batch_size"])
+
+
+def _largest_batch(make: Maker, request: Mapping[str, Any]) -> dict[str, Any]:
+    from hiwater.contrib.torch.estimate.batch import Probe, search
+
+    estimates: dict[int, dict[str, Any]] = {}
+    available = request["total_bytes"] - request["context_bytes"]
+
+    def probe(batch_size: int) -> Probe:
+        estimates[batch_size] = found = estimate_once(make, request, batch_size)
+        return Probe(batch_size, found["needed_bytes"], found["fits"] is not False)
+
+    size, probes, is_bounded = search(probe, available, request["multiple_of"], request["largest"])
+    return {"batch_size": size, "probes": probes, "is_bounded": is_bounded, "estimate": estimates.get(size)}
+
+
+def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | None) -> dict[str, Any]:
+    """Make the step, run it, and work out its figures: those of an Estimate but for what the request says itself."""
+    from hiwater.contrib.torch.estimate import cpu_kernels, failures, figures, steps, unseen
+    from hiwater.contrib.torch.estimate.fakes import Fakes
+    from hiwater.contrib.torch.estimate.tracker import Tracker
+
+    unseen.forget()
+    tracker = Tracker()
+    if not request["is_card"]:
+        tracker.hidden = cpu_kernels.HIDDEN
+    with failures.explained(), _fake_mode(), tracker:
+        fakes = Fakes()
+        function, inputs, optimizer, loss = fakes.of(make(batch_size))
+        for used in (function, loss):
+            if used is not None:
+                fakes.change_what_it_uses(used)
+        job = steps.Job(function, inputs, optimizer, loss, request)
+        job.modules += [module for module in fakes.modules if module not in job.modules]
+        job.optimizers += [one for one in fakes.optimizers if one not in job.optimizers]
+        steps.run(job, tracker, request["is_card"])
+        parameters = sum(parameter.numel() for parameter in job.parameters())
+    notes = [*job.notes, *_notes_on(job, request["is_card"])]
+    trace = tracker.trace
+    del job, fakes, function, inputs, optimizer, loss, tracker
+    gc.collect()
+    found = figures.figures(trace, request["is_card"])
+    if request["total_bytes"] is not None:
+        available = request["total_bytes"] - request["context_bytes"]
+        found |= figures.verdict(trace, found["peak_reserved_bytes"], found["peak_allocated_bytes"], available)
+    found["low_because"] = unseen.reasons()
+    if found["low_because"] and found.get("fits"):
+        found["fits"] = found["fits_only_by_retrying"] = (
+            None  # what is known to be too low shows only what does not fit
+        )
+    return {**found, "parameters": parameters, "notes": notes, "batch_size": batch_size}
+
+
+@functools.cache
+def _fake_mode() -> Any:
+    """The one mode of this process: fake tensors of two cannot meet, and a model may be made once for several batches."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def _notes_on(job: Any, is_card: bool) -> list[str]:
+    from torch import nn
+
+    parts = [part for _, part in job.named("named_modules")]
+    notes = []
+    if (
+        not job.is_training
+        and is_card
+        and any(isinstance(part, (nn.TransformerEncoderLayer, nn.MultiheadAttention)) for part in parts)
+    ):
+        notes.append("torch's fused inference path for encoder layers is off here: with it the step may need less")
+    if not job.is_training and any(isinstance(part, nn.TransformerEncoder) for part in parts):
+        notes.append(
+            "with a padding mask torch may leave padded positions out, which is not done here: with it the step needs less"
+        )
+    return notes
+
+
+# --- finding what the command line names ------------------------------------------------------------------------------
+
+
+def _made_by(request: Mapping[str, Any]) -> Maker:
+    """The function that the request names, as one that takes a batch size and returns all four parts."""
+    from hiwater.contrib.torch.estimate import failures
+
+    with failures.explained(is_import=True):
+        home = _loaded(request["kind"], request["path"])
+    thing: Any = home
+    for part in request["function"].split("."):
+        if not hasattr(thing, part):
+            raise NotFound(f"{request['path']!r} has no {request['function']!r}", f"name one of {_choices(home)}")
+        thing = getattr(thing, part)
+    if not callable(thing):
+        raise NotRunnable(
+            f"{request['function']!r} in {request['path']!r} is a {type(thing).__name__} and cannot be called",
+            "name a function that returns (module, inputs)",
+        )
+    return made_by_calling(thing)
+
+
+def _loaded(kind: str, path: str) -> Any:
+    import importlib
+    import importlib.util
+
+    if kind == "module":
+        sys.path.insert(0, os.getcwd())
+        try:
+            return importlib.import_module(path)
+        except ModuleNotFoundError as error:
+            if error.name is not None and (path == error.name or path.startswith(f"{error.name}.")):
+                raise NotFound(f"there is no module {path!r}", "give a module that python -m would find") from error
+            raise
+    if not os.path.isfile(path):
+        raise NotFound(f"there is no file {path!r}", "give the path of a script, as script.py:function")
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    name = os.path.splitext(os.path.basename(path))[0]
+    specification = importlib.util.spec_from_file_location(name, path)
+    if specification is None or specification.loader is None:
+        raise NotRunnable(f"{path!r} is no Python file", "give the path of a script that ends in .py")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+def _choices(home: Any) -> str:
+    own = getattr(home, "__name__", "")
+    names = [name for name, value in vars(home).items() if callable(value) and getattr(value, "__module__", "") == own]
+    return ", ".join(names) or "the functions that it defines"
+
+
+def made_by_calling(build: Callable[..., Any]) -> Maker:
+    """A maker that calls `build`, with `batch_size` when one is asked for, and checks what it returns."""
+
+    def make(batch_size: int | None) -> tuple[Any, ...]:
+        if batch_size is None:
+            return _four_parts(build(), build)
+        if not _takes_batch_size(build):
+            raise BadRequest(
+                f"{_name(build)} takes no batch_size", "give it an argument named batch_size, which the inputs follow"
+            )
+        return _four_parts(build(batch_size=batch_size), build)
+
+    return make
+
+
+def _takes_batch_size(build: Callable[..., Any]) -> bool:
+    with contextlib.suppress(TypeError, ValueError):
+        parameters = inspect.signature(build).parameters
+        return "batch_size" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return False
+
+
+def _four_parts(made: Any, build: Callable[..., Any]) -> tuple[Any, ...]:
+    from torch.optim import Optimizer
+
+    if not isinstance(made, (tuple, list)) or not 2 <= len(made) <= 4 or not callable(made[0]):
+        told = f"{len(made)} parts" if isinstance(made, (tuple, list)) else f"a {type(made).__name__}"
+        raise BadRequest(
+            f"{_name(build)} returns {told}",
+            "return (module, inputs), (module, inputs, optimizer) or (module, inputs, optimizer, loss)",
+        )
+    function, inputs, *rest = made
+    optimizer = next((part for part in rest if isinstance(part, Optimizer)), None)
+    others = [part for part in rest if part is not None and part is not optimizer]
+    if len(others) > 1 or not all(callable(part) for part in others):
+        raise BadRequest(
+            f"{_name(build)} returns a {type(others[-1]).__name__} where an optimizer or a loss was expected",
+            "return a torch.optim.Optimizer and a function of the output",
+        )
+    return function, inputs, optimizer, others[0] if others else None
+
+
+def _name(function: Any) -> str:
+    return f"{getattr(function, '__qualname__', type(function).__name__)}()"
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,278 @@
+"""What was live when memory was refused: the request, the allocator, stacks and tensors, the verdict; as data, text and files.
+
+Made in the program that failed, with what is at hand: a part that cannot be had is left out and said to be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+
+from hiwater._os.sizes import format_size as size
+from hiwater.contrib.torch import oom_message, oom_verdict
+from hiwater.contrib.torch.oom_message import Observed, Refusal
+from hiwater.contrib.torch.oom_verdict import Facts, Verdict
+from hiwater.device_history.state import AllocatorState, of_segments, requested_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+SCHEMA = "hiwater.oom/1"
+_MOST_STACKS, _MOST_TENSORS, _MOST_FRAMES, _MOST_STREAMS = 30, 40, 40, 4
+_TORCH_FOLDER = os.sep + "torch" + os.sep
+
+
+@dataclass(frozen=True, slots=True)
+class OomReport:
+    """A refusal and what is known about it. `stacks` and `tensors` are plain data, largest first. The allocator's state is that after the
+    exception: what the program let go of on its way is missing."""
+
+    refusal: Refusal
+    device: str
+    state: AllocatorState | None
+    driver_free_bytes: int | None
+    others_bytes: int | None
+    stacks: list[dict[str, Any]]
+    tensors: list[dict[str, Any]]
+    categories: dict[str, int]
+    verdict: Verdict
+    pid: int = field(default_factory=os.getpid)
+    at_unix_ns: int = field(default_factory=time.time_ns)
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON; sizes are in bytes."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    def __str__(self) -> str:
+        """The report for people."""
+        return "\n".join(_lines(self)) + "\n"
+
+    def write(self, stem: str) -> tuple[str, str]:
+        """Write `STEM.json` and `STEM.txt`; their names. Raises OSError."""
+        names = f"{stem}.json", f"{stem}.txt"
+        for name, text in zip(names, (json.dumps(self.to_dict(), indent=1), str(self)), strict=True):
+            with open(name, "w", encoding="utf-8", errors="backslashreplace") as stream:
+                stream.write(text)
+        return names
+
+
+def make(
+    error: BaseException,
+    observed: Observed | None = None,
+    model: Any = None,
+    history: Mapping[str, Any] | None = None,
+) -> OomReport:
+    """The report on `error`. `history` is torch's snapshot with its events, where one is kept. Never raises for what cannot be had: `notes`
+    say so."""
+    refusal, notes = oom_message.parse(str(error)), list[str]()
+    none: tuple[list[dict[str, Any]], dict[str, int]] = ([], {})
+    device = "cpu" if refusal.is_cpu else f"cuda:{_current() if refusal.device is None else refusal.device}"
+    segments = _tried(lambda: _segments(device, history), notes, "the allocator's state")
+    state = _tried(lambda: of_segments(segments), notes, "the allocator's state") if segments else None
+    tensors, categories = _tried(lambda: _tensors(device, model, error, notes), notes, "the tensors") or none
+    driver_free = observed.driver_free_bytes if observed is not None else refusal.free_bytes
+    others = sum(refusal.other_processes.values()) or None
+    if others is None and device != "cpu":
+        others = _tried(lambda: _others(device), notes, "what other processes hold")
+    wanted = observed.requested_bytes if observed is not None else refusal.requested_bytes
+    facts = Facts(
+        requested_bytes=wanted, rounded_bytes=_tried(lambda: _rounded(history, device, wanted), notes, "the request's own size"),
+        state=state, driver_free_bytes=driver_free, total_bytes=refusal.total_bytes, allowed_bytes=refusal.allowed_bytes,
+        reserved_bytes=refusal.reserved_bytes or refusal.allocated_bytes, unallocated_bytes=refusal.unallocated_bytes, others_bytes=others, saved_bytes=categories.get("saved"), optimizer_bytes=categories.get("optimizer"),
+        gradient_bytes=categories.get("gradient"), is_cpu=refusal.is_cpu,
+    )  # fmt: skip
+    return OomReport(
+        refusal, device, state, driver_free, others,
+        _tried(lambda: by_stack(segments or ()), notes, "the stacks") or [], tensors, categories,
+        oom_verdict.judge(facts), notes=notes,
+    )  # fmt: skip
+
+
+def by_stack(segments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Who held the blocks in use, largest first; frames root first. Without a history there are no frames, and one entry."""
+    held: dict[tuple[tuple[str, int, str], ...], list[Any]] = {}
+    for segment in segments:
+        for block in segment["blocks"]:
+            if block["state"] != "inactive":
+                frames = block.get("frames") or ()
+                places = tuple((frame["filename"], frame["line"], frame["name"]) for frame in frames)
+                entry = held.setdefault(places, [0, 0, frames])
+                entry[0] += requested_of(block)
+                entry[1] += 1
+    ordered = sorted(held.values(), key=lambda entry: -entry[0])[:_MOST_STACKS]
+    return [
+        {
+            "bytes": count, "blocks": blocks,
+            "frames": [
+                {"function": frame["name"], "file": frame["filename"], "line": frame["line"]} for frame in frames[:_MOST_FRAMES][::-1]
+            ],
+        }
+        for count, blocks, frames in ordered
+    ]  # fmt: skip
+
+
+def _tried(call: Any, notes: list[str], what: str) -> Any:
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001 - memory has just been refused: anything may fail now
+        notes.append(f"{what} could not be had ({type(error).__name__}: {error})")
+        return None
+
+
+def _current() -> int:
+    torch = sys.modules["torch"]
+    return int(torch.cuda.current_device()) if torch.cuda.is_initialized() else 0
+
+
+def _segments(device: str, history: Mapping[str, Any] | None) -> list[Mapping[str, Any]] | None:
+    torch = sys.modules["torch"]
+    if device == "cpu" or not torch.cuda.is_initialized():
+        return None
+    segments = history["segments"] if history is not None else _snapshot_without_traces(torch)
+    return [one for one in segments if one.get("device", 0) == _number(device)]
+
+
+def _rounded(history: Mapping[str, Any] | None, device: str, wanted: int | None) -> int | None:
+    """The size of the refused request, rounded up to that of a block: the last event of the kind, if it can be of this refusal."""
+    traces = history.get("device_traces", ()) if history is not None and device != "cpu" else ()
+    if wanted is None or _number(device) >= len(traces):
+        return None
+    refused = next((event for event in reversed(traces[_number(device)]) if event["action"] == "oom"), None)
+    least, most = oom_message.request_of_segment(wanted)
+    return refused["size"] if refused is not None and least <= refused["size"] <= most else None
+
+
+def _number(device: str) -> int:
+    return int(device.partition(":")[2])
+
+
+def _snapshot_without_traces(torch: Any) -> Any:
+    """All segments, by the shorter way where this torch has one (2.11)."""
+    import inspect
+
+    taken = torch.cuda.memory_snapshot
+    quick = {"include_traces": False} if "include_traces" in inspect.signature(taken).parameters else {}
+    return taken(**quick)
+
+
+def _others(device: str) -> int | None:
+    """What other processes hold of the card, where NVML is loaded or installed and says so."""
+    from hiwater.meters.devices import UNKNOWN, backend, reconcile
+
+    ours = next((each for each in backend("torch").devices() if each.name == device), None)
+    found = reconcile.card_of(ours) if ours is not None else None
+    held = found[0].process(found[1], has_context=True).others_bytes if found is not None else UNKNOWN
+    return held if held != UNKNOWN else None
+
+
+def _tensors(
+    device: str, model: Any, error: BaseException, notes: list[str]
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """The tensors on the device by name, and their bytes by category. What limits them goes to `notes`."""
+    from hiwater.contrib.torch.reporter import MemReporter
+
+    report = MemReporter(model).data(device)
+    notes += report.notes
+    found = report.device(device)
+    if found is None:
+        return [], {}
+    names = _names_in(error)
+    ordered = sorted(found.storages, key=lambda entry: -(entry.block_bytes or entry.nbytes or 0))[:_MOST_TENSORS]
+    listed = [
+        {
+            "name": names.get(_key(entry.address, entry.owner.shape, entry.owner.dtype), entry.owner.name)
+            if entry.category in ("unnamed", "saved") else entry.owner.name,
+            "bytes": entry.block_bytes or entry.nbytes or 0, "category": str(entry.category), "dtype": entry.owner.dtype,
+            "shape": None if entry.owner.shape is None else [str(one) for one in entry.owner.shape], "origin": entry.origin,
+        }
+        for entry in ordered
+    ]  # fmt: skip
+    return listed, {str(category): count for category, count in found.identity.by_category.items() if count}
+
+
+def _key(address: int, shape: Any, dtype: str) -> object:
+    """What a tensor is known by: where its storage is, or, on the CPU, where the reporter does not tell, by its looks."""
+    return address or (None if shape is None else tuple(shape), dtype)
+
+
+def _names_in(error: BaseException) -> dict[object, str]:
+    """Tensors in variables of the functions that the exception came through."""
+    from hiwater.contrib.torch.frames import variables_of
+
+    torch, names = sys.modules["torch"], dict[object, str]()
+    place = error.__traceback__
+    while place is not None:
+        for name, value in variables_of(place.tb_frame):
+            if issubclass(type(value), torch.Tensor):
+                try:
+                    address = value.untyped_storage().data_ptr() if value.device.type != "cpu" else 0
+                    key = _key(address, value.shape, str(value.dtype).removeprefix("torch."))
+                    names[key] = f"{name} in {place.tb_frame.f_code.co_name}()"
+                except (RuntimeError, NotImplementedError):  # a tensor without a storage
+                    continue
+        place = place.tb_next
+    return names
+
+
+# For people
+
+
+def _lines(report: OomReport) -> Iterator[str]:
+    refusal, state = report.refusal, report.state
+    yield f"hiwater: memory of {report.device} was refused to process {report.pid}"
+    yield f"  {report.verdict.kind}: {report.verdict.why}"
+    for advice in report.verdict.advice:
+        yield f"  - {advice}"
+    if state is not None:
+        yield from ("", "What the allocator held after the exception:")
+        yield from _of_state(state)
+    yield from _of_stacks(report)
+    if report.tensors:
+        yield from ("", "Largest tensors:")
+        yield from (
+            f"  {size(one['bytes']):>11}  {one['category']:<10} {_tensor_words(one)}" for one in report.tensors[:15]
+        )
+    if report.categories:
+        yield from (
+            "",
+            "By category: " + ", ".join(f"{name} {size(count)}" for name, count in report.categories.items()),
+        )
+    yield from ("", *(f"  ! {note}" for note in report.notes), f"torch said: {refusal.message}")
+
+
+def _of_state(state: AllocatorState) -> Iterator[str]:
+    terms = (
+        ("in use", state.requested_bytes), ("rounding", state.rounding_bytes), ("waiting for a stream", state.awaiting_free_bytes),
+        ("free between blocks in use", state.inactive_split_bytes), ("free segments and pages", state.free_segments_bytes),
+    )  # fmt: skip
+    yield from (f"  {size(count):>11}  {name}" for name, count in terms if count)
+    largest = sorted(state.largest_free.items(), key=lambda each: -each[1])[:_MOST_STREAMS]
+    told = "; the largest free blocks: " + ", ".join(f"{size(count)} ({name})" for name, count in largest)
+    yield f"  {size(state.reserved_bytes):>11}  reserved{told if largest else ''}"
+
+
+def _of_stacks(report: OomReport) -> Iterator[str]:
+    known = [stack for stack in report.stacks if stack["frames"]]
+    if not known:
+        if report.device != "cpu":
+            yield from (
+                "",
+                "By stack: not known, as no history was kept; `hiwater run` and hiwater.record() have one kept",
+            )
+        return
+    yield from ("", "Stacks that held most:")
+    for stack in known[:5]:
+        yield f"  {size(stack['bytes']):>11}  {stack['blocks']:,} block{'' if stack['blocks'] == 1 else 's'}"
+        own = [frame for frame in stack["frames"] if _TORCH_FOLDER not in frame["file"]] or stack["frames"]
+        yield from (f"               {frame['function']} ({frame['file']}:{frame['line']})" for frame in own[:-6:-1])
+
+
+def _tensor_words(one: Mapping[str, Any]) -> str:
+    shape = "" if one["shape"] is None else f"  ({', '.join(one['shape'])}) {one['dtype']}"
+    return f"{one['name']}{shape}"

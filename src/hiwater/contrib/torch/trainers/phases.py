@@ -1,0 +1,121 @@
+"""The phases of a training as scopes, and the numbers that are logged of each.
+
+`NAME_mib` are MiB (2^20 bytes):
+
+    ram_peak_mib             the most resident memory of the process
+    ram_kept_mib             resident memory at the end of the phase less that at its start
+    DEVICE_peak_mib          the most that tensors took on a device (`cuda_0`), rounded as the allocator does
+    DEVICE_kept_mib          what they took at the end less what they took at the start
+    DEVICE_margin_mib        the device's memory less the most that the library held of it: what contexts and other processes have is not off yet
+    DEVICE_alloc_retries     how often the allocator emptied its cache and tried again
+"""
+
+from __future__ import annotations
+
+import hiwater
+from hiwater.errors import MeterUnavailable
+from hiwater.meters import devices
+from hiwater.meters.devices import UNKNOWN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hiwater.scopes.device_usage import DeviceUsage
+    from hiwater.scopes.tracker import Run, Tracker
+    from hiwater.scopes.usage import Usage
+
+_MIB = 1 << 20
+_METERS = (("resident", "gpu"), ("gpu",))  # the second where resident memory cannot be read
+_RETRIES = "num_alloc_retries"
+
+
+class Phases:
+    """The phases that are open, and what came of those that have ended. A phase may run inside another: each has its own exact peak."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[str, Usage]] = []
+        """Name and usage of every phase, in the order of their ends."""
+        self._open: dict[str, tuple[Tracker, Run, dict[str, int]]] = {}
+
+    def begin(self, name: str) -> None:
+        """Begin a phase; one of the same name that nobody ended, since an exception went through it, is dropped."""
+        self.drop(name)
+        tracker = hiwater.track(name, meters=_METERS[0])
+        try:
+            run = tracker.start()
+        except MeterUnavailable:
+            tracker = hiwater.track(name, meters=_METERS[1])
+            run = tracker.start()
+        self._open[name] = tracker, run, _retries()
+
+    def is_open(self, name: str) -> bool:
+        """Whether a phase of this name has begun and not ended."""
+        return name in self._open
+
+    def end(self, name: str, called: str = "") -> dict[str, float]:
+        """End a phase and return its numbers, of what could be measured; none for a phase that did not begin. `called` is another name for it."""
+        found = self._open.pop(name, None)
+        if found is None:
+            return {}
+        tracker, run, retries = found
+        tracker.stop()
+        self.ended.append((called or name, run.usage))
+        return numbers(run.usage, retries)
+
+    def drop(self, name: str) -> None:
+        """End a phase without a trace."""
+        found = self._open.pop(name, None)
+        if found is not None:
+            found[0].stop()
+
+    def drop_all(self) -> None:
+        """End all that are open, after an exception."""
+        for name in list(self._open):
+            self.drop(name)
+
+
+def numbers(usage: Usage, retries_before: dict[str, int]) -> dict[str, float]:
+    """The numbers of a phase by name, as listed above."""
+    found: dict[str, float] = {}
+    if "resident" in usage.levels:
+        found["ram_peak_mib"] = _mib(usage.resident.peak_bytes)
+        found["ram_kept_mib"] = _mib(usage.resident.kept_bytes)
+    retries = _retries()
+    for device in usage.gpu:
+        name = device.name.replace(":", "_")
+        found[f"{name}_peak_mib"] = _mib(device.peak_bytes)
+        found[f"{name}_kept_mib"] = _mib(device.kept_bytes)
+        margin = _margin(device)
+        if margin is not None:
+            found[f"{name}_margin_mib"] = _mib(margin)
+        if device.name in retries:
+            now, before = retries[device.name], retries_before.get(device.name, 0)
+            found[f"{name}_alloc_retries"] = now - before if now >= before else now  # torch's totals were put back to 0
+    return found
+
+
+def _mib(count: int) -> float:
+    return round(count / _MIB, 3)
+
+
+def _margin(usage: DeviceUsage) -> int | None:
+    if "reserved" not in usage.levels:
+        return None
+    source = devices.backend(usage.backend)
+    try:
+        limit = source.limit_bytes(source.device(usage.name))
+    except Exception:  # noqa: BLE001 - a library at its end: the training must not suffer for a number
+        return None
+    return limit - usage.reserved.peak_bytes if limit != UNKNOWN else None
+
+
+def _retries() -> dict[str, int]:
+    """By device, of the libraries that count them."""
+    found = {}
+    for source, device in devices.in_use():
+        try:
+            statistics = source.statistics(device)
+        except Exception:  # noqa: BLE001, S112 - as above
+            continue
+        if _RETRIES in statistics:
+            found[device.name] = statistics[_RETRIES]
+    return found

@@ -1,0 +1,146 @@
+"""Histories in files of their own, and those that a recording attached to its capture, as contents of captures.
+
+A file is known by how it begins, whatever it is called. Several devices are several captures, named `FILE/cuda:0`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from hiwater.capture import attachments, destination
+from hiwater.capture.reader import Contents
+from hiwater.errors import BadRequest, CorruptCapture, CutCapture, ForeignFile, MissingCapture
+
+_LARGEST_PROFILE_BYTES = 1 << 30  # unpacked
+if TYPE_CHECKING:  # loaded when there is a history, which most captures have none of
+    from hiwater.device_history.events import DeviceHistory
+
+# What a recording attaches, and how it is read; the other end is recording/device_histories.py.
+_PREFIXES = {"torch.pickle": "cuda", "cupy.pickle": "cupy"}
+_JAX = "jax.pb.gz"
+
+
+def is_history(path: str | os.PathLike[str]) -> bool:
+    """Whether the file at `path` begins as a pickle or a gzipped profile does. False for what cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return False
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return False
+        head = os.pread(descriptor, 2, 0)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return destination.is_history(head)
+
+
+def read_all(path: str | os.PathLike[str]) -> list[Contents]:
+    """The devices of a torch snapshot or of a pprof profile of device memory.
+
+    Raises MissingCapture, ForeignFile, CutCapture, CorruptCapture, or ExtraMissing where a profile needs protobuf.
+    """
+    place = Path(path)
+    try:
+        with open(place, "rb") as stream:
+            about = os.fstat(stream.fileno())
+            found = _histories(stream, about.st_size)
+    except OSError as error:
+        raise MissingCapture(
+            f"{str(place)!r} cannot be read ({error.strerror})", "check the path and its rights"
+        ) from error
+    facts = {"program": place.name}
+    taken_unix_ns = about.st_mtime_ns
+    return _contents(place, found, taken_unix_ns, facts)
+
+
+def _histories(stream: BinaryIO, length: int) -> list[DeviceHistory]:
+    """The devices in a file of `length` bytes."""
+    from hiwater.device_history import plain_pickle, snapshot
+
+    head = stream.read(2)
+    stream.seek(0)
+    if plain_pickle.is_pickle(head):
+        return snapshot.read(stream, length)
+    return _profile(stream.read())
+
+
+def read_one(path: str | os.PathLike[str]) -> Contents:
+    """The only device of a file. Raises BadRequest where there are more, and what `read_all` raises."""
+    found = read_all(path)
+    if len(found) > 1:
+        raise BadRequest(
+            f"{os.fspath(path)!r} holds {len(found)} devices", f"name one of them, as in {str(found[0].path)!r}"
+        )
+    return found[0]
+
+
+def named(place: Path, found: list[Contents]) -> Contents:
+    """The one of these that is called `place`. Raises MissingCapture."""
+    for contents in found:
+        if contents.path.name == place.name:
+            return contents
+    names = ", ".join(contents.path.name for contents in found) or "none"
+    raise MissingCapture(f"there is no device {place.name!r} in {str(place.parent)!r}", f"it has {names}")
+
+
+def attached_to(contents: Contents, facts: Mapping[str, str]) -> list[Contents]:
+    """The histories that a recording attached to its capture. `facts` are those of the recording that theirs begin with."""
+    ended = contents.header["started_unix_ns"] + (contents.header["ended_ns"] or contents.header["heartbeat_ns"])
+    found = []
+    members = attachments.read(contents)
+    if not members:
+        return []
+    from hiwater.device_history import snapshot
+
+    for name, content in members.items():
+        if name in _PREFIXES:
+            histories = snapshot.read(io.BytesIO(content), len(content), _PREFIXES[name])
+        elif name == _JAX:
+            histories = _profile(content)
+        else:
+            continue  # what a later version attaches
+        found += _contents(contents.path, histories, ended, facts, is_inside=True)
+    return found
+
+
+def _contents(
+    place: Path,
+    histories: list[DeviceHistory],
+    taken_unix_ns: int,
+    facts: Mapping[str, str],
+    *,
+    is_inside: bool = False,
+) -> list[Contents]:
+    from hiwater.device_history import build
+
+    several = is_inside or len(histories) > 1
+    return [
+        build.contents(place / history.device if several else place, history, taken_unix_ns, facts)
+        for history in histories
+    ]
+
+
+def _profile(content: bytes) -> list[DeviceHistory]:
+    import gzip
+
+    from hiwater.device_history import jax_profile
+
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+            unpacked = stream.read(_LARGEST_PROFILE_BYTES + 1)
+    except EOFError as error:
+        raise CutCapture("the profile is cut short", "copy it again whole, or make it again") from error
+    except (OSError, zlib.error) as error:
+        raise CorruptCapture(f"the profile is damaged ({error})", "copy it again whole, or make it again") from error
+    if len(unpacked) > _LARGEST_PROFILE_BYTES:
+        raise ForeignFile("the file unpacks to more than any profile of memory", "give one that JAX's profiler wrote")
+    return jax_profile.histories(unpacked)

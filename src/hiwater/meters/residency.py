@@ -1,0 +1,183 @@
+"""Where resident memory is: what Python, malloc and mappings hold of it, and what nobody can name.
+
+Every page that smaps counts goes into one row, so the rows add up to resident memory; what differs, and what lies in memory that
+allocators share with something unknown, is the row "unexplained", and is printed. The looking itself is the engine's
+(native/residency/): a recording takes the same looks, from a thread of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from hiwater._os.sizes import format_size
+from hiwater.errors import EngineUnavailable, MeterUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One part of resident memory."""
+
+    name: str
+    resident_bytes: int
+    untouched_bytes: int = 0
+    """Address space that belongs to it and has never been written: allocated, not resident."""
+
+
+@dataclass(frozen=True, slots=True)
+class LargeBlock:
+    """One large block or mapping."""
+
+    kind: str
+    """"malloc" for a block that malloc mapped for itself, "mapping" for any other mapping that is anonymous or shared memory."""
+    address: int
+    bytes: int
+    touched_bytes: int
+
+    @property
+    def untouched_bytes(self) -> int:
+        return self.bytes - self.touched_bytes
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Resident memory by what it is for. `sum(row.resident_bytes for row in rows) == resident_bytes`, the unexplained included."""
+
+    resident_bytes: int
+    rows: tuple[Row, ...]
+    large: tuple[LargeBlock, ...]
+    at_ns: int
+    took_seconds: float
+    allocated: dict[str, int] = field(default_factory=dict)
+    """What the engine counts as live now, where it counts: python, native, mapping and shared bytes, requested."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def unexplained_bytes(self) -> int:
+        return self["unexplained"].resident_bytes
+
+    def __getitem__(self, name: str) -> Row:
+        return next(row for row in self.rows if row.name == name)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all of it as plain values."""
+        return {
+            "resident_bytes": self.resident_bytes,
+            "rows": {
+                row.name: {"resident_bytes": row.resident_bytes, "untouched_bytes": row.untouched_bytes}
+                for row in self.rows
+            },
+            "large": [
+                {
+                    "kind": block.kind,
+                    "address": block.address,
+                    "bytes": block.bytes,
+                    "touched_bytes": block.touched_bytes,
+                }
+                for block in self.large
+            ],
+            "allocated": self.allocated,
+            "took_seconds": self.took_seconds,
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        width = max(len(row.name) for row in self.rows)
+        lines = [f"resident {format_size(self.resident_bytes)}, looked at in {self.took_seconds * 1e3:.0f} ms"]
+        for row in self.rows:
+            beside = f"  and {format_size(row.untouched_bytes)} never touched" if row.untouched_bytes else ""
+            lines.append(f"  {row.name.ljust(width)}  {format_size(row.resident_bytes):>9}{beside}")
+        if self.large:
+            lines.append("largest blocks: size, of which touched")
+        lines += [
+            f"  {format_size(block.bytes):>9}  {format_size(block.touched_bytes):>9}  {block.kind}"
+            for block in self.large[:8]
+        ]
+        if self.allocated:
+            counted = ", ".join(f"{name} {format_size(size)}" for name, size in self.allocated.items())
+            lines.append(f"live by the engine's count: {counted}")
+        return "\n".join([*lines, *self.notes])
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def breakdown() -> Breakdown:
+    """Say where this process's resident memory is now. Takes some milliseconds, more in a large process.
+
+    Raises MeterUnavailable where the kernel shows no smaps, or hiwater has no engine.
+    """
+    core = _core()
+    began = time.perf_counter_ns()
+    try:
+        resident, rows, large, cannot_look, looked_enough, not_found = core.residency_look()
+    except core.EngineFault as error:
+        raise MeterUnavailable(
+            f"where memory is cannot be told ({error})", "mount /proc, or look at the meter `resident` alone"
+        ) from error
+    took = (time.perf_counter_ns() - began) / 1e9
+    return Breakdown(
+        resident,
+        tuple(Row(*row) for row in rows),
+        tuple(LargeBlock("malloc" if from_malloc else "mapping", *rest) for from_malloc, *rest in large),
+        began,
+        took,
+        _engine_count(),
+        tuple(_notes(cannot_look, looked_enough, not_found)),
+    )
+
+
+def touched_bytes(buffer: object) -> tuple[int, int]:
+    """Return (bytes in RAM, bytes in all) of an array, a tensor on the CPU, or a writable buffer, in whole pages at its ends.
+
+    Raises TypeError for what has no memory of its own to look at, MeterUnavailable where hiwater has no engine.
+    """
+    address, size = _where(buffer)
+    return (int(_core().touched_bytes(address, size)) if size else 0), size
+
+
+def _notes(cannot_look: bool, looked_enough: bool, not_found_bytes: int) -> list[str]:
+    notes = []
+    if cannot_look:
+        notes.append("memory cannot be looked into: allocators' large blocks are under anonymous maps")
+    if looked_enough:
+        notes.append("there are too many pages to look at: the rest is under anonymous maps")
+    if not_found_bytes:
+        notes.append(f"{format_size(not_found_bytes)} of malloc's large blocks were not found: see anonymous maps")
+    return notes
+
+
+def _core() -> ModuleType:
+    from hiwater._os import native
+
+    try:
+        return native.load()
+    except EngineUnavailable as error:
+        raise MeterUnavailable(error.problem, error.remedy) from error
+
+
+def _where(buffer: Any) -> tuple[int, int]:
+    interface = getattr(buffer, "__array_interface__", None)
+    if interface is not None:
+        return int(interface["data"][0]), int(buffer.nbytes)
+    if hasattr(buffer, "data_ptr"):
+        return int(buffer.data_ptr()), int(buffer.nbytes)
+    view = memoryview(buffer)
+    if view.readonly:
+        raise TypeError("only arrays, tensors and writable buffers can be looked at")
+    import ctypes
+
+    return ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes else 0, view.nbytes
+
+
+def _engine_count() -> dict[str, int]:
+    from hiwater.meters.heap import COUNTING
+
+    return COUNTING.by_kind()

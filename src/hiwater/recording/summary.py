@@ -1,0 +1,85 @@
+"""The three lines a recording ends with, and the warning when something went wrong."""
+
+from __future__ import annotations
+
+import os
+
+from hiwater._os.sizes import format_size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from hiwater.recording.recorder import Summary
+
+
+def summary_lines(summary: Summary, shown_path: str) -> list[str]:
+    """Return the lines: the two peaks, the line that held most at the peak, the capture unless it is lost."""
+    lines = [_peaks(summary), _top_line(summary)]
+    if not summary["is_lost"]:
+        lines.append(f"capture {shown_path}: read it with `hiwater report {shown_path}`")
+    return lines
+
+
+def trouble(summary: Summary) -> str | None:
+    """Return the one warning about a recording that is not whole, None for one that is."""
+    said = []
+    if summary["stop_reason"]:
+        said.append(f"recording stopped before the program did: {summary['stop_reason']}")
+    if summary["lost_events"]:
+        said.append(f"{summary['lost_events']:,} events were lost: figures are too low by what they held")
+    if summary["file_fate"]:
+        said.append(summary["file_fate"])
+    said += summary["shortcomings"].values()
+    if summary["device_trouble"]:
+        said.append(f"memory of devices was not measured to the end: {summary['device_trouble']}")
+    if summary["driver_trouble"]:
+        said.append(f"the GPU driver's figures are not there to the end: {summary['driver_trouble']}")
+    return "warning: " + "; ".join(said) if said else None
+
+
+def kept_in_memory(path: str) -> str:
+    """Return the warning that the capture at `path` cannot grow there."""
+    return (
+        f"warning: the file system of {path!r} can map no files, so the capture is kept in memory and copied there every second or so "
+        "and at the end; choose a file elsewhere with -o for one that loses nothing when the program is killed"
+    )
+
+
+def _peaks(summary: Summary) -> str:
+    resident = "exact" if summary["resident_exact"] else f"± {format_size(summary['resident_error_bytes'])}"
+    # A recording that dropped events knows its peak no better than that.
+    is_least = summary["lost_events"] or "calls_not_recorded" in summary["shortcomings"]
+    allocated = "at least" if is_least else "exact"
+    if summary["sample_bytes"] and not is_least:
+        allocated = f"± {format_size(summary['standard_error_bytes'])}, sampled"
+    return (
+        f"peak {format_size(summary['peak_bytes'])} allocated ({allocated}, {summary['peak_blocks']:,} blocks), "
+        f"{format_size(summary['resident_peak_bytes'])} resident ({resident})"
+        + "".join(f", {_device(device)}" for device in summary["devices"])
+    )
+
+
+def _device(device: dict[str, Any]) -> str:
+    least = "" if device["exact"] else "at least "
+    figures = [(name, device[f"peak_{name}_bytes"]) for name in ("allocated", "reserved", "used")]
+    return f"{device['name']} {least}" + " / ".join(
+        f"{format_size(size)} {name}" for name, size in figures if size >= 0
+    )
+
+
+def shown_path(path: str) -> str:
+    """Return `path` as short as it can be typed where the program ended."""
+    try:
+        here = os.getcwd()
+    except OSError:
+        return path
+    return path[len(here) + 1 :] if os.path.dirname(path) == here else path
+
+
+def _top_line(summary: Summary) -> str:
+    top = summary["top_line"]
+    if top is None:
+        return "most at the peak: no line of the program's own code held anything"
+    file, line, function, held = top
+    return f"most at the peak: {format_size(held)} at {file}:{line} in {function}"

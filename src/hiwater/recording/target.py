@@ -1,0 +1,255 @@
+"""What is to be run, found and made ready the way the interpreter does it, before any of it has run.
+
+A target knows how `python` would run it: what `sys.argv` and `sys.path[0]` become, what the new `__main__` holds, and the call
+that runs it. The interpreter's own rules are in Modules/main.c, Python/pythonrun.c and Lib/runpy.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import hiwater
+from hiwater._os import native
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import CodeType, ModuleType
+
+# The interpreter itself gives a script's __main__ this name up to 3.14.
+_CACHED: dict[str, object] = {} if sys.version_info >= (3, 15) else {"__cached__": None}
+
+
+class Target:
+    """A program that is ready to run. `entry(main)` gives the call that runs it in the module `main`."""
+
+    __slots__ = ("argv", "audit", "container", "entry", "is_file", "name", "original", "path_head")
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        argv: list[str],
+        path_head: str | None,
+        entry: Callable[[ModuleType], tuple[Callable[..., object], tuple[object, ...]]],
+        audit: tuple[str, str],
+        original: list[str],
+        container: bool = False,
+        is_file: bool = False,
+    ) -> None:
+        self.name = name  # for people, and for the capture's name
+        self.argv = argv
+        self.path_head = path_head  # what becomes sys.path[0]; None: nothing
+        self.entry = entry
+        self.audit = audit  # the event that `python` raises, with its argument
+        self.original = original  # the end of sys.orig_argv
+        self.is_file = is_file  # a script, or standard input: the interpreter flushes stdout and stderr after it
+        self.container = container  # a folder or an archive: it is on sys.path even with -P
+
+
+def script(path: str, arguments: Sequence[str]) -> Target:
+    """Return the target for `python path arguments…`: a source or .pyc file, or a folder or archive with a `__main__`.
+
+    Raises NotFound or NotRunnable; SyntaxError as compiling the script does.
+    """
+    if path == "-":
+        return standard_input(arguments)
+    if not os.path.lexists(path):
+        raise hiwater.errors.NotFound(f"there is no file {path!r}", "check the name, or use -m for a module")
+    absolute = path if os.path.isabs(path) else os.path.join(_current_folder() or "", path)
+    if _is_importable_from(absolute):
+        return _container(path, absolute, arguments)
+    source = _read(path)
+    compiled = _is_bytecode(path, source)
+    code = _unmarshal(path, source) if compiled else _compile(absolute, source)
+
+    def entry(main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
+        # From where importlib.machinery has them: a program finds no module loaded that python had not.
+        from _frozen_importlib_external import SourceFileLoader, SourcelessFileLoader
+
+        loader = SourcelessFileLoader if compiled else SourceFileLoader
+        main.__dict__.update(__file__=absolute, __loader__=loader("__main__", absolute), **_CACHED)
+        return exec, (code, main.__dict__)
+
+    return Target(
+        name=_without_suffix(os.path.basename(path)),
+        argv=[path, *arguments],
+        path_head=os.path.dirname(os.path.realpath(path)),
+        entry=entry,
+        audit=("cpython.run_file", absolute),
+        original=[path, *arguments],
+        is_file=True,
+    )
+
+
+def module(name: str, arguments: Sequence[str]) -> Target:
+    """Return the target for `python -m name arguments…`. The module is looked for when it runs, as the interpreter does."""
+    import runpy  # the interpreter's own way for -m: its frames are in the traceback there, too
+
+    def entry(_main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return runpy._run_module_as_main, (name,)  # type: ignore[attr-defined]  # private, and what `python -m` calls
+
+    return Target(
+        name=name,
+        argv=["-m", *arguments],
+        path_head=_current_folder(),
+        entry=entry,
+        audit=("cpython.run_module", name),
+        original=["-m", name, *arguments],
+    )
+
+
+def command(source: str, arguments: Sequence[str]) -> Target:
+    """Return the target for `python -c source arguments…`. Raises SyntaxError as compiling it does."""
+    text = source + "\n"
+    code = _code_of(text, "<string>")
+    if sys.version_info >= (3, 13):  # from there on a traceback shows the lines of -c, too
+        import linecache
+
+        linecache.cache["<string>"] = (len(text), None, text.splitlines(keepends=True), "<string>")
+
+    def entry(main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return exec, (code, main.__dict__)
+
+    return Target(
+        name="command",
+        argv=["-c", *arguments],
+        path_head="",
+        entry=entry,
+        audit=("cpython.run_command", text),
+        original=["-c", source, *arguments],
+    )
+
+
+def standard_input(arguments: Sequence[str]) -> Target:
+    """Return the target for `python - arguments…` with a program on standard input.
+
+    Raises NotRunnable on a terminal, where the interpreter would start a session; SyntaxError as compiling the program does.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        raise hiwater.errors.NotRunnable("standard input is a terminal, not a program", "pipe one in, or name a script")
+    code = _compile("<stdin>", sys.stdin.buffer.read())
+
+    def entry(main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
+        main.__dict__.update(__file__="<stdin>", **_CACHED)
+        return exec, (code, main.__dict__)
+
+    return Target(
+        name="stdin",
+        argv=["-", *arguments],
+        path_head="",
+        entry=entry,
+        audit=("cpython.run_stdin", ""),
+        original=["-", *arguments],
+        is_file=True,
+    )
+
+
+def _container(path: str, absolute: str, arguments: Sequence[str]) -> Target:
+    import runpy
+
+    def entry(_main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return runpy._run_module_as_main, ("__main__", False)  # type: ignore[attr-defined]  # as for -m, above
+
+    return Target(
+        name=_without_suffix(os.path.basename(os.path.abspath(path))),
+        argv=[path, *arguments],
+        path_head=absolute,
+        entry=entry,
+        audit=("cpython.run_module", "__main__"),
+        original=[path, *arguments],
+        container=True,
+    )
+
+
+def _is_importable_from(path: str) -> bool:
+    """Whether `path` could stand on sys.path: what makes the interpreter look for a `__main__` inside it."""
+    if path not in sys.path_importer_cache:
+        importer = None
+        for hook in sys.path_hooks:
+            try:
+                importer = hook(path)
+            except ImportError:
+                continue
+            break
+        sys.path_importer_cache[path] = importer
+    return sys.path_importer_cache[path] is not None
+
+
+def _read(path: str) -> bytes:
+    from io import open_code
+
+    try:
+        with open_code(os.path.abspath(path)) as file:
+            return file.read()
+    except OSError as error:
+        raise hiwater.errors.NotRunnable(
+            f"{path!r} cannot be read ({error.strerror})", "check its permissions"
+        ) from error
+
+
+def _compile(path: str, source: bytes) -> CodeType:
+    if b"\0" in source:
+        raise hiwater.errors.NotRunnable(
+            f"{path!r} is not Python source, it has null bytes", "hiwater runs Python programs only"
+        )
+    try:
+        return _code_of(source, path)
+    except SyntaxError as error:
+        # The interpreter reads a file line by line and words this its own way; to us it is a file that is not source.
+        if "'utf-8' codec can't decode" in str(error.msg):
+            raise hiwater.errors.NotRunnable(
+                f"{path!r} is not Python source in UTF-8", "declare its encoding in the first line"
+            ) from None
+        raise
+
+
+def _code_of(source: str | bytes, file: str) -> CodeType:
+    """Compile as the interpreter does with what it is told to run. The builtin makes all types of syntax trees first, two
+    milliseconds of every start-up, and raises an audit event that `python` does not."""
+    try:
+        core = native.load()
+    except hiwater.errors.HiwaterError:
+        core = None  # and not compiled in here, where an error of the program's would have ours for its context
+    if core is None:
+        return compile(source, file, "exec", dont_inherit=True)
+    code: CodeType = core.compile_source(source, file)
+    return code
+
+
+def _is_bytecode(path: str, head: bytes) -> bool:
+    from _frozen_importlib_external import MAGIC_NUMBER
+
+    return path.endswith(".pyc") or head[: len(MAGIC_NUMBER)] == MAGIC_NUMBER
+
+
+def _unmarshal(path: str, data: bytes) -> CodeType:
+    import marshal
+    from _frozen_importlib_external import MAGIC_NUMBER
+
+    header = 16  # magic, flags, and the source's time and size or its hash
+    if data[: len(MAGIC_NUMBER)] != MAGIC_NUMBER:
+        raise hiwater.errors.NotRunnable(
+            f"{path!r} was compiled by another version of Python", "run the source, or compile it again"
+        )
+    try:
+        code = marshal.loads(data[header:])  # noqa: S302 - a program that is to be run is trusted as far as that goes
+    except (EOFError, TypeError, ValueError) as error:
+        raise hiwater.errors.NotRunnable(f"{path!r} is not complete ({error})", "compile it again") from error
+    if not hasattr(code, "co_code"):
+        raise hiwater.errors.NotRunnable(f"{path!r} holds no code", "compile it again")
+    compiled: CodeType = code
+    return compiled
+
+
+def _current_folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:
+        return None  # a folder that was removed: the interpreter goes without
+
+
+def _without_suffix(name: str) -> str:
+    stem, suffix = os.path.splitext(name)
+    return stem if suffix in {".py", ".pyc", ".pyw", ".pyz", ".zip"} else name

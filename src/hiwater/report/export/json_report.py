@@ -1,0 +1,348 @@
+"""The report for machines: `interface.md`'s JSON, described by `report.schema.json` in report/schemas.
+
+A capture may hold a million stacks, and one stack tens of thousands of frames. So call paths are tables (see `stack_tables.py`), and
+the list of stacks is written in chunks and never built.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any, TextIO
+
+import numpy as np
+
+from hiwater.analysis import own_allocators, process_tree
+from hiwater.analysis.call_tree import Grouping, plant
+from hiwater.analysis.process_tree import Host
+from hiwater.analysis.ranking import by
+from hiwater.analysis.reconcile import standard_error_bytes
+from hiwater.capture import Capture, DeviceLook, DeviceMemory, Look, WatchedProcess
+from hiwater.capture.devices import QUANTITIES
+from hiwater.capture.format import COUNTED_KINDS, KINDS
+from hiwater.capture.snapshot import Holdings, Ints
+from hiwater.report.request import Report
+from hiwater.report.stack_tables import StackTables, node_text
+from hiwater.report.text.device_history import notes, source_words
+
+Place = Callable[[int], dict[str, Any]]
+"""What a summary says of a node of the capture: which call path it is."""
+_STACKS_AT_ONCE = 50_000
+_MOST_GENERATIONS = 100  # in one another: parsers of JSON have bounds; later ones are children of the last of these
+_REFUSALS_LISTED = 100
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def write(reports: Sequence[Report], stream: TextIO) -> None:
+    """One report as an object; of several, each process as one of its parent's `children`. Without a parent that all have, a list."""
+    family = _Family(reports)
+    if len(family.roots) == 1:
+        family.write(family.roots[0], stream)
+    else:
+        family.write_list(family.roots, stream)
+    stream.write("\n")
+
+
+class _Family:
+    """Reports with who is whose child, and what the processes of each machine held at once."""
+
+    def __init__(self, reports: Sequence[Report]) -> None:
+        captures = [report.capture for report in reports]
+        self._reports = reports
+        self._children: dict[int, list[int]] = {}
+        below: dict[int | None, list[int]] = {}
+        for number, parent in enumerate(process_tree.parents(captures)):
+            below.setdefault(parent, []).append(number)
+        self.roots = below.get(None, [])
+        waiting = [(root, root, 0) for root in self.roots]
+        for number, ancestor, generation in waiting:
+            holder = number if generation < _MOST_GENERATIONS else ancestor
+            self._children.setdefault(holder, []).extend(below.get(number, ()))
+            waiting += [(child, holder, generation + 1) for child in below.get(number, ())]
+        self._host = {}
+        if len(reports) > 1 and not any(capture.device for capture in captures):
+            self._host = {id(capture): host for host in process_tree.hosts(captures) for capture in host.captures}
+
+    def write_list(self, numbers: Sequence[int], stream: TextIO) -> None:
+        stream.write("[")
+        for place, number in enumerate(numbers):
+            stream.write(",\n" if place else "\n")
+            self.write(number, stream)
+        stream.write("]")
+
+    def write(self, number: int, stream: TextIO) -> None:
+        report, tables = self._reports[number], StackTables()
+        node = tables.add(plant(report.capture), np.concatenate([report.holdings.node, _other_nodes(report.capture)]))
+        said = summary(report, lambda one: {"node": None if node[one] < 0 else int(node[one])})
+        host = self._host.get(id(report.capture))
+        if host is not None:
+            said["together"] = _together(host)
+        head = json.dumps(said, indent=1)
+        stream.write(head[:-2])  # without the newline and brace that close it: more members follow
+        stream.write(",\n ")
+        tables.write(stream)
+        stream.write(',\n "stacks": [')
+        stream.writelines(_stacks(report, node))
+        stream.write('],\n "children": ')
+        self.write_list(self._children.get(number, ()), stream)
+        stream.write("\n}")
+
+
+def _together(host: Host) -> dict[str, Any]:
+    """What the processes of one machine held at one instant, the same for each of them."""
+    return {
+        "host": host.name,
+        "processes": len(host.captures),
+        "allocated": None if host.allocated is None else asdict(host.allocated),
+        "resident": None if host.resident is None else asdict(host.resident),
+    }
+
+
+def _other_nodes(capture: Capture) -> Ints:
+    """The call paths that the summary tells of."""
+    nodes = [block.node for look in _looks(capture) if look is not None for block in look.large]
+    return np.array(nodes + [mark.node for mark in capture.refusals[-_REFUSALS_LISTED:]], np.int64)
+
+
+def _looks(capture: Capture) -> tuple[Look | None, Look | None]:
+    """The look that saw most, and the last one."""
+    return capture.highest_look, capture.looks[-1] if capture.looks else None
+
+
+def summary(report: Report, place: Place) -> dict[str, Any]:
+    """Everything but the stacks and children, as plain data. `place` gives the members that say which call path a node is."""
+    capture, moment, peak = report.capture, report.moment, report.capture.peak
+    kinds, totals = peak.kind_bytes(), capture.totals
+    highest, last = _looks(capture)
+    said = {
+        "schema": "hiwater.report/2",
+        "process": _process(report),
+        "peak": {
+            "allocated_bytes": peak.allocated_bytes,
+            "blocks": peak.allocated_blocks,
+            "at_ns": peak.at_ns,
+            **{f"{kind}_bytes": kinds[kind] for kind in COUNTED_KINDS},
+            "standard_error_bytes": standard_error_bytes(peak),
+            "recorded_bytes": peak.recorded_bytes,
+        },
+        "resident": _resident(report),
+        "breakdown": _look(highest, place),
+        "breakdown_at_end": _look(last, place),
+        "devices": _devices(capture),
+        "device_histories": [_history(one) for one in ((capture,) if capture.device else capture.readable_histories)],
+        "end": {"allocated_bytes": capture.end.allocated_bytes, "blocks": capture.end.allocated_blocks},
+        "totals": {
+            "allocations": totals.allocations,
+            "frees": totals.frees,
+            "allocated_bytes": totals.allocated_bytes,
+            "temporaries": totals.temporaries,
+        },
+        "lost_events": capture.lost_events,
+        "shortcomings": capture.shortcomings,
+        "refusals": _refusals(capture, place),
+        "pressure": [asdict(moment) for moment in capture.pressure[-1:]],
+        "processes": [_watched(process) for process in capture.processes],
+        "scopes": [asdict(scope) for scope in capture.scopes],
+        "problems": report.problems,
+        "notes": own_allocators.notes(capture),
+        "mappings": _mappings(report),
+        "shown": {
+            "at": moment.name,
+            "at_ns": moment.at_ns,
+            "start_ns": moment.start_ns,
+            "end_ns": moment.end_ns,
+            "kind": report.kind,
+            "bytes": report.holdings.total_bytes,
+            "blocks": report.holdings.total_blocks,
+            "error_bytes": moment.error_bytes,
+        },
+    }
+    if report.by is not None and report.by != Grouping.stack:
+        said["groups"] = _groups(report)
+    return said
+
+
+def _process(report: Report) -> dict[str, Any]:
+    process = report.capture.process
+    return {
+        "pid": process.pid,
+        "argv": list(process.argv),
+        "python": process.python,
+        "hiwater": process.hiwater,
+        "mode": process.mode,
+        "sample_bytes": process.sample_bytes,
+        "ended": process.ended,
+        "exit_code": process.exit_code,
+        "stop_reason": process.stop_reason,
+        "host": report.capture.facts.get("host", ""),
+        "rank": report.capture.facts.get("rank"),
+        "allocator": report.capture.facts.get("allocator"),
+        "started_at": _date(process.started_unix_ns),
+        "duration_ns": process.duration_ns,
+    }
+
+
+def _date(unix_ns: int) -> str | None:
+    """ISO 8601 in UTC; None for a time no calendar has."""
+    try:
+        return (_EPOCH + timedelta(microseconds=unix_ns // 1000)).isoformat()
+    except OverflowError:
+        return None
+
+
+def _watched(process: WatchedProcess) -> dict[str, Any]:
+    """A process that was watched from outside, without its samples: `hiwater.open(...).processes` has those."""
+    return {
+        "pid": process.pid,
+        "parent_pid": process.parent_pid,
+        "name": process.name,
+        "command": list(process.command),
+        "start_ns": process.start_ns,
+        "end_ns": process.end_ns,
+        "peak_bytes": process.peak_bytes,
+        "exact": process.exact,
+        "exit_status": process.exit_status,
+        "samples": len(process.at_ns),
+    }
+
+
+def _resident(report: Report) -> dict[str, Any]:
+    resident = report.capture.resident
+    return {
+        "peak_bytes": resident.peak_bytes,
+        "start_bytes": resident.start_bytes,
+        "end_bytes": resident.end_bytes,
+        "exact": resident.exact,
+        "error_bytes": resident.error_bytes,
+        "source": resident.source,
+        "own_bytes": resident.own_bytes,
+    }
+
+
+def _devices(capture: Capture) -> list[dict[str, Any]]:
+    """The devices that were in use; of a history alone, the one it is of."""
+    if capture.device is None:
+        return [_device(device) for device in capture.devices]
+    unknown = dict.fromkeys(("limit_bytes", "peak_used_bytes", "breakdown", "breakdown_at_end"))
+    return [
+        {
+            "name": capture.device,
+            "backend": capture.device.partition(":")[0],
+            "source": source_words(capture),
+            "exact": capture.live_before_bytes == 0,
+            "reason": " · ".join(notes(capture)),
+            "peak_allocated_bytes": capture.peak.allocated_bytes,
+            "peak_reserved_bytes": capture.reserved_peak_bytes,
+            "peak_at_ns": capture.peak.at_ns,
+            "samples": 0,
+            **unknown,
+        }
+    ]
+
+
+def _history(capture: Capture) -> dict[str, Any]:
+    """The history of one device: apart from the figures of the process it belongs to."""
+    return {
+        "name": capture.device,
+        "source": source_words(capture),
+        "peak_allocated_bytes": capture.peak.allocated_bytes,
+        "peak_at_ns": capture.peak.at_ns,
+        "peak_reserved_bytes": capture.reserved_peak_bytes,
+        "end_allocated_bytes": capture.end.allocated_bytes,
+        "live_before_bytes": capture.live_before_bytes,
+        "refusals": len(capture.refusals),
+        "allocator": asdict(capture.allocator) if capture.allocator is not None else None,
+        "notes": list(notes(capture)),
+    }
+
+
+def _refusals(capture: Capture, place: Place) -> dict[str, Any]:
+    refused = capture.refusals
+    last = [
+        {"at_ns": mark.at_ns, "bytes": mark.value, "thread": mark.thread, **place(mark.node)}
+        for mark in refused[-_REFUSALS_LISTED:]
+    ]
+    return {"count": len(refused), "last": last}
+
+
+def _look(look: Look | None, place: Place) -> dict[str, Any] | None:
+    if look is None:
+        return None
+    large = [
+        {
+            "bytes": block.bytes, "touched_bytes": block.touched_bytes, "from_malloc": block.from_malloc,
+            "thread": block.thread, **place(block.node),
+        }
+        for block in look.large
+    ]  # fmt: skip
+    parts = [asdict(part) for part in look.parts]
+    return {"at_ns": look.at_ns, "resident_bytes": look.resident_bytes, "parts": parts, "large": large}
+
+
+def _device(device: DeviceMemory) -> dict[str, Any]:
+    """A device without its samples: `hiwater.open(...).devices` has those."""
+    looks = {"breakdown": device.highest_look, "breakdown_at_end": device.looks[-1] if device.looks else None}
+    return {
+        "name": device.name,
+        "backend": device.backend,
+        "source": device.source,
+        "exact": device.exact,
+        "reason": device.reason,
+        "limit_bytes": device.limit_bytes,
+        **{f"peak_{quantity}_bytes": getattr(device, f"peak_{quantity}_bytes") for quantity in QUANTITIES},
+        "peak_at_ns": device.peak_at_ns,
+        "samples": len(device.at_ns),
+        **{name: None if look is None else _device_look(look) for name, look in looks.items()},
+    }
+
+
+def _device_look(look: DeviceLook) -> dict[str, Any]:
+    return {"at_ns": look.at_ns, "terms": [{"name": name, "bytes": count} for name, count in look.terms]}
+
+
+def _mappings(report: Report) -> list[dict[str, Any]]:
+    """Memory that is listed and not counted, at the moment shown: file-backed, shared, reserved, and pymalloc's arenas."""
+    kinds, blocks = report.moment.kind_bytes(), report.moment.kind_blocks()
+    return [{"class": kind, "bytes": kinds[kind], "blocks": blocks[kind]} for kind in KINDS[len(COUNTED_KINDS) :]]
+
+
+def _groups(report: Report) -> list[dict[str, Any]]:
+    return [
+        {
+            "function": row.frame.function,
+            "file": row.frame.file,
+            "line": row.frame.line,
+            "own_bytes": row.own_bytes,
+            "own_blocks": row.own_blocks,
+            "total_bytes": row.total_bytes,
+            "own_standard_error_bytes": row.own_error_bytes,
+            "total_standard_error_bytes": row.total_error_bytes,
+        }
+        for row in by(report.capture, report.holdings, report.grouping)
+    ]
+
+
+def _stacks(report: Report, node: Ints) -> Iterator[str]:
+    """The members of "stacks" as text, a chunk at a time. `node` is the number of each node in the tables."""
+    held = report.holdings
+    names, thread = report.capture.paths.threads(held.node)
+    threads = [json.dumps(name) for name in names]
+    for first in range(0, len(held.node), _STACKS_AT_ONCE):
+        part = slice(first, first + _STACKS_AT_ONCE)
+        rows = zip(
+            held.bytes[part].tolist(), held.blocks[part].tolist(), held.kind[part].tolist(), thread[part].tolist(),
+            held.drawn[part].tolist(), node[held.node[part]].tolist(), strict=True,
+        )  # fmt: skip
+        told = (
+            f'\n{{"bytes":{count},"blocks":{blocks},"kind":"{KINDS[kind]}","thread":{threads[of]},'
+            f'{_error(held, drawn)}"node":{node_text(place)}}}'
+            for count, blocks, kind, of, drawn, place in rows
+        )
+        yield ("," if first else "") + ",".join(told)
+
+
+def _error(held: Holdings, drawn: int) -> str:
+    """In a sampled recording every stack has its standard error; else none has, for there may be a million."""
+    return f'"standard_error_bytes":{held.standard_error(drawn)},' if held.sample_bytes else ""

@@ -1,0 +1,142 @@
+"""pprof's profile: what was asked for in all and what is held, each in objects and bytes. Needs the package protobuf."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from typing import Any, TextIO
+
+import numpy as np
+
+from hiwater.analysis.call_tree import Forest
+from hiwater.capture import Frame
+from hiwater.capture.format import KINDS
+from hiwater.capture.layout import is_counted
+from hiwater.capture.snapshot import Ints
+from hiwater.report.export.columns import EXPORTER, NO_FRAME, bytes_below, measures, missing
+from hiwater.report.formatting import printable
+from hiwater.report.request import Report
+from hiwater.report.whole_stacks import WholeStacks, whole_stacks
+
+SAMPLE_TYPES = (
+    ("alloc_objects", "count"),
+    ("alloc_space", "bytes"),
+    ("inuse_objects", "count"),
+    ("inuse_space", "bytes"),
+)
+
+
+def write(report: Report, stream: TextIO) -> None:
+    """One gzipped profile. A sample is a call path and a kind of memory (a label, as is the thread); recursion too
+    deep to be written whole is written once. Raises ExtraMissing, ReportTooLarge."""
+    try:
+        from hiwater.device_history.pprof_proto import profile_pb2
+    except ImportError as error:
+        raise missing("protobuf", "pprof", error) from error
+    made: Any = profile_pb2  # generated when it is imported: its classes have no names before
+    profile = _Builder(made.Profile(), report).build()
+    bytes_below(stream).write(gzip.compress(profile.SerializeToString(), mtime=0))
+
+
+class _Builder:
+    """Fills a profile; pprof wants every text, function and location once, by number."""
+
+    def __init__(self, profile: Any, report: Report) -> None:
+        self._profile = profile
+        self._report = report
+        self._texts: dict[str, int] = {"": 0}
+        self._functions: dict[tuple[str, str], int] = {}
+
+    def build(self) -> Any:
+        report, profile, ledgers = self._report, self._profile, _ledgers(self._report)
+        whole = whole_stacks(report, report.capture.ledger_node[ledgers])
+        for name, unit in SAMPLE_TYPES:
+            profile.sample_type.add(type=self._text(name), unit=self._text(unit))
+        profile.default_sample_type = self._text("inuse_space")
+        profile.period_type.type, profile.period_type.unit = self._text("space"), self._text("bytes")
+        process = report.capture.process
+        profile.period = process.sample_bytes or 1
+        profile.time_nanos = min(process.started_unix_ns + report.moment.at_ns, (1 << 63) - 1)
+        profile.duration_nanos = min(process.duration_ns, (1 << 63) - 1)
+        said = (
+            EXPORTER, printable(report.title, 200), f"inuse_*: {measures(report)}",
+            "alloc_*: blocks and requested bytes allocated over the whole recording, freed or not"
+            + ("; estimates from blocks drawn at random" if process.sample_bytes else ""),
+            *(("recursion is written once: a frame that calls itself stands for all its calls",) if whole.is_folded else ()),
+        )  # fmt: skip
+        profile.comment.extend([self._text(text) for text in said])
+        self._samples(ledgers, whole)
+        profile.string_table.extend(self._texts)
+        return profile
+
+    def _text(self, text: str) -> int:
+        return self._texts.setdefault(text.encode("utf-8", "replace").decode("utf-8"), len(self._texts))
+
+    def _samples(self, ledgers: Ints, whole: WholeStacks) -> None:
+        report, capture = self._report, self._report.capture
+        table = capture.tables["ledgers"]
+        node, kind_of, *columns = whole.joined(
+            capture.ledger_node[ledgers], capture.ledger_kind[ledgers],
+            table["total_blocks"][ledgers].astype(np.int64), table["total_bytes"][ledgers].astype(np.int64),
+            report.moment.blocks[ledgers], report.moment.bytes[ledgers],
+        )  # fmt: skip
+        names, thread = capture.paths.threads(node)
+        kinds = [KINDS[number] for number in kind_of.tolist()]
+        paths = _Paths(whole.forest, self._location)
+        for leaf, values, kind, number in zip(
+            whole.forest.place[node].tolist(), np.stack(columns, axis=1).tolist(), kinds, thread.tolist(), strict=True
+        ):
+            sample = self._profile.sample.add(location_id=paths.of(leaf), value=values)
+            sample.label.add(key=self._text("kind"), str=self._text(kind))
+            if names[number]:
+                sample.label.add(key=self._text("thread"), str=self._text(printable(names[number])))
+
+    def _location(self, frame: Frame) -> int:
+        number = len(self._profile.location) + 1
+        line = self._profile.location.add(id=number).line.add()
+        line.function_id, line.line = self._function(frame), frame.line
+        return number
+
+    def _function(self, frame: Frame) -> int:
+        key = (frame.function, frame.file)
+        known = self._functions.get(key)
+        if known is None:
+            known = self._functions[key] = len(self._functions) + 1
+            name, file = self._text(printable(frame.function) or "?"), self._text(printable(frame.file))
+            self._profile.function.add(id=known, name=name, system_name=name, filename=file)
+        return known
+
+
+class _Paths:
+    """The locations of paths, innermost first as pprof has it; each location is made when a path first has it."""
+
+    def __init__(self, forest: Forest, location: Callable[[Frame], int]) -> None:
+        self._frames, self._make = forest.frames, location
+        self._parent, self._key = forest.parent.tolist(), forest.key.tolist()
+        self._location = [0] * len(forest.frames)
+        self._of_nothing: list[int] = []
+
+    def of(self, node: int) -> list[int]:
+        if node == 0:
+            self._of_nothing = self._of_nothing or [self._make(NO_FRAME)]
+            return self._of_nothing
+        path = []
+        while node:
+            key = self._key[node]
+            if not self._location[key]:
+                self._location[key] = self._make(self._frames[key])
+            path.append(self._location[key])
+            node = self._parent[node]
+        return path
+
+
+def _ledgers(report: Report) -> Ints:
+    """The accounts that hold something at the moment, in the order of every view, and after them those that only ever asked."""
+    capture, moment = report.capture, report.moment
+    kinds = capture.ledger_kind
+    wanted = is_counted(kinds) if report.kind == "all" else kinds == KINDS.index(report.kind)
+    total = capture.tables["ledgers"]["total_bytes"].astype(np.int64)
+    is_held = (moment.bytes != 0) | (moment.blocks != 0)
+    shown = np.flatnonzero(wanted & (is_held | (total != 0)))
+    order: Ints = shown[np.lexsort((-total[shown] * ~is_held[shown], -moment.bytes[shown], ~is_held[shown]))]
+    return order

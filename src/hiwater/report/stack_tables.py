@@ -1,0 +1,98 @@
+"""Call paths as tables for JSON, so that depth costs nothing: distinct frames, and nodes that name their caller and their frame.
+
+    "frames": [{"function": …, "file": …, "line": …}, …]
+    "nodes":  [{"parent": null, "frame": 0}, {"parent": 0, "frame": 1}, …]
+
+A stack is the number of its innermost node, null where it has no frame. Callers stand before what they call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TextIO
+
+import numpy as np
+
+from hiwater.analysis.call_tree import Forest
+from hiwater.capture import Frame
+from hiwater.capture.snapshot import Ints
+
+_ROWS_AT_ONCE = 50_000
+
+
+class StackTables:
+    """Tables that grow with each forest whose nodes are asked for; equal frames have one number in all of them."""
+
+    def __init__(self) -> None:
+        self._frames: dict[Frame, int] = {}
+        self._parents: list[Ints] = []
+        self._keys: list[Ints] = []
+        self._length = 0
+
+    def add(self, forest: Forest, nodes: Ints) -> Ints:
+        """Put the paths of these nodes in. Returns the number of each node of the forest, -1 for those without one."""
+        used = np.zeros(len(forest.parent), bool)
+        used[forest.place[nodes]] = True
+        above = forest.parent
+        while above.any():  # by doubling: after each pass twice as many callers are in
+            used[above[used]] = True
+            above = above[above]
+        used[:1] = False
+        chosen = np.flatnonzero(used)
+        number = np.full(len(used), -1, np.int64)
+        number[chosen] = self._length + np.arange(len(chosen))
+        keys, back = np.unique(forest.key[chosen], return_inverse=True)
+        known = np.array([self._frame(forest.frames[key]) for key in keys.tolist()], np.int64)
+        self._append(number[forest.parent[chosen]], known[back] if len(keys) else back)
+        return number[forest.place]
+
+    def add_frames(self, frames: Iterable[Frame]) -> list[int]:
+        """Put each of these frames in as a path of its own; the numbers of these."""
+        keys = np.array([self._frame(frame) for frame in frames], np.int64)
+        first = self._length
+        self._append(np.full(len(keys), -1, np.int64), keys)
+        return list(range(first, self._length))
+
+    def _frame(self, frame: Frame) -> int:
+        return self._frames.setdefault(frame, len(self._frames))
+
+    def _append(self, parents: Ints, keys: Ints) -> None:
+        self._parents.append(parents)
+        self._keys.append(keys)
+        self._length += len(parents)
+
+    def write(self, stream: TextIO) -> None:
+        """The members "frames" and "nodes" of an object, without a comma behind them."""
+        stream.write('"frames": [')
+        _write_rows(stream, (json.dumps(_told(frame)) for frame in self._frames))
+        stream.write('],\n "nodes": [')
+        parents, keys = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (self._parents, self._keys))
+        # A part at a time: as Python's numbers, all at once would take ten times the room of the arrays.
+        rows = (
+            f'{{"parent":{"null" if parent < 0 else parent},"frame":{key}}}'
+            for first in range(0, len(keys), _ROWS_AT_ONCE)
+            for parent, key in zip(
+                parents[first : first + _ROWS_AT_ONCE].tolist(),
+                keys[first : first + _ROWS_AT_ONCE].tolist(),
+                strict=True,
+            )
+        )
+        _write_rows(stream, rows)
+        stream.write("]")
+
+
+def node_text(number: int) -> str:
+    """A node's number as JSON: null for -1."""
+    return "null" if number < 0 else str(number)
+
+
+def _told(frame: Frame) -> dict[str, object]:
+    return {"function": frame.function, "file": frame.file, "line": frame.line}
+
+
+def _write_rows(stream: TextIO, rows: Iterable[str]) -> None:
+    separator = "\n"
+    for row in rows:
+        stream.write(separator + row)
+        separator = ",\n"

@@ -1,0 +1,1 @@
+"""Reports for people, in a terminal or a file."""

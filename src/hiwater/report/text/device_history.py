@@ -1,0 +1,129 @@
+"""The parts of a report that are about a device: where its figures come from, its peaks, and what its allocator held at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from hiwater.capture import Capture
+from hiwater.device_history.state import AllocatorState
+from hiwater.report.formatting import printable, seconds, share, size
+from hiwater.report.request import Report
+from hiwater.report.text.peak import allocated_peak
+from hiwater.report.text.terminal import Page, title
+
+_STATE_WORDS = (
+    ("requested_bytes", "asked for, in use"),
+    ("rounding_bytes", "rounding: blocks in use are larger than what was asked for"),
+    ("awaiting_free_bytes", "freed, waiting for another stream to be done with it"),
+    ("inactive_split_bytes", "fragmentation: free, in segments (or pages) that are in use as well"),
+    ("free_segments_bytes", "free segments, and free pages of expandable ones: empty_cache() gives them back"),
+)
+_MOST_STREAMS = 6
+
+
+def head(report: Report, page: Page) -> Iterator[Text]:
+    """What the figures are about."""
+    capture = report.capture
+    yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(report.title, page.room(9)), "bold"))
+    count = int(capture.facts.get("events", "0") or 0)
+    told = (
+        f"{count:,} events over {seconds(capture.process.duration_ns)}"
+        if count
+        else "no events, only what was held at the end"
+    )
+    yield Text(
+        f"memory of {printable(capture.device or '', 40)} · {told} · {printable(source_words(capture), 80)}", "dim"
+    )
+
+
+def source_words(capture: Capture) -> str:
+    """Who counted."""
+    return capture.facts.get("source", "history of torch's caching allocator")
+
+
+def peaks(report: Report) -> Iterator[Text]:
+    """The highest moment, what was reserved, and what was left."""
+    capture, end = report.capture, report.capture.end
+    yield title("Peak")
+    yield allocated_peak(report)
+    if capture.reserved_peak_bytes is not None:
+        yield Text(
+            f"  reserved   {size(capture.reserved_peak_bytes):>11}  taken from the driver, at its own highest moment"
+        )
+    yield Text(
+        f"  at the end {size(end.allocated_bytes):>11}  still allocated in {end.allocated_blocks:,} blocks, "
+        f"of {size(capture.totals.allocated_bytes)} in {capture.totals.allocations:,} allocations"
+    )
+
+
+def allocator(report: Report) -> Iterator[Text]:
+    """The identity: reserved memory, and what it was used for."""
+    state = report.capture.allocator
+    if state is None:
+        return
+    yield title("What the allocator held at the end", f"{size(state.reserved_bytes)} in {state.segments:,} segments")
+    for name, words in _STATE_WORDS:
+        count = getattr(state, name)
+        if count or name == "requested_bytes":
+            yield Text(f"  {size(count):>11} {share(count, state.reserved_bytes):>8}  {words}")
+    yield from _beside(state)
+
+
+def _beside(state: AllocatorState) -> Iterator[Text]:
+    largest = sorted(state.largest_free.items(), key=lambda each: -each[1])[:_MOST_STREAMS]
+    if largest:
+        told = ", ".join(f"{size(count)} ({printable(name, 40)})" for name, count in largest)
+        yield Text(f"  the largest free blocks, by the requests they can serve: {told}", "dim")
+    if state.private_free_segments_bytes:
+        yield Text(
+            f"  {size(state.private_free_segments_bytes)} of the free segments are private pools', which empty_cache() leaves them",
+            "dim",
+        )
+    for name, reserved in sorted(state.private_pools.items(), key=lambda pool: -pool[1]):
+        yield Text(
+            f"  of all this, {size(reserved)} are in private pool {printable(name, 40)} (a CUDA graph's, or a MemPool)",
+            "dim",
+        )
+
+
+def notes(capture: Capture) -> Iterator[str]:
+    """What limits the figures of a device's history."""
+    if capture.live_before_bytes:
+        yield (
+            f"{size(capture.live_before_bytes)} were allocated before the history began (it was switched on later, or its ring "
+            "buffer overflowed): an earlier peak may have been higher"
+        )
+    yield from filter(None, capture.facts.get("notes", "").split("\n"))
+
+
+def refused(capture: Capture) -> Iterator[Text]:
+    """Why memory of a device was refused, where that ended the program."""
+    said = capture.oom_report or {}
+    verdict = said.get("verdict")
+    if not isinstance(verdict, dict):
+        return
+    yield title(
+        f"Memory of {printable(str(said.get('device', 'a device')), 20)} was refused",
+        printable(str(verdict.get("kind", "")), 40),
+    )
+    yield Text(f"  {printable(str(verdict.get('why', '')), 400)}")
+    advice = verdict.get("advice")
+    for line in advice[:10] if isinstance(advice, list) else ():
+        yield Text(f"  - {printable(str(line), 400)}", "dim")
+
+
+def beside(capture: Capture) -> Iterator[Text]:
+    """In the report of a process: the devices whose memory its recording has, too."""
+    yield from refused(capture)
+    if not capture.readable_histories:
+        return
+    yield title("Memory of devices", "apart from the figures above; `--kind device` shows who held it")
+    for device in capture.readable_histories:
+        peak = device.peak
+        reserved = f" · reserved {size(device.reserved_peak_bytes)}" if device.reserved_peak_bytes is not None else ""
+        yield Text(
+            f"  {size(peak.allocated_bytes):>11}  {printable(device.device or '', 20)} at its peak, at {seconds(peak.at_ns)}{reserved}"
+            f" · {size(device.end.allocated_bytes)} at the end"
+        )

@@ -1,0 +1,78 @@
+"""What a report says of limits: requests that were refused, and how near the process was to each limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from hiwater.analysis.call_tree import IMPORT_SYSTEM
+from hiwater.analysis.naming import is_library
+from hiwater.capture import Frame
+from hiwater.capture.limits import suspects
+from hiwater.report.formatting import frame_text, seconds, share, size
+from hiwater.report.request import Report
+from hiwater.report.text.terminal import title
+
+_SHOWN = 5
+_MOST_KEPT = 10_000  # the recorder keeps no more
+
+
+def refusals(report: Report) -> Iterator[Text]:
+    """The requests for memory that the program did not get, the last ones with their lines."""
+    refused = report.capture.refusals
+    if not refused:
+        return
+    times = "once" if len(refused) == 1 else f"{len(refused):,} times" + (" or more" * (len(refused) >= _MOST_KEPT))
+    yield title("Memory was refused", f"{times}; `--at oom` shows what was held then")
+    rounded = " (rounded up)" if report.capture.device else ""  # torch's history has the size of the block
+    for mark in refused[-_SHOWN:]:
+        yield Text.assemble(
+            f"  {size(mark.value):>11}{rounded} asked for at {seconds(mark.at_ns)}: ",
+            (frame_text(_own(mark.frames), 90), "bold"),
+        )
+
+
+def _own(frames: tuple[Frame, ...]) -> Frame:
+    """The innermost frame of the user's own code; of none, the innermost."""
+    told = [frame for frame in frames if not frame.file.startswith(IMPORT_SYSTEM)]
+    own = [frame for frame in told if not is_library(frame.file)]
+    return (own or told or [Frame("[no Python frame]", "", 0)])[-1]
+
+
+def nearness(report: Report) -> Iterator[Text]:
+    """Each limit with what was used of it at the last, and the most. Left out where nothing was limited and nothing suspected."""
+    capture = report.capture
+    rows, found, shown = capture.pressure, suspects(capture), list(_limits(report))
+    if not rows or not (shown or found):
+        return
+    ended = "the kill" if capture.process.ended == "killed" else "the end"
+    last_ms = max(0, capture.process.duration_ns - rows[-1].at_ns) // 1_000_000
+    yield title("How near to the limits", f"the last figures are from {last_ms} ms before {ended}")
+    yield from shown
+    available = [row.available_bytes for row in rows if row.available_bytes is not None]
+    if available:
+        yield Text(
+            f"  {size(available[-1]):>11}  still available on the machine; at the least {size(min(available))}", "dim"
+        )
+    for suspect in found:
+        yield Text.assemble(("  ! ", "bold yellow"), suspect)
+
+
+def _limits(report: Report) -> Iterator[Text]:
+    rows = report.capture.pressure
+    asked = " (--limit)" if "limit_bytes" in report.capture.facts else ""
+    kinds = (
+        ("address_space", f"of address space{asked}"),
+        ("cgroup", "in its cgroup, others in it and page cache included"),
+    )
+    for name, words in kinds:
+        pairs = ((getattr(row, f"{name}_bytes"), getattr(row, f"{name}_limit")) for row in rows)
+        limited = [(used, limit) for used, limit in pairs if used is not None and limit]
+        if limited:
+            used, limit = limited[-1]
+            most = max(used for used, _ in limited)
+            yield Text(
+                f"  {size(used):>11}  {words}, {share(used, limit)} of the limit of {size(limit)}; "
+                f"at the most {share(most, limit)}"
+            )

@@ -1,0 +1,1 @@
+"""Named intervals and their exact peaks: the manager, `track()`, `ResourceTracker` and `Usage`."""

@@ -1,0 +1,143 @@
+"""What a scope came to on one device: the figures of `usage.gpu`."""
+
+from __future__ import annotations
+
+from hiwater.errors import MeterUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hiwater.meters.devices.base import Device
+    from hiwater.scopes.usage import Level
+
+_CHIEF = ("allocated", "used", "device_used", "reserved")
+
+
+class DeviceUsage:
+    """One device over a scope. `.allocated` (what tensors take), `.reserved` (what the library holds for them) and `.used` (what the driver
+    counts for this process, with the context) are Levels; those not measured raise MeterUnavailable. The short names,
+    `.peak_bytes` and the rest, are those of `.allocated`, or of the first that was measured.
+    """
+
+    def __init__(self, name: str, backend: str, levels: Mapping[str, Level]) -> None:
+        self.name = name
+        """As the library names it: "cuda:0"."""
+        self.backend = backend
+        """The library: "torch"."""
+        self.levels = dict(levels)
+        """By quantity."""
+
+    @property
+    def chief(self) -> Level:
+        """The quantity that the short names are of."""
+        return next(
+            (self.levels[quantity] for quantity in _CHIEF if quantity in self.levels), next(iter(self.levels.values()))
+        )
+
+    @property
+    def allocated(self) -> Level:
+        """What the library handed out: tensors, arrays, and what it rounds up."""
+        return self._level("allocated")
+
+    @property
+    def reserved(self) -> Level:
+        """What the library took from the driver and holds, in use or not."""
+        return self._level("reserved")
+
+    @property
+    def used(self) -> Level:
+        """What the driver counts for this process: measured with `meters=("gpu", "nvml")`."""
+        return self._level("used")
+
+    @property
+    def start_bytes(self) -> int:
+        """Allocated when the scope began."""
+        return self.chief.start_bytes
+
+    @property
+    def end_bytes(self) -> int:
+        """Allocated when it ended."""
+        return self.chief.end_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most in between."""
+        return self.chief.peak_bytes
+
+    @property
+    def peak_above_start_bytes(self) -> int:
+        """What the scope needed on top of what was there."""
+        return self.chief.peak_above_start_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """End − start."""
+        return self.chief.kept_bytes
+
+    @property
+    def transient_bytes(self) -> int:
+        """Peak − the higher of start and end."""
+        return self.chief.transient_bytes
+
+    @property
+    def exact(self) -> bool:
+        """Whether the peak is exact; otherwise it is a lower bound, and `reason` says why."""
+        return self.chief.exact
+
+    @property
+    def error_bytes(self) -> int:
+        """The most by which an exact peak may be off."""
+        return self.chief.error_bytes
+
+    @property
+    def source(self) -> str:
+        """Where the figures come from."""
+        return self.chief.source
+
+    @property
+    def reason(self) -> str:
+        """Why a peak is not exact, or what a reader must know."""
+        return self.chief.reason
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all of it as plain values: the short names, and each quantity below its own."""
+        found: dict[str, object] = {"name": self.name, "backend": self.backend, **self.chief.to_dict()}
+        return found | {"quantities": {quantity: level.to_dict() for quantity, level in self.levels.items()}}
+
+    def __repr__(self) -> str:
+        from hiwater._os.sizes import format_size
+
+        shown = ", ".join(f"{quantity} peak {format_size(level.peak_bytes)}" for quantity, level in self.levels.items())
+        return f"<hiwater.DeviceUsage {self.name!r} ({self.backend}): {shown}>"
+
+    def _level(self, quantity: str) -> Level:
+        found = self.levels.get(quantity)
+        if found is None:
+            raise MeterUnavailable(
+                f"{self.name} has no {quantity!r} figure in this scope", f"look at {', '.join(self.levels)}"
+            )
+        return found
+
+
+def of_devices(measured: Iterable[tuple[Device, str, Level]]) -> list[DeviceUsage]:
+    """(device, quantity, level) of a scope, by device, in the order in which they were measured.
+
+    A card that the driver's figures are of and a library's device are one when they have the same UUID, or where there is no other card.
+    """
+    found: dict[Device, dict[str, Level]] = {}
+    for device, quantity, level in measured:
+        found.setdefault(device, {})[quantity] = level
+    cards = {device: levels for device, levels in found.items() if device.backend == "nvml"}
+    if cards:
+        from hiwater.meters.devices import backend, identity
+
+        known = backend("nvml").devices()
+        joined: set[Device] = set()
+        for user in found.keys() - cards.keys():
+            card = identity.card_of(user, known)
+            if card in cards:
+                found[user] |= cards[card]
+                joined.add(card)
+        found = {device: levels for device, levels in found.items() if device not in joined}
+    return [DeviceUsage(device.name, device.backend, levels) for device, levels in found.items()]

@@ -1,0 +1,119 @@
+"""While a run is open: its log, so that a program that is killed leaves its figures, and its timeline.
+
+Each line of a log is one JSON object, written by one call to the system: whatever kills the program, the lines before are whole.
+Samples come from a thread; no peak depends on them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+
+from hiwater._os.unrecorded_thread import OwnThread
+from hiwater.errors import OutputFailed
+from hiwater.scopes.manager import FOLDING
+from hiwater.scopes.usage import Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from hiwater.scopes.tracker import Log, Run
+
+LOG_SECONDS = 1.0
+"""How often a log is told what an open run has come to."""
+MOST_SAMPLES = 4096
+"""A timeline that grows beyond this loses every second sample, and is sampled half as often from then on."""
+
+
+class Sampling:
+    """What accompanies one run."""
+
+    def __init__(self, run: Run, log: Log | None, interval: float | None) -> None:
+        """Raises OutputFailed when the log cannot be opened."""
+        self._run = run
+        self._interval = interval
+        self._logger: Any = log if hasattr(log, "info") else None
+        self._stream: Any = log if hasattr(log, "write") else None
+        self._descriptor = -1
+        self.lost_lines = 0
+        if isinstance(log, str | os.PathLike):
+            try:
+                self._descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except OSError as error:
+                raise OutputFailed(
+                    f"the log {os.fspath(log)!r} cannot be written ({error.strerror})", "choose another file"
+                ) from error
+        self._stop = threading.Event()
+        self._writing = threading.Lock()
+
+    def begin(self) -> None:
+        """Write the first line and start to sample; the run's scope is open."""
+        arrived = time.perf_counter_ns()
+        if self._writes:
+            self._write("begin", self._run.usage)
+        if self._interval is not None or self._writes:
+            OwnThread(self._sample).start()
+        FOLDING.spend(time.perf_counter_ns() - arrived)
+
+    def end(self) -> None:
+        """Write the last line; returns without waiting for a sample."""
+        self._stop.set()
+        if self._writes:
+            self._write("end", self._run.usage)
+        elif self._logger is not None:
+            self._logger.info("%s", self._run.usage)
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Let go of the log."""
+        self._stop.set()
+        with self._writing:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    @property
+    def _writes(self) -> bool:
+        return self._descriptor >= 0 or self._stream is not None
+
+    def _write(self, event: str, usage: Usage) -> None:
+        line = json.dumps({"event": event, "pid": os.getpid(), "at": time.time(), **usage.to_dict()}) + "\n"
+        with self._writing:
+            if event == "sample" and self._stop.is_set():
+                return  # the last line is the end
+            try:
+                if self._stream is not None:
+                    self._stream.write(line)
+                    self._stream.flush()
+                elif self._descriptor >= 0:
+                    os.write(self._descriptor, line.encode())
+            except (OSError, ValueError):  # a full disk, a closed stream: the program goes on
+                self.lost_lines += 1
+
+    def _sample(self) -> None:
+        interval = self._interval if self._interval is not None else LOG_SECONDS
+        next_line = time.monotonic() + LOG_SECONDS
+        while not self._stop.wait(interval):
+            arrived = time.perf_counter_ns()
+            if self._interval is not None and self._take():
+                interval *= 2
+            if self._writes and time.monotonic() >= next_line:
+                next_line = time.monotonic() + LOG_SECONDS
+                self._write("sample", self._run.usage)
+            FOLDING.spend(time.perf_counter_ns() - arrived)
+
+    def _take(self) -> bool:
+        """Add a sample to the timeline; return whether it was thinned."""
+        run = self._run
+        resident = next((slot.meter for slot in run.scope.slots if slot.name == "resident"), None)
+        if resident is None or run.scope.began is None:
+            return False
+        elapsed = (time.perf_counter_ns() - run.scope.began[0]) / 1e9
+        run.timeline.append((elapsed, resident.now()))
+        if len(run.timeline) <= MOST_SAMPLES:
+            return False
+        del run.timeline[1::2]
+        return True

@@ -1,0 +1,211 @@
+"""The classes ResourceTracker and MemoryMonitor of the article "Beyond tracemalloc": its names, its log lines, exact peaks."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from hiwater.scopes.tracker import Run, Tracker
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, ClassVar, Self
+
+    from hiwater.scopes.device_usage import DeviceUsage
+    from hiwater.scopes.tracker import Log
+    from hiwater.scopes.usage import Level, Usage
+
+_MIB = 2**20
+DEFAULT_INTERVAL = 0.1
+
+
+class MemoryMonitor:
+    """Resident memory of this process between `start()` and `stop()`; can be started again.
+
+    The peak is the kernel's own where it keeps one, so no thread samples, and `interval` has no influence on it.
+    """
+
+    _highest_bytes: ClassVar[int] = 0
+
+    def __init__(self, interval: float = DEFAULT_INTERVAL, logger: Any = print) -> None:
+        """`interval` is in seconds; `logger` is kept and never called. Raises BadInterval, a ValueError."""
+        from hiwater._os.durations import checked_interval
+
+        self.interval = checked_interval(interval)
+        self.logger = logger or print
+        self._tracker = Tracker(meters=("resident",))
+        self._run: Run | None = None
+        self._is_own = False  # an open run of `_tracker`, not of a ResourceTracker
+        self._read_bytes: tuple[int, int] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether memory is being watched now."""
+        return self._run is not None and self._run.scope.is_open
+
+    @property
+    def initial_cpu_memory(self) -> int | None:
+        """Resident bytes when watching began; None before that."""
+        if self._run is not None:
+            return self._run.usage.resident.start_bytes
+        return self._read_bytes[0] if self._read_bytes is not None else None
+
+    @property
+    def peak_cpu_memory(self) -> int:
+        """The most resident bytes since then; 0 before that."""
+        if self._run is not None:
+            return self._run.usage.resident.peak_bytes
+        return self._read_bytes[1] if self._read_bytes is not None else 0
+
+    def start(self) -> None:
+        """Begin to watch; does nothing while it is running."""
+        if not self.running:
+            self._run = self._tracker.start()
+            self._is_own = True
+
+    def stop(self) -> None:
+        """End it; does nothing where it is not running, or where a ResourceTracker's block ends it."""
+        if self._is_own:
+            self._is_own = False
+            self.finished(self._tracker.stop())
+
+    def monitor_memory(self) -> None:
+        """Take a reading now. Needed only without `start()`: otherwise no reading can be missed."""
+        if self._run is not None:
+            return
+        from hiwater import meters
+
+        used = meters.create("resident").now()
+        first, most = self._read_bytes or (used, used)
+        self._read_bytes = (first, max(most, used))
+
+    def get_peak_memory_usage(self) -> float:
+        """Return the peak above the start, in MiB; 0 before anything was watched."""
+        initial = self.initial_cpu_memory
+        return 0.0 if initial is None else (self.peak_cpu_memory - initial) / _MIB
+
+    @classmethod
+    def get_peak_memory(cls) -> int:
+        """Return the highest peak of all monitors of this process that have ended, in bytes."""
+        return cls._highest_bytes
+
+    def watch(self, run: Run) -> None:
+        """Show the figures of a ResourceTracker's run that has just begun."""
+        self.stop()
+        self._run = run
+
+    def finished(self, run: Run) -> None:
+        """Take note of the peak of a run that has ended."""
+        resident = run.usage.levels.get("resident")
+        if resident is not None:
+            MemoryMonitor._highest_bytes = max(MemoryMonitor._highest_bytes, resident.peak_bytes)
+
+
+class ResourceTracker(Tracker):
+    """The published ResourceTracker with exact peaks: `with ResourceTracker(logger, monitoring_interval=0.1) as tracker: ...`.
+
+    Each run ends with the published log lines, in their order: "Execution time", "Peak Python Allocated Memory", "Peak CUDA GPU Memory Usage
+    (Incremental)", "Peak System RAM Usage (Incremental)"; each figure is in MiB (2**20 bytes) and comes first after the colon. `tracker.usage`
+    has all figures. It can be used as often as wanted, nested and several at once, with or without a logger. `monitoring_interval` (seconds)
+    sets how often the timeline is sampled and has no influence on peaks. `start_time` and `end_time` are the last run's, in seconds since 1970, as
+    `time.time()` gives them; None before it.
+    """
+
+    def __init__(
+        self,
+        logger: Any = None,
+        monitoring_interval: float | None = None,
+        *,
+        name: str | None = None,
+        meters: Sequence[str] | None = None,
+        log: Log | None = None,
+    ) -> None:
+        """`logger` is anything with an `info` method, or a function such as print. Raises BadInterval, a ValueError, for a
+        `monitoring_interval` that is no number above 0."""
+        super().__init__(name, meters=meters, log=log, interval=monitoring_interval)
+        self.logger = logger
+        self.monitoring_interval = monitoring_interval
+        self.monitor = MemoryMonitor(
+            DEFAULT_INTERVAL if monitoring_interval is None else monitoring_interval, logger=logger
+        )
+        self.start_time: float | None = None
+        self.end_time: float | None = None
+
+    def __enter__(self) -> Self:  # type: ignore[override]
+        self._begin(id(sys._getframe(1)))
+        return self
+
+    def _begin(self, frame: int) -> Run:
+        started = time.time()
+        run = super()._begin(frame)
+        self.start_time = started
+        self.monitor.watch(run)
+        return run
+
+    def _tell(self, run: Run) -> None:
+        self.end_time = time.time()
+        self.monitor.finished(run)
+        say: Callable[[str], object] | None = getattr(self.logger, "info", self.logger)
+        if say is not None:
+            for line in _published_lines(run.usage, counts_devices=self.meters is None or "gpu" in self.meters):
+                say(line)
+
+    def get_peak_memory_usage(self) -> float:
+        """Return the peak of resident memory above its start, in MiB."""
+        return self.usage.resident.peak_above_start_bytes / _MIB
+
+    def get_peak_gpu_memory_usage(self) -> float:
+        """Return the peak on the device that needed most, above its start, in MiB; 0 where none was in use, and before the first run."""
+        if not self._runs and not self._open:
+            return 0.0
+        return max((device.peak_above_start_bytes for device in self.usage.gpu), default=0) / _MIB
+
+    @property
+    def timeline(self) -> list[tuple[float, int]]:
+        """(seconds, resident bytes) of the last run."""
+        return self._runs[-1].timeline if self._runs else self._open[-1].timeline if self._open else []
+
+
+def _published_lines(usage: Usage, *, counts_devices: bool) -> list[str]:
+    """The lines for the logger: the published four where all was measured, then those of other devices and what could not be measured."""
+    lines = [f"Execution time: {usage.wall_seconds:.2f} seconds"]
+    lines += _python_line(usage)
+    if counts_devices or usage.gpu:
+        lines += _device_lines(usage.gpu)
+    lines += _level_line("Peak System RAM Usage (Incremental)", usage, "resident")
+    named = {"heap", "python", "resident"}
+    return lines + [f"{name}: not measured: {reason}" for name, reason in usage.unmeasured.items() if name not in named]
+
+
+def _python_line(usage: Usage) -> list[str]:
+    name = "Peak Python Allocated Memory"
+    python = usage.levels.get("python")
+    if "heap" not in usage.levels and python is not None:
+        return [f"{name}: {_figures(python)} (Python's objects alone)"]
+    note = f" (all allocations, {python.peak_above_start_bytes / _MIB:.2f} MiB of Python's objects)" if python else ""
+    return [line + note * ("not measured" not in line) for line in _level_line(name, usage, "heap")]
+
+
+def _level_line(name: str, usage: Usage, meter: str) -> list[str]:
+    level = usage.levels.get(meter)
+    if level is not None:
+        return [f"{name}: {_figures(level)}"]
+    return [f"{name}: not measured: {usage.unmeasured[meter]}"] if meter in usage.unmeasured else []
+
+
+def _device_lines(devices: Sequence[DeviceUsage]) -> list[str]:
+    """A line for each device; the published one also where torch has no CUDA device in use."""
+    published = "Peak CUDA GPU Memory Usage (Incremental)"
+    lines, others = [], []
+    for device in devices:
+        if device.backend == "torch" and device.name.startswith("cuda"):
+            lines.append(f"{published}: {_figures(device.chief)} ({device.name})")
+        else:
+            others.append(f"Peak {device.backend} Memory Usage (Incremental): {_figures(device.chief)} ({device.name})")
+    return (lines or [f"{published}: 0.00 MiB (torch uses no CUDA device)"]) + others
+
+
+def _figures(level: Level) -> str:
+    bound = "" if level.exact else " or more"
+    return f"{level.peak_above_start_bytes / _MIB:.2f} MiB{bound}, kept {level.kept_bytes / _MIB:.2f} MiB"

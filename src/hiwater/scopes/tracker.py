@@ -1,0 +1,345 @@
+"""`hiwater.track()`: what a block, a function or a coroutine used.
+
+The block's figures are in `t.usage`: `with hiwater.track("load") as t: ...`, then `print(t)`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections import deque
+
+from hiwater._os import unrecorded
+from hiwater.scopes.manager import FOLDING, Scope
+from hiwater.scopes.usage import Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import logging
+    import os
+    from collections.abc import AsyncGenerator, Callable, Sequence
+    from types import TracebackType
+    from typing import Any, TextIO, TypeVar, overload
+
+    from hiwater.scopes.logs import Sampling
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
+    Log = str | os.PathLike[str] | TextIO | logging.Logger
+
+REMEMBERED = 1000
+"""How many finished runs a tracker keeps."""
+
+
+class _Shown:
+    """The faces of a result, for whatever has a `usage`."""
+
+    @property
+    def usage(self) -> Usage:
+        """What was used."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the usage as plain values."""
+        return self.usage.to_dict()
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the usage as JSON."""
+        return self.usage.to_json(indent)
+
+    def _repr_html_(self) -> str:
+        return self.usage._repr_html_()
+
+    def __str__(self) -> str:
+        return str(self.usage)
+
+
+class Run(_Shown):
+    """One passage through a tracker. `usage` may be asked while it is open, and is then what it has come to so far."""
+
+    def __init__(self, tracker: Tracker, place: tuple[int, int], frame: int) -> None:
+        self.scope = Scope(tracker.name, tracker.meters)
+        self.place = place
+        self.frame = frame
+        self._usage: Usage | None = None
+        self.sampling: Sampling | None = None
+        self.timeline: list[tuple[float, int]] = []
+        """(seconds since the start, resident bytes): samples, where a monitoring interval was asked for."""
+
+    @property
+    def usage(self) -> Usage:
+        """What was used; so far, while the block is still running."""
+        if self.scope.is_open:
+            return Usage(FOLDING.look(self.scope))
+        if self._usage is None:
+            self._usage = Usage(self.scope)
+        return self._usage
+
+    def __repr__(self) -> str:
+        return f"<hiwater.Run {self.scope.name!r} {'open' if self.scope.is_open else 'finished'}>"
+
+
+class Tracker(_Shown):
+    """A named place to measure: context manager (plain and async) and decorator; reusable, re-entrant, usable from many threads and
+    tasks at once. Each passage is a Run of its own; `usage` is that of the last one to finish, or of the last begun while none has.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        meters: Sequence[str] | None = None,
+        log: Log | None = None,
+        interval: float | None = None,
+    ) -> None:
+        """Describe what to measure; nothing happens before a block begins.
+
+        `meters` are names from `hiwater.meters.NAMES`, and of devices ("gpu" is all in use, "torch:cuda:0:active" one figure); by default
+        resident, heap, python and the thread's own, and all devices in use, as far as they work here. `log` is a
+        file that gets a JSON line at every begin and end, and every second in between, so that a program that is killed leaves
+        its figures; or a logging.Logger, which gets the table. `interval` (seconds) takes a timeline of samples. Raises BadInterval, a
+        ValueError, for an `interval` that is no number above 0.
+        """
+        if interval is not None:
+            interval = unrecorded.do(_checked_interval, interval, None)
+        self.name = name or ""
+        self.meters = None if meters is None else tuple(meters)
+        self.calls = 0
+        self._log = log
+        self._interval = interval
+        self._runs: deque[Run] = deque(maxlen=REMEMBERED)
+        self._open: list[Run] = []
+        self._lock = threading.Lock()
+
+    @property
+    def usage(self) -> Usage:
+        """Of the last run that finished, or, while none has, of the last that was begun."""
+        if self._runs:
+            return self._runs[-1].usage
+        if self._open:
+            return self._open[-1].usage
+        from hiwater.errors import MeterUnavailable
+
+        raise MeterUnavailable("nothing has been measured yet", "enter the tracker, or call the function it decorates")
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The finished runs, the latest last: at most REMEMBERED; `calls` counts them all."""
+        return tuple(self._runs)
+
+    def start(self) -> Run:
+        """Begin a run without a `with` block, e.g. over several notebook cells."""
+        return self._begin(0)
+
+    def stop(self) -> Run:
+        """End the last run that this thread or task began; raises MeterUnavailable when there is none."""
+        return self._end(0, None)
+
+    def __enter__(self) -> Run:
+        return self._begin(id(sys._getframe(1)))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end(id(sys._getframe(1)), kind)
+
+    async def __aenter__(self) -> Run:
+        return self._begin(id(sys._getframe(1)))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end(id(sys._getframe(1)), kind)
+
+    def __call__(self, function: Function) -> Function:
+        """Return `function` measured at every call. Coroutines and generators are measured from their first step to their end,
+        the waits included."""
+        if not self.name:
+            self.name = getattr(function, "__qualname__", repr(function))
+        wrapped: Any = functools.update_wrapper(_wrapper(self, function), function)
+        wrapped.tracker = self
+        measured: Function = wrapped
+        return measured
+
+    def __str__(self) -> str:
+        if not self._runs and not self._open:
+            return f"{self.name or 'scope'}: nothing has been measured yet"
+        if self.calls <= 1:
+            return str(self.usage)
+        total = sum(run.usage.wall_seconds for run in self._runs)
+        most = max((run.usage for run in self._runs), key=_above_start)
+        words = f"{self.calls:,} runs, {total:.3g} s in all; the last, and the one that needed most:"
+        return "\n".join([words, str(self.usage), str(most)])
+
+    def _repr_html_(self) -> str:
+        if self._runs or self._open:
+            return super()._repr_html_()
+        from html import escape
+
+        return f"<div>{escape(str(self))}</div>"
+
+    def __repr__(self) -> str:
+        return f"<hiwater.Tracker {self.name!r}, {self.calls} runs, {len(self._open)} open>"
+
+    def _begin(self, frame: int) -> Run:
+        return unrecorded.do(Tracker._begin_run, self, frame)
+
+    def _begin_run(self, frame: int) -> Run:
+        run = Run(self, _place(), frame)
+        if self._log is not None or self._interval is not None:
+            from hiwater.scopes.logs import Sampling
+
+            run.sampling = Sampling(run, self._log, self._interval)
+        with self._lock:
+            self._open.append(run)
+        try:
+            FOLDING.enter(run.scope)
+        except BaseException:
+            with self._lock:
+                self._open.remove(run)
+            if run.sampling is not None:
+                run.sampling.give_up()
+            raise
+        if run.sampling is not None:
+            run.sampling.begin()
+        return run
+
+    def _end(self, frame: int, kind: type[BaseException] | None) -> Run:
+        run = unrecorded.do(Tracker._end_run, self, (frame, kind))
+        self._tell(run)  # a logger is the program's
+        return run
+
+    def _end_run(self, ending: tuple[int, type[BaseException] | None]) -> Run:
+        frame, kind = ending
+        run = self._mine(frame)
+        FOLDING.exit(run.scope)
+        run.scope.error = kind.__name__ if kind is not None else ""
+        with self._lock:
+            if run in self._open:
+                self._open.remove(run)
+            self._runs.append(run)
+            self.calls += 1
+        if run.sampling is not None:
+            run.sampling.end()
+        return run
+
+    def _tell(self, run: Run) -> None:
+        """Do what a kind of tracker does with a finished run."""
+
+    def _mine(self, frame: int) -> Run:
+        """Find the run that is ending: both ends of a `with` block are in one frame; else it is the thread's or task's latest."""
+        place = _place()
+        with self._lock:
+            candidates = self._open
+            for run in reversed(candidates):
+                if frame and run.frame == frame:
+                    return run
+            for run in reversed(candidates):
+                if run.place == place:
+                    return run
+            if candidates:
+                return candidates[-1]
+        from hiwater.errors import MeterUnavailable
+
+        raise MeterUnavailable("no run is open", "call start() before stop()")
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def track(name: Function, /) -> Function: ...
+    @overload
+    def track(
+        name: str | None = None,
+        *,
+        meters: Sequence[str] | None = None,
+        log: Log | None = None,
+        interval: float | None = None,
+    ) -> Tracker: ...
+
+
+def track(
+    name: Any = None, *, meters: Sequence[str] | None = None, log: Log | None = None, interval: float | None = None
+) -> Any:
+    """Measure a block or a function: see Tracker for the arguments.
+
+        with hiwater.track("load") as t: ...
+        @hiwater.track
+        @hiwater.track("fit", meters=("resident", "pss"), log="fit.jsonl")
+
+    Raises MeterUnavailable, when the block begins, for a meter named in `meters` that does not work here; BadInterval, a ValueError, at
+    once for an `interval` that is no number of seconds above 0.
+    """
+    if callable(name):
+        return Tracker(meters=meters, log=log, interval=interval)(name)
+    return Tracker(name, meters=meters, log=log, interval=interval)
+
+
+def _checked_interval(interval: float, _: None) -> float:
+    from hiwater._os.durations import checked_interval
+
+    return checked_interval(interval)
+
+
+def _above_start(usage: Usage) -> int:
+    level = next(iter(usage.levels.values()), None)
+    return level.peak_above_start_bytes if level is not None else 0
+
+
+def _place() -> tuple[int, int]:
+    """Return what tells the thread and, inside an event loop, the task."""
+    asyncio = sys.modules.get("asyncio")
+    task = None
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        task = asyncio.current_task()
+    return threading.get_ident(), id(task) if task is not None else 0
+
+
+def _wrapper(tracker: Tracker, function: Callable[..., Any]) -> Any:
+    import inspect
+
+    if inspect.iscoroutinefunction(function):
+
+        async def measured_coroutine(*args: Any, **kwargs: Any) -> Any:
+            with tracker:
+                return await function(*args, **kwargs)
+
+        return measured_coroutine
+    if inspect.isasyncgenfunction(function):
+        return _stream_wrapper(tracker, function)
+    if inspect.isgeneratorfunction(function):
+
+        def measured_generator(*args: Any, **kwargs: Any) -> Any:
+            with tracker:
+                return (yield from function(*args, **kwargs))
+
+        return measured_generator
+
+    def measured(*args: Any, **kwargs: Any) -> Any:
+        with tracker:
+            return function(*args, **kwargs)
+
+    return measured
+
+
+def _stream_wrapper(tracker: Tracker, function: Callable[..., Any]) -> Any:
+    async def measured_stream(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        with tracker:
+            source = function(*args, **kwargs)
+            try:
+                item = await anext(source)
+                while True:
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:  # noqa: BLE001 - what the consumer throws is the source's to handle
+                        item = await source.athrow(error)
+                    else:
+                        item = await source.asend(sent)
+            except StopAsyncIteration:
+                return
+            finally:
+                await source.aclose()
+
+    return measured_stream
