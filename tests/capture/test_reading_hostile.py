@@ -154,13 +154,13 @@ def test_flipped_bytes_are_an_error_or_an_answer(tmp_path_factory: pytest.TempPa
         )
     path = tmp_path_factory.mktemp("flip") / "run.hiw"
     path.write_bytes(content)
-    begun = time.monotonic()
+    begun = time.process_time()
     try:
         look_at_everything(path)
     except HiwaterError as error:
         assert str(error) and "\n" not in str(error)
     path.unlink()
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 ORIGINAL = Original(WHOLE)
@@ -174,14 +174,14 @@ def test_mutants_are_an_error_or_an_answer(tmp_path_factory: pytest.TempPathFact
     note(what)
     path = tmp_path_factory.mktemp("mutant") / "run.hiw"
     path.write_bytes(content)
-    begun = time.monotonic()
+    begun = time.process_time()
     try:
         look_at_everything(path)
     except HiwaterError as error:
         assert str(error) and "\n" not in str(error)
     everything_shown(path)
     path.unlink()
-    assert time.monotonic() - begun < 10
+    assert time.process_time() - begun < 10
 
 
 @settings(max_examples=400, deadline=None)

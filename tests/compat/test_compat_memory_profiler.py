@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from children import run_hiwater
 from drop_ins import HIWATER, run, script
 from hiwater.contrib.compat.compat_path import folder
 
@@ -248,7 +249,7 @@ def test_magics(tmp_path: Path) -> None:
 
 
 def test_compat_path() -> None:
-    done = subprocess.run([sys.executable, "-m", "hiwater", "compat-path"], capture_output=True, text=True, check=True)
+    done = run_hiwater("compat-path", check=True)
     assert sorted(path.name for path in Path(done.stdout.strip()).glob("*.py")) == [
         "__init__.py",
         "ipygpulogger.py",

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import hiwater
+from children import run_hiwater
 from cuda_double import installed
 from cuda_double.versions import VERSIONS
 from hiwater.capture import attachments
@@ -197,12 +198,7 @@ def test_programs_without_a_gpu_meet_nothing_of_it(tmp_path):
     )
     for more in ([], ["--no-device-history"]):
         out = tmp_path / "run.hiw"
-        done = subprocess.run(
-            [sys.executable, "-m", "hiwater", "run", *more, "-o", str(out), str(program)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_hiwater("run", *more, "-o", out, program)
         assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
         assert hiwater.open(out).device_histories == ()
 
@@ -227,8 +223,7 @@ def test_torch_that_is_loaded_later_is_noticed_by_the_engine(tmp_path):
     program = tmp_path / "late.py"
     program.write_text(LATE.format(helpers=str(HELPERS)))
     out = tmp_path / "run.hiw"
-    command = [sys.executable, "-m", "hiwater", "run", "-o", str(out), str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_hiwater("run", "-o", out, program)
     assert done.returncode == 0 and done.stdout.startswith("True"), done.stderr
     (device,) = hiwater.open(out).device_histories
     assert device.peak.allocated_bytes == 3 << 20
@@ -262,8 +257,7 @@ cuda[0].malloc(3 << 20)
 def test_the_engines_own_call_may_fall_due_in_the_middle_of_the_initialisation(tmp_path, version, place):
     program = tmp_path / "inside.py"
     program.write_text(INSIDE.format(helpers=str(HELPERS), version=version, place=place))
-    command = [sys.executable, "-m", "hiwater", "run", "-o", str(tmp_path / "run.hiw"), str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    done = run_hiwater("run", "-o", tmp_path / "run.hiw", program)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
     (device,) = hiwater.open(tmp_path / "run.hiw").device_histories
     assert device.peak.allocated_bytes == 3 << 20 and device.live_before_bytes == 0

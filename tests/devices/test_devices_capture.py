@@ -11,6 +11,7 @@ import pytest
 import compiled
 import hiwater
 import schemas
+from children import run_hiwater
 from hiwater.cli import main
 from hiwater.meters import ALLOCATORS
 from hiwater.report.export import json_report, openmetrics
@@ -37,8 +38,7 @@ def wait(seconds):
 
 def run(tmp_path, body, *, expect=0):
     (tmp_path / "program.py").write_text(SETUP + body)
-    words = [sys.executable, "-m", "hiwater", "run", "-o", "run.hiw", "program.py"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_hiwater("run", "-o", "run.hiw", "program.py", folder=tmp_path)
     assert done.returncode == expect, done.stderr
     return hiwater.open(tmp_path / "run.hiw"), done
 

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 import hiwater
+from children import run_hiwater
 from hiwater.meters import devices
 from hiwater.meters.devices.reconcile import UNACCOUNTED, USED
 from places import ROOT
@@ -114,10 +115,7 @@ def test_a_recording_has_the_device(tmp_path):
         "torch.empty(256 << 20, dtype=torch.uint8, device='cuda')\nuntil = time.time() + 1.5\n"
         "while time.time() < until:\n    torch.mm(torch.ones(64, 64, device='cuda'), torch.ones(64, 64, device='cuda'))\n"
     )
-    subprocess.run(
-        [sys.executable, "-m", "hiwater", "run", "-o", "run.hiw", str(program)],
-        cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": SOURCE},
-    )  # fmt: skip
+    run_hiwater("run", "-o", "run.hiw", program, folder=tmp_path, check=True, environment={"PYTHONPATH": SOURCE})
     (device,) = hiwater.open(tmp_path / "run.hiw").devices
     assert device.name == "cuda:0"
     assert device.peak_allocated_bytes == 320 * MIB

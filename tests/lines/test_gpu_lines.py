@@ -190,7 +190,7 @@ def test_threads_have_lines_of_their_own(cuda, recorder):
 
     def waits():
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
         cuda[0].malloc(MIB)
 
     def works():
@@ -199,7 +199,7 @@ def test_threads_have_lines_of_their_own(cuda, recorder):
     with LineProfiler(waits, works) as profiler:
         thread = threading.Thread(target=waits)
         thread.start()
-        begun.wait(10)
+        begun.wait(60)
         works()
         go_on.set()
         thread.join()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from children import run_hiwater
 from example_captures import small
 from hiwater.analysis.lines import annotate
 from hiwater.capture import open as open_capture
@@ -32,10 +33,7 @@ print(sys.argv[1:], __name__, __file__)
 
 
 def hiwater(folder: Path, *words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hiwater", *map(str, words)],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=60, env=child_environment(environment),
-    )  # fmt: skip
+    return run_hiwater(*words, folder=folder, environment=environment)
 
 
 def row(report: str, source: str) -> list[str]:

@@ -3,7 +3,6 @@
 import functools
 import os
 import threading
-import time
 import warnings
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 import hiwater
 from hiwater.meters.heap import COUNTING, Heap, PythonObjects
 from recording import needs_engine
+from waiting import wait_until
 
 pytestmark = needs_engine
 MIB = 2**20
@@ -56,10 +56,7 @@ def test_counting_lingers_and_then_ends():
     meter.open()
     meter.close()
     assert COUNTING._counting_in == os.getpid()
-    deadline = time.monotonic() + 5
-    while COUNTING._counting_in and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert COUNTING._counting_in == 0
+    wait_until(lambda: COUNTING._counting_in == 0)
 
 
 def test_a_fork_is_not_warned_of_our_thread():

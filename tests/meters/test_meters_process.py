@@ -20,6 +20,7 @@ from hiwater._os.kept_file import Kept
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import cgroup, counters, tree
 from hiwater.meters.process import PAGE_BYTES, Pss, Resident, Uss, peak_error_bytes
+from waiting import wait_until
 
 ctypes.CDLL(None).mallopt(-3, 128 * 1024)  # M_MMAP_THRESHOLD stays: what is freed goes back
 MIB = 2**20
@@ -168,7 +169,7 @@ def test_without_clear_refs_the_peak_is_sampled_and_says_why(tmp_path):
         assert "sampled" in meter.traits.source
         start = meter.fold()[0]
         held = bytearray(b"x") * (64 * MIB)
-        time.sleep(0.3)
+        wait_until(lambda: meter._watch.peak() - start > 60 * MIB)
         del held
         assert meter.fold()[1] - start > 60 * MIB
     finally:

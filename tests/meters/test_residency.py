@@ -5,7 +5,6 @@ import json
 import mmap
 import os
 import threading
-import time
 
 import pytest
 
@@ -13,6 +12,7 @@ import hiwater
 from hiwater.errors import MeterUnavailable
 from hiwater.meters.residency import breakdown, touched_bytes
 from recording import needs_engine
+from waiting import FUTEX, is_in_call, wait_until
 
 MIB = 2**20
 has_engine = importlib.util.find_spec("hiwater._core") is not None
@@ -140,12 +140,12 @@ def test_the_stack_of_a_waiting_thread_is_a_stack():
         if depth:
             return deep(depth - 1)
         ready.set()
-        return wait.wait(20)
+        return wait.wait(60)
 
     thread = threading.Thread(target=deep, args=(100,))
     thread.start()
-    ready.wait(20)
-    time.sleep(0.1)
+    ready.wait(60)
+    wait_until(lambda: is_in_call(FUTEX, os.getpid(), thread.native_id))
     with_it = rows()["stacks"].resident_bytes
     wait.set()
     thread.join()

@@ -14,6 +14,7 @@ import pytest
 import hiwater
 import notebooks
 import page_reader
+from children import run_hiwater
 from hiwater.analysis.ranking import own_lines
 from hiwater.notebook.rendering import drawn
 from hiwater.report.request import Report
@@ -381,9 +382,7 @@ def test_a_timeline_without_matplotlib_is_text(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_drop_in(tmp_path: Path) -> None:
-    compat = subprocess.run(
-        [sys.executable, "-m", "hiwater", "compat-path"], capture_output=True, text=True, check=True
-    )
+    compat = run_hiwater("compat-path", check=True)
     shown = notebooks.run(
         tmp_path,
         [

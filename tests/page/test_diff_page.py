@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 import webbrowser
 from collections import Counter
 from pathlib import Path
@@ -16,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capture_builder import Recording
+from children import run_hiwater
 from example_captures import EVENTS, STACKS, in_memory, made, recorded, recording_of
 from hiwater.analysis.call_tree import IMPORT_SYSTEM, Grouping, plant
 from hiwater.analysis.compact import FOLDED_FRAME, Limits
@@ -203,8 +202,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_diff_writes_a_page(pair: tuple[Path, Path]) -> None:
-    words = [sys.executable, "-m", "hiwater", "diff", *map(str, pair), "--format", "html"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    done = run_hiwater("diff", *pair, "--format", "html", check=True)
     page = Page(done.stdout)
     compared = page.capture["compared"]
     assert compared["before"]["name"] == str(pair[0]) and compared["after"]["name"] == str(pair[1])

@@ -19,6 +19,7 @@ import pytest
 import browser
 import hiwater
 from capture_builder import Recording
+from children import run_hiwater
 from etl_example import ETL, FAULT, record_script
 from example_captures import HOSTILE, each_hostile_name, in_memory, with_source
 from hiwater.analysis.diff import compare
@@ -233,7 +234,7 @@ def test_a_timeline_of_processes(tmp_path: Path) -> None:
         ["sample", "-q", "-o", "a.hiw", "--", sys.executable, "-c", program],
         ["report", "a.hiw", "--format", "html", "-o", "a.html"],
     ):
-        subprocess.run([sys.executable, "-m", "hiwater", *words], cwd=tmp_path, check=True, timeout=60)
+        run_hiwater(*words, folder=tmp_path, check=True)
     seen = see("processes", tmp_path / "a.html")
     assert len(seen["rows"]) == 2 and all("MiB" in row for row in seen["rows"])
     assert see("accessible", tmp_path / "a.html") == []
@@ -242,8 +243,7 @@ def test_a_timeline_of_processes(tmp_path: Path) -> None:
 @needs_engine
 def test_a_real_recording(tmp_path: Path) -> None:
     program = "import time; held = bytearray(50_000_000); held[::4096] = bytes(len(held[::4096])); time.sleep(0.2)"
-    command = [sys.executable, "-m", "hiwater", "run", "-q", "-o", "a.hiw", "--format", "html", "-c", program]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    run_hiwater("run", "-q", "-o", "a.hiw", "--format", "html", "-c", program, folder=tmp_path, check=True)
     text = see("whole", tmp_path / "a.html")["text"]
     assert "47.7 MiB" in text and "Where resident memory was" in text and "malloc, live" in text
     assert see("accessible", tmp_path / "a.html") == []
@@ -274,8 +274,7 @@ def test_what_grew_in_the_example_stands_first(tmp_path: Path) -> None:
         record_script(tmp_path, tmp_path / f"etl_{name}.py", f"{name}.hiw") for name in ("before", "after")
     )
     page = tmp_path / "diff.html"
-    command = [sys.executable, "-m", "hiwater", "diff", str(before), str(after), "--format", "html", "-o", str(page)]
-    subprocess.run(command, check=True, timeout=60)
+    run_hiwater("diff", before, after, "--format", "html", "-o", page, check=True)
     told = hiwater.open(before).diff(after)
     seen, said = see("diff", page), diff_as_json(told)
     changed = 1 + next(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
+from children import run_hiwater
 from hiwater.capture import Capture
 from hiwater.capture.format import CODE_LABEL
 from recording import child_environment, needs_engine
@@ -81,8 +82,7 @@ def test_what_a_library_allocates_by_itself_bears_its_name(tmp_path: Path, packa
     capture.check()
     assert capture.tables["codes"]["kind"].max() == CODE_LABEL
     assert labelled(capture, library) >= 0.9 * grown
-    report = [sys.executable, "-m", "hiwater", "report", path]
-    told = subprocess.run(report, check=True, capture_output=True, text=True, env={**os.environ, "COLUMNS": "400"})
+    told = run_hiwater("report", path, check=True, environment={"COLUMNS": "400"})
     assert remedy in told.stdout
     # The line that had them mapped is the user's, not the label.
     lines = told.stdout.partition("Lines that held most")[2].partition("Stacks that held most")[0]

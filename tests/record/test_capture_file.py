@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hiwater
+from children import run_hiwater
 from hiwater.errors import CaptureUnwritable
 from recording import needs_engine
 from waiting_program import SECONDS, WAITS, recording, run
@@ -180,10 +179,8 @@ def test_a_capture_and_what_is_made_of_it_are_its_owners(tmp_path: Path, words: 
         assert run(tmp_path, "-q", "-o", "a.hiw", *words, "-c", source).returncode == 0
         with hiwater.record(tmp_path / "b.hiw", mode=mode) as recorder:
             recorder.snapshot()
-        sample = [sys.executable, "-m", "hiwater", "sample", "-q", "-o", "c.hiw", "--", "true"]
-        subprocess.run(sample, cwd=tmp_path, check=True, timeout=SECONDS)
-        merge = [sys.executable, "-m", "hiwater", "merge", "-o", "all.hiw", "a.hiw", "b.hiw"]
-        subprocess.run(merge, cwd=tmp_path, check=True, timeout=SECONDS, capture_output=True)
+        run_hiwater("sample", "-q", "-o", "c.hiw", "--", "true", folder=tmp_path, check=True)
+        run_hiwater("merge", "-o", "all.hiw", "a.hiw", "b.hiw", folder=tmp_path, check=True)
     finally:
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
@@ -199,8 +196,7 @@ def test_what_is_no_mode_is_refused(tmp_path: Path, mode: str) -> None:
 
 def test_sampling_does_not_take_a_capture_that_is_being_written(tmp_path: Path) -> None:
     with recording(tmp_path, WAITS, "-o", "a.hiw") as process:
-        words = [sys.executable, "-m", "hiwater", "sample", "-o", "a.hiw", "--", "sh", "-c", "exit 5"]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS)
+        done = run_hiwater("sample", "-o", "a.hiw", "--", "sh", "-c", "exit 5", folder=tmp_path)
         assert "which is still running wrote" in done.stderr
         process.communicate("\n", timeout=SECONDS)
     assert process.returncode == 7

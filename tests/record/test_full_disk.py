@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,9 @@ import pytest
 
 import compiled
 import hiwater
+from children import run_hiwater
 from recording import child_environment, needs_engine
+from waiting import wait_until
 
 pytestmark = needs_engine
 
@@ -51,10 +52,7 @@ def mount(folder: Path, kib: int) -> None:
 def run(
     capture: Path, turns: int, *options: str, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "hiwater", "run", *options, "-o", str(capture), "-c", GROWING, str(turns), "0"]
-    return subprocess.run(
-        words, capture_output=True, text=True, timeout=120, check=False, env=child_environment(environment)
-    )
+    return run_hiwater("run", *options, "-o", capture, "-c", GROWING, turns, "0", environment=environment)
 
 
 @pytest.mark.parametrize("kib", [1800, 2400, 3400, 4500])
@@ -124,8 +122,7 @@ def test_a_file_system_that_maps_nothing(disk: Path) -> None:
 )
 def test_what_is_kept_in_memory_is_written_however_the_program_leaves(disk: Path, leaving: str) -> None:
     code = f"held = bytearray(5_000_000)\n{leaving}"
-    words = [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(disk / "a.hiw"), "-c", code]
-    done = subprocess.run(words, capture_output=True, timeout=60, check=False, env=child_environment(refusing(disk)))
+    done = run_hiwater("run", "-q", "-o", disk / "a.hiw", "-c", code, environment=refusing(disk))
 
     assert done.returncode == 3
     capture = hiwater.open(disk / "a.hiw")
@@ -139,12 +136,12 @@ def test_what_is_kept_in_memory_is_written_in_between(disk: Path) -> None:
     path = disk / "a.hiw"
     words = [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(path), "-c", GROWING, "3000", "60"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, env=child_environment(refusing(disk))) as program:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            if path.exists() and path.stat().st_size and hiwater.open(path).peak.allocated_bytes > 5_000_000:
-                break
-            time.sleep(0.1)
-        program.kill()
+        try:
+            wait_until(
+                lambda: path.exists() and path.stat().st_size and hiwater.open(path).peak.allocated_bytes > 5_000_000
+            )
+        finally:
+            program.kill()
     capture = hiwater.open(path)
     capture.check()
     assert capture.process.ended == "killed"

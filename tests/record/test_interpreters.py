@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from children import run_hiwater
 from recording import child_environment, needs_engine
 
 PRETENDING = "import sys; sys.abiflags = {flags!r}; from hiwater.cli import main; sys.exit(main())"
@@ -56,7 +57,7 @@ def test_where_the_engine_refuses_the_program_runs_all_the_same(tmp_path: Path, 
 
 @needs_engine
 def test_the_doctor_says_what_the_engine_was_built_for(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "hiwater", "doctor"], capture_output=True, text=True, check=False)
+    done = run_hiwater("doctor")
     build = "debug" if "d" in sys.abiflags else "release"
     assert f"built for CPython {sys.version_info[0]}.{sys.version_info[1]} {build}\n" in done.stdout
 
@@ -77,7 +78,7 @@ def test_an_interpreter_at_a_fixed_address(tmp_path: Path) -> None:
     main = f"import site, sys; site.addsitedir({sysconfig.get_path('purelib')!r}); from hiwater.cli import main; sys.exit(main())"
     done = subprocess.run(
         [tmp_path / "fixed", "-c", main, "run", "-o", "a.hiw", "-c", "held = bytearray(5_000_000); print('mine')"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False, env=child_environment(home),
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False, env=child_environment(home),
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "mine\n"), done.stderr
     assert "peak 4.77 MiB" in done.stderr

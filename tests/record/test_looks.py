@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
+from children import run_hiwater
 from hiwater.capture import Look
 from recording import needs_engine
 
@@ -30,7 +31,7 @@ half.close()
 def recorded(folder: Path, text: str) -> Path:
     program, capture = folder / "program.py", folder / "c.hiw"
     program.write_text(text)
-    done = subprocess.run([sys.executable, "-m", "hiwater", "run", "-q", "-o", capture, program], check=False)
+    done = run_hiwater("run", "-q", "-o", capture, program)
     assert done.returncode == 0
     return capture
 

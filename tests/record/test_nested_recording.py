@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import hiwater
-from recording import child_environment, needs_engine
+from children import run_hiwater
+from recording import needs_engine
 
 pytestmark = needs_engine
 MIB = 1 << 20
@@ -34,10 +34,7 @@ late = bytearray(90 << 20)
 
 def run(folder: Path, text: str, *words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     (folder / "program.py").write_text(text)
-    command = [sys.executable, "-m", "hiwater", "run", "-q", *options, "-o", folder / "outer.hiw", "program.py", *words]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=child_environment()
-    )
+    done = run_hiwater("run", "-q", *options, "-o", folder / "outer.hiw", "program.py", *words, folder=folder)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -68,9 +65,7 @@ def test_a_program_that_records_itself_under_run(tmp_path: Path, options: tuple[
 
 
 def report(path: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "hiwater", "report", path, "--format", "text"], capture_output=True, text=True, timeout=120, check=True
-    )  # fmt: skip
+    done = run_hiwater("report", path, "--format", "text", check=True)
     return done.stdout
 
 
@@ -161,8 +156,7 @@ def test_windows_of_threads(tmp_path: Path) -> None:
 def test_under_lines(tmp_path: Path) -> None:
     """These count, and record nothing: the program's recording is one as any other."""
     (tmp_path / "program.py").write_text(RECORDS_ITSELF.replace("40 << 20", "30 << 20"))
-    command = [sys.executable, "-m", "hiwater", "lines", "program.py", tmp_path / "inner.hiw"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = run_hiwater("lines", "program.py", tmp_path / "inner.hiw", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("True 30\n")
     assert hiwater.open(tmp_path / "inner.hiw").peak.allocated_bytes >> 20 == 30

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
+from children import run_hiwater
 from recording import needs_engine
 
 pytestmark = needs_engine
@@ -54,8 +55,7 @@ def run(folder: Path, text: str, *options: str, **more: object) -> subprocess.Co
 
 
 def report(folder: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "hiwater", "report", str(folder / "c.hiw"), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return run_hiwater("report", folder / "c.hiw", *words, check=True).stdout
 
 
 @pytest.mark.parametrize("options", [(), ("--sample", "64KiB")])
@@ -121,8 +121,7 @@ def test_what_was_live_then_is_told_though_the_peak_was_elsewhere(tmp_path: Path
 
 def test_a_program_to_which_nothing_was_refused_says_so(tmp_path: Path) -> None:
     run(tmp_path, "pass")
-    words = [sys.executable, "-m", "hiwater", "report", str(tmp_path / "c.hiw"), "--at", "oom"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = run_hiwater("report", tmp_path / "c.hiw", "--at", "oom")
     assert done.returncode == 2 and "never refused" in done.stderr
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import compiled
 import hiwater
+from children import run_hiwater
 from hiwater.capture.check import problems
-from recording import child_environment, needs_engine
+from recording import needs_engine
 
 pytestmark = needs_engine
 
@@ -49,8 +48,7 @@ def test_a_child_without_fork_handlers_is_not_recorded(
     tmp_path: Path, way: str, what: str, sampling: tuple[str, ...]
 ) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    words = [sys.executable, "-m", "hiwater", "run", "-o", "a.hiw", *sampling, "program.py", way, what]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = run_hiwater("run", "-o", "a.hiw", *sampling, "program.py", way, what, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     capture = hiwater.open(tmp_path / "a.hiw")
     assert problems(capture) == []
@@ -95,9 +93,8 @@ assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 33
 def test_a_child_that_is_made_while_our_thread_asks_malloc_has_mallocs_locks_free(tmp_path: Path, way: str) -> None:
     (tmp_path / "program.py").write_text(AMID_MALLINFO)
     library = str(compiled.library("long_mallinfo"))
-    done = subprocess.run(
-        [sys.executable, "-m", "hiwater", "run", "-o", "a.hiw", "program.py", way, library],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False, env=child_environment({"LD_PRELOAD": library}),
-    )  # fmt: skip
+    done = run_hiwater(
+        "run", "-o", "a.hiw", "program.py", way, library, folder=tmp_path, environment={"LD_PRELOAD": library}
+    )
     assert done.returncode == 0, done.stderr
     assert problems(hiwater.open(tmp_path / "a.hiw")) == []

@@ -2,14 +2,13 @@
 
 import csv
 import json
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 import hiwater
+from children import run_hiwater
 from recording import Recorded, needs_engine, record
 
 pytestmark = needs_engine
@@ -450,14 +449,12 @@ load(5_000_000)
 def run_program(folder: Path) -> Path:
     program = folder / "program.py"
     program.write_text(PROGRAM)
-    command = [sys.executable, "-m", "hiwater", "run", "-q", "-o", "run.hiw", program.name]
-    subprocess.run(command, cwd=folder, check=True)
+    run_hiwater("run", "-q", "-o", "run.hiw", program.name, folder=folder, check=True)
     return folder / "run.hiw"
 
 
 def report(capture: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "hiwater", "report", str(capture), "--at", "end", *words]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return run_hiwater("report", capture, "--at", "end", *words, check=True).stdout
 
 
 def test_reports_agree(tmp_path: Path) -> None:

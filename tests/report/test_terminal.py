@@ -17,6 +17,7 @@ import pytest
 from rich.cells import cell_len
 
 from capture_builder import Recording
+from children import run_hiwater
 from example_captures import in_memory
 from hiwater.capture import Frame
 from hiwater.report.text.terminal import Page
@@ -83,8 +84,7 @@ def on_terminal(columns: int, *words: str, **environment: str) -> str:
 
 
 def piped(*words: str, **environment: str) -> str:
-    command = [sys.executable, "-m", "hiwater", *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **environment}).stdout
+    return run_hiwater(*words, environment=environment, check=True).stdout
 
 
 VIEWS = [

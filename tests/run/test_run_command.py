@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from children import run_hiwater
 from hiwater.capture import destination
 from hiwater.cli import run_arguments
 from hiwater.cli.settings import Settings
@@ -219,8 +220,7 @@ def engine() -> None:
 
 def really(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run with the engine that is installed."""
-    command = [sys.executable, "-m", "hiwater", "run", "-o", "a.hiw", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return run_hiwater("run", "-o", "a.hiw", *words, folder=folder)
 
 
 def test_a_report_can_be_had_at_once(engine: None, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -72,7 +71,8 @@ def test_recording_nothing_starts_and_ends_within_60_ms_of_python(tmp_path: Path
     plain_command = [sys.executable, "-c", "pass"]
     command = [sys.executable, "-m", "hiwater", "run", "-o", "pass.hiw", "-c", "pass"]
     pairs = [(milliseconds(plain_command, tmp_path), milliseconds(command, tmp_path)) for _ in range(11)]
-    assert statistics.median(under - plain for plain, under in pairs) <= 60
+    plain, recorded = map(min, zip(*pairs, strict=True))  # the least of the runs: other load only adds to it
+    assert recorded - plain <= 60
 
 
 def test_every_error_has_its_entry_in_the_manual() -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
-import sys
 
 import pytest
+
+from children import run_hiwater
 
 HAS_ENGINE = importlib.util.find_spec("hiwater._core") is not None
 
 
 def doctor(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hiwater", "doctor", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_hiwater("doctor", *words)
 
 
 def test_each_finding_is_a_line_with_its_mark() -> None:
@@ -33,9 +33,7 @@ def test_without_the_engine_one_line_says_so() -> None:
     done = doctor()
     assert done.returncode == 1
     assert done.stdout.startswith("no engine")
-    run = subprocess.run(
-        [sys.executable, "-m", "hiwater", "run", "-c", "print(1)"], capture_output=True, text=True, check=False
-    )
+    run = run_hiwater("run", "-c", "print(1)")
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (125, "", 1)
 
 

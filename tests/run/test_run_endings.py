@@ -2,24 +2,22 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from children import run_hiwater
 from recording import needs_engine
 
 pytestmark = needs_engine
 
 
 def run(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hiwater", "run", "-o", "a.hiw", "-c", code]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return run_hiwater("run", "-o", "a.hiw", "-c", code, folder=folder)
 
 
 def ended(folder: Path) -> tuple[str, int | None]:
-    command = [sys.executable, "-m", "hiwater", "report", "a.hiw", "--format", "json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+    done = run_hiwater("report", "a.hiw", "--format", "json", folder=folder, check=True)
     process = json.loads(done.stdout)["process"]
     return process["ended"], process["exit_code"]
 

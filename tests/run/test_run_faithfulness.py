@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import zipapp
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from places import PROGRAMS
+from waiting import SLEEPING, is_in_call, wait_until
 
 LAUNCH = str(PROGRAMS / "launch.py")
 ADDRESS = re.compile(rb"0x[0-9a-f]+")
@@ -94,7 +94,8 @@ class Pair:
         if interrupt is not None:
             assert process.stdout is not None
             first = process.stdout.readline()  # the program says that it is ready …
-            time.sleep(0.2)  # … and goes to sleep: where the signal finds it is in the traceback
+            # … and goes to sleep: where the signal finds it is in the traceback
+            wait_until(lambda: is_in_call(SLEEPING, process.pid))
             process.send_signal(interrupt)
         try:
             out, err = process.communicate(feed, timeout=60)

@@ -135,18 +135,18 @@ def test_overlapping_scopes_of_threads_each_have_the_process_peak_of_their_time(
     def work(index):
         folding.enter(scopes[index])
         done[index].set()
-        turn[index].wait(5)
+        turn[index].wait(60)
         folding.exit(scopes[index])
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for index, thread in enumerate(threads):
         thread.start()
-        done[index].wait(5)
+        done[index].wait(60)
         tape.move(10 * (index + 1))
     for index in (1, 3, 0, 2):
         tape.move(100 - index)
         turn[index].set()
-        threads[index].join(5)
+        threads[index].join(60)
     assert [figures(scope)["tape"] for scope in scopes] == [(0, 100, 100), (10, 99, 99), (20, 100, 98), (30, 99, 97)]
 
 

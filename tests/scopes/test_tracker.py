@@ -24,6 +24,7 @@ import hiwater
 from hiwater.errors import HiwaterError, MeterUnavailable
 from hiwater.scopes.tracker import Tracker
 from recording import needs_engine
+from waiting import wait_until
 
 # glibc raises this by itself when a large block is freed, and then keeps memory that it gave back before: peaks would depend on
 # what ran earlier.
@@ -357,9 +358,10 @@ def test_every_form_of_the_result_says_the_same():
 
 
 def test_time_is_monotonic_and_cpu_is_told_apart():
+    begun = time.monotonic()
     with hiwater.track(meters=("resident",)) as t:
         time.sleep(0.05)
-    assert 0.045 < t.usage.wall_seconds < 5
+    assert 0.045 < t.usage.wall_seconds < time.monotonic() - begun
     assert t.usage.cpu_seconds < t.usage.wall_seconds
 
 
@@ -381,9 +383,7 @@ def test_a_log_of_a_killed_program_has_its_figures(tmp_path):
             while True: time.sleep(0.01)
     """
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)])
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and (not log.exists() or '"sample"' not in log.read_text()):
-        time.sleep(0.05)
+    wait_until(lambda: log.exists() and '"sample"' in log.read_text())
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     lines = [json.loads(line) for line in log.read_text().splitlines()]
@@ -434,9 +434,9 @@ def test_3_and_4_short_peaks_and_the_baseline_need_no_sleep():
 
 def test_5_leaving_does_not_wait_for_an_interval():
     start = time.monotonic()
-    with hiwater.ResourceTracker(monitoring_interval=5):
+    with hiwater.ResourceTracker(monitoring_interval=60):
         pass
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 30
 
 
 def test_6_tracing_of_the_users_own_goes_on():
@@ -502,8 +502,9 @@ def test_14_every_figure_says_where_it_comes_from():
 
 def test_16_a_timeline_is_sampled_and_stays_bounded(monkeypatch):
     monkeypatch.setattr("hiwater.scopes.logs.MOST_SAMPLES", 10)
+    seen = set()
     with hiwater.ResourceTracker(monitoring_interval=0.001) as tracker:
-        time.sleep(0.3)
+        wait_until(lambda: seen.update(tracker.timeline) or len(seen) > 11)  # more than are kept
     samples = tracker.timeline
     assert 3 <= len(samples) <= 11
     assert [moment for moment, _ in samples] == sorted(moment for moment, _ in samples)
@@ -576,12 +577,13 @@ def test_an_interval_that_is_none_is_refused_at_once(interval):
 def test_the_times_of_a_run():
     tracker = hiwater.ResourceTracker(monitoring_interval=0.001)
     assert tracker.start_time is None and tracker.end_time is None
-    before = time.time()
+    before, begun = time.time(), time.monotonic()
     with tracker as entered:
         assert entered is tracker and before <= tracker.start_time <= time.time()
     assert tracker.start_time <= tracker.end_time <= time.time()
     elapsed = tracker.end_time - tracker.start_time
-    assert elapsed == pytest.approx(tracker.usage.wall_seconds, abs=0.5)
+    around = time.monotonic() - begun
+    assert elapsed == pytest.approx(tracker.usage.wall_seconds, abs=around)
 
 
 @needs_mark

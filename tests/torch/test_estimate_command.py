@@ -11,6 +11,7 @@ import sys
 import pytest
 
 import schemas
+from children import run_hiwater
 from hiwater.cli import main
 from hiwater.contrib.torch.estimate import api
 
@@ -77,14 +78,7 @@ def script(tmp_path):
 
 
 def hiwater(*words, cwd=None, check=None):
-    done = subprocess.run(
-        [sys.executable, "-m", "hiwater", "estimate", *map(str, words)],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=120,
-    )  # fmt: skip
+    done = run_hiwater("estimate", *words, folder=cwd)
     assert "Traceback" not in done.stderr
     if check is not None:
         assert done.returncode == check, done.stderr

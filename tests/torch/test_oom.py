@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import hiwater
+from children import run_hiwater
 from cuda_double import Card, installed
 from cuda_double.device_allocator import allocation_size, round_size
 from hiwater.cli import main
@@ -496,12 +497,7 @@ def test_a_program_that_dies_of_it_leaves_the_report_and_its_own_ending(tmp_path
         "import torch\ndef train():\n    big = torch.zeros(500, 500)\n    return torch.empty(1 << 52)\ntrain()\n"
     )
     plain = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
-    done = subprocess.run(
-        [sys.executable, "-m", "hiwater", "run", "-o", str(tmp_path / "run.hiw"), str(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_hiwater("run", "-o", tmp_path / "run.hiw", program)
     assert done.returncode == plain.returncode == 1
     assert plain.stderr in done.stderr
     assert "big in train()" in (tmp_path / "run.oom.txt").read_text()

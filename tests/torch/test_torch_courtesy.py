@@ -12,6 +12,8 @@ import time
 
 import pytest
 
+from waiting import wait_until
+
 torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402 - after torch is known to be there
@@ -551,9 +553,7 @@ def test_a_withdrawn_request_is_not_carried_out(own_runtime_folder):
     with hiwater.contrib.torch.courtesy_listen("cpu") as lending:
         assert lending.safe_point() is False
         assert _courtesy("--timeout", "300ms", str(os.getpid())).returncode == 126
-        end = time.monotonic() + 10
-        while lending._asked is not None and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_until(lambda: lending._asked is None)
         assert lending.safe_point() is False
     assert tensor.sum() == 4950
 

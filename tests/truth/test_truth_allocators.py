@@ -15,6 +15,7 @@ import pytest
 import compiled
 import heap_blocks
 import hiwater
+from children import run_hiwater
 from places import EXTENSIONS
 from recording import child_environment, needs_engine, record
 
@@ -314,8 +315,7 @@ def test_a_report_names_the_allocator(tmp_path: Path, allocator: str) -> None:
     words = f"{allocator} (preloaded, {FILES[allocator]})"
     told = {}
     for kind in ("text", "json", "html"):
-        report = [sys.executable, "-m", "hiwater", "report", "--format", kind, capture]
-        told[kind] = subprocess.run(report, env=child_environment(), check=True, capture_output=True, text=True).stdout
+        told[kind] = run_hiwater("report", "--format", kind, capture, check=True).stdout
     assert f"allocator: {words}\n" in told["text"]
     assert json.loads(told["json"])["process"]["allocator"] == words
     assert f"allocator: {words}" in told["html"]

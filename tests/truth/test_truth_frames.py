@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,8 +11,9 @@ import pytest
 import compiled
 import hiwater
 import naive_reader
+from children import run_hiwater
 from places import EXTENSIONS, PROGRAMS
-from recording import Recorded, child_environment, needs_engine, record
+from recording import Recorded, needs_engine, record
 
 pytestmark = needs_engine
 PRELUDE = "import signatures\ntake = signatures.load('heap').take_malloc\n"
@@ -424,10 +424,7 @@ def test_a_program_run_by_the_command(tmp_path: Path, sample: list[str]) -> None
     program, path = tmp_path / "program.py", tmp_path / "run.hiw"
     program.write_text(RUN_BY_THE_COMMAND)
     extensions = {"PYTHONPATH": str(EXTENSIONS)}
-    done = subprocess.run(
-        [sys.executable, "-m", "hiwater", "run", "-q", *sample, "-o", path, program],
-        capture_output=True, text=True, check=False, env=child_environment(extensions),
-    )  # fmt: skip
+    done = run_hiwater("run", "-q", *sample, "-o", path, program, environment=extensions)
     assert done.returncode == 1, done.stderr
     recorded = Recorded(program, path, naive_reader.read(path), done.stdout, done.stderr)
     at = recorded.line

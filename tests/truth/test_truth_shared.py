@@ -5,15 +5,14 @@ import io
 import json
 import mmap
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import hiwater
 import naive_reader
-from recording import Recorded, child_environment, needs_engine, record
+from children import run_hiwater
+from recording import Recorded, needs_engine, record
 
 pytestmark = [
     needs_engine,
@@ -169,10 +168,7 @@ def test_a_child_that_uses_an_array_of_its_parent_did_not_make_it(tmp_path: Path
         "    assert child.exitcode == 0 and array[0] == 1\n"
         "if __name__ == '__main__':\n    main()\n"
     )
-    subprocess.run(
-        [sys.executable, "-m", "hiwater", "run", "-o", "parent.hiw", str(script)],
-        cwd=tmp_path, check=True, env=child_environment(), timeout=120,
-    )  # fmt: skip
+    run_hiwater("run", "-o", "parent.hiw", script, folder=tmp_path, check=True)
     parent, child = naive_reader.read(tmp_path / "parent.hiw"), naive_reader.read(tmp_path / "child.hiw")
     assert sum(s.bytes for s in parent.stacks("peak") if s.kind == "shared" and s.passes("main")) == 8 * MB
     assert sum(s.bytes for s in child.stacks("peak") if s.kind == "shared") == 2 * MB
@@ -355,18 +351,12 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "    kept.append(mmap.mmap(fd, 5 << 20))\n"
         "own(); theirs()\n"
     )
-    subprocess.run(
-        [sys.executable, "-m", "hiwater", "run", "-o", "run.hiw", str(script)],
-        cwd=folder, check=True, env=child_environment(), timeout=120,
-    )  # fmt: skip
+    run_hiwater("run", "-o", "run.hiw", script, folder=folder, check=True)
     return folder / "run.hiw"
 
 
 def report(path: Path, *arguments: str, verb: str = "report") -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "hiwater", verb, *arguments, str(path)],
-        cwd=path.parent, check=True, env=child_environment(), timeout=120, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    done = run_hiwater(verb, *arguments, path, folder=path.parent, check=True)
     return done.stdout
 
 
@@ -427,10 +417,7 @@ def test_the_heap_s_meter_counts_shared_memory() -> None:
 def test_a_killed_program_s_capture_has_it(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import mmap, os, signal\nm = mmap.mmap(-1, 8 << 20)\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "hiwater", "run", "-o", "run.hiw", str(script)],
-        cwd=tmp_path, check=False, env=child_environment(), timeout=120,
-    )  # fmt: skip
+    done = run_hiwater("run", "-o", "run.hiw", script, folder=tmp_path)
     assert done.returncode == -9
     assert hiwater.open(tmp_path / "run.hiw").peak.kind_bytes()["shared"] == 8 * MB
 
@@ -445,10 +432,7 @@ def test_a_recording_inside_another_has_what_was_made_in_it(tmp_path: Path) -> N
         "    del inner\n"
         "after = mmap.mmap(-1, 3 << 20)\n"
     )
-    subprocess.run(
-        [sys.executable, "-m", "hiwater", "run", "-o", "outer.hiw", str(script)],
-        cwd=tmp_path, check=True, env=child_environment(), timeout=120,
-    )  # fmt: skip
+    run_hiwater("run", "-o", "outer.hiw", script, folder=tmp_path, check=True)
     assert hiwater.open(tmp_path / "outer.hiw").end.kind_bytes()["shared"] == 5 * MB
     assert hiwater.open(tmp_path / "inner.hiw").peak.kind_bytes()["shared"] == 10 * MB
 

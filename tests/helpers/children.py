@@ -1,0 +1,29 @@
+"""Runs `python -m hiwater` in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from recording import child_environment
+
+PATIENCE_SECONDS = 300
+"""A hang ends the test; nothing is measured by it."""
+
+
+def hiwater_command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "hiwater", *map(str, words)]
+
+
+def run_hiwater(
+    *words: object, folder: Path | None = None, environment: Mapping[str, str] | None = None, check: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run `hiwater` with these words in a folder, with what `environment` adds; with `check` the test fails unless it succeeds."""
+    done = subprocess.run(
+        hiwater_command(*words), cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
+        env=child_environment(environment),
+    )  # fmt: skip
+    assert not check or done.returncode == 0, f"{words} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
