@@ -106,11 +106,12 @@ stress-endings: $(VENV)/installed ## random endings of programs whose captures o
 fuzz: $(VENV)/installed ## a minute of damaged captures, opened and shown in all manners
 	$(BIN)/python tests/stress/fuzz.py
 
-lint: $(VENV)/installed ## check style, types and formatting
+lint: $(VENV)/installed ## check style, types, formatting and the words of the documentation
 	$(BIN)/ruff check $(wildcard $(SOURCES))
 	$(BIN)/ruff format --check $(wildcard $(SOURCES))
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $$(find native tests -name '*.h' -o -name '*.c' -o -name '*.cpp')
+	$(BIN)/python tools/check_words.py
 
 format: $(VENV)/installed ## format all code
 	$(BIN)/ruff check --fix-only --quiet $(wildcard $(SOURCES))
