@@ -106,10 +106,11 @@ stress-endings: $(VENV)/installed ## random endings of programs whose captures o
 fuzz: $(VENV)/installed ## a minute of damaged captures, opened and shown in all manners
 	$(BIN)/python tests/stress/fuzz.py
 
-lint: $(VENV)/installed ## check style, types, formatting and the words of the documentation
+lint: $(VENV)/installed ## check style, types, imports between packages, formatting and the words of the documentation
 	$(BIN)/ruff check $(wildcard $(SOURCES))
 	$(BIN)/ruff format --check $(wildcard $(SOURCES))
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/clang-format --dry-run --Werror $$(find native tests -name '*.h' -o -name '*.c' -o -name '*.cpp')
 	$(BIN)/python tools/check_words.py
 

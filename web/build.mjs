@@ -39,7 +39,8 @@ function wholeSchema() {
 }
 
 async function types() {
-    const bannerComment = "// Made from src/hiwater/report/schemas/page.schema.json by `make web`; do not change it here.";
+    const bannerComment =
+        "// Made from src/hiwater/report/schemas/page.schema.json by `make web`; do not change it here.";
     return compile(wholeSchema(), "HiwaterPage", {
         bannerComment,
         additionalProperties: false,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # this module is imported in programs being recorded: nothing but the language itself here
 if TYPE_CHECKING:
-    from typing import ClassVar
+    from typing import ClassVar, Self
 
 
 class HiwaterError(Exception):
@@ -189,6 +189,11 @@ class ExtraMissing(HiwaterError):
     """A format needs a package that is not installed."""
 
     slug = "extra-missing"
+
+    @classmethod
+    def of(cls, package: str, extra: str, error: ImportError) -> Self:
+        """The error for a package that cannot be imported, and the extra of hiwater's that installs it."""
+        return cls(f"{package} cannot be used ({error})", f"pip install 'hiwater[{extra}]'")
 
 
 class PlotLibraryMissing(HiwaterError):

@@ -151,9 +151,9 @@ def test_a_large_snapshot_needs_less_memory_than_its_file(tmp_path):
     path = tmp_path / "large.pickle"
     path.write_bytes(pickle.dumps(many(200_000), 4))
     program = (
-        "import resource, sys\nfrom hiwater.device_history import build, files, snapshot\n"
+        "import resource, sys\nfrom hiwater.capture import histories\nfrom hiwater.device_history import build, snapshot\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "before = peak()\ncontents = files.read_one(sys.argv[1])\n"
+        "before = peak()\ncontents = histories.read_one(sys.argv[1])\n"
         "print(peak() - before, len(contents.tables['timeline']))"
     )
     said = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True).stdout

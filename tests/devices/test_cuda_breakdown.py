@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 import hiwater  # noqa: E402 - after torch is known to be there
 from cuda_double import installed  # noqa: E402 - the same
 from cuda_double.versions import VERSIONS  # noqa: E402 - the same
-from hiwater.device_history.state import of_segments  # noqa: E402 - the same
+from hiwater.allocator_state import of_segments  # noqa: E402 - the same
 from hiwater.meters import devices  # noqa: E402 - the same
 from hiwater.meters.devices import reconcile  # noqa: E402 - the same
 

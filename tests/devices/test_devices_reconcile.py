@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import driver_double
 import hiwater
 from cuda_double import installed
-from hiwater.device_history.state import AllocatorState
+from hiwater.allocator_state import AllocatorState
 from hiwater.meters.devices import reconcile
 from hiwater.meters.devices.nvml import CardMemory, ProcessMemory
 from hiwater.meters.devices.reconcile import CONTEXT, ELSEWHERE, OF_PROCESS, UNACCOUNTED, USED

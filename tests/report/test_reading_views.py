@@ -15,10 +15,10 @@ import schemas
 from capture_builder import COUNTED_KINDS, FAILED, KINDS, Recording
 from example_captures import each_hostile_name, hostile, program, small
 from hiwater.analysis.call_tree import Grouping
+from hiwater.analysis.source import Sources
 from hiwater.capture import Capture
 from hiwater.report.export import collapsed, svg
 from hiwater.report.formatting import printable, size
-from hiwater.report.source import Sources
 from hiwater.report.text import overview, table, tree
 from json_paths import frames_of, tuples_of
 from page_reader import Page, page_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hiwater.device_history.state import AllocatorState, of_segments
+from hiwater.allocator_state import AllocatorState, of_segments
 
 KIB, MIB = 1 << 10, 1 << 20
 USED, FREE, WAITING = "active_allocated", "inactive", "active_awaiting_free"

@@ -12,12 +12,12 @@ import hiwater
 from children import run_hiwater
 from cuda_double import Card, installed
 from cuda_double.device_allocator import allocation_size, round_size
+from hiwater.allocator_state import AllocatorState, of_segments
 from hiwater.cli import main
 from hiwater.contrib.torch import oom_message
 from hiwater.contrib.torch.oom_message import Observed
 from hiwater.contrib.torch.oom_report import by_stack
 from hiwater.contrib.torch.oom_verdict import Facts, judge
-from hiwater.device_history.state import AllocatorState, of_segments
 from recording import needs_engine
 from snapshot_double import Allocator, Refused, frame
 

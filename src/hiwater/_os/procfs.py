@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from hiwater.capture.writer import start_ticks_of
+from hiwater._os.process_identity import start_ticks_of
 from hiwater.errors import HiwaterError, NoSuchProcess, ProcessNotReadable
 
 TYPE_CHECKING = False

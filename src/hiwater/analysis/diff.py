@@ -16,6 +16,7 @@ from hiwater.analysis import ranking
 from hiwater.analysis.call_tree import Forest, Grouping, plant
 from hiwater.analysis.matching import Matching, Side, SourceText
 from hiwater.analysis.naming import function_of
+from hiwater.analysis.source import as_recorded
 from hiwater.capture import Capture, Frame, Moment
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.snapshot import Holdings, Ints
@@ -217,6 +218,13 @@ def judge(comparison: Comparison, limit: Limit) -> Verdict:
     else:
         kept = figure.percent is not None and figure.percent <= (limit.percent or 0.0)
     return Verdict(kept, quantity, figure, limit)
+
+
+def compare_as_recorded(
+    before: Capture, after: Capture, *, at: str | float = "peak", kind: str = "all", by: str = "stack"
+) -> Comparison:
+    """The same as `compare`, with the text of lines from the files that have not changed since."""
+    return compare(before, after, at=at, kind=kind, by=by, sources=(as_recorded(before), as_recorded(after)))
 
 
 def compare(

@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from hiwater.capture import histories
 from hiwater.capture.assemble import assemble
 from hiwater.capture.destination import MERGED_INDEX, is_merged
 from hiwater.capture.layout import corrupt
 from hiwater.capture.process import is_being_written
 from hiwater.capture.reader import Contents, read, read_descriptor
-from hiwater.device_history import files
 from hiwater.errors import BadRequest, CutCapture, MissingCapture, NewerCapture, OutputFailed
 
 VERSION = 1
@@ -82,10 +82,10 @@ def read_contents(path: str | os.PathLike[str]) -> Contents:
     Raises what `reader.read` raises, and BadRequest for a file that holds more than one.
     """
     place = Path(path)
-    if files.is_history(place):
-        return files.read_one(place)
-    if files.is_history(place.parent):
-        return files.named(place, files.read_all(place.parent))
+    if histories.is_history(place):
+        return histories.read_one(place)
+    if histories.is_history(place.parent):
+        return histories.named(place, histories.read_all(place.parent))
     if is_container(place):
         held = members(place)
         if len(held) != 1:
@@ -101,7 +101,7 @@ def read_contents(path: str | os.PathLike[str]) -> Contents:
             f"there is no capture {place.name!r} in {str(place.parent)!r}", "see the names in `hiwater report` of it"
         )
     if _DEVICE.fullmatch(place.name) and not place.exists():
-        return files.named(place, files.attached_to(read_contents(place.parent), {}))
+        return histories.named(place, histories.attached_to(read_contents(place.parent), {}))
     return read(place)
 
 
@@ -204,8 +204,8 @@ def pack(path: str | os.PathLike[str]) -> list[Packed]:
     place = Path(path)
     if is_container(place):
         return [_packed_member(place, member) for member in members(place)]
-    if files.is_history(place):
-        return [_packed_history(contents) for contents in files.read_all(place)]
+    if histories.is_history(place):
+        return [_packed_history(contents) for contents in histories.read_all(place)]
     contents = read_contents(place)
     if not place.is_file() and not is_container(place.parent):
         return [_packed_history(contents)]

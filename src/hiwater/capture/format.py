@@ -14,4 +14,7 @@ COUNTED_KINDS = KINDS[:5]
 # In version 1 all shared memory was one kind, "shared", which did not count.
 KINDS_OF_VERSION_1 = ("python", "native", "mapping", "device", "file", "attached", "reserved", "slack")
 
+DEVICE_HISTORY = "device history"
+"""The recorder that captures made of another library's history name."""
+
 CODE_PYTHON, CODE_THREAD, CODE_NATIVE_THREAD, CODE_LABEL = range(4)

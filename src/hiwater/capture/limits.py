@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hiwater._os.cgroup_files import event_counts
-from hiwater.capture import process
+from hiwater._os.process_identity import current_boot_id
 
 if TYPE_CHECKING:
     from hiwater.capture.model import Capture
@@ -48,7 +48,7 @@ def kills_since(capture: Capture) -> int:
     facts = capture.facts
     path, before = facts.get("cgroup_events"), facts.get("oom_kills", "")
     try:
-        same_boot = process.current_boot_id() == capture.header["boot_id"].decode("ascii", "replace")
+        same_boot = current_boot_id() == capture.header["boot_id"].decode("ascii", "replace")
     except OSError:
         return 0
     if not path or not before.isdecimal() or not same_boot:

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from hiwater import _registry
+from hiwater.allocator_state import AllocatorState
 from hiwater.capture import (
     attachments,
     cells,
     check,
     container,
     devices,
+    histories,
     limits,
     markers,
     process,
@@ -27,6 +30,7 @@ from hiwater.capture import (
     timeline,
 )
 from hiwater.capture.container import read_contents
+from hiwater.capture.format import DEVICE_HISTORY
 from hiwater.capture.markers import Mark
 from hiwater.capture.paths import Paths
 from hiwater.capture.program import Process, Resident, Totals
@@ -34,8 +38,6 @@ from hiwater.capture.reader import Contents
 from hiwater.capture.slices import Slice
 from hiwater.capture.snapshot import Frame, Ints, Moment
 from hiwater.capture.timeline import ScopeSpan, Timeline, WatchedProcess
-from hiwater.device_history import RECORDER, files
-from hiwater.device_history.state import AllocatorState
 from hiwater.errors import BadRequest, CorruptCapture, HiwaterError
 
 if TYPE_CHECKING:
@@ -83,8 +85,8 @@ class Capture:
     @classmethod
     def open_all(cls, path: str | os.PathLike[str]) -> tuple[Self, ...]:
         """Read the capture at `path`, or all that a merged one holds, in its order. Raises what `open` raises."""
-        if files.is_history(path):
-            return tuple(cls._of(contents) for contents in files.read_all(path))
+        if histories.is_history(path):
+            return tuple(cls._of(contents) for contents in histories.read_all(path))
         if not container.is_container(path):
             return (cls.open(path),)
         return tuple(cls._of(container.read_member(path, member)) for member in container.members(path))
@@ -162,7 +164,7 @@ class Capture:
     @property
     def device(self) -> str | None:
         """The device ("cuda:0") whose memory this capture is about; None for a capture of a process."""
-        return self.facts.get("device") if self.facts.get("recorder") == RECORDER else None
+        return self.facts.get("device") if self.facts.get("recorder") == DEVICE_HISTORY else None
 
     @cached_property
     def allocator(self) -> AllocatorState | None:
@@ -187,7 +189,7 @@ class Capture:
         """
         told: dict[str, str] = {name: self.facts[name] for name in ("host", "cwd", "rank") if name in self.facts}
         name = self.facts.get("program") or " ".join(program.name_of(self.process.argv)).rsplit("/", 1)[-1]
-        found = files.attached_to(Contents(self.path, self.header, self.tables), {**told, "program": name})
+        found = histories.attached_to(Contents(self.path, self.header, self.tables), {**told, "program": name})
         return tuple(type(self)(contents) for contents in found)
 
     @cached_property
@@ -351,11 +353,6 @@ class Capture:
         `kind` is "all", "python", "native", "mapping", "device" or "shared"; `by` is "stack", "function", "line", "file" or "module".
         Raises BadRequest for other words, MomentOutOfRange, and what `open` raises.
         """
-        from hiwater.analysis.diff import (
-            compare,
-        )  # a convenience at this end of the flow: nothing else here looks ahead
-        from hiwater.report.source import as_recorded
-
         other = after if isinstance(after, Capture) else Capture.open(after)
         here, there = self.of_kind(kind), other.of_kind(kind)
         if len(here) > 1 or len(there) > 1:
@@ -363,9 +360,8 @@ class Capture:
                 "there are several devices",
                 "compare one of each: before.device_histories[0].diff(after.device_histories[0])",
             )
-        if (here, there) != ((self,), (other,)):
-            return here[0].diff(there[0], at=at, kind=kind, by=by)
-        return compare(self, other, at=at, kind=kind, by=by, sources=(as_recorded(self), as_recorded(other)))
+        compared: Comparison = _registry.load(_registry.COMPARE)(here[0], there[0], at=at, kind=kind, by=by)
+        return compared
 
     # Consistency
 

@@ -6,31 +6,11 @@ The writer uses it inside the watched program: it imports the standard library a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from hiwater._os.process_identity import is_alive
+
 STATE_RECORDING, STATE_ENDED, STATE_FAILED = 1, 2, 3
-
-_STARTED_FIELD = 21  # field 22 of /proc/PID/stat, counted from 0
-
-
-def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: Path = Path("/proc")) -> bool:
-    """Whether the process with this number, start time and boot still runs. A number alone could be someone else's."""
-    try:
-        if current_boot_id(proc=proc) != boot_id:
-            return False
-        status = (proc / str(pid) / "stat").read_bytes()
-    except OSError:
-        return False
-    # The name in parentheses may itself hold spaces and parentheses: count from the last one. "(name)" is field 2.
-    fields = status[status.rfind(b")") + 2 :].split()
-    state, started = fields[0], fields[_STARTED_FIELD - 2]
-    return state not in (b"Z", b"X") and int(started) == start_ticks
-
-
-def current_boot_id(*, proc: Path = Path("/proc")) -> str:
-    """The number the kernel drew for itself when it was started. Raises OSError."""
-    return (proc / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def is_being_written(header: Mapping[str, Any]) -> bool:

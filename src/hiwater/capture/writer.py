@@ -19,9 +19,10 @@ import struct
 import tempfile
 import time
 
+from hiwater._os.process_identity import is_alive, start_ticks_of
 from hiwater.capture import destination
 from hiwater.capture.format import COUNTED_KINDS, KINDS, MAGIC, VERSION
-from hiwater.capture.process import STATE_ENDED, STATE_RECORDING, is_alive, is_being_written
+from hiwater.capture.process import STATE_ENDED, STATE_RECORDING, is_being_written
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -337,16 +338,6 @@ def _pwrite_all(descriptor: int, data: bytes | bytearray, offset: int) -> None:
         written = os.pwrite(descriptor, window, offset)
         window, offset = window[written:], offset + written
     window.release()
-
-
-def start_ticks_of(pid: int) -> int | None:
-    """When the process started, in the kernel's ticks since boot (proc(5), field 22 of stat); None when there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            status = file.read()
-    except OSError:
-        return None
-    return int(status[status.rfind(b")") + 2 :].split()[19])
 
 
 def _boot_id() -> bytes:

@@ -105,19 +105,17 @@ def parse_limit(text: str) -> Limit:
 
 def _compare(arguments: argparse.Namespace, limit: Limit | None) -> DiffReport:
     from hiwater.analysis import process_tree
-    from hiwater.analysis.diff import compare, judge
+    from hiwater.analysis.diff import compare_as_recorded, judge
     from hiwater.report.diff_request import DiffReport
-    from hiwater.report.source import as_recorded
 
     sides = [report_verb.open_captures([path], arguments.kind) for path in (arguments.before, arguments.after)]
     pairs = process_tree.pairs(*sides)
     if not pairs:
         raise BadRequest("no process of the first capture is one of the second", "name one of each: all.hiw/NAME")
     comparisons = [
-        compare(before, after, at=arguments.at, kind=arguments.kind, by=arguments.by or "stack",
-                sources=(as_recorded(before), as_recorded(after)))
+        compare_as_recorded(before, after, at=arguments.at, kind=arguments.kind, by=arguments.by or "stack")
         for before, after in pairs
-    ]  # fmt: skip
+    ]
     ordered = sorted(comparisons, key=_growth, reverse=True)
     others = tuple(ordered) if max(map(len, sides)) > 1 else ()
     unmatched = (len(sides[0]) - len(pairs), len(sides[1]) - len(pairs))

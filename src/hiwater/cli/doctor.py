@@ -152,8 +152,9 @@ def _about_devices() -> Iterator[Finding]:
     """Which libraries could show memory of accelerators, and the driver. Nothing is loaded that makes a context; nothing missing is a fault."""
     from importlib.util import find_spec
 
-    from hiwater.meters import ALLOCATORS, devices
+    from hiwater.meters import devices
     from hiwater.meters.devices.nvml import Nvml
+    from hiwater.meters.libraries import ALLOCATORS
 
     found = [name for name in ALLOCATORS if find_spec(name) is not None]
     yield Finding(

@@ -13,8 +13,9 @@ import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from hiwater import _registry
 from hiwater.cli import report as report_verb
-from hiwater.errors import BadRequest, ForeignFile, HiwaterError, OutputFailed
+from hiwater.errors import BadRequest, HiwaterError, OutputFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,13 +100,15 @@ def format_of_file(path: str) -> str:
 def _pictures(arguments: argparse.Namespace) -> list[Picture]:
     """What there is to draw, in the order of the command line. Raises HiwaterError."""
     from hiwater.analysis import curves
-    from hiwater.contrib.compat.memory_profiler import datfile
 
+    foreign = _registry.load(_registry.TIMELINE_READER)
     opened: list[Capture | str] = []
     for path in arguments.captures:
-        opened += [path] if datfile.is_profile(path) else report_verb.open_captures([path])
+        opened += [path] if foreign.is_profile(path) else report_verb.open_captures([path])
     pictures = [
-        _of_profile(one, arguments) if isinstance(one, str) else _of_capture(one, arguments, len(opened) > 1)
+        foreign.read_picture(one, children=not arguments.no_children, functions=not arguments.no_scopes)
+        if isinstance(one, str)
+        else _of_capture(one, arguments, len(opened) > 1)
         for one in opened
     ]
     return [curves.window(shown, *arguments.window) for shown in pictures] if arguments.window else pictures
@@ -117,18 +120,6 @@ def _of_capture(capture: Capture, arguments: argparse.Namespace, is_one_of_sever
 
     title = Report(capture, capture.peak, is_one_of_several=is_one_of_several).title
     return curves.picture(capture, title, children=not arguments.no_children, scopes=not arguments.no_scopes)
-
-
-def _of_profile(path: str, arguments: argparse.Namespace) -> Picture:
-    """What a file of mprof's shows. Raises MissingCapture, ForeignFile."""
-    from hiwater.contrib.compat.memory_profiler import datfile
-
-    profile = datfile.read_mprofile_file(path)
-    if not profile["timestamp"]:
-        raise ForeignFile(f"{path!r} has no samples of memory", "give a file that mprof run has written, or a capture")
-    if arguments.no_children:
-        profile["children"] = {}
-    return datfile.picture(profile, functions=not arguments.no_scopes)
 
 
 def _to_terminal(pictures: Sequence[Picture], title: str | None) -> None:

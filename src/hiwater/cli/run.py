@@ -213,15 +213,15 @@ class Recording:
 
     def _report(self, chosen: str, capture: str) -> None:
         """Make the report asked for with --format, here and now."""
-        from hiwater import cli
+        from hiwater.cli import verbs
 
         words = ["report", capture, "--format", chosen]
         suffix = run_arguments.FILE_SUFFIXES.get(chosen)
         if suffix is None:
-            cli.main(words)
+            verbs.main(words)
             return
         made = os.path.splitext(capture)[0] + suffix
-        if cli.main([*words, "-o", made]) != 0:
+        if verbs.main([*words, "-o", made]) != 0:
             return  # it has said why
         say(f"report {made}")
         if self._arguments.open:

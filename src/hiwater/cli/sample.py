@@ -14,9 +14,9 @@ from contextlib import suppress
 from hiwater import __version__
 from hiwater._os import procfs
 from hiwater._os.durations import parse_duration
+from hiwater._os.process_identity import start_ticks_of
 from hiwater._os.sizes import format_size
 from hiwater.capture import destination
-from hiwater.capture.writer import start_ticks_of
 from hiwater.cli import settings
 from hiwater.cli.messages import say
 from hiwater.cli.program_arguments import split_command

@@ -1,3 +1,1 @@
 """Memory histories that other libraries kept (torch's allocator, JAX's profiler, CuPy's hooks), read as captures of a device."""
-
-RECORDER = "device history"  # what the captures made here name as their recorder

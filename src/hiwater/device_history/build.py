@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from hiwater.capture.assemble import empty, header
-from hiwater.capture.format import CODE_LABEL, CODE_PYTHON, CODE_THREAD, KINDS
+from hiwater.capture.format import CODE_LABEL, CODE_PYTHON, CODE_THREAD, DEVICE_HISTORY, KINDS
 from hiwater.capture.reader import Contents, Records
 from hiwater.capture.snapshot import Frame, Ints
-from hiwater.device_history import RECORDER
 from hiwater.device_history.events import NO_STACK, DeviceHistory
 from hiwater.device_history.replay import Replay, replay
 
@@ -41,7 +40,7 @@ def contents(
     pieces = _slices(told, ledgers)
     reserved = {} if history.reserved_bytes is None else {"reserved_peak_bytes": str(int(told.reserved.max()))}
     known = {
-        "recorder": RECORDER, "device": history.device, "live_before_bytes": str(told.live_before if history.events else 0),
+        "recorder": DEVICE_HISTORY, "device": history.device, "live_before_bytes": str(told.live_before if history.events else 0),
         "events": str(len(history.events)), "notes": "\n".join([*history.notes, *_notes(told)]), **reserved, **history.facts, **(facts or {}),
     }  # fmt: skip
     tables = {

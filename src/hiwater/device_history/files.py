@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import io
 import os
-import stat
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from hiwater.capture import attachments, destination
 from hiwater.capture.reader import Contents
-from hiwater.errors import BadRequest, CorruptCapture, CutCapture, ForeignFile, MissingCapture
+from hiwater.errors import CorruptCapture, CutCapture, ForeignFile, MissingCapture
 
 _LARGEST_PROFILE_BYTES = 1 << 30  # unpacked
 if TYPE_CHECKING:  # loaded when there is a history, which most captures have none of
@@ -24,23 +22,6 @@ if TYPE_CHECKING:  # loaded when there is a history, which most captures have no
 # What a recording attaches, and how it is read; the other end is recording/device_histories.py.
 _PREFIXES = {"torch.pickle": "cuda", "cupy.pickle": "cupy"}
 _JAX = "jax.pb.gz"
-
-
-def is_history(path: str | os.PathLike[str]) -> bool:
-    """Whether the file at `path` begins as a pickle or a gzipped profile does. False for what cannot be read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError):
-        return False
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return False
-        head = os.pread(descriptor, 2, 0)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return destination.is_history(head)
 
 
 def read_all(path: str | os.PathLike[str]) -> list[Contents]:
@@ -73,32 +54,10 @@ def _histories(stream: BinaryIO, length: int) -> list[DeviceHistory]:
     return _profile(stream.read())
 
 
-def read_one(path: str | os.PathLike[str]) -> Contents:
-    """The only device of a file. Raises BadRequest where there are more, and what `read_all` raises."""
-    found = read_all(path)
-    if len(found) > 1:
-        raise BadRequest(
-            f"{os.fspath(path)!r} holds {len(found)} devices", f"name one of them, as in {str(found[0].path)!r}"
-        )
-    return found[0]
-
-
-def named(place: Path, found: list[Contents]) -> Contents:
-    """The one of these that is called `place`. Raises MissingCapture."""
-    for contents in found:
-        if contents.path.name == place.name:
-            return contents
-    names = ", ".join(contents.path.name for contents in found) or "none"
-    raise MissingCapture(f"there is no device {place.name!r} in {str(place.parent)!r}", f"it has {names}")
-
-
-def attached_to(contents: Contents, facts: Mapping[str, str]) -> list[Contents]:
-    """The histories that a recording attached to its capture. `facts` are those of the recording that theirs begin with."""
+def read_attached(contents: Contents, members: Mapping[str, bytes], facts: Mapping[str, str]) -> list[Contents]:
+    """The histories among the `members` that a recording attached to its capture. `facts` are those of the recording that theirs begin with."""
     ended = contents.header["started_unix_ns"] + (contents.header["ended_ns"] or contents.header["heartbeat_ns"])
     found = []
-    members = attachments.read(contents)
-    if not members:
-        return []
     from hiwater.device_history import snapshot
 
     for name, content in members.items():

@@ -12,7 +12,7 @@ from typing import Any
 from hiwater.capture.layout import corrupt
 from hiwater.capture.snapshot import Frame
 from hiwater.device_history.events import Blocks, DeviceHistory, Events, Stacks
-from hiwater.errors import ForeignFile
+from hiwater.errors import ExtraMissing, ForeignFile
 
 _REMEDY = "give one that jax.profiler.save_device_memory_profile() wrote"
 _SOURCE = "JAX's profile of device memory"
@@ -27,9 +27,7 @@ def histories(content: bytes) -> list[DeviceHistory]:
 
         from hiwater.device_history.pprof_proto import profile_pb2
     except ImportError as error:
-        from hiwater.report.export.columns import missing
-
-        raise missing("protobuf", "pprof", error) from error
+        raise ExtraMissing.of("protobuf", "pprof", error) from error
     made: Any = profile_pb2  # generated when it is imported: its classes have no names before
     profile = made.Profile()
     try:

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from hiwater.device_history import plain_pickle, snapshot_stream, state
+from hiwater import allocator_state
+from hiwater.device_history import plain_pickle, snapshot_stream
 from hiwater.device_history.events import Blocks, DeviceHistory
 from hiwater.device_history.pickle_machine import Unusual
 from hiwater.device_history.trace import Paths, Trace
@@ -81,7 +82,7 @@ def _histories(snapshot: Mapping[str, Any], prefix: str) -> list[DeviceHistory]:
 def _history(
     device: str, segments: Sequence[Mapping[str, Any]], trace: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]
 ) -> DeviceHistory:
-    held = state.of_segments(segments)
+    held = allocator_state.of_segments(segments)
     told = _told(trace)
     history = DeviceHistory(
         device, told.paths.stacks, told.events, Blocks(), held.reserved_bytes if segments else None, told.has_times
@@ -125,7 +126,7 @@ def _add_live(history: DeviceHistory, segments: Iterable[Mapping[str, Any]], pat
             if block["state"] != "inactive":
                 # Before torch 2.1 blocks had no address: they follow one another in their segment.
                 live.address.append(block.get("address", address))
-                live.bytes.append(state.requested_of(block))
+                live.bytes.append(allocator_state.requested_of(block))
                 live.count.append(1)
                 live.stack.append(paths.of_block(block, stream))
             address += block["size"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from hiwater.errors import MeterUnavailable
+from hiwater.meters.libraries import ALLOCATORS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ _HOMES = {
 }
 NAMES = tuple(_HOMES)
 """All there are of this machine's memory. Those of accelerators are called BACKEND:DEVICE:QUANTITY: see hiwater.meters.devices."""
-ALLOCATORS = ("torch", "jax", "cupy", "tensorflow", "rmm")
-"""Libraries that hand out memory of devices: those that the program uses are measured by default, too. None is ever loaded for it."""
 GROUPS = frozenset({"gpu", "nvml"})
 """Names that stand for several meters: all devices in use, and all cards that the driver shows."""
 PER_THREAD = frozenset({"thread"})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
+from hiwater import _registry
 from hiwater.errors import HiwaterError
 from hiwater.notebook import cells, logger
 from hiwater.notebook.logger import CellLogger, show
@@ -183,12 +184,9 @@ class HiwaterMagics(Magics):
 
 def load(shell: Any) -> None:
     """Register the magics, the transformation and the end of a cell; once, however often the extension is loaded."""
-    from hiwater.contrib.compat.memory_profiler import magics as classic
-    from hiwater.contrib.compat.pytorch_memlab import mlrun
-
     load_recording(shell)
-    classic.load_ipython_extension(shell)
-    mlrun.load(shell)
+    for entry in _registry.MAGICS:
+        _registry.load(entry)(shell)
 
 
 def load_recording(shell: Any) -> None:

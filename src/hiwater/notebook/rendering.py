@@ -15,13 +15,13 @@ import numpy as np
 from hiwater.analysis.curves import Curve, Picture, Span
 from hiwater.analysis.naming import is_library
 from hiwater.analysis.ranking import own_lines
+from hiwater.analysis.source import Sources
 from hiwater.capture import Capture
 from hiwater.errors import HiwaterError, PlotLibraryMissing
 from hiwater.report.export import plot
 from hiwater.report.formatting import printable, seconds, share, size
 from hiwater.report.html import page
 from hiwater.report.request import Report
-from hiwater.report.source import Sources
 from hiwater.report.text import lines, timeline_plot
 
 _LINES_SHOWN, _LINES_READ, _SMALLEST_SHARE = 8, 1000, 1000
@@ -92,7 +92,7 @@ def _held(report: Report) -> Iterator[str]:
             break
         frame = line.frame
         where = printable(f"{frame.file.rsplit('/', 1)[-1]}:{frame.line}", 40)
-        source = sources.line(frame.file, frame.line, 70)
+        source = printable(sources.line(frame.file, frame.line), 70)
         yield f"  {size(line.bytes):>11} {share(line.bytes, whole):>8}  {where:<14} {source}".rstrip()
     beside = sum(line.bytes for line in every if is_library(line.frame.file))
     if beside * _SMALLEST_SHARE >= whole > 0:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
+from hiwater import _registry
 from hiwater.recording import cuda_ready
 from hiwater.recording.torch_history_switch import HistorySwitch
 
@@ -33,7 +34,8 @@ class DeviceHistories:
         self._torch = TorchHistory(most_events)
         self._given: dict[str, bytes] = {}
         self._owner = 0
-        self._watches = False
+        self._refusals: Any = None
+        """The observer of refusals, while it listens for this recording."""
 
     def begin(self) -> None:
         """Begin to look. Does nothing to programs that use no GPU."""
@@ -56,11 +58,10 @@ class DeviceHistories:
         return True
 
     def _listen(self) -> None:
-        if not self._watches:
-            from hiwater.contrib.torch.oom_guard import WATCH
-
-            self._watches = True
-            WATCH.listen()
+        if self._refusals is None:
+            refusals = _registry.load(_registry.DEVICE_REFUSALS)
+            self._refusals = refusals
+            refusals.listen()
 
     def collect(self) -> dict[str, bytes]:
         """What there is now, by the names under which it is attached to a capture. Never raises."""
@@ -87,9 +88,9 @@ class DeviceHistories:
             return
         self._owner = 0
         cuda_ready.forget(self.look)
-        if self._watches:
-            self._watches = False
-            sys.modules["hiwater.contrib.torch.oom_guard"].WATCH.leave()
+        if self._refusals is not None:
+            self._refusals.leave()
+            self._refusals = None
         try:
             self._torch.end()
         except Exception as error:  # noqa: BLE001 - as above

@@ -6,6 +6,7 @@ import os
 import sys
 
 import hiwater
+from hiwater import _registry
 from hiwater._os import native, unrecorded
 from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
@@ -306,12 +307,8 @@ class Recorder:
         """Where the program ended for want of GPU memory, write what was live (see `hiwater.contrib.torch.guard`); before `stop()`."""
         if error is None or "torch" not in sys.modules or not self.recording:
             return
-        from hiwater.contrib.torch.oom_message import is_refusal
-
-        if is_refusal(error):
-            from hiwater.contrib.torch.oom_guard import tell
-
-            tell(error, os.path.splitext(self._path)[0] + ".oom")
+        if _registry.load(_registry.IS_DEVICE_REFUSAL)(error):
+            _registry.load(_registry.REPORT_DEVICE_REFUSAL)(error, os.path.splitext(self._path)[0] + ".oom")
 
     def __repr__(self) -> str:
         return f"<hiwater.Recorder {self._path!r} {'recording' if self._owner else 'not recording'}>"

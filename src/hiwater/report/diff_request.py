@@ -9,7 +9,6 @@ from hiwater.analysis.diff import Changes, Comparison, Figure, Verdict
 from hiwater.capture import Capture
 from hiwater.report.formatting import signed_percent, signed_size, size
 from hiwater.report.request import Report
-from hiwater.report.text.processes import process_words
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class DiffReport:
         found = notes(self.comparison)
         if len(self.processes) > 1:
             found.insert(
-                0, f"of {len(self.processes)} processes, the one that grew most is shown: {process_words(self.after)}"
+                0, f"of {len(self.processes)} processes, the one that grew most is shown: {self.after.process}"
             )
         gone, new = self.unmatched
         if gone or new:

@@ -11,7 +11,7 @@ from hiwater.capture import Capture, Moment
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.snapshot import Holdings
 from hiwater.errors import CorruptCapture
-from hiwater.report.formatting import size
+from hiwater.report.formatting import printable, size
 
 SHOWN_KINDS = ("all", *COUNTED_KINDS)
 
@@ -84,6 +84,14 @@ class Report:
             return self.program
         rank = f"rank {self.capture.facts['rank']}, " if self.capture.facts.get("rank") else ""
         return f"{self.program} ({rank}process {self.capture.process.pid})"
+
+    @property
+    def process(self) -> str:
+        """Which process this is about: its rank in a job, its number, its machine."""
+        facts = self.capture.facts
+        rank = f"rank {printable(facts['rank'], 12)} · " if facts.get("rank") else ""
+        host = f" on {printable(facts['host'], 40)}" if facts.get("host") else ""
+        return f"{rank}{self.capture.process.pid}{host}"
 
     @property
     def moment_words(self) -> str:

@@ -11,8 +11,8 @@ import select
 import time
 
 from hiwater._os import procfs
+from hiwater._os.process_identity import start_ticks_of
 from hiwater._os.procfs import ProcessMemory
-from hiwater.capture.writer import start_ticks_of
 from hiwater.errors import HiwaterError
 from hiwater.sampling import events
 

@@ -12,10 +12,10 @@ import time
 from dataclasses import asdict, dataclass, field
 
 from hiwater._os.sizes import format_size as size
+from hiwater.allocator_state import AllocatorState, of_segments, requested_of
 from hiwater.contrib.torch import oom_message, oom_verdict
 from hiwater.contrib.torch.oom_message import Observed, Refusal
 from hiwater.contrib.torch.oom_verdict import Facts, Verdict
-from hiwater.device_history.state import AllocatorState, of_segments, requested_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hiwater.device_history.state import AllocatorState
+    from hiwater.allocator_state import AllocatorState
 
 _SMALL = 1 << 20  # requests up to this have segments of their own kind
 _AS_ROUNDED = 1.01  # the message has two digits after the point

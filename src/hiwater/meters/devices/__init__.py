@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 
 from hiwater.errors import MeterUnavailable
-from hiwater.meters import ALLOCATORS
 from hiwater.meters.devices.base import UNKNOWN, Backend, Device, Standing, Status
+from hiwater.meters.libraries import ALLOCATORS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hiwater.device_history.state import of_segments
+from hiwater.allocator_state import of_segments
 from hiwater.meters.devices import allocators, backend, identity, in_use
 from hiwater.meters.devices.base import UNKNOWN
 
@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hiwater.device_history.state import AllocatorState
+    from hiwater.allocator_state import AllocatorState
     from hiwater.meters.devices.base import Backend, Device
     from hiwater.meters.devices.nvml import CardMemory, Nvml, ProcessMemory
 

@@ -12,7 +12,6 @@ from hiwater.analysis.call_tree import Forest, Grouping
 from hiwater.analysis.ranking import by
 from hiwater.capture import Frame
 from hiwater.capture.format import KINDS
-from hiwater.errors import ExtraMissing
 from hiwater.report.export.collapsed import NO_FRAMES, fragment
 from hiwater.report.formatting import printable
 from hiwater.report.path_texts import PathTexts
@@ -37,11 +36,6 @@ def bytes_below(stream: TextIO) -> BinaryIO:
     stream.flush()
     below: BinaryIO = stream.buffer  # a StringIO has none, and nobody writes binary into one
     return below
-
-
-def missing(package: str, extra: str, error: ImportError) -> ExtraMissing:
-    """The error for a format whose package is not installed."""
-    return ExtraMissing(f"{package} cannot be used ({error})", f"pip install 'hiwater[{extra}]'")
 
 
 # Rows and columns

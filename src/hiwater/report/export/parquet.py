@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TextIO
 
+from hiwater.errors import ExtraMissing
 from hiwater.report.export.columns import (
     COLUMN_WORDS,
     EXPORTER,
@@ -12,7 +13,6 @@ from hiwater.report.export.columns import (
     bytes_below,
     columns_of,
     measures,
-    missing,
     tables,
 )
 from hiwater.report.request import Report
@@ -27,7 +27,7 @@ def write(reports: Sequence[Report], stream: TextIO) -> None:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError as error:
-        raise missing("pyarrow", "arrow", error) from error
+        raise ExtraMissing.of("pyarrow", "arrow", error) from error
     schema, parts = _schema(pa, reports), tables(reports)
     with parquet.ParquetWriter(
         bytes_below(stream), schema, use_dictionary=list(_REPEATED), compression="zstd"

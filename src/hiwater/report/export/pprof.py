@@ -13,7 +13,8 @@ from hiwater.capture import Frame
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
 from hiwater.capture.snapshot import Ints
-from hiwater.report.export.columns import EXPORTER, NO_FRAME, bytes_below, measures, missing
+from hiwater.errors import ExtraMissing
+from hiwater.report.export.columns import EXPORTER, NO_FRAME, bytes_below, measures
 from hiwater.report.formatting import printable
 from hiwater.report.request import Report
 from hiwater.report.whole_stacks import WholeStacks, whole_stacks
@@ -32,7 +33,7 @@ def write(report: Report, stream: TextIO) -> None:
     try:
         from hiwater.device_history.pprof_proto import profile_pb2
     except ImportError as error:
-        raise missing("protobuf", "pprof", error) from error
+        raise ExtraMissing.of("protobuf", "pprof", error) from error
     made: Any = profile_pb2  # generated when it is imported: its classes have no names before
     profile = _Builder(made.Profile(), report).build()
     bytes_below(stream).write(gzip.compress(profile.SerializeToString(), mtime=0))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from hiwater.analysis.lines import FileUse, annotate
+from hiwater.analysis.source import Sources
 from hiwater.report.formatting import printable
 from hiwater.report.request import Report
-from hiwater.report.source import Sources
 
 CHOICES = ("own", "all", "none")
 _SUFFIXES = (".py", ".pyw", ".pyx", ".pyi")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from hiwater.allocator_state import AllocatorState
 from hiwater.capture import Capture
-from hiwater.device_history.state import AllocatorState
 from hiwater.report.formatting import printable, seconds, share, size
 from hiwater.report.request import Report
 from hiwater.report.text.peak import allocated_peak

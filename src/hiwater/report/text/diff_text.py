@@ -9,6 +9,7 @@ from rich.text import Text
 
 from hiwater.analysis.diff import Change, Comparison, Figure
 from hiwater.analysis.matching import SourceText
+from hiwater.analysis.source import as_recorded
 from hiwater.report.diff_request import DiffReport, both, exactness, moment_words, resident_exactness, verdict_words
 from hiwater.report.formatting import (
     frame_text,
@@ -20,9 +21,7 @@ from hiwater.report.formatting import (
     size,
 )
 from hiwater.report.request import Report
-from hiwater.report.source import as_recorded
 from hiwater.report.text import terminal
-from hiwater.report.text.processes import process_words
 from hiwater.report.text.terminal import Page
 
 _FIGURES_WIDTH = 51  # columns of a row before the name
@@ -75,7 +74,7 @@ def _processes(report: DiffReport) -> Iterator[Text]:
     )
     for told in report.processes[: report.top]:
         after = Report(told.after, told.after_moment, is_one_of_several=True)
-        yield _figure(f"{told.after.process.pid}", told.held, f"{process_words(after)}  {printable(after.program, 60)}")
+        yield _figure(f"{told.after.process.pid}", told.held, f"{after.process}  {printable(after.program, 60)}")
     if len(report.processes) > report.top:
         yield Text(f"  … and {len(report.processes) - report.top:,} more", "dim")
 

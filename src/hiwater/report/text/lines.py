@@ -10,10 +10,10 @@ from typing import TextIO
 from rich.text import Text
 
 from hiwater.analysis.lines import FileUse, LineUse, annotate
+from hiwater.analysis.source import Sources
 from hiwater.errors import BadRequest
 from hiwater.report.formatting import printable, size
 from hiwater.report.request import Report
-from hiwater.report.source import Sources
 from hiwater.report.text import terminal
 
 SCHEMA = "hiwater.lines-of-capture/1"
@@ -95,7 +95,7 @@ def _file(file: FileUse, sources: Sources, source_width: int, *, is_whole: bool)
         if before and line.line > before + 1:
             yield Text(f"{'⋯':>63}", "dim")
         before = line.line
-        yield _line(line, file, sources.line(file.file, line.line, source_width))
+        yield _line(line, file, printable(sources.line(file.file, line.line), source_width))
     if smaller:
         asked = sum(line.own_bytes for line in smaller)
         yield Text(

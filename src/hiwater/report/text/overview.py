@@ -12,13 +12,13 @@ from hiwater.analysis import own_allocators
 from hiwater.analysis.call_tree import IMPORT_SYSTEM, Grouping
 from hiwater.analysis.ranking import by, own_lines
 from hiwater.analysis.reconcile import reconcile
+from hiwater.analysis.source import Sources
 from hiwater.capture import Frame, Look
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.residency_snapshots import OWN, UNEXPLAINED
 from hiwater.capture.snapshot import Stacks
 from hiwater.report.formatting import frame_text, printable, seconds, share, short_frame_text, size
 from hiwater.report.request import Report
-from hiwater.report.source import Sources
 from hiwater.report.text import device_history, devices, limits, terminal, timeline
 from hiwater.report.text.peak import allocated_peak
 from hiwater.report.text.terminal import Page, title
@@ -255,7 +255,7 @@ def _frames(frames: tuple[Frame, ...], sources: Sources, page: Page) -> Iterator
 
 def _source(frame: Frame, sources: Sources, page: Page) -> Iterator[Text]:
     indent = _FIGURES_WIDTH + 4
-    text = sources.line(frame.file, frame.line, page.room(indent))
+    text = printable(sources.line(frame.file, frame.line), page.room(indent))
     if text:
         yield Text.assemble(" " * indent, (text, "italic yellow"))
 

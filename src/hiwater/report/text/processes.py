@@ -64,7 +64,7 @@ def _process(report: Report, width: int, *, is_worst: bool) -> Text:
     capture = report.capture
     resident = size(capture.resident.peak_bytes)
     allocated = "–" if capture.is_timeline else size(capture.peak.allocated_bytes)
-    words = f"{process_words(report)}  {printable(report.program, 60)}"
+    words = f"{report.process}  {printable(report.program, 60)}"
     end = {"exit": "", "killed": " · was killed", "recording": " · still runs"}[capture.process.ended]
     code = f" · exit code {capture.process.exit_code}" if capture.process.exit_code else ""
     lasted = seconds(capture.process.duration_ns)
@@ -75,21 +75,13 @@ def _process(report: Report, width: int, *, is_worst: bool) -> Text:
     )  # fmt: skip
 
 
-def process_words(report: Report) -> str:
-    """Which process a report is about: its rank in a job, its number, its machine."""
-    facts = report.capture.facts
-    rank = f"rank {printable(facts['rank'], 12)} · " if facts.get("rank") else ""
-    host = f" on {printable(facts['host'], 40)}" if facts.get("host") else ""
-    return f"{rank}{report.capture.process.pid}{host}"
-
-
 def _worst(report: Report) -> Iterator[Text]:
     """The line that held most in the process whose peak is highest."""
     capture = report.capture
     lines = own_lines(capture, capture.peak.holdings(), 1)
     if lines:
         where = short_frame_text(lines[0].frame, 100)
-        yield Text(f"  highest: {process_words(report)}, of it {size(lines[0].bytes)} at {where}")
+        yield Text(f"  highest: {report.process}, of it {size(lines[0].bytes)} at {where}")
 
 
 def _host(host: Host) -> Iterator[Text]:

@@ -15,7 +15,7 @@ import os
 from collections import defaultdict
 
 from hiwater._os.procfs import BYTES_PER_MIB
-from hiwater.errors import MissingCapture
+from hiwater.errors import ForeignFile, MissingCapture
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,6 +128,16 @@ def function_labels(dotted_function_names: Iterable[str]) -> dict[str, str]:
                 break
         labels[name] = label
     return labels
+
+
+def read_picture(path: str, *, children: bool = True, functions: bool = True) -> Picture:
+    """What a file shows. Raises MissingCapture, ForeignFile."""
+    profile = read_mprofile_file(path)
+    if not profile["timestamp"]:
+        raise ForeignFile(f"{path!r} has no samples of memory", "give a file that mprof run has written, or a capture")
+    if not children:
+        profile["children"] = {}
+    return picture(profile, functions=functions)
 
 
 def picture(profile: Profile, *, functions: bool = True) -> Picture:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hiwater.contrib.torch.estimate.result import Estimate
+if TYPE_CHECKING:
+    from hiwater.contrib.torch.estimate.result import Estimate
+
 
 _MISSES = 4  # guesses that gain little, after which halving is the surer way
 

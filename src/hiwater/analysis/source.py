@@ -1,4 +1,4 @@
-"""Source text for the lines of a report, read from the files as they are now; nothing is taken from devices or huge files."""
+"""Source text of lines, read from the files as they are now; nothing is taken from devices or huge files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Self
 
 from hiwater.capture import Capture
-from hiwater.report.formatting import printable
 
 _LARGEST_FILE_BYTES = 8 << 20
 _LONGEST_LINE = 400  # of those that are compared and not shown
@@ -33,10 +32,10 @@ class Sources:
         sources._files = {cell.name: cell.text.splitlines() for cell in capture.cells.values()}
         return sources
 
-    def line(self, file: str, number: int, longest: int = 100) -> str:
-        """The text of a line without its indent; "" when it cannot be known."""
+    def line(self, file: str, number: int) -> str:
+        """The text of a line without its indent, not yet fit to be printed; "" when it cannot be known."""
         lines = self.lines(file)
-        return printable(lines[number - 1].strip(), longest) if 0 < number <= len(lines) else ""
+        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
     def lines(self, file: str) -> list[str]:
         """All lines of a file as they are; none when they cannot be known."""
@@ -82,7 +81,7 @@ def as_recorded(capture: Capture) -> Callable[[str, int], str]:
     sources = Sources.of(capture)
 
     def line(file: str, number: int) -> str:
-        text = sources.line(file, number, _LONGEST_LINE)
-        return "" if file in sources.changed else text
+        text = sources.line(file, number)
+        return "" if file in sources.changed else text[:_LONGEST_LINE]
 
     return line

@@ -1,0 +1,44 @@
+"""What higher packages provide to lower ones, which must not import them: each entry names a module, or an attribute of one, as text.
+
+An entry is loaded at its first use. `hiwater.contrib` is reached through this table alone.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+VERBS = {
+    "compat-path": "hiwater.contrib.compat.compat_path",
+    "courtesy": "hiwater.contrib.torch.cli.courtesy",
+    "estimate": "hiwater.contrib.torch.cli.estimate",
+}
+"""The verbs of the command line whose modules are not in `hiwater.cli`."""
+MAGICS = (
+    "hiwater.contrib.compat.memory_profiler.magics:load_ipython_extension",
+    "hiwater.contrib.compat.pytorch_memlab.mlrun:load",
+)
+"""Functions that register more magics with IPython's shell, which they are given."""
+TIMELINE_READER = "hiwater.contrib.compat.memory_profiler.datfile"
+"""A module that reads files of another tool as timelines: `is_profile(path)` and `read_picture(path, children=, functions=)`."""
+HISTORY_READER = "hiwater.device_history.files"
+"""A module that reads histories of device memory as contents of captures: `read_all(path)` and `read_attached(...)`."""
+COMPARE = "hiwater.analysis.diff:compare_as_recorded"
+"""What `Capture.diff` calls."""
+IS_DEVICE_REFUSAL = "hiwater.contrib.torch.oom_message:is_refusal"
+"""Whether an exception says that memory of a device was refused."""
+REPORT_DEVICE_REFUSAL = "hiwater.contrib.torch.oom_guard:tell"
+"""Writes what was live then."""
+DEVICE_REFUSALS = "hiwater.contrib.torch.oom_guard:WATCH"
+"""The observer of refusals: `listen()` and `leave()`."""
+
+
+def load(entry: str) -> Any:
+    """The module, or the attribute, that an entry of this table names."""
+    # Without importlib: a program that is started finds none loaded that python had not.
+    module, _, attribute = entry.partition(":")
+    __import__(module)
+    return getattr(sys.modules[module], attribute) if attribute else sys.modules[module]

@@ -1,0 +1,67 @@
+"""Histories of device memory, as contents of captures: files of other libraries, and what a recording attached to its capture.
+
+`hiwater.device_history` reads them; it is loaded when there is one, which most captures have none of.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from hiwater import _registry
+from hiwater.capture import attachments, destination
+from hiwater.capture.reader import Contents
+from hiwater.errors import BadRequest, MissingCapture
+
+
+def is_history(path: str | os.PathLike[str]) -> bool:
+    """Whether the file at `path` begins as a pickle or a gzipped profile does. False for what cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return False
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return False
+        head = os.pread(descriptor, 2, 0)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return destination.is_history(head)
+
+
+def read_all(path: str | os.PathLike[str]) -> list[Contents]:
+    """The devices of a history. Raises MissingCapture, ForeignFile, CutCapture, CorruptCapture, or ExtraMissing where a package is needed."""
+    found: list[Contents] = _registry.load(_registry.HISTORY_READER).read_all(path)
+    return found
+
+
+def read_one(path: str | os.PathLike[str]) -> Contents:
+    """The only device of a file. Raises BadRequest where there are more, and what `read_all` raises."""
+    found = read_all(path)
+    if len(found) > 1:
+        raise BadRequest(
+            f"{os.fspath(path)!r} holds {len(found)} devices", f"name one of them, as in {str(found[0].path)!r}"
+        )
+    return found[0]
+
+
+def named(place: Path, found: list[Contents]) -> Contents:
+    """The one of these that is called `place`. Raises MissingCapture."""
+    for contents in found:
+        if contents.path.name == place.name:
+            return contents
+    names = ", ".join(contents.path.name for contents in found) or "none"
+    raise MissingCapture(f"there is no device {place.name!r} in {str(place.parent)!r}", f"it has {names}")
+
+
+def attached_to(contents: Contents, facts: Mapping[str, str]) -> list[Contents]:
+    """The histories that a recording attached to its capture. `facts` are those of the recording that theirs begin with."""
+    members = attachments.read(contents)
+    if not members:
+        return []
+    found: list[Contents] = _registry.load(_registry.HISTORY_READER).read_attached(contents, members, facts)
+    return found
