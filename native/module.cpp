@@ -60,10 +60,10 @@ nb::object compile_source(const nb::object& source, const nb::str& file) {
 }
 
 int g_heap_users = 0;  // of the heap's meters
-// The heap's two marks start anew together: one that was not asked for this time is kept until it is. Scopes fold under one lock.
-std::int64_t g_kept_marks[2] = {};
+// The heap's two peaks are reset together. The one that a call did not ask for is kept until a call asks for it. Scopes call under one lock.
+std::int64_t g_kept_peaks[2] = {};
 
-void fall_short(const char* fact, const std::string& what) {
+void note_shortcoming(const char* fact, const std::string& what) {
     hiwater::BusyGuard busy;
     g_shortcomings[fact] = what;
     Recorder::instance().note_fact(fact, what);
@@ -77,19 +77,19 @@ int begin(const hiwater::StartOptions& options) {
     if (options.only_counters) return 0;
     hiwater::interpose::name_python_threads();
     g_shortcomings.clear();
-    if (!missed.empty()) fall_short("calls_not_recorded", missed);
+    if (!missed.empty()) note_shortcoming("calls_not_recorded", missed);
     if (const std::string allocators = hiwater::interpose::allocators_in_words(); !allocators.empty())
         Recorder::instance().note_fact("allocator", allocators);
     if (!hiwater::sampler::start())
-        fall_short("resident_not_sampled",
-                   "no thread could be made to sample resident memory (see ulimit -u): there is no timeline of it");
+        note_shortcoming("resident_not_sampled",
+                         "no thread could be made to sample resident memory (see ulimit -u): there is no timeline of it");
     return 0;
 }
 
 void end(int exit_code) {
     hiwater::sampler::stop();
     Recorder::instance().note_collections(hw_full_collections());  // since its last look
-    Recorder::instance().look_at_residency();
+    Recorder::instance().take_residency_snapshot();
     hiwater::interpose::name_python_threads();
     hiwater::interpose::forget_python_threads();
     hiwater::interpose::remove_python_hooks();
@@ -101,7 +101,7 @@ void begin_counting() {
     hiwater::StartOptions options;
     options.only_counters = true;
     if (int error = begin(options)) raise_os_error(error, "memory for counting");
-    Recorder::instance().heap_fold();
+    Recorder::instance().read_and_reset_heap_peak();
 }
 
 std::string start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
@@ -117,7 +117,7 @@ std::string start(const std::string& path, const std::map<std::string, std::stri
         if (counting) begin_counting();
         raise_os_error(error, path);
     }
-    if (counting) Recorder::instance().heap_fold();
+    if (counting) Recorder::instance().read_and_reset_heap_peak();
     return Recorder::instance().path();
 }
 
@@ -129,9 +129,9 @@ void stop(std::optional<int> exit_code) {
 
 void heap_open() {
     if (g_heap_users == 0) {
-        g_kept_marks[0] = g_kept_marks[1] = 0;
+        g_kept_peaks[0] = g_kept_peaks[1] = 0;
         if (hiwater::recording()) {
-            Recorder::instance().heap_fold();
+            Recorder::instance().read_and_reset_heap_peak();
         } else {
             begin_counting();
         }
@@ -142,7 +142,7 @@ void heap_open() {
 void heap_close() {
     if (g_heap_users == 0) throw EngineFault("the heap's meters are not open");
     if (--g_heap_users > 0) return;
-    Recorder::instance().stop_folding();
+    Recorder::instance().stop_peak_reading();
     if (Recorder::instance().counts_only()) end(-1);
 }
 
@@ -154,29 +154,30 @@ nb::tuple heap_now() {
 
 bool heap_is_sampled() noexcept { return hiwater::recording() && hiwater::sampled(); }
 
-nb::tuple heap_fold(unsigned which) {
-    if (which > 1) throw nb::index_error("the heap has two marks: 0, of everything, and 1, of Python's allocators");
-    const hiwater::Accounts::Fold fold = Recorder::instance().heap_fold();
+nb::tuple read_and_reset_heap_peak(unsigned which) {
+    if (which > 1) throw nb::index_error("the heap has two peaks: 0, of everything, and 1, of Python's allocators");
+    const hiwater::Accounts::HeapPeak highest = Recorder::instance().read_and_reset_heap_peak();
     const Recorder::Heap now = Recorder::instance().heap_now();
-    g_kept_marks[0] = std::max(g_kept_marks[0], fold.total_bytes);
-    g_kept_marks[1] = std::max(g_kept_marks[1], fold.python_bytes);
+    g_kept_peaks[0] = std::max(g_kept_peaks[0], highest.total_bytes);
+    g_kept_peaks[1] = std::max(g_kept_peaks[1], highest.python_bytes);
     const std::int64_t live = which == 0 ? now.live_bytes : now.python_bytes;
-    const std::int64_t peak = std::max(live, g_kept_marks[which]);
-    g_kept_marks[which] = 0;
+    const std::int64_t peak = std::max(live, g_kept_peaks[which]);
+    g_kept_peaks[which] = 0;
     return nb::make_tuple(live, peak, !heap_is_sampled());
 }
 
-nb::tuple thread_heap_fold() {
-    const std::int64_t highest = hiwater::thread_heap.fold();
+nb::tuple read_and_reset_thread_heap_peak() {
+    const std::int64_t highest = hiwater::thread_heap.read_and_reset_peak();
     return nb::make_tuple(hiwater::thread_heap.live_bytes, highest, !heap_is_sampled());
 }
 
 // Returns nothing where it has to be done with fresh descriptors.
-nb::object resident_fold(int statm, int status, int clear_refs, std::uint64_t inode, std::uint64_t device,
-                         std::int64_t lowest_maximum) {
+nb::object read_and_reset_resident_peak(int statm, int status, int clear_refs, std::uint64_t inode, std::uint64_t device,
+                                        std::int64_t lowest_maximum) {
     hiwater::process::Resident resident;
-    if (!hiwater::process::fold_resident({statm, status, clear_refs, inode, device}, &lowest_maximum, &resident)) return nb::none();
-    Recorder::instance().hear_of_resident_peak(resident.peak_bytes);
+    if (!hiwater::process::read_and_reset_resident({statm, status, clear_refs, inode, device}, &lowest_maximum, &resident))
+        return nb::none();
+    Recorder::instance().note_resident_peak_before_reset(resident.peak_bytes);
     return nb::make_tuple(resident.now_bytes, resident.peak_bytes, lowest_maximum);
 }
 
@@ -226,7 +227,7 @@ nb::tuple residency_look() {
     bool done = false;
     {
         nb::gil_scoped_release release;
-        done = hiwater::residency::look(&found);
+        done = hiwater::residency::take_snapshot(&found);
     }
     if (!done) throw EngineFault("the process's mappings cannot be read: this needs Linux with /proc");
     nb::list rows, large;
@@ -258,7 +259,7 @@ const std::string kBuiltFor = std::to_string(PY_MAJOR_VERSION) + "." + std::to_s
 
 // A program may leave through the C library's exit() without the interpreter's consent.
 [[gnu::destructor]] void at_library_exit() {
-    if (hiwater::recording()) Recorder::instance().mark_exited(-1);
+    if (hiwater::recording()) Recorder::instance().note_exit(-1);
 }
 
 }  // namespace
@@ -323,10 +324,10 @@ NB_MODULE(_core, m) {
     m.def("heap_open", &heap_open);
     m.def("heap_close", &heap_close);
     m.def("heap_now", &heap_now);
-    m.def("heap_fold", &heap_fold, "which"_a);
-    m.def("thread_heap_fold", &thread_heap_fold);
-    m.def("note_resident_peak", [](std::int64_t bytes) { Recorder::instance().hear_of_resident_peak(bytes); }, "bytes"_a);
-    m.def("resident_fold", &resident_fold);
+    m.def("heap_fold", &read_and_reset_heap_peak, "which"_a);
+    m.def("thread_heap_fold", &read_and_reset_thread_heap_peak);
+    m.def("note_resident_peak", [](std::int64_t bytes) { Recorder::instance().note_resident_peak_before_reset(bytes); }, "bytes"_a);
+    m.def("resident_fold", &read_and_reset_resident_peak);
     m.def(
         "resident_watch_start",
         [](std::uint64_t interval_ns) {
@@ -338,6 +339,6 @@ NB_MODULE(_core, m) {
     m.def("resident_watch_pause", &hiwater::resident_watch::pause);
     m.def("resident_watch_resume", &hiwater::resident_watch::resume);
     m.def("resident_watch_peak", &hiwater::resident_watch::peak);
-    m.def("resident_watch_fold", &hiwater::resident_watch::fold);
+    m.def("resident_watch_fold", &hiwater::resident_watch::read_and_reset_peak);
     hiwater::lines::add_to(m);
 }

@@ -1,29 +1,29 @@
-// Each thread's own share of the heap's figures.
+// Heap counters of one thread.
 #pragma once
 
 #include <cstdint>
 
 namespace hiwater {
 
-// What this thread allocated and freed while the heap's meters were open: readers take differences. Live bytes go below zero in a
-// thread that frees what others made. Whoever lowers the mark puts the higher of the two back: see lines/line_recorder.h.
+// What this thread allocated and freed while the heap's meters were open. Readers take differences. Live bytes are negative in a thread
+// that frees blocks of other threads. A reader that resets peak_bytes later restores the higher of both values: see lines/line_recorder.h.
 struct ThreadHeap {
     std::int64_t live_bytes;
-    std::int64_t mark_bytes;  // highest live_bytes since the mark was lowered
+    std::int64_t peak_bytes;  // highest live_bytes since the last reset
     std::int64_t allocated_bytes;
-    std::int64_t scope_mark_bytes;  // highest live_bytes since fold(): scopes have a mark of their own beside the lines'
+    std::int64_t scope_peak_bytes;  // highest live_bytes since read_and_reset_peak(): scopes have a peak apart from the lines'
 
     void change(std::int64_t bytes) noexcept {
         live_bytes += bytes;
         if (bytes > 0) allocated_bytes += bytes;
-        if (live_bytes > mark_bytes) mark_bytes = live_bytes;
-        if (live_bytes > scope_mark_bytes) scope_mark_bytes = live_bytes;
+        if (live_bytes > peak_bytes) peak_bytes = live_bytes;
+        if (live_bytes > scope_peak_bytes) scope_peak_bytes = live_bytes;
     }
 
-    // The highest live_bytes since the last fold; then the mark starts anew.
-    std::int64_t fold() noexcept {
-        const std::int64_t highest = scope_mark_bytes;
-        scope_mark_bytes = live_bytes;
+    // The highest live_bytes since the last call, for scopes. The next interval begins now.
+    std::int64_t read_and_reset_peak() noexcept {
+        const std::int64_t highest = scope_peak_bytes;
+        scope_peak_bytes = live_bytes;
         return highest;
     }
 };

@@ -64,7 +64,7 @@ std::int64_t read_statm(int fd, std::int64_t* address_space_bytes) noexcept {
     return space == nullptr ? -1 : ::strtoll(space + 1, nullptr, 10) * ::sysconf(_SC_PAGESIZE);
 }
 
-bool fold_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept {
+bool read_and_reset_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept {
     struct stat file{};
     if (::fstat(files.clear_refs, &file) != 0 || file.st_ino != files.clear_refs_inode || file.st_dev != files.clear_refs_device)
         return false;

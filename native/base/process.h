@@ -25,7 +25,7 @@ struct ResidentFiles {
     int statm, status, clear_refs;
     std::uint64_t clear_refs_inode, clear_refs_device;
 };
-bool fold_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept;
+bool read_and_reset_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept;
 // Sets the kernel's mark back to what is resident now; false where the kernel or the sandbox does not allow it.
 bool reset_peak() noexcept;
 // The most by which the mark may be off: since Linux 6.2 each CPU keeps back up to max(32, 2 * CPUs) pages of each counter,

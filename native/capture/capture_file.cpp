@@ -201,8 +201,8 @@ int CaptureFile::add_segment() noexcept {
     std::uint64_t bytes = kSmallestSegment;
     while (bytes < kLargestSegment && bytes * 4 < file_bytes_) bytes *= 2;
     if (int error = reopen_if_lost()) return error;
-    find_cut();
-    if (is_cut()) return ESTALE;
+    find_truncation();
+    if (is_truncated()) return ESTALE;
     std::byte* at = nullptr;
     int error = map_next(file_bytes_, bytes, 0, &at);
     // Near a limit of address space there may be room for less.
@@ -234,7 +234,7 @@ std::byte* CaptureFile::add_extent(Table table, std::uint32_t chunk) {
 }
 
 void CaptureFile::put_pages(const void* at, std::size_t bytes) const noexcept {
-    if (in_memory_ || is_cut()) return;
+    if (in_memory_ || is_truncated()) return;
     const auto start = reinterpret_cast<std::uintptr_t>(at), end = start + bytes;
     write_zeros(round_up(start, kPage), end & ~(kPage - 1));
     const std::uintptr_t first = start & ~(kPage - 1);
@@ -275,8 +275,8 @@ void CaptureFile::unmap() noexcept {
 CaptureFile::Ending CaptureFile::finish(State state) noexcept {
     Ending ending{0, Fate::kept, path_};
     if (header_ == nullptr) return ending;
-    find_cut();
-    if (is_cut()) {
+    find_truncation();
+    if (is_truncated()) {
         ending.fate = Fate::cut;
         abandon();
         return ending;
@@ -338,8 +338,8 @@ void CaptureFile::forget_in_child() noexcept {
 }
 
 // The last page, and what only a recorder writes at the start.
-void CaptureFile::find_cut() const noexcept {
-    if (in_memory_ || header_ == nullptr || made_.text[0] != '\0' || is_cut()) return;
+void CaptureFile::find_truncation() const noexcept {
+    if (in_memory_ || header_ == nullptr || made_.text[0] != '\0' || is_truncated()) return;
     const std::byte* end = segments_.size() == 0 ? reinterpret_cast<const std::byte*>(header_) + kFirstExtentOffset
                                                  : segments_[segments_.size() - 1].at + segments_[segments_.size() - 1].bytes;
     if (!file_guard::has_page(header_) || !file_guard::has_page(end - 1) || header_->started_unix_ns != started_unix_ns_ ||
@@ -348,7 +348,7 @@ void CaptureFile::find_cut() const noexcept {
 }
 
 int CaptureFile::copy_to(const char* path) const noexcept {
-    if (is_cut()) return ESTALE;
+    if (is_truncated()) return ESTALE;
     if (is_at(path, device_, inode_)) return EBUSY;
     PathBuffer made;
     if (int error = copy_beside(path, &made)) return error;

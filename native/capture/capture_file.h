@@ -42,9 +42,9 @@ public:
     int create_in_memory() noexcept;
     bool is_open() const { return header_ != nullptr; }
     // Whether somebody truncated the file, or wrote over it: then it is ours no more, and the tables are in memory that goes at the end.
-    bool is_cut() const noexcept { return !in_memory_ && file_guard::is_cut(); }
+    bool is_truncated() const noexcept { return !in_memory_ && file_guard::is_truncated(); }
     // Asks the file, which otherwise is found out when the engine meets the hole.
-    void find_cut() const noexcept;
+    void find_truncation() const noexcept;
     Header& header() const { return *header_; }
 
     // A fresh extent for a table's next chunk. Throws NoRoom when the disk or the format has no more.
@@ -80,7 +80,7 @@ private:
         std::byte* at;
         std::uint64_t bytes;
     };
-    // Behind the header: a ledger's kind that somebody else wrote into the file still counts within memory that is ours.
+    // Behind the header: an account's kind that somebody else wrote into the file still counts within memory that is ours.
     static constexpr std::uint64_t kMargin = (std::uint64_t{UINT16_MAX} + 1) * sizeof(std::int64_t);
     static constexpr std::uint64_t kSmallestSegment = 8 * kExtentBytes, kLargestSegment = 128 * kExtentBytes;
 

@@ -174,7 +174,7 @@ void end_in_child() noexcept {
     end();
 }
 
-bool is_cut() noexcept { return g_is_cut.load(std::memory_order_acquire); }
+bool is_truncated() noexcept { return g_is_cut.load(std::memory_order_acquire); }
 
 void cut() noexcept {
     for (const Range& range : g_ranges) {

@@ -4,7 +4,7 @@
 //
 // The program does not see the handler: what it asks sigaction() and signal() for comes here (program_action, program_signal), is
 // remembered, and is what SIGBUS then does. A program that ignores SIGBUS has it ignored, and is not protected by the handler;
-// nor is a thread that blocks SIGBUS. For these, find_cut() is called many times a second.
+// nor is a thread that blocks SIGBUS. For these, find_truncation() is called many times a second.
 #pragma once
 
 #include <signal.h>
@@ -23,7 +23,7 @@ void end() noexcept;
 void end_in_child() noexcept;  // of a fork, where another thread may have been in the midst of it
 
 // Whether a file has been cut since begin(): its memory is no file's any more.
-bool is_cut() noexcept;
+bool is_truncated() noexcept;
 // Puts zeroed memory in the place of all that was added, and calls on_cut, once.
 void cut() noexcept;
 // Asks the kernel whether the file still has the page at `at`, without a signal. A kernel before 5.14 cannot tell: true.

@@ -17,10 +17,10 @@
 //   slice       a stretch of time with its own peak   mark    the moment the open slice's live bytes were highest so far
 //
 // What a ledger held at the open slice's mark is saved lazily, at the ledger's next change:
-//   at_mark(ledger) = ledger.generation == header.generation ? ledger.saved_* : ledger.live_*
+//   at_slice_peak(ledger) = ledger.generation == header.generation ? ledger.saved_* : ledger.live_*
 // What it held at the peak of the whole recording:
-//   header.mark_bytes > epoch.best_bytes ? at_mark(ledger) : cold.peak_*          (epoch = header.epoch[header.epoch_index])
-// Always: sum over counted kinds of at_mark == header.mark_bytes, and of live == header.live_bytes (one event in flight apart).
+//   header.mark_bytes > epoch.best_bytes ? at_slice_peak(ledger) : cold.peak_*          (epoch = header.epoch[header.epoch_index])
+// Always: sum over counted kinds of at_slice_peak == header.mark_bytes, and of live == header.live_bytes (one event in flight apart).
 #pragma once
 
 #include <cstddef>
@@ -155,12 +155,12 @@ struct FactRecord {
 // ledgers is at most header.sample_bytes times the sum over those that are `sampled`.
 
 // An instant slice (start_ns == end_ns == mark_ns) is what was live at that moment: taken when memory was refused.
-enum class MarkKind : std::uint32_t { fork = 1, out_of_memory = 2, exec = 3, gc = 4 };
+enum class MarkerKind : std::uint32_t { fork = 1, out_of_memory = 2, exec = 3, gc = 4 };
 
-struct MarkRecord {
+struct MarkerRecord {
     std::uint64_t at_ns;
     std::uint64_t value;  // fork: the child's pid; out_of_memory: bytes asked for; gc: full collections since the last look
-    std::uint32_t kind;   // MarkKind
+    std::uint32_t kind;   // MarkerKind
     std::uint32_t node;
 };
 

@@ -171,11 +171,11 @@ void time_tables(SchemaText& schema) {
     schema.table("facts", sizeof(FactRecord));
     HIWATER_FIELD(FactRecord, key);
     HIWATER_FIELD(FactRecord, value);
-    schema.table("marks", sizeof(MarkRecord));
-    HIWATER_FIELD(MarkRecord, at_ns);
-    HIWATER_FIELD(MarkRecord, value);
-    HIWATER_FIELD(MarkRecord, kind);
-    HIWATER_FIELD(MarkRecord, node);
+    schema.table("marks", sizeof(MarkerRecord));
+    HIWATER_FIELD(MarkerRecord, at_ns);
+    HIWATER_FIELD(MarkerRecord, value);
+    HIWATER_FIELD(MarkerRecord, kind);
+    HIWATER_FIELD(MarkerRecord, node);
     schema.table("residency", sizeof(ResidencyRecord));
     HIWATER_FIELD(ResidencyRecord, at_ns);
     HIWATER_FIELD(ResidencyRecord, resident_bytes);

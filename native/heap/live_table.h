@@ -5,11 +5,11 @@
 //            the small one would cost a line of cache, and a quarter of their own size, for blocks that are far apart.
 //
 //   small word = 0            no block starts here
-//     top bit 0               a block starts here: 5 bits of size code, 26 bits of ledger
+//     top bit 0               a block starts here: 5 bits of size code, 26 bits of account
 //     top bit 1               the size of the block that started one granule before (allocators hand out multiples of 16, so a block
 //                             of more than 16 bytes owns two granules; up to 16 the size is the code)
 //   large word = 0            no block starts here
-//     top bit 0               31 bits of size, 1 bit "more size in the next word", 5 bits of offset in the granule, 26 bits of ledger
+//     top bit 0               31 bits of size, 1 bit "more size in the next word", 5 bits of offset in the granule, 26 bits of account
 //     top bit 1               the size of the block that started one granule before, from bit 31 up
 //
 // Always: a block is in one of the tables, the one its size asks for.
@@ -25,14 +25,14 @@
 namespace hiwater {
 
 struct Block {
-    std::uint32_t ledger = 0;  // 0: no block
+    std::uint32_t account = 0;  // 0: no block
     std::uint64_t bytes = 0;
-    std::uint32_t session = 0;  // recording that the ledger belongs to, where the block is kept over a call
+    std::uint32_t session = 0;  // recording that the account belongs to, where the block is kept over a call
 };
 
 class LiveTable {
 public:
-    static constexpr std::uint32_t kMaxLedger = (1u << 26) - 1;
+    static constexpr std::uint32_t kMaxAccount = (1u << 26) - 1;
     static constexpr std::uint64_t kLargeBytes = 512;
 
     using Region = hiwater::Region;
@@ -68,7 +68,7 @@ public:
         // A look into a page that was never used would have the kernel put one there.
         return (stretch & Region::kUsed) != 0 && starts(*region->small_at(address)) ? Place::small : Place::nowhere;
     }
-    // Takes out what place_of() found; ledger 0 when the tables were emptied since.
+    // Takes out what place_of() found; account 0 when the tables were emptied since.
     [[gnu::always_inline]] static Block remove(Region* region, std::uintptr_t address, Place place) noexcept {
         if (place == Place::small) return take_small(region->small_at(address));
         return place == Place::large ? take_large(region, address) : Block{};
@@ -77,9 +77,9 @@ public:
     // Puts a block in, where room_for() made room. What is found where its words go was freed behind our back: each such block is taken
     // out and given to stale(block). There can be three: a small one, the large one around it, and one in the next granule.
     template <typename Stale>
-    [[gnu::always_inline]] static void insert(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger,
+    [[gnu::always_inline]] static void insert(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t account,
                                               Stale stale) noexcept {
-        if (bytes >= kLargeBytes) return insert_large(region, address, bytes, ledger, stale);
+        if (bytes >= kLargeBytes) return insert_large(region, address, bytes, account, stale);
         std::uint32_t* small = region->small_at(address);
         if (region->stretch_at(address) != Region::kUsed) [[unlikely]]
             look_around_small(region, address, stale);
@@ -87,33 +87,33 @@ public:
             hand_over(evict_small(small, address), stale);
         if (bytes > kSmallest && small[1] != 0) [[unlikely]]
             hand_over(take_small(small + 1), stale);
-        write_small(small, bytes, ledger);
+        write_small(small, bytes, account);
     }
 
     // The same for a small block in a stretch that has no large ones, where insert() finds nothing in its way; else nothing is done, and
     // this says false.
-    [[gnu::always_inline]] static bool insert_plainly(Region* region, std::uintptr_t address, std::uint64_t bytes,
-                                                      std::uint32_t ledger) noexcept {
+    [[gnu::always_inline]] static bool insert_small_fast(Region* region, std::uintptr_t address, std::uint64_t bytes,
+                                                         std::uint32_t account) noexcept {
         std::uint32_t* small = region->small_at(address);
-        if (!is_plain(region, address) || (bytes <= kSmallest ? *small : both_words(small)) != 0) return false;
-        write_small(small, bytes, ledger);
+        if (!has_small_only(region, address) || (bytes <= kSmallest ? *small : both_words(small)) != 0) return false;
+        write_small(small, bytes, account);
         return true;
     }
     // And for a large one of a size that needs one word.
-    [[gnu::always_inline]] static bool insert_large_plainly(Region* region, std::uintptr_t address, std::uint64_t bytes,
-                                                            std::uint32_t ledger) noexcept {
+    [[gnu::always_inline]] static bool insert_large_fast(Region* region, std::uintptr_t address, std::uint64_t bytes,
+                                                         std::uint32_t account) noexcept {
         std::uint64_t* const large = region->find_large(address);
         if (large == nullptr) return false;
         std::uint8_t& stretch = region->stretch_at(address);
         if (*large != 0 || bytes > kSizeMask || ((stretch & Region::kUsed) != 0 && *region->small_at(address) != 0)) return false;
         change_stretch(stretch, Region::kOneLarge);
-        *large = large_word(address, bytes, ledger);
+        *large = large_word(address, bytes, account);
         return true;
     }
 
     // Of threads that share the lock. Each touches the words of its own blocks alone; the count of a stretch is everybody's. False, and
     // nothing is done, where something is in the way, or the stretch is new.
-    static bool insert_apart(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) noexcept {
+    static bool insert_shared(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t account) noexcept {
         std::uint64_t* const large = region->find_large(address);
         if (large == nullptr) return false;
         const bool is_used = (__atomic_load_n(&region->stretch_at(address), __ATOMIC_RELAXED) & Region::kUsed) != 0;
@@ -122,38 +122,38 @@ public:
         if (is_used && *small != 0) return false;
         if (bytes >= kLargeBytes) {
             if (around != 0 || bytes > kSizeMask) return false;
-            put_large<true>(region, address, 0, large_word(address, bytes, ledger));
+            put_large<true>(region, address, 0, large_word(address, bytes, account));
             return true;
         }
         if (!is_used || (bytes > kSmallest && small[1] != 0)) return false;
         if (around != 0 && offset_of(around) <= offset(address)) return false;
-        write_small(small, bytes, ledger);
+        write_small(small, bytes, account);
         return true;
     }
-    [[gnu::always_inline]] static void remove_apart(Region* region, std::uintptr_t address, Place place) noexcept {
+    [[gnu::always_inline]] static void remove_shared(Region* region, std::uintptr_t address, Place place) noexcept {
         if (place == Place::small) take_small(region->small_at(address));
         if (place == Place::large) take_large<true>(region, address);
     }
-    [[gnu::always_inline]] static Block look(const Region* region, std::uintptr_t address, Place place) noexcept {
+    [[gnu::always_inline]] static Block find_block(const Region* region, std::uintptr_t address, Place place) noexcept {
         if (place == Place::large) return read_large(region->large_at(address));
         return place == Place::small ? read_small(region->small_at(address)) : Block{};
     }
     // For a stretch that has small blocks alone: the word of the one that starts at the address, or null.
-    using PlainBlock = std::uint32_t*;
-    [[gnu::always_inline]] static PlainBlock find_plainly(const Region* region, std::uintptr_t address) noexcept {
+    using SmallBlock = std::uint32_t*;
+    [[gnu::always_inline]] static SmallBlock find_small_fast(const Region* region, std::uintptr_t address) noexcept {
         std::uint32_t* const small = region->small_at(address);
         return starts(*small) ? small : nullptr;
     }
-    [[gnu::always_inline]] static Block remove_plainly(PlainBlock block) noexcept { return take_small(block); }
-    // For a stretch of any kind: takes out the block that starts at the address. Ledger 0 when none does. Under the lock.
-    [[gnu::always_inline]] static Block remove_mixed(Region* region, std::uintptr_t address) noexcept {
+    [[gnu::always_inline]] static Block remove_small_fast(SmallBlock block) noexcept { return take_small(block); }
+    // For a stretch of any kind: takes out the block that starts at the address. Account 0 when none does. Under the lock.
+    [[gnu::always_inline]] static Block remove_any_size(Region* region, std::uintptr_t address) noexcept {
         std::uint8_t& stretch = region->stretch_at(address);
         if (stretch > Region::kUsed) {
             std::uint64_t* const large = region->large_at(address);
             if (is_large_at(*large, address)) {
                 if ((*large & kMoreSize) != 0) [[unlikely]]
                     return take_large(region, address);
-                const Block block{static_cast<std::uint32_t>(*large) & kLedgerMask, *large >> kSizeShift};
+                const Block block{static_cast<std::uint32_t>(*large) & kAccountMask, *large >> kSizeShift};
                 change_stretch(stretch, static_cast<std::uint8_t>(-Region::kOneLarge));
                 __atomic_store_n(large, 0, __ATOMIC_RELAXED);
                 return block;
@@ -163,19 +163,19 @@ public:
         std::uint32_t* const small = region->small_at(address);
         return starts(*small) ? take_small(small) : Block{};
     }
-    static bool is_plain(Region* region, std::uintptr_t address) noexcept {
+    static bool has_small_only(Region* region, std::uintptr_t address) noexcept {
         return __atomic_load_n(&region->stretch_at(address), __ATOMIC_RELAXED) == Region::kUsed;
     }
 
-    // Takes a block out; ledger 0 when none starts there.
+    // Takes a block out; account 0 when none starts there.
     Block remove(std::uintptr_t address) noexcept {
         Region* region = find(address);
-        return region == nullptr ? Block{} : remove_mixed(region, address);
+        return region == nullptr ? Block{} : remove_any_size(region, address);
     }
 
-    Block look(std::uintptr_t address) const noexcept {
+    Block find_block(std::uintptr_t address) const noexcept {
         Region* region = find(address);
-        return region == nullptr ? Block{} : look(region, address, place_of(region, address));
+        return region == nullptr ? Block{} : find_block(region, address, place_of(region, address));
     }
 
     // Calls visit(address, block) for every block. O(stretches that have had blocks).
@@ -221,7 +221,7 @@ private:
     }
 
     static constexpr std::uint32_t kContinued = 1u << 31;
-    static constexpr std::uint32_t kLedgerMask = kMaxLedger;
+    static constexpr std::uint32_t kAccountMask = kMaxAccount;
     static constexpr unsigned kCodeShift = 26;
     static constexpr std::size_t kTogether = 8;  // stretches that get the pages of their small words in one call
     static constexpr std::uint64_t kSmallest = 16;
@@ -267,13 +267,13 @@ private:
 
     static Block read_small(const std::uint32_t* word) noexcept {
         const std::uint32_t code = *word >> kCodeShift;
-        return {*word & kLedgerMask, code <= kSmallest ? code : word[1] & ~kContinued};
+        return {*word & kAccountMask, code <= kSmallest ? code : word[1] & ~kContinued};
     }
-    static void write_small(std::uint32_t* word, std::uint64_t bytes, std::uint32_t ledger) noexcept {
+    static void write_small(std::uint32_t* word, std::uint64_t bytes, std::uint32_t account) noexcept {
         if (bytes <= kSmallest) {
-            *word = (static_cast<std::uint32_t>(bytes) << kCodeShift) | ledger;
+            *word = (static_cast<std::uint32_t>(bytes) << kCodeShift) | account;
         } else {
-            set_both_words(word, (kContinued | bytes) << 32 | (kSizeBehind << kCodeShift) | ledger);
+            set_both_words(word, (kContinued | bytes) << 32 | (kSizeBehind << kCodeShift) | account);
         }
     }
     [[gnu::always_inline]] static Block take_small(std::uint32_t* word) noexcept {
@@ -298,10 +298,10 @@ private:
         std::uint64_t bytes = *word >> kSizeShift & kSizeMask;
         if ((*word & kMoreSize) != 0) [[unlikely]]
             bytes |= (word[1] & ~kLargeContinued) << 31;
-        return {static_cast<std::uint32_t>(*word) & kLedgerMask, bytes};
+        return {static_cast<std::uint32_t>(*word) & kAccountMask, bytes};
     }
-    static std::uint64_t large_word(std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) noexcept {
-        return (bytes & kSizeMask) << kSizeShift | offset(address) << kOffsetShift | ledger;
+    static std::uint64_t large_word(std::uintptr_t address, std::uint64_t bytes, std::uint32_t account) noexcept {
+        return (bytes & kSizeMask) << kSizeShift | offset(address) << kOffsetShift | account;
     }
     template <bool kApart = false>
     static Block take_large(Region* region, std::uintptr_t address) noexcept {
@@ -333,7 +333,7 @@ private:
 
     template <typename Stale>
     static void hand_over(const Block& block, Stale& stale) {
-        if (block.ledger != 0) stale(block);
+        if (block.account != 0) stale(block);
     }
 
     // Before a small block goes into a stretch that is new, or has large blocks.
@@ -350,7 +350,7 @@ private:
     }
 
     template <typename Stale>
-    static void insert_large(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger,
+    static void insert_large(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t account,
                              Stale& stale) noexcept {
         std::uint64_t* large = region->large_at(address);
         std::uint32_t* small = region->small_at(address);
@@ -361,7 +361,7 @@ private:
         const std::uint64_t more = bytes > kSizeMask ? kMoreSize : 0;
         if (more != 0 && large[1] != 0) [[unlikely]]
             hand_over(take_behind(region, address), stale);
-        put_large(region, address, 0, large_word(address, bytes, ledger) | more);
+        put_large(region, address, 0, large_word(address, bytes, account) | more);
         if (more != 0) [[unlikely]]
             put_large(region, address, 1, kLargeContinued | bytes >> 31);
     }

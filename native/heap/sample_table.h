@@ -48,34 +48,34 @@ public:
     }
 
     // A block that was there was freed behind our back, and is returned. Throws bad_alloc.
-    Block insert(std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) {
+    Block insert(std::uintptr_t address, std::uint64_t bytes, std::uint32_t account) {
         if (2 * (used_ + 1) > entries_.size()) grow();
         Filter* const filter = filter_for(address);
         Entry& entry = place_of(address);
         Block stale;
         if (entry.address != 0) {
-            stale = {entry.ledger, entry.bytes};
+            stale = {entry.account, entry.bytes};
         } else {
             ++used_;
             std::uint8_t& count = filter->count[span_of(address)];
             if (count != kFull) __atomic_store_n(&count, static_cast<std::uint8_t>(count + 1), __ATOMIC_RELAXED);
         }
-        entry = {address, bytes, ledger};
+        entry = {address, bytes, account};
         return stale;
     }
 
-    Block look(std::uintptr_t address) const noexcept {
+    Block find_block(std::uintptr_t address) const noexcept {
         if (entries_.size() == 0) return {};
         const Entry& entry = place_of(address);
-        return entry.address == 0 ? Block{} : Block{entry.ledger, entry.bytes};
+        return entry.address == 0 ? Block{} : Block{entry.account, entry.bytes};
     }
 
-    // Takes a block out; ledger 0 when none starts there.
+    // Takes a block out; account 0 when none starts there.
     Block remove(std::uintptr_t address) noexcept {
         if (entries_.size() == 0) return {};
         Entry& entry = place_of(address);
         if (entry.address == 0) return {};
-        const Block block{entry.ledger, entry.bytes};
+        const Block block{entry.account, entry.bytes};
         std::uint8_t& count = filter_at(address)->count[span_of(address)];
         if (count != kFull) __atomic_store_n(&count, static_cast<std::uint8_t>(count - 1), __ATOMIC_RELAXED);
         close_gap(static_cast<std::size_t>(&entry - entries_.begin()));
@@ -86,7 +86,7 @@ public:
     template <typename Visit>  // visit(address, block)
     void each(Visit visit) const {
         for (const Entry& entry : entries_)
-            if (entry.address != 0) visit(entry.address, Block{entry.ledger, entry.bytes});
+            if (entry.address != 0) visit(entry.address, Block{entry.account, entry.bytes});
     }
 
     std::size_t size() const { return used_; }
@@ -133,7 +133,7 @@ private:
     struct Entry {
         std::uintptr_t address;
         std::uint64_t bytes;
-        std::uint32_t ledger;
+        std::uint32_t account;
     };
 
     static std::size_t span_of(std::uintptr_t address) noexcept {

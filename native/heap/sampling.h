@@ -1,17 +1,18 @@
 // Which small blocks are recorded in sampled mode, and for how much each of them then stands.
 //
-// A thread's allocations of blocks below `sample_bytes` (S) are streams of bytes. A stream is cut into cells of S bytes, the first of
-// them at a random place, and in each cell one byte is picked, any of the S with the same probability. A block that holds a picked byte
-// is recorded. A block of n bytes (n < S) lies in one cell, which holds its pick inside the block with probability n/S; or in two,
-// with a bytes in one and n - a in the other, for each a from 1 to n - 1 with probability 1/S: then both may be picked. So
+// A thread's allocations of blocks below `sample_bytes` (S) form streams of bytes. A stream is divided into cells of S bytes, the first of
+// them beginning at a random place. In each cell one byte is sampled, each of the S with the same probability. A block that contains a
+// sampled byte is recorded. A block of n bytes (n < S) lies either in one cell, whose sampled byte is in the block with probability n/S,
+// or in two cells, with a bytes in one and n - a in the other, for each a from 1 to n - 1 with probability 1/S: then it may contain both
+// sampled bytes. So
 //
 //   P(n) = n/S - sum over a of a (n - a) / S^3 = n/S - (n^3 - n) / (6 S^3)
 //
-// and recorded, it stands for n/P(n) bytes in 1/P(n) blocks, which makes every sum unbiased (D. Horvitz, D. Thompson, "A generalization
-// of sampling without replacement", 1952). Picks of different cells are independent and each cell has but one, so no two blocks are
-// recorded together more often than by chance: the variance of a sum is at most that of independent draws, which is n^2 (1 - P)/P <= n S
-// for each block, and S times the sum in all, whatever the pattern of allocations. Of blocks that stay, one after another, it is far
-// less: stratified sampling. Blocks of S bytes and more are all recorded, and stand for themselves.
+// and a recorded block stands for n/P(n) bytes in 1/P(n) blocks, which makes every sum unbiased (D. Horvitz, D. Thompson, "A generalization
+// of sampling without replacement", 1952). The sampled bytes of different cells are independent and each cell has only one, so no two
+// blocks are recorded together more often than by chance: the variance of a sum is at most that of independent sampling, which is
+// n^2 (1 - P)/P <= n S for each block and S times the sum altogether, whatever the pattern of allocations. For blocks that stay live, one
+// after another, it is far lower: this is stratified sampling. All blocks of S bytes and more are recorded, and stand for themselves.
 #pragma once
 
 #include <algorithm>
@@ -32,35 +33,35 @@ struct Random {
     double uniform() noexcept { return static_cast<double>(next() >> 11) * 0x1p-53; }  // in [0, 1)
 };
 
-// Where the picks of one stream are.
+// The sampled bytes of one stream.
 struct Cells {
-    std::uint64_t pick = 0;   // of the present cell: 0 .. S - 1
-    std::int64_t beyond = 0;  // of the way to the next picked byte, what is not granted yet
+    std::uint64_t sampled = 0;  // the sampled byte of the present cell: 0 .. S - 1
+    std::int64_t beyond = 0;    // bytes up to the next sampled byte that are not granted yet
 
     static std::uint64_t any(Random& random, std::uint64_t below) noexcept {
         return static_cast<std::uint64_t>(random.uniform() * static_cast<double>(below));
     }
-    // Bytes from one picked byte to the next.
+    // Bytes from one sampled byte to the next.
     std::int64_t next(Random& random, std::uint64_t sample_bytes) noexcept {
-        const std::uint64_t before = pick;
-        pick = any(random, sample_bytes);
-        return static_cast<std::int64_t>(sample_bytes - before + pick);
+        const std::uint64_t before = sampled;
+        sampled = any(random, sample_bytes);
+        return static_cast<std::int64_t>(sample_bytes - before + sampled);
     }
-    // Bytes from the beginning of the stream up to and with the first picked byte.
+    // Bytes from the beginning of the stream up to and including the first sampled byte.
     std::int64_t first(Random& random, std::uint64_t sample_bytes) noexcept {
         const std::uint64_t place = any(random, sample_bytes);
-        pick = any(random, sample_bytes);
-        if (pick >= place) return static_cast<std::int64_t>(pick - place) + 1;
-        const auto to_pick = static_cast<std::int64_t>(pick) - static_cast<std::int64_t>(place) + 1;  // behind us
-        return to_pick + next(random, sample_bytes);
+        sampled = any(random, sample_bytes);
+        if (sampled >= place) return static_cast<std::int64_t>(sampled - place) + 1;
+        const auto passed = static_cast<std::int64_t>(sampled) - static_cast<std::int64_t>(place) + 1;  // not positive
+        return passed + next(random, sample_bytes);
     }
 
-    // How many bytes may pass before somebody has to look: S at most, so that no block of S bytes and more passes unseen.
-    std::int64_t grant(std::int64_t to_pick, std::uint64_t sample_bytes) noexcept {
-        beyond = std::max<std::int64_t>(0, to_pick - static_cast<std::int64_t>(sample_bytes));
-        return to_pick - beyond;
+    // How many bytes may pass before the next check: S at most, so that no block of S bytes and more passes unchecked.
+    std::int64_t grant(std::int64_t to_sampled, std::uint64_t sample_bytes) noexcept {
+        beyond = std::max<std::int64_t>(0, to_sampled - static_cast<std::int64_t>(sample_bytes));
+        return to_sampled - beyond;
     }
-    // What was granted has passed: grants more. Whether a picked byte was among what has passed.
+    // The granted bytes have passed: grants more. Returns whether a sampled byte was among those that passed.
     bool renew(std::int64_t* left, Random& random, std::uint64_t sample_bytes) noexcept {
         bool reached = false;
         while (*left <= 0) {
@@ -76,8 +77,8 @@ struct Cells {
     }
 };
 
-// Each thread has a stream for blocks of about one size: objects that stay and others that pass are often of different sizes, and kept
-// apart they disturb each other's figures less.
+// Each thread has a stream for blocks of about one size. Long-lived and temporary objects often differ in size, and in separate streams
+// they disturb each other's figures less.
 inline constexpr std::size_t kStreams = 33;
 inline std::size_t stream_of(std::size_t bytes) noexcept { return bytes <= 512 ? bytes >> 4 : kStreams - 1; }
 
@@ -90,7 +91,7 @@ inline double probability(std::uint64_t bytes, std::uint64_t sample_bytes) noexc
 struct Weight {
     std::int64_t bytes, blocks;
 };
-// What a recorded block stands for. The same at its end as at its beginning: nothing else is kept of it but its size.
+// What a recorded block stands for. The same at its allocation and its free, because it depends on nothing but the size.
 inline Weight weight(std::uint64_t bytes, std::uint64_t sample_bytes) noexcept {
     if (bytes >= sample_bytes) return {static_cast<std::int64_t>(bytes), 1};
     if (bytes == 0) return {0, 1};

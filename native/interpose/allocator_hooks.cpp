@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "heap/quick_events.h"
+#include "heap/fast_path.h"
 
 namespace hiwater::interpose {
 
@@ -257,7 +257,7 @@ Word resized(Function real, Word old, Word b, Word c, Word d) {
 Word grown(Function real, Word block, Word bytes, Word more, Word flags) {
     const Block taken = recorder().take(key_of(block));
     const Word size = covered(real, block, bytes, more, flags);
-    if (taken.ledger == 0) return size;
+    if (taken.account == 0) return size;
     if (size < bytes) {
         recorder().put_back(key_of(block), taken);
     } else {

@@ -1,4 +1,5 @@
-// One hook a function, each in three parts: take out of the books what the call will free, make the call, book what it gave.
+// The hooks of malloc and its family. Each hook has three parts: remove what the call will free from the tables, make the call, record the
+// block that it returned.
 #include "interpose/hooks.h"
 
 #include <errno.h>
@@ -7,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "heap/quick_events.h"
+#include "heap/fast_path.h"
 #include "interpose/allocators.h"
 #include "interpose/jump_hooks.h"
 #include "interpose/kept_pointers.h"
@@ -28,7 +29,7 @@ using capture::Kind;
 
 Recorder& recorder() { return Recorder::instance(); }
 
-[[gnu::always_inline]] inline void* booked(void* block, std::size_t bytes) noexcept {
+[[gnu::always_inline]] inline void* recorded(void* block, std::size_t bytes) noexcept {
     if (block != nullptr) [[likely]]
         return recorder().on_alloc<Kind::native>(block, bytes);
     if (bytes != 0) recorder().on_refused(bytes);
@@ -37,37 +38,38 @@ Recorder& recorder() { return Recorder::instance(); }
 
 // --- malloc and its family -----------------------------------------------------------------------------------------------------
 
-// The commonest are cut in two, so that a call which needs no registers saved goes on as a jump.
+// The two most frequent hooks are split in two functions, so that a call that needs no saved registers continues as a jump.
+// One comparison with `every_block` distinguishes all three values of Wanted.
 template <Wanted kWanted>
 [[gnu::noinline]] void* malloc_for(std::size_t bytes) {
     void* block = real.malloc(bytes);
-    if (kWanted == Wanted::by_the_long_way || !wants(kWanted) || block == nullptr) [[unlikely]]
-        return recording() ? booked(block, bytes) : block;
+    if (kWanted == Wanted::slow_path || !wants(kWanted) || block == nullptr) [[unlikely]]
+        return recording() ? recorded(block, bytes) : block;
     if constexpr (kWanted == Wanted::every_block) return recorder().record<Kind::native>(block, bytes);
-    return recorder().draw_or_pass<Kind::native>(block, bytes);
+    return recorder().record_if_sampled<Kind::native>(block, bytes);
 }
 
 void* hook_malloc(std::size_t bytes) {
     if (tls.covered != 0) return real.malloc(bytes);
     const Wanted now = wanted();
     if (now == Wanted::every_block) return malloc_for<Wanted::every_block>(bytes);
-    return now == Wanted::few_blocks ? malloc_for<Wanted::few_blocks>(bytes) : malloc_for<Wanted::by_the_long_way>(bytes);
+    return now > Wanted::every_block ? malloc_for<Wanted::few_samples>(bytes) : malloc_for<Wanted::slow_path>(bytes);
 }
 
-[[gnu::noinline]] void* calloc_booked(std::size_t count, std::size_t each) {
+[[gnu::noinline]] void* calloc_recorded(std::size_t count, std::size_t each) {
     void* block = real.calloc(count, each);
-    return recording() ? booked(block, product(count, each)) : block;
+    return recording() ? recorded(block, product(count, each)) : block;
 }
 
 void* hook_calloc(std::size_t count, std::size_t each) {
-    return tls.covered != 0 ? real.calloc(count, each) : calloc_booked(count, each);
+    return tls.covered != 0 ? real.calloc(count, each) : calloc_recorded(count, each);
 }
 
 void* hook_realloc(void* old, std::size_t bytes) {
     if (!watching()) return real.realloc(old, bytes);
     const Block taken = recorder().take(old);
     void* block = real.realloc(old, bytes);
-    if (block != nullptr) return booked(block, bytes);
+    if (block != nullptr) return recorded(block, bytes);
     // realloc(p, 0) frees and gives null; any other null left the old block as it was.
     if (bytes != 0 && old != nullptr) recorder().put_back(old, taken);
     if (bytes != 0) recorder().on_refused(bytes);
@@ -83,26 +85,26 @@ void* hook_reallocarray(void* old, std::size_t count, std::size_t each) {
         block = real.reallocarray(old, count, each);
     }
     const std::size_t bytes = product(count, each);
-    if (block != nullptr) return booked(block, bytes);
+    if (block != nullptr) return recorded(block, bytes);
     if (bytes != 0 && old != nullptr) recorder().put_back(old, taken);
     if (bytes != 0) recorder().on_refused(bytes);
     return nullptr;
 }
 
-[[gnu::noinline]] void free_booked(void* block) {
+[[gnu::noinline]] void free_any_mode(void* block) {
     if (block != nullptr) recorder().on_free(block);
     real.free(block);
 }
 
-[[gnu::noinline]] void free_recorded(void* block) {
+[[gnu::noinline]] void free_exact(void* block) {
     recorder().forget(block);
     real.free(block);
 }
 
 void hook_free(void* block) {
     const Wanted now = wanted();
-    if (now == Wanted::every_block) return free_recorded(block);
-    if (now == Wanted::few_blocks ? recorder().may_be_drawn(block) : recording()) return free_booked(block);
+    if (now == Wanted::every_block) return free_exact(block);
+    if (now > Wanted::every_block ? recorder().may_be_sampled(block) : recording()) return free_any_mode(block);
     real.free(block);
 }
 
@@ -118,29 +120,29 @@ void hook_free_aligned_sized(void* block, std::size_t alignment, std::size_t byt
 
 int hook_posix_memalign(void** out, std::size_t alignment, std::size_t bytes) {
     const int error = real.posix_memalign(out, alignment, bytes);
-    if (error == 0 && watching()) booked(*out, bytes);
+    if (error == 0 && watching()) recorded(*out, bytes);
     if (error == ENOMEM && watching()) recorder().on_refused(bytes);
     return error;
 }
 
 void* hook_aligned_alloc(std::size_t alignment, std::size_t bytes) {
     void* block = real.aligned_alloc(alignment, bytes);
-    return watching() ? booked(block, bytes) : block;
+    return watching() ? recorded(block, bytes) : block;
 }
 
 void* hook_memalign(std::size_t alignment, std::size_t bytes) {
     void* block = real.memalign(alignment, bytes);
-    return watching() ? booked(block, bytes) : block;
+    return watching() ? recorded(block, bytes) : block;
 }
 
 void* hook_valloc(std::size_t bytes) {
     void* block = real.valloc(bytes);
-    return watching() ? booked(block, bytes) : block;
+    return watching() ? recorded(block, bytes) : block;
 }
 
 void* hook_pvalloc(std::size_t bytes) {
     void* block = real.pvalloc(bytes);
-    return watching() ? booked(block, bytes) : block;
+    return watching() ? recorded(block, bytes) : block;
 }
 
 // --- signals ---------------------------------------------------------------------------------------------------------------------------

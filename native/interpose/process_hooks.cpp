@@ -154,7 +154,7 @@ int hook_pthread_setname_np(pthread_t thread, const char* name) {
 namespace {
 
 void mark_fork(pid_t child) noexcept {
-    if (recording()) recorder().on_mark(capture::MarkKind::fork, static_cast<std::uint64_t>(child));
+    if (recording()) recorder().on_marker(capture::MarkerKind::fork, static_cast<std::uint64_t>(child));
 }
 
 char* g_single_threaded = nullptr;  // the C library's own __libc_single_threaded
@@ -218,7 +218,7 @@ namespace {
 void before_exit(int code, const void* caller) {
     if (!recording()) return;
     if (!Recorder::is_inside() && in_interpreter(caller)) call_exit_callback(code & 0xff);
-    if (recording()) recorder().mark_exited(code & 0xff);
+    if (recording()) recorder().note_exit(code & 0xff);
 }
 
 }  // namespace
@@ -238,13 +238,13 @@ void hook_exit_now_c(int code) {
 namespace {
 
 // An exec that succeeds never comes back: the capture must be closed before it. In the child of a vfork, which shares our memory,
-// nothing is touched (mark_exited knows our own process id).
+// nothing is touched (note_exit knows our own process id).
 template <typename Call>
 int around_exec(Call call) noexcept {
-    const bool marked = recording() && recorder().mark_exited(-1);
+    const bool marked = recording() && recorder().note_exit(-1);
     const int result = call();
     const ErrnoKept kept;
-    if (marked) recorder().unmark_exited();
+    if (marked) recorder().withdraw_exit();
     return result;
 }
 

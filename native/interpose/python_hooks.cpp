@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "heap/quick_events.h"
+#include "heap/fast_path.h"
 #include "interpose/allocators.h"
 
 namespace hiwater::interpose {
@@ -25,7 +25,7 @@ struct Domain {
     PyMemAllocatorEx below, ours;
     bool installed;
 };
-// Hooks that draw few blocks hear of no frees (see made_drawn), so they are of no use to another recording. Where they must stay, as another
+// Hooks that draw few blocks hear of no frees (see allocate_sample), so they are of no use to another recording. Where they must stay, as another
 // tool's lie over them, one of every block puts its own on top of those.
 struct Hooked {
     Domain all, few;
@@ -38,7 +38,7 @@ constinit Hooked g_memory{{PYMEM_DOMAIN_MEM, {}, {}, false}, {PYMEM_DOMAIN_MEM, 
 void* key_of(void* block) noexcept { return reinterpret_cast<void*>(LiveTable::key_of(reinterpret_cast<std::uintptr_t>(block))); }
 
 // CPython's allocators give a block for 0 bytes, too: null is always a refusal.
-[[gnu::always_inline]] inline void* booked(void* block, std::size_t bytes) noexcept {
+[[gnu::always_inline]] inline void* recorded(void* block, std::size_t bytes) noexcept {
     if (block != nullptr) [[likely]] {
         recorder().on_alloc<Kind::python>(key_of(block), bytes);
     } else {
@@ -68,22 +68,22 @@ template <typename Request>
 }
 
 template <Domain& kDomain, typename Request>
-[[gnu::noinline]] void* made(Request request) {
+[[gnu::noinline]] void* allocate_any(Request request) {
     PyMemAllocatorEx& next = kDomain.below;
     if (!recording()) return request.from(next);
     if (python_is_asked()) [[unlikely]]
         recorder().answer_for_python();
     void* block = covered_from(next, request);
-    return tls.covered == 0 ? booked(block, request.bytes()) : block;
+    return tls.covered == 0 ? recorded(block, request.bytes()) : block;
 }
 
 template <Domain& kDomain>
 void* python_malloc(void*, std::size_t bytes) {
-    return made<kDomain>(Malloc{bytes});
+    return allocate_any<kDomain>(Malloc{bytes});
 }
 template <Domain& kDomain>
 void* python_calloc(void*, std::size_t count, std::size_t each) {
-    return made<kDomain>(Calloc{count, each});
+    return allocate_any<kDomain>(Calloc{count, each});
 }
 
 // The old block is out of the books; what became of it is not in them yet.
@@ -103,7 +103,7 @@ template <Domain& kDomain>
 void* python_realloc(void*, void* old, std::size_t bytes) {
     PyMemAllocatorEx& next = kDomain.below;
     if (!recording() || tls.covered != 0) return next.realloc(next.ctx, old, bytes);
-    return booked(reallocated(next, old, bytes), bytes);
+    return recorded(reallocated(next, old, bytes), bytes);
 }
 
 template <Domain& kDomain>
@@ -115,39 +115,39 @@ void python_free(void*, void* block) {
 
 // The same over CPython's own allocator, whose blocks need no key_of(): they lie at multiples of 16, its own and those from malloc alike.
 template <Domain& kDomain, typename Request>
-[[gnu::noinline]] void* made_large(Request request) {
+[[gnu::noinline]] void* allocate_exact_large(Request request) {
     // The bound is 0 unless every block is recorded and nobody asks for Python: one comparison instead of three.
     if (g_switches.small_below.every_block.load(std::memory_order_relaxed) == 0) [[unlikely]]
-        return made<kDomain>(request);
+        return allocate_any<kDomain>(request);
     void* block = covered_from(kDomain.below, request);
     if (tls.covered != 0) [[unlikely]]
         return block;
     if (block == nullptr) [[unlikely]]
-        return booked(block, request.bytes());
+        return recorded(block, request.bytes());
     return recorder().record<Kind::python>(block, request.bytes());
 }
 
 // And for the sizes that it never asks malloc for.
 template <Domain& kDomain, typename Request>
-[[gnu::always_inline]] inline void* made_small(Request request) {
+[[gnu::always_inline]] inline void* allocate_exact_small(Request request) {
     if (request.bytes() >= g_switches.small_below.every_block.load(std::memory_order_relaxed)) [[unlikely]]
-        return made_large<kDomain>(request);
+        return allocate_exact_large<kDomain>(request);
     void* block = request.from(kDomain.below);
     if (block == nullptr) [[unlikely]]
-        return booked(block, request.bytes());
+        return recorded(block, request.bytes());
     return recorder().record<Kind::python>(block, request.bytes());
 }
 template <Domain& kDomain>
-void* small_malloc(void*, std::size_t bytes) {
-    return made_small<kDomain>(Malloc{bytes});
+void* exact_malloc(void*, std::size_t bytes) {
+    return allocate_exact_small<kDomain>(Malloc{bytes});
 }
 template <Domain& kDomain>
-void* small_calloc(void*, std::size_t count, std::size_t each) {
-    return made_small<kDomain>(Calloc{count, each});
+void* exact_calloc(void*, std::size_t count, std::size_t each) {
+    return allocate_exact_small<kDomain>(Calloc{count, each});
 }
 
 template <Domain& kDomain>
-void small_free(void* context, void* block) {
+void exact_free(void* context, void* block) {
     if (!wants(Wanted::every_block)) [[unlikely]]
         return python_free<kDomain>(context, block);
     if (block != nullptr) recorder().forget<true>(block);
@@ -155,10 +155,10 @@ void small_free(void* context, void* block) {
     next.free(next.ctx, block);
 }
 
-// And where few of them are drawn. Those come from malloc, so that their frees are seen there; and the others, as they are made, cost a
+// And where few of them are drawn. Those come from malloc, so that their frees are seen there; and the others, as they are allocate_any, cost a
 // subtraction and no more, and as they go nothing: there is no hook. CPython's allocator passes a larger request on to malloc, and gives back
 // to malloc what malloc gave, however small it has become.
-void* made_by_malloc(const PyMemAllocatorEx& next, std::size_t bytes) noexcept {
+void* allocate_by_malloc(const PyMemAllocatorEx& next, std::size_t bytes) noexcept {
     Covered covered;
     void* block = next.malloc(next.ctx, kSmallObject + 1);
     void* fitting = block == nullptr ? nullptr : next.realloc(next.ctx, block, bytes);
@@ -166,57 +166,57 @@ void* made_by_malloc(const PyMemAllocatorEx& next, std::size_t bytes) noexcept {
 }
 
 template <Domain& kDomain, typename Request>
-[[gnu::noinline]] void* made_drawn(Request request) {
-    void* block = Recorder::draws_now() ? made_by_malloc(kDomain.below, request.bytes()) : nullptr;
+[[gnu::noinline]] void* allocate_sample(Request request) {
+    void* block = Recorder::may_sample_now() ? allocate_by_malloc(kDomain.below, request.bytes()) : nullptr;
     if (block == nullptr) return request.from(kDomain.below);  // the next one will be drawn
     if (request.is_zeroed) std::memset(block, 0, request.bytes());
-    return recorder().draw(block, request.bytes(), Kind::python);
+    return recorder().record_sampled(block, request.bytes(), Kind::python);
 }
 
 // A larger one, which comes from malloc anyway.
 template <Domain& kDomain, typename Request>
-[[gnu::noinline]] void* made_larger(Request request) {
-    if (!wants(Wanted::few_blocks)) return made<kDomain>(request);
+[[gnu::noinline]] void* allocate_sampling_large(Request request) {
+    if (!wants(Wanted::few_samples)) return allocate_any<kDomain>(request);
     if (python_is_asked()) [[unlikely]]
         recorder().answer_for_python();
     void* block = covered_from(kDomain.below, request);
     if (tls.covered != 0) return block;
     if (block == nullptr) [[unlikely]]
-        return booked(block, request.bytes());
-    return recorder().draw_or_pass<Kind::python>(block, request.bytes());
+        return recorded(block, request.bytes());
+    return recorder().record_if_sampled<Kind::python>(block, request.bytes());
 }
 
 template <Domain& kDomain, typename Request>
-[[gnu::always_inline]] inline void* made_sampled(Request request) {
-    if (request.bytes() >= g_switches.small_below.few_blocks.load(std::memory_order_relaxed)) [[unlikely]]
-        return made_larger<kDomain>(request);
+[[gnu::always_inline]] inline void* allocate_sampling_small(Request request) {
+    if (request.bytes() >= g_switches.small_below.few_samples.load(std::memory_order_relaxed)) [[unlikely]]
+        return allocate_sampling_large<kDomain>(request);
     if (request.bytes() > kSmallObject) __builtin_unreachable();  // never below the bound: its stream is known without a comparison
-    if (!Recorder::pass_sampling(request.bytes())) [[unlikely]]
-        return made_drawn<kDomain>(request);
+    if (!Recorder::passes_unsampled(request.bytes())) [[unlikely]]
+        return allocate_sample<kDomain>(request);
     return request.from(kDomain.below);
 }
 template <Domain& kDomain>
-void* sampled_malloc(void*, std::size_t bytes) {
-    return made_sampled<kDomain>(Malloc{bytes});
+void* sampling_malloc(void*, std::size_t bytes) {
+    return allocate_sampling_small<kDomain>(Malloc{bytes});
 }
 template <Domain& kDomain>
-void* sampled_calloc(void*, std::size_t count, std::size_t each) {
-    return made_sampled<kDomain>(Calloc{count, each});
+void* sampling_calloc(void*, std::size_t count, std::size_t each) {
+    return allocate_sampling_small<kDomain>(Calloc{count, each});
 }
 
 template <Domain& kDomain>
-void* sampled_realloc(void* context, void* old, std::size_t bytes) {
-    if (bytes >= g_switches.small_below.few_blocks.load(std::memory_order_relaxed))
+void* sampling_realloc(void* context, void* old, std::size_t bytes) {
+    if (bytes >= g_switches.small_below.few_samples.load(std::memory_order_relaxed))
         return python_realloc<kDomain>(context, old, bytes);
     PyMemAllocatorEx& next = kDomain.below;
     void* block = reallocated(next, old, bytes);
-    if (block == nullptr) return booked(block, bytes);
-    if (Recorder::pass_sampling(bytes) || !Recorder::draws_now()) return block;
-    void* apart = made_by_malloc(next, bytes);
+    if (block == nullptr) return recorded(block, bytes);
+    if (Recorder::passes_unsampled(bytes) || !Recorder::may_sample_now()) return block;
+    void* apart = allocate_by_malloc(next, bytes);
     if (apart == nullptr) return block;
     std::memcpy(apart, block, bytes);
     next.free(next.ctx, block);
-    return recorder().draw(apart, bytes, Kind::python);
+    return recorder().record_sampled(apart, bytes, Kind::python);
 }
 
 // Whether the allocator in force is CPython's own, and not one whose every block comes from malloc.
@@ -267,16 +267,16 @@ void install(PyMemAllocatorEx ours) {
 template <Hooked& kHooked>
 void install(bool is_own) {
     constexpr Domain &all = kHooked.all, &few = kHooked.few;
-    if (wants(Wanted::few_blocks) && (is_own || is_reached<few>())) {
+    if (wants(Wanted::few_samples) && (is_own || is_reached<few>())) {
         kHooked.used = &few;
         // CPython's own allocator asks for no context, and its function for a free stands in our place.
-        return install<few>({nullptr, sampled_malloc<few>, sampled_calloc<few>, sampled_realloc<few>, nullptr});
+        return install<few>({nullptr, sampling_malloc<few>, sampling_calloc<few>, sampling_realloc<few>, nullptr});
     }
     kHooked.used = &all;
     if (is_own) {
         // A realloc leaves a block with malloc, however small it becomes, and other mallocs put those of 8 bytes at multiples of 8.
-        const auto free = is_malloc_replaced() ? python_free<all> : small_free<all>;
-        return install<all>({nullptr, small_malloc<all>, small_calloc<all>, python_realloc<all>, free});
+        const auto free = is_malloc_replaced() ? python_free<all> : exact_free<all>;
+        return install<all>({nullptr, exact_malloc<all>, exact_calloc<all>, python_realloc<all>, free});
     }
     install<all>({nullptr, python_malloc<all>, python_calloc<all>, python_realloc<all>, python_free<all>});
 }

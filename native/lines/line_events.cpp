@@ -31,7 +31,7 @@ public:
     explicit WithoutInt(PyObject* number) noexcept : bytes_(recording() && !is_immortal(number) ? int_bytes() : 0) {
         ThreadHeap& heap = thread_heap;
         heap.allocated_bytes -= bytes_;
-        if (heap.mark_bytes == heap.live_bytes) heap.mark_bytes -= bytes_;
+        if (heap.peak_bytes == heap.live_bytes) heap.peak_bytes -= bytes_;
         heap.live_bytes -= bytes_;
     }
     ~WithoutInt() { thread_heap.live_bytes += bytes_; }

@@ -103,8 +103,8 @@ void open_segment(LineThread& thread, Frame& frame, LineFigure* line, bool is_ca
     ThreadHeap& heap = thread_heap;
     frame.live_bytes = heap.live_bytes;
     frame.allocated_bytes = heap.allocated_bytes;
-    frame.saved_mark_bytes = heap.mark_bytes;
-    heap.mark_bytes = heap.live_bytes;
+    frame.saved_peak_bytes = heap.peak_bytes;
+    heap.peak_bytes = heap.live_bytes;
     frame.resident_bytes = resident.of(*frame.group);
 }
 
@@ -113,8 +113,8 @@ void close_segment(LineThread& thread, Frame& frame, Resident& resident) noexcep
     if (line == nullptr) return;
     frame.line = nullptr;
     ThreadHeap& heap = thread_heap;
-    const std::int64_t mark = heap.mark_bytes;
-    heap.mark_bytes = std::max(frame.saved_mark_bytes, mark);
+    const std::int64_t mark = heap.peak_bytes;
+    heap.peak_bytes = std::max(frame.saved_peak_bytes, mark);
     give_back(thread, frame, *line);
     if (frame.epoch != frame.group->epoch) return;
     const std::int64_t kept = heap.live_bytes - frame.live_bytes;
@@ -429,7 +429,7 @@ std::string self_check() {
     const LineThread& thread = mine();
     if (!thread.frames.empty()) return std::to_string(thread.frames.size()) + " frames are on the stack of lines";
     if (thread.unmarked != 0) return std::to_string(thread.unmarked) + " lines without a mark are open";
-    if (thread_heap.mark_bytes < thread_heap.live_bytes) return "the thread's mark is below what it holds";
+    if (thread_heap.peak_bytes < thread_heap.live_bytes) return "the thread's mark is below what it holds";
     for (const auto& [code, watches] : watched()) {
         for (const Watch& watch : watches) {
             for (const LineFigure& figure : watch.group->figures) {

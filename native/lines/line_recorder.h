@@ -104,7 +104,7 @@ struct Frame {
     std::shared_ptr<Group> group;
     LineFigure* line = nullptr;     // nullptr: no segment is open
     std::int64_t before_bytes = 0;  // kept by earlier segments of the same call of the line
-    std::int64_t live_bytes = 0, allocated_bytes = 0, saved_mark_bytes = 0, resident_bytes = 0;
+    std::int64_t live_bytes = 0, allocated_bytes = 0, saved_peak_bytes = 0, resident_bytes = 0;
     std::int64_t resident_entered_bytes = 0;  // when it was taken in
     std::uint32_t epoch = 0;
     bool nested = false, outermost = false;

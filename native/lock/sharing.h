@@ -1,4 +1,4 @@
-// Threads that meet at the lock again and again: who they are, and whether it pays that they share it (lock.h).
+// The threads that share the recorder's lock (lock.h), and whether sharing is worth its cost.
 #pragma once
 
 #include <atomic>
@@ -10,18 +10,18 @@ namespace hiwater {
 
 // A thread's ticket for the lock. Its memory must stay mapped for the life of the process.
 struct LockTicket {
-    std::atomic<std::uintptr_t> active{0};  // 0: not inside; else where the thread's stack stood as it came in
-    std::uint32_t streak = 0;               // takings in a row by this thread, while the lock leans to nobody
-    std::atomic<bool> may_share{false};     // it is one of those below
-    bool took_part = false;                 // in the last sharing; said by SharedBooks::close()
+    std::atomic<std::uintptr_t> active{0};  // 0: not inside; else the thread's stack pointer when it entered
+    std::uint32_t streak = 0;               // acquisitions in a row by this thread, while the lock is biased to no thread
+    std::atomic<bool> may_share{false};     // it is in the list below
+    bool took_part = false;                 // in the last episode of sharing; set by ThreadLocalAccounting::merge()
 };
 
-// Who has to stand back before the lock is somebody's alone. Under the lock's mutex.
+// The threads whose bias must be revoked before one thread can have the lock alone. Under the lock's mutex.
 class Sharing {
 public:
     void enlist(LockTicket& ticket) noexcept {
         if (ticket.may_share.load(std::memory_order_relaxed)) return;
-        bool is_known = false;  // its memory was cleared, and is another thread's now
+        bool is_known = false;  // a known ticket may have been cleared and given to another thread
         each([&](const LockTicket& one) { is_known = is_known || &one == &ticket; });
         if (!is_known && count_ == kMost) return;
         if (!is_known) tickets_[count_++] = &ticket;
@@ -40,45 +40,45 @@ public:
         count_ = 0;
     }
 
-    // Sharing ended after so many events, perhaps because a thread needed the lock alone. That costs as much as some hundred of them:
-    // where there were fewer, threads take turns for a while instead, twice as long each time.
-    void judge(std::uint64_t events, bool by_need) noexcept {
+    // Sharing ended after so many events; `by_need`: because a thread needed the lock alone. Ending costs as much as several hundred events:
+    // after a shorter episode threads take turns for a while instead, twice as long each time.
+    void note_episode(std::uint64_t events, bool by_need) noexcept {
         if (events >= kWorthwhile) {
-            doubts_ = 0;
+            penalty_ = 0;
         } else if (by_need) {
-            if (doubts_ < kMostDoubts) ++doubts_;
-            turns_left_ = 1u << doubts_;
+            if (penalty_ < kMaxPenalty) ++penalty_;
+            turns_left_ = 1u << penalty_;
         }
     }
-    bool pays() noexcept {
+    bool is_worthwhile() noexcept {
         if (turns_left_ == 0) return true;
         --turns_left_;
         return false;
     }
 
 private:
-    static constexpr std::uint32_t kMost = 64, kMostDoubts = 6;
+    static constexpr std::uint32_t kMost = 64, kMaxPenalty = 6;
     static constexpr std::uint64_t kWorthwhile = 1000;
 
     LockTicket* tickets_[kMost] = {};
     std::uint32_t count_ = 0;
-    std::uint32_t doubts_ = 0, turns_left_ = 0;
+    std::uint32_t penalty_ = 0, turns_left_ = 0;
 };
 
-// What threads write apart from each other while they share the lock. Called by whoever holds it alone.
-class SharedBooks {
+// Thread-local accounting: what threads count on their own while they share the lock. Called by the thread that holds it alone.
+class ThreadLocalAccounting {
 public:
     struct Episode {
-        std::uint64_t events;   // since open()
-        std::uint32_t threads;  // that had some
+        std::uint64_t events;   // since begin_sharing()
+        std::uint32_t threads;  // that had events
     };
-    // False where the books cannot be kept apart now.
-    virtual bool open() noexcept = 0;
-    // Brings the books together and says of each ticket whether it took part.
-    virtual Episode close(const Sharing& who) noexcept = 0;
+    // False where threads cannot count on their own now.
+    virtual bool begin_sharing() noexcept = 0;
+    // Merges the threads' accounts into the common ones, and sets `took_part` of each ticket.
+    virtual Episode merge(const Sharing& who) noexcept = 0;
 
 protected:
-    ~SharedBooks() = default;
+    ~ThreadLocalAccounting() = default;
 };
 
 }  // namespace hiwater

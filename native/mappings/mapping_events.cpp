@@ -14,41 +14,41 @@ std::uint32_t Recorder::label_node(std::uint32_t node, const char* label) {
 
 // Whether a piece shows pages that count once, however many mappings show them.
 bool Recorder::shows_pages(const Piece& piece) const {
-    return piece.place != 0 && accounts_.record(piece.ledger).kind == static_cast<std::uint16_t>(Kind::shared);
+    return piece.place != 0 && accounts_.record(piece.account).kind == static_cast<std::uint16_t>(Kind::shared);
 }
 
 // Under the lock: runs of shared pages begin or cease to count. `pages` is 0 where one run became two, or two one.
-void Recorder::change_shared(std::uint32_t ledger, std::int64_t pages, std::int64_t runs, Gain gain) {
+void Recorder::change_shared(std::uint32_t account, std::int64_t pages, std::int64_t runs, Gain gain) {
     const std::int64_t bytes = pages * static_cast<std::int64_t>(kPage);
     if (pages <= 0) {
-        accounts_.debit(ledger, -bytes, -runs);
+        accounts_.debit(account, -bytes, -runs);
     } else if (gain == Gain::allocated) {
-        accounts_.credit(ledger, bytes, runs);
+        accounts_.credit(account, bytes, runs);
     } else {
-        accounts_.restore(ledger, bytes, runs);
+        accounts_.restore(account, bytes, runs);
     }
 }
 
 // Under the lock: [start, piece.end), which is free, is mapped now.
 void Recorder::add_piece(std::uintptr_t start, const Piece& piece, Gain gain) {
-    mappings_.add(start, piece.end, piece.ledger, piece.protection, piece.place);
+    mappings_.add(start, piece.end, piece.account, piece.protection, piece.place);
     const std::uintptr_t bytes = piece.end - start;
     if (shows_pages(piece)) {
-        const auto change = [&](std::uint32_t ledger, std::int64_t pages, std::int64_t runs) {
-            change_shared(ledger, pages, runs, gain);
+        const auto change = [&](std::uint32_t account, std::int64_t pages, std::int64_t runs) {
+            change_shared(account, pages, runs, gain);
         };
-        shared_pages_.map(piece.place, piece.place + bytes / kPage, piece.ledger, change);
+        shared_pages_.map(piece.place, piece.place + bytes / kPage, piece.account, change);
     } else if (gain == Gain::allocated) {
-        accounts_.credit(piece.ledger, static_cast<std::int64_t>(bytes));
+        accounts_.credit(piece.account, static_cast<std::int64_t>(bytes));
     } else {
-        accounts_.restore(piece.ledger, static_cast<std::int64_t>(bytes));
+        accounts_.restore(piece.account, static_cast<std::int64_t>(bytes));
     }
 }
 
 void Recorder::debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& piece, int pieces_left) {
-    if (!shows_pages(piece)) return accounts_.debit(piece.ledger, static_cast<std::int64_t>(to - from), 1 - pieces_left);
-    const auto change = [this](std::uint32_t ledger, std::int64_t pages, std::int64_t runs) {
-        change_shared(ledger, pages, runs, Gain::restored);
+    if (!shows_pages(piece)) return accounts_.debit(piece.account, static_cast<std::int64_t>(to - from), 1 - pieces_left);
+    const auto change = [this](std::uint32_t account, std::int64_t pages, std::int64_t runs) {
+        change_shared(account, pages, runs, Gain::restored);
     };
     shared_pages_.unmap(piece.place, piece.place + (to - from) / kPage, change);
 }
@@ -71,7 +71,7 @@ Piece Recorder::piece_of(std::uintptr_t start, std::size_t bytes, std::uint32_t 
         if (has_place) place = shared_place(object, mapping.first_page);
         kind = !has_place ? Kind::attached : mapping.protection == 0 ? Kind::reserved : Kind::shared;
     }
-    return {start + bytes, accounts_.ledger(label_node(node, mapping.label), kind), mapping.protection, place};
+    return {start + bytes, accounts_.account(label_node(node, mapping.label), kind), mapping.protection, place};
 }
 
 void Recorder::on_shared_object(const SharedObject& object) noexcept {
@@ -128,7 +128,7 @@ void Recorder::find_range(std::uintptr_t start, TakenRange* found) noexcept {
     Hold hold(lock_, ticket());
     if (!is_on()) return;
     const Piece piece = mappings_.piece_at(start);
-    if (piece.ledger == 0) return;
+    if (piece.account == 0) return;
     found->session = session_;
     found->part[found->count++] = {start, piece.end, piece};
 }
@@ -137,9 +137,9 @@ void Recorder::on_arena(std::uintptr_t start, std::size_t bytes) noexcept {
     if (is_inside()) return;
     guarded([&] {
         at_stack([&](Thread& t) {
-            const std::uint32_t ledger = accounts_.ledger(t.root, Kind::slack);
+            const std::uint32_t account = accounts_.account(t.root, Kind::slack);
             forget_range(start, start + bytes);
-            add_piece(start, {start + bytes, ledger, 1}, Gain::allocated);
+            add_piece(start, {start + bytes, account, 1}, Gain::allocated);
         });
     });
 }
@@ -151,9 +151,9 @@ std::uintptr_t Recorder::range_end(std::uintptr_t start) noexcept {
     return is_on() ? mappings_.end_of(start) : 0;
 }
 
-// Under the lock: a node below another with the label that a ledger's own node has, if it has one.
-std::uint32_t Recorder::labelled_as(std::uint32_t ledger, std::uint32_t below) {
-    const std::uint32_t code = tree_.node(accounts_.record(ledger).node).code;
+// Under the lock: a node below another with the label that an account's own node has, if it has one.
+std::uint32_t Recorder::labelled_as(std::uint32_t account, std::uint32_t below) {
+    const std::uint32_t code = tree_.node(accounts_.record(account).node).code;
     const bool is_label = tree_.code_record(code).kind == static_cast<std::uint32_t>(capture::CodeKind::label);
     return is_label ? tree_.child(below, code, 0) : below;
 }
@@ -167,9 +167,9 @@ void Recorder::on_moved(const TakenRange& taken, std::uintptr_t start, std::size
             if (taken.session != session_) return;
             forget_range(start, start + bytes);
             if (is_internal(t)) return;
-            const auto kind = static_cast<Kind>(accounts_.record(piece.ledger).kind);
-            const std::uint32_t ledger = accounts_.ledger(labelled_as(piece.ledger, t.top->node), kind);
-            add_piece(start, {start + bytes, ledger, piece.protection, piece.place}, Gain::allocated);
+            const auto kind = static_cast<Kind>(accounts_.record(piece.account).kind);
+            const std::uint32_t account = accounts_.account(labelled_as(piece.account, t.top->node), kind);
+            add_piece(start, {start + bytes, account, piece.protection, piece.place}, Gain::allocated);
         });
     });
 }
@@ -184,14 +184,15 @@ void Recorder::change_range(std::uintptr_t start, std::uintptr_t end, std::uint3
     const Thread* t = tls.thread;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
         const TakenRange::Part& part = parts_[i];
-        const auto kind = static_cast<Kind>(accounts_.record(part.piece.ledger).kind);
+        const auto kind = static_cast<Kind>(accounts_.record(part.piece.account).kind);
         const bool opens = kind == Kind::reserved && protection != 0;
         const bool closes = (kind == Kind::mapping || kind == Kind::shared) && protection == 0;
         const Kind opened = part.piece.place != 0 ? Kind::shared : Kind::mapping;
-        std::uint32_t ledger = part.piece.ledger;
-        if (opens && t != nullptr) ledger = accounts_.ledger(labelled_as(part.piece.ledger, t->top->node), opened);
-        if (closes) ledger = accounts_.ledger(accounts_.record(ledger).node, Kind::reserved);
-        add_piece(part.start, {part.end, ledger, protection, part.piece.place}, opens || closes ? Gain::allocated : Gain::restored);
+        std::uint32_t account = part.piece.account;
+        if (opens && t != nullptr) account = accounts_.account(labelled_as(part.piece.account, t->top->node), opened);
+        if (closes) account = accounts_.account(accounts_.record(account).node, Kind::reserved);
+        add_piece(part.start, {part.end, account, protection, part.piece.place},
+                  opens || closes ? Gain::allocated : Gain::restored);
     }
 }
 

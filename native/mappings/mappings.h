@@ -12,7 +12,7 @@ namespace hiwater {
 
 struct Piece {
     std::uintptr_t end = 0;
-    std::uint32_t ledger = 0;
+    std::uint32_t account = 0;
     std::uint32_t protection = 0;  // as last asked of mmap or mprotect
     SharedPlace place = 0;         // of its first page, where it shows shared memory that this process made
 };
@@ -24,8 +24,8 @@ public:
     Mappings() : pool_(PieceAllocator<int>::kLargestPiece), tree_(PieceAllocator<std::pair<const std::uintptr_t, Piece>>(&pool_)) {}
 
     // Adds [start, end), which must be free. Throws bad_alloc.
-    void add(std::uintptr_t start, std::uintptr_t end, std::uint32_t ledger, std::uint32_t protection, SharedPlace place = 0) {
-        tree_.emplace(start, Piece{end, ledger, protection, place});
+    void add(std::uintptr_t start, std::uintptr_t end, std::uint32_t account, std::uint32_t protection, SharedPlace place = 0) {
+        tree_.emplace(start, Piece{end, account, protection, place});
     }
 
     // Takes [start, end) out, cutting pieces at the borders. For every piece touched: visit(piece_start, piece_end of the part taken,
@@ -62,7 +62,7 @@ public:
         return it == tree_.end() ? 0 : it->second.end;
     }
 
-    // What lies from an address on, of the piece that it is in. With ledger 0 where it is in none.
+    // What lies from an address on, of the piece that it is in. With account 0 where it is in none.
     Piece piece_at(std::uintptr_t address) const {
         const auto it = tree_.upper_bound(address);
         if (it == tree_.begin()) return {};

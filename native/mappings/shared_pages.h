@@ -69,7 +69,7 @@ private:
 class SharedPages {
     struct Run {
         SharedPlace end = 0;
-        std::uint32_t ledger = 0;
+        std::uint32_t account = 0;
         std::uint32_t mappings = 0;
         bool is_cut_off = false;  // the run before this one was once one with it
     };
@@ -78,16 +78,16 @@ class SharedPages {
 public:
     SharedPages() : pool_(PieceAllocator<int>::kLargestPiece), tree_(PieceAllocator<std::pair<const SharedPlace, Run>>(&pool_)) {}
 
-    // One more mapping shows [start, end). Calls change(ledger, pages, runs) with what the ledger gains. Throws bad_alloc.
+    // One more mapping shows [start, end). Calls change(account, pages, runs) with what the account gains. Throws bad_alloc.
     template <typename Change>
-    void map(SharedPlace start, SharedPlace end, std::uint32_t ledger, Change change) {
+    void map(SharedPlace start, SharedPlace end, std::uint32_t account, Change change) {
         cut(start, change);
         cut(end, change);
         for (auto it = tree_.lower_bound(start); start < end; ++it) {
             const SharedPlace next = it == tree_.end() || it->first > end ? end : it->first;
             if (next > start) {
-                tree_.emplace_hint(it, start, Run{next, ledger, 1, false});
-                change(ledger, static_cast<std::int64_t>(next - start), 1);
+                tree_.emplace_hint(it, start, Run{next, account, 1, false});
+                change(account, static_cast<std::int64_t>(next - start), 1);
                 start = next;
                 if (start == end) break;
             }
@@ -96,7 +96,7 @@ public:
         }
     }
 
-    // One mapping of [start, end) less. Calls change(ledger, pages, runs) with what the ledgers lose: numbers below zero. Throws bad_alloc.
+    // One mapping of [start, end) less. Calls change(account, pages, runs) with what the accounts lose: numbers below zero. Throws bad_alloc.
     template <typename Change>
     void unmap(SharedPlace start, SharedPlace end, Change change) {
         cut(start, change);
@@ -105,7 +105,7 @@ public:
         while (it != tree_.end() && it->first < end) {
             Run& run = it->second;
             if (--run.mappings == 0) {
-                change(run.ledger, -static_cast<std::int64_t>(run.end - it->first), -1);
+                change(run.account, -static_cast<std::int64_t>(run.end - it->first), -1);
                 it = tree_.erase(it);
             } else {
                 it = std::next(join(it, change));
@@ -116,7 +116,7 @@ public:
 
     template <typename Visit>
     void each(Visit visit) const {
-        for (const auto& [start, run] : tree_) visit(start, run.end, run.ledger);
+        for (const auto& [start, run] : tree_) visit(start, run.end, run.account);
     }
 
     void reset() noexcept {
@@ -130,9 +130,9 @@ private:
         auto it = tree_.lower_bound(at);
         if (it == tree_.begin() || std::prev(it)->second.end <= at) return;
         Run& run = std::prev(it)->second;
-        tree_.emplace_hint(it, at, Run{run.end, run.ledger, run.mappings, true});
+        tree_.emplace_hint(it, at, Run{run.end, run.account, run.mappings, true});
         run.end = at;
-        change(run.ledger, std::int64_t{0}, 1);
+        change(run.account, std::int64_t{0}, 1);
     }
     // Makes one of two runs that no mapping tells apart any more. Returns the run that is left.
     template <typename Change>
@@ -140,11 +140,11 @@ private:
         if (!it->second.is_cut_off || it == tree_.begin()) return it;
         const auto before = std::prev(it);
         const Run run = it->second;
-        if (before->second.end != it->first || before->second.ledger != run.ledger || before->second.mappings != run.mappings)
+        if (before->second.end != it->first || before->second.account != run.account || before->second.mappings != run.mappings)
             return it;
         before->second.end = run.end;
         tree_.erase(it);
-        change(run.ledger, std::int64_t{0}, -1);
+        change(run.account, std::int64_t{0}, -1);
         return before;
     }
 

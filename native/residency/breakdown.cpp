@@ -167,7 +167,7 @@ const char* name_of(Part part) noexcept {
     return kNames[static_cast<std::size_t>(part)];
 }
 
-bool look(Breakdown* out, Ranges* mappings) noexcept {
+bool take_snapshot(Breakdown* out, Ranges* mappings) noexcept {
     try {
         PageVector<Area> areas;
         read_areas(&areas, mappings);

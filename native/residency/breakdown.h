@@ -55,7 +55,7 @@ struct Breakdown {
 
 // Some milliseconds, more in a large process. False where the kernel shows no smaps, or there is no memory to look with.
 // `mappings`: what the program is known to have mapped; each is told from its neighbours.
-bool look(Breakdown* out, Ranges* mappings = nullptr) noexcept;
+bool take_snapshot(Breakdown* out, Ranges* mappings = nullptr) noexcept;
 
 // Bytes in RAM of [address, address + bytes), in whole pages at its ends but never more than `bytes`.
 std::int64_t touched_bytes(std::uintptr_t address, std::uint64_t bytes) noexcept;

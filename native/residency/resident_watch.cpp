@@ -86,7 +86,7 @@ std::int64_t peak() noexcept {
     return g_peak.load(std::memory_order_relaxed);
 }
 
-std::int64_t fold() noexcept {
+std::int64_t read_and_reset_peak() noexcept {
     resume();
     return g_peak.exchange(resident_now(), std::memory_order_relaxed);
 }

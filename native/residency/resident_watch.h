@@ -16,6 +16,6 @@ void resume() noexcept;
 // Highest sample since the last fold, in bytes; fold begins anew from what is resident now.
 bool is_running() noexcept;
 std::int64_t peak() noexcept;
-std::int64_t fold() noexcept;
+std::int64_t read_and_reset_peak() noexcept;
 
 }  // namespace hiwater::resident_watch

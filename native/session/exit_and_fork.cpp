@@ -16,20 +16,20 @@ using capture::State;
 
 // A signal's handler ends the process, or puts another program in its place, in the midst of an event of its own thread, which may hold the
 // lock. The state stays `recording`, as the sums may lack the rest of that event.
-void Recorder::mark_exited_amid_event(int exit_code) noexcept {
+void Recorder::note_exit_amid_event(int exit_code) noexcept {
     capture::Header& h = file_.header();
     h.exit_code = exit_code;
     h.heartbeat_ns = h.ended_ns = now_ns();
 }
 
-bool Recorder::mark_exited(int exit_code) noexcept {
+bool Recorder::note_exit(int exit_code) noexcept {
     // Asked first: the child of a vfork runs in our memory, and must change nothing there.
     if (pid_ != ::getpid()) return false;
     // An exec during exit() may fail, and must not take back what exit() said.
     const auto is_to_mark = [&] { return file_.is_open() && (exit_code != -1 || file_.header().ended_ns == 0); };
     if (is_inside()) {
         if (!is_to_mark()) return false;
-        mark_exited_amid_event(exit_code);
+        note_exit_amid_event(exit_code);
         return true;
     }
     BusyGuard busy;
@@ -49,7 +49,7 @@ bool Recorder::mark_exited(int exit_code) noexcept {
     return true;
 }
 
-void Recorder::unmark_exited() noexcept {
+void Recorder::withdraw_exit() noexcept {
     if (!file_.is_open()) return;
     // Of its own process alone, and no other thread writes these: an event that a signal's handler interrupted may have the lock.
     capture::Header& h = file_.header();

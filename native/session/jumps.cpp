@@ -11,12 +11,12 @@ void Recorder::on_jump(std::uintptr_t to) noexcept {
     const std::uintptr_t event = t == nullptr ? 0 : t->ticket.active.load(std::memory_order_relaxed);
     const bool leaves_event = event != 0 && is_left_by_jump(event, to);
     const bool leaves_work = tls.busy != 0 && tls.busy_at != 0 && is_left_by_jump(tls.busy_at, to);
-    if (leaves_event || leaves_work) leave_for_good(t);
+    if (leaves_event || leaves_work) abandon(t);
 }
 
-void Recorder::leave_for_good(Thread* t) noexcept {
+void Recorder::abandon(Thread* t) noexcept {
     fail(kJumped);
-    lock_.leave_for_good(t == nullptr ? nullptr : &t->ticket);
+    lock_.abandon(t == nullptr ? nullptr : &t->ticket);
     tls.busy = 0;
 }
 

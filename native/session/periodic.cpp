@@ -7,24 +7,24 @@
 namespace hiwater {
 
 // Points are spaced by 1/2048 of the recording's age and slices by 1/64, so that their number grows with the logarithm of its length.
-// Closing a slice goes over all ledgers while the program waits: it is to take a fiftieth of the time at most.
+// Closing a slice goes over all accounts while the program waits: it is to take a fiftieth of the time at most.
 constexpr std::uint64_t kShortestPointNs = 1'000'000, kShortestSliceNs = 25'000'000, kSliceCostShare = 50;
 
 // The sampler alone writes these fields and the timeline, and the figures it copies are single words: no lock, which would make the
 // program's threads wait (the capture stays open while the sampler runs). But threads that share the lock keep figures to themselves:
 // after a kill, what is missing is what they did since the last tick.
-void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t kernel_mark_bytes) noexcept {
+void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t kernel_peak_bytes) noexcept {
     BusyGuard busy;
-    file_.find_cut();
-    bring_books_together();
+    file_.find_truncation();
+    merge_thread_accounts();
     capture::Header& h = file_.header();
     if (is_on()) last_peak_ = {accounts_.peak_bytes(), accounts_.peak_blocks()};
     __atomic_store_n(&h.heartbeat_ns, now, __ATOMIC_RELAXED);
     h.lost_events = lost_.load(std::memory_order_relaxed);
     if (sampled()) note_exact_totals();
     if (resident_bytes >= 0) h.resident_last_bytes = resident_bytes;
-    write_back_when_due(now);
-    note_resident_peak(h.resident_exact != 0 ? std::max(resident_bytes, kernel_mark_bytes) : resident_bytes);
+    write_back_if_due(now);
+    note_resident_peak(h.resident_exact != 0 ? std::max(resident_bytes, kernel_peak_bytes) : resident_bytes);
     if (!is_on()) return;
     guarded([&] {
         if (now - last_point_ns_ >= std::max(kShortestPointNs, now / 2048) || timeline_.size() == 0) add_point(now, resident_bytes);
@@ -42,7 +42,7 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
 }
 
 // For a capture that its file system cannot hold: a copy each second, or less often where a copy takes more than a hundredth of that.
-void Recorder::write_back_when_due(std::uint64_t now) noexcept {
+void Recorder::write_back_if_due(std::uint64_t now) noexcept {
     constexpr std::uint64_t kSecond = 1'000'000'000;
     if (!file_.is_kept_in_memory() || now < next_write_back_ns_) return;
     Hold hold(lock_);
@@ -75,7 +75,7 @@ void Recorder::note_collections(std::int64_t collections) noexcept {
     if_there_is_room([&] {
         Hold hold(lock_);  // refusals are marked by any thread
         marks_.append(
-            {now_ns(), static_cast<std::uint64_t>(collections - before), static_cast<std::uint32_t>(capture::MarkKind::gc), 0});
+            {now_ns(), static_cast<std::uint64_t>(collections - before), static_cast<std::uint32_t>(capture::MarkerKind::gc), 0});
     });
 }
 
@@ -109,38 +109,38 @@ void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes
     });
 }
 
-void Recorder::look_at_residency() noexcept {
+void Recorder::take_residency_snapshot() noexcept {
     BusyGuard busy;
     if (!is_on() || only_counters_) return;
     residency::Breakdown found;
     const std::uint64_t at_ns = now_ns();
     if_there_is_room([&] {
         residency::Ranges mappings;
-        known_mappings(&mappings);
-        if (!residency::look(&found, &mappings)) return;
+        large_mappings(&mappings);
+        if (!residency::take_snapshot(&found, &mappings)) return;
         Hold hold(lock_);
-        if (is_on()) write_down(found, at_ns);
+        if (is_on()) append_residency(found, at_ns);
     });
 }
 
-void Recorder::known_mappings(residency::Ranges* out) {
+void Recorder::large_mappings(residency::Ranges* out) {
     constexpr std::uintptr_t kWorthKnowing = 64 * 1024;
     Hold hold(lock_);
     mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) {
-        const auto kind = static_cast<capture::Kind>(accounts_.record(piece.ledger).kind);
+        const auto kind = static_cast<capture::Kind>(accounts_.record(piece.account).kind);
         const bool is_known = kind == capture::Kind::mapping || kind == capture::Kind::shared || kind == capture::Kind::attached;
         if (is_known && end - start >= kWorthKnowing) out->push_back({start, end});
     });
 }
 
 // Under the lock. The parts last: a reader takes a look for whole when it has all of them.
-void Recorder::write_down(const residency::Breakdown& found, std::uint64_t at_ns) {
+void Recorder::append_residency(const residency::Breakdown& found, std::uint64_t at_ns) {
     constexpr std::size_t kMostBlocks = 16;
     for (std::size_t i = 0; i < std::min(kMostBlocks, found.large.size()); ++i) {
         const residency::LargeBlock& large = found.large[i];
-        const Block block = sampled() ? samples_.look(large.block) : live_.look(large.block);
-        const std::uint32_t ledger = large.from_malloc ? block.ledger : mappings_.piece_at(large.address).ledger;
-        const std::uint32_t node = ledger == 0 ? 0 : accounts_.record(ledger).node;
+        const Block block = sampled() ? samples_.find_block(large.block) : live_.find_block(large.block);
+        const std::uint32_t account = large.from_malloc ? block.account : mappings_.piece_at(large.address).account;
+        const std::uint32_t node = account == 0 ? 0 : accounts_.record(account).node;
         large_blocks_.append({at_ns, large.bytes, large.touched_bytes, node, large.from_malloc ? 1u : 0u});
     }
     for (std::size_t i = 0; i < residency::kParts; ++i) {

@@ -20,7 +20,7 @@ void Recorder::make_instance() noexcept {
     alignas(Recorder) static unsigned char room[sizeof(Recorder)];
     if (g_recorder_ != nullptr) return;
     g_recorder_ = new (room) Recorder();
-    g_recorder_->lock_.keep_books_with(g_recorder_);
+    g_recorder_->lock_.merge_accounts_with(g_recorder_);
 }
 
 std::uint64_t Recorder::now_ns() const noexcept { return process::monotonic_ns() - started_ns_; }
@@ -37,7 +37,7 @@ void Recorder::write_facts(const StartOptions& options) {
     device_terms_.attach(file_, capture::Table::device_terms);
     last_samples_.reset();
     for (const auto& [key, value] : options.facts) append_fact(key, value);
-    for (const char* reason : {kNoMemory, kCannotGrow, kCut}) tree_.string(reason);
+    for (const char* reason : {kNoMemory, kCannotGrow, kTruncated}) tree_.string(reason);
 }
 
 void Recorder::append_fact(const std::string& name, const std::string& value) {
@@ -59,7 +59,7 @@ int Recorder::start(const StartOptions& options) {
         become_unrecorded_child();
     }
     BusyGuard busy;
-    lock_.allow_leaning();
+    lock_.allow_bias();
     Hold hold(lock_);
     if (file_.is_open()) forget_tables_of_parent();  // made by a fork in a signal's handler, this process could not do it then
     struct Guard {
@@ -68,7 +68,7 @@ int Recorder::start(const StartOptions& options) {
             if (!is_kept) capture::file_guard::end();
         }
     } guard;
-    if (!options.only_counters) capture::file_guard::begin([] { instance().give_up(kCut); });
+    if (!options.only_counters) capture::file_guard::begin([] { instance().give_up(kTruncated); });
     last_peak_ = {};
     last_resident_peak_ = 0;
     if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str(), options.mode))
@@ -132,7 +132,7 @@ int Recorder::start(const StartOptions& options) {
     }
     spare_room.keep();
     ++session_;
-    set_up_drawing(options);
+    set_up_sampling(options);
     h.sample_bytes = sample_bytes_;
     epoch_.fetch_add(1, std::memory_order_relaxed);
     set_mode(Mode::on);
@@ -147,7 +147,7 @@ void Recorder::note_resident_peak(std::int64_t peak_bytes) noexcept {
     if (peak_bytes > last_resident_peak_) last_resident_peak_ = peak_bytes;
 }
 
-void Recorder::hear_of_resident_peak(std::int64_t peak_bytes) noexcept {
+void Recorder::note_resident_peak_before_reset(std::int64_t peak_bytes) noexcept {
     if (!is_on() || only_counters_) return;
     BusyGuard busy;
     Hold hold(lock_);
@@ -165,10 +165,10 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_marks) {
     capture::Header& h = file_.header();
     carried_ = carry ? heap_now() : Heap{};
     if (only_counters_) {
-        let_go(State::ended);
+        close_capture(State::ended);
         return;
     }
-    file_.find_cut();
+    file_.find_truncation();
     if (known) {
         h.resident_last_bytes = resident.now_bytes;
         const std::int64_t peak = h.resident_exact != 0 ? std::max(resident.peak_bytes, resident.now_bytes) : resident.now_bytes;
@@ -181,7 +181,7 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_marks) {
     try {
         if (fail_reason_[0] != '\0') h.stop_reason = tree_.string(fail_reason_);
         if (!failed) show_last_names();
-        if (failed && ::strcmp(fail_reason_, kJumped) == 0) accounts_.add_up();
+        if (failed && ::strcmp(fail_reason_, kJumped) == 0) accounts_.recompute_totals();
         if (!failed && heap_has_marks) forget_freed();
         if (!failed) accounts_.close_slice(h.ended_ns);
     } catch (const std::exception&) {
@@ -196,7 +196,7 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_marks) {
     } catch (const std::bad_alloc&) {
         // The capture must be closed all the same; a report finds what this summary lacks.
     }
-    const capture::CaptureFile::Ending ending = let_go(failed ? State::failed : State::ended);
+    const capture::CaptureFile::Ending ending = close_capture(failed ? State::failed : State::ended);
     last_.path = path_ = ending.path.text;
     last_.fate = in_words(ending.fate);
     last_.is_lost = ending.fate == capture::CaptureFile::Fate::lost || ending.fate == capture::CaptureFile::Fate::cut;
@@ -204,7 +204,7 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_marks) {
 }
 
 // Under the lock: closes the capture and forgets everything that spoke of it.
-capture::CaptureFile::Ending Recorder::let_go(State state) noexcept {
+capture::CaptureFile::Ending Recorder::close_capture(State state) noexcept {
     const capture::CaptureFile::Ending ending = file_.finish(state);
     capture::file_guard::end();
     forget_tables();

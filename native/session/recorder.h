@@ -1,7 +1,7 @@
-// The recorder: takes events from the hooks, finds the stack each belongs to, and keeps the capture.
+// The recorder: receives events from the hooks, finds the stack of each, and keeps the capture up to date.
 //
-// block: one live allocation, [address, address + bytes).   stack: a node of the call tree.   ledger: a stack's account of a kind.
-// A block is taken out of the books before it is really freed: once released, another thread may be handed the same address.
+// block: one live allocation, [address, address + bytes).   stack: a node of the call tree.   account: bytes and blocks of a stack and kind.
+// A block is removed from the tables before it is really freed: once released, another thread may get the same address.
 #pragma once
 
 #include <sys/types.h>
@@ -30,20 +30,21 @@ namespace hiwater {
 
 enum class Mode : std::uint32_t { off = 0, on = 1, counting_losses = 2 };
 
-// Whether small blocks are drawn at random. Changes only while the mode is off.
+// Whether small blocks are sampled. Changes only while the mode is off.
 extern std::atomic<bool> g_sampled;
 inline bool sampled() noexcept { return g_sampled.load(std::memory_order_relaxed); }
-// Both in one word, for the hooks that nearly every event comes by. Few: so few small blocks are drawn that each can be had from malloc.
-enum class Wanted : std::uint32_t { by_the_long_way = 0, every_block = 1, few_blocks = 2 };
+// Mode and sampling in one word, for the hooks of the most frequent events. few_samples: so few small blocks are sampled that each of them
+// can come from malloc. The order of the values lets one comparison distinguish them.
+enum class Wanted : std::uint32_t { slow_path = 0, every_block = 1, few_samples = 2 };
 // Up to this size CPython's own allocator never asks malloc.
 inline constexpr std::size_t kSmallObject = 512;
-// That and the size in one comparison: small objects go the short way below these, which are 0 where what they are named by is not wanted.
+// The same and the size in one comparison: objects below the bound take the fast path. A bound is 0 while its value of Wanted is not set.
 struct SmallBelow {
-    std::atomic<std::size_t> every_block, few_blocks;
+    std::atomic<std::size_t> every_block, few_samples;
 };
 
-// What hooks read first. It has a page of its own, which the kernel fills with zeros in the child of a fork, however that was made: there
-// nothing is recorded from the first instruction on.
+// What hooks read first. It has a page of its own, which the kernel clears in the child of any kind of fork: nothing is recorded there
+// from the first instruction on.
 struct alignas(4096) Switches {
     std::atomic<Mode> mode;
     std::atomic<Wanted> wanted;
@@ -67,7 +68,7 @@ inline bool python_is_asked() noexcept { return g_switches.python_is_asked.load(
 inline constexpr const char* kNoMemory = "no memory for the recorder's tables";
 inline constexpr const char* kCannotGrow = "the capture cannot grow: the disk is full or the file is gone";
 
-inline constexpr const char* kCut = "another program truncated its capture or wrote over it";
+inline constexpr const char* kTruncated = "another program truncated its capture or wrote over it";
 
 inline constexpr const char* kJumped = "a signal handler jumped (siglongjmp) out of an allocation while it was recorded";
 
@@ -77,10 +78,10 @@ inline constexpr const char* kDisplaced =
 struct StartOptions {
     std::string path;
     mode_t mode = capture::kPrivate;  // the capture's permissions
-    bool only_counters = false;       // no capture, no stacks: live bytes and their highest mark
+    bool only_counters = false;       // no capture, no stacks: live bytes and their peak
     std::map<std::string, std::string> facts;
-    std::uint64_t sample_bytes = 0;          // blocks below this are drawn at random; 0: every block is recorded
-    std::uint64_t sample_seed = 0;           // 0: another draw each time
+    std::uint64_t sample_bytes = 0;          // blocks below this are sampled; 0: every block is recorded
+    std::uint64_t sample_seed = 0;           // 0: other random numbers each time
     std::string cgroup_usage;                // file with the group's usage; "" where there is none
     std::vector<std::string> cgroup_limits;  // files with the limits of the group and of those around it
     std::string internal_prefix, own_script;
@@ -118,7 +119,7 @@ struct DeviceFigures {
     std::string note;
 };
 
-class Recorder final : SharedBooks {
+class Recorder final : ThreadLocalAccounting {
 public:
     static Recorder& instance() noexcept { return *g_recorder_; }
     static void make_instance() noexcept;
@@ -157,53 +158,53 @@ public:
         std::int64_t live_bytes, live_blocks, python_bytes, native_bytes, mapping_bytes, shared_bytes;
     };
     Heap heap_now() noexcept;
-    // For whoever is about to start the kernel's mark anew: the recording in progress, if any, reads the same mark.
-    void hear_of_resident_peak(std::int64_t peak_bytes) noexcept;
-    // Highest totals since the last fold; the next one counts from now.
-    Accounts::Fold heap_fold() noexcept;
-    void stop_folding() noexcept;
+    // For a caller that is about to reset the kernel's peak: the recording in progress, if any, reads the same peak.
+    void note_resident_peak_before_reset(std::int64_t peak_bytes) noexcept;
+    // Highest totals since the last call. The next interval begins now.
+    Accounts::HeapPeak read_and_reset_heap_peak() noexcept;
+    void stop_peak_reading() noexcept;
 
     // --- events; any thread, any time -------------------------------------------------------------------------------------
     // Returns the block.
     template <capture::Kind kKind>
     void* on_alloc(void* block, std::size_t bytes) noexcept {
-        return sampled() ? draw_or_pass<kKind>(block, bytes) : record<kKind>(block, bytes);
+        return sampled() ? record_if_sampled<kKind>(block, bytes) : record<kKind>(block, bytes);
     }
     void on_free(const void* block) noexcept {
         if (!sampled()) {
             forget(block);
-        } else if (may_be_drawn(block)) {
-            forget_sample(block);
+        } else if (may_be_sampled(block)) {
+            take_sampled(block);
         }
     }
-    // The two of a recording of every block: quick_events.h.
+    // The same in an exact recording: fast_path.h.
     template <capture::Kind kKind>
     void* record(void* block, std::size_t bytes) noexcept;
-    // `kSeenAgain`: a block that malloc gave is on its way to the hook of `free`, which need not look for it in vain.
-    template <bool kSeenAgain = false>
+    // `kFreeIsHooked`: the caller passes blocks from malloc on to the hook of free(), which records them: large ones are left to it.
+    template <bool kFreeIsHooked = false>
     void forget(const void* block) noexcept;
     // A reallocation is take, the real call, then on_alloc of the result, or put_back when it failed.
     Block take(const void* block) noexcept {
-        if (!sampled()) return take_block(block);
-        return may_be_drawn(block) ? forget_sample(block) : Block{};
+        if (!sampled()) return take_exact(block);
+        return may_be_sampled(block) ? take_sampled(block) : Block{};
     }
-    // In sampled mode: whether a block may be one of those that were drawn. Most are not.
-    bool may_be_drawn(const void* block) const noexcept { return samples_.may_hold(reinterpret_cast<std::uintptr_t>(block)); }
+    // In sampled mode: whether a block may have been sampled. Most were not.
+    bool may_be_sampled(const void* block) const noexcept { return samples_.may_hold(reinterpret_cast<std::uintptr_t>(block)); }
     void put_back(const void* block, Block taken) noexcept;
 
-    // Whether an allocation ends before the next picked byte of its thread's stream: nothing is recorded of it but that it was.
-    static bool pass_sampling(std::size_t bytes) noexcept {
+    // Counts an allocation and returns whether it ends before the next sampled byte of its stream: then it is not recorded.
+    static bool passes_unsampled(std::size_t bytes) noexcept {
         SampleStreams& streams = *tls.streams;
         count_one(streams.blocks);
         return take_from(streams.left[sampling::stream_of(bytes)], static_cast<std::int64_t>(bytes));
     }
-    // Whether there is anything to draw a block for.
-    static bool draws_now() noexcept { return is_on() && !is_inside(); }
-    // Returns the block, so that whoever has nothing more to do need not keep it meanwhile.
-    void* draw(void* block, std::size_t bytes, capture::Kind kind) noexcept;
+    // Whether a sampled block could be recorded now.
+    static bool may_sample_now() noexcept { return is_on() && !is_inside(); }
+    // Returns the block, so that the caller need not keep it in a register meanwhile.
+    void* record_sampled(void* block, std::size_t bytes, capture::Kind kind) noexcept;
     template <capture::Kind kKind>
-    [[gnu::always_inline]] void* draw_or_pass(void* block, std::size_t bytes) noexcept {
-        return pass_sampling(bytes) ? block : draw(block, bytes, kKind);
+    [[gnu::always_inline]] void* record_if_sampled(void* block, std::size_t bytes) noexcept {
+        return passes_unsampled(bytes) ? block : record_sampled(block, bytes, kKind);
     }
 
     struct NewMapping {
@@ -224,7 +225,7 @@ public:
             Piece piece;
         } part[kMost];
         int count = 0;
-        std::uint32_t session = 0;  // recording that the ledgers belong to
+        std::uint32_t session = 0;  // recording that the accounts belong to
     };
     void take_range(std::uintptr_t start, std::size_t bytes, TakenRange* undo) noexcept;
     void put_back_range(const TakenRange& undo) noexcept;
@@ -236,7 +237,7 @@ public:
     // The end of the piece that starts here, or 0.
     std::uintptr_t range_end(std::uintptr_t start) noexcept;
     void on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t protection) noexcept;
-    void on_mark(capture::MarkKind kind, std::uint64_t value) noexcept;
+    void on_marker(capture::MarkerKind kind, std::uint64_t value) noexcept;
     // The program asked for memory and got none. Leaves errno alone.
     void on_refused(std::size_t bytes) noexcept;
     void on_code_death(const void* code) noexcept;
@@ -254,21 +255,21 @@ public:
     void sample_device(std::uint32_t device, const DeviceFigures& figures) noexcept;
     void note_device_terms(std::uint32_t device, const std::vector<std::pair<std::string, std::int64_t>>& terms) noexcept;
 
-    // --- the clockwork -----------------------------------------------------------------------------------------------------
-    // `resident_bytes` -1 where it could not be read; `kernel_mark_bytes` 0 where it was not asked this time.
-    void tick(std::uint64_t now_ns, std::int64_t resident_bytes, std::int64_t kernel_mark_bytes) noexcept;
+    // --- periodic work -----------------------------------------------------------------------------------------------------
+    // `resident_bytes` -1 where it could not be read; `kernel_peak_bytes` 0 where it was not asked this time.
+    void tick(std::uint64_t now_ns, std::int64_t resident_bytes, std::int64_t kernel_peak_bytes) noexcept;
     std::uint64_t now_ns() const noexcept;
     // How near the process is to what limits it.
     void note_pressure(std::uint64_t now, std::int64_t address_space_bytes) noexcept;
-    // How often garbage has been collected in full until now: what is new since the last look is marked.
+    // `collections`: full garbage collections so far. A marker is added for those since the last call.
     void note_collections(std::int64_t collections) noexcept;
-    // What comes to light after the start, for whoever reads the capture.
+    // A fact that became known after the start, for readers of the capture.
     void note_fact(const std::string& name, const std::string& value) noexcept;
-    // Looks at where resident memory is and writes it down. Not from a thread that is being recorded.
-    void look_at_residency() noexcept;
+    // Takes a residency snapshot and appends it to the capture. Not from a thread that is being recorded.
+    void take_residency_snapshot() noexcept;
     // _exit and exec: the last stores before the process image is gone. Both are safe in a signal's handler. Returns whether it did.
-    bool mark_exited(int exit_code) noexcept;
-    void unmark_exited() noexcept;
+    bool note_exit(int exit_code) noexcept;
+    void withdraw_exit() noexcept;
 
     Lock& lock() noexcept { return lock_; }
     // Around a call that filters the program's system calls (seccomp).
@@ -276,10 +277,10 @@ public:
     void expect_no_filter() noexcept;
     // In the child of a fork, which is not recorded: the capture is the parent's. Safe in a signal's handler.
     void become_unrecorded_child() noexcept;
-    // Has every thread look at more than its stack at its next event.
+    // Makes every thread check more than its stack at its next event.
     void request_attention() noexcept { epoch_.fetch_add(1, std::memory_order_relaxed); }
-    // Has the next allocation by Python's allocators come by answer_for_python(). No signal's handler calls these allocators, so there
-    // threads may be made and functions of the interpreter be called.
+    // Makes the next allocation by Python's allocators call answer_for_python(). Signal handlers do not call these allocators, so that call
+    // may start threads and call functions of the interpreter.
     void ask_python() noexcept;
     void answer_for_python() noexcept;
 
@@ -287,8 +288,8 @@ public:
     static bool is_inside() noexcept {
         return tls.busy != 0 || (tls.thread != nullptr && tls.thread->ticket.active.load(std::memory_order_relaxed) != 0);
     }
-    // The thread is about to jump to where its stack stands at `to`. Work of the recorder's that this leaves for good ends the recording:
-    // its tables may be half changed. Safe in a signal's handler.
+    // The thread is about to jump to where its stack pointer is `to`. If the jump abandons work of the recorder, the recording ends, because
+    // its tables may be half changed. Safe in a signal handler.
     void on_jump(std::uintptr_t to) noexcept;
 
 private:
@@ -333,54 +334,53 @@ private:
     const Position* position_of(Thread& t, const hw_slot& slot, const void* object);
     void intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge);
     std::uint32_t code_of(const hw_code_info& info);
-    std::uint32_t ledger_at_top(Thread& t, capture::Kind kind);
+    std::uint32_t account_at_top(Thread& t, capture::Kind kind);
     static bool is_internal(const Thread& t) noexcept { return (t.top->flags & Thread::kInternal) != 0; }
 
     template <typename Work>
     bool at_stack(const Work& work, bool* was_behind = nullptr, capture::Kind kind = capture::Kind::native);
 
-    // What record() and forget() leave over. Those called "held" hold the short way of the lock, and leave it.
-    [[gnu::noinline]] void* record_slowly(void* block, std::size_t bytes, capture::Kind kind) noexcept;
+    // The cases that record() and forget() leave over. "biased": the lock is held on its fast path, and released. See README.md for the table.
+    [[gnu::noinline]] void* record_locked(void* block, std::size_t bytes, capture::Kind kind) noexcept;
     template <capture::Kind kKind>
-    [[gnu::noinline]] void* record_moved_held(Thread& t, const void* instr, void* block, std::size_t bytes) noexcept;
+    [[gnu::noinline]] void* record_biased_moved(Thread& t, const void* instr, void* block, std::size_t bytes) noexcept;
     template <capture::Kind kKind>
-    void* book_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    void* record_biased(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
     template <capture::Kind kKind>
-    [[gnu::noinline]] void* book_large_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    [[gnu::noinline]] void* record_biased_large(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
     template <capture::Kind kKind>
-    [[gnu::noinline]] void* book_slowly_held(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
-    [[gnu::noinline]] void forget_slowly(LiveTable::Region* region, const void* block) noexcept;
-    [[gnu::noinline]] void forget_mixed(LiveTable::Region* region, const void* block) noexcept;
+    [[gnu::noinline]] void* record_biased_rare(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    [[gnu::noinline]] void forget_locked(LiveTable::Region* region, const void* block) noexcept;
+    [[gnu::noinline]] void forget_any_size(LiveTable::Region* region, const void* block) noexcept;
     [[gnu::noinline]] void forget_unless_large(LiveTable::Region* region, const void* block) noexcept;
-    [[gnu::noinline]] void forget_held(Thread& t, LiveTable::Region* region, const void* block) noexcept;
-    Block take_block(const void* block) noexcept;
-    // Of threads that share the lock: sharing.cpp.
-    bool open() noexcept override;
-    Episode close(const Sharing& who) noexcept override;
-    void bring_books_together() noexcept;
-    bool shares_or_leaves(Thread& t) noexcept;
+    [[gnu::noinline]] void forget_biased_rare(Thread& t, LiveTable::Region* region, const void* block) noexcept;
+    Block take_exact(const void* block) noexcept;
+    // Events of threads that share the lock: shared_events.cpp.
+    bool begin_sharing() noexcept override;
+    Episode merge(const Sharing& who) noexcept override;
+    void merge_thread_accounts() noexcept;
+    bool share_or_leave(Thread& t) noexcept;
     template <capture::Kind kKind>
-    [[gnu::noinline]] void* record_beside_others(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    [[gnu::noinline]] void* record_shared(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
     template <bool kPlain>  // whether the block's stretch had small ones alone
-    [[gnu::noinline]] void forget_beside_others(Thread& t, LiveTable::Region* region, const void* block) noexcept;
+    [[gnu::noinline]] void forget_shared(Thread& t, LiveTable::Region* region, const void* block) noexcept;
     template <capture::Kind kKind>
-    bool book_apart(Thread& t, LiveTable::Region* region, std::uintptr_t address, std::size_t bytes) noexcept;
-    bool take_apart(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, Block* taken) noexcept;
-    bool take_beside_others(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place,
-                            Block* taken) noexcept;
+    bool add_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address, std::size_t bytes) noexcept;
+    bool remove_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, Block* taken) noexcept;
+    bool take_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, Block* taken) noexcept;
     template <bool kFreed>
-    Block take_anyhow(LiveTable::Region* region, std::uintptr_t address) noexcept;
+    Block take_locked(LiveTable::Region* region, std::uintptr_t address) noexcept;
     template <bool kFreed>
-    Block take_out(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, const Thread* t) noexcept;
-    bool is_drawn(Thread& t, std::size_t bytes) noexcept;
-    void begin_drawing(Thread& t) noexcept;
-    void set_up_drawing(const StartOptions& options) noexcept;
+    Block remove_exclusive(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, const Thread* t) noexcept;
+    bool is_sampled(Thread& t, std::size_t bytes) noexcept;
+    void begin_sampling(Thread& t) noexcept;
+    void set_up_sampling(const StartOptions& options) noexcept;
     void keep_counts_of(Thread& t) noexcept;
-    void put_back_sample(std::uintptr_t address, const Block& taken) noexcept;
-    void put_sample(std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
-    Block forget_sample(const void* block) noexcept;
-    void debit_sample(const Block& block) noexcept;
-    bool draws_few() const noexcept { return sample_bytes_ >= kFewFrom; }
+    void put_back_sampled(std::uintptr_t address, const Block& taken) noexcept;
+    void insert_sampled(std::uintptr_t address, std::uint64_t bytes, std::uint32_t account);
+    Block take_sampled(const void* block) noexcept;
+    void debit_sampled(const Block& block) noexcept;
+    bool samples_few_blocks() const noexcept { return sample_bytes_ >= kFewBlocksFrom; }
     sampling::Weight weight_of(std::uint64_t bytes) const noexcept { return sampling::weight(bytes, sample_bytes_); }
     static std::int64_t passed_bytes(const Thread& t) noexcept;
     struct Counts {
@@ -391,21 +391,21 @@ private:
     void note_exact_totals() noexcept;
     std::int64_t standard_error_of_peak() const;
     void note_resident_peak(std::int64_t peak_bytes) noexcept;
-    void known_mappings(residency::Ranges* out);
-    void write_down(const residency::Breakdown& found, std::uint64_t at_ns);
-    void write_back_when_due(std::uint64_t now) noexcept;
+    void large_mappings(residency::Ranges* out);
+    void append_residency(const residency::Breakdown& found, std::uint64_t at_ns);
+    void write_back_if_due(std::uint64_t now) noexcept;
     void add_point(std::uint64_t now, std::int64_t resident_bytes);
-    void put(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger);
-    void on_late_alloc(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
-    void forget_stale(std::uintptr_t address) noexcept;
+    void insert_block(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t account);
+    void record_at_thread_exit(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
+    void remove_stale(std::uintptr_t address) noexcept;
     void forget_freed();
-    [[gnu::noinline]] void forget_block(const Block& stale) noexcept;
+    [[gnu::noinline]] void debit_stale(const Block& stale) noexcept;
     static bool is_on() noexcept { return g_switches.mode.load(std::memory_order_relaxed) == Mode::on; }
     void set_mode(Mode mode) noexcept;
     static void set_small_below() noexcept;
-    void mark_exited_amid_event(int exit_code) noexcept;
+    void note_exit_amid_event(int exit_code) noexcept;
     void fail(const char* reason) noexcept;
-    void leave_for_good(Thread* t) noexcept;
+    void abandon(Thread* t) noexcept;
     // Everything that may end a recording by our own fault runs in here; nothing of it reaches the program.
     template <typename Work>
     [[gnu::always_inline]] void guarded(const Work& work) noexcept {
@@ -434,16 +434,16 @@ private:
     }
     void write_facts(const StartOptions& options);
     void append_fact(const std::string& name, const std::string& value);
-    capture::CaptureFile::Ending let_go(capture::State state) noexcept;
+    capture::CaptureFile::Ending close_capture(capture::State state) noexcept;
     void forget_tables() noexcept;
     void forget_tables_of_parent() noexcept;
     Summary summary_so_far();
     TopLine top_line();
-    std::uint32_t labelled_as(std::uint32_t ledger, std::uint32_t below);
+    std::uint32_t labelled_as(std::uint32_t account, std::uint32_t below);
     std::uint32_t label_node(std::uint32_t node, const char* label);
     enum class Gain { allocated, restored };
     void add_piece(std::uintptr_t start, const Piece& piece, Gain gain);
-    void change_shared(std::uint32_t ledger, std::int64_t pages, std::int64_t runs, Gain gain);
+    void change_shared(std::uint32_t account, std::int64_t pages, std::int64_t runs, Gain gain);
     bool shows_pages(const Piece& piece) const;
     Piece piece_of(std::uintptr_t start, std::size_t bytes, std::uint32_t node, const NewMapping& mapping);
     void debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& piece, int pieces_left);
@@ -466,7 +466,7 @@ private:
     PageVector<TakenRange::Part> parts_;  // of the range being changed
     capture::FileTable<capture::TimelineRecord> timeline_;
     capture::FileTable<capture::FactRecord> facts_;
-    capture::FileTable<capture::MarkRecord> marks_;
+    capture::FileTable<capture::MarkerRecord> marks_;
     capture::FileTable<capture::ResidencyRecord> residency_;
     capture::FileTable<capture::LargeBlockRecord> large_blocks_;
     capture::FileTable<capture::PressureRecord> pressure_;
@@ -488,7 +488,7 @@ private:
     std::uint64_t started_ns_ = 0;
     std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0;
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;
-    std::int64_t collections_ = 0;  // of garbage, at the last look
+    std::int64_t collections_ = 0;  // full garbage collections, at the last call of note_collections()
     std::uint64_t collection_marks_ = 0;
     std::uint64_t last_pressure_ns_ = 0, last_available_ns_ = 0;
     std::int64_t last_available_bytes_ = -1;
@@ -505,11 +505,11 @@ private:
     Accounts::Figures last_peak_;  // at the last tick: all there is of a capture that somebody truncated
     std::int64_t last_resident_peak_ = 0;
 
-    std::atomic<std::int64_t> shared_room_{0};  // below the mark, that threads which share the lock may still draw
-    std::uint64_t shared_events_ = 0;           // of this recording
+    std::atomic<std::int64_t> shared_room_below_peak_{0};  // allowance that threads which share the lock may still take
+    std::uint64_t shared_events_ = 0;                      // of this recording
 
-    static constexpr std::uint64_t kFewFrom = 4096;
-    std::uint64_t sample_bytes_ = 0, sample_seed_ = 0, drawing_threads_ = 0;
+    static constexpr std::uint64_t kFewBlocksFrom = 4096;
+    std::uint64_t sample_bytes_ = 0, sample_seed_ = 0, sampling_threads_ = 0;
 
     FutexMutex pool_lock_;
     Thread* pool_ = nullptr;
@@ -554,7 +554,7 @@ template <typename Work>
 bool Recorder::at_stack(const Work& work, bool* was_behind, capture::Kind kind) {
     Thread* t = mine();
     if (t == nullptr) return false;
-    // A stack that is known is found before the lock is taken: where threads meet here, others wait for what is done under it.
+    // A known stack is found before the lock is taken: other threads may wait for what is done under it.
     std::uint32_t changed = 0;
     bool is_found = false, has_looked = is_up_to_date(*t);
     if (has_looked) is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; }, kind);

@@ -52,7 +52,7 @@ public:
         height_ = resident;
         // Of the processor's time: on a busy machine a thread waits for its turn ten times as long as a look takes.
         const std::uint64_t began_ns = process::thread_ns();
-        recorder.look_at_residency();
+        recorder.take_residency_snapshot();
         next_ns_ = process::monotonic_ns() + 100 * (process::thread_ns() - began_ns);
     }
 

@@ -26,10 +26,10 @@ TopLine Recorder::top_line() {
     std::uint32_t top_node = 0;
     std::int64_t top_bytes = 0;
     for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
-        const capture::LedgerRecord& ledger = accounts_.record(id);
+        const capture::LedgerRecord& account = accounts_.record(id);
         const std::int64_t bytes = accounts_.at_peak(id).bytes;
-        if (bytes <= 0 || !Accounts::counted(ledger.kind) || ledger.node >= owner.size()) continue;
-        const std::uint32_t node = owner[ledger.node] != 0 ? owner[ledger.node] : ledger.node;
+        if (bytes <= 0 || !Accounts::counted(account.kind) || account.node >= owner.size()) continue;
+        const std::uint32_t node = owner[account.node] != 0 ? owner[account.node] : account.node;
         const std::int64_t sum = bytes_of_line[{tree_.node(node).code, tree_.node(node).line}] += bytes;
         if (sum <= top_bytes) continue;
         top_node = node;
@@ -55,7 +55,7 @@ Summary Recorder::summary_so_far() {
     s.stop_reason = fail_reason_;
     s.lost_events = lost_.load(std::memory_order_relaxed);
     s.sample_bytes = sample_bytes_;
-    if (file_.is_cut()) {
+    if (file_.is_truncated()) {
         s.peak_bytes = last_peak_.bytes;
         s.peak_blocks = last_peak_.blocks;
         s.resident_peak_bytes = last_resident_peak_;
@@ -113,29 +113,29 @@ std::string Recorder::self_check() {
     if (!mappings_.is_consistent()) return "the mappings overlap";
     if (!samples_.is_consistent()) return "the table of drawn blocks is not consistent";
     std::map<std::uint32_t, std::pair<std::int64_t, std::int64_t>> sums;
-    const auto add = [&sums](std::uint32_t ledger, std::uint64_t bytes, std::int64_t blocks) {
-        sums[ledger].first += static_cast<std::int64_t>(bytes);
-        sums[ledger].second += blocks;
+    const auto add = [&sums](std::uint32_t account, std::uint64_t bytes, std::int64_t blocks) {
+        sums[account].first += static_cast<std::int64_t>(bytes);
+        sums[account].second += blocks;
     };
-    live_.each([&](std::uintptr_t, const Block& block) { add(block.ledger, block.bytes, 1); });
+    live_.each([&](std::uintptr_t, const Block& block) { add(block.account, block.bytes, 1); });
     samples_.each([&](std::uintptr_t, const Block& block) {
         const sampling::Weight weight = weight_of(block.bytes);
-        add(block.ledger, static_cast<std::uint64_t>(weight.bytes), weight.blocks);
+        add(block.account, static_cast<std::uint64_t>(weight.bytes), weight.blocks);
     });
     mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) {
-        if (!shows_pages(piece)) add(piece.ledger, end - start, 1);
+        if (!shows_pages(piece)) add(piece.account, end - start, 1);
     });
-    shared_pages_.each([&](SharedPlace start, SharedPlace end, std::uint32_t ledger) { add(ledger, (end - start) * kPage, 1); });
+    shared_pages_.each([&](SharedPlace start, SharedPlace end, std::uint32_t account) { add(account, (end - start) * kPage, 1); });
     for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
         const capture::LedgerRecord& l = accounts_.record(id);
         const auto kind = static_cast<capture::Kind>(l.kind);
         if (kind == capture::Kind::device) continue;  // not blocks of this process's tables
         if (sums[id].first != l.live_bytes || sums[id].second != l.live_blocks)
-            return "ledger " + std::to_string(id) + " says " + std::to_string(l.live_bytes) + " bytes in " +
+            return "account " + std::to_string(id) + " says " + std::to_string(l.live_bytes) + " bytes in " +
                    std::to_string(l.live_blocks) + " blocks, the live blocks " + std::to_string(sums[id].first) + " in " +
                    std::to_string(sums[id].second);
     }
-    if (!accounts_.is_consistent()) return "the ledgers do not add up to the totals";
+    if (!accounts_.is_consistent()) return "the accounts do not add up to the totals";
     return {};
 }
 
@@ -143,7 +143,7 @@ std::string Recorder::self_check() {
 
 Recorder::Heap Recorder::heap_now() noexcept {
     if (!file_.is_open()) return carried_;
-    bring_books_together();
+    merge_thread_accounts();
     const capture::Header& h = file_.header();
     const auto live = [&h](capture::Kind kind) { return h.kind_live_bytes[static_cast<std::uint32_t>(kind)]; };
     return {carried_.live_bytes + h.live_bytes,
@@ -154,20 +154,20 @@ Recorder::Heap Recorder::heap_now() noexcept {
             carried_.shared_bytes + live(capture::Kind::shared)};
 }
 
-Accounts::Fold Recorder::heap_fold() noexcept {
+Accounts::HeapPeak Recorder::read_and_reset_heap_peak() noexcept {
     BusyGuard busy;
     Hold hold(lock_, ticket());
     if (!file_.is_open()) return {carried_.live_bytes, carried_.python_bytes};
-    Accounts::Fold fold = accounts_.fold();
-    fold.total_bytes += carried_.live_bytes;
-    fold.python_bytes += carried_.python_bytes;
-    return fold;
+    Accounts::HeapPeak peak = accounts_.read_and_reset_peak();
+    peak.total_bytes += carried_.live_bytes;
+    peak.python_bytes += carried_.python_bytes;
+    return peak;
 }
 
-void Recorder::stop_folding() noexcept {
+void Recorder::stop_peak_reading() noexcept {
     BusyGuard busy;
     Hold hold(lock_, ticket());
-    accounts_.stop_folding();
+    accounts_.stop_peak_reading();
 }
 
 }  // namespace hiwater

@@ -54,7 +54,7 @@ void Recorder::give_thread_back(void* thread) noexcept {
     auto* t = static_cast<Thread*>(thread);
     Recorder& self = instance();
     if (t->ticket.active.load(std::memory_order_relaxed) != 0)
-        self.leave_for_good(t);  // a handler ended the thread in the midst of an event
+        self.abandon(t);  // a handler ended the thread in the midst of an event
     BusyGuard busy;
     tls.exit_node = t->base;
     tls.exit_session = t->session;
@@ -250,15 +250,15 @@ bool Recorder::settle_top(Thread& t, std::uint32_t changed) noexcept {
     return settled;
 }
 
-// The ledger of the stack in t.top, opened where there is none yet; 0 where the stack is our own. Under the lock.
-std::uint32_t Recorder::ledger_at_top(Thread& t, Kind kind) {
-    std::uint32_t& ledger = t.top->ledger[static_cast<std::uint32_t>(kind)];
-    if (ledger == 0 && !is_internal(t)) {
-        const std::uint32_t opened = accounts_.ledger(t.top->node, kind);
-        if (opened > LiveTable::kMaxLedger) throw capture::NoRoom{0};
-        ledger = opened;
+// The account of the stack in t.top, opened where there is none yet; 0 where the stack is our own. Under the lock.
+std::uint32_t Recorder::account_at_top(Thread& t, Kind kind) {
+    std::uint32_t& account = t.top->account[static_cast<std::uint32_t>(kind)];
+    if (account == 0 && !is_internal(t)) {
+        const std::uint32_t opened = accounts_.account(t.top->node, kind);
+        if (opened > LiveTable::kMaxAccount) throw capture::NoRoom{0};
+        account = opened;
     }
-    return ledger;
+    return account;
 }
 
 }  // namespace hiwater

@@ -12,7 +12,7 @@
 #include "capture/format.h"
 #include "stacks/frames.h"
 #include "heap/sampling.h"
-#include "accounting/share.h"
+#include "accounting/thread_accounts.h"
 
 namespace hiwater {
 
@@ -57,13 +57,13 @@ struct ThreadName {
 struct Thread {
     static constexpr std::uint32_t kInternal = 1;  // slot flag: hiwater's own frame
 
-    // (parent, instruction) -> node, and the ledgers of the two kinds that come from every line. What an event needs of a stack
+    // (parent, instruction) -> node, and the accounts of the two kinds that come from every line. What an event needs of a stack
     // whose top moved is in these 32 bytes.
     struct Edge {
         const void* instr;
         std::uint64_t key;  // generation of the instruction's page; parent node, with its slot flag in the low half's top bit
         std::uint32_t node, flags;
-        std::uint32_t ledger[2];  // python, native; 0: not opened yet
+        std::uint32_t account[2];  // python, native; 0: not opened yet
     };
     static constexpr std::uint32_t kEdges = 4096;
 
@@ -123,12 +123,12 @@ struct Thread {
     sampling::Random random;
     sampling::Cells cells[sampling::kStreams];
     SampleStreams streams;
-    std::uint32_t drawn_session;  // recording the next two belong to
-    std::int64_t granted_bytes;   // of all streams, up to their next picked bytes; less streams.left: what has passed
-    std::int64_t large_bytes;     // allocated in blocks that are not drawn
-    std::uint32_t own_depth;      // calls of hiwater's own work that this thread is in
-    std::uint32_t own_session;    // the thread's `drawn_session` when the outermost of them began,
-    std::int64_t own_from_bytes;  // and what it had allocated by then
+    std::uint32_t sampled_session;  // recording the next two belong to
+    std::int64_t granted_bytes;     // of all streams, up to their next picked bytes; less streams.left: what has passed
+    std::int64_t large_bytes;       // allocated in blocks that are not drawn
+    std::uint32_t own_depth;        // calls of hiwater's own work that this thread is in
+    std::uint32_t own_session;      // the thread's `sampled_session` when the outermost of them began,
+    std::int64_t own_from_bytes;    // and what it had allocated by then
     std::uint64_t own_from_blocks;
     Thread* next_of_all;
     hw_memo memo;
@@ -146,7 +146,7 @@ struct Thread {
     static constexpr std::uint32_t kLineCursors = 32;
     hw_line_cursor line_cursors[kLineCursors];
     Edge edges[kEdges];
-    Share share;
+    ThreadAccounts accounts;
 
     static Thread& of(LockTicket& ticket) noexcept { return reinterpret_cast<Thread&>(ticket); }
 };

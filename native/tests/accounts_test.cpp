@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "books.h"
+#include "accounts_model.h"
 #include "support.h"
 
 namespace hiwater::tests {
@@ -31,13 +31,13 @@ struct Triplet {
         REQUIRE(make(file, folder.file("a.hiw")) == 0);
         accounts.attach(file);
     }
-    std::uint32_t some_ledger(Trace& trace) {
+    std::uint32_t some_account(Trace& trace) {
         if (books.live.size() > 1 && !trace.one_in(12)) return static_cast<std::uint32_t>(1 + trace.below(books.live.size() - 1));
         const auto node = static_cast<std::uint32_t>(1 + trace.below(9));
         const auto kind = static_cast<Kind>(trace.below(capture::kKinds));
-        const std::uint32_t id = accounts.ledger(node, kind);
-        REQUIRE(accounts.ledger(node, kind) == id);
-        if (id == books.live.size()) books.add_ledger(kind);
+        const std::uint32_t id = accounts.account(node, kind);
+        REQUIRE(accounts.account(node, kind) == id);
+        if (id == books.live.size()) books.add_account(kind);
         REQUIRE(books.kinds.at(id) == kind);
         return id;
     }
@@ -63,7 +63,7 @@ struct Triplet {
         } else if (what < 50 || blocks.empty()) {
             const std::int64_t bytes =
                 static_cast<std::int64_t>(trace.one_in(20) ? trace.word() % (1ULL << 40) : trace.below(5000));
-            blocks.push_back({some_ledger(trace), bytes});
+            blocks.push_back({some_account(trace), bytes});
             const std::uint32_t id = blocks.back().id;
             goes_as_block(trace, books.kinds.at(id)) ? accounts.credit_block(id, bytes) : accounts.credit(id, bytes);
             books.credit(id, bytes);
@@ -102,20 +102,22 @@ struct Triplet {
         if (h.mark_bytes != books.open.mark.bytes || h.mark_blocks != books.open.mark.blocks) FAIL("the mark is ", h.mark_bytes);
         if (view.peak() != books.peak().mark) FAIL("the peak is ", view.peak().bytes, ", not ", books.peak().mark.bytes);
         if (accounts.peak_bytes() != view.peak().bytes || accounts.peak_blocks() != view.peak().blocks) FAIL("two peaks");
-        if (view.count(Table::ledgers) != books.live.size()) FAIL(view.count(Table::ledgers), " ledgers");
-        for (std::uint32_t id = 1; id < books.live.size(); ++id) compare_ledger(view, id);
+        if (view.count(Table::ledgers) != books.live.size()) FAIL(view.count(Table::ledgers), " accounts");
+        for (std::uint32_t id = 1; id < books.live.size(); ++id) compare_account(view, id);
         if (!accounts.is_consistent()) FAIL("the accounts find themselves inconsistent");
     }
-    void compare_ledger(const FileView& view, std::uint32_t id) const {
+    void compare_account(const FileView& view, std::uint32_t id) const {
         const auto& record = view.record<capture::LedgerRecord>(Table::ledgers, id);
         const FileView::Figures live{record.live_bytes, record.live_blocks};
-        if (live != books.live[id]) FAIL("ledger ", id, " holds ", live.bytes);
+        if (live != books.live[id]) FAIL("account ", id, " holds ", live.bytes);
         if (record.total_bytes != books.total_bytes[id] || record.total_blocks != books.total_blocks[id])
-            FAIL("the total of ledger ", id);
-        if (view.at_mark(id) != books.open.at_mark[id]) FAIL("ledger ", id, " held ", view.at_mark(id).bytes, " at the mark");
-        if (view.at_peak(id) != books.peak().at_mark[id]) FAIL("ledger ", id, " held ", view.at_peak(id).bytes, " at the peak");
-        const Accounts::Figures mark = accounts.at_mark(id), peak = accounts.at_peak(id);
-        if (mark.bytes != view.at_mark(id).bytes || peak.bytes != view.at_peak(id).bytes) FAIL("two shares of ledger ", id);
+            FAIL("the total of account ", id);
+        if (view.at_slice_peak(id) != books.open.at_slice_peak[id])
+            FAIL("account ", id, " held ", view.at_slice_peak(id).bytes, " at the mark");
+        if (view.at_peak(id) != books.peak().at_slice_peak[id])
+            FAIL("account ", id, " held ", view.at_peak(id).bytes, " at the peak");
+        const Accounts::Figures mark = accounts.at_slice_peak(id), peak = accounts.at_peak(id);
+        if (mark.bytes != view.at_slice_peak(id).bytes || peak.bytes != view.at_peak(id).bytes) FAIL("two shares of account ", id);
     }
     // Slices list changes only: played one after another they are each slice's whole mark.
     void compare_slices(const FileView& view) const {
@@ -135,9 +137,9 @@ struct Triplet {
             }
             REQUIRE(FileView::Figures{slice.mark_bytes, slice.mark_blocks} == books.closed[i].mark);
             for (std::uint32_t id = 1; id < now_held.size(); ++id) {
-                const std::int64_t wanted = id < books.closed[i].at_mark.size() ? books.closed[i].at_mark[id].bytes : 0;
+                const std::int64_t wanted = id < books.closed[i].at_slice_peak.size() ? books.closed[i].at_slice_peak[id].bytes : 0;
                 if (now_held[id].bytes != wanted)
-                    FAIL("slice ", i, ": ledger ", id, " held ", now_held[id].bytes, ", not ", wanted);
+                    FAIL("slice ", i, ": account ", id, " held ", now_held[id].bytes, ", not ", wanted);
             }
         }
     }
@@ -163,7 +165,7 @@ TEST_CASE("after every event the accounts, the naive books and a reader of the f
 
 TEST_CASE("the first of two equal peaks is the peak") {
     Triplet t;
-    const std::uint32_t a = t.accounts.ledger(1, Kind::native), b = t.accounts.ledger(2, Kind::native);
+    const std::uint32_t a = t.accounts.account(1, Kind::native), b = t.accounts.account(2, Kind::native);
     t.accounts.credit(a, 100);
     t.accounts.debit(a, 100);
     t.accounts.close_slice(10);
@@ -177,9 +179,9 @@ TEST_CASE("the first of two equal peaks is the peak") {
     CHECK(t.accounts.at_peak(b).bytes == 0);
 }
 
-TEST_CASE("temporaries are counted by ledger") {
+TEST_CASE("temporaries are counted by account") {
     Triplet t;
-    const std::uint32_t a = t.accounts.ledger(1, Kind::native);
+    const std::uint32_t a = t.accounts.account(1, Kind::native);
     t.accounts.count_temporary(a);
     t.accounts.count_temporary(a);
     CHECK(FileView(t.folder.file("a.hiw")).record<capture::LedgerColdRecord>(Table::ledger_cold, a).temporaries == 2);
@@ -187,7 +189,7 @@ TEST_CASE("temporaries are counted by ledger") {
 
 TEST_CASE("the consistency check sees a figure that was changed") {
     Triplet t;
-    const std::uint32_t a = t.accounts.ledger(1, Kind::native);
+    const std::uint32_t a = t.accounts.account(1, Kind::native);
     t.accounts.credit(a, 100);
     CHECK(t.accounts.is_consistent());
     const_cast<capture::LedgerRecord&>(t.accounts.record(a)).live_bytes += 1;

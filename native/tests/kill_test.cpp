@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/pages.h"
-#include "books.h"
+#include "accounts_model.h"
 #include "accounting/accounts.h"
 #include "support.h"
 
@@ -26,7 +26,7 @@ struct Event {
     std::uint32_t id;
     std::int64_t bytes;
 };
-constexpr std::uint32_t kLedgers = 4;
+constexpr std::uint32_t kAccounts = 4;
 
 std::vector<Event> some_events(Trace& trace, int count) {
     std::vector<Event> events, live;
@@ -34,7 +34,7 @@ std::vector<Event> some_events(Trace& trace, int count) {
         if (trace.one_in(6)) {
             events.push_back({Event::Sort::close_slice, 0, 0});
         } else if (live.empty() || trace.below(5) < 3) {
-            live.push_back({Event::Sort::credit, static_cast<std::uint32_t>(1 + trace.below(kLedgers)),
+            live.push_back({Event::Sort::credit, static_cast<std::uint32_t>(1 + trace.below(kAccounts)),
                             static_cast<std::int64_t>(1 + trace.below(1000))});
             events.push_back(live.back());
         } else {
@@ -49,7 +49,7 @@ std::vector<Event> some_events(Trace& trace, int count) {
 // The peak after each number of events.
 std::vector<std::int64_t> peaks(const std::vector<Event>& events) {
     Books books;
-    for (std::uint32_t id = 1; id <= kLedgers; ++id) books.add_ledger(Kind::native);
+    for (std::uint32_t id = 1; id <= kAccounts; ++id) books.add_account(Kind::native);
     std::vector<std::int64_t> out{0};
     for (const Event& event : events) {
         if (event.sort == Event::Sort::credit) books.credit(event.id, event.bytes);
@@ -80,14 +80,14 @@ void check_moment(const FileView& view, const std::vector<Event>& events, const 
     if (peak != peak_after[done] && peak != peak_after[next])
         FAIL("the peak is ", peak, " in event ", done, ", not ", peak_after[done]);
     std::int64_t shares = 0, live = 0;
-    for (std::uint32_t id = 1; id <= kLedgers; ++id) {
+    for (std::uint32_t id = 1; id <= kAccounts; ++id) {
         shares += view.at_peak(id).bytes;
         live += view.record<capture::LedgerRecord>(Table::ledgers, id).live_bytes;
-        if (view.at_peak(id).bytes < 0) FAIL("ledger ", id, " held less than nothing at the peak");
+        if (view.at_peak(id).bytes < 0) FAIL("account ", id, " held less than nothing at the peak");
     }
     if (std::abs(shares - peak) > in_flight) FAIL("the shares of event ", done, " make ", shares, " of a peak of ", peak);
     if (std::abs(live - view.header().live_bytes) > in_flight)
-        FAIL("the ledgers of event ", done, " hold ", live, ", not ", view.header().live_bytes);
+        FAIL("the accounts of event ", done, " hold ", live, ", not ", view.header().live_bytes);
     for (std::uint64_t i = 0; i < view.count(Table::slices); ++i) {
         const auto& slice = view.record<capture::SliceRecord>(Table::slices, i);
         if (slice.first_entry + slice.entry_count > view.count(Table::slice_entries)) FAIL("slice ", i, " lists what is not there");
@@ -110,7 +110,7 @@ TEST_CASE("between any two instructions the file is a capture, one event in flig
         Accounts accounts;
         REQUIRE(make(file, path) == 0);
         accounts.attach(file);
-        for (std::uint32_t id = 1; id <= kLedgers; ++id) REQUIRE(accounts.ledger(id, Kind::native) == id);
+        for (std::uint32_t id = 1; id <= kAccounts; ++id) REQUIRE(accounts.account(id, Kind::native) == id);
         accounts.close_slice(0);  // the tables of slices have their extents from here on
         const std::vector<Event> events = some_events(trace, 60);
         const std::vector<std::int64_t> peak_after = peaks(events);

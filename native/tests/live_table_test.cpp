@@ -13,26 +13,26 @@ constexpr std::uintptr_t kRegion = std::uintptr_t{1} << LiveTable::Region::kShif
 
 std::uintptr_t end_of(std::uintptr_t address, std::uint64_t bytes) { return address + round_up(bytes == 0 ? 1 : bytes, 16); }
 
-// The table and a map that should say the same. Each block has a ledger of its own, so that one that is handed back is known by it.
+// The table and a map that should say the same. Each block has an account of its own, so that one that is handed back is known by it.
 struct Twin {
     LiveTable table;
     std::map<std::uintptr_t, Block> model;
-    std::uint32_t last_ledger = 0;
+    std::uint32_t last_account = 0;
 
     Twin() { REQUIRE(table.init()); }
 
     void insert(std::uintptr_t address, std::uint64_t bytes) {
         std::vector<Block> evicted;
-        LiveTable::insert(table.room_for(address, bytes), address, bytes, ++last_ledger,
+        LiveTable::insert(table.room_for(address, bytes), address, bytes, ++last_account,
                           [&](const Block& block) { evicted.push_back(block); });
         for (const Block& block : evicted) forget(block, address, bytes);
         // One that starts exactly where a new block does was freed behind our back.
         if (model.count(address) != 0) FAIL("the block at ", address, " is still there under one of ", bytes, " bytes");
-        model[address] = {last_ledger, bytes};
+        model[address] = {last_account, bytes};
     }
     void forget(const Block& block, std::uintptr_t address, std::uint64_t bytes) {
         for (auto at = model.begin(); at != model.end(); ++at) {
-            if (at->second.ledger != block.ledger) continue;
+            if (at->second.account != block.account) continue;
             if (at->second.bytes != block.bytes)
                 FAIL("a block of ", at->second.bytes, " bytes at ", at->first, " came back with ", block.bytes, " for one of ",
                      bytes, " at ", address);
@@ -41,21 +41,21 @@ struct Twin {
             model.erase(at);
             return;
         }
-        FAIL("a block that is not there came back: ledger ", block.ledger);
+        FAIL("a block that is not there came back: account ", block.account);
     }
     void remove(std::uintptr_t address) {
         const Block taken = table.remove(address);
         const auto at = model.find(address);
         const Block wanted = at == model.end() ? Block{} : at->second;
-        if (taken.ledger != wanted.ledger || taken.bytes != wanted.bytes)
+        if (taken.account != wanted.account || taken.bytes != wanted.bytes)
             FAIL("removed ", taken.bytes, " bytes, not ", wanted.bytes);
         if (at != model.end()) model.erase(at);
     }
     void look(std::uintptr_t address) const {
-        const Block seen = table.look(address);
+        const Block seen = table.find_block(address);
         const auto at = model.find(address);
         const Block wanted = at == model.end() ? Block{} : at->second;
-        if (seen.ledger != wanted.ledger || seen.bytes != wanted.bytes)
+        if (seen.account != wanted.account || seen.bytes != wanted.bytes)
             FAIL("saw ", seen.bytes, " bytes at ", address, ", not ", wanted.bytes);
     }
     void compare() const {
@@ -200,8 +200,8 @@ TEST_CASE("an emptied table knows nothing, and a place found before finds nothin
     CHECK(LiveTable::place_of(near, kRegion + 80) == LiveTable::Place::nowhere);
     twin.table.empty();
     twin.model.clear();
-    CHECK(LiveTable::remove(near, kRegion + 64, LiveTable::Place::small).ledger == 0);
-    CHECK(LiveTable::remove(far, 9 * kRegion, LiveTable::Place::large).ledger == 0);
+    CHECK(LiveTable::remove(near, kRegion + 64, LiveTable::Place::small).account == 0);
+    CHECK(LiveTable::remove(far, 9 * kRegion, LiveTable::Place::large).account == 0);
     twin.compare();
     twin.insert(kRegion + 64, 17);
     twin.compare();
@@ -228,9 +228,9 @@ TEST_CASE("addresses nothing was put near, and addresses that cannot be") {
     LiveTable table;
     REQUIRE(table.init());
     CHECK(table.find(0x12345678) == nullptr);
-    CHECK(table.look(0x12345678).ledger == 0);
-    CHECK(table.remove(0x12345678).ledger == 0);
-    CHECK(table.look(std::uintptr_t{1} << 47).ledger == 0);
+    CHECK(table.find_block(0x12345678).account == 0);
+    CHECK(table.remove(0x12345678).account == 0);
+    CHECK(table.find_block(std::uintptr_t{1} << 47).account == 0);
     CHECK_THROWS_AS(table.room_for(~std::uintptr_t{0}, 1), std::bad_alloc);
 }
 

@@ -35,9 +35,9 @@ struct Guarded {
 };
 
 bool takes_short_way(Lock& lock, LockTicket& me) {
-    if (!Lock::may_knock(me)) return false;
-    if (lock.knock(me)) return true;
-    Lock::leave_short_way(me);
+    if (!Lock::may_enter_fast_path(me)) return false;
+    if (lock.enter_fast_path(me)) return true;
+    Lock::leave_fast_path(me);
     return false;
 }
 
@@ -55,7 +55,7 @@ std::uint64_t hammer(Lock& lock, LockTicket* ticket, Guarded& guarded, std::uint
         for (std::uint64_t i = 0; i < run; ++i) {
             if (ticket != nullptr && takes_short_way(lock, *ticket)) {
                 guarded.visit();
-                Lock::leave_short_way(*ticket);
+                Lock::leave_fast_path(*ticket);
                 continue;
             }
             Hold hold(lock, ticket);
@@ -88,13 +88,13 @@ struct Apart {
     std::uint64_t events = 0;
 };
 
-struct ApartBooks final : SharedBooks {
+struct ApartBooks final : ThreadLocalAccounting {
     Guarded* guarded;
     bool is_allowed = true;
     std::uint64_t gathered = 0;
 
-    bool open() noexcept override { return is_allowed; }
-    Episode close(const Sharing& who) noexcept override {
+    bool begin_sharing() noexcept override { return is_allowed; }
+    Episode merge(const Sharing& who) noexcept override {
         guarded->visit();  // nobody else may be in: neither alone nor apart
         --guarded->count;
         guarded->twice = 2 * guarded->count;
@@ -112,17 +112,17 @@ struct ApartBooks final : SharedBooks {
 };
 
 bool visit_the_short_way(Lock& lock, Apart& apart, Guarded& guarded, std::uint64_t& alone) {
-    if (lock.knock(apart.ticket)) {
+    if (lock.enter_fast_path(apart.ticket)) {
         guarded.visit();
         ++alone;
     } else {
         if (!lock.shares(apart.ticket)) {
-            Lock::leave_short_way(apart.ticket);
-            if (!lock.waits_to_share(apart.ticket)) return false;
+            Lock::leave_fast_path(apart.ticket);
+            if (!lock.wait_to_share(apart.ticket)) return false;
         }
         ++apart.events;
     }
-    Lock::leave_short_way(apart.ticket);
+    Lock::leave_fast_path(apart.ticket);
     return true;
 }
 
@@ -146,8 +146,8 @@ std::uint64_t share_for_a_while(Trace& trace) {
     Guarded guarded;
     ApartBooks books;
     books.guarded = &guarded;
-    lock.allow_leaning();
-    lock.keep_books_with(&books);
+    lock.allow_bias();
+    lock.merge_accounts_with(&books);
     constexpr int kVisits = 60'000;
     const std::size_t count = 2 + trace.below(4);
     const std::uint64_t alone_one_in = trace.one_in(2) ? 5000 : 50;
@@ -242,17 +242,17 @@ TEST_CASE("a lock leans to a thread that takes it alone, and stands up for anoth
     }
     Lock lock;
     LockTicket first, second;
-    lock.allow_leaning();
+    lock.allow_bias();
     int takings = 0;
-    for (bool short_way = false; !short_way; ++takings) {
+    for (bool by_fast_path = false; !by_fast_path; ++takings) {
         REQUIRE(takings < 1000);
-        short_way = lock.lock(&first);
-        lock.unlock(&first, short_way);
+        by_fast_path = lock.lock(&first);
+        lock.unlock(&first, by_fast_path);
     }
     CHECK(takings > 10);
     CHECK(takes_short_way(lock, first));
     CHECK_FALSE(takes_short_way(lock, first));  // as a signal's handler would that comes in between
-    Lock::leave_short_way(first);
+    Lock::leave_fast_path(first);
     CHECK_FALSE(takes_short_way(lock, second));
     CHECK_FALSE(lock.lock(&second));
     lock.unlock(&second, false);
@@ -267,14 +267,14 @@ TEST_CASE("a lock leans to nobody unless allowed, nor after a reset, nor to a th
     const auto leans_after = [&](LockTicket* me) {
         bool leant = false;
         for (int i = 0; i < 1000; ++i) {
-            const bool short_way = lock.lock(me);
-            lock.unlock(me, short_way);
-            leant = leant || short_way;
+            const bool by_fast_path = lock.lock(me);
+            lock.unlock(me, by_fast_path);
+            leant = leant || by_fast_path;
         }
         return leant;
     };
     CHECK_FALSE(leans_after(&ticket));
-    lock.allow_leaning();
+    lock.allow_bias();
     CHECK_FALSE(leans_after(nullptr));
     CHECK(leans_after(&ticket) == membarrier_works());
     lock.reset();
@@ -293,7 +293,7 @@ TEST_CASE("many threads, with and without leaning: one at a time") {
     for_seeds(6, [](Trace& trace) {
         Lock lock;
         Guarded guarded;
-        if (!trace.one_in(4)) lock.allow_leaning();
+        if (!trace.one_in(4)) lock.allow_bias();
         const int leaning = 1 + static_cast<int>(trace.below(5)), upright = static_cast<int>(trace.below(3));
         const std::uint64_t taken = hammer_with(lock, guarded, leaning, upright, trace.seed(), 60);
         CHECK(guarded.count == taken);
@@ -320,8 +320,8 @@ TEST_CASE("a lock is not shared where the books cannot be kept apart, nor by who
     ApartBooks books;
     books.guarded = &guarded;
     books.is_allowed = false;
-    lock.allow_leaning();
-    lock.keep_books_with(&books);
+    lock.allow_bias();
+    lock.merge_accounts_with(&books);
     Apart aparts[2];
     std::thread other([&] { hammer_sharing(lock, aparts[1], guarded, 2, 50'000, 100); });
     hammer_sharing(lock, aparts[0], guarded, 1, 50'000, 100);
@@ -329,33 +329,33 @@ TEST_CASE("a lock is not shared where the books cannot be kept apart, nor by who
     CHECK(books.gathered == 0);
     CHECK_FALSE(lock.is_shared());
     Apart third;
-    CHECK_FALSE(lock.knock(third.ticket));
+    CHECK_FALSE(lock.enter_fast_path(third.ticket));
     CHECK_FALSE(lock.shares(third.ticket));
-    Lock::leave_short_way(third.ticket);
-    CHECK_FALSE(lock.waits_to_share(third.ticket));
+    Lock::leave_fast_path(third.ticket);
+    CHECK_FALSE(lock.wait_to_share(third.ticket));
 }
 
 TEST_CASE("sharing that ends too soon is tried ever less often") {
     Sharing sharing;
     const auto turns = [&] {
         int n = 0;
-        while (!sharing.pays()) ++n;
+        while (!sharing.is_worthwhile()) ++n;
         return n;
     };
     CHECK(turns() == 0);
     int before = 0;
     for (int i = 0; i < 10; ++i) {
-        sharing.judge(10, true);
+        sharing.note_episode(10, true);
         const int now = turns();
         CHECK(now >= before);
         CHECK(now <= 64);
         before = now;
     }
     CHECK(before == 64);
-    sharing.judge(10, false);  // an onlooker ended it
+    sharing.note_episode(10, false);  // an onlooker ended it
     CHECK(turns() == 0);
-    sharing.judge(1'000'000, true);
-    sharing.judge(10, true);
+    sharing.note_episode(1'000'000, true);
+    sharing.note_episode(10, true);
     CHECK(turns() == 2);
 }
 
@@ -363,7 +363,7 @@ TEST_CASE("the lock is taken from the thread it leans to, thousands of times, an
     Lock lock;
     LockTicket ticket;
     Guarded guarded;
-    lock.allow_leaning();
+    lock.allow_bias();
     std::atomic<bool> done{false};
     std::uint64_t owners = 0, rivals = 0;
     std::thread owner([&] {
@@ -395,7 +395,7 @@ TEST_CASE("a lock whose membarrier is refused while it leans lets one thread in 
         std::uint64_t owners = 0, rivals = 0;
         bool is_refused = false;
         for (int round = 0; round < kRounds; ++round) {
-            lock.allow_leaning();
+            lock.allow_bias();
             std::atomic<bool> done{false};
             std::atomic<std::uint64_t> begun{0};
             std::thread owner([&] {
@@ -426,17 +426,17 @@ TEST_CASE("a lock that expects a filter of system calls calls no membarrier, unt
     LockTicket ticket;
     const auto leans = [&] {
         for (int i = 0; i < 1000; ++i) {
-            const bool short_way = lock.lock(&ticket);
-            lock.unlock(&ticket, short_way);
-            if (short_way) return true;
+            const bool by_fast_path = lock.lock(&ticket);
+            lock.unlock(&ticket, by_fast_path);
+            if (by_fast_path) return true;
         }
         return false;
     };
-    lock.allow_leaning();
+    lock.allow_bias();
     CHECK(leans() == membarrier_works());
     lock.expect_filter();
     CHECK_FALSE(leans());
-    lock.allow_leaning();  // another recording begins
+    lock.allow_bias();  // another recording begins
     CHECK_FALSE(leans());
     lock.expect_no_filter();
     CHECK(leans() == membarrier_works());
@@ -446,7 +446,7 @@ TEST_CASE("threads that end while the lock leans to them, and tickets used again
     // As the recorder does: a ticket's page stays mapped, is cleared, and goes to the next thread.
     Lock lock;
     Guarded guarded;
-    lock.allow_leaning();
+    lock.allow_bias();
     auto* pages = static_cast<char*>(map_pages(2 * kPage));
     REQUIRE(pages != nullptr);
     std::atomic<bool> done{false};

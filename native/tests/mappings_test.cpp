@@ -14,16 +14,16 @@ constexpr std::uintptr_t kBase = 0x7f0000000000, kSpan = 200;
 // Every place of a small address space says which mapping lies there; 0 is none. A mapping that is cut in two is two from then on.
 struct Places {
     struct Owner {
-        std::uint32_t ledger, protection;
+        std::uint32_t account, protection;
     };
     using Taken =
-        std::tuple<std::uintptr_t, std::uintptr_t, std::uint32_t, std::uint32_t, int>;  // from, to, ledger, protection, left
+        std::tuple<std::uintptr_t, std::uintptr_t, std::uint32_t, std::uint32_t, int>;  // from, to, account, protection, left
 
     std::vector<std::size_t> place = std::vector<std::size_t>(kSpan, 0);
     std::vector<Owner> owners{{0, 0}};
 
-    void add(std::uintptr_t start, std::uintptr_t end, std::uint32_t ledger, std::uint32_t protection) {
-        owners.push_back({ledger, protection});
+    void add(std::uintptr_t start, std::uintptr_t end, std::uint32_t account, std::uint32_t protection) {
+        owners.push_back({account, protection});
         for (std::uintptr_t at = start; at < end; ++at) place[at] = owners.size() - 1;
     }
     std::vector<Taken> take(std::uintptr_t start, std::uintptr_t end) {
@@ -34,11 +34,11 @@ struct Places {
             while (to < end && place[to] == owner) ++to;
             if (owner != 0) {
                 const bool before = at > 0 && place[at - 1] == owner, behind = to < kSpan && place[to] == owner;
-                taken.emplace_back(kBase + at, kBase + to, owners[owner].ledger, owners[owner].protection, before + behind);
+                taken.emplace_back(kBase + at, kBase + to, owners[owner].account, owners[owner].protection, before + behind);
                 if (behind) {
                     std::uintptr_t rest = to;
                     while (rest < kSpan && place[rest] == owner) ++rest;
-                    add(to, rest, owners[owner].ledger, owners[owner].protection);
+                    add(to, rest, owners[owner].account, owners[owner].protection);
                 }
                 for (std::uintptr_t i = at; i < to; ++i) place[i] = 0;
             }
@@ -55,7 +55,7 @@ struct Places {
 std::vector<Places::Taken> take(Mappings& mappings, std::uintptr_t start, std::uintptr_t end) {
     std::vector<Places::Taken> taken;
     mappings.take(kBase + start, kBase + end, [&](std::uintptr_t from, std::uintptr_t to, const Piece& piece, int left) {
-        taken.emplace_back(from, to, piece.ledger, piece.protection, left);
+        taken.emplace_back(from, to, piece.account, piece.protection, left);
     });
     return taken;
 }
@@ -63,7 +63,7 @@ std::vector<Places::Taken> take(Mappings& mappings, std::uintptr_t start, std::u
 std::vector<Places::Taken> all(const Mappings& mappings) {
     std::vector<Places::Taken> pieces;
     mappings.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) {
-        pieces.emplace_back(start, end, piece.ledger, piece.protection, 0);
+        pieces.emplace_back(start, end, piece.account, piece.protection, 0);
     });
     return pieces;
 }
@@ -81,10 +81,10 @@ TEST_CASE("mappings are what an array of places says") {
             CAPTURE(step);
             REQUIRE(take(mappings, start, end) == places.take(start, end));
             if (trace.below(3) != 0) {
-                const auto ledger = static_cast<std::uint32_t>(1 + trace.below(9)),
+                const auto account = static_cast<std::uint32_t>(1 + trace.below(9)),
                            protection = static_cast<std::uint32_t>(trace.below(4));
-                mappings.add(kBase + start, kBase + end, ledger, protection);
-                places.add(start, end, ledger, protection);
+                mappings.add(kBase + start, kBase + end, account, protection);
+                places.add(start, end, account, protection);
                 REQUIRE(mappings.end_of(kBase + start) == kBase + end);
             }
             REQUIRE(mappings.is_consistent());

@@ -28,7 +28,7 @@ constexpr std::int64_t kMiB = 1 << 20;
 struct Looked : Breakdown {
     Looked() {
         prepare_malloc_totals();
-        REQUIRE(look(this));
+        REQUIRE(take_snapshot(this));
     }
 };
 

@@ -156,23 +156,24 @@ TEST_CASE("the table of drawn blocks does what a map does") {
         SampleTable table;
         table.init();
         std::map<std::uintptr_t, Block> model;
-        std::uint32_t ledger = 0;
+        std::uint32_t account = 0;
         for (int step = 0; step < 20'000; ++step) {
             // Few pages, so that the filter counts; now and then far away, so that it has holes.
             const std::uintptr_t address = 0x7f00'0000'0000 + trace.below(400) * 16 + (trace.one_in(4) ? trace.below(50) << 24 : 0);
             if (trace.one_in(2)) {
-                const Block stale = table.insert(address, step, ++ledger);
+                const Block stale = table.insert(address, step, ++account);
                 const auto at = model.find(address);
-                REQUIRE(stale.ledger == (at == model.end() ? 0 : at->second.ledger));
-                model[address] = {ledger, static_cast<std::uint64_t>(step)};
+                REQUIRE(stale.account == (at == model.end() ? 0 : at->second.account));
+                model[address] = {account, static_cast<std::uint64_t>(step)};
             } else {
                 REQUIRE((model.count(address) == 0 || table.may_hold(address)));
                 const Block taken = table.remove(address);
                 const auto at = model.find(address);
-                REQUIRE(taken.ledger == (at == model.end() ? 0 : at->second.ledger));
+                REQUIRE(taken.account == (at == model.end() ? 0 : at->second.account));
                 if (at != model.end()) model.erase(at);
             }
-            if (trace.one_in(500)) REQUIRE(table.look(address).ledger == (model.count(address) != 0 ? model[address].ledger : 0));
+            if (trace.one_in(500))
+                REQUIRE(table.find_block(address).account == (model.count(address) != 0 ? model[address].account : 0));
         }
         CHECK(table.is_consistent());
         CHECK(table.size() == model.size());
@@ -194,7 +195,7 @@ TEST_CASE("a page with more drawn blocks than its filter can count loses none") 
     for (std::uintptr_t i = 0; i < 256; ++i) table.insert(0x10000 + i * 16, 1, 7);
     for (std::uintptr_t i = 0; i < 256; ++i) {
         REQUIRE(table.may_hold(0x10000 + i * 16));
-        REQUIRE(table.remove(0x10000 + i * 16).ledger == 7);
+        REQUIRE(table.remove(0x10000 + i * 16).account == 7);
     }
     CHECK(table.size() == 0);
     CHECK(table.is_consistent());

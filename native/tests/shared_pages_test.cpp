@@ -14,33 +14,33 @@ namespace {
 constexpr std::uint64_t kSpan = 60;
 
 struct Page {
-    std::uint32_t ledger = 0, mappings = 0;
+    std::uint32_t account = 0, mappings = 0;
 };
 
-using Sums = std::map<std::uint32_t, std::pair<std::int64_t, std::int64_t>>;  // by ledger: pages, runs
+using Sums = std::map<std::uint32_t, std::pair<std::int64_t, std::int64_t>>;  // by account: pages, runs
 
 // What is told of every change, added up.
 struct Told {
     Sums sums;
-    void operator()(std::uint32_t ledger, std::int64_t pages, std::int64_t runs) {
-        sums[ledger].first += pages;
-        sums[ledger].second += runs;
+    void operator()(std::uint32_t account, std::int64_t pages, std::int64_t runs) {
+        sums[account].first += pages;
+        sums[account].second += runs;
     }
 };
 
 Sums sums_of(const SharedPages& pages) {
     Sums sums;
-    pages.each([&](SharedPlace start, SharedPlace end, std::uint32_t ledger) {
-        sums[ledger].first += static_cast<std::int64_t>(end - start);
-        ++sums[ledger].second;
+    pages.each([&](SharedPlace start, SharedPlace end, std::uint32_t account) {
+        sums[account].first += static_cast<std::int64_t>(end - start);
+        ++sums[account].second;
     });
     return sums;
 }
 
 Sums without_zeros(const Sums& sums) {
     Sums rest;
-    for (const auto& [ledger, sum] : sums)
-        if (sum.first != 0 || sum.second != 0) rest[ledger] = sum;
+    for (const auto& [account, sum] : sums)
+        if (sum.first != 0 || sum.second != 0) rest[account] = sum;
     return rest;
 }
 
@@ -58,16 +58,16 @@ TEST_CASE("a page counts for the first of its mappings, until the last is gone")
         std::vector<Page> place(kSpan);
         std::vector<Mapping> mappings;
         const SharedPlace base = shared_place(3, 0);
-        const auto change = [&](std::uint32_t ledger, std::int64_t bytes, std::int64_t runs) { told(ledger, bytes, runs); };
+        const auto change = [&](std::uint32_t account, std::int64_t bytes, std::int64_t runs) { told(account, bytes, runs); };
         for (int step = 0; step < 300; ++step) {
             CAPTURE(step);
             if (mappings.empty() || trace.below(2) != 0) {
                 const std::uint64_t start = trace.below(kSpan), end = start + 1 + trace.below(kSpan - start);
-                const auto ledger = static_cast<std::uint32_t>(1 + trace.below(4));
-                pages.map(base + start, base + end, ledger, change);
+                const auto account = static_cast<std::uint32_t>(1 + trace.below(4));
+                pages.map(base + start, base + end, account, change);
                 mappings.push_back({start, end});
                 for (std::uint64_t at = start; at < end; ++at)
-                    if (place[at].mappings++ == 0) place[at].ledger = ledger;
+                    if (place[at].mappings++ == 0) place[at].account = account;
             } else {  // the whole of a mapping, or its first pages
                 const std::size_t which = trace.below(mappings.size());
                 const Mapping mapping = mappings[which];
@@ -79,8 +79,8 @@ TEST_CASE("a page counts for the first of its mappings, until the last is gone")
             }
             std::map<std::uint32_t, std::int64_t> held, told_pages;
             for (const Page& page : place)
-                if (page.mappings != 0) ++held[page.ledger];
-            for (const auto& [ledger, sum] : without_zeros(told.sums)) told_pages[ledger] = sum.first;
+                if (page.mappings != 0) ++held[page.account];
+            for (const auto& [account, sum] : without_zeros(told.sums)) told_pages[account] = sum.first;
             REQUIRE(told_pages == held);
             REQUIRE(without_zeros(told.sums) == sums_of(pages));
         }
@@ -93,7 +93,7 @@ TEST_CASE("a page counts for the first of its mappings, until the last is gone")
 TEST_CASE("a run that a second mapping cut is one again when that mapping is gone") {
     SharedPages pages;
     Told told;
-    const auto change = [&](std::uint32_t ledger, std::int64_t count, std::int64_t runs) { told(ledger, count, runs); };
+    const auto change = [&](std::uint32_t account, std::int64_t count, std::int64_t runs) { told(account, count, runs); };
     pages.map(100, 110, 1, change);
     pages.map(103, 106, 2, change);
     CHECK(told.sums[1] == std::pair<std::int64_t, std::int64_t>{10, 3});
@@ -105,7 +105,7 @@ TEST_CASE("a run that a second mapping cut is one again when that mapping is gon
 TEST_CASE("two mappings side by side stay two") {
     SharedPages pages;
     Told told;
-    const auto change = [&](std::uint32_t ledger, std::int64_t count, std::int64_t runs) { told(ledger, count, runs); };
+    const auto change = [&](std::uint32_t account, std::int64_t count, std::int64_t runs) { told(account, count, runs); };
     pages.map(100, 104, 1, change);
     pages.map(104, 108, 1, change);
     pages.map(100, 108, 1, change);
@@ -121,7 +121,7 @@ TEST_CASE("parts of a piece begin at their own page") {
     mappings.take(kBase + 4 * kPage, kBase + 6 * kPage, [&](auto, auto, const Piece& piece, int) { taken.push_back(piece.place); });
     CHECK(taken == std::vector<SharedPlace>{shared_place(7, 24)});
     CHECK(mappings.piece_at(kBase + kPage).place == shared_place(7, 21));
-    CHECK(mappings.piece_at(kBase + 5 * kPage).ledger == 0);
+    CHECK(mappings.piece_at(kBase + 5 * kPage).account == 0);
     CHECK(mappings.piece_at(kBase + 8 * kPage).place == shared_place(7, 28));
 }
 

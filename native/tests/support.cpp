@@ -101,7 +101,7 @@ bool FileView::is_whole() const {
                                               sizeof(capture::SliceEntryRecord),
                                               sizeof(capture::TimelineRecord),
                                               sizeof(capture::FactRecord),
-                                              sizeof(capture::MarkRecord),
+                                              sizeof(capture::MarkerRecord),
                                               sizeof(capture::ResidencyRecord),
                                               sizeof(capture::LargeBlockRecord),
                                               sizeof(capture::PressureRecord),
@@ -123,14 +123,14 @@ std::string FileView::text(std::uint32_t string) const {
     return record.length == 0 ? std::string() : std::string(&this->record<char>(Table::string_bytes, record.offset), record.length);
 }
 
-FileView::Figures FileView::at_mark(std::uint32_t ledger) const {
-    const auto& l = record<capture::LedgerRecord>(Table::ledgers, ledger);
+FileView::Figures FileView::at_slice_peak(std::uint32_t account) const {
+    const auto& l = record<capture::LedgerRecord>(Table::ledgers, account);
     return l.generation == header().generation ? Figures{l.saved_bytes, l.saved_blocks} : Figures{l.live_bytes, l.live_blocks};
 }
 
-FileView::Figures FileView::at_peak(std::uint32_t ledger) const {
-    if (header().mark_bytes > header().epoch[header().epoch_index].best_bytes) return at_mark(ledger);
-    const auto& cold = record<capture::LedgerColdRecord>(Table::ledger_cold, ledger);
+FileView::Figures FileView::at_peak(std::uint32_t account) const {
+    if (header().mark_bytes > header().epoch[header().epoch_index].best_bytes) return at_slice_peak(account);
+    const auto& cold = record<capture::LedgerColdRecord>(Table::ledger_cold, account);
     return {cold.peak_bytes, cold.peak_blocks};
 }
 

@@ -85,8 +85,8 @@ public:
         std::int64_t bytes, blocks;
         bool operator==(const Figures&) const = default;
     };
-    Figures at_mark(std::uint32_t ledger) const;
-    Figures at_peak(std::uint32_t ledger) const;
+    Figures at_slice_peak(std::uint32_t account) const;
+    Figures at_peak(std::uint32_t account) const;
     Figures peak() const;
 
 private:

@@ -1,4 +1,4 @@
-#include "heap/heap_marks.h"
+#include "heap/chunk_headers.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #include "base/pages.h"
 
-namespace hiwater::heap_marks {
+namespace hiwater::chunk_headers {
 
 namespace {
 
@@ -134,4 +134,4 @@ void find_freed(Block* blocks, std::size_t count) noexcept {
     }
 }
 
-}  // namespace hiwater::heap_marks
+}  // namespace hiwater::chunk_headers

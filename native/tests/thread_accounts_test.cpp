@@ -1,4 +1,4 @@
-#include "accounting/share.h"
+#include "accounting/thread_accounts.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "books.h"
+#include "accounts_model.h"
 #include "accounting/accounts.h"
 #include "heap/live_table.h"
 #include "support.h"
@@ -21,7 +21,7 @@ namespace {
 // Accounts that some threads keep, apart from each other or all together, beside naive books that hear of every event at once.
 struct SharedAccounts {
     struct Block {
-        std::uint32_t ledger;
+        std::uint32_t account;
         std::int64_t bytes;
     };
     static constexpr std::size_t kThreads = 3;
@@ -30,56 +30,56 @@ struct SharedAccounts {
     capture::CaptureFile file;
     Accounts accounts;
     Books books;
-    Share shares[kThreads];
+    ThreadAccounts shares[kThreads];
     std::atomic<std::int64_t> room{0};
     std::vector<Block> blocks;
     bool is_open = false;
     std::uint64_t now = 0, apart = 0, together = 0;
 
-    explicit SharedAccounts(std::uint32_t ledgers) {
+    explicit SharedAccounts(std::uint32_t count) {
         REQUIRE(make(file, folder.file("a.hiw")) == 0);
         accounts.attach(file);
-        for (std::uint32_t id = 1; id <= ledgers; ++id) {
+        for (std::uint32_t id = 1; id <= count; ++id) {
             const Kind kind = id % 2 != 0 ? Kind::native : Kind::python;
-            REQUIRE(accounts.ledger(id, kind) == id);
-            books.add_ledger(kind);
+            REQUIRE(accounts.account(id, kind) == id);
+            books.add_account(kind);
         }
     }
     void open() {
-        room.store(accounts.room_below_mark());
+        room.store(accounts.room_below_peak());
         is_open = true;
     }
     void close() {
-        accounts.take_in([this](const auto& visit) {
-            for (const Share& share : shares) visit(share);
+        accounts.merge([this](const auto& visit) {
+            for (const ThreadAccounts& share : shares) visit(share);
         });
-        for (Share& share : shares) share.clear();
+        for (ThreadAccounts& share : shares) share.clear();
         is_open = false;
     }
-    void allocate(Share& share, std::uint32_t ledger, std::int64_t bytes) {
-        blocks.push_back({ledger, bytes});
-        books.credit(ledger, bytes);
-        Share::Entry* const entry = is_open ? share.entry_of(ledger) : nullptr;
-        if (entry != nullptr && share.may_rise(bytes, room)) {
+    void allocate(ThreadAccounts& share, std::uint32_t account, std::int64_t bytes) {
+        blocks.push_back({account, bytes});
+        books.credit(account, bytes);
+        ThreadAccounts::Entry* const entry = is_open ? share.entry_of(account) : nullptr;
+        if (entry != nullptr && share.may_grow(bytes, room)) {
             ++apart;
             return share.add(*entry, bytes);
         }
         close();
         ++together;
-        accounts.credit_block(ledger, bytes);
+        accounts.credit_block(account, bytes);
     }
-    void free(Share& share, std::size_t at) {
+    void free(ThreadAccounts& share, std::size_t at) {
         const Block gone = blocks[at];
         blocks[at] = blocks.back();
         blocks.pop_back();
-        books.change(gone.ledger, -gone.bytes, -1);
-        if (Share::Entry* const entry = is_open ? share.entry_of(gone.ledger) : nullptr) {
+        books.change(gone.account, -gone.bytes, -1);
+        if (ThreadAccounts::Entry* const entry = is_open ? share.entry_of(gone.account) : nullptr) {
             ++apart;
             return share.take(*entry, gone.bytes);
         }
         close();
         ++together;
-        accounts.debit_block(gone.ledger, gone.bytes);
+        accounts.debit_block(gone.account, gone.bytes);
     }
     void compare() const {
         // Whether the books are apart or not: no event may have made a mark that the accounts do not know of.
@@ -92,11 +92,11 @@ struct SharedAccounts {
             FAIL("live is ", view.header().live_bytes, ", not ", live.bytes);
         for (std::uint32_t id = 1; id < books.live.size(); ++id) {
             const auto& record = view.record<capture::LedgerRecord>(Table::ledgers, id);
-            if (FileView::Figures{record.live_bytes, record.live_blocks} != books.live[id]) FAIL("ledger ", id, " live");
+            if (FileView::Figures{record.live_bytes, record.live_blocks} != books.live[id]) FAIL("account ", id, " live");
             if (record.total_bytes != books.total_bytes[id] || record.total_blocks != books.total_blocks[id])
-                FAIL("the total of ledger ", id);
-            if (view.at_mark(id) != books.open.at_mark[id]) FAIL("ledger ", id, " at the mark");
-            if (view.at_peak(id) != books.peak().at_mark[id]) FAIL("ledger ", id, " at the peak");
+                FAIL("the total of account ", id);
+            if (view.at_slice_peak(id) != books.open.at_slice_peak[id]) FAIL("account ", id, " at the mark");
+            if (view.at_peak(id) != books.peak().at_slice_peak[id]) FAIL("account ", id, " at the peak");
         }
         if (!accounts.is_consistent()) FAIL("the accounts find themselves inconsistent");
     }
@@ -109,11 +109,11 @@ TEST_SUITE_BEGIN("shares");
 TEST_CASE("books kept apart and brought together say what one book would, the peak at every moment") {
     std::uint64_t apart = 0, together = 0;
     for_seeds(12, [&](Trace& trace) {
-        const auto ledgers = static_cast<std::uint32_t>(trace.one_in(2) ? 5 : 300);
-        SharedAccounts s(ledgers);
+        const auto count = static_cast<std::uint32_t>(trace.one_in(2) ? 5 : 300);
+        SharedAccounts s(count);
         for (int step = 0; step < 2000; ++step) {
             CAPTURE(step);
-            Share& share = s.shares[trace.below(SharedAccounts::kThreads)];
+            ThreadAccounts& share = s.shares[trace.below(SharedAccounts::kThreads)];
             const std::uint64_t what = trace.below(100);
             if (what < 2) {
                 s.close();
@@ -124,7 +124,7 @@ TEST_CASE("books kept apart and brought together say what one book would, the pe
             } else if (what < 12 && !s.is_open) {
                 s.open();
             } else if (s.blocks.empty() || what < (s.blocks.size() < 60 ? 70u : 50u)) {
-                s.allocate(share, static_cast<std::uint32_t>(1 + trace.below(ledgers)),
+                s.allocate(share, static_cast<std::uint32_t>(1 + trace.below(count)),
                            static_cast<std::int64_t>(trace.below(trace.one_in(9) ? 5000 : 100)));
             } else {
                 s.free(share, trace.below(s.blocks.size()));
@@ -142,33 +142,33 @@ TEST_CASE("books kept apart and brought together say what one book would, the pe
 
 TEST_CASE("what threads draw is never more than there was") {
     std::atomic<std::int64_t> room{10'000};
-    Share shares[2];
+    ThreadAccounts shares[2];
     std::int64_t taken = 0;
     Trace trace(1);
     for (int i = 0; i < 1000; ++i) {
-        Share& share = shares[trace.below(2)];
+        ThreadAccounts& share = shares[trace.below(2)];
         const auto bytes = static_cast<std::int64_t>(trace.below(300));
-        if (!share.may_rise(bytes, room)) continue;
+        if (!share.may_grow(bytes, room)) continue;
         share.add(*share.entry_of(1), bytes);
         taken += bytes;
         CHECK(taken <= 10'000);
     }
     CHECK(room.load() >= 0);
     CHECK(taken > 9'000);
-    CHECK_FALSE(shares[0].may_rise(10'000, room));
+    CHECK_FALSE(shares[0].may_grow(10'000, room));
     shares[0].take(*shares[0].entry_of(1), 10'000);  // what is freed may be used again
-    CHECK(shares[0].may_rise(10'000, room));
+    CHECK(shares[0].may_grow(10'000, room));
 }
 
-TEST_CASE("a ledger without a place of its own is left to the one book") {
-    Share share;
+TEST_CASE("an account without a place of its own is left to the one book") {
+    ThreadAccounts share;
     std::vector<std::uint32_t> placed;
     for (std::uint32_t id = 1; id < 1000; ++id)
         if (share.entry_of(id) != nullptr) placed.push_back(id);
     CHECK(placed.size() == 128);
-    for (const std::uint32_t id : placed) CHECK(share.entry_of(id)->ledger == id);
+    for (const std::uint32_t id : placed) CHECK(share.entry_of(id)->account == id);
     share.clear();
-    CHECK(share.entry_of(999)->ledger == 999);
+    CHECK(share.entry_of(999)->account == 999);
     CHECK(share.entry_of(999)->bytes == 0);
 }
 
@@ -180,19 +180,19 @@ TEST_CASE("what is in the way of a block is left to insert()") {
     const auto insert = [&](std::uintptr_t at, std::uint64_t bytes) {
         LiveTable::insert(region, kBase + at, bytes, 1, [](const Block&) {});
     };
-    const auto insert_apart = [&](std::uintptr_t at, std::uint64_t bytes) {
-        return LiveTable::insert_apart(region, kBase + at, bytes, 2);
+    const auto insert_shared = [&](std::uintptr_t at, std::uint64_t bytes) {
+        return LiveTable::insert_shared(region, kBase + at, bytes, 2);
     };
-    CHECK_FALSE(insert_apart(0, 64));  // a new stretch
+    CHECK_FALSE(insert_shared(0, 64));  // a new stretch
     insert(64, 64);
-    CHECK(insert_apart(0, 64));
-    CHECK_FALSE(insert_apart(0, 64));         // a small block there
-    CHECK_FALSE(insert_apart(48, 32));        // or where its size goes
-    CHECK_FALSE(insert_apart(64, 5000));      // or where a large one begins
-    CHECK(insert_apart(4096, 5000));          // a large one needs no stretch in use
-    CHECK_FALSE(insert_apart(4096 + 64, 8));  // around it
-    CHECK_FALSE(insert_apart(4096 + 64, 900));
-    CHECK_FALSE(insert_apart(std::uintptr_t{64} << 10, std::uint64_t{1} << 33));  // its size needs two words
+    CHECK(insert_shared(0, 64));
+    CHECK_FALSE(insert_shared(0, 64));         // a small block there
+    CHECK_FALSE(insert_shared(48, 32));        // or where its size goes
+    CHECK_FALSE(insert_shared(64, 5000));      // or where a large one begins
+    CHECK(insert_shared(4096, 5000));          // a large one needs no stretch in use
+    CHECK_FALSE(insert_shared(4096 + 64, 8));  // around it
+    CHECK_FALSE(insert_shared(4096 + 64, 900));
+    CHECK_FALSE(insert_shared(std::uintptr_t{64} << 10, std::uint64_t{1} << 33));  // its size needs two words
     CHECK(table.is_consistent());
 }
 
@@ -221,18 +221,18 @@ TEST_CASE("threads put blocks of their own into one table, beside each other, an
                 const std::uintptr_t address = address_of(slot);
                 if (bytes[slot] == 0) {
                     bytes[slot] = 1 + trace.below(kStep);
-                    wrong += !LiveTable::insert_apart(region, address, bytes[slot], static_cast<std::uint32_t>(slot + 1));
+                    wrong += !LiveTable::insert_shared(region, address, bytes[slot], static_cast<std::uint32_t>(slot + 1));
                 } else {
                     const LiveTable::Place place = LiveTable::place_of(region, address);
-                    const Block block = LiveTable::look(region, address, place);
-                    wrong += block.bytes != bytes[slot] || block.ledger != slot + 1;
-                    LiveTable::remove_apart(region, address, place);
+                    const Block block = LiveTable::find_block(region, address, place);
+                    wrong += block.bytes != bytes[slot] || block.account != slot + 1;
+                    LiveTable::remove_shared(region, address, place);
                     bytes[slot] = 0;
                 }
             }
             for (std::size_t slot = 0; slot < kSlots; ++slot)
                 if (bytes[slot] != 0)
-                    LiveTable::remove_apart(region, address_of(slot), LiveTable::place_of(region, address_of(slot)));
+                    LiveTable::remove_shared(region, address_of(slot), LiveTable::place_of(region, address_of(slot)));
         });
     for (std::thread& thread : threads) thread.join();
     CHECK(wrong == 0);

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace hiwater::heap_marks {
+namespace hiwater::chunk_headers {
 
 struct Block {
     std::uintptr_t address;
@@ -22,4 +22,4 @@ struct Block {
 // block. Allocates a few small blocks and frees them.
 void find_freed(Block* blocks, std::size_t count) noexcept;
 
-}  // namespace hiwater::heap_marks
+}  // namespace hiwater::chunk_headers

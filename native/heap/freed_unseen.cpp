@@ -2,7 +2,7 @@
 #include <string>
 
 #include "base/pages.h"
-#include "heap/heap_marks.h"
+#include "heap/chunk_headers.h"
 #include "session/recorder.h"
 
 namespace hiwater {
@@ -22,27 +22,27 @@ std::string in_words(std::size_t blocks, std::uint64_t bytes) {
 
 // Under the lock. Larger blocks first: no more than kMostChecked are checked.
 void Recorder::forget_freed() {
-    PageVector<heap_marks::Block> blocks;
+    PageVector<chunk_headers::Block> blocks;
     const auto native = static_cast<std::uint32_t>(capture::Kind::native);
     for (const bool large : {true, false}) {
         const auto gather = [&](std::uintptr_t address, const Block& block) {
-            if ((block.bytes >= kLarge) == large && blocks.size() < kMostChecked && accounts_.record(block.ledger).kind == native)
+            if ((block.bytes >= kLarge) == large && blocks.size() < kMostChecked && accounts_.record(block.account).kind == native)
                 blocks.push_back({address, block.bytes});
         };
         sampled() ? samples_.each(gather) : live_.each(gather);
     }
-    heap_marks::find_freed(blocks.data(), blocks.size());
+    chunk_headers::find_freed(blocks.data(), blocks.size());
     std::size_t freed = 0;
     std::uint64_t bytes = 0;
-    for (const heap_marks::Block& block : blocks) {
+    for (const chunk_headers::Block& block : blocks) {
         if (!block.is_freed) continue;
         ++freed;
         bytes += block.bytes;
         if (sampled()) {
             const Block gone = samples_.remove(block.address);
-            if (gone.ledger != 0) debit_sample(gone);
+            if (gone.account != 0) debit_sampled(gone);
         } else {
-            forget_stale(block.address);
+            remove_stale(block.address);
         }
     }
     if (freed != 0) append_fact("freed_unseen", in_words(freed, bytes));

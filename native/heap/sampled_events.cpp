@@ -1,4 +1,4 @@
-// Sampled mode: which allocations are recorded, and what they count for. The rules stand in heap/sampling.h.
+// Events of blocks in a sampled recording: which allocations are recorded, and with what weight. sampling.h has the rules.
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,12 +23,12 @@ std::uint64_t any_number() noexcept {
 
 }  // namespace
 
-// A thread's first event in a sampled recording. With a seed, threads that come in the same order draw the same.
-void Recorder::begin_drawing(Thread& t) noexcept {
-    t.drawn_session = session_;
-    t.random.state = sample_seed_ == 0 ? any_number() : sample_seed_ + 0x9e3779b97f4a7c15ULL * ++drawing_threads_;
+// A thread's first event in a sampled recording. With a seed, threads that start in the same order get the same random numbers.
+void Recorder::begin_sampling(Thread& t) noexcept {
+    t.sampled_session = session_;
+    t.random.state = sample_seed_ == 0 ? any_number() : sample_seed_ + 0x9e3779b97f4a7c15ULL * ++sampling_threads_;
     if (t.random.state == 0) t.random.state = 1;
-    for (int i = 0; i < 8; ++i) t.random.next();  // seeds that are near each other
+    for (int i = 0; i < 8; ++i) t.random.next();  // spreads seeds that are near each other
     t.large_bytes = t.granted_bytes = 0;
     for (std::size_t i = 0; i < sampling::kStreams; ++i) {
         const std::int64_t first = t.cells[i].grant(t.cells[i].first(t.random, sample_bytes_), sample_bytes_);
@@ -39,13 +39,13 @@ void Recorder::begin_drawing(Thread& t) noexcept {
     tls.streams = &t.streams;
 }
 
-// Whether the allocation that reached its stream's next picked byte, or seemed to, is to be recorded.
-bool Recorder::is_drawn(Thread& t, std::size_t bytes) noexcept {
+// Whether to record an allocation that may have reached the next sampled byte of its stream.
+bool Recorder::is_sampled(Thread& t, std::size_t bytes) noexcept {
     const auto size = static_cast<std::int64_t>(bytes);
     const std::size_t number = sampling::stream_of(bytes);
     std::atomic<std::int64_t>& stream = t.streams.left[number];
-    if (t.drawn_session != session_) {
-        begin_drawing(t);
+    if (t.sampled_session != session_) {
+        begin_sampling(t);
         stream.store(stream.load(std::memory_order_relaxed) - size, std::memory_order_relaxed);
     }
     std::int64_t left = stream.load(std::memory_order_relaxed);
@@ -67,39 +67,39 @@ std::int64_t Recorder::passed_bytes(const Thread& t) noexcept {
     return bytes;
 }
 
-void* Recorder::draw(void* block, std::size_t bytes, Kind kind) noexcept {
-    if (!draws_now()) return block;
+void* Recorder::record_sampled(void* block, std::size_t bytes, Kind kind) noexcept {
+    if (!may_sample_now()) return block;
     guarded([&] {
-        Thread* drawing = mine();
-        if (drawing == nullptr || !is_drawn(*drawing, bytes)) return;
+        Thread* self = mine();
+        if (self == nullptr || !is_sampled(*self, bytes)) return;
         bool was_behind = false;
-        const bool booked = at_stack(
+        const bool is_recorded = at_stack(
             [&](Thread& t) {
                 if (is_internal(t)) return;
-                put_sample(reinterpret_cast<std::uintptr_t>(block), bytes,
-                           accounts_.ledger(t.top->node, kind, bytes < sample_bytes_));
+                insert_sampled(reinterpret_cast<std::uintptr_t>(block), bytes,
+                               accounts_.account(t.top->node, kind, bytes < sample_bytes_));
             },
             &was_behind, kind);
-        if (!booked) lose_event();
+        if (!is_recorded) lose_event();
         if (was_behind && kind == Kind::python) device_watch::ask_from_here();
     });
     return block;
 }
 
 // Under the lock.
-void Recorder::put_sample(std::uintptr_t address, std::uint64_t bytes, std::uint32_t ledger) {
-    const Block stale = samples_.insert(address, bytes, ledger);
-    if (stale.ledger != 0) debit_sample(stale);
+void Recorder::insert_sampled(std::uintptr_t address, std::uint64_t bytes, std::uint32_t account) {
+    const Block stale = samples_.insert(address, bytes, account);
+    if (stale.account != 0) debit_sampled(stale);
     const sampling::Weight weight = weight_of(bytes);
-    accounts_.credit(ledger, weight.bytes, weight.blocks);
+    accounts_.credit(account, weight.bytes, weight.blocks);
 }
 
-void Recorder::debit_sample(const Block& block) noexcept {
+void Recorder::debit_sampled(const Block& block) noexcept {
     const sampling::Weight weight = weight_of(block.bytes);
-    accounts_.debit(block.ledger, weight.bytes, weight.blocks);
+    accounts_.debit(block.account, weight.bytes, weight.blocks);
 }
 
-Block Recorder::forget_sample(const void* block) noexcept {
+Block Recorder::take_sampled(const void* block) noexcept {
     if (is_inside()) [[unlikely]]
         return {};
     BusyGuard busy;
@@ -107,24 +107,24 @@ Block Recorder::forget_sample(const void* block) noexcept {
     if (!is_on()) return {};
     Block taken = samples_.remove(reinterpret_cast<std::uintptr_t>(block));
     taken.session = session_;
-    if (taken.ledger != 0) debit_sample(taken);
+    if (taken.account != 0) debit_sampled(taken);
     return taken;
 }
 
-// Under the lock: a block whose reallocation failed.
-void Recorder::put_back_sample(std::uintptr_t address, const Block& taken) noexcept {
+// Under the lock: the reallocation of the block failed.
+void Recorder::put_back_sampled(std::uintptr_t address, const Block& taken) noexcept {
     try {
-        samples_.insert(address, taken.bytes, taken.ledger);
+        samples_.insert(address, taken.bytes, taken.account);
     } catch (const std::bad_alloc&) {
         return fail(kNoMemory);
     }
     const sampling::Weight weight = weight_of(taken.bytes);
-    accounts_.restore(taken.ledger, weight.bytes, weight.blocks);
+    accounts_.restore(taken.account, weight.bytes, weight.blocks);
 }
 
-// What the program allocated on a thread in this recording. In the midst of hiwater's own work, what it had allocated before.
+// What the program allocated on a thread in this recording. During hiwater's own work: what it had allocated before.
 Recorder::Counts Recorder::counts_of(const Thread& t) const noexcept {
-    if (t.drawn_session != session_) return {};
+    if (t.sampled_session != session_) return {};
     if (t.own_depth == 0) return {passed_bytes(t), t.streams.blocks.load(std::memory_order_relaxed)};
     return t.own_session == session_ ? Counts{t.own_from_bytes, t.own_from_blocks} : Counts{};
 }
@@ -133,7 +133,7 @@ void Recorder::enter_own_work() noexcept {
     BusyGuard busy;
     Thread* const t = mine();
     if (t == nullptr || t->own_depth++ != 0) return;
-    t->own_session = t->drawn_session;
+    t->own_session = t->sampled_session;
     t->own_from_bytes = passed_bytes(*t);
     t->own_from_blocks = t->streams.blocks.load(std::memory_order_relaxed);
 }
@@ -142,7 +142,7 @@ void Recorder::leave_own_work() noexcept {
     Thread* const t = tls.thread;
     if (t == nullptr || t->own_depth == 0) return;
     const Counts before = counts_of(*t);
-    if (--t->own_depth != 0 || !sampled() || t->drawn_session != session_) return;
+    if (--t->own_depth != 0 || !sampled() || t->sampled_session != session_) return;
     t->large_bytes -= passed_bytes(*t) - before.bytes;
     t->streams.blocks.store(before.blocks, std::memory_order_relaxed);
 }
@@ -161,11 +161,11 @@ void Recorder::note_exact_totals() noexcept {
     file_.header().exact_total_blocks = blocks;
 }
 
-// A new recording: every thread is to come by begin_drawing() at its next allocation. Under the lock.
-void Recorder::set_up_drawing(const StartOptions& options) noexcept {
+// A new recording: every thread calls begin_sampling() at its next allocation. Under the lock.
+void Recorder::set_up_sampling(const StartOptions& options) noexcept {
     sample_bytes_ = options.sample_bytes;
     sample_seed_ = options.sample_seed;
-    drawing_threads_ = 0;
+    sampling_threads_ = 0;
     g_sampled.store(sample_bytes_ != 0, std::memory_order_release);
     if (sample_bytes_ == 0) return;
     UninterruptedHold hold(pool_lock_);
@@ -175,7 +175,7 @@ void Recorder::set_up_drawing(const StartOptions& options) noexcept {
         for (auto& left : t->streams.left) left.store(0, std::memory_order_relaxed);
 }
 
-// Under the pool's lock: a thread that ends takes its counts along.
+// Under the pool's lock: keeps the counts of a thread that ends.
 void Recorder::keep_counts_of(Thread& t) noexcept {
     if (sampled()) {
         const Counts counts = counts_of(t);
@@ -183,16 +183,16 @@ void Recorder::keep_counts_of(Thread& t) noexcept {
         gone_blocks_ += counts.blocks;
     }
     t.own_depth = 0;
-    t.drawn_session = 0;
+    t.sampled_session = 0;
     tls.streams = &g_no_streams;
 }
 
 std::int64_t Recorder::standard_error_of_peak() const {
-    double drawn = 0;
+    double sampled_bytes = 0;
     for (std::uint32_t id = 1; sample_bytes_ != 0 && id < accounts_.size(); ++id)
         if (accounts_.record(id).sampled != 0 && Accounts::counted(accounts_.record(id).kind))
-            drawn += static_cast<double>(accounts_.at_peak(id).bytes);
-    return static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(sample_bytes_) * std::fmax(drawn, 0))));
+            sampled_bytes += static_cast<double>(accounts_.at_peak(id).bytes);
+    return static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(sample_bytes_) * std::fmax(sampled_bytes, 0))));
 }
 
 }  // namespace hiwater

@@ -14,10 +14,10 @@ struct Books {
 
     struct Slice {
         Figures mark;
-        std::vector<Figures> at_mark;  // by ledger
+        std::vector<Figures> at_slice_peak;  // by account
     };
 
-    std::vector<capture::Kind> kinds{capture::Kind::python};  // by ledger; 0 is none
+    std::vector<capture::Kind> kinds{capture::Kind::python};  // by account; 0 is none
     std::vector<Figures> live{{0, 0}};
     std::vector<std::uint64_t> total_bytes{0}, total_blocks{0};
     Slice open{{0, 0}, {{0, 0}}}, best{{0, 0}, {{0, 0}}};
@@ -29,13 +29,13 @@ struct Books {
             if (is_counted(kinds[id])) all = {all.bytes + live[id].bytes, all.blocks + live[id].blocks};
         return all;
     }
-    void add_ledger(capture::Kind kind) {
+    void add_account(capture::Kind kind) {
         kinds.push_back(kind);
         live.push_back({0, 0});
         total_bytes.push_back(0);
         total_blocks.push_back(0);
-        open.at_mark.push_back({0, 0});
-        best.at_mark.push_back({0, 0});
+        open.at_slice_peak.push_back({0, 0});
+        best.at_slice_peak.push_back({0, 0});
     }
     void change(std::uint32_t id, std::int64_t bytes, std::int64_t blocks) {
         live[id] = {live[id].bytes + bytes, live[id].blocks + blocks};

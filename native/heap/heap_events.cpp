@@ -1,0 +1,287 @@
+// Events of blocks in an exact recording, beyond the fast path (fast_path.h). Each event finds the stack and then changes the tables in
+// one short section under the lock. On the fast path both are one section. No foreign code runs, and no memory comes from the heap.
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "heap/fast_path.h"
+
+namespace hiwater {
+
+using capture::Kind;
+
+constinit Switches g_switches{};
+std::atomic<bool> g_sampled{false};
+
+namespace {
+
+std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+
+}  // namespace
+
+// A thread that knows its stack checks the epoch only. So the epoch moves at the end of a recording, too.
+void Recorder::set_mode(Mode mode) noexcept {
+    if (mode != Mode::on) epoch_.fetch_add(1, std::memory_order_relaxed);
+    Wanted wanted = Wanted::slow_path;
+    if (!sampled() && mode != Mode::off) wanted = Wanted::every_block;
+    if (sampled() && mode == Mode::on && samples_few_blocks()) wanted = Wanted::few_samples;
+    g_switches.wanted.store(wanted, std::memory_order_relaxed);
+    set_small_below();
+    g_switches.mode.store(mode, std::memory_order_release);
+}
+
+// Several threads may do this at the same time. Each repeats it until the flag did not change in between, so the last result is right.
+void Recorder::set_small_below() noexcept {
+    bool is_asked;
+    do {
+        is_asked = python_is_asked();
+        const auto bound = [&](Wanted wanted) { return !is_asked && wants(wanted) ? kSmallObject + 1 : 0; };
+        g_switches.small_below.every_block.store(bound(Wanted::every_block));
+        g_switches.small_below.few_samples.store(bound(Wanted::few_samples));
+    } while (g_switches.python_is_asked.load() != is_asked);
+}
+
+void Recorder::ask_python() noexcept {
+    g_switches.python_is_asked.store(true);
+    set_small_below();
+}
+
+void Recorder::answer_for_python() noexcept {
+    if (is_inside()) return;
+    g_switches.python_is_asked.store(false);
+    set_small_below();
+    sampler::resume_if_due();
+}
+
+// With or without the lock. Ends the recording because of a fault of ours. The program continues, and later events are counted as lost.
+void Recorder::fail(const char* reason) noexcept {
+    if (!is_on()) return;
+    ::strncpy(fail_reason_, reason, sizeof fail_reason_ - 1);
+    set_mode(Mode::counting_losses);
+    spare_room.drop();
+    lose_event();
+}
+
+// Under the lock: the block at this address was freed without an event.
+void Recorder::remove_stale(std::uintptr_t address) noexcept {
+    const Block stale = live_.remove(address);
+    if (stale.account != 0) debit_stale(stale);
+}
+void Recorder::debit_stale(const Block& stale) noexcept {
+    accounts_.debit_block(stale.account, static_cast<std::int64_t>(stale.bytes));
+}
+
+// Under the lock.
+[[gnu::always_inline]] inline void Recorder::insert_block(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes,
+                                                          std::uint32_t account) {
+    LiveTable::insert(region, address, bytes, account, [this](const Block& stale) { debit_stale(stale); });
+    accounts_.credit_block(account, static_cast<std::int64_t>(bytes));
+}
+
+// A thread at its end has returned its state. Its blocks are recorded below its base node, without frames.
+void Recorder::record_at_thread_exit(std::uintptr_t address, std::size_t bytes, Kind kind) {
+    Hold hold(lock_, ticket());
+    if (!is_on() || tls.exit_node == 0 || tls.exit_session != session_) return;
+    insert_block(live_.room_for(address, bytes), address, bytes, accounts_.account(tls.exit_node, kind));
+}
+
+// The stack differs from that of the last event: the top frame stands at `instr`, or more than that changed (null).
+template <Kind kKind>
+void* Recorder::record_biased_moved(Thread& t, const void* instr, void* block, std::size_t bytes) noexcept {
+    if (is_up_to_date(t) && find_moved_top(t, instr, [&](std::uint32_t changed) { return settle_top(t, changed); }))
+        return record_biased<kKind>(t, live_.find(address_of(block)), block, bytes);
+    Lock::leave_fast_path(t.ticket);
+    return record_locked(block, bytes, kKind);
+}
+
+template void* Recorder::record_biased_moved<Kind::python>(Thread&, const void*, void*, std::size_t) noexcept;
+template void* Recorder::record_biased_moved<Kind::native>(Thread&, const void*, void*, std::size_t) noexcept;
+
+template <Kind kKind>
+void* Recorder::record_biased_rare(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
+    const std::uintptr_t address = address_of(block);
+    std::uint32_t account = t.top->account[static_cast<std::uint32_t>(kKind)];
+    if (account == 0) guarded([&] { account = account_at_top(t, kKind); });
+    if (!LiveTable::has_room(region, address, bytes)) guarded([&] { live_.room_for(address, bytes); });
+    if (account != 0 && is_on()) [[likely]] {
+        insert_block(region, address, bytes, account);
+        t.last_block = address;
+    } else if (is_on()) {
+        remove_stale(address);  // a block of hiwater's own
+    }
+    Lock::leave_fast_path(t.ticket);
+    return block;
+}
+
+template <Kind kKind>
+void* Recorder::record_biased_large(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
+    constexpr auto kind = static_cast<std::uint32_t>(kKind);
+    const std::uint32_t account = t.top->account[kind];
+    if (!LiveTable::insert_large_fast(region, address_of(block), bytes, account)) [[unlikely]]
+        return record_biased_rare<kKind>(t, region, block, bytes);
+    accounts_.credit_fast(account, kind, static_cast<std::int64_t>(bytes));
+    t.last_block = address_of(block);
+    Lock::leave_fast_path(t.ticket);
+    return block;
+}
+
+template void* Recorder::record_biased_large<Kind::python>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
+template void* Recorder::record_biased_large<Kind::native>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
+template void* Recorder::record_biased_rare<Kind::python>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
+template void* Recorder::record_biased_rare<Kind::native>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
+
+void* Recorder::record_locked(void* block, std::size_t bytes, Kind kind) noexcept {
+    if (is_inside()) return block;
+    guarded([&] {
+        const std::uintptr_t address = address_of(block);
+        LiveTable::Region* const region = live_.room_for(address, bytes);
+        if (mine() == nullptr) return record_at_thread_exit(address, bytes, kind);
+        bool was_behind = false;
+        const bool is_recorded = at_stack(
+            [&](Thread& t) {
+                const std::uint32_t account = account_at_top(t, kind);
+                if (account == 0) return remove_stale(address);  // a block of hiwater's own
+                insert_block(region, address, bytes, account);
+                t.last_block = address;
+            },
+            &was_behind, kind);
+        if (!is_recorded) lose_event();
+        // This calls the interpreter, so it must not run in a signal handler. None gets here, because Python's allocators are not for handlers.
+        if (was_behind && kind == Kind::python) device_watch::ask_from_here();
+    });
+    return block;
+}
+
+// Under the lock, by fast path or slow path.
+template <bool kFreed>
+[[gnu::always_inline]] inline Block Recorder::remove_exclusive(LiveTable::Region* region, std::uintptr_t address,
+                                                               LiveTable::Place place, const Thread* t) noexcept {
+    if (!is_on()) [[unlikely]]
+        return {};
+    Block taken = LiveTable::remove(region, address, place);
+    taken.session = session_;
+    if (taken.account == 0) [[unlikely]]
+        return {};
+    accounts_.debit_block(taken.account, static_cast<std::int64_t>(taken.bytes));
+    if (kFreed && t != nullptr && t->last_block == address) accounts_.count_temporary(taken.account);
+    return taken;
+}
+
+void Recorder::forget_biased_rare(Thread& t, LiveTable::Region* region, const void* block) noexcept {
+    const std::uintptr_t address = address_of(block);
+    remove_exclusive<true>(region, address, LiveTable::place_of(region, address), &t);
+    Lock::leave_fast_path(t.ticket);
+}
+
+template <bool kFreed>
+Block Recorder::take_locked(LiveTable::Region* region, std::uintptr_t address) noexcept {
+    // Safe without the lock: only the owner of a block may change its words, and the caller owns it.
+    const LiveTable::Place place = LiveTable::place_of(region, address);
+    if (place == LiveTable::Place::nowhere) return {};
+    Thread* const t = tls.thread;
+    if (t != nullptr && Lock::may_enter_fast_path(t->ticket)) {
+        if (lock_.enter_fast_path(t->ticket)) [[likely]] {
+            const Block taken = remove_exclusive<kFreed>(region, address, place, t);
+            Lock::leave_fast_path(t->ticket);
+            return taken;
+        }
+        if (Block taken; take_shared(*t, region, address, place, kFreed ? nullptr : &taken)) return taken;
+    }
+    if (is_inside()) return {};
+    BusyGuard busy;
+    Hold hold(lock_, ticket());
+    return remove_exclusive<kFreed>(region, address, place, t);
+}
+
+void Recorder::forget_locked(LiveTable::Region* region, const void* block) noexcept {
+    take_locked<true>(region, address_of(block));
+}
+
+// A block of any size, in a stretch that may have large blocks. Makes no call, so no register has to be saved.
+void Recorder::forget_any_size(LiveTable::Region* region, const void* block) noexcept {
+    Thread* const t = tls.thread;
+    if (t == nullptr || !Lock::may_enter_fast_path(t->ticket)) [[unlikely]]
+        return forget_locked(region, block);
+    if (!lock_.enter_fast_path(t->ticket)) [[unlikely]]
+        return forget_shared<false>(*t, region, block);
+    if (!is_on() || accounts_.is_peak_read()) [[unlikely]]
+        return forget_biased_rare(*t, region, block);
+    const Block taken = LiveTable::remove_any_size(region, address_of(block));
+    if (taken.account != 0) [[likely]] {
+        accounts_.debit_fast(taken.account, static_cast<std::int64_t>(taken.bytes));
+        if (t->last_block == address_of(block)) accounts_.count_temporary(taken.account);
+    }
+    Lock::leave_fast_path(t->ticket);
+}
+
+void Recorder::forget_unless_large(LiveTable::Region* region, const void* block) noexcept {
+    if (LiveTable::place_of(region, address_of(block)) != LiveTable::Place::large) forget_any_size(region, block);
+}
+
+Block Recorder::take_exact(const void* block) noexcept {
+    const std::uintptr_t address = address_of(block);
+    LiveTable::Region* const region = live_.find(address);
+    if (region == nullptr) return {};
+    Thread* const t = tls.thread;
+    if (t == nullptr || !Lock::may_enter_fast_path(t->ticket)) [[unlikely]]
+        return take_locked<false>(region, address);
+    if (!lock_.enter_fast_path(t->ticket)) [[unlikely]] {
+        Block taken;
+        const bool is_taken = take_shared(*t, region, address, LiveTable::place_of(region, address), &taken);
+        return is_taken ? taken : take_locked<false>(region, address);
+    }
+    Block taken;
+    if (is_on()) [[likely]]
+        taken = LiveTable::remove_any_size(region, address);
+    taken.session = session_;
+    if (taken.account != 0) accounts_.debit_block(taken.account, static_cast<std::int64_t>(taken.bytes));
+    Lock::leave_fast_path(t->ticket);
+    return taken;
+}
+
+void Recorder::put_back(const void* block, Block taken) noexcept {
+    if (taken.account == 0 || is_inside()) return;
+    BusyGuard busy;
+    Hold hold(lock_, ticket());
+    if (!is_on() || taken.session != session_) return;
+    const std::uintptr_t address = address_of(block);
+    if (sampled()) return put_back_sampled(address, taken);
+    LiveTable::insert(live_.find(address), address, taken.bytes, taken.account, [this](const Block& stale) { debit_stale(stale); });
+    accounts_.restore(taken.account, static_cast<std::int64_t>(taken.bytes));
+}
+
+void Recorder::on_code_death(const void* code) noexcept {
+    BusyGuard busy;
+    Hold hold(lock_, ticket());
+    if (!tree_.forget_code(code)) return;
+    const std::uintptr_t page = 4096;
+    const std::uintptr_t start = address_of(hw_code_start(code)), end = start + hw_code_bytes(code);
+    for (std::uintptr_t at = start & ~(page - 1); at < end; at += page)
+        code_generation(reinterpret_cast<const void*>(at)).fetch_add(1, std::memory_order_relaxed);
+    epoch_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Recorder::on_marker(capture::MarkerKind kind, std::uint64_t value) noexcept {
+    if (is_inside()) return;
+    guarded([&] { at_stack([&](Thread& t) { marks_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t.top->node}); }); });
+}
+
+void Recorder::on_refused(std::size_t bytes) noexcept {
+    constexpr std::uint64_t kMostMarks = 10'000, kShortestNs = 25'000'000;
+    if (is_inside() || !is_on() || only_counters_) return;
+    guarded([&] {
+        at_stack([&](Thread& t) {
+            if (++refusals_ > kMostMarks) return;
+            const std::uint64_t now = now_ns();
+            marks_.append({now, bytes, static_cast<std::uint32_t>(capture::MarkerKind::out_of_memory), t.top->node});
+            // What is live now becomes a slice of no length, between two slices that are closed at the same time.
+            if (refusals_ > 1 && now - last_refused_slice_ns_ < std::max(kShortestNs, now / 64)) return;
+            last_refused_slice_ns_ = now;
+            accounts_.close_slice(now);
+            accounts_.close_slice(now);
+        });
+    });
+}
+
+}  // namespace hiwater

@@ -1,0 +1,138 @@
+// Events of threads that share the lock: each thread counts in accounts of its own (accounting/thread_accounts.h). An event that needs more
+// takes the lock alone, which interrupts the sharing.
+#include "session/recorder.h"
+
+namespace hiwater {
+
+using capture::Kind;
+
+bool Recorder::begin_sharing() noexcept {
+    // Meters read the common total at every event, sampled recordings mostly need no lock, and counters alone have no stacks to count by.
+    if (!is_on() || sampled() || only_counters_ || accounts_.is_peak_read()) return false;
+    shared_room_below_peak_.store(accounts_.room_below_peak(), std::memory_order_relaxed);
+    return true;
+}
+
+ThreadLocalAccounting::Episode Recorder::merge(const Sharing& who) noexcept {
+    Episode episode{0, 0};
+    accounts_.merge([&](const auto& visit) { who.each([&](LockTicket& ticket) { visit(Thread::of(ticket).accounts); }); });
+    who.each([&](LockTicket& ticket) {
+        ThreadAccounts& accounts = Thread::of(ticket).accounts;
+        ticket.took_part = accounts.events() != 0;
+        episode.events += accounts.events();
+        if (ticket.took_part) ++episode.threads;
+        accounts.clear();
+    });
+    shared_events_ += episode.events;
+    return episode;
+}
+
+void Recorder::merge_thread_accounts() noexcept {
+    if (!lock_.is_shared()) return;
+    BusyGuard busy;
+    Hold hold(lock_);
+}
+
+void Recorder::expect_filter() noexcept {
+    BusyGuard busy;
+    lock_.expect_filter();
+}
+
+void Recorder::expect_no_filter() noexcept {
+    BusyGuard busy;
+    lock_.expect_no_filter();
+}
+
+// Records a block where the stack is known and has an account, its place in the table is free, and the total stays below the peak. Else
+// returns false.
+template <Kind kKind>
+[[gnu::always_inline]] inline bool Recorder::add_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address,
+                                                        std::size_t bytes) noexcept {
+    if (!is_on() || !is_up_to_date(t)) return false;
+    const auto is_new = [&t](std::uint32_t) {
+        hw_frames_forget(&t.memo);  // the next walk must see everything that moved
+        return false;
+    };
+    if (!find_top(t, is_new, kKind)) return false;
+    const std::uint32_t account = t.top->account[static_cast<std::uint32_t>(kKind)];
+    if (account == 0) return false;
+    ThreadAccounts::Entry* const entry = t.accounts.entry_of(account);
+    const auto size = static_cast<std::int64_t>(bytes);
+    if (entry == nullptr || !t.accounts.may_grow(size, shared_room_below_peak_)) return false;
+    const bool goes_plainly = bytes < LiveTable::kLargeBytes && LiveTable::insert_small_fast(region, address, bytes, account);
+    if (!goes_plainly && !LiveTable::insert_shared(region, address, bytes, account)) return false;
+    t.accounts.add(*entry, size);
+    t.last_block = address;
+    return true;
+}
+
+// After Lock::enter_fast_path() returned false. Returns whether the thread shares the lock; else it has left the fast path. A busy thread
+// does not wait, because it may be the holder itself. While this one waits it is busy, so that its signal handlers do not wait either.
+[[gnu::always_inline]] inline bool Recorder::share_or_leave(Thread& t) noexcept {
+    if (lock_.shares(t.ticket)) [[likely]]
+        return true;
+    Lock::leave_fast_path(t.ticket);
+    if (tls.busy != 0) return false;
+    BusyGuard busy;
+    return lock_.wait_to_share(t.ticket);
+}
+
+// After Lock::enter_fast_path() returned false. A function apart from record_locked(), whose stack frame costs as much as all of this work.
+template <Kind kKind>
+void* Recorder::record_shared(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
+    if (!share_or_leave(t)) [[unlikely]]
+        return record_locked(block, bytes, kKind);
+    const bool is_recorded = add_shared<kKind>(t, region, reinterpret_cast<std::uintptr_t>(block), bytes);
+    Lock::leave_fast_path(t.ticket);
+    return is_recorded ? block : record_locked(block, bytes, kKind);
+}
+
+template void* Recorder::record_shared<Kind::python>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
+template void* Recorder::record_shared<Kind::native>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
+
+// Removes a block that the thread owns. `taken` null: the block is freed, else it is being reallocated.
+[[gnu::always_inline]] inline bool Recorder::remove_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address,
+                                                           LiveTable::Place place, Block* taken) noexcept {
+    const Block block = LiveTable::find_block(region, address, place);
+    if (!is_on() || block.account == 0) return false;
+    ThreadAccounts::Entry* const entry = t.accounts.entry_of(block.account);
+    if (entry == nullptr) return false;
+    LiveTable::remove_shared(region, address, place);
+    t.accounts.take(*entry, static_cast<std::int64_t>(block.bytes));
+    if (taken != nullptr) {
+        *taken = {block.account, block.bytes, session_};
+    } else if (t.last_block == address) {
+        ++entry->temporaries;
+    }
+    return true;
+}
+
+bool Recorder::take_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place,
+                           Block* taken) noexcept {
+    if (!share_or_leave(t)) return false;
+    const bool is_taken = remove_shared(t, region, address, place, taken);
+    Lock::leave_fast_path(t.ticket);
+    return is_taken;
+}
+
+template <bool kPlain>
+void Recorder::forget_shared(Thread& t, LiveTable::Region* region, const void* block) noexcept {
+    using Place = LiveTable::Place;
+    const auto address = reinterpret_cast<std::uintptr_t>(block);
+    if (!share_or_leave(t)) [[unlikely]]
+        return forget_locked(region, block);
+    Place place = Place::nowhere;
+    if (kPlain) {
+        if (LiveTable::find_small_fast(region, address) != nullptr) place = Place::small;
+    } else {
+        place = LiveTable::place_of(region, address);
+    }
+    const bool is_done = place == Place::nowhere || remove_shared(t, region, address, place, nullptr);
+    Lock::leave_fast_path(t.ticket);
+    if (!is_done) forget_locked(region, block);
+}
+
+template void Recorder::forget_shared<true>(Thread&, LiveTable::Region*, const void*) noexcept;
+template void Recorder::forget_shared<false>(Thread&, LiveTable::Region*, const void*) noexcept;
+
+}  // namespace hiwater
