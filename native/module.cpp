@@ -88,7 +88,7 @@ int begin(const hiwater::StartOptions& options) {
 
 void end(int exit_code) {
     hiwater::sampler::stop();
-    Recorder::instance().note_collections(hw_full_collections());  // since its last look
+    Recorder::instance().note_collections(hw_full_collections());  // since the last call
     Recorder::instance().take_residency_snapshot();
     hiwater::interpose::name_python_threads();
     hiwater::interpose::forget_python_threads();

@@ -9,7 +9,7 @@ namespace hiwater::process {
 
 struct Resident {
     std::int64_t now_bytes = 0;
-    std::int64_t peak_bytes = 0;  // the kernel's mark, VmHWM
+    std::int64_t peak_bytes = 0;  // the kernel's peak, VmHWM
 };
 
 bool read_status(Resident* out) noexcept;
@@ -18,17 +18,17 @@ std::int64_t read_statm(int fd, std::int64_t* address_space_bytes = nullptr) noe
 // The number a file of cgroupfs holds; -1 for "max", for v1's way of saying it, and where there is none.
 std::int64_t read_number(const char* path) noexcept;
 std::int64_t available_bytes() noexcept;  // MemAvailable of the machine, or -1
-// One scope's end: what is resident now, the mark since it was last started anew, and the mark started anew. The descriptors are the
+// For the end of a scope: reads what is resident now and the kernel's peak since its last reset, and resets it. The descriptors are the
 // caller's, kept open; `clear_refs` is written to, so it must still be the file with that inode. `lowest_maximum` is the lowest
-// ru_maxrss ever seen: that figure survives exec, and is the mark of now only above what came before. False: read it otherwise.
+// ru_maxrss ever seen: that figure survives exec, and is the present peak only where it is above all before. False: read it otherwise.
 struct ResidentFiles {
     int statm, status, clear_refs;
     std::uint64_t clear_refs_inode, clear_refs_device;
 };
 bool read_and_reset_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept;
-// Sets the kernel's mark back to what is resident now; false where the kernel or the sandbox does not allow it.
+// Resets the kernel's peak to what is resident now; false where the kernel or the sandbox does not allow it.
 bool reset_peak() noexcept;
-// The most by which the mark may be off: since Linux 6.2 each CPU keeps back up to max(32, 2 * CPUs) pages of each counter,
+// The most by which the peak may be off: since Linux 6.2 each CPU keeps back up to max(32, 2 * CPUs) pages of each counter,
 // and resident memory is the sum of three.
 std::int64_t peak_error_bytes() noexcept;
 // Field 22 of /proc/PID/stat, which tells a reused pid from the process; 0 where there is none, or only its exit status is left.

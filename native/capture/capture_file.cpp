@@ -1,3 +1,5 @@
+// The capture file. Longer than 400 lines because creating, growing, publishing and finishing it keep one order of stores: that order makes
+// the file readable after a kill at any point.
 #include "capture/capture_file.h"
 
 #include <errno.h>

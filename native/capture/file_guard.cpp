@@ -25,7 +25,7 @@ struct Range {
 Range g_ranges[kMostRanges];
 
 std::atomic<bool> g_is_cut{false};
-std::atomic<void (*)()> g_on_cut{nullptr};
+std::atomic<void (*)()> g_on_truncation{nullptr};
 [[gnu::tls_model("initial-exec")]] thread_local bool t_own_faults_only = false;
 
 // What SIGBUS does for the program: in the slot that the number names, so that a handler finds it whole while it is changed.
@@ -149,11 +149,11 @@ void remove(const void* at) noexcept {
     }
 }
 
-void begin(void (*on_cut)()) noexcept {
+void begin(void (*on_truncation)()) noexcept {
     Changing changing;
     if (g_is_begun.load(std::memory_order_relaxed)) return;
     g_is_cut.store(false, std::memory_order_relaxed);
-    g_on_cut.store(on_cut, std::memory_order_release);
+    g_on_truncation.store(on_truncation, std::memory_order_release);
     struct sigaction before{};
     if (::sigaction(SIGBUS, nullptr, &before) != 0) return;
     set_program(before);
@@ -166,7 +166,7 @@ void end() noexcept {
     Changing changing;
     if (is_held()) ::sigaction(SIGBUS, &program(), nullptr);
     g_is_begun.store(false, std::memory_order_release);
-    g_on_cut.store(nullptr, std::memory_order_release);
+    g_on_truncation.store(nullptr, std::memory_order_release);
 }
 
 void end_in_child() noexcept {
@@ -183,8 +183,8 @@ void cut() noexcept {
         if (at != nullptr) ::mmap(at, range.bytes.load(std::memory_order_relaxed), PROT_READ | PROT_WRITE, kFlags, -1, 0);
     }
     if (g_is_cut.exchange(true, std::memory_order_acq_rel)) return;
-    void (*on_cut)() = g_on_cut.load(std::memory_order_acquire);
-    if (on_cut != nullptr) on_cut();
+    void (*on_truncation)() = g_on_truncation.load(std::memory_order_acquire);
+    if (on_truncation != nullptr) on_truncation();
 }
 
 bool has_page(const void* at) noexcept {

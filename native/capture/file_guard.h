@@ -17,14 +17,14 @@ namespace hiwater::capture::file_guard {
 void add(void* at, std::size_t bytes) noexcept;
 void remove(const void* at) noexcept;
 
-// From here to end(), `on_cut` is called when a file has been cut, possibly in a signal's handler.
-void begin(void (*on_cut)()) noexcept;
+// From here to end(), `on_truncation` is called when a file has been truncated, possibly in a signal handler.
+void begin(void (*on_truncation)()) noexcept;
 void end() noexcept;
 void end_in_child() noexcept;  // of a fork, where another thread may have been in the midst of it
 
-// Whether a file has been cut since begin(): its memory is no file's any more.
+// Whether a file has been truncated since begin(): its memory belongs to no file any more.
 bool is_truncated() noexcept;
-// Puts zeroed memory in the place of all that was added, and calls on_cut, once.
+// Puts zeroed memory in the place of all that was added, and calls on_truncation, once.
 void cut() noexcept;
 // Asks the kernel whether the file still has the page at `at`, without a signal. A kernel before 5.14 cannot tell: true.
 bool has_page(const void* at) noexcept;

@@ -13,8 +13,9 @@
 //
 // Words
 //   block       one live allocation           node    a call path: parent node + code + line; node 0 is "nothing"
-//   ledger      the account of one (node, kind, whether sampled)       kind    what sort of memory; only the first five count as allocated
-//   slice       a stretch of time with its own peak   mark    the moment the open slice's live bytes were highest so far
+//   ledger      this file's name of an account: of one (node, kind, whether sampled)
+//   kind        what sort of memory; only the first five count as allocated
+//   slice       an interval with a peak of its own    mark    this file's name of the open slice's peak: when live bytes were highest so far
 //
 // What a ledger held at the open slice's mark is saved lazily, at the ledger's next change:
 //   at_slice_peak(ledger) = ledger.generation == header.generation ? ledger.saved_* : ledger.live_*
@@ -114,7 +115,7 @@ struct alignas(64) LedgerRecord {
     std::uint64_t total_blocks;
     std::uint32_t node;
     std::uint16_t kind;     // Kind
-    std::uint16_t sampled;  // 1: of blocks drawn at random, each counted for what it stands for; 0: every block, exactly
+    std::uint16_t sampled;  // 1: of sampled blocks, each with its weight; 0: every block, exactly
 };
 static_assert(sizeof(LedgerRecord) == 64);
 
@@ -151,7 +152,7 @@ struct FactRecord {
     std::uint32_t key, value;  // strings
 };
 
-// In a sampled recording blocks below header.sample_bytes are drawn as native/heap/sampling.h says. The variance of a sum over
+// In a sampled recording blocks below header.sample_bytes are sampled as native/heap/sampling.h says. The variance of a sum over
 // ledgers is at most header.sample_bytes times the sum over those that are `sampled`.
 
 // An instant slice (start_ns == end_ns == mark_ns) is what was live at that moment: taken when memory was refused.
@@ -159,13 +160,14 @@ enum class MarkerKind : std::uint32_t { fork = 1, out_of_memory = 2, exec = 3, g
 
 struct MarkerRecord {
     std::uint64_t at_ns;
-    std::uint64_t value;  // fork: the child's pid; out_of_memory: bytes asked for; gc: full collections since the last look
-    std::uint32_t kind;   // MarkerKind
+    std::uint64_t
+        value;  // fork: the child's pid; out_of_memory: bytes asked for; gc: full collections since the last one of these markers
+    std::uint32_t kind;  // MarkerKind
     std::uint32_t node;
 };
 
-// Looks at where resident memory was: one record for each part of it, all parts of a look with one time. The parts of a look add up to
-// what was resident then. Looks are taken as resident memory reaches new heights, as far as time allows, and at the end.
+// Residency snapshots: one record for each part of resident memory, all parts of a snapshot with one time. The parts of a snapshot add up to
+// what was resident then. Snapshots are taken when resident memory reaches new heights, as far as time allows, and at the end.
 struct ResidencyRecord {
     std::uint64_t at_ns;  // since header.started_ns
     std::int64_t resident_bytes;
@@ -174,7 +176,7 @@ struct ResidencyRecord {
     std::uint32_t reserved;
 };
 
-// The largest blocks, anonymous mappings and mappings of shared memory of a look, with how much of them was in RAM.
+// The largest blocks, anonymous mappings and mappings of shared memory of a snapshot, with how much of them was in RAM.
 struct LargeBlockRecord {
     std::uint64_t at_ns;
     std::int64_t bytes, touched_bytes;
@@ -211,7 +213,7 @@ struct DeviceSampleRecord {
     std::uint32_t reserved;
 };
 
-// What the memory of a device consists of: one record for each term, all terms of a look with one time.
+// What the memory of a device consists of: one record for each term, all terms of a snapshot with one time.
 struct DeviceTermRecord {
     std::uint64_t at_ns;
     std::int64_t bytes;  // -1: not known
@@ -256,8 +258,8 @@ struct Header {
     std::uint32_t table_total;
     // resident memory of the process
     std::int64_t resident_start_bytes, resident_last_bytes, resident_peak_bytes;
-    std::int64_t resident_error_bytes;  // most by which the kernel's mark may be off
-    std::uint32_t resident_exact;       // 1: the kernel's mark, reset at the start; 0: highest sample
+    std::int64_t resident_error_bytes;  // most by which the kernel's peak may be off
+    std::uint32_t resident_exact;       // 1: the kernel's peak, reset at the start; 0: highest sample
     std::uint32_t epoch_index;
     EpochRecord epoch[2];
     std::uint64_t own_bytes;        // resident pages of the recorder itself (tables outside the capture), already in resident_*

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "heap/fast_path.h"
+#include "stacks/current_stack.h"
 
 namespace hiwater {
 

@@ -23,7 +23,7 @@ struct Region {
     static constexpr std::uintptr_t kChunkBytes = std::uintptr_t{1} << kChunkShift,
                                     kStretchBytes = std::uintptr_t{1} << kStretchShift;
     // kUsed where a stretch ever had a small block, and kOneLarge for each word of large blocks in it. An event of one kind of block learns
-    // here whether it has to look at the other, which it mostly has not.
+    // here whether it must read the other table, which it mostly need not.
     static constexpr std::uint8_t kUsed = 1, kOneLarge = 2;
 
     // For each chunk, where the words of address 0 would be if they went back as far: an address then needs no mask. 0: there are none.
@@ -92,7 +92,7 @@ public:
         return is_ready ? region : make_room(address, is_small);
     }
 
-    // Every word is zero again. All stays mapped: another thread may be about to look.
+    // Every word is zero again. All stays mapped: another thread may be about to read it.
     void empty() noexcept {
         each([](Region& region) { ::madvise(region.stretch, sizeof region.stretch, MADV_DONTNEED); });
         small_words_.give_pages_back();

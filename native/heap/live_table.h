@@ -65,7 +65,7 @@ public:
         const std::uint8_t stretch = __atomic_load_n(&region->stretch_at(address), __ATOMIC_ACQUIRE);
         if (stretch > Region::kUsed && is_large_at(__atomic_load_n(region->large_at(address), __ATOMIC_RELAXED), address))
             return Place::large;
-        // A look into a page that was never used would have the kernel put one there.
+        // Reading a page of the table that was never used would make the kernel map one.
         return (stretch & Region::kUsed) != 0 && starts(*region->small_at(address)) ? Place::small : Place::nowhere;
     }
     // Takes out what place_of() found; account 0 when the tables were emptied since.
@@ -111,7 +111,7 @@ public:
         return true;
     }
 
-    // Of threads that share the lock. Each touches the words of its own blocks alone; the count of a stretch is everybody's. False, and
+    // For threads that share the lock. Each touches the words of its own blocks alone; the count of a stretch is common. False, and
     // nothing is done, where something is in the way, or the stretch is new.
     static bool insert_shared(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t account) noexcept {
         std::uint64_t* const large = region->find_large(address);
@@ -145,7 +145,7 @@ public:
         return starts(*small) ? small : nullptr;
     }
     [[gnu::always_inline]] static Block remove_small_fast(SmallBlock block) noexcept { return take_small(block); }
-    // For a stretch of any kind: takes out the block that starts at the address. Account 0 when none does. Under the lock.
+    // For any stretch: removes the block that starts at the address. Account 0 when none does. Under the lock.
     [[gnu::always_inline]] static Block remove_any_size(Region* region, std::uintptr_t address) noexcept {
         std::uint8_t& stretch = region->stretch_at(address);
         if (stretch > Region::kUsed) {

@@ -92,7 +92,7 @@ public:
     std::size_t size() const { return used_; }
     std::size_t own_bytes() const { return entries_.capacity_bytes() + filters_.bytes(); }
 
-    // Forgets every block. The filter's pages stay mapped: another thread may be about to look.
+    // Forgets every block. The filter's pages stay mapped: another thread may be about to read it.
     void empty() noexcept {
         entries_.reset();
         used_ = 0;

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "session/recorder.h"
+#include "stacks/current_stack.h"
 
 namespace hiwater {
 

@@ -1,6 +1,6 @@
 // Events of threads that share the lock: each thread counts in accounts of its own (accounting/thread_accounts.h). An event that needs more
 // takes the lock alone, which interrupts the sharing.
-#include "session/recorder.h"
+#include "stacks/current_stack.h"
 
 namespace hiwater {
 

@@ -97,7 +97,7 @@ void* hook_mmap64(void* hint, std::size_t bytes, int protection, int flags, int 
 
 int hook_munmap(void* at, std::size_t bytes) {
     if (!recording()) return real.munmap(at, bytes);
-    Recorder::TakenRange taken;
+    TakenRange taken;
     recorder().take_range(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), &taken);
     const int result = real.munmap(at, bytes);
     if (result != 0) recorder().put_back_range(taken);
@@ -111,7 +111,7 @@ void* hook_mremap(void* old, std::size_t old_bytes, std::size_t bytes, int flags
     void* fixed = va_arg(arguments, void*);
     va_end(arguments);
     if (!watching()) return real.mremap(old, old_bytes, bytes, flags, fixed);
-    Recorder::TakenRange taken;
+    TakenRange taken;
     const bool leaves_old = old_bytes == 0;  // a second mapping of the same pages
     if (leaves_old) {
         recorder().find_range(reinterpret_cast<std::uintptr_t>(old), &taken);
@@ -158,7 +158,7 @@ int hook_shmdt(const void* at) {
     if (!recording()) return real.shmdt(at);
     const auto start = reinterpret_cast<std::uintptr_t>(at);
     const std::uintptr_t end = recorder().range_end(start);
-    Recorder::TakenRange taken;
+    TakenRange taken;
     if (end != 0) recorder().take_range(start, end - start, &taken);
     const int result = real.shmdt(at);
     if (result != 0) recorder().put_back_range(taken);
@@ -170,7 +170,7 @@ namespace {
 // What the program itself moves the break by; the C library's own moves are malloc's business and not seen here.
 void book_break(std::uintptr_t before, std::uintptr_t after) noexcept {
     if (after > before) return recorder().on_map(before, after - before, {Kind::mapping, PROT_READ | PROT_WRITE, "program break"});
-    Recorder::TakenRange gone;
+    TakenRange gone;
     if (after < before) recorder().take_range(after, before - after, &gone);
 }
 

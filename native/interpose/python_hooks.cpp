@@ -25,7 +25,7 @@ struct Domain {
     PyMemAllocatorEx below, ours;
     bool installed;
 };
-// Hooks that draw few blocks hear of no frees (see allocate_sample), so they are of no use to another recording. Where they must stay, as another
+// Hooks that sample few blocks do not see frees (see allocate_sample), so they are of no use to another recording. Where they must stay, as another
 // tool's lie over them, one of every block puts its own on top of those.
 struct Hooked {
     Domain all, few;
@@ -86,7 +86,7 @@ void* python_calloc(void*, std::size_t count, std::size_t each) {
     return allocate_any<kDomain>(Calloc{count, each});
 }
 
-// The old block is out of the books; what became of it is not in them yet.
+// The old block has been removed from the tables; the new one is not in them yet.
 void* reallocated(const PyMemAllocatorEx& next, void* old, std::size_t bytes) {
     const Block taken = recorder().take(key_of(old));
     void* block;
@@ -155,7 +155,7 @@ void exact_free(void* context, void* block) {
     next.free(next.ctx, block);
 }
 
-// And where few of them are drawn. Those come from malloc, so that their frees are seen there; and the others, as they are allocate_any, cost a
+// The same where few of them are sampled. Those come from malloc, whose hooks see their frees. The others cost, when they are allocated, a
 // subtraction and no more, and as they go nothing: there is no hook. CPython's allocator passes a larger request on to malloc, and gives back
 // to malloc what malloc gave, however small it has become.
 void* allocate_by_malloc(const PyMemAllocatorEx& next, std::size_t bytes) noexcept {
@@ -168,7 +168,7 @@ void* allocate_by_malloc(const PyMemAllocatorEx& next, std::size_t bytes) noexce
 template <Domain& kDomain, typename Request>
 [[gnu::noinline]] void* allocate_sample(Request request) {
     void* block = Recorder::may_sample_now() ? allocate_by_malloc(kDomain.below, request.bytes()) : nullptr;
-    if (block == nullptr) return request.from(kDomain.below);  // the next one will be drawn
+    if (block == nullptr) return request.from(kDomain.below);  // the next one will be sampled
     if (request.is_zeroed) std::memset(block, 0, request.bytes());
     return recorder().record_sampled(block, request.bytes(), Kind::python);
 }
@@ -319,7 +319,7 @@ void* arena_alloc(void*, std::size_t bytes) {
 }
 
 void arena_free(void*, void* at, std::size_t bytes) {
-    Recorder::TakenRange gone;
+    TakenRange gone;
     if (recording()) recorder().take_range(reinterpret_cast<std::uintptr_t>(at), bytes, &gone);
     g_arena_below.free(g_arena_below.ctx, at, bytes);
     spare_room.refill();

@@ -1,3 +1,4 @@
+// The line recorder. Longer than 400 lines because opening, closing and attributing lines keep one set of invariants, which self_check() names.
 #include "lines/line_recorder.h"
 
 #include <fcntl.h>
@@ -74,7 +75,7 @@ private:
 
 // --- segments --------------------------------------------------------------------------------------------------------------------
 
-// Whether no other frame of this thread has the line open, and the mark that it is open now.
+// Returns whether no other frame of this thread has the line open, and notes that it is open now.
 bool take(LineThread& thread, const Frame& frame, LineFigure& line) noexcept {
     if (thread.unmarked == 0) {
         if (line.open == 0) line.opener = &thread;
@@ -429,7 +430,7 @@ std::string self_check() {
     const LineThread& thread = mine();
     if (!thread.frames.empty()) return std::to_string(thread.frames.size()) + " frames are on the stack of lines";
     if (thread.unmarked != 0) return std::to_string(thread.unmarked) + " lines without a mark are open";
-    if (thread_heap.peak_bytes < thread_heap.live_bytes) return "the thread's mark is below what it holds";
+    if (thread_heap.peak_bytes < thread_heap.live_bytes) return "the thread's peak is below its live bytes";
     for (const auto& [code, watches] : watched()) {
         for (const Watch& watch : watches) {
             for (const LineFigure& figure : watch.group->figures) {

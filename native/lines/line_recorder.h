@@ -1,11 +1,11 @@
 // Line by line: what each line of watched code did to the memory of the thread that ran it.
 //
 // group    the figures of a function and the code nested in it: one LineFigure for each source line
-// watch    that the lines of a code object are booked in a group
+// watch    that the lines of a code object are counted in a group
 // frame    a running activation of watched code; each thread keeps a stack of them
 // segment  a stretch in which a frame's line is open: from its line event or its generator's resumption to the frame's next event
 //
-// Lines nest as calls do, so one mark for each thread is enough for all that are open: opening a segment saves the thread's mark
+// Lines nest as calls do, so one peak for each thread is enough for all open lines: opening a segment saves the thread's peak
 // and lowers it to what is live now, closing it puts back the higher of the two. Every line's peak is exact, whatever runs inside.
 // Heap figures are the thread's own (ThreadHeap). Resident memory is the process's: the kernel knows no other.
 //

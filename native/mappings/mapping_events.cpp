@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "session/recorder.h"
-#include "stacks/thread_state.h"
+#include "stacks/current_stack.h"
 
 namespace hiwater {
 

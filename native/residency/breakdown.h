@@ -2,7 +2,7 @@
 //
 // Every page that smaps counts goes into one part, so the parts add up to resident memory; what differs, and what lies beside an
 // allocator's memory without a mark of its own, is "unexplained". What pages hold is told from what allocators wrote at their
-// beginnings, and only of pages that are in RAM: looking must not touch what the program did not.
+// beginnings, and only of pages that are in RAM: a snapshot must not touch what the program did not.
 #pragma once
 
 #include <cstddef>
@@ -46,14 +46,14 @@ struct Breakdown {
     std::int64_t resident_bytes = 0;
     Row rows[kParts];
     PageVector<LargeBlock> large;      // largest first
-    bool cannot_look = false;          // our memory is closed to such a look: allocators' large blocks are under anonymous maps
-    bool looked_enough = false;        // too many pages to look at: the rest is under anonymous maps
+    bool cannot_look = false;          // our memory cannot be read: allocators' large blocks are under anonymous maps
+    bool looked_enough = false;        // too many pages to read: the rest is under anonymous maps
     std::int64_t not_found_bytes = 0;  // of malloc's large blocks, by its own count
 
     Row& operator[](Part part) { return rows[static_cast<std::size_t>(part)]; }
 };
 
-// Some milliseconds, more in a large process. False where the kernel shows no smaps, or there is no memory to look with.
+// Some milliseconds, more in a large process. False where the kernel shows no smaps, or there is no memory for it.
 // `mappings`: what the program is known to have mapped; each is told from its neighbours.
 bool take_snapshot(Breakdown* out, Ranges* mappings = nullptr) noexcept;
 

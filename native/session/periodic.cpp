@@ -11,7 +11,7 @@ namespace hiwater {
 constexpr std::uint64_t kShortestPointNs = 1'000'000, kShortestSliceNs = 25'000'000, kSliceCostShare = 50;
 
 // The sampler alone writes these fields and the timeline, and the figures it copies are single words: no lock, which would make the
-// program's threads wait (the capture stays open while the sampler runs). But threads that share the lock keep figures to themselves:
+// program's threads wait (the capture stays open while the sampler runs). But threads that share the lock have accounts of their own:
 // after a kill, what is missing is what they did since the last tick.
 void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t kernel_peak_bytes) noexcept {
     BusyGuard busy;
@@ -73,7 +73,7 @@ void Recorder::note_collections(std::int64_t collections) noexcept {
     collections_ = collections;
     ++collection_marks_;
     if_there_is_room([&] {
-        Hold hold(lock_);  // refusals are marked by any thread
+        Hold hold(lock_);  // any thread may add a marker
         marks_.append(
             {now_ns(), static_cast<std::uint64_t>(collections - before), static_cast<std::uint32_t>(capture::MarkerKind::gc), 0});
     });
@@ -133,7 +133,7 @@ void Recorder::large_mappings(residency::Ranges* out) {
     });
 }
 
-// Under the lock. The parts last: a reader takes a look for whole when it has all of them.
+// Under the lock. The parts come last: a reader takes a snapshot as complete when it has all parts.
 void Recorder::append_residency(const residency::Breakdown& found, std::uint64_t at_ns) {
     constexpr std::size_t kMostBlocks = 16;
     for (std::size_t i = 0; i < std::min(kMostBlocks, found.large.size()); ++i) {

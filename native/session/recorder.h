@@ -1,5 +1,8 @@
 // The recorder: receives events from the hooks, finds the stack of each, and keeps the capture up to date.
 //
+// One class, and so a long file: an event changes the tables of several subjects under one lock, and hooks reach all of them by one pointer. The
+// members are defined in the folder of their subject: heap/, mappings/, stacks/, devices/, session/.
+//
 // block: one live allocation, [address, address + bytes).   stack: a node of the call tree.   account: bytes and blocks of a stack and kind.
 // A block is removed from the tables before it is really freed: once released, another thread may get the same address.
 #pragma once
@@ -17,107 +20,20 @@
 #include "base/own_count.h"
 #include "capture/capture_file.h"
 #include "devices/device_watch.h"
+#include "devices/figures.h"
 #include "accounting/accounts.h"
 #include "stacks/call_tree.h"
 #include "heap/live_table.h"
 #include "mappings/mappings.h"
+#include "mappings/ranges.h"
 #include "heap/sample_table.h"
 #include "residency/breakdown.h"
+#include "session/options.h"
 #include "session/sampler.h"
+#include "session/switches.h"
 #include "stacks/thread_state.h"
 
 namespace hiwater {
-
-enum class Mode : std::uint32_t { off = 0, on = 1, counting_losses = 2 };
-
-// Whether small blocks are sampled. Changes only while the mode is off.
-extern std::atomic<bool> g_sampled;
-inline bool sampled() noexcept { return g_sampled.load(std::memory_order_relaxed); }
-// Mode and sampling in one word, for the hooks of the most frequent events. few_samples: so few small blocks are sampled that each of them
-// can come from malloc. The order of the values lets one comparison distinguish them.
-enum class Wanted : std::uint32_t { slow_path = 0, every_block = 1, few_samples = 2 };
-// Up to this size CPython's own allocator never asks malloc.
-inline constexpr std::size_t kSmallObject = 512;
-// The same and the size in one comparison: objects below the bound take the fast path. A bound is 0 while its value of Wanted is not set.
-struct SmallBelow {
-    std::atomic<std::size_t> every_block, few_samples;
-};
-
-// What hooks read first. It has a page of its own, which the kernel clears in the child of any kind of fork: nothing is recorded there
-// from the first instruction on.
-struct alignas(4096) Switches {
-    std::atomic<Mode> mode;
-    std::atomic<Wanted> wanted;
-    SmallBelow small_below;
-    std::atomic<bool> python_is_asked;  // see Recorder::ask_python()
-};
-extern Switches g_switches;
-inline bool recording() noexcept { return g_switches.mode.load(std::memory_order_relaxed) != Mode::off; }
-inline Wanted wanted() noexcept { return g_switches.wanted.load(std::memory_order_relaxed); }
-inline bool wants(Wanted what) noexcept { return wanted() == what; }
-// Whether a call reports its memory itself: not where Python's own allocator, which made the call, reports it.
-inline bool watching() noexcept { return recording() && tls.covered == 0; }
-// The bytes of calloc() and its like: more than there is where the product does not fit.
-inline std::size_t product(std::size_t count, std::size_t each) noexcept {
-    std::size_t bytes = 0;
-    return __builtin_mul_overflow(count, each, &bytes) ? SIZE_MAX : bytes;
-}
-inline bool python_is_asked() noexcept { return g_switches.python_is_asked.load(std::memory_order_relaxed); }
-
-// Why a recording ends by itself. Written into the capture at its start: on a full disk there is no room for more words.
-inline constexpr const char* kNoMemory = "no memory for the recorder's tables";
-inline constexpr const char* kCannotGrow = "the capture cannot grow: the disk is full or the file is gone";
-
-inline constexpr const char* kTruncated = "another program truncated its capture or wrote over it";
-
-inline constexpr const char* kJumped = "a signal handler jumped (siglongjmp) out of an allocation while it was recorded";
-
-inline constexpr const char* kDisplaced =
-    "tracemalloc or its like, there before the recording, ended first and took away what sees Python's objects";
-
-struct StartOptions {
-    std::string path;
-    mode_t mode = capture::kPrivate;  // the capture's permissions
-    bool only_counters = false;       // no capture, no stacks: live bytes and their peak
-    std::map<std::string, std::string> facts;
-    std::uint64_t sample_bytes = 0;          // blocks below this are sampled; 0: every block is recorded
-    std::uint64_t sample_seed = 0;           // 0: other random numbers each time
-    std::string cgroup_usage;                // file with the group's usage; "" where there is none
-    std::vector<std::string> cgroup_limits;  // files with the limits of the group and of those around it
-    std::string internal_prefix, own_script;
-    std::vector<std::string> library_prefixes;
-};
-
-struct TopLine {
-    std::string file, function;
-    std::uint32_t line = 0;
-    std::int64_t bytes = 0;
-};
-
-struct Summary {
-    std::string path, stop_reason;
-    bool is_lost = false;  // nothing of it can be read
-    std::string fate;      // what became of the capture's file meanwhile, in words; "" where nothing did
-    std::int64_t peak_bytes = 0, peak_blocks = 0, live_bytes = 0;
-    std::int64_t resident_peak_bytes = 0, resident_error_bytes = 0;
-    bool resident_exact = false;
-    std::uint64_t lost_events = 0;
-    std::uint64_t sample_bytes = 0;
-    std::int64_t standard_error_bytes = 0;  // of the peak, at most; 0 where every block was recorded
-    TopLine top;
-};
-
-struct DeviceFacts {
-    std::string name, backend, source;
-    std::int64_t limit_bytes = -1;
-};
-
-// In bytes; -1: not measured.
-struct DeviceFigures {
-    std::int64_t allocated = -1, allocated_peak = -1, reserved = -1, reserved_peak = -1, used = -1;
-    bool exact = true;
-    std::string note;
-};
 
 class Recorder final : ThreadLocalAccounting {
 public:
@@ -207,26 +123,10 @@ public:
         return passes_unsampled(bytes) ? block : record_sampled(block, bytes, kKind);
     }
 
-    struct NewMapping {
-        capture::Kind kind;  // of shared memory: `attached` where the object is to be looked up among those that were made here
-        std::uint32_t protection;
-        const char* label = nullptr;
-        SharedObject object = {};  // without a name where nobody else can map it
-        std::uint64_t first_page = 0;
-    };
     void on_map(std::uintptr_t start, std::size_t bytes, const NewMapping& mapping) noexcept;
     // This process made an object of shared memory. Leaves errno alone.
     void on_shared_object(const SharedObject& object) noexcept;
     // Takes a range out and remembers it in `undo`; put_back_range() restores it when the real call failed.
-    struct TakenRange {
-        static constexpr int kMost = 64;
-        struct Part {
-            std::uintptr_t start, end;
-            Piece piece;
-        } part[kMost];
-        int count = 0;
-        std::uint32_t session = 0;  // recording that the accounts belong to
-    };
     void take_range(std::uintptr_t start, std::size_t bytes, TakenRange* undo) noexcept;
     void put_back_range(const TakenRange& undo) noexcept;
     // What lies from an address on, left in place.
@@ -481,7 +381,7 @@ private:
     static constexpr std::size_t kPositions = 8192;
     PageVector<Position> positions_;  // lately met, each in the one place there is for it
 
-    // Moves when a code object dies or a recording starts or ends: caches keyed by address are void, and threads look at the mode.
+    // Moves when a code object dies or a recording starts or ends: caches keyed by address are void, and threads check the mode.
     std::atomic<std::uint32_t> epoch_{1};
     std::uint32_t session_ = 0;
     std::atomic<std::uint64_t> lost_{0};
@@ -524,52 +424,5 @@ private:
     PageVector<std::uint8_t> base_threads_;  // by node: how many threads it has been the base of; 2: more than one
     std::uint32_t roots_ = 0, renames_ = 0;  // nodes and codes made for names of threads
 };
-
-// Who calls Python's allocators (`kind`) holds the GIL. Leaves the stack of this moment in t.top; move(changed) is called where there are frames in it that this thread has not met lately.
-template <typename Move>
-bool Recorder::find_top(Thread& t, const Move& move, capture::Kind kind) {
-    if (only_counters_) [[unlikely]]
-        return true;
-    const void* instr = nullptr;
-    const bool has_gil = kind == capture::Kind::python;
-    if (!(has_gil ? hw_frames_are_settled_with_gil(&t.memo, &instr) : hw_frames_are_settled(&t.memo, &instr)))
-        return find_moved_top(t, nullptr, move);
-    return t.stand_at(instr) || find_moved_top(t, instr, move);
-}
-
-// The same where the top frame is known to stand elsewhere, at `instr`, or anything else to be another (null).
-template <typename Move>
-bool Recorder::find_moved_top(Thread& t, const void* instr, const Move& move) {
-    if (only_counters_) [[unlikely]]
-        return true;
-    const std::uint32_t changed = instr != nullptr ? hw_frames_move_top(&t.memo, instr) : hw_frames_refresh(&t.memo, grow_memo);
-    if (t.memo.depth != 0) return t.knows_from(changed) || move(changed);
-    t.top = &t.no_frames;
-    return true;
-}
-
-// Runs work(thread) under the lock, with the stack of this moment in thread.top. Returns whether it did: not where nothing is
-// recorded any more, or the thread has given its state back. `was_behind` is set where attention was requested. Inside guarded().
-template <typename Work>
-bool Recorder::at_stack(const Work& work, bool* was_behind, capture::Kind kind) {
-    Thread* t = mine();
-    if (t == nullptr) return false;
-    // A known stack is found before the lock is taken: other threads may wait for what is done under it.
-    std::uint32_t changed = 0;
-    bool is_found = false, has_looked = is_up_to_date(*t);
-    if (has_looked) is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; }, kind);
-    bool behind = false;  // the recording moved on since this thread's last event: a new one, or a code object died
-    {
-        Hold hold(lock_, &t->ticket);
-        if (!is_on()) return false;
-        behind = !is_up_to_date(*t);
-        if (behind) sync(*t);
-        if (behind || !has_looked) is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; }, kind);
-        if (!is_found) move_top(*t, changed);
-        work(*t);
-    }
-    if (was_behind != nullptr) *was_behind = behind;
-    return true;
-}
 
 }  // namespace hiwater

@@ -35,7 +35,7 @@ bool has_own_descriptors() noexcept {
 #endif
 }
 
-// Looks at where resident memory is, whenever it has grown to a new height: by a good part while it grows, and by a little once it rests.
+// Takes a residency snapshot when resident memory reaches a new height: after a large step while it grows, after a small one once it rests.
 // Looking is to take a hundredth of a processor at most.
 class ResidencyLooks {
 public:
@@ -50,7 +50,7 @@ public:
         const bool rests = resident >= height_ + height_ / 100 + kLeastAtRest && now - rose_ns_ >= kRestNs;
         if ((!has_grown && !rests) || now < next_ns_) return;
         height_ = resident;
-        // Of the processor's time: on a busy machine a thread waits for its turn ten times as long as a look takes.
+        // Of the processor's time: on a busy machine a thread waits for its turn ten times as long as a snapshot takes.
         const std::uint64_t began_ns = process::thread_ns();
         recorder.take_residency_snapshot();
         next_ns_ = process::monotonic_ns() + 100 * (process::thread_ns() - began_ns);
@@ -59,7 +59,7 @@ public:
 private:
     static constexpr std::int64_t kLeastGrowth = 4 << 20, kLeastAtRest = 1 << 20, kStir = 64 << 10;
     static constexpr std::uint64_t kRestNs = 200'000'000;
-    std::int64_t height_ = 0;   // at the last look
+    std::int64_t height_ = 0;   // at the last snapshot
     std::int64_t highest_ = 0;  // since
     std::uint64_t rose_ns_ = 0, next_ns_ = 0;
 };
@@ -87,7 +87,7 @@ void run() {
     while (g_thread.goes_on_after(std::clamp(now / 128, kMillisecond, 10 * kMillisecond))) {
         now = recorder.now_ns();
         const capture::file_guard::OwnFaults faults;  // the capture may be truncated under us
-        // The kernel's mark costs ten times a plain reading; it only has to be fresh should the process be killed.
+        // Reading the kernel's peak costs ten times a plain reading. It only has to be recent in case the process is killed.
         process::Resident resident;
         if (now - last_peak_ns >= 50 * kMillisecond && process::read_status(&resident)) last_peak_ns = now;
         const int fd = kept >= 0 ? kept : ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);

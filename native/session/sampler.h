@@ -1,4 +1,4 @@
-// The thread that looks at the clock and at resident memory. It needs no GIL, takes no signal, and keeps its descriptors in a table
+// The sampler: a thread that reads the clock and resident memory. It needs no GIL, takes no signal, and keeps its descriptors in a table
 // of its own, so the program sees none of them.
 #pragma once
 

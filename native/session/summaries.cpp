@@ -111,7 +111,7 @@ std::string Recorder::self_check() {
     if (!tree_.is_consistent()) return "the call tree is not consistent";
     if (!live_.is_consistent()) return "the table of live blocks is not consistent";
     if (!mappings_.is_consistent()) return "the mappings overlap";
-    if (!samples_.is_consistent()) return "the table of drawn blocks is not consistent";
+    if (!samples_.is_consistent()) return "the table of sampled blocks is not consistent";
     std::map<std::uint32_t, std::pair<std::int64_t, std::int64_t>> sums;
     const auto add = [&sums](std::uint32_t account, std::uint64_t bytes, std::int64_t blocks) {
         sums[account].first += static_cast<std::int64_t>(bytes);

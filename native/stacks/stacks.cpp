@@ -61,7 +61,7 @@ void Recorder::give_thread_back(void* thread) noexcept {
     tls.exiting = true;
     tls.thread = nullptr;
     if (t->ticket.may_share.load(std::memory_order_relaxed)) {
-        Hold all(self.lock_);  // what it booked apart is in the accounts from here on, before its memory is another thread's
+        Hold all(self.lock_);  // merges its thread-local accounts before another thread gets its memory
     }
     UninterruptedHold hold(self.pool_lock_);
     t->id = 0;
@@ -193,7 +193,7 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     const Position* const position = object == nullptr || is_dying(object) ? nullptr : position_of(t, slot, object);
     if (position == nullptr) {
         // Such a frame counts as the one below it. Only for an interpreter's helper frame is that true for good: a code object that
-        // is dying, or was never taken into the books, gives no sign when its address is used again.
+        // is dying, or was never interned, gives no sign when its address is used again.
         if (object == nullptr) edge->instr = slot.instr;
         return;
     }
@@ -239,7 +239,7 @@ void Recorder::move_top(Thread& t, std::uint32_t changed) {
     hw_frames_settle(&t.memo);
 }
 
-// The same for the event of one kind that is not to throw. The short way of the lock is held, which `busy` must say to our own code.
+// The same for events that must not throw. The lock is held by its fast path, so `busy` must tell our own code that it is inside.
 bool Recorder::settle_top(Thread& t, std::uint32_t changed) noexcept {
     bool settled = false;
     guarded([&] {

@@ -11,7 +11,7 @@
 
 #include <cstdio>
 
-#include "session/recorder.h"
+#include "stacks/current_stack.h"
 
 namespace hiwater {
 

@@ -30,8 +30,8 @@ inline std::atomic<std::uint32_t>& code_generation(const void* instr) noexcept {
     return g_code_generation[(reinterpret_cast<std::uintptr_t>(instr) >> 12) % kCodePages];
 }
 
-// Of a sampled recording: bytes up to the next picked one of each stream, and how many blocks have been allocated. Written by their
-// thread alone.
+// For a sampled recording: bytes up to the next sampled byte of each stream, and how many blocks have been allocated. Only their thread
+// writes them.
 struct SampleStreams {
     std::atomic<std::int64_t> left[sampling::kStreams];
     std::atomic<std::uint64_t> blocks;
@@ -74,7 +74,7 @@ struct Thread {
         const std::uint64_t place = (reinterpret_cast<std::uintptr_t>(instr) >> 1) ^ (key * 0x9e3779b97f4a7c15ULL >> 40);
         return &edges[(place ^ place >> 10) % kEdges];
     }
-    // Brings `top` to where the top frame stands now, which hw_frames_are_settled() told; false where it has not stood there lately.
+    // Sets `top` for a top frame at `instr`, as hw_frames_are_settled() returned it. False where the thread has not met it there lately.
     [[gnu::always_inline]] bool stand_at(const void* instr) noexcept {
         hw_slot* const slot = memo.settled;
         if (slot->instr == instr) return true;
@@ -88,8 +88,8 @@ struct Thread {
         top = edge;
         return true;
     }
-    // A slot that is a frame of hiwater's own. Where nothing of the program's is below it, nothing there matters to any stack: what runs
-    // a program does not have to be looked at for each of its blocks.
+    // The slot is a frame of hiwater's own. Where no frame of the program is below it, the frames up to it belong to no stack, and walks need
+    // not check them.
     void note_own(std::uint32_t i) noexcept {
         if (memo.slots[i].node == base) memo.floor = i + 1;
     }
@@ -124,8 +124,8 @@ struct Thread {
     sampling::Cells cells[sampling::kStreams];
     SampleStreams streams;
     std::uint32_t sampled_session;  // recording the next two belong to
-    std::int64_t granted_bytes;     // of all streams, up to their next picked bytes; less streams.left: what has passed
-    std::int64_t large_bytes;       // allocated in blocks that are not drawn
+    std::int64_t granted_bytes;     // of all streams, up to their next sampled bytes; minus streams.left: the bytes that passed
+    std::int64_t large_bytes;       // allocated in blocks that are always recorded
     std::uint32_t own_depth;        // calls of hiwater's own work that this thread is in
     std::uint32_t own_session;      // the thread's `sampled_session` when the outermost of them began,
     std::int64_t own_from_bytes;    // and what it had allocated by then
@@ -163,14 +163,13 @@ struct ThreadLocal {
     std::uint32_t exit_node = 0;  // base of a thread whose state has been given back; its last blocks hang here
     std::uint32_t exit_session = 0;
     bool exiting = false;
-    SampleStreams* streams =
-        &g_no_streams;  // the thread's own, or one for all that have none yet, whose next byte is always picked
+    SampleStreams* streams = &g_no_streams;  // the thread's own, or one for all threads without, whose next byte is always sampled
 };
 
 extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));
 
-// A thread is inside something that it can be in more than once: counts it, and keeps where the stack stood as the outermost began. A signal handler
-// may come between any two steps, and begin and end work of its own: it leaves the place as it found it.
+// The thread is inside something that can nest: counts the depth, and keeps the stack pointer of the outermost entry. A signal handler may
+// run between any two steps, and enter and leave itself: it restores what it found.
 template <std::uint32_t ThreadLocal::* kDepth, std::uintptr_t ThreadLocal::* kPlace>
 class Inside {
 public:

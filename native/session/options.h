@@ -1,0 +1,55 @@
+// What a recording is started with, and what it says of itself.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "capture/capture_file.h"
+
+namespace hiwater {
+
+// Why a recording ends by itself. Written into the capture at its start: on a full disk there is no room for more words.
+inline constexpr const char* kNoMemory = "no memory for the recorder's tables";
+inline constexpr const char* kCannotGrow = "the capture cannot grow: the disk is full or the file is gone";
+inline constexpr const char* kTruncated = "another program truncated its capture or wrote over it";
+inline constexpr const char* kJumped = "a signal handler jumped (siglongjmp) out of an allocation while it was recorded";
+inline constexpr const char* kDisplaced =
+    "tracemalloc or its like, there before the recording, ended first and took away what sees Python's objects";
+
+struct StartOptions {
+    std::string path;
+    mode_t mode = capture::kPrivate;  // the capture's permissions
+    bool only_counters = false;       // no capture, no stacks: live bytes and their peak
+    std::map<std::string, std::string> facts;
+    std::uint64_t sample_bytes = 0;          // blocks below this are sampled; 0: every block is recorded
+    std::uint64_t sample_seed = 0;           // 0: other random numbers each time
+    std::string cgroup_usage;                // file with the group's usage; "" where there is none
+    std::vector<std::string> cgroup_limits;  // files with the limits of the group and of those around it
+    std::string internal_prefix, own_script;
+    std::vector<std::string> library_prefixes;
+};
+
+struct TopLine {
+    std::string file, function;
+    std::uint32_t line = 0;
+    std::int64_t bytes = 0;
+};
+
+struct Summary {
+    std::string path, stop_reason;
+    bool is_lost = false;  // nothing of it can be read
+    std::string fate;      // what became of the capture's file meanwhile, in words; "" where nothing did
+    std::int64_t peak_bytes = 0, peak_blocks = 0, live_bytes = 0;
+    std::int64_t resident_peak_bytes = 0, resident_error_bytes = 0;
+    bool resident_exact = false;
+    std::uint64_t lost_events = 0;
+    std::uint64_t sample_bytes = 0;
+    std::int64_t standard_error_bytes = 0;  // of the peak, at most; 0 where every block was recorded
+    TopLine top;
+};
+
+}  // namespace hiwater
