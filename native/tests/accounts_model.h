@@ -1,4 +1,4 @@
-// Who held what, the naive way: every event changes a plain table, and the peak is a copy of that table.
+// A simple model of the accounts: every event changes a plain table, and the peak is a copy of that table.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace hiwater::tests {
 
-struct Books {
+struct AccountsModel {
     using Figures = FileView::Figures;
 
     struct Slice {
-        Figures mark;
+        Figures peak;
         std::vector<Figures> at_slice_peak;  // by account
     };
 
@@ -39,8 +39,8 @@ struct Books {
     }
     void change(std::uint32_t id, std::int64_t bytes, std::int64_t blocks) {
         live[id] = {live[id].bytes + bytes, live[id].blocks + blocks};
-        // Kinds that do not count make no mark, but are seen at one.
-        if (is_counted(kinds[id]) && sum().bytes > open.mark.bytes) open = {sum(), live};
+        // Kinds that do not count make no peak, but a peak shows them.
+        if (is_counted(kinds[id]) && sum().bytes > open.peak.bytes) open = {sum(), live};
     }
     void credit(std::uint32_t id, std::int64_t bytes) {
         total_bytes[id] += static_cast<std::uint64_t>(bytes);
@@ -49,10 +49,10 @@ struct Books {
     }
     void close_slice() {
         closed.push_back(open);
-        if (open.mark.bytes > best.mark.bytes) best = open;
+        if (open.peak.bytes > best.peak.bytes) best = open;
         open = {sum(), live};
     }
-    const Slice& peak() const { return open.mark.bytes > best.mark.bytes ? open : best; }
+    const Slice& peak() const { return open.peak.bytes > best.peak.bytes ? open : best; }
 };
 
 }  // namespace hiwater::tests

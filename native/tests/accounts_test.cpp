@@ -13,12 +13,12 @@ using capture::Table;
 
 namespace {
 
-// The accounts, the naive books, and a reader of the file. After every event all three must say the same.
+// The accounts, the simple model, and a reader of the file. After every event all three must agree.
 struct Triplet {
     Folder folder;
     capture::CaptureFile file;
     Accounts accounts;
-    Books books;
+    AccountsModel model;
     std::uint64_t now = 0;
 
     struct Taken {
@@ -32,13 +32,13 @@ struct Triplet {
         accounts.attach(file);
     }
     std::uint32_t some_account(Trace& trace) {
-        if (books.live.size() > 1 && !trace.one_in(12)) return static_cast<std::uint32_t>(1 + trace.below(books.live.size() - 1));
+        if (model.live.size() > 1 && !trace.one_in(12)) return static_cast<std::uint32_t>(1 + trace.below(model.live.size() - 1));
         const auto node = static_cast<std::uint32_t>(1 + trace.below(9));
         const auto kind = static_cast<Kind>(trace.below(capture::kKinds));
         const std::uint32_t id = accounts.account(node, kind);
         REQUIRE(accounts.account(node, kind) == id);
-        if (id == books.live.size()) books.add_account(kind);
-        REQUIRE(books.kinds.at(id) == kind);
+        if (id == model.live.size()) model.add_account(kind);
+        REQUIRE(model.kinds.at(id) == kind);
         return id;
     }
     Taken remove_from(std::vector<Taken>& from, Trace& trace) {
@@ -58,73 +58,75 @@ struct Triplet {
         const std::uint64_t what = trace.below(100);
         file.header().heartbeat_ns = now += trace.below(1000);
         if (what < 3) {
-            books.close_slice();
+            model.close_slice();
             accounts.close_slice(now);
         } else if (what < 50 || blocks.empty()) {
             const std::int64_t bytes =
                 static_cast<std::int64_t>(trace.one_in(20) ? trace.word() % (1ULL << 40) : trace.below(5000));
             blocks.push_back({some_account(trace), bytes});
             const std::uint32_t id = blocks.back().id;
-            goes_as_block(trace, books.kinds.at(id)) ? accounts.credit_block(id, bytes) : accounts.credit(id, bytes);
-            books.credit(id, bytes);
+            goes_as_block(trace, model.kinds.at(id)) ? accounts.credit_block(id, bytes) : accounts.credit(id, bytes);
+            model.credit(id, bytes);
         } else if (what < 60 && !taken.empty()) {
             const Taken back = remove_from(taken, trace);
             blocks.push_back(back);
             accounts.restore(back.id, back.bytes);
-            books.change(back.id, back.bytes, 1);
+            model.change(back.id, back.bytes, 1);
         } else if (what < 70) {
-            cut(trace);
+            shrink(trace);
         } else {
             const Taken gone = remove_from(blocks, trace);
-            goes_as_block(trace, books.kinds.at(gone.id)) ? accounts.debit_block(gone.id, gone.bytes)
+            goes_as_block(trace, model.kinds.at(gone.id)) ? accounts.debit_block(gone.id, gone.bytes)
                                                           : accounts.debit(gone.id, gone.bytes);
-            books.change(gone.id, -gone.bytes, -1);
+            model.change(gone.id, -gone.bytes, -1);
             if (trace.one_in(5)) taken.push_back(gone);
         }
     }
     // Part of a mapping goes: from its end (it stays one block) or from its middle (it becomes two).
-    void cut(Trace& trace) {
+    void shrink(Trace& trace) {
         Taken& from = blocks[trace.below(blocks.size())];
         if (from.bytes < 3) return;
         const auto gone = static_cast<std::int64_t>(1 + trace.below(static_cast<std::uint64_t>(from.bytes - 2)));
         const std::int64_t rest = from.bytes - gone;
         const bool in_two = rest >= 2 && trace.one_in(2);
         accounts.debit(from.id, gone, in_two ? -1 : 0);
-        books.change(from.id, -gone, in_two ? 1 : 0);
+        model.change(from.id, -gone, in_two ? 1 : 0);
         from.bytes = in_two ? 1 : rest;
         if (in_two) blocks.push_back({blocks[&from - blocks.data()].id, rest - 1});
     }
 
     void compare(const FileView& view) const {
         const capture::Header& h = view.header();
-        const Books::Figures live = books.sum();
+        const AccountsModel::Figures live = model.sum();
         if (h.live_bytes != live.bytes || h.live_blocks != live.blocks) FAIL("live is ", h.live_bytes, ", not ", live.bytes);
-        if (h.mark_bytes != books.open.mark.bytes || h.mark_blocks != books.open.mark.blocks) FAIL("the mark is ", h.mark_bytes);
-        if (view.peak() != books.peak().mark) FAIL("the peak is ", view.peak().bytes, ", not ", books.peak().mark.bytes);
+        if (h.mark_bytes != model.open.peak.bytes || h.mark_blocks != model.open.peak.blocks)
+            FAIL("the slice's peak is ", h.mark_bytes);
+        if (view.peak() != model.peak().peak) FAIL("the peak is ", view.peak().bytes, ", not ", model.peak().peak.bytes);
         if (accounts.peak_bytes() != view.peak().bytes || accounts.peak_blocks() != view.peak().blocks) FAIL("two peaks");
-        if (view.count(Table::ledgers) != books.live.size()) FAIL(view.count(Table::ledgers), " accounts");
-        for (std::uint32_t id = 1; id < books.live.size(); ++id) compare_account(view, id);
+        if (view.count(Table::ledgers) != model.live.size()) FAIL(view.count(Table::ledgers), " accounts");
+        for (std::uint32_t id = 1; id < model.live.size(); ++id) compare_account(view, id);
         if (!accounts.is_consistent()) FAIL("the accounts find themselves inconsistent");
     }
     void compare_account(const FileView& view, std::uint32_t id) const {
         const auto& record = view.record<capture::LedgerRecord>(Table::ledgers, id);
         const FileView::Figures live{record.live_bytes, record.live_blocks};
-        if (live != books.live[id]) FAIL("account ", id, " holds ", live.bytes);
-        if (record.total_bytes != books.total_bytes[id] || record.total_blocks != books.total_blocks[id])
+        if (live != model.live[id]) FAIL("account ", id, " holds ", live.bytes);
+        if (record.total_bytes != model.total_bytes[id] || record.total_blocks != model.total_blocks[id])
             FAIL("the total of account ", id);
-        if (view.at_slice_peak(id) != books.open.at_slice_peak[id])
-            FAIL("account ", id, " held ", view.at_slice_peak(id).bytes, " at the mark");
-        if (view.at_peak(id) != books.peak().at_slice_peak[id])
+        if (view.at_slice_peak(id) != model.open.at_slice_peak[id])
+            FAIL("account ", id, " held ", view.at_slice_peak(id).bytes, " at the slice's peak");
+        if (view.at_peak(id) != model.peak().at_slice_peak[id])
             FAIL("account ", id, " held ", view.at_peak(id).bytes, " at the peak");
-        const Accounts::Figures mark = accounts.at_slice_peak(id), peak = accounts.at_peak(id);
-        if (mark.bytes != view.at_slice_peak(id).bytes || peak.bytes != view.at_peak(id).bytes) FAIL("two shares of account ", id);
+        const Accounts::Figures slice_peak = accounts.at_slice_peak(id), peak = accounts.at_peak(id);
+        if (slice_peak.bytes != view.at_slice_peak(id).bytes || peak.bytes != view.at_peak(id).bytes)
+            FAIL("two figures of account ", id);
     }
-    // Slices list changes only: played one after another they are each slice's whole mark.
+    // Slices list changes only: replayed in order they give all of each slice's peak.
     void compare_slices(const FileView& view) const {
-        REQUIRE(view.count(Table::slices) == books.closed.size());
-        std::vector<FileView::Figures> now_held(books.live.size(), {0, 0});
+        REQUIRE(view.count(Table::slices) == model.closed.size());
+        std::vector<FileView::Figures> now_held(model.live.size(), {0, 0});
         std::uint64_t next_entry = 0, last_end = 0;
-        for (std::uint64_t i = 0; i < books.closed.size(); ++i) {
+        for (std::uint64_t i = 0; i < model.closed.size(); ++i) {
             const auto& slice = view.record<capture::SliceRecord>(Table::slices, i);
             REQUIRE(slice.first_entry == next_entry);
             REQUIRE(slice.start_ns == last_end);
@@ -135,9 +137,9 @@ struct Triplet {
                 const auto& entry = view.record<capture::SliceEntryRecord>(Table::slice_entries, e);
                 now_held[entry.ledger] = {entry.bytes, entry.blocks};
             }
-            REQUIRE(FileView::Figures{slice.mark_bytes, slice.mark_blocks} == books.closed[i].mark);
+            REQUIRE(FileView::Figures{slice.mark_bytes, slice.mark_blocks} == model.closed[i].peak);
             for (std::uint32_t id = 1; id < now_held.size(); ++id) {
-                const std::int64_t wanted = id < books.closed[i].at_slice_peak.size() ? books.closed[i].at_slice_peak[id].bytes : 0;
+                const std::int64_t wanted = id < model.closed[i].at_slice_peak.size() ? model.closed[i].at_slice_peak[id].bytes : 0;
                 if (now_held[id].bytes != wanted)
                     FAIL("slice ", i, ": account ", id, " held ", now_held[id].bytes, ", not ", wanted);
             }
@@ -149,7 +151,7 @@ struct Triplet {
 
 TEST_SUITE_BEGIN("accounts");
 
-TEST_CASE("after every event the accounts, the naive books and a reader of the file agree") {
+TEST_CASE("after every event the accounts, the simple model and a reader of the file agree") {
     for_seeds(30, [](Trace& trace) {
         Triplet t;
         for (int step = 0; step < 800; ++step) {
@@ -169,7 +171,7 @@ TEST_CASE("the first of two equal peaks is the peak") {
     t.accounts.credit(a, 100);
     t.accounts.debit(a, 100);
     t.accounts.close_slice(10);
-    t.accounts.close_slice(20);  // the mark of this one is 0
+    t.accounts.close_slice(20);  // the peak of this one is 0
     t.accounts.credit(b, 100);
     CHECK(t.accounts.peak_bytes() == 100);
     CHECK(t.accounts.at_peak(a).bytes == 100);

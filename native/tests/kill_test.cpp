@@ -48,14 +48,14 @@ std::vector<Event> some_events(Trace& trace, int count) {
 
 // The peak after each number of events.
 std::vector<std::int64_t> peaks(const std::vector<Event>& events) {
-    Books books;
-    for (std::uint32_t id = 1; id <= kAccounts; ++id) books.add_account(Kind::native);
+    AccountsModel model;
+    for (std::uint32_t id = 1; id <= kAccounts; ++id) model.add_account(Kind::native);
     std::vector<std::int64_t> out{0};
     for (const Event& event : events) {
-        if (event.sort == Event::Sort::credit) books.credit(event.id, event.bytes);
-        if (event.sort == Event::Sort::debit) books.change(event.id, -event.bytes, -1);
-        if (event.sort == Event::Sort::close_slice) books.close_slice();
-        out.push_back(books.peak().mark.bytes);
+        if (event.sort == Event::Sort::credit) model.credit(event.id, event.bytes);
+        if (event.sort == Event::Sort::debit) model.change(event.id, -event.bytes, -1);
+        if (event.sort == Event::Sort::close_slice) model.close_slice();
+        out.push_back(model.peak().peak.bytes);
     }
     return out;
 }
@@ -79,13 +79,13 @@ void check_moment(const FileView& view, const std::vector<Event>& events, const 
     const std::int64_t peak = view.peak().bytes;
     if (peak != peak_after[done] && peak != peak_after[next])
         FAIL("the peak is ", peak, " in event ", done, ", not ", peak_after[done]);
-    std::int64_t shares = 0, live = 0;
+    std::int64_t at_peak = 0, live = 0;
     for (std::uint32_t id = 1; id <= kAccounts; ++id) {
-        shares += view.at_peak(id).bytes;
+        at_peak += view.at_peak(id).bytes;
         live += view.record<capture::LedgerRecord>(Table::ledgers, id).live_bytes;
         if (view.at_peak(id).bytes < 0) FAIL("account ", id, " held less than nothing at the peak");
     }
-    if (std::abs(shares - peak) > in_flight) FAIL("the shares of event ", done, " make ", shares, " of a peak of ", peak);
+    if (std::abs(at_peak - peak) > in_flight) FAIL("the accounts of event ", done, " make ", at_peak, " of a peak of ", peak);
     if (std::abs(live - view.header().live_bytes) > in_flight)
         FAIL("the accounts of event ", done, " hold ", live, ", not ", view.header().live_bytes);
     for (std::uint64_t i = 0; i < view.count(Table::slices); ++i) {
@@ -98,7 +98,7 @@ void check_moment(const FileView& view, const std::vector<Event>& events, const 
 
 TEST_SUITE_BEGIN("kill");
 
-TEST_CASE("between any two instructions the file is a capture, one event in flight apart") {
+TEST_CASE("between any two instructions the file is a capture, except for one event in flight") {
     if (is_slow_machine()) {
         MESSAGE("not under valgrind, which cannot step through a child");
         return;

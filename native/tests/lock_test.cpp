@@ -46,7 +46,7 @@ void wait_a_little(Trace& trace) {
     if (trace.one_in(4)) std::this_thread::yield();
 }
 
-// Long runs make the lock lean to this thread; the pauses let it lean to others.
+// Long runs bias the lock to this thread; the pauses let it be biased to others.
 std::uint64_t hammer(Lock& lock, LockTicket* ticket, Guarded& guarded, std::uint64_t seed, int bursts) {
     Trace trace(seed);
     std::uint64_t taken = 0;
@@ -82,25 +82,25 @@ std::uint64_t hammer_with(Lock& lock, Guarded& guarded, int leaning, int upright
     return sum;
 }
 
-// What one thread writes apart while it shares the lock, not atomic either.
-struct Apart {
+// What one thread writes on its own while it shares the lock, not atomic either.
+struct Local {
     alignas(64) LockTicket ticket;  // first: the ticket is all that close() is told of
     std::uint64_t events = 0;
 };
 
-struct ApartBooks final : ThreadLocalAccounting {
+struct LocalCounts final : ThreadLocalAccounting {
     Guarded* guarded;
     bool is_allowed = true;
     std::uint64_t gathered = 0;
 
     bool begin_sharing() noexcept override { return is_allowed; }
     Episode merge(const Sharing& who) noexcept override {
-        guarded->visit();  // nobody else may be in: neither alone nor apart
+        guarded->visit();  // no other thread may be inside: neither alone nor sharing
         --guarded->count;
         guarded->twice = 2 * guarded->count;
         Episode episode{0, 0};
         who.each([&](LockTicket& ticket) {
-            std::uint64_t& events = reinterpret_cast<Apart&>(ticket).events;
+            std::uint64_t& events = reinterpret_cast<Local&>(ticket).events;
             ticket.took_part = events != 0;
             episode.events += events;
             episode.threads += events != 0 ? 1 : 0;
@@ -111,47 +111,47 @@ struct ApartBooks final : ThreadLocalAccounting {
     }
 };
 
-bool visit_the_short_way(Lock& lock, Apart& apart, Guarded& guarded, std::uint64_t& alone) {
-    if (lock.enter_fast_path(apart.ticket)) {
+bool visit_by_fast_path(Lock& lock, Local& local, Guarded& guarded, std::uint64_t& alone) {
+    if (lock.enter_fast_path(local.ticket)) {
         guarded.visit();
         ++alone;
     } else {
-        if (!lock.shares(apart.ticket)) {
-            Lock::leave_fast_path(apart.ticket);
-            if (!lock.wait_to_share(apart.ticket)) return false;
+        if (!lock.shares(local.ticket)) {
+            Lock::leave_fast_path(local.ticket);
+            if (!lock.wait_to_share(local.ticket)) return false;
         }
-        ++apart.events;
+        ++local.events;
     }
-    Lock::leave_fast_path(apart.ticket);
+    Lock::leave_fast_path(local.ticket);
     return true;
 }
 
 // Returns how many visits were made alone.
-std::uint64_t hammer_sharing(Lock& lock, Apart& apart, Guarded& guarded, std::uint64_t seed, int visits,
+std::uint64_t hammer_sharing(Lock& lock, Local& local, Guarded& guarded, std::uint64_t seed, int visits,
                              std::uint64_t alone_one_in) {
     Trace trace(seed);
     std::uint64_t alone = 0;
     for (int i = 0; i < visits; ++i) {
-        if (!trace.one_in(alone_one_in) && visit_the_short_way(lock, apart, guarded, alone)) continue;
-        Hold hold(lock, &apart.ticket);
+        if (!trace.one_in(alone_one_in) && visit_by_fast_path(lock, local, guarded, alone)) continue;
+        Hold hold(lock, &local.ticket);
         guarded.visit();
         ++alone;
     }
     return alone;
 }
 
-// Some threads and an onlooker at one lock. Returns how many visits were made apart.
+// Some threads and a reader at one lock. Returns how many visits were made while sharing.
 std::uint64_t share_for_a_while(Trace& trace) {
     Lock lock;
     Guarded guarded;
-    ApartBooks books;
-    books.guarded = &guarded;
+    LocalCounts counts;
+    counts.guarded = &guarded;
     lock.allow_bias();
-    lock.merge_accounts_with(&books);
+    lock.merge_accounts_with(&counts);
     constexpr int kVisits = 60'000;
     const std::size_t count = 2 + trace.below(4);
     const std::uint64_t alone_one_in = trace.one_in(2) ? 5000 : 50;
-    std::vector<Apart> aparts(count);
+    std::vector<Local> aparts(count);
     std::vector<std::uint64_t> alone(count);
     std::vector<std::thread> threads;
     std::atomic<bool> done{false};
@@ -171,15 +171,15 @@ std::uint64_t share_for_a_while(Trace& trace) {
     for (std::thread& thread : threads) thread.join();
     done.store(true);
     onlooker.join();
-    const std::uint64_t looks = sum;
+    const std::uint64_t reads = sum;
     {
-        Hold hold(lock);  // what is still apart
+        Hold hold(lock);  // merges what is still local
     }
     for (const std::uint64_t n : alone) sum += n;
     CHECK(guarded.count == sum);
     CHECK(guarded.twice == 2 * sum);
-    CHECK(books.gathered + sum == count * kVisits + looks);
-    return books.gathered;
+    CHECK(counts.gathered + sum == count * kVisits + reads);
+    return counts.gathered;
 }
 
 // For the calling thread and those that it makes: a barrier is refused, as in a program that filters its system calls; to ask for them is not.
@@ -235,9 +235,9 @@ TEST_CASE("a futex mutex that is held for long puts the others to sleep and wake
     CHECK(guarded.count == 3);
 }
 
-TEST_CASE("a lock leans to a thread that takes it alone, and stands up for another") {
+TEST_CASE("a lock is biased to a thread that takes it alone, and the bias is revoked for another") {
     if (!membarrier_works()) {
-        MESSAGE("this kernel has no membarrier: the lock never leans");
+        MESSAGE("this kernel has no membarrier: the lock is never biased");
         return;
     }
     Lock lock;
@@ -261,7 +261,7 @@ TEST_CASE("a lock leans to a thread that takes it alone, and stands up for anoth
     lock.unlock(&first, false);
 }
 
-TEST_CASE("a lock leans to nobody unless allowed, nor after a reset, nor to a thread without a ticket") {
+TEST_CASE("a lock is not biased unless allowed, nor after a reset, nor to a thread without a ticket") {
     Lock lock;
     LockTicket ticket;
     const auto leans_after = [&](LockTicket* me) {
@@ -301,7 +301,7 @@ TEST_CASE("many threads, with and without leaning: one at a time") {
     });
 }
 
-TEST_CASE("threads that share a lock write apart, and whoever needs it alone has it alone") {
+TEST_CASE("threads that share a lock write on their own, and a thread that needs it alone has it alone") {
     std::uint64_t gathered = 0;
     for_seeds(6, [&](Trace& trace) { gathered += share_for_a_while(trace); });
     if (!membarrier_works() || is_slow_machine()) return;
@@ -314,21 +314,21 @@ TEST_CASE("threads that share a lock write apart, and whoever needs it alone has
     CHECK(gathered > 0);
 }
 
-TEST_CASE("a lock is not shared where the books cannot be kept apart, nor by who never met another") {
+TEST_CASE("a lock is not shared where threads cannot count on their own, nor by a thread without contention") {
     Lock lock;
     Guarded guarded;
-    ApartBooks books;
-    books.guarded = &guarded;
-    books.is_allowed = false;
+    LocalCounts counts;
+    counts.guarded = &guarded;
+    counts.is_allowed = false;
     lock.allow_bias();
-    lock.merge_accounts_with(&books);
-    Apart aparts[2];
+    lock.merge_accounts_with(&counts);
+    Local aparts[2];
     std::thread other([&] { hammer_sharing(lock, aparts[1], guarded, 2, 50'000, 100); });
     hammer_sharing(lock, aparts[0], guarded, 1, 50'000, 100);
     other.join();
-    CHECK(books.gathered == 0);
+    CHECK(counts.gathered == 0);
     CHECK_FALSE(lock.is_shared());
-    Apart third;
+    Local third;
     CHECK_FALSE(lock.enter_fast_path(third.ticket));
     CHECK_FALSE(lock.shares(third.ticket));
     Lock::leave_fast_path(third.ticket);
@@ -359,7 +359,7 @@ TEST_CASE("sharing that ends too soon is tried ever less often") {
     CHECK(turns() == 2);
 }
 
-TEST_CASE("the lock is taken from the thread it leans to, thousands of times, and always after that thread has left") {
+TEST_CASE("the lock is taken from the thread it is biased to, thousands of times, and always after that thread has left") {
     Lock lock;
     LockTicket ticket;
     Guarded guarded;
@@ -379,14 +379,14 @@ TEST_CASE("the lock is taken from the thread it leans to, thousands of times, an
             Hold hold(lock);
             guarded.visit();
         }
-        for (int i = 0; i < 3000; ++i) asm volatile("");  // long enough for the lock to lean again
+        for (int i = 0; i < 3000; ++i) asm volatile("");  // long enough for the lock to be biased again
     }
     done.store(true);
     owner.join();
     CHECK(guarded.count == owners + rivals);
 }
 
-TEST_CASE("a lock whose membarrier is refused while it leans lets one thread in at a time, and leans no more") {
+TEST_CASE("a lock whose membarrier is refused while it is biased lets one thread in at a time, and is not biased any more") {
     std::thread([] {
         constexpr int kRounds = 40;
         Lock lock;
@@ -424,7 +424,7 @@ TEST_CASE("a lock whose membarrier is refused while it leans lets one thread in 
 TEST_CASE("a lock that expects a filter of system calls calls no membarrier, until the filter is refused") {
     Lock lock;
     LockTicket ticket;
-    const auto leans = [&] {
+    const auto is_biased = [&] {
         for (int i = 0; i < 1000; ++i) {
             const bool by_fast_path = lock.lock(&ticket);
             lock.unlock(&ticket, by_fast_path);
@@ -433,16 +433,16 @@ TEST_CASE("a lock that expects a filter of system calls calls no membarrier, unt
         return false;
     };
     lock.allow_bias();
-    CHECK(leans() == membarrier_works());
+    CHECK(is_biased() == membarrier_works());
     lock.expect_filter();
-    CHECK_FALSE(leans());
+    CHECK_FALSE(is_biased());
     lock.allow_bias();  // another recording begins
-    CHECK_FALSE(leans());
+    CHECK_FALSE(is_biased());
     lock.expect_no_filter();
-    CHECK(leans() == membarrier_works());
+    CHECK(is_biased() == membarrier_works());
 }
 
-TEST_CASE("threads that end while the lock leans to them, and tickets used again") {
+TEST_CASE("threads that end while the lock is biased to them, and tickets used again") {
     // As the recorder does: a ticket's page stays mapped, is cleared, and goes to the next thread.
     Lock lock;
     Guarded guarded;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kSample = 4096;
 
-// A thread's stream, the way the recorder draws from it.
+// A thread's stream, sampled as the recorder does.
 struct Stream {
     Random random;
     Cells cells;
@@ -28,7 +28,7 @@ struct Stream {
         for (int i = 0; i < 8; ++i) random.next();
         left = cells.grant(cells.first(random, kSample), kSample);
     }
-    bool draws(std::uint64_t bytes) {
+    bool samples(std::uint64_t bytes) {
         const auto size = static_cast<std::int64_t>(bytes);
         left -= size;
         if (left > 0) return false;
@@ -59,39 +59,39 @@ TEST_CASE("every cell of a stream has one pick, and so a long stream has as many
     });
 }
 
-TEST_CASE("a block is drawn with the probability that its weight is made of, wherever in the stream it lies") {
+TEST_CASE("a block is sampled with the probability that its weight is made of, wherever in the stream it lies") {
     for (const std::uint64_t size : {std::uint64_t{16}, std::uint64_t{500}, kSample / 2, kSample * 3 / 4, kSample - 1}) {
         for (const std::uint64_t before : {std::uint64_t{0}, std::uint64_t{100}, kSample + 777, 5 * kSample}) {
-            int drawn = 0;
+            int sampled = 0;
             constexpr int kTries = 60'000;
             for (int i = 0; i < kTries; ++i) {
                 Stream stream(static_cast<std::uint64_t>(i) * 7919 + size);
                 for (std::uint64_t passed = 0; passed < before; passed += 64)
-                    stream.draws(std::min<std::uint64_t>(64, before - passed));
-                drawn += stream.draws(size) ? 1 : 0;
+                    stream.samples(std::min<std::uint64_t>(64, before - passed));
+                sampled += stream.samples(size) ? 1 : 0;
             }
             const double p = probability(size, kSample), error = std::sqrt(p * (1 - p) / kTries);
             CAPTURE(size);
             CAPTURE(before);
-            CHECK(std::abs(static_cast<double>(drawn) / kTries - p) < 4.5 * error + 1e-3);
+            CHECK(std::abs(static_cast<double>(sampled) / kTries - p) < 4.5 * error + 1e-3);
         }
     }
 }
 
-TEST_CASE("no block of the step's size and more passes unseen, wherever the next picked byte is") {
+TEST_CASE("no block of the step's size and more passes unseen, wherever the next sampled byte is") {
     for_seeds(300, [](Trace& trace) {
         Stream stream(trace.seed() + 7);
         for (int i = 0; i < 2'000; ++i) {
-            if (trace.one_in(3)) stream.draws(1 + trace.below(kSample - 1));
+            if (trace.one_in(3)) stream.samples(1 + trace.below(kSample - 1));
             const std::int64_t left = stream.left;
             REQUIRE(left <= static_cast<std::int64_t>(kSample));
-            REQUIRE(stream.draws(kSample + trace.below(3 * kSample)));
-            REQUIRE(stream.left == left);  // it has no part in the draw of the others
+            REQUIRE(stream.samples(kSample + trace.below(3 * kSample)));
+            REQUIRE(stream.left == left);  // it has no part in the sampling of the others
         }
     });
 }
 
-TEST_CASE("what is not drawn stands for itself, what is drawn for more, and never for less") {
+TEST_CASE("what is always recorded stands for itself, what is sampled for more, and never for less") {
     CHECK(weight(kSample, kSample).bytes == static_cast<std::int64_t>(kSample));
     CHECK(weight(kSample, kSample).blocks == 1);
     CHECK(weight(kSample * 100, kSample).bytes == static_cast<std::int64_t>(kSample * 100));
@@ -114,10 +114,10 @@ TEST_CASE("sums of a random mixture are unbiased, and within the error that is c
             const int path = static_cast<int>(trace.below(5));
             const std::uint64_t size = 1 + trace.below(path == 4 ? kSample - 1 : 40u << path);
             const bool freed = trace.one_in(3);
-            const bool drawn = stream.draws(size);
+            const bool is_sampled = stream.samples(size);
             if (freed) continue;
             sums[path].first += static_cast<double>(size);
-            if (drawn) sums[path].second += static_cast<double>(weight(size, kSample).bytes);
+            if (is_sampled) sums[path].second += static_cast<double>(weight(size, kSample).bytes);
         }
         for (const auto& [path, sum] : sums) {
             const double claimed = std::sqrt(kSample * sum.second);
@@ -133,7 +133,7 @@ TEST_CASE("sums of a random mixture are unbiased, and within the error that is c
     CHECK(std::abs(bias / all) < std::max(0.01, 3.5 * std::sqrt(squares) / all));
 }
 
-TEST_CASE("a pattern that repeats with the size of a cell is drawn no worse than by chance") {
+TEST_CASE("a pattern that repeats with the size of a cell is sampled no worse than by chance") {
     // Of every cell's worth of bytes one path allocates a tenth, always at the same place: the worst case for points that are evenly apart.
     double squares = 0, claimed = 0;
     constexpr int kRuns = 600, kRounds = 300;
@@ -142,7 +142,7 @@ TEST_CASE("a pattern that repeats with the size of a cell is drawn no worse than
         double estimate = 0;
         for (int round = 0; round < kRounds; ++round) {
             for (std::uint64_t at = 0; at < kSample; at += 32)
-                if (stream.draws(32) && at < kSample / 10) estimate += static_cast<double>(weight(32, kSample).bytes);
+                if (stream.samples(32) && at < kSample / 10) estimate += static_cast<double>(weight(32, kSample).bytes);
         }
         const double truth = kRounds * 32.0 * static_cast<double>((kSample / 10 + 31) / 32);
         squares += (estimate - truth) * (estimate - truth);
@@ -151,7 +151,7 @@ TEST_CASE("a pattern that repeats with the size of a cell is drawn no worse than
     CHECK(squares < 1.15 * claimed);  // sums of squares over 600 runs: within 6 % in most
 }
 
-TEST_CASE("the table of drawn blocks does what a map does") {
+TEST_CASE("the table of sampled blocks does what a map does") {
     for_seeds(30, [](Trace& trace) {
         SampleTable table;
         table.init();
@@ -189,7 +189,7 @@ TEST_CASE("the table of drawn blocks does what a map does") {
     });
 }
 
-TEST_CASE("a page with more drawn blocks than its filter can count loses none") {
+TEST_CASE("a page with more sampled blocks than its filter can count loses none") {
     SampleTable table;
     table.init();
     for (std::uintptr_t i = 0; i < 256; ++i) table.insert(0x10000 + i * 16, 1, 7);

@@ -18,7 +18,7 @@ using capture::Table;
 
 namespace {
 
-// Accounts that some threads keep, apart from each other or all together, beside naive books that hear of every event at once.
+// Accounts with thread-local ones that are merged from time to time, compared with a simple model that gets every event at once.
 struct SharedAccounts {
     struct Block {
         std::uint32_t account;
@@ -29,12 +29,12 @@ struct SharedAccounts {
     Folder folder;
     capture::CaptureFile file;
     Accounts accounts;
-    Books books;
-    ThreadAccounts shares[kThreads];
+    AccountsModel model;
+    ThreadAccounts threads[kThreads];
     std::atomic<std::int64_t> room{0};
     std::vector<Block> blocks;
     bool is_open = false;
-    std::uint64_t now = 0, apart = 0, together = 0;
+    std::uint64_t now = 0, local = 0, common = 0;
 
     explicit SharedAccounts(std::uint32_t count) {
         REQUIRE(make(file, folder.file("a.hiw")) == 0);
@@ -42,7 +42,7 @@ struct SharedAccounts {
         for (std::uint32_t id = 1; id <= count; ++id) {
             const Kind kind = id % 2 != 0 ? Kind::native : Kind::python;
             REQUIRE(accounts.account(id, kind) == id);
-            books.add_account(kind);
+            model.add_account(kind);
         }
     }
     void open() {
@@ -51,52 +51,52 @@ struct SharedAccounts {
     }
     void close() {
         accounts.merge([this](const auto& visit) {
-            for (const ThreadAccounts& share : shares) visit(share);
+            for (const ThreadAccounts& thread : threads) visit(thread);
         });
-        for (ThreadAccounts& share : shares) share.clear();
+        for (ThreadAccounts& thread : threads) thread.clear();
         is_open = false;
     }
-    void allocate(ThreadAccounts& share, std::uint32_t account, std::int64_t bytes) {
+    void allocate(ThreadAccounts& thread, std::uint32_t account, std::int64_t bytes) {
         blocks.push_back({account, bytes});
-        books.credit(account, bytes);
-        ThreadAccounts::Entry* const entry = is_open ? share.entry_of(account) : nullptr;
-        if (entry != nullptr && share.may_grow(bytes, room)) {
-            ++apart;
-            return share.add(*entry, bytes);
+        model.credit(account, bytes);
+        ThreadAccounts::Entry* const entry = is_open ? thread.entry_of(account) : nullptr;
+        if (entry != nullptr && thread.may_grow(bytes, room)) {
+            ++local;
+            return thread.add(*entry, bytes);
         }
         close();
-        ++together;
+        ++common;
         accounts.credit_block(account, bytes);
     }
-    void free(ThreadAccounts& share, std::size_t at) {
+    void free(ThreadAccounts& thread, std::size_t at) {
         const Block gone = blocks[at];
         blocks[at] = blocks.back();
         blocks.pop_back();
-        books.change(gone.account, -gone.bytes, -1);
-        if (ThreadAccounts::Entry* const entry = is_open ? share.entry_of(gone.account) : nullptr) {
-            ++apart;
-            return share.take(*entry, gone.bytes);
+        model.change(gone.account, -gone.bytes, -1);
+        if (ThreadAccounts::Entry* const entry = is_open ? thread.entry_of(gone.account) : nullptr) {
+            ++local;
+            return thread.take(*entry, gone.bytes);
         }
         close();
-        ++together;
+        ++common;
         accounts.debit_block(gone.account, gone.bytes);
     }
     void compare() const {
-        // Whether the books are apart or not: no event may have made a mark that the accounts do not know of.
-        if (accounts.peak_bytes() != books.peak().mark.bytes)
-            FAIL("the peak is ", accounts.peak_bytes(), ", not ", books.peak().mark.bytes);
+        // Merged or not: no event may have made a peak that the accounts do not know of.
+        if (accounts.peak_bytes() != model.peak().peak.bytes)
+            FAIL("the peak is ", accounts.peak_bytes(), ", not ", model.peak().peak.bytes);
         if (is_open) return;
         const FileView view(folder.file("a.hiw"));
-        const Books::Figures live = books.sum();
+        const AccountsModel::Figures live = model.sum();
         if (view.header().live_bytes != live.bytes || view.header().live_blocks != live.blocks)
             FAIL("live is ", view.header().live_bytes, ", not ", live.bytes);
-        for (std::uint32_t id = 1; id < books.live.size(); ++id) {
+        for (std::uint32_t id = 1; id < model.live.size(); ++id) {
             const auto& record = view.record<capture::LedgerRecord>(Table::ledgers, id);
-            if (FileView::Figures{record.live_bytes, record.live_blocks} != books.live[id]) FAIL("account ", id, " live");
-            if (record.total_bytes != books.total_bytes[id] || record.total_blocks != books.total_blocks[id])
+            if (FileView::Figures{record.live_bytes, record.live_blocks} != model.live[id]) FAIL("account ", id, " live");
+            if (record.total_bytes != model.total_bytes[id] || record.total_blocks != model.total_blocks[id])
                 FAIL("the total of account ", id);
-            if (view.at_slice_peak(id) != books.open.at_slice_peak[id]) FAIL("account ", id, " at the mark");
-            if (view.at_peak(id) != books.peak().at_slice_peak[id]) FAIL("account ", id, " at the peak");
+            if (view.at_slice_peak(id) != model.open.at_slice_peak[id]) FAIL("account ", id, " at the slice's peak");
+            if (view.at_peak(id) != model.peak().at_slice_peak[id]) FAIL("account ", id, " at the peak");
         }
         if (!accounts.is_consistent()) FAIL("the accounts find themselves inconsistent");
     }
@@ -104,72 +104,72 @@ struct SharedAccounts {
 
 }  // namespace
 
-TEST_SUITE_BEGIN("shares");
+TEST_SUITE_BEGIN("thread-local accounts");
 
-TEST_CASE("books kept apart and brought together say what one book would, the peak at every moment") {
-    std::uint64_t apart = 0, together = 0;
+TEST_CASE("merged thread-local accounts equal common accounts, and so does the peak after every event") {
+    std::uint64_t local = 0, common = 0;
     for_seeds(12, [&](Trace& trace) {
         const auto count = static_cast<std::uint32_t>(trace.one_in(2) ? 5 : 300);
         SharedAccounts s(count);
         for (int step = 0; step < 2000; ++step) {
             CAPTURE(step);
-            ThreadAccounts& share = s.shares[trace.below(SharedAccounts::kThreads)];
+            ThreadAccounts& thread = s.threads[trace.below(SharedAccounts::kThreads)];
             const std::uint64_t what = trace.below(100);
             if (what < 2) {
                 s.close();
-                s.books.close_slice();
+                s.model.close_slice();
                 s.accounts.close_slice(++s.now);
             } else if (what < 5) {
                 s.close();
             } else if (what < 12 && !s.is_open) {
                 s.open();
             } else if (s.blocks.empty() || what < (s.blocks.size() < 60 ? 70u : 50u)) {
-                s.allocate(share, static_cast<std::uint32_t>(1 + trace.below(count)),
+                s.allocate(thread, static_cast<std::uint32_t>(1 + trace.below(count)),
                            static_cast<std::int64_t>(trace.below(trace.one_in(9) ? 5000 : 100)));
             } else {
-                s.free(share, trace.below(s.blocks.size()));
+                s.free(thread, trace.below(s.blocks.size()));
             }
             s.compare();
         }
         s.close();
         s.compare();
-        apart += s.apart;
-        together += s.together;
+        local += s.local;
+        common += s.common;
     });
-    CHECK(apart > 1000);
-    CHECK(together > 1000);
+    CHECK(local > 1000);
+    CHECK(common > 1000);
 }
 
-TEST_CASE("what threads draw is never more than there was") {
+TEST_CASE("threads never take more than the allowance") {
     std::atomic<std::int64_t> room{10'000};
-    ThreadAccounts shares[2];
+    ThreadAccounts threads[2];
     std::int64_t taken = 0;
     Trace trace(1);
     for (int i = 0; i < 1000; ++i) {
-        ThreadAccounts& share = shares[trace.below(2)];
+        ThreadAccounts& thread = threads[trace.below(2)];
         const auto bytes = static_cast<std::int64_t>(trace.below(300));
-        if (!share.may_grow(bytes, room)) continue;
-        share.add(*share.entry_of(1), bytes);
+        if (!thread.may_grow(bytes, room)) continue;
+        thread.add(*thread.entry_of(1), bytes);
         taken += bytes;
         CHECK(taken <= 10'000);
     }
     CHECK(room.load() >= 0);
     CHECK(taken > 9'000);
-    CHECK_FALSE(shares[0].may_grow(10'000, room));
-    shares[0].take(*shares[0].entry_of(1), 10'000);  // what is freed may be used again
-    CHECK(shares[0].may_grow(10'000, room));
+    CHECK_FALSE(threads[0].may_grow(10'000, room));
+    threads[0].take(*threads[0].entry_of(1), 10'000);  // what is freed may be used again
+    CHECK(threads[0].may_grow(10'000, room));
 }
 
-TEST_CASE("an account without a place of its own is left to the one book") {
-    ThreadAccounts share;
+TEST_CASE("an account without a place of its own is left to the common accounts") {
+    ThreadAccounts thread;
     std::vector<std::uint32_t> placed;
     for (std::uint32_t id = 1; id < 1000; ++id)
-        if (share.entry_of(id) != nullptr) placed.push_back(id);
+        if (thread.entry_of(id) != nullptr) placed.push_back(id);
     CHECK(placed.size() == 128);
-    for (const std::uint32_t id : placed) CHECK(share.entry_of(id)->account == id);
-    share.clear();
-    CHECK(share.entry_of(999)->account == 999);
-    CHECK(share.entry_of(999)->bytes == 0);
+    for (const std::uint32_t id : placed) CHECK(thread.entry_of(id)->account == id);
+    thread.clear();
+    CHECK(thread.entry_of(999)->account == 999);
+    CHECK(thread.entry_of(999)->bytes == 0);
 }
 
 TEST_CASE("what is in the way of a block is left to insert()") {
