@@ -108,7 +108,7 @@ def test_globals_of_modules_and_variables_of_other_threads_are_found():
         done.set()
         thread.join()
     assert names["in_a_thread in worker()"].nbytes == 364
-    assert names["test_torch_tensors.HELD_BY_THIS_MODULE['cache'][0]"].nbytes == 308
+    assert names[f"{__name__}.HELD_BY_THIS_MODULE['cache'][0]"].nbytes == 308
 
 
 def test_models_are_named_as_given_or_by_their_variables():
