@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from children import hiwater_command, run_hiwater
+
 SECONDS = 60
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hiwater", "run", *words],
-        cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False,
-    )  # fmt: skip
+    return run_hiwater("run", *words, folder=folder)
 
 
 @contextmanager
 def recording(folder: Path, source: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A recorded program that has printed a line, and goes on when its standard input gets one."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "hiwater", "run", *words, "-c", textwrap.dedent(source)],
+        hiwater_command("run", *words, "-c", textwrap.dedent(source)),
         cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
