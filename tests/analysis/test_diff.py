@@ -304,15 +304,15 @@ Peak              before          after          change
 
 Totals
   at the end      3.0 MiB        7.0 MiB        +4.0 MiB     +133.0 %  still allocated
-  in all          3.0 MiB        7.0 MiB        +4.0 MiB     +133.0 %  asked for over the whole recording
-  blocks                2              1              −1      −50.0 %  allocations in all
+  allocated       3.0 MiB        7.0 MiB        +4.0 MiB     +133.0 %  requested over the whole recording
+  blocks                2              1              −1      −50.0 %  allocations over the whole recording
   at peak               2              1              −1      −50.0 %  blocks at the peak
-  temporary             0              0              +0               freed before the next block
+  temporary             0              0              +0               freed before the thread's next allocation
 
-Lines that grew (your code with all that it called)  the peak, at 0.00 s and 0.00 s
+Lines that grew (your code and everything it called)  the peak, at 0.00 s and 0.00 s
       +4.0 MiB      3.0 MiB → 7.0 MiB     grew      load (etl.py:4)
 
-Lines that shrank (your code with all that it called)  the peak, at 0.00 s and 0.00 s
+Lines that shrank (your code and everything it called)  the peak, at 0.00 s and 0.00 s
       −4.9 KiB      4.9 KiB → 0 B         gone      <module> (etl.py:12)
 
 Stacks that grew (innermost frame first)  the peak, at 0.00 s and 0.00 s

@@ -77,7 +77,7 @@ def test_views_show_it(tmp_path: Path) -> None:
     report = [sys.executable, "-m", "hiwater", "report", str(path), "--format"]
     text = subprocess.run([*report, "text"], check=True, capture_output=True, text=True).stdout
     assert "Where resident memory was" in text and "unexplained" in text
-    assert "of one block of 128.0 MiB, 64.0 MiB were in RAM: <module>" in text
+    assert "one block of 128.0 MiB had 64.0 MiB resident: <module>" in text
     told = json.loads(subprocess.run([*report, "json"], check=True, capture_output=True, text=True).stdout)
     for look in (told["breakdown"], told["breakdown_at_end"]):
         assert sum(part["resident_bytes"] for part in look["parts"]) == look["resident_bytes"]

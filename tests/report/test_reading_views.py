@@ -196,22 +196,22 @@ Python 3.11.7 · process 4242 ended after 0.00 s · every block recorded
 
 Peak
   allocated      4.0 MiB  exact · requested bytes · 4 blocks · at 0.00 s
-  resident      64.0 MiB  exact · kernel's mark · 16.0 MiB at the start, 32.0 MiB at the end
+  resident      64.0 MiB  exact · kernel's high-water mark · 16.0 MiB at the start, 32.0 MiB at the end
   at the end     4.0 MiB  still allocated in 4 blocks, of 4.0 MiB in 4 allocations
 
 Held by kind  at the peak, at 0.00 s: 4.0 MiB
       3.0 MiB   75.0 %  ███████████████·····  Python objects and buffers
       1.0 MiB   25.0 %  █████···············  native heap (malloc and its family)
           0 B    0.0 %  ····················  anonymous mappings
-      4.9 KiB   beside                        file-backed mappings, not part of the sum
+      4.9 KiB        –                        file-backed mappings, not part of the sum
 
 From allocated to resident  the peaks are different quantities, each at its own moment
       4.0 MiB  allocated at its peak
 +    16.0 MiB  resident before the recording began
-+    44.0 MiB  not counted: libraries loaded since, room that allocators keep, file pages
++    44.0 MiB  not counted: libraries loaded since, allocator slack, file pages
 =    64.0 MiB  resident at its peak
 
-Lines that held most  your code with all that it called; each byte once · 4.0 MiB at the peak, at 0.00 s
+Lines that held most  your code and everything it called; each byte counted once · 4.0 MiB at the peak, at 0.00 s
       3.0 MiB   75.0 %  load (etl.py:3)  3 blocks
                             rows3 = load(3)
       1.0 MiB   25.0 %  <module> (etl.py:12)  1 block

@@ -226,7 +226,7 @@ function MomentBar({ capture, moment, held, counts, choice, words, onMoment, onC
           value={choice.kind}
           onChange={(event) => onChoice({ ...choice, kind: Number(event.currentTarget.value) })}
         >
-          <option value={-1}>all that counts</option>
+          <option value={-1}>all kinds</option>
           {KINDS.slice(0, COUNTED_KINDS).map((kind, number) => (
             <option key={kind} value={number}>
               {KIND_WORDS[number]}

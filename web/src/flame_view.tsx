@@ -79,32 +79,32 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
 
   const whole = tree.bytes(0);
   const looked = isSame && hovered !== null ? hovered : selected;
-  const label = `${inverted ? "from what asked for memory to its callers" : "from callers to what they called"}: ${size(whole)} ${momentWords}`;
+  const label = `${inverted ? "from the allocating frame to its callers" : "from callers to callees"}: ${size(whole)} ${momentWords}`;
   return (
     <section class="flame-view">
       <div class="controls">
         <Toggle
           on={inverted}
-          words="Inverted"
-          title="from what asked for memory to its callers (i)"
+          words="Invert"
+          title="invert: from the allocating frame to its callers (i)"
           onToggle={() => setInverted(!inverted)}
         />
         <Toggle
           on={rootBelow}
-          words="Root below"
-          title="flames instead of icicles (f)"
+          words="Flip"
+          title="flip: root at the bottom (f)"
           onToggle={() => setRootBelow(!rootBelow)}
         />
         <Toggle
           on={look.hideImports}
-          words="No imports"
-          title="what the import system holds counts for whoever imports"
+          words="Hide imports"
+          title="hide the import system: its memory counts for the importing line"
           onToggle={() => setLook({ ...look, hideImports: !look.hideImports })}
         />
         <Toggle
           on={look.hideLibraries}
-          words="No libraries"
-          title="your own code alone; what libraries hold counts for whoever called them"
+          words="Hide libraries"
+          title="only your own code: memory of libraries counts for the line that called them"
           onToggle={() => setLook({ ...look, hideLibraries: !look.hideLibraries })}
         />
         <label>
@@ -128,8 +128,8 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
         <input
           type="search"
           class="hide"
-          placeholder="Leave out…"
-          aria-label="leave out frames that contain"
+          placeholder="Hide…"
+          aria-label="hide frames that contain"
           value={look.hide}
           onChange={(event) => setLook({ ...look, hide: event.currentTarget.value })}
         />
@@ -183,7 +183,7 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
       </p>
       <p class="muted hint" id="flame-keys">
         {capture.isBeside ? "Width is the larger of what each stack held before and after; " : "Width is bytes; "}
-        {inverted ? "below what asked for memory are its callers" : "below a frame is what it called"};{" "}
+        {inverted ? "callers lie below the allocating frame" : "callees lie below their caller"};{" "}
         {colouring === "delta"
           ? "red grew, blue shrank, the stronger the larger part of it; grey did neither, or is within error"
           : "paler is not your own code"}

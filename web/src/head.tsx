@@ -26,7 +26,7 @@ export function Head({ capture, onSource }: Props) {
         ? "watched from outside"
         : capture.isHistory
           ? `history of ${printable(summary.devices[0]?.name ?? "a device")}`
-          : `blocks below ${size(process.sample_bytes)} drawn at random`;
+          : `blocks below ${size(process.sample_bytes)} sampled`;
   const python = process.python ? `Python ${printable(process.python)}` : "";
   return (
     <header class="head">
@@ -41,7 +41,7 @@ export function Head({ capture, onSource }: Props) {
           <span class="muted">
             , {compared.before.title !== title && `of ${shortened(compared.before.title, 80)}, `}
             {compared.before.python && `Python ${printable(compared.before.python)}, `}process {compared.before.pid},{" "}
-            {seconds(compared.before.duration_ns)}. What does not say before is of the first one.
+            {seconds(compared.before.duration_ns)}. Figures without "before" are those of the first.
           </span>
         </p>
       )}
@@ -165,7 +165,7 @@ function Figures({ capture }: { capture: Capture }) {
   const { summary, exactness } = capture.described;
   const { peak, resident, end, totals, devices } = summary;
   const how = resident.exact
-    ? `${resident.error_bytes ? `within ${size(resident.error_bytes)}` : "exact"}, kernel's mark`
+    ? `${resident.error_bytes ? `within ${size(resident.error_bytes)}` : "exact"}, kernel's high-water mark`
     : "at least: highest sample";
   return (
     <dl class="figures">
@@ -192,7 +192,7 @@ function Figures({ capture }: { capture: Capture }) {
       )}
       {!capture.isTimeline && (
         <Figure
-          label="allocated in all"
+          label="allocated over the run"
           value={size(totals.allocated_bytes)}
           note={`${count(totals.allocations)} allocations`}
         />
@@ -244,17 +244,17 @@ function Notes({ capture }: { capture: Capture }) {
   const own = [
     summary.process.stop_reason && `Recording stopped early: ${printable(summary.process.stop_reason)}`,
     summary.lost_events &&
-      `${count(summary.lost_events)} events were lost: figures may be off by what they were about.`,
+      `${count(summary.lost_events)} events were lost: the figures miss these allocations and frees.`,
     ...summary.shortcomings.map(printable),
     summary.process.ended === "recording" &&
-      "The program still ran when this page was made: figures are as of that moment.",
+      "The program was still running when this page was made: the figures are from that moment.",
     ...summary.problems.map((problem) => `The capture contradicts itself: ${printable(problem)}`),
   ];
   const notes = [
     ...(compared?.notes.map(printable) ?? own), // those of a comparison are about both
     refused && `Memory was refused to the program ${refused === 1 ? "once" : `${count(refused)} times`}.`,
     folded.stacks &&
-      `The ${count(folded.stacks)} smallest stacks, none of which ever had more than ${size(folded.most_bytes)}, are folded into [smaller stacks] under their nearest callers. All sums have them.`,
+      `The ${count(folded.stacks)} smallest stacks, none of which ever had more than ${size(folded.most_bytes)}, are merged into [smaller stacks] under their nearest callers. All sums include them.`,
   ].filter((note): note is string => Boolean(note));
   if (!notes.length) return null;
   return (

@@ -75,7 +75,7 @@ export function KeptView({ capture, choice, onSource }: Props) {
     { id: "blocks", title: "Blocks", value: (line) => line.blocks, cell: (line) => count(line.blocks) },
     {
       id: "of",
-      title: "Of all it asked for",
+      title: "Share of its allocations",
       value: (line) => line.bytes / Math.max(1, line.runBytes),
       cell: (line) => share(line.bytes, line.runBytes),
     },
@@ -123,12 +123,12 @@ interface Class {
 }
 
 const CLASS_WORDS: Record<number, string> = {
-  2: "asked for with mmap and its kin, part of the sum",
+  2: "requested with mmap, part of the sum",
   4: "made by this process, each page once, part of the sum",
-  5: "pages of files, given back to the system at will",
+  5: "pages of files, which the system can drop at any time",
   6: "made by another process, or before the recording",
-  7: "addresses set aside, no memory behind them",
-  8: "what pymalloc took for small Python objects, which are counted one by one",
+  7: "address space only, without memory",
+  8: "arenas of pymalloc for small Python objects, which are counted one by one",
 };
 
 export function MappingsView({ capture, held, momentWords }: { capture: Capture; held: Held; momentWords: string }) {
@@ -166,7 +166,7 @@ export function MappingsView({ capture, held, momentWords }: { capture: Capture;
     { id: "end", title: "At the end", value: (one) => one.endBytes, cell: (one) => size(one.endBytes) },
     {
       id: "lines",
-      title: "Most at",
+      title: "Largest at",
       value: (one) => one.lines.map((line) => lineName(capture, line)).join(", "),
       cell: (one) => (
         <small>

@@ -52,8 +52,8 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
   const isSampled = capture.described.summary.process.mode === "sampled"; // which does not count what is freed at once
   const [bytes, own, peak] = [tree.bytes(node), tree.own(node), capture.described.summary.peak.allocated_bytes];
   return (
-    <aside class="panel" aria-label="the frame looked at">
-      <h2 title={nameOf(tree, node)}>{key ? nameOf(tree, node) : "All that is shown"}</h2>
+    <aside class="panel" aria-label="selected frame">
+      <h2 title={nameOf(tree, node)}>{key ? nameOf(tree, node) : "Everything shown"}</h2>
       {file && (
         <p class="where">
           {source !== null ? (
@@ -87,7 +87,7 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
         <dd>{size(sums.runBytes)}</dd>
         <dt>allocations</dt>
         <dd>{count(sums.runBlocks)}</dd>
-        {!isSampled && <dt title="before the thread's next allocation">freed at once</dt>}
+        {!isSampled && <dt title="before the thread's next allocation">temporary</dt>}
         {!isSampled && <dd>{count(sums.temporaries)}</dd>}
         <dt>kept at the end</dt>
         <dd>{size(sums.endBytes)}</dd>

@@ -35,9 +35,10 @@ export function Breakdown({ capture }: { capture: Capture }) {
     <figure class="breakdown">
       <figcaption>
         Where resident memory was, at {seconds(look.at_ns)}
-        {isLast ? ", at the last look" : ", of all looks the one that saw most"}: <b>{size(look.resident_bytes)}</b>
+        {isLast ? ", the last residency snapshot" : ", the residency snapshot with the most"}:{" "}
+        <b>{size(look.resident_bytes)}</b>
         {last && last.at_ns !== highest.at_ns && (
-          <span class="segmented" role="group" aria-label="look">
+          <span class="segmented" role="group" aria-label="residency snapshot">
             <button aria-pressed={!isLast} onClick={() => setLast(false)}>
               Highest
             </button>
@@ -78,13 +79,18 @@ type Block = Look["large"][number];
 
 const placeOf = (block: Block): string => {
   const leaf = block.frame;
-  if (!leaf) return "allocated by nobody that was recorded";
+  if (!leaf) return "allocated by no recorded stack";
   return printable(leaf.file ? `${leaf.function} (${shortPath(leaf.file)}:${leaf.line})` : leaf.function);
 };
 
 const COLUMNS: Column<Block>[] = [
   { id: "bytes", title: "Size", value: (block) => block.bytes, cell: (block) => size(block.bytes) },
-  { id: "touched", title: "In RAM", value: (block) => block.touched_bytes, cell: (block) => size(block.touched_bytes) },
+  {
+    id: "touched",
+    title: "Resident",
+    value: (block) => block.touched_bytes,
+    cell: (block) => size(block.touched_bytes),
+  },
   {
     id: "share",
     title: "Share",

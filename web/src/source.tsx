@@ -90,8 +90,8 @@ function Listing({ file, lines, whole, asked, first }: ListingProps) {
       <table>
         <thead>
           <tr>
-            <th scope="col">Held</th>
-            <th scope="col">By itself</th>
+            <th scope="col">Total</th>
+            <th scope="col">Self</th>
             <th scope="col">Over the run</th>
             <th scope="col">Line</th>
             <th scope="col">Source</th>

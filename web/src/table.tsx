@@ -174,13 +174,13 @@ export function TableView({ capture, held, choice, by: asked, momentWords, onSou
     : [
         {
           id: "own",
-          title: "Own",
+          title: "Self",
           value: (row) => row.ownBytes,
           cell: (row) => <Bar bytes={row.ownBytes} error={capture.errorOf(row.ownDrawn)} whole={whole} />,
         },
         {
           id: "total",
-          title: "With callees",
+          title: "Total",
           value: (row) => row.totalBytes,
           cell: (row) => sizeWithin(row.totalBytes, capture.errorOf(row.totalDrawn)),
         },
@@ -223,7 +223,7 @@ export function TableView({ capture, held, choice, by: asked, momentWords, onSou
         key={by}
         caption={
           by === "own"
-            ? `Lines of your own code with all that they called, ${momentWords}`
+            ? `Lines of your own code with everything they called, ${momentWords}`
             : `By ${title.toLowerCase()}, ${momentWords}`
         }
         columns={columns}
@@ -265,7 +265,7 @@ function changeColumns(capture: Capture, rows: Row[], name: Column<Row>, by: Row
       : [
           {
             id: "total",
-            title: "With callees",
+            title: "Total",
             value: withCallees,
             cell: (row: Row) =>
               signedWithin(withCallees(row), capture.changeErrorOf(row.totalDrawn, row.totalBeforeDrawn)),

@@ -17,7 +17,7 @@ export function Threads({ capture, held, chosen, onThread }: Props) {
   const told = useMemo(() => overTime(capture), [capture]);
   if (told.length < 2) return null;
   return (
-    <ul class="threads" aria-label="threads, by the most that their call paths held">
+    <ul class="threads" aria-label="threads, by the most live bytes of their call paths">
       {told.map(({ thread, series, most }) => (
         <li key={thread}>
           <button

@@ -28,7 +28,7 @@ export interface Tree {
 }
 
 export class Upright implements Tree {
-  readonly ownWords = "by itself";
+  readonly ownWords = "self";
   readonly mostRows = Infinity;
   private readonly known = new Map<number, readonly number[]>();
 

@@ -27,7 +27,7 @@ def trouble(summary: Summary) -> str | None:
     if summary["stop_reason"]:
         said.append(f"recording stopped before the program did: {summary['stop_reason']}")
     if summary["lost_events"]:
-        said.append(f"{summary['lost_events']:,} events were lost: figures are too low by what they held")
+        said.append(f"{summary['lost_events']:,} events were lost: the figures miss these allocations and frees")
     if summary["file_fate"]:
         said.append(summary["file_fate"])
     said += summary["shortcomings"].values()

@@ -59,7 +59,7 @@ class DiffReport:
         """The tables of the report: a title and the changes below it, the largest first; empty ones are left out."""
         told = self.comparison
         tables = [(self.by, told.rows)] if self.by else [("line", told.lines), ("stack", told.rows)]
-        remarks = {"line": "" if self.by else "your code with all that it called", "stack": "innermost frame first"}
+        remarks = {"line": "" if self.by else "your code and everything it called", "stack": "innermost frame first"}
         found = []
         for by, changes in tables:
             assert by is not None

@@ -62,7 +62,7 @@ def changes(report: DiffReport) -> Iterator[str]:
 def _changed_lines(told: Comparison) -> Iterator[str]:
     yield f"<h2>Lines that changed most, {escape(moment_words(told))}</h2>\n"
     yield '<div class="scroll-x"><table><thead><tr><th scope="col">Change</th><th scope="col">Before</th><th scope="col">After</th>'
-    yield '<th scope="col">State</th><th scope="col" class="wide">Line of your own code, with all that it called</th></tr></thead>\n<tbody>\n'
+    yield '<th scope="col">State</th><th scope="col" class="wide">Line of your own code, with everything it called</th></tr></thead>\n<tbody>\n'
     for change in told.lines[:_LINES]:
         where = frame_text(change.frames[-1], 160) if change.frames else "[no Python frame]"
         yield (
@@ -155,7 +155,7 @@ def _table(report: Report) -> Iterator[str]:
     whole = report.holdings.total_bytes
     yield f"<h2>Lines that held most, {escape(report.moment_words)}</h2>\n"
     yield '<div class="scroll-x"><table><thead><tr><th scope="col">Held</th><th scope="col">Share</th>'
-    yield '<th scope="col">Blocks</th><th scope="col" class="wide">Line of your own code, with all that it called</th></tr></thead>\n<tbody>\n'
+    yield '<th scope="col">Blocks</th><th scope="col" class="wide">Line of your own code, with everything it called</th></tr></thead>\n<tbody>\n'
     for line in own_lines(report.capture, report.holdings, _LINES):
         yield (
             f"<tr><td>{size(line.bytes)}</td><td>{share(line.bytes, whole)}</td><td>{line.blocks:,}</td>"

@@ -48,7 +48,7 @@ def _lines(report: DiffReport) -> Iterator[str]:
     yield _figure("peak resident", told.resident, how)
     if told.peak.change is not None:
         yield _figure("at the end", told.totals["end_bytes"], "still allocated")
-        yield _figure("allocated in all", told.totals["allocated_bytes"], "over the whole recording")
+        yield _figure("allocated over the run", told.totals["allocated_bytes"], "over the whole recording")
     for title, changes in report.sections:
         yield ""
         yield from _table(report, title, changes)

@@ -109,10 +109,10 @@ def _totals(told: Comparison) -> Iterator[Text]:
         return
     yield Text("\nTotals", "bold")
     yield _figure("at the end", told.totals["end_bytes"], "still allocated")
-    yield _figure("in all", told.totals["allocated_bytes"], "asked for over the whole recording")
-    yield _figure("blocks", told.totals["allocations"], "allocations in all", is_size=False)
+    yield _figure("allocated", told.totals["allocated_bytes"], "requested over the whole recording")
+    yield _figure("blocks", told.totals["allocations"], "allocations over the whole recording", is_size=False)
     yield _figure("at peak", told.totals["peak_blocks"], "blocks at the peak", is_size=False)
-    yield _figure("temporary", told.totals["temporaries"], "freed before the next block", is_size=False)
+    yield _figure("temporary", told.totals["temporaries"], "freed before the thread's next allocation", is_size=False)
 
 
 def _change(change: Change, page: Page, source: SourceText) -> Iterator[Text]:
@@ -136,7 +136,7 @@ def _change(change: Change, page: Page, source: SourceText) -> Iterator[Text]:
         yield Text.assemble(indent, where)
     if not change.bytes:
         by = change.after_total_bytes - change.before_total_bytes
-        yield Text(f"{indent}by itself; {signed_size(by)} in what it called", "dim")
+        yield Text(f"{indent}self; {signed_size(by)} in callees", "dim")
     if frames and state != "gone":
         text = source(frames[-1].file, frames[-1].line)
         if text:
@@ -151,7 +151,7 @@ def _change(change: Change, page: Page, source: SourceText) -> Iterator[Text]:
 def _ending(report: DiffReport) -> Iterator[Text]:
     remarks = [printable(note, 300) for note in report.notes]
     if remarks:
-        yield Text("\nTo know", "bold")
+        yield Text("\nNotes", "bold")
         for remark in remarks:
             yield Text.assemble(("  ! ", "bold yellow"), remark)
     if report.verdict is not None:

@@ -82,18 +82,14 @@ def _head(report: Report, page: Page) -> Iterator[Text]:
     yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(report.title, page.room(9)), "bold"))
     ended = {"exit": "ended", "killed": "was killed", "recording": "is still running"}[process.ended]
     code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
-    mode = (
-        "every block recorded"
-        if process.mode == "exact"
-        else f"blocks below {size(process.sample_bytes)} drawn at random"
-    )
+    mode = "every block recorded" if process.mode == "exact" else f"blocks below {size(process.sample_bytes)} sampled"
     python = f"Python {printable(process.python, 40)} · " if process.python else ""
     yield Text(f"{python}process {process.pid} {ended}{code} after {seconds(process.duration_ns)} · {mode}", "dim")
     window = report.capture.recorded_window
     if window is not None:
         yield Text(
-            f"recorded inside another recording: the allocated peak is that of {seconds(window[0])} to {seconds(window[1])}, with what was "
-            "live before; everything else is of the recording around it until then",
+            f"recorded inside another recording: the allocated peak covers {seconds(window[0])} to {seconds(window[1])} and includes what was "
+            "live before; all other figures cover the outer recording up to then",
             "dim",
         )
     if "allocator" in report.capture.facts:
@@ -107,7 +103,7 @@ def _peaks(report: Report) -> Iterator[Text]:
     yield allocated_peak(report)
     if resident.exact:
         how = "exact" if not resident.error_bytes else f"within {size(resident.error_bytes)}"
-        how += " · kernel's mark"
+        how += " · kernel's high-water mark"
     else:
         how = "at least: highest sample"
     yield Text.assemble(
@@ -134,7 +130,7 @@ def _made_of(report: Report) -> Iterator[Text]:
             )
     beside = [(kind, kinds[kind]) for kind in BESIDE_WORDS if kinds[kind]]
     for kind, count in beside:
-        yield Text(f"  {size(count):>11}   beside  {'':{_BAR_WIDTH}}  {BESIDE_WORDS[kind]}, not part of the sum", "dim")
+        yield Text(f"  {size(count):>11} {'–':>8}  {'':{_BAR_WIDTH}}  {BESIDE_WORDS[kind]}, not part of the sum", "dim")
 
 
 def _bar(part: int, whole: int) -> str:
@@ -149,14 +145,12 @@ def _from_allocated_to_resident(report: Report) -> Iterator[Text]:
     yield Text(f"  {size(way.allocated_bytes):>11}  allocated at its peak")
     yield Text(f"+ {size(way.resident_start_bytes):>11}  resident before the recording began")
     if way.own_bytes:
-        yield Text(f"+ {size(way.own_bytes):>11}  hiwater's own tables, at the end of the recording")
+        yield Text(f"+ {size(way.own_bytes):>11}  overhead of hiwater: its tables at the end of the recording")
     if way.rest_bytes >= 0:
-        yield Text(
-            f"+ {size(way.rest_bytes):>11}  not counted: libraries loaded since, room that allocators keep, file pages"
-        )
+        yield Text(f"+ {size(way.rest_bytes):>11}  not counted: libraries loaded since, allocator slack, file pages")
     else:
         yield Text(
-            f"− {size(-way.rest_bytes):>11}  or more was allocated and never touched, or not in RAM at that moment"
+            f"− {size(-way.rest_bytes):>11}  at least, allocated but never touched, or not resident at that moment"
         )
     yield Text(f"= {size(way.resident_peak_bytes):>11}  resident at its peak")
 
@@ -168,7 +162,7 @@ def _where_resident(report: Report) -> Iterator[Text]:
         return
     whole = look.resident_bytes
     yield title(
-        "Where resident memory was", f"at {seconds(look.at_ns)}, of all looks the one that saw most: {size(whole)}"
+        "Where resident memory was", f"at {seconds(look.at_ns)}, the residency snapshot with the most: {size(whole)}"
     )
     for part in look.parts:
         if not part.resident_bytes and not part.untouched_bytes and part.name != UNEXPLAINED:
@@ -190,10 +184,10 @@ def _partly_touched(look: Look) -> Iterator[Text]:
         if block.bytes - block.touched_bytes < _WORTH_TELLING:
             continue
         own = [frame for frame in block.frames if not frame.file.startswith(IMPORT_SYSTEM)]
-        where = frame_text(own[-1], 80) if own else "allocated by nobody that was recorded"
+        where = frame_text(own[-1], 80) if own else "allocated by no recorded stack"
         if len(own) > 1 and not own[-1].line:  # what the mapping is, below the line that asked for it
             where = f"{frame_text(own[-2], 80)}, {printable(own[-1].file or own[-1].function, 60)}"
-        yield Text(f"  of one block of {size(block.bytes)}, {size(block.touched_bytes)} were in RAM: {where}", "dim")
+        yield Text(f"  one block of {size(block.bytes)} had {size(block.touched_bytes)} resident: {where}", "dim")
 
 
 def _shown(report: Report) -> str:
@@ -204,7 +198,9 @@ def _shown(report: Report) -> str:
 
 def _lines(report: Report, sources: Sources, page: Page) -> Iterator[Text]:
     whole = report.holdings.total_bytes
-    yield title("Lines that held most", f"your code with all that it called; each byte once · {_shown(report)}")
+    yield title(
+        "Lines that held most", f"your code and everything it called; each byte counted once · {_shown(report)}"
+    )
     lines = own_lines(report.capture, report.holdings, report.top)
     for line in lines:
         name = short_frame_text(line.frame, page.room(_FIGURES_WIDTH + _BLOCKS_WIDTH))
@@ -217,7 +213,7 @@ def _lines(report: Report, sources: Sources, page: Page) -> Iterator[Text]:
 def _rows(report: Report, page: Page) -> Iterator[Text]:
     whole = report.holdings.total_bytes
     rows = by(report.capture, report.holdings, report.grouping)
-    yield title(f"By {report.grouping}", f"own, then with all that it called · {_shown(report)}")
+    yield title(f"By {report.grouping}", f"self, then total · {_shown(report)}")
     for row in rows[: report.top]:
         yield Text.assemble(
             f"  {size(row.own_bytes):>11} {share(row.own_bytes, whole):>8}  {size(row.total_bytes):>11}  ",
@@ -286,11 +282,11 @@ def _notes(report: Report, sources: Sources) -> Iterator[Text]:
     if capture.process.stop_reason:
         notes.append(f"recording stopped early: {printable(capture.process.stop_reason, 300)}")
     if capture.lost_events:
-        notes.append(f"{capture.lost_events:,} events were lost: figures may be off by what they were about")
+        notes.append(f"{capture.lost_events:,} events were lost: the figures miss these allocations and frees")
     notes += [printable(what, 300) for what in capture.shortcomings]
     if capture.process.ended == "recording":
         notes.append(
-            "the program still runs: figures are as of a moment ago and may be apart by what happened while reading"
+            "the program is still running: the figures are a moment old, and may disagree by what happened during the reading"
         )
     notes += [printable(note, 300) for note in device_history.notes(capture)]
     notes += [printable(note, 300) for note in own_allocators.notes(capture)]
@@ -299,6 +295,6 @@ def _notes(report: Report, sources: Sources) -> Iterator[Text]:
         names = ", ".join(printable(name, 60) for name in sorted(sources.changed)[:3])
         notes.append(f"source files changed since the recording; the lines shown may not be those that ran: {names}")
     if notes:
-        yield title("To know")
+        yield title("Notes")
         for note in notes:
             yield Text.assemble(("  ! ", "bold yellow"), note)

@@ -36,7 +36,7 @@ def _lines(reports: Sequence[Report], width: int) -> Iterator[Text]:
     processes, machines = _count(len(reports), "process"), _count(len(hosts), "machine")
     yield Text.assemble(("hiwater", "bold cyan"), "  ", (f"{processes} on {machines}", "bold"))
     yield Text.assemble(
-        "\n", ("Peaks", "bold"), ("  each process's own, at a moment of its own: they do not add up", "dim")
+        "\n", ("Peaks", "bold"), ("  each process's own peak, at its own time: they do not add up", "dim")
     )
     ordered = worst_first(reports)
     shown = ordered[: max(10, reports[0].top)]
@@ -96,9 +96,9 @@ def instant_words(instant: Instant) -> str:
     """How far a sum can be trusted, and when it was."""
     at = datetime.fromtimestamp(instant.at_unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     error = (
-        f"± {size(instant.error_bytes)} (points {instant.spacing_ns / 1e6:.1f} ms apart)"
+        f"± {size(instant.error_bytes)} (samples {instant.spacing_ns / 1e6:.1f} ms apart)"
         if instant.error_bytes
-        else "exact at its points"
+        else "exact at its samples"
     )
     most = f", never more than {size(instant.at_most_bytes)}" if instant.at_most_bytes is not None else ""
     return f"{error}{most} · {_count(instant.processes, 'process')} at {at} UTC"

@@ -36,7 +36,7 @@ def _title(report: Report) -> Text:
 
 def _fill_with_groups(report: Report, table: Table, grouping: Grouping, page: Page) -> None:
     whole = report.holdings.total_bytes
-    for heading in ("own", "share", "with callees", "blocks"):
+    for heading in ("self", "share", "total", "blocks"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(str(grouping), overflow="fold")
     rows = by(report.capture, report.holdings, grouping)
@@ -54,7 +54,7 @@ def _fill_with_groups(report: Report, table: Table, grouping: Grouping, page: Pa
 
 def _fill_with_stacks(report: Report, table: Table, page: Page) -> None:
     held, whole = report.holdings, report.holdings.total_bytes
-    for heading in ("own", "share", "blocks", "kind"):
+    for heading in ("self", "share", "blocks", "kind"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("stack, innermost first", overflow="fold")
     for stack in Stacks(report.capture, held)[: report.top]:

@@ -29,7 +29,9 @@ def lines(capture: Capture, title: str, top: int, width: int) -> Iterator[Text]:
     )
     yield Text("\nPeak", "bold")
     how = (
-        f"exact · kernel's mark, within {size(resident.error_bytes)}" if resident.exact else "at least: highest sample"
+        f"exact · kernel's high-water mark, within {size(resident.error_bytes)}"
+        if resident.exact
+        else "at least: highest sample"
     )
     yield Text.assemble(
         f"  resident   {size(resident.peak_bytes):>11}  ", (how, "green" if resident.exact else "yellow"),
@@ -138,7 +140,7 @@ def _sizes(scope: ScopeSpan) -> str:
 def _notes(capture: Capture) -> Iterator[Text]:
     found_by = capture.facts.get("children_found_by", "")
     if found_by == "a look at every tick":
-        yield Text("\n  ! children that lived between two looks were not seen", "yellow")
+        yield Text("\n  ! children that lived between two samples were not seen", "yellow")
     missed = capture.facts.get("missed_ticks", "0")
     if missed.isdecimal() and int(missed):
-        yield Text(f"\n  ! {int(missed):,} looks were left out: the machine was busy", "yellow")
+        yield Text(f"\n  ! {int(missed):,} samples were missed: the machine was busy", "yellow")

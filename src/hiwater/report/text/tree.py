@@ -28,7 +28,7 @@ def write(report: Report, stream: TextIO) -> None:
     smallest = max(1, whole // _SMALLEST_SHARE)
     forest = shaped(report, plant(report.capture, report.grouping, fold_imports=True))
     root = grow(forest, report.holdings, minimum_bytes=smallest, inverted=report.inverted)
-    direction = "callers below what they called" if report.inverted else "what is called below its caller"
+    direction = "callers below callees" if report.inverted else "callees below callers"
     remark = f"  {report.moment_words} · {direction} · below {100 / _SMALLEST_SHARE:g} % not listed"
     title = Text.assemble(
         (f"{size(whole):>11}  {printable(report.title, page.room(_FIGURES_WIDTH))}", "bold"), (remark, "dim")
@@ -76,10 +76,10 @@ def _is_lone(branch: Branch, smallest: int) -> bool:
 
 def _beside(branch: Branch, smallest: int) -> list[tuple[int, str]]:
     """What is told of a branch beside its callees."""
-    beside = [(branch.own_bytes, "by itself" if branch.frame else "held with no frame")] if branch.children else []
+    beside = [(branch.own_bytes, "self" if branch.frame else "no Python frame")] if branch.children else []
     if branch.frame is None and not branch.children:
-        beside = [(branch.own_bytes, "held with no frame")]
-    beside.append((branch.hidden_bytes, "smaller ones"))
+        beside = [(branch.own_bytes, "no Python frame")]
+    beside.append((branch.hidden_bytes, "smaller callees"))
     return [(count, what) for count, what in beside if count >= smallest]
 
 
