@@ -15,7 +15,8 @@ namespace hiwater::residency {
 
 namespace {
 
-constexpr std::uint64_t kPatienceNs = 500'000'000;
+// Longer than a thread waits for a processor on a busy machine.
+constexpr std::uint64_t kSecond = 1'000'000'000, kPatienceNs = 5 * kSecond;
 
 struct MallocInfo {  // struct mallinfo2 of glibc 2.33 and later
     std::size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
@@ -38,7 +39,8 @@ public:
              seen = inside_.load(std::memory_order_seq_cst)) {
             const std::uint64_t now = process::monotonic_ns();
             if (now >= deadline_ns) return;
-            const timespec left{0, static_cast<long>(deadline_ns - now)};  // less than a second
+            const std::uint64_t left_ns = deadline_ns - now;
+            const timespec left{static_cast<time_t>(left_ns / kSecond), static_cast<long>(left_ns % kSecond)};
             ::syscall(SYS_futex, &inside_, FUTEX_WAIT_PRIVATE, seen, &left, nullptr, 0);
         }
     }
