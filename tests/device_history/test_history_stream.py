@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hiwater.device_history import pickle_machine, plain_pickle, snapshot, snapshot_stream
 from hiwater.device_history.pickle_machine import Unusual
-from hiwater.device_history.trace import Trace
+from hiwater.device_history.trace import AllocatorTrace
 from hiwater.errors import CaptureError
 from snapshot_double import Allocator, Refused, frame
 
@@ -266,7 +266,7 @@ def test_events_are_not_kept():
     machine = snapshot_stream.SnapshotMachine(io.BytesIO(content), len(content))
     data = machine.run()
     (trace,) = data["device_traces"]
-    assert type(trace) is Trace and len(trace) == 2000
+    assert type(trace) is AllocatorTrace and len(trace) == 2000
     kept = [value for value in machine.memo if type(value) in (dict, list)]
     assert len({id(value) for value in kept}) <= 402  # frames, and two lists
 

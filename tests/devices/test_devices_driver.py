@@ -18,7 +18,7 @@ from hiwater.meters import devices
 from hiwater.meters.devices import identity
 from hiwater.meters.devices import nvml as nvml_module
 from hiwater.meters.devices.base import Device
-from hiwater.meters.devices.nvml import CardMemory, Nvml, ProcessMemory
+from hiwater.meters.devices.nvml import CardMemory, Nvml, ProcessOnCard
 from places import HELPERS
 
 pytest.importorskip("pynvml")
@@ -93,7 +93,7 @@ def test_nvml_finds_this_process(driver):
     driver.processes(driver.card(), {os.getpid(): 500 * MIB, 77: 100 * MIB})
     source = Nvml()
     assert source.status() == (True, "NVML, driver 580.00")
-    assert ours(source) == ProcessMemory(500 * MIB, "", 100 * MIB)
+    assert ours(source) == ProcessOnCard(500 * MIB, "", 100 * MIB)
     assert source.card(source.devices()[0]) == CardMemory(80 << 30, 900 * MIB, 3 * MIB)
 
 
@@ -145,7 +145,7 @@ def test_a_driver_that_lists_no_processes_is_not_taken_to_say_that_there_are_non
 def test_a_driver_that_lists_no_drawing_processes_tells_the_computing_ones(driver):
     driver.processes(driver.card(), {os.getpid(): 500 * MIB})
     driver.refuse(LISTS[1])
-    assert ours(Nvml()) == ProcessMemory(500 * MIB, "", 0)
+    assert ours(Nvml()) == ProcessOnCard(500 * MIB, "", 0)
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", *MEMORY_OF_CARDS, *LISTS])
@@ -179,7 +179,7 @@ def test_a_driver_that_withholds_the_figure_says_so(driver):
     assert ours(Nvml()).bytes == -1
     assert "withheld" in ours(Nvml()).reason
     driver.processes(0, {os.getpid(): 5 * MIB, 77: None, 78: 9 * MIB})
-    assert ours(Nvml()) == ProcessMemory(5 * MIB, "", -1)  # what 77 has is not nothing
+    assert ours(Nvml()) == ProcessOnCard(5 * MIB, "", -1)  # what 77 has is not nothing
 
 
 def test_doctor_names_each_card_and_what_the_driver_refuses(driver, capsys):
@@ -215,7 +215,7 @@ def test_in_a_container_the_figure_is_unknown_rather_than_wrong(driver, in_a_con
 
 def test_outside_of_containers_not_being_listed_is_zero(driver, outside_of_containers):
     driver.processes(driver.card(), {77: 100 * MIB})
-    assert ours(Nvml()) == ProcessMemory(0, "", 100 * MIB)
+    assert ours(Nvml()) == ProcessOnCard(0, "", 100 * MIB)
 
 
 # Which card

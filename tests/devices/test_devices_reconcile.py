@@ -12,7 +12,7 @@ import hiwater
 from cuda_double import installed
 from hiwater.allocator_state import AllocatorState
 from hiwater.meters.devices import reconcile
-from hiwater.meters.devices.nvml import CardMemory, ProcessMemory
+from hiwater.meters.devices.nvml import CardMemory, ProcessOnCard
 from hiwater.meters.devices.reconcile import CONTEXT, ELSEWHERE, OF_PROCESS, UNACCOUNTED, USED
 
 MIB = 1 << 20
@@ -40,7 +40,7 @@ def golden():
         {},
         others={"jax": 300 * MIB},
         state=state,
-        process=ProcessMemory(2000 * MIB, "", 500 * MIB),
+        process=ProcessOnCard(2000 * MIB, "", 500 * MIB),
         card=CardMemory(80 * GIB, 2600 * MIB, 600 * MIB),
     )
 
@@ -90,7 +90,7 @@ def test_the_terms_of_the_process_add_up_to_what_the_driver_counts(requested, mo
     allocated = requested + more
     asked = requested + waiting * 9 // 10  # what waits is among what was asked for, until it can be used again
     flat = stats(asked, allocated, allocated + waiting, split, allocated + waiting + split + free)
-    found = reconcile.reconcile("cuda:0", flat, others=others, process=ProcessMemory(used, "", 0))
+    found = reconcile.reconcile("cuda:0", flat, others=others, process=ProcessOnCard(used, "", 0))
     names = [term.name for term in found.terms]
     before = found.terms[: names.index(USED)]
     assert names[: len(OF_PROCESS)] == list(OF_PROCESS)
@@ -100,13 +100,13 @@ def test_the_terms_of_the_process_add_up_to_what_the_driver_counts(requested, mo
 
 
 def test_a_remainder_below_zero_is_shown_and_not_hidden():
-    found = reconcile.reconcile("cuda:0", stats(reserved=9 * MIB), process=ProcessMemory(5 * MIB, "", 0))
+    found = reconcile.reconcile("cuda:0", stats(reserved=9 * MIB), process=ProcessOnCard(5 * MIB, "", 0))
     assert found[UNACCOUNTED] == -4 * MIB
     assert "−4.00 MiB" in str(found) or "-4.00 MiB" in str(found)
 
 
 def test_what_the_driver_does_not_tell_is_unknown_and_the_reason_is_given():
-    withheld = ProcessMemory(-1, "the driver lists no process with this one's number", 700 * MIB)
+    withheld = ProcessOnCard(-1, "the driver lists no process with this one's number", 700 * MIB)
     found = reconcile.reconcile("cuda:0", stats(reserved=MIB), process=withheld, card=CardMemory(GIB, GIB, -1))
     assert (found[UNACCOUNTED], found[USED]) == (-1, -1)
     assert found.to_dict()["terms"][UNACCOUNTED] is None
@@ -141,7 +141,7 @@ def test_memory_that_waits_for_a_stream_is_counted_once():
 
 def test_the_context_is_a_term_where_it_was_seen_by_itself():
     found = reconcile.reconcile(
-        "cuda:0", stats(reserved=MIB), context_bytes=400 * MIB, process=ProcessMemory(500 * MIB, "", 0)
+        "cuda:0", stats(reserved=MIB), context_bytes=400 * MIB, process=ProcessOnCard(500 * MIB, "", 0)
     )
     assert (found[CONTEXT], found[UNACCOUNTED]) == (400 * MIB, 99 * MIB)
 

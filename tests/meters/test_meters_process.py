@@ -16,10 +16,10 @@ import pytest
 
 import compiled
 from hiwater import meters
-from hiwater._os.kept_file import Kept
+from hiwater._os.kept_file import KeptFile
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import cgroup, counters, tree
-from hiwater.meters.process import PAGE_BYTES, Pss, Resident, Uss, peak_error_bytes
+from hiwater.meters.process import PAGE_BYTES, Pss, ResidentMeter, Uss, peak_error_bytes
 from waiting import wait_until
 
 ctypes.CDLL(None).mallopt(-3, 128 * 1024)  # M_MMAP_THRESHOLD stays: what is freed goes back
@@ -34,7 +34,7 @@ def opened(meter):
 
 @pytest.fixture
 def resident():
-    meter = opened(Resident())
+    meter = opened(ResidentMeter())
     if not meter.traits.exact:
         pytest.skip(meter.traits.reason)
     yield meter
@@ -101,8 +101,8 @@ def test_getrusage_of_a_large_parent_does_not_reach_a_small_child():
     found = run(
         """
         import json, resource
-        from hiwater.meters.process import Resident
-        meter = Resident(); meter.open(); meter.fold()
+        from hiwater.meters.process import ResidentMeter
+        meter = ResidentMeter(); meter.open(); meter.fold()
         now, peak, intact = meter.fold()
         print(json.dumps([now, peak, intact, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]))
         """
@@ -162,7 +162,7 @@ def test_a_forked_child_reads_and_resets_itself(resident):
 def test_without_clear_refs_the_peak_is_sampled_and_says_why(tmp_path):
     for name in ("statm", "status"):
         (tmp_path / name).symlink_to(f"/proc/self/{name}")
-    meter = opened(Resident(str(tmp_path)))
+    meter = opened(ResidentMeter(str(tmp_path)))
     try:
         assert not meter.traits.exact
         assert "clear_refs" in meter.traits.reason
@@ -182,7 +182,7 @@ def test_a_native_sampler_sees_into_a_call_that_holds_the_gil(tmp_path):
         pytest.skip("this engine has no sampler")
     for name in ("statm", "status"):
         (tmp_path / name).symlink_to(f"/proc/self/{name}")
-    meter = opened(Resident(str(tmp_path)))
+    meter = opened(ResidentMeter(str(tmp_path)))
     try:
         start = meter.fold()[0]
         len([0] * PEAK_LIST)
@@ -212,7 +212,7 @@ print(well, _core.resident_watch_peak() > 64 << 20, os.listdir("/proc/self/task"
 
 
 def test_uss_is_below_pss_and_pss_below_resident():
-    uss, pss, resident = (opened(meter()).now() for meter in (Uss, Pss, Resident))
+    uss, pss, resident = (opened(meter()).now() for meter in (Uss, Pss, ResidentMeter))
     assert 0 < uss <= pss <= resident + MIB
 
 
@@ -342,7 +342,7 @@ def test_a_name_that_is_no_meter_lists_those_there_are():
 
 
 def test_kept_files_take_high_numbers():
-    kept = Kept("/proc/self/statm")
+    kept = KeptFile("/proc/self/statm")
     assert kept.descriptor() >= 200
     kept.close()
 

@@ -253,7 +253,7 @@ def test_what_is_asked_for_wrongly(tmp_path: Path) -> None:
 @needs_engine
 def test_again_and_again(tmp_path: Path) -> None:
     """A hundred cells, every tenth one recorded: neither the process nor what hiwater keeps grows."""
-    step = "import gc\ngc.collect()\nfrom hiwater.meters import process\nsizes.append(process.Resident().now())"
+    step = "import gc\ngc.collect()\nfrom hiwater.meters import process\nsizes.append(process.ResidentMeter().now())"
     body = [
         "%%hiwater\nx = bytearray(1 << 20)" if number % 10 == 0 else f"x = bytearray({number}_000)"
         for number in range(50)

@@ -22,7 +22,7 @@ from hiwater.analysis.compact import FOLDED_FRAME, Condensed, Limits, condense
 from hiwater.capture import Capture
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.cli import main
-from hiwater.report.html.columns import Columns, Unpacked
+from hiwater.report.html.columns import PackedColumns, Unpacked
 from hiwater.report.request import Report
 from json_paths import tuples_of
 from page_reader import Page, page_of
@@ -133,7 +133,7 @@ def test_a_page_with_folded_stacks_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.integers(-(2**52), 2**52), max_size=30), max_size=5))
 def test_columns_come_back_as_they_were(lists: list[list[int]]) -> None:
-    columns = Columns()
+    columns = PackedColumns()
     head = {"lists": [columns.add(values) for values in lists]}
     unpacked = Unpacked(columns.packed(head))
     assert unpacked.head == head

@@ -10,9 +10,9 @@ from torch import nn  # noqa: E402 - after torch is known to be there
 
 from hiwater.contrib.compat.pytorch_memlab.report import ClassicMemReporter, classic_size, text  # noqa: E402
 from hiwater.contrib.torch import identity, walk  # noqa: E402
-from hiwater.contrib.torch.allocator import Block, Blocks  # noqa: E402
+from hiwater.contrib.torch.allocator import SegmentBlock, SegmentBlocks  # noqa: E402
 from hiwater.contrib.torch.collect import Holding  # noqa: E402
-from hiwater.contrib.torch.records import Category, Look, TensorReport  # noqa: E402
+from hiwater.contrib.torch.records import Category, TensorReport, TensorView  # noqa: E402
 from hiwater.contrib.torch.storages import Place  # noqa: E402
 
 HEADER = "Element type                                            Size  Used MEM"
@@ -117,7 +117,7 @@ def test_states_of_an_optimizer_that_was_added_have_names(capsys):
 
 def test_on_a_card_sizes_are_rounded_and_the_allocator_is_quoted():
     def on_card(address, nbytes, name, category, number):
-        look = Look(
+        look = TensorView(
             name, category, "Tensor", (nbytes // 4,) if nbytes > 4 else (), "float32", nbytes // 4, number=number
         )
         return Holding("cuda:0", Place.memory, nbytes, False, address, None, [look])
@@ -126,7 +126,7 @@ def test_on_a_card_sizes_are_rounded_and_the_allocator_is_quoted():
         on_card(1024, 4096, "bias", Category.parameter, 1),
         on_card(8192, 4, "loss in main()", Category.variable, 2),
     ]
-    blocks = Blocks((Block(1024, 4096, 4096), Block(8192, 512, 4), Block(9216, 1024, 1000)))
+    blocks = SegmentBlocks((SegmentBlock(1024, 4096, 4096), SegmentBlock(8192, 512, 4), SegmentBlock(9216, 1024, 1000)))
     report = TensorReport((identity.with_blocks("cuda:0", found, blocks),))
     assert text(report, {"bias"}).splitlines() == [
         HEADER, RULE, "Storage on cuda:0", _row("bias", "(1024,)", "4.00K"), _row("Tensor0", "(1,)", "512.00B"), RULE,

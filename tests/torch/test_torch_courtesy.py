@@ -26,7 +26,7 @@ from hiwater.contrib.torch import lending as lending_module  # noqa: E402
 from hiwater.contrib.torch import meeting, swap  # noqa: E402
 from hiwater.contrib.torch.courtesy import Courtesy  # noqa: E402
 from hiwater.contrib.torch.driver_checkpoint import DriverCheckpoint  # noqa: E402
-from hiwater.contrib.torch.records import Category, Look  # noqa: E402
+from hiwater.contrib.torch.records import Category, TensorView  # noqa: E402
 from hiwater.errors import CourtesyFailed, CourtesyUnavailable, MemoryYielded  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own warnings are no concern here
@@ -268,15 +268,15 @@ def test_only_accelerators_are_meant_unless_the_cpu_is_named():
 
 
 def test_private_pools_pinned_and_foreign_memory_are_told_apart():
-    from hiwater.contrib.torch.allocator import Block
+    from hiwater.contrib.torch.allocator import SegmentBlock
     from hiwater.contrib.torch.collect import Holding
     from hiwater.contrib.torch.storages import Place
 
     storage = torch.ones(4).untyped_storage()
-    look = Look("x", Category.variable, "Tensor", (4,), "float32", 4)
+    look = TensorView("x", Category.variable, "Tensor", (4,), "float32", 4)
     on_card = Holding("cuda:0", Place.memory, 16, False, 512, None, [look])
-    assert swap.obstacle(on_card, Block(512, 512, 16), storage) == ""
-    assert "private pool" in swap.obstacle(on_card, Block(512, 512, 16, private=True), storage)
+    assert swap.obstacle(on_card, SegmentBlock(512, 512, 16), storage) == ""
+    assert "private pool" in swap.obstacle(on_card, SegmentBlock(512, 512, 16, private=True), storage)
     assert "not of torch's allocator" in swap.obstacle(on_card, None, storage)
     assert "page-locked" in swap.obstacle(Holding("cpu", Place.memory, 16, True, 0, None, [look]), None, storage)
 

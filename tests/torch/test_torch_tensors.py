@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 import hiwater  # noqa: E402
 from hiwater.contrib.torch import allocator, heap, identity, storages, walk  # noqa: E402
 from hiwater.contrib.torch.collect import Holding, collect  # noqa: E402
-from hiwater.contrib.torch.records import Category, Look  # noqa: E402
+from hiwater.contrib.torch.records import Category, TensorView  # noqa: E402
 from hiwater.contrib.torch.storages import Place  # noqa: E402
 from hiwater.errors import BadRequest  # noqa: E402
 
@@ -491,7 +491,7 @@ def _segment(address, blocks, device=0, pool=(0, 0), stream=0, with_addresses=Tr
 
 
 def _on_card(address, nbytes, category, name):
-    look = Look(name, category, "Tensor", (nbytes // 4,), "float32", nbytes // 4)
+    look = TensorView(name, category, "Tensor", (nbytes // 4,), "float32", nbytes // 4)
     return Holding("cuda:0", Place.memory, nbytes, False, address, None, [look])
 
 

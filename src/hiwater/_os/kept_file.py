@@ -14,7 +14,7 @@ _OUT_OF_THE_WAY = 200
 """Lowest descriptor we take: programs count on small numbers."""
 
 
-class Kept:
+class KeptFile:
     """A kept descriptor on `path`; opens it again when it was lost, reused, or inherited by a forked child."""
 
     __slots__ = ("_descriptor", "_device", "_flags", "_inode", "_owner", "path", "times_lost")

@@ -28,7 +28,7 @@ _ERRORS_APART = 2  # an estimate changed when it did by more than so many standa
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ComparedFigure:
     """One quantity, before and after; None where a capture does not have it. `standard_error_bytes` is an upper bound for the standard error
     of the difference, 0 when both captures recorded every block."""
 
@@ -172,11 +172,11 @@ class Comparison:
     after_moment: Moment
     kind: str
     by: Grouping
-    peak: Figure
-    resident: Figure
-    held: Figure
-    kinds: dict[str, Figure]
-    totals: dict[str, Figure]
+    peak: ComparedFigure
+    resident: ComparedFigure
+    held: ComparedFigure
+    kinds: dict[str, ComparedFigure]
+    totals: dict[str, ComparedFigure]
     lines: Changes = field(repr=False)
     rows: Changes = field(repr=False)
     matching: Matching = field(repr=False)
@@ -196,7 +196,7 @@ class Verdict:
 
     kept: bool
     quantity: str
-    figure: Figure
+    figure: ComparedFigure
     limit: Limit
 
 
@@ -243,7 +243,7 @@ def compare(
     moments = before.moment(at), after.moment(at)
     comparer = _Comparer((before, after), moments, kind, sources)
     totals = {
-        name: Figure(getattr(before.totals, name), getattr(after.totals, name))
+        name: ComparedFigure(getattr(before.totals, name), getattr(after.totals, name))
         for name in ("allocations", "allocated_bytes", "temporaries")
     }
     return Comparison(
@@ -254,9 +254,9 @@ def compare(
         kinds={name: _allocated(before, after, *moments, name) for name in COUNTED_KINDS},
         totals={
             "end_bytes": _allocated(before, after, before.end, after.end, "all"),
-            "peak_blocks": Figure(before.peak.allocated_blocks, after.peak.allocated_blocks),
+            "peak_blocks": ComparedFigure(before.peak.allocated_blocks, after.peak.allocated_blocks),
             **totals,
-            "duration_ns": Figure(before.process.duration_ns, after.process.duration_ns),
+            "duration_ns": ComparedFigure(before.process.duration_ns, after.process.duration_ns),
         },
         lines=comparer.lines(),
         rows=comparer.stacks() if by == Grouping.stack else comparer.groups(Grouping(by)),
@@ -264,19 +264,19 @@ def compare(
     )  # fmt: skip
 
 
-def _resident(before: Capture, after: Capture) -> Figure:
+def _resident(before: Capture, after: Capture) -> ComparedFigure:
     if before.device is not None or after.device is not None:
-        return Figure(None, None)
-    return Figure(before.resident.peak_bytes, after.resident.peak_bytes)
+        return ComparedFigure(None, None)
+    return ComparedFigure(before.resident.peak_bytes, after.resident.peak_bytes)
 
 
-def _allocated(before: Capture, after: Capture, here: Moment, there: Moment, kind: str) -> Figure:
+def _allocated(before: Capture, after: Capture, here: Moment, there: Moment, kind: str) -> ComparedFigure:
     """What is held of a kind at two moments. A process that was watched from outside told nobody what it allocated."""
     held = [moment.holdings(kind) for moment in (here, there)]
     known = [
         None if capture.is_timeline else part.total_bytes for capture, part in zip((before, after), held, strict=True)
     ]
-    return Figure(known[0], known[1], _combined(part.standard_error(int(part.drawn.sum())) for part in held))
+    return ComparedFigure(known[0], known[1], _combined(part.standard_error(int(part.drawn.sum())) for part in held))
 
 
 def _combined(errors: Iterable[int]) -> int:

@@ -21,7 +21,7 @@ RECORDED = "recorded cell"
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class NotebookCell:
     """`name` is what readers see as the file: "cell [3]"."""
 
     name: str
@@ -33,13 +33,13 @@ def is_cell(key: str) -> bool:
     return key.startswith(_KEY)
 
 
-def read(facts: Iterable[tuple[str, str]]) -> dict[str, Cell]:
+def read(facts: Iterable[tuple[str, str]]) -> dict[str, NotebookCell]:
     """The cells by the file names of their code."""
     found = {}
     for key, value in facts:
         if is_cell(key):
             name, _, text = value.partition("\n")
-            found[key[len(_KEY) :]] = Cell(name, text)
+            found[key[len(_KEY) :]] = NotebookCell(name, text)
     return found
 
 

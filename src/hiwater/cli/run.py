@@ -33,11 +33,13 @@ def main(words: Sequence[str]) -> int:
     return run_recorded(arguments, len(words) + 1)
 
 
-def run_recorded(arguments: run_arguments.RunArguments, own_arguments: int, kind: type[Recording] | None = None) -> int:
+def run_recorded(
+    arguments: run_arguments.RunArguments, own_arguments: int, kind: type[ProgramRecording] | None = None
+) -> int:
     """Run and record a program; `own_arguments` of `sys.orig_argv` are not the program's. Returns and raises as `main` does."""
     try:
         program = _find(arguments)
-        recording = (kind or Recording)(arguments, program)
+        recording = (kind or ProgramRecording)(arguments, program)
     except hiwater.errors.HiwaterError as error:
         say(str(error))
         return error.exit_code
@@ -55,7 +57,7 @@ def _find(arguments: run_arguments.RunArguments) -> target.Target:
     return find(arguments.program, arguments.arguments)
 
 
-def _run(program: target.Target, recording: Recording, own_arguments: int) -> int:
+def _run(program: target.Target, recording: ProgramRecording, own_arguments: int) -> int:
     main = launcher.prepare(program, own_arguments)
     # Registered before anything of the program's: exit callbacks run last first, so this one sees all of its end.
     atexit.register(recording.finish)
@@ -101,7 +103,7 @@ def _outermost_file() -> str:
     return "" if name in ("<string>", "<stdin>") else name
 
 
-class Recording:
+class ProgramRecording:
     """The recording of a program run from the command line: begun just before it, finished after its last exit callback."""
 
     def __init__(self, arguments: run_arguments.RunArguments, program: target.Target) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hiwater.device_history.pickle_machine import FORGOTTEN
-from hiwater.device_history.trace import Trace
+from hiwater.device_history.trace import AllocatorTrace
 
 if TYPE_CHECKING:
     from hiwater.device_history.snapshot_stream import SnapshotMachine
@@ -41,7 +41,7 @@ class EventRuns:
         # Objects by how they are written, and whether that gives them a number in the memo.
         self._known: dict[bytes, tuple[Any, bool]] = {}
 
-    def take(self, machine: SnapshotMachine, trace: Trace) -> bool:
+    def take(self, machine: SnapshotMachine, trace: AllocatorTrace) -> bool:
         """All events from here on that a layout matches. False where there is none."""
         buffer, place, end = machine.buffer, machine.place, machine.frame_end
         while place < machine.enough:

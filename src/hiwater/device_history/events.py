@@ -15,7 +15,7 @@ ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_GROWS, SEGMENT_SHRINKS, OOM, OTHE
 NO_STACK, BEFORE_STACK = 0, -1  # of blocks allocated without one, or before the history began
 
 
-class Stacks:
+class EventStacks:
     """Call paths, root first, each once: number 0 is none."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class DeviceHistory:
     nothing is known of segments. Without `has_times` the times of events only give their order."""
 
     device: str
-    stacks: Stacks
+    stacks: EventStacks
     events: Events
     live: Blocks
     reserved_bytes: int | None

@@ -11,7 +11,7 @@ from typing import Any
 
 from hiwater.capture.layout import corrupt
 from hiwater.capture.snapshot import Frame
-from hiwater.device_history.events import Blocks, DeviceHistory, Events, Stacks
+from hiwater.device_history.events import Blocks, DeviceHistory, Events, EventStacks
 from hiwater.errors import ExtraMissing, ForeignFile
 
 _REMEDY = "give one that jax.profiler.save_device_memory_profile() wrote"
@@ -78,7 +78,9 @@ class _Profile:
         if any(other.device == device for other in others.values()):
             device = f"jax:{1_000_000 + len(others)}"  # of another platform, with the same number
         facts = {"source": f"{_SOURCE}, device {name}" if name else _SOURCE}
-        return DeviceHistory(device, Stacks(), Events(), Blocks(), None, has_times=False, notes=[_NOTE], facts=facts)
+        return DeviceHistory(
+            device, EventStacks(), Events(), Blocks(), None, has_times=False, notes=[_NOTE], facts=facts
+        )
 
     def _path(self, sample: Any) -> tuple[Frame, ...]:
         """Root first; a location may stand for several functions, the innermost first."""

@@ -20,7 +20,7 @@ from hiwater import allocator_state
 from hiwater.device_history import plain_pickle, snapshot_stream
 from hiwater.device_history.events import Blocks, DeviceHistory
 from hiwater.device_history.pickle_machine import Unusual
-from hiwater.device_history.trace import Paths, Trace
+from hiwater.device_history.trace import AllocatorTrace, TracePaths
 from hiwater.errors import CaptureError, CorruptCapture, ForeignFile
 
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError, RecursionError)
@@ -107,17 +107,17 @@ def _history(
     return history
 
 
-def _told(trace: Iterable[Mapping[str, Any]] | Trace) -> Trace:
+def _told(trace: Iterable[Mapping[str, Any]] | AllocatorTrace) -> AllocatorTrace:
     """What a list of events tells, unless that was taken in while the file was read."""
-    if isinstance(trace, Trace):
+    if isinstance(trace, AllocatorTrace):
         return trace
-    told = Trace()
+    told = AllocatorTrace()
     for event in trace:
         told.add(event)
     return told
 
 
-def _add_live(history: DeviceHistory, segments: Iterable[Mapping[str, Any]], paths: Paths) -> None:
+def _add_live(history: DeviceHistory, segments: Iterable[Mapping[str, Any]], paths: TracePaths) -> None:
     """The blocks that are held at the end: in use, or waiting to be free."""
     live = history.live
     for segment in segments:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from hiwater.device_history.event_runs import GET, KNOWN_FRAMES, EventRuns
 from hiwater.device_history.pickle_machine import FORGOTTEN, PickleMachine, Unusual
-from hiwater.device_history.trace import FrameList, Trace
+from hiwater.device_history.trace import AllocatorTrace, FrameList
 
 _LARGEST_BATCH = 1000  # elements that picklers add to a list at once: after fewer it is complete
 _KNOWN_FRAMES = re.compile(KNOWN_FRAMES, re.DOTALL)
@@ -25,7 +25,7 @@ _BEFORE_FRAMES = 2  # EMPTY_LIST, MEMOIZE
 
 
 def read(stream: BinaryIO, length: int) -> object:
-    """The snapshot in a pickle of `length` bytes, with a `Trace` for each list of events. Raises Unusual, OSError."""
+    """The snapshot in a pickle of `length` bytes, with an `AllocatorTrace` for each list of events. Raises Unusual, OSError."""
     machine = SnapshotMachine(stream, length)
     data = machine.run()
     traces = machine.traces
@@ -34,7 +34,7 @@ def read(stream: BinaryIO, length: int) -> object:
     is_in_place = isinstance(data, dict) and data.get("device_traces") is traces
     if not is_in_place:
         raise Unusual("events are elsewhere than in device_traces")
-    if not all(type(trace) is Trace for trace in traces) or len(set(traces)) != machine.trace_count:
+    if not all(type(trace) is AllocatorTrace for trace in traces) or len(set(traces)) != machine.trace_count:
         raise Unusual("device_traces is more than lists, each once")
     return data
 
@@ -67,7 +67,7 @@ class SnapshotMachine(PickleMachine):
         before = self.stack[-1] if self.stack else None
         if type(before) is _Traces or (self.above and self.above[-1] and type(self.above[-1][-1]) is _Traces):
             self.trace_count += 1
-            self.push(Trace(), 1)
+            self.push(AllocatorTrace(), 1)
         elif before == "device_traces" and self._is_key_of_the_whole():
             self._begin_traces()
         elif not (before == "frames" and self._is_key() and self._take_known_frames()):
@@ -75,7 +75,7 @@ class SnapshotMachine(PickleMachine):
 
     def remember(self, value: Any) -> None:
         kind, number = type(value), len(self.memo)
-        if kind is Trace or kind is _Traces or (kind is dict and self._will_be_let_go()):
+        if kind is AllocatorTrace or kind is _Traces or (kind is dict and self._will_be_let_go()):
             value = FORGOTTEN
         elif kind is dict:
             self._newest_dict = number
@@ -96,7 +96,7 @@ class SnapshotMachine(PickleMachine):
             self._replace(self._newest_dict, self._one_of_alike(target))
 
     def append(self, target: Any, item: Any) -> None:
-        if type(target) is Trace:
+        if type(target) is AllocatorTrace:
             target.add(item)
         else:
             super().append(target, item)
@@ -104,7 +104,7 @@ class SnapshotMachine(PickleMachine):
     def extend(self, target: Any, items: list[Any]) -> None:
         if type(target) is _Traces:
             target.extend(items)
-        elif type(target) is not Trace:
+        elif type(target) is not AllocatorTrace:
             super().extend(target, items)
             whole = len(items) == len(target) < _LARGEST_BATCH
             if whole and len(self.stack) > 1 and self.stack[-2] == "frames":
@@ -114,10 +114,10 @@ class SnapshotMachine(PickleMachine):
 
     # Where the machine is
 
-    def _trace_of_batch(self) -> Trace | None:
+    def _trace_of_batch(self) -> AllocatorTrace | None:
         """The list of events that the objects since the last mark will be added to."""
         owner = self.above[-1][-1] if self.above and self.above[-1] else None
-        return owner if type(owner) is Trace else None
+        return owner if type(owner) is AllocatorTrace else None
 
     def _is_key(self) -> bool:
         """Whether the top of the stack is the key of a pair."""
@@ -140,7 +140,7 @@ class SnapshotMachine(PickleMachine):
     def _will_be_let_go(self) -> bool:
         """Whether the dict at the top is an event, or the whole."""
         if len(self.stack) > 1:
-            return type(self.stack[-2]) is Trace
+            return type(self.stack[-2]) is AllocatorTrace
         return not self.above or self._trace_of_batch() is not None
 
     # Each once

@@ -16,7 +16,7 @@ from hiwater.device_history.events import (
     SEGMENT_GROWS,
     SEGMENT_SHRINKS,
     Events,
-    Stacks,
+    EventStacks,
 )
 
 ACTIONS = {
@@ -38,12 +38,12 @@ class FrameList(tuple[Any, ...]):
         return repr(list(self))
 
 
-class Trace:
+class AllocatorTrace:
     """What one device's list of events tells. `length` counts all of them, `events` has those in which memory changes hands."""
 
     def __init__(self) -> None:
         self.events = Events()
-        self.paths = Paths(Stacks())
+        self.paths = TracePaths(EventStacks())
         self.length = 0
         self.has_times = False
         self._time_us = 0
@@ -82,10 +82,10 @@ class Trace:
         events.stack.append(stack)
 
 
-class Paths:
+class TracePaths:
     """Call paths of torch's frames, innermost first there. One dict of a frame serves all stacks it is in, so it is looked at once."""
 
-    def __init__(self, stacks: Stacks) -> None:
+    def __init__(self, stacks: EventStacks) -> None:
         self.stacks = stacks
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._whole: dict[

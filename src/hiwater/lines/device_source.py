@@ -136,7 +136,7 @@ class DeviceSource:
         return now | {f"{name}.current": standing.now for name, standing in found.items()}
 
 
-class Target:
+class DeviceTarget:
     """Which device the lines that begin now are measured on; may be changed at any time. Keeps a source for each that was chosen."""
 
     def __init__(self, device: Any) -> None:

@@ -82,7 +82,7 @@ def _complain(error: Exception, meter: object) -> None:
     )
 
 
-class _Group:
+class _FunctionGroup:
     """The figures of a function and the code nested in it."""
 
     __slots__ = ("begun", "book", "figures", "first_bytes", "lines")
@@ -112,7 +112,7 @@ class _Entry:
 
     __slots__ = ("code", "counts", "entered", "epoch", "frame", "group", "line", "nested", "start")
 
-    def __init__(self, frame: int, code: int, group: _Group, nested: bool) -> None:
+    def __init__(self, frame: int, code: int, group: _FunctionGroup, nested: bool) -> None:
         self.frame = frame
         self.code = code
         self.group = group
@@ -126,7 +126,7 @@ class _Entry:
         return self.epoch == self.group.book.epoch
 
 
-class _Thread(threading.local):
+class _ThreadState(threading.local):
     """The entries of one thread, outermost first, and how often it has each line open."""
 
     def __init__(self) -> None:
@@ -211,8 +211,8 @@ class _Thread(threading.local):
 
 
 _generation = 0  # moves when something is switched off
-_thread = _Thread()
-_watched: dict[int, list[tuple[_Group, bool]]] = {}  # by the code object's address
+_thread = _ThreadState()
+_watched: dict[int, list[tuple[_FunctionGroup, bool]]] = {}  # by the code object's address
 _lock = threading.RLock()  # figures belong to all threads; a finaliser may come in between
 
 
@@ -239,12 +239,12 @@ class LineRecorder:
         recursion_apart: bool = False,
         listener: Listener | None = None,
     ) -> None:
-        self._groups: list[_Group] = []
+        self._groups: list[_FunctionGroup] = []
         self._codes: list[int] = []
         self._book = _Book((meter or _resident_meter()) if resident else None, recursion_apart, listener)
 
     def add_group(self, first_line: int, last_line: int) -> int:
-        self._groups.append(_Group(self._book, range(first_line, last_line + 1)))
+        self._groups.append(_FunctionGroup(self._book, range(first_line, last_line + 1)))
         return len(self._groups) - 1
 
     def watch(self, code: CodeType, group: int, *, nested: bool = False) -> None:

@@ -17,7 +17,7 @@ DEFAULT = ("resident", "heap", "python", "thread")
 """What a scope measures unless told otherwise. CPU, faults, switches and I/O are always taken."""
 
 _HOMES = {
-    "resident": ("process", "Resident"),
+    "resident": ("process", "ResidentMeter"),
     "heap": ("heap", "Heap"),
     "python": ("heap", "PythonObjects"),
     "thread": ("heap", "ThreadHeap"),

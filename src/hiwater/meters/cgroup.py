@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from hiwater._os.cgroup_files import Group, find
-from hiwater._os.kept_file import Kept
+from hiwater._os.kept_file import KeptFile
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
 
 
@@ -21,8 +21,8 @@ class Cgroup(Meter):
 
     def __init__(self, group: Group | None = None) -> None:
         self._group = group
-        self._current: Kept | None = None
-        self._peak: Kept | None = None
+        self._current: KeptFile | None = None
+        self._peak: KeptFile | None = None
         self._own_mark = False
         self._last_mark = self._last_now = 0
 
@@ -49,7 +49,7 @@ class Cgroup(Meter):
     def open(self) -> None:
         """Raises MeterUnavailable where there is no memory cgroup to read."""
         self._group = self._group or find()
-        self._current = Kept(self._group.current)
+        self._current = KeptFile(self._group.current)
         try:
             self._last_now = self.now()
         except OSError as error:
@@ -75,16 +75,16 @@ class Cgroup(Meter):
         return now, max(now, peak), moved
 
     @staticmethod
-    def _open_peak(group: Group) -> tuple[Kept | None, bool]:
+    def _open_peak(group: Group) -> tuple[KeptFile | None, bool]:
         if group.version == 2:
-            mine = Kept(group.peak, os.O_RDWR)
+            mine = KeptFile(group.peak, os.O_RDWR)
             try:
                 os.pwrite(mine.descriptor(), b"reset\n", 0)
             except OSError:
                 mine.close()
             else:
                 return mine, True
-        shared = Kept(group.peak)
+        shared = KeptFile(group.peak)
         try:
             int(shared.read(32))
         except (OSError, ValueError):

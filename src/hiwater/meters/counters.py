@@ -8,7 +8,7 @@ from __future__ import annotations
 import resource
 import time
 
-from hiwater._os.kept_file import Kept
+from hiwater._os.kept_file import KeptFile
 
 NAMES = (
     "cpu_user_seconds",
@@ -23,7 +23,7 @@ NAMES = (
     "io_write_call_bytes",
 )
 _IO_KEYS = {b"read_bytes:": 0, b"write_bytes:": 1, b"rchar:": 2, b"wchar:": 3}
-_io = Kept("/proc/self/io")
+_io = KeptFile("/proc/self/io")
 _io_shown = [True]  # the kernel may not show it to us, and then never will
 
 Counters = tuple[int, "resource.struct_rusage", bytes]

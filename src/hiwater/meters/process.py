@@ -11,7 +11,7 @@ import os
 import resource
 import sys
 
-from hiwater._os.kept_file import Kept
+from hiwater._os.kept_file import KeptFile
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
 
 TYPE_CHECKING = False
@@ -36,7 +36,7 @@ def field_bytes(text: bytes, key: bytes) -> int:
     return int(text[at + len(key) :].split(None, 1)[0]) * 1024 if at >= 0 else -1
 
 
-class Resident(Meter):
+class ResidentMeter(Meter):
     """Bytes of this process in RAM (VmRSS), and the most since the last fold.
 
     Whose peak: the whole process's, all threads included. Where the mark cannot be reset (sandboxes, /proc read-only), the peak
@@ -46,9 +46,9 @@ class Resident(Meter):
     name = "resident"
 
     def __init__(self, folder: str = "/proc/self") -> None:
-        self._statm = Kept(f"{folder}/statm")
-        self._status = Kept(f"{folder}/status")
-        self._clear = Kept(f"{folder}/clear_refs", os.O_WRONLY)
+        self._statm = KeptFile(f"{folder}/statm")
+        self._status = KeptFile(f"{folder}/status")
+        self._clear = KeptFile(f"{folder}/clear_refs", os.O_WRONLY)
         self._error_bytes = peak_error_bytes()
         self._seen = 0  # the most we saw since we started the mark anew: a lower mark was reset by somebody else
         # Lowest ru_maxrss ever seen. It is max(mark, what this process had before exec), so what came before exec is no higher.
@@ -178,7 +178,7 @@ class _Rollup(Meter):
     keys: tuple[bytes, ...] = ()
 
     def __init__(self, folder: str = "/proc/self") -> None:
-        self._file = Kept(f"{folder}/smaps_rollup")
+        self._file = KeptFile(f"{folder}/smaps_rollup")
 
     @property
     def traits(self) -> Traits:

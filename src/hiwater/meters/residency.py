@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ResidencyRow:
     """One part of resident memory."""
 
     name: str
@@ -30,7 +30,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class LargeBlock:
+class LargeResidentBlock:
     """One large block or mapping."""
 
     kind: str
@@ -49,8 +49,8 @@ class Breakdown:
     """Resident memory by what it is for. `sum(row.resident_bytes for row in rows) == resident_bytes`, the unexplained included."""
 
     resident_bytes: int
-    rows: tuple[Row, ...]
-    large: tuple[LargeBlock, ...]
+    rows: tuple[ResidencyRow, ...]
+    large: tuple[LargeResidentBlock, ...]
     at_ns: int
     took_seconds: float
     allocated: dict[str, int] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Breakdown:
     def unexplained_bytes(self) -> int:
         return self["unexplained"].resident_bytes
 
-    def __getitem__(self, name: str) -> Row:
+    def __getitem__(self, name: str) -> ResidencyRow:
         return next(row for row in self.rows if row.name == name)
 
     def to_dict(self) -> dict[str, object]:
@@ -125,8 +125,8 @@ def breakdown() -> Breakdown:
     took = (time.perf_counter_ns() - began) / 1e9
     return Breakdown(
         resident,
-        tuple(Row(*row) for row in rows),
-        tuple(LargeBlock("malloc" if from_malloc else "mapping", *rest) for from_malloc, *rest in large),
+        tuple(ResidencyRow(*row) for row in rows),
+        tuple(LargeResidentBlock("malloc" if from_malloc else "mapping", *rest) for from_malloc, *rest in large),
         began,
         took,
         _engine_count(),

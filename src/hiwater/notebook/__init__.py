@@ -10,18 +10,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from hiwater.notebook.bands import Timeline, timeline
+    from hiwater.notebook.bands import CellTimeline, timeline
     from hiwater.notebook.figures import Cell, CellData, Memory
     from hiwater.notebook.inventory import Variable, variables
     from hiwater.notebook.logger import CellLogger
 
 __all__ = [
-    "Cell", "CellData", "CellLogger", "Memory", "Timeline", "Variable", "load_ipython_extension", "timeline",
+    "Cell", "CellData", "CellLogger", "CellTimeline", "Memory", "Variable", "load_ipython_extension", "timeline",
     "unload_ipython_extension", "variables",
 ]  # fmt: skip
 _HOMES = {
     **dict.fromkeys(("Cell", "CellData", "Memory"), "figures"),
-    **dict.fromkeys(("Timeline", "timeline"), "bands"),
+    **dict.fromkeys(("CellTimeline", "timeline"), "bands"),
     **dict.fromkeys(("Variable", "variables"), "inventory"),
     "CellLogger": "logger",
 }

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hiwater.notebook.logger import CellLogger
 
 
-class Timeline:
+class CellTimeline:
     """A drawing of cells; a notebook shows it as a picture where matplotlib is installed, as text elsewhere."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
@@ -51,10 +51,10 @@ class Timeline:
         return self.bundle()["text/plain"]
 
     def __repr__(self) -> str:
-        return f"<hiwater.Timeline of {len(self.cells)} cells>"
+        return f"<hiwater.CellTimeline of {len(self.cells)} cells>"
 
 
-def timeline(logger: CellLogger | None = None) -> Timeline:
+def timeline(logger: CellLogger | None = None) -> CellTimeline:
     """The session so far: of `logger`, or of the one that was started last.
 
     Raises MeterUnavailable where no cell has been measured.
@@ -62,4 +62,4 @@ def timeline(logger: CellLogger | None = None) -> Timeline:
     chosen = logger or loggers.latest()
     if chosen is None or not chosen.history:
         raise MeterUnavailable("no cell has been measured yet", "`%hiwater on` measures those that follow")
-    return Timeline(chosen.history)
+    return CellTimeline(chosen.history)

@@ -14,7 +14,7 @@ from hiwater import _registry
 from hiwater.errors import HiwaterError
 from hiwater.notebook import cells, logger
 from hiwater.notebook.logger import CellLogger, show
-from hiwater.notebook.recording import Recording, Wishes
+from hiwater.notebook.recording import CellRecording, Wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ def _as_typed(method: Method) -> Method:
 class HiwaterMagics(Magics):
     """The magics of hiwater."""
 
-    _recording: Recording | None = None
+    _recording: CellRecording | None = None
 
     @_as_typed
     @line_cell_magic
@@ -147,10 +147,10 @@ class HiwaterMagics(Magics):
 
     # Recording
 
-    def _recording_of(self, wishes: Wishes, file: str) -> Recording | None:
+    def _recording_of(self, wishes: Wishes, file: str) -> CellRecording | None:
         """A recording that has begun; None where the engine cannot work. Raises UsageError."""
         try:
-            recording = Recording(self.shell, wishes, f"cell [{cells.number(self.shell, file)}]", file)
+            recording = CellRecording(self.shell, wishes, f"cell [{cells.number(self.shell, file)}]", file)
             return recording if recording.begin() else None
         except HiwaterError as error:
             raise UsageError(str(error)) from None

@@ -33,7 +33,7 @@ class Wishes:
     kept: bool = False
 
 
-class Recording:
+class CellRecording:
     """One recorded piece of the session, from `begin` to `finish`."""
 
     def __init__(self, shell: Any, wishes: Wishes, title: str, file: str) -> None:

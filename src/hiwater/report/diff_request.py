@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hiwater.analysis.call_tree import Grouping
-from hiwater.analysis.diff import Changes, Comparison, Figure, Verdict
+from hiwater.analysis.diff import Changes, ComparedFigure, Comparison, Verdict
 from hiwater.capture import Capture
 from hiwater.report.formatting import signed_percent, signed_size, size
 from hiwater.report.request import Report
@@ -98,7 +98,7 @@ def moment_words(told: Comparison) -> str:
     return f"{kind}{name}, at {seconds[0]} and {seconds[1]}"
 
 
-def figure_words(figure: Figure) -> str:
+def figure_words(figure: ComparedFigure) -> str:
     """A change in bytes, in words."""
     if figure.change is None:
         return "not known in both"

@@ -67,7 +67,7 @@ def memory_usage(
     """
     chosen = backends.choose_backend(backend)
     interval = checked_interval(interval)
-    shape = _Shape(timestamps, include_children, multiprocess, max_usage, stream)
+    shape = _ResultShape(timestamps, include_children, multiprocess, max_usage, stream)
     call = _as_call(proc)
     if call is not None:
         rows, value = _of_call(call, interval, timeout, shape.wants_children, chosen, max_iterations or 1)
@@ -81,7 +81,7 @@ def memory_usage(
     return shape.watched(pid, interval, timeout, is_open_ended, chosen)
 
 
-class _Shape:
+class _ResultShape:
     """How the result is to look."""
 
     def __init__(

@@ -21,7 +21,7 @@ ACTIVE, AWAITING = "active_allocated", ("active_awaiting_free", "active_pending_
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SegmentBlock:
     """A block in use. `nbytes` is what was taken for `requested_bytes` (0 where the allocator does not say). `origin` is the innermost
     line of its allocation, where history was on; `private` says that it lies in a pool of its own, as those of CUDA graphs do; `stream` is
     the CUDA stream whose order it follows, 0 for the default one."""
@@ -35,17 +35,17 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class SegmentBlocks:
     """Every block in use of one device, by address. `awaiting_bytes` is freed already, but a stream may still use it."""
 
-    active: tuple[Block, ...]
+    active: tuple[SegmentBlock, ...]
     awaiting_bytes: int = 0
 
     @property
     def nbytes(self) -> int:
         return sum(block.nbytes for block in self.active)
 
-    def at(self, address: int) -> Block | None:
+    def at(self, address: int) -> SegmentBlock | None:
         """The block in which `address` lies."""
         place = bisect.bisect_right(self.active, address, key=lambda block: block.address) - 1
         if place < 0 or not address:
@@ -54,7 +54,7 @@ class Blocks:
         return block if address < block.address + block.nbytes else None
 
 
-def blocks_of(device: str) -> Blocks | None:
+def blocks_of(device: str) -> SegmentBlocks | None:
     """The blocks of a CUDA device; None for other devices, one that was not started, and allocators that keep no list."""
     place = torch.device(device)
     if place.type != "cuda" or not torch.cuda.is_initialized():
@@ -69,7 +69,7 @@ def blocks_of(device: str) -> Blocks | None:
     return blocks_in(segments) if segments else None
 
 
-def blocks_in(segments: Iterable[Mapping[str, Any]]) -> Blocks:
+def blocks_in(segments: Iterable[Mapping[str, Any]]) -> SegmentBlocks:
     """The blocks in use in these segments of an allocator snapshot. Old snapshots leave addresses out: blocks then follow each other."""
     active, awaiting = [], 0
     for segment in segments:
@@ -81,11 +81,11 @@ def blocks_in(segments: Iterable[Mapping[str, Any]]) -> Blocks:
             if block["state"] == ACTIVE:
                 requested = int(block.get("requested_size", 0))
                 origin = _origin(block.get("frames", ()))
-                active.append(Block(address, size, requested, origin, private, int(segment.get("stream", 0))))
+                active.append(SegmentBlock(address, size, requested, origin, private, int(segment.get("stream", 0))))
             elif block["state"] in AWAITING:
                 awaiting += size
             address += size
-    return Blocks(tuple(sorted(active, key=lambda block: block.address)), awaiting)
+    return SegmentBlocks(tuple(sorted(active, key=lambda block: block.address)), awaiting)
 
 
 def _origin(frames: Sequence[Mapping[str, Any]]) -> str:

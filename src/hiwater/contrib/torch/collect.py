@@ -12,9 +12,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from hiwater.contrib.torch import frames, heap, modules, storages, walk
 from hiwater.contrib.torch.modules import Held
-from hiwater.contrib.torch.records import Category, Look
+from hiwater.contrib.torch.records import Category, TensorView
 from hiwater.contrib.torch.storages import Place, pieces
-from hiwater.contrib.torch.variables import Search
+from hiwater.contrib.torch.variables import VariableSearch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Holding:
     pinned: bool
     address: int
     weak: Any
-    looks: list[Look] = field(default_factory=list)
+    looks: list[TensorView] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -62,11 +62,11 @@ def collect(models: Mapping[str, Any], optimizers: Sequence[Any] = (), unpack: b
 class _Gathering:
     """The steps of a collection; holds every tensor while they last, so that no identity is given to another."""
 
-    def __init__(self, found: heap.Heap) -> None:
+    def __init__(self, found: heap.TorchHeap) -> None:
         self._heap = found
         self._collection = Collection()
         self._registered: dict[int, Any] = {}
-        self._search = Search({id(tensor) for tensor in found.tensors})
+        self._search = VariableSearch({id(tensor) for tensor in found.tensors})
         self._names: dict[int, str] = {}
         self._tensors: dict[int, Any] = {}
         self._unnamed = 0
@@ -96,8 +96,8 @@ class _Gathering:
         """Drop every reference, whoever still holds this object."""
         self._registered.clear()
         self._tensors.clear()
-        self._heap = heap.Heap()
-        self._search = Search(set())
+        self._heap = heap.TorchHeap()
+        self._search = VariableSearch(set())
 
     # What there is, with names
 
@@ -177,7 +177,7 @@ class _Gathering:
             packed = ", packed by a hook" if saved.packed else ""
             name = f"{saved.node}.{saved.slot} (node {saved.number}{packed})"
             self._register([Held(name, Category.saved, saved.tensor)])
-        behind = Search(set())
+        behind = VariableSearch(set())
         behind.look_through([frames.Namespace("", " (for unpacking)", list(hooks.values()))])
         self._register(Held(behind.tensors[key][0], Category.saved, tensor) for key, tensor in behind.objects.items())
 
@@ -214,7 +214,7 @@ def _holding(piece: storages.Piece) -> Holding:
     return Holding(piece.device, piece.place, piece.nbytes, storages.is_pinned(piece), address, weak)
 
 
-def _look(held: Held, piece: storages.Piece, aliases: tuple[str, ...], number: int) -> Look:
+def _look(held: Held, piece: storages.Piece, aliases: tuple[str, ...], number: int) -> TensorView:
     kind = heap.name_of(type(held.tensor))
     tensor = piece.tensor
     try:
@@ -227,4 +227,4 @@ def _look(held: Held, piece: storages.Piece, aliases: tuple[str, ...], number: i
     is_view = narrow or tensor._base is not None
     dtype = str(tensor.dtype).removeprefix("torch.")
     name = held.name if held.name.isprintable() else held.name.encode("unicode_escape").decode()
-    return Look(name, held.category, kind, shape, dtype, numel, piece.part, is_view, aliases, number)
+    return TensorView(name, held.category, kind, shape, dtype, numel, piece.part, is_view, aliases, number)

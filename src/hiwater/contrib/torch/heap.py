@@ -22,7 +22,7 @@ _TYPE_NAME = type.__dict__["__name__"]
 
 
 @dataclass(slots=True)
-class Heap:
+class TorchHeap:
     """Held for as long as a report is being made, and no longer. `hidden` counts objects that `gc.freeze()` put out of sight."""
 
     tensors: list[Any] = field(default_factory=list)
@@ -32,9 +32,9 @@ class Heap:
     hidden: int = 0
 
 
-def look() -> Heap:
+def look() -> TorchHeap:
     """One pass over all that the collector tracks (about 0.4 s for a million objects). Tensors are those that are defined."""
-    heap = Heap(hidden=gc.get_freeze_count())
+    heap = TorchHeap(hidden=gc.get_freeze_count())
     bins: dict[type, list[Any] | None] = {}
     for item in gc.get_objects():
         kind = type(item)
@@ -47,7 +47,7 @@ def look() -> Heap:
     return heap
 
 
-def _bin(kind: type, heap: Heap) -> list[Any] | None:
+def _bin(kind: type, heap: TorchHeap) -> list[Any] | None:
     bases = bases_of(kind)
     if torch.Tensor in bases:
         return heap.tensors

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hiwater.contrib.torch.allocator import Blocks
+    from hiwater.contrib.torch.allocator import SegmentBlocks
     from hiwater.contrib.torch.collect import Holding
     from hiwater.contrib.torch.watch import StorageWatch
 
@@ -46,7 +46,7 @@ def _device(device: str, found: Mapping[int, Holding], watch: StorageWatch | Non
     return DeviceTensors(device, tuple(entries), Identity(sums, _rounding(entries), None, None, 0, NOT_MEASURED))
 
 
-def with_blocks(device: str, found: Iterable[Holding], blocks: Blocks) -> DeviceTensors:
+def with_blocks(device: str, found: Iterable[Holding], blocks: SegmentBlocks) -> DeviceTensors:
     """Each storage with its block; blocks of no storage are held by C++. A storage in no block is another library's memory."""
     entries, used = [], set()
     for one in found:

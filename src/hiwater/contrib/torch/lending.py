@@ -16,7 +16,7 @@ import weakref
 
 from hiwater.contrib.torch import meeting
 from hiwater.contrib.torch.courtesy import Courtesy
-from hiwater.contrib.torch.meeting import Line
+from hiwater.contrib.torch.meeting import Connection
 from hiwater.errors import CourtesyFailed, CourtesyUnavailable, HiwaterError
 
 TYPE_CHECKING = False
@@ -51,7 +51,7 @@ class Lending:
     def __init__(self, courtesy: Courtesy, lock: Any = None) -> None:
         self._courtesy = courtesy
         self._lock = lock
-        self._asked: Line | None = None
+        self._asked: Connection | None = None
         self._turn = threading.Lock()  # held for a few instructions only, around `_asked`
         self._pid = os.getpid()
         if any(other.is_listening for other in _open):
@@ -127,7 +127,7 @@ class Lending:
                 connection, _ = self._server.accept()
             except OSError:
                 return  # closed
-            line = Line(connection)
+            line = Connection(connection)
             try:
                 is_kept = meeting.is_welcome(connection) and self._answer(line)
             except Exception as error:  # noqa: BLE001 - nothing that somebody sends may end the listening
@@ -136,7 +136,7 @@ class Lending:
             if not is_kept:
                 line.close()
 
-    def _answer(self, line: Line) -> bool:
+    def _answer(self, line: Connection) -> bool:
         """Take a request; True when `safe_point()` has the connection now."""
         try:
             message = line.receive(_FIRST_WORD_SECONDS)
@@ -156,7 +156,7 @@ class Lending:
             self._asked = line
         return not self._withdrawn(line)
 
-    def _withdrawn(self, line: Line) -> bool:
+    def _withdrawn(self, line: Connection) -> bool:
         """Wait until the program takes the request up, or whoever asked goes away; True for the latter."""
         while True:
             with self._turn:
@@ -169,7 +169,7 @@ class Lending:
 
     # Whichever thread lends
 
-    def _lend(self, line: Line) -> bool:
+    def _lend(self, line: Connection) -> bool:
         try:
             yielded = self._courtesy.yield_memory()
         except HiwaterError as error:
@@ -183,7 +183,7 @@ class Lending:
         line.send(state="restored")
         return True
 
-    def _take_back(self, line: Line) -> None:
+    def _take_back(self, line: Connection) -> None:
         """Until it works, or nobody has been there for long who could make room."""
         gone_since: float | None = None
         while True:
@@ -202,7 +202,7 @@ class Lending:
                 return
 
 
-def _has_gone(line: Line) -> bool:
+def _has_gone(line: Connection) -> bool:
     try:
         return line.receive(0.001) is None
     except TimeoutError:

@@ -18,7 +18,7 @@ from hiwater.lines import functions as found_in
 from hiwater.lines.device_columns import columns_of, statistics_of
 from hiwater.lines.device_display import FunctionRows, LinesDisplay
 from hiwater.lines.device_recorder import DeviceGroup, DeviceRecorder
-from hiwater.lines.device_source import Target
+from hiwater.lines.device_source import DeviceTarget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class LineProfiler:
         `ram=True` measures host memory as well: columns `ram.kept`, `ram.allocated`, `ram.peak_above_start` (bytes that the line's own thread
         allocated) and `ram.resident` (growth of the process's resident memory). Raises BadRequest for what names no device.
         """
-        self._target = Target(target_gpu)
+        self._target = DeviceTarget(target_gpu)
         self._recorder = DeviceRecorder(self._target.choose)
         self._target.tell(self._recorder.peaks_told)
         self._lines = MemoryLines(resident=ram, heap=ram, listener=self._recorder.hear)

@@ -65,7 +65,7 @@ def is_welcome(connection: socket.socket) -> bool:
     return user in {os.getuid(), 0}
 
 
-class Line:
+class Connection:
     """A connection that carries messages."""
 
     def __init__(self, connection: socket.socket) -> None:

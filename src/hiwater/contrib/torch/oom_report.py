@@ -15,7 +15,7 @@ from hiwater._os.sizes import format_size as size
 from hiwater.allocator_state import AllocatorState, of_segments, requested_of
 from hiwater.contrib.torch import oom_message, oom_verdict
 from hiwater.contrib.torch.oom_message import Observed, Refusal
-from hiwater.contrib.torch.oom_verdict import Facts, Verdict
+from hiwater.contrib.torch.oom_verdict import Facts, RefusalVerdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class OomReport:
     stacks: list[dict[str, Any]]
     tensors: list[dict[str, Any]]
     categories: dict[str, int]
-    verdict: Verdict
+    verdict: RefusalVerdict
     pid: int = field(default_factory=os.getpid)
     at_unix_ns: int = field(default_factory=time.time_ns)
     notes: list[str] = field(default_factory=list)

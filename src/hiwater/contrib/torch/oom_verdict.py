@@ -78,7 +78,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RefusalVerdict:
     """`kind` is "fragmentation", "shortage", "limit" or "unknown"; `why` says it with figures; `advice` follows from them."""
 
     kind: str
@@ -86,23 +86,25 @@ class Verdict:
     advice: tuple[str, ...]
 
 
-def judge(facts: Facts) -> Verdict:
+def judge(facts: Facts) -> RefusalVerdict:
     """The verdict on a refusal. Needs no torch."""
     wanted = facts.requested_bytes
     if wanted is None:
-        return Verdict("unknown", "the message does not say how much was asked for", tuple(_advice(facts, "unknown")))
+        return RefusalVerdict(
+            "unknown", "the message does not say how much was asked for", tuple(_advice(facts, "unknown"))
+        )
     if facts.is_cpu:
-        return Verdict(
+        return RefusalVerdict(
             "shortage",
             f"{size(wanted)} of RAM were asked for and refused by the system",
             tuple(_advice(facts, "shortage")),
         )
     if facts.state is None and facts.driver_free_bytes is None:
-        return Verdict(
+        return RefusalVerdict(
             "unknown", "the allocator's state is not known: it tells no segments", tuple(_advice(facts, "unknown"))
         )
     kind = _kind(facts, wanted)
-    return Verdict(kind, _why(kind, facts, wanted), tuple(_advice(facts, kind)))
+    return RefusalVerdict(kind, _why(kind, facts, wanted), tuple(_advice(facts, kind)))
 
 
 def _kind(facts: Facts, wanted: int) -> str:

@@ -28,7 +28,7 @@ NAMED = (Category.parameter, Category.buffer, Category.variable, Category.unname
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TensorView:
     """One tensor that looks at a storage. `shape` is None where it cannot be told; `part` is which storage of the tensor's it is
     (`values` of a sparse one), "" for a plain tensor; `is_view` says that it sees less than the storage, or is a view of another
     tensor; `aliases` are further names of the same object, `number` is the order in which tensors were found."""
@@ -58,8 +58,8 @@ class StorageEntry:
     place: Place
     nbytes: int | None
     block_bytes: int
-    owner: Look
-    others: tuple[Look, ...]
+    owner: TensorView
+    others: tuple[TensorView, ...]
     pinned: bool = False
     address: int = 0
     in_allocator: bool = True

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hiwater.contrib.torch.records import DeviceTensors, Identity, Look, StorageEntry, TensorReport
+    from hiwater.contrib.torch.records import DeviceTensors, Identity, StorageEntry, TensorReport, TensorView
 
 ROWS = 12  # of each category, unless all are asked for
 _BY_ORIGIN = (Category.saved, Category.unnamed)  # their names say little of where they come from
@@ -75,27 +75,27 @@ def _rows(entry: StorageEntry, verbose: bool) -> Iterator[str]:
             yield f"    also called {', '.join(entry.owner.aliases)}"
 
 
-def _look(look: Look, indent: str) -> str:
+def _look(look: TensorView, indent: str) -> str:
     name = indent + look_name(look)
     return f"{name:<{_NAME + 2}} {shape_text(look):<{_SHAPE}} {look.dtype:<{_TYPE}}"
 
 
-def look_name(look: Look) -> str:
+def look_name(look: TensorView) -> str:
     """The tensor's name, with the part of it where it has several storages."""
     return f"{look.name} [{look.part}]" if look.part else look.name
 
 
-def shape_text(look: Look) -> str:
+def shape_text(look: TensorView) -> str:
     """(512, 1024); () for a scalar; ? where it cannot be told."""
     return "?" if look.shape is None else f"({', '.join(map(str, look.shape))})"
 
 
-def relation(look: Look) -> str:
+def relation(look: TensorView) -> str:
     """How a tensor that is not the owner looks at the storage."""
     return "view" if look.is_view else "same"
 
 
-def also(others: Sequence[Look]) -> str:
+def also(others: Sequence[TensorView]) -> str:
     """Who else looks at a storage, in a few words."""
     if not others:
         return ""

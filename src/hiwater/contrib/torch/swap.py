@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from hiwater.contrib.torch.allocator import Block
+    from hiwater.contrib.torch.allocator import SegmentBlock
     from hiwater.contrib.torch.collect import Holding
 
 
@@ -41,7 +41,7 @@ class Moved:
 BORROWED = "its memory is borrowed, or lent to NumPy"
 
 
-def obstacle(holding: Holding, block: Block | None, storage: Any) -> str:
+def obstacle(holding: Holding, block: SegmentBlock | None, storage: Any) -> str:
     """Why this storage must stay where it is; "" when it may be moved."""
     if not storages.is_resizable(storage):
         return BORROWED

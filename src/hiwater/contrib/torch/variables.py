@@ -33,7 +33,7 @@ _ATOMS = frozenset({
 
 
 @dataclass(slots=True)
-class Search:
+class VariableSearch:
     """Names found so far, by identity, the shortest path first; of modules the path and the place (` in f()`) apart."""
 
     wanted: set[int]

@@ -40,7 +40,7 @@ class CardMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessMemory:
+class ProcessOnCard:
     """What the driver says this process has on a card; UNKNOWN with the `reason`. `others_bytes` is the sum of the other processes it
     names; UNKNOWN where it does not tell that of each."""
 
@@ -141,11 +141,11 @@ class Nvml(Backend):
             self._cards[device.name] = now, known
         return known
 
-    def process(self, device: Device, *, has_context: bool = False) -> ProcessMemory:
+    def process(self, device: Device, *, has_context: bool = False) -> ProcessOnCard:
         """This process's memory on a card. `has_context` says that it is known to use it: then the only process there is taken for us."""
         refusal = self._refusal_of(device)
         if refusal:
-            return ProcessMemory(UNKNOWN, refusal, UNKNOWN)
+            return ProcessOnCard(UNKNOWN, refusal, UNKNOWN)
         at, running = self._lists.get(device.name, (0.0, None))
         now = self._clock()
         if running is None or now - at >= LIST_SECONDS:
@@ -270,26 +270,26 @@ class Nvml(Backend):
         return Running(found, refusal)
 
 
-def _ours(running: Running, *, has_context: bool) -> ProcessMemory:
+def _ours(running: Running, *, has_context: bool) -> ProcessOnCard:
     me, used = os.getpid(), running.used
     if running.refusal:
-        return ProcessMemory(UNKNOWN, running.refusal, UNKNOWN)
+        return ProcessOnCard(UNKNOWN, running.refusal, UNKNOWN)
     of_others = [count for pid, count in used.items() if pid != me]
     others = UNKNOWN if UNKNOWN in of_others else sum(of_others)
     if me in used:
         withheld = "the driver does not tell how much a process uses here (Windows' WDDM, or withheld)"
-        return ProcessMemory(used[me], withheld if used[me] == UNKNOWN else "", others)
+        return ProcessOnCard(used[me], withheld if used[me] == UNKNOWN else "", others)
     if not has_context and (not used or _in_first_namespace()):
-        return ProcessMemory(0, "", others)
+        return ProcessOnCard(0, "", others)
     if not has_context:
-        return ProcessMemory(
+        return ProcessOnCard(
             UNKNOWN, "the driver lists other processes; in a container, one of them may be this one", others
         )
     if len(used) == 1:
         (mine,) = used.values()
-        return ProcessMemory(mine, "taken for this process: it is the only one on the card, under another number", 0)
+        return ProcessOnCard(mine, "taken for this process: it is the only one on the card, under another number", 0)
     count = f"{len(used)} processes, none with" if used else "no process with"
-    return ProcessMemory(
+    return ProcessOnCard(
         UNKNOWN, f"the driver lists {count} this one's number: in a container it tells the host's numbers", others
     )
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from hiwater.allocator_state import AllocatorState
     from hiwater.meters.devices.base import Backend, Device
-    from hiwater.meters.devices.nvml import CardMemory, Nvml, ProcessMemory
+    from hiwater.meters.devices.nvml import CardMemory, Nvml, ProcessOnCard
 
 USED, UNACCOUNTED, CONTEXT = "used by this process", "unaccounted", "context, at first sight"
 OTHERS, DRIVER, ELSEWHERE, CARD = "other processes", "the driver's own", "unnamed processes", "used on the card"
@@ -104,7 +104,7 @@ def reconcile(
     others: Mapping[str, int] | None = None,
     state: AllocatorState | None = None,
     context_bytes: int = UNKNOWN,
-    process: ProcessMemory | None = None,
+    process: ProcessOnCard | None = None,
     card: CardMemory | None = None,
     reason: str = "",
 ) -> DeviceBreakdown:
@@ -199,7 +199,7 @@ def _of_pool(flat: Mapping[str, int]) -> list[Term]:
     return [Term(name, size) for name, size in zip(OF_PROCESS, sizes, strict=True)]
 
 
-def _of_card(card: CardMemory, process: ProcessMemory | None) -> list[Term]:
+def _of_card(card: CardMemory, process: ProcessOnCard | None) -> list[Term]:
     ours = process.bytes if process is not None else UNKNOWN
     others = process.others_bytes if process is not None else UNKNOWN
     terms = [Term(OTHERS, others), Term(DRIVER, card.reserved_bytes)]

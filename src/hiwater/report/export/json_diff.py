@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from hiwater.analysis.diff import Change, Changes, Figure, StackChanges
+from hiwater.analysis.diff import Change, Changes, ComparedFigure, StackChanges
 from hiwater.capture import Capture, Frame, Moment
 from hiwater.capture.snapshot import Ints
 from hiwater.report.diff_request import DiffReport, verdict_words
@@ -107,7 +107,7 @@ def _side(capture: Capture, moment: Moment) -> dict[str, Any]:
     }
 
 
-def figure_of(figure: Figure) -> dict[str, Any]:
+def figure_of(figure: ComparedFigure) -> dict[str, Any]:
     """One quantity before and after, as plain data."""
     return {
         "before": figure.before,

@@ -18,7 +18,7 @@ import numpy.typing as npt
 _LENGTH = struct.Struct("<I")
 
 
-class Columns:
+class PackedColumns:
     """Takes columns and gives each its place; `packed` is all of them with the text that speaks of them."""
 
     def __init__(self) -> None:

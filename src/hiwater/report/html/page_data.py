@@ -24,7 +24,7 @@ from hiwater.report.diff_request import DiffReport, notes, resident_exactness
 from hiwater.report.export.json_diff import figure_of
 from hiwater.report.export.json_report import summary
 from hiwater.report.formatting import printable
-from hiwater.report.html.columns import Columns
+from hiwater.report.html.columns import PackedColumns
 from hiwater.report.html.source_text import embedded
 from hiwater.report.request import Report
 
@@ -35,19 +35,19 @@ _LONGEST_NAME = 2000
 
 def packed(reports: Sequence[Report], source: str) -> str:
     """The data of a page for these reports, as the text that stands in it. `source` is "all", "own" or "none"."""
-    columns = Columns()
+    columns = PackedColumns()
     captures = [_capture(report, source, columns) for report in reports]
     return columns.packed({"schema": SCHEMA, "captures": captures})
 
 
 def packed_diff(report: DiffReport, source: str) -> str:
     """The data of a page that compares: what was compared first stands first."""
-    columns = Columns()
+    columns = PackedColumns()
     captures = [_compared(report, told, source, columns) for told in report.processes or (report.comparison,)]
     return columns.packed({"schema": SCHEMA, "captures": captures})
 
 
-def _compared(diff: DiffReport, told: Comparison, source: str, columns: Columns) -> dict[str, Any]:
+def _compared(diff: DiffReport, told: Comparison, source: str, columns: PackedColumns) -> dict[str, Any]:
     """The later capture of a comparison. Stacks are beside one another unless one of the two was watched from outside."""
     before, after = diff.sides(told)
     compared = {
@@ -75,7 +75,7 @@ def _compared(diff: DiffReport, told: Comparison, source: str, columns: Columns)
 
 
 def _capture(
-    report: Report, source: str, columns: Columns, beside: Beside | None = None, before: Capture | None = None
+    report: Report, source: str, columns: PackedColumns, beside: Beside | None = None, before: Capture | None = None
 ) -> dict[str, Any]:
     """One capture, or the later one of two."""
     capture = report.capture
@@ -148,7 +148,7 @@ def _file(name: str, cwd: str, is_label: bool) -> dict[str, Any]:
     }
 
 
-def _stacks(condensed: Condensed, files: _Numbered, columns: Columns, beside: Beside | None) -> dict[str, Any]:
+def _stacks(condensed: Condensed, files: _Numbered, columns: PackedColumns, beside: Beside | None) -> dict[str, Any]:
     """Frames, call paths, holders and how those changed from slice to slice."""
     gone = {"gone": columns.add(beside.frame_is_gone)} if beside else {}
     frames: list[Frame] = condensed.frames
@@ -189,12 +189,12 @@ def _counts(entry_slice: Ints) -> Ints:
     return np.bincount(entry_slice).astype(np.int64) if len(entry_slice) else np.zeros(0, np.int64)
 
 
-def _slices(capture: Capture, columns: Columns) -> dict[str, Any]:
+def _slices(capture: Capture, columns: PackedColumns) -> dict[str, Any]:
     names = ("start_ns", "end_ns", "mark_ns", "mark_bytes", "unlisted_bytes")
     return {name: columns.add([getattr(piece, name) for piece in capture.slices]) for name in names}
 
 
-def _timeline(capture: Capture, columns: Columns) -> dict[str, Any]:
+def _timeline(capture: Capture, columns: PackedColumns) -> dict[str, Any]:
     """Curves over time: resident memory, what was allocated of each kind, devices, and the processes that were watched."""
     line = capture.timeline
     reserved = line.kind_bytes["reserved"]
@@ -242,7 +242,7 @@ def _limits(capture: Capture) -> list[dict[str, Any]]:
     return found
 
 
-def _curve(name: str, group: str, columns: Columns, at_ns: Ints | None, values: Ints) -> dict[str, Any]:
+def _curve(name: str, group: str, columns: PackedColumns, at_ns: Ints | None, values: Ints) -> dict[str, Any]:
     """One curve; `at_ns` is None for those that share the timeline's points."""
     curve: dict[str, Any] = {"name": name, "group": group, "bytes": columns.add(values)}
     return curve if at_ns is None else {**curve, "at_ns": columns.add(at_ns)}

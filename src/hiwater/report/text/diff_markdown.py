@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TextIO
 
-from hiwater.analysis.diff import Change, Changes, Figure
+from hiwater.analysis.diff import Change, Changes, ComparedFigure
 from hiwater.capture import Frame
 from hiwater.report.diff_request import DiffReport, both, exactness, moment_words, resident_exactness, verdict_words
 from hiwater.report.formatting import frame_text, printable, short_frame_text, signed_percent, signed_size, size
@@ -58,7 +58,7 @@ def _lines(report: DiffReport) -> Iterator[str]:
         yield from (f"- ⚠ {plain(remark)}" for remark in remarks)
 
 
-def _figure(name: str, figure: Figure, remark: str) -> str:
+def _figure(name: str, figure: ComparedFigure, remark: str) -> str:
     known = ["not recorded" if count is None else size(count) for count in (figure.before, figure.after)]
     change = "" if figure.change is None else signed_size(figure.change)
     percent = "within error" if figure.is_within_error else signed_percent(figure.percent)

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from rich.text import Text
 
-from hiwater.analysis.diff import Change, Comparison, Figure
+from hiwater.analysis.diff import Change, ComparedFigure, Comparison
 from hiwater.analysis.matching import SourceText
 from hiwater.analysis.source import as_recorded
 from hiwater.report.diff_request import DiffReport, both, exactness, moment_words, resident_exactness, verdict_words
@@ -87,7 +87,7 @@ def _peaks(report: DiffReport) -> Iterator[Text]:
     yield _figure("resident", told.resident, both(resident_exactness(told.before), resident_exactness(told.after)))
 
 
-def _figure(name: str, figure: Figure, remark: str = "", *, is_size: bool = True) -> Text:
+def _figure(name: str, figure: ComparedFigure, remark: str = "", *, is_size: bool = True) -> Text:
     def shown(count: int | None) -> str:
         return "not recorded" if count is None else size(count) if is_size else f"{count:,}"
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 
 from hiwater import __version__
-from hiwater.contrib.compat.memory_profiler.profiler import CodeMap, LineProfiler, profile, show_results
+from hiwater.contrib.compat.memory_profiler.profiler import CodeMap, profile, show_results
+from hiwater.contrib.compat.memory_profiler.profiler import CompatLineProfiler as LineProfiler
 from hiwater.contrib.compat.memory_profiler.timestamps import LogFile, TimeStamper
 from hiwater.sampling.backends import choose_backend
 from hiwater.sampling.usage import memory_usage

@@ -89,7 +89,7 @@ def _run(words: list[str], root: str, opens_browser: bool, own_arguments: int) -
     capture = result_folder.capture_in(folder)
     arguments.output = capture.replace("%", "%%")
 
-    class Recording(run.Recording):
+    class FilRecording(run.ProgramRecording):
         def start(self) -> None:
             _report_on_signal(capture, root)
             super().start()
@@ -102,7 +102,7 @@ def _run(words: list[str], root: str, opens_browser: bool, own_arguments: int) -
                 result_folder.write_reports(capture, folder, opens_browser=opens_browser)
 
     try:
-        return run.run_recorded(arguments, own_arguments, Recording)
+        return run.run_recorded(arguments, own_arguments, FilRecording)
     finally:
         result_folder.remove_if_empty(folder)
 

@@ -11,7 +11,7 @@ import sys
 from hiwater import __version__
 from hiwater.cli.messages import say
 from hiwater.contrib.compat.memory_profiler import session
-from hiwater.contrib.compat.memory_profiler.profiler import LineProfiler, show_results
+from hiwater.contrib.compat.memory_profiler.profiler import CompatLineProfiler, show_results
 from hiwater.contrib.compat.memory_profiler.timestamps import TimeStamper
 from hiwater.errors import HiwaterError
 from hiwater.recording import launcher, target
@@ -34,11 +34,11 @@ def main(words: Sequence[str]) -> int:
     except SyntaxError as error:
         error.__traceback__ = None
         return launcher.conclude(error)
-    profiler: TimeStamper | LineProfiler
+    profiler: TimeStamper | CompatLineProfiler
     if parsed.timestamp:
         profiler = TimeStamper(backend, include_children=parsed.include_children)
     else:
-        profiler = LineProfiler(max_mem=parsed.max_mem, backend=backend, include_children=parsed.include_children)
+        profiler = CompatLineProfiler(max_mem=parsed.max_mem, backend=backend, include_children=parsed.include_children)
     session.profiler = profiler
     builtins.profile = profiler  # type: ignore[attr-defined]  # where memory_profiler's users look for it
     folder = os.getcwd()
@@ -85,7 +85,7 @@ def _program(parsed: argparse.Namespace, words: list[str]) -> target.Target:
     return target.module(name, arguments)
 
 
-def _report(profiler: TimeStamper | LineProfiler, path: str | None, precision: int) -> None:
+def _report(profiler: TimeStamper | CompatLineProfiler, path: str | None, precision: int) -> None:
     stream = sys.stdout if path is None else open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed below
     try:
         if isinstance(profiler, TimeStamper):

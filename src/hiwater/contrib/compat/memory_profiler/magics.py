@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.page import page
 
-from hiwater.contrib.compat.memory_profiler.profiler import LineProfiler, show_results
+from hiwater.contrib.compat.memory_profiler.profiler import CompatLineProfiler, show_results
 from hiwater.sampling.usage import memory_usage
 
 
@@ -71,7 +71,7 @@ class MemoryProfilerMagics(Magics):
         return result if "o" in options else None
 
     @line_cell_magic
-    def mprun(self, line: str = "", cell: str | None = None) -> LineProfiler | None:
+    def mprun(self, line: str = "", cell: str | None = None) -> CompatLineProfiler | None:
         """Measure functions line by line while a statement runs; functions of the notebook, too.
 
         %mprun -f FUNCTION [-f FUNCTION …] [-T FILE] [-r] [-c] statement. -T writes the report to a file as well, -r returns
@@ -80,7 +80,7 @@ class MemoryProfilerMagics(Magics):
         options, statement = self.parse_options(line, "f:T:rc", list_all=True, posix=False, strict=False)
         shell: Any = self.shell
         names = shell.user_ns
-        profiler = LineProfiler(include_children="c" in options)
+        profiler = CompatLineProfiler(include_children="c" in options)
         for name in options.get("f", []):
             try:
                 profiler.add_function(eval(name, names))  # noqa: S307 - what the user typed

@@ -116,7 +116,7 @@ def _meter(backend: str, include_children: bool, limit: Callable[[int], object] 
     return read_and_tell
 
 
-class LineProfiler:
+class CompatLineProfiler:
     """Measures functions line by line: as a decorator, a context manager, or by `runctx`."""
 
     def __init__(self, **kw: Any) -> None:
@@ -284,7 +284,7 @@ class _PerCall(threading.local):
     """The profiler of the outermost call of one decorated function in one thread."""
 
     depth = 0
-    profiler: LineProfiler | None = None
+    profiler: CompatLineProfiler | None = None
 
 
 def profile(
@@ -310,7 +310,7 @@ def profile(
 
     def begin() -> None:
         if state.depth == 0:
-            state.profiler = LineProfiler(backend=chosen)
+            state.profiler = CompatLineProfiler(backend=chosen)
             state.profiler.add_function(func)
             state.profiler.code_map.engine.enable(here=True)  # other threads have a report of their own
         state.depth += 1
@@ -325,7 +325,7 @@ def profile(
     return wrapped(func, begin, end)
 
 
-def show_results(prof: LineProfiler, stream: TextIO | None = None, precision: int = 1) -> None:
+def show_results(prof: CompatLineProfiler, stream: TextIO | None = None, precision: int = 1) -> None:
     """Write the report: for every line the most used at its end, the sum of its changes, and how often it ran.
 
     Sizes are MiB with `precision` decimals.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from hiwater.contrib.torch.records import DeviceTensors, Look, StorageEntry, TensorReport
+    from hiwater.contrib.torch.records import DeviceTensors, StorageEntry, TensorReport, TensorView
 
 _RULE = "-" * 79
 _DIFFERS = "Memory differs due to the matrix alignment or invisible gradient buffer tensors"
@@ -74,11 +74,11 @@ class _Names:
         self._given = given
         self._numbered: dict[str, str] = {}
 
-    def of(self, look: Look) -> str:
+    def of(self, look: TensorView) -> str:
         name = self._whole(look.name, look)
         return f"{name}.{look.part}" if look.part else name
 
-    def _whole(self, name: str, look: Look) -> str:
+    def _whole(self, name: str, look: TensorView) -> str:
         bare = without_place(name)
         if look.category is Category.gradient:
             owner = name.replace(".grad", "", 1) if name != bare else bare.removesuffix(".grad")
@@ -115,13 +115,13 @@ def _device(one: DeviceTensors, names: _Names, verbose: bool) -> Iterator[str]:
     yield _RULE
 
 
-def _ordered(one: DeviceTensors) -> list[tuple[Look, StorageEntry]]:
+def _ordered(one: DeviceTensors) -> list[tuple[TensorView, StorageEntry]]:
     """Tensors as they were found, each gradient behind its tensor; a saved tensor only where nothing else has its storage."""
     looks = [(look, entry) for entry in one.storages for look in (entry.owner, *entry.others) if look.numel]
     shown = [(look, entry) for look, entry in looks if look.category is not Category.saved or look is entry.owner]
     owners = {_gradient_name(look.name): look.number for look, _ in shown}
 
-    def place(pair: tuple[Look, StorageEntry]) -> tuple[int, int]:
+    def place(pair: tuple[TensorView, StorageEntry]) -> tuple[int, int]:
         look = pair[0]
         is_gradient = look.category is Category.gradient
         return (owners.get(look.name, look.number), 1) if is_gradient else (look.number, 0)
@@ -134,5 +134,5 @@ def _gradient_name(name: str) -> str:
     return f"{bare}.grad{name[len(bare) :]}"
 
 
-def _shape(look: Look) -> str:
+def _shape(look: TensorView) -> str:
     return str(tuple(look.shape)) if look.shape else "(1,)"

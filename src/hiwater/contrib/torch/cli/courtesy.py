@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from hiwater.contrib.torch.meeting import Line
+    from hiwater.contrib.torch.meeting import Connection
 
 _LONGEST_RETURN_SECONDS = 60.0  # tens of gigabytes take seconds to go back
 _DESCRIPTION = """\
@@ -95,7 +95,7 @@ def _borrow(asked: argparse.Namespace, command: list[str]) -> int:
         _give_back(line, asked)
 
 
-def _connected(pid: int) -> Line:
+def _connected(pid: int) -> Connection:
     """Raises NoSuchProcess, CourtesyUnavailable."""
     try:
         paths = meeting.candidates(pid)
@@ -108,14 +108,14 @@ def _connected(pid: int) -> Line:
         except OSError:
             connection.close()
             continue
-        return meeting.Line(connection)
+        return meeting.Connection(connection)
     raise CourtesyUnavailable(
         f"process {pid} does not offer its memory",
         "it must call hiwater.contrib.torch.courtesy_listen(), under the same user and XDG_RUNTIME_DIR",
     )
 
 
-def _wait_until_yielded(line: Line, asked: argparse.Namespace, patience: float) -> list[str]:
+def _wait_until_yielded(line: Connection, asked: argparse.Namespace, patience: float) -> list[str]:
     """What it gives, in words. Raises CourtesyUnavailable, CourtesyFailed."""
     end = time.monotonic() + patience
     line.send(ask="memory")
@@ -136,7 +136,7 @@ def _wait_until_yielded(line: Line, asked: argparse.Namespace, patience: float) 
             raise CourtesyFailed(f"process {asked.pid} cannot give its memory", reason)
 
 
-def _while_lent(line: Line, command: list[str], seconds: float | None) -> int:
+def _while_lent(line: Connection, command: list[str], seconds: float | None) -> int:
     if command:
         return _run(command)
     end = None if seconds is None else time.monotonic() + seconds
@@ -169,7 +169,7 @@ def _run(command: list[str]) -> int:
         return code if code >= 0 else 128 - code
 
 
-def _give_back(line: Line, asked: argparse.Namespace) -> None:
+def _give_back(line: Connection, asked: argparse.Namespace) -> None:
     """End the lease, and say how it ended where that can be heard."""
     line.send(ask="restore")
     try:

@@ -13,16 +13,16 @@ from hiwater.contrib.torch.estimate.allocator import (
     OutOfDeviceMemory,
     rounded,
 )
-from hiwater.contrib.torch.estimate.trace import Trace
+from hiwater.contrib.torch.estimate.trace import StepTrace
 
 REMAINDERS = "unsplit remainders"
 _POINTS = 240  # of the timeline
 
 
-class Replay:
+class StepReplay:
     """The events of a trace one after the other, on the model of the card's allocator or, without a card, as plain bytes."""
 
-    def __init__(self, trace: Trace, is_card: bool, limit_bytes: int | None = None) -> None:
+    def __init__(self, trace: StepTrace, is_card: bool, limit_bytes: int | None = None) -> None:
         self.trace = trace
         self.is_card = is_card
         self.allocator = CachingAllocator(limit_bytes)
@@ -89,10 +89,10 @@ class Replay:
         )
 
 
-def figures(trace: Trace, is_card: bool) -> dict[str, Any]:
+def figures(trace: StepTrace, is_card: bool) -> dict[str, Any]:
     """The figures that no card's size plays a part in, as data for `Estimate`."""
     peak_at, steps, instants = _sweep(trace, is_card)
-    replay = Replay(trace, is_card)
+    replay = StepReplay(trace, is_card)
     timeline = []
     at_peak: dict[str, Any] = {}
     for index in replay.run():
@@ -113,9 +113,9 @@ def figures(trace: Trace, is_card: bool) -> dict[str, Any]:
     }
 
 
-def _sweep(trace: Trace, is_card: bool) -> tuple[int, list[dict[str, Any]], set[int]]:
+def _sweep(trace: StepTrace, is_card: bool) -> tuple[int, list[dict[str, Any]], set[int]]:
     """The event of the peak, the peaks of each step and its phases, and the events that the timeline shows."""
-    replay = Replay(trace, is_card)
+    replay = StepReplay(trace, is_card)
     width = max(1, len(trace.events) // _POINTS)
     highest: dict[int, tuple[int, int]] = {}  # stretch of events -> (bytes, event)
     steps: dict[int, dict[str, Any]] = {}
@@ -142,12 +142,14 @@ def _sweep(trace: Trace, is_card: bool) -> tuple[int, list[dict[str, Any]], set[
     return peak_at, list(steps.values()), {index for _, index in highest.values()} | {peak_at}
 
 
-def _mark(trace: Trace, index: int) -> dict[str, Any]:
+def _mark(trace: StepTrace, index: int) -> dict[str, Any]:
     mark = trace.mark_at(index)
     return {"step": mark.step, "phase": mark.phase}
 
 
-def verdict(trace: Trace, peak_reserved_bytes: int, peak_allocated_bytes: int, available_bytes: int) -> dict[str, Any]:
+def verdict(
+    trace: StepTrace, peak_reserved_bytes: int, peak_allocated_bytes: int, available_bytes: int
+) -> dict[str, Any]:
     """Whether the steps run with `available_bytes`, and the least that they need, to 2 MiB.
 
     `margin_bytes` is what is left over, below zero what is missing. Between the two, where the step needs less than it would reserve
@@ -173,9 +175,9 @@ def _verdict(fits: bool, by_retrying: bool, needed: int, available: int) -> dict
     }
 
 
-def _runs_with(trace: Trace, limit_bytes: int) -> bool:
+def _runs_with(trace: StepTrace, limit_bytes: int) -> bool:
     try:
-        for _ in Replay(trace, is_card=True, limit_bytes=limit_bytes).run():
+        for _ in StepReplay(trace, is_card=True, limit_bytes=limit_bytes).run():
             pass
     except OutOfDeviceMemory:
         return False

@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._pytree import tree_leaves, tree_map
 
 from hiwater.contrib.torch.estimate.trace import NOWHERE
-from hiwater.contrib.torch.estimate.tracker import Tracker
+from hiwater.contrib.torch.estimate.tracker import StorageTracker
 from hiwater.errors import BadRequest
 
 _TYPES = {
@@ -87,7 +87,7 @@ def _type_of(name: str | None) -> torch.dtype | None:
     return _TYPES[str(name).removeprefix("torch.")]
 
 
-def run(job: Job, tracker: Tracker, is_card: bool) -> None:
+def run(job: Job, tracker: StorageTracker, is_card: bool) -> None:
     """Run the job's steps with every storage booked: first what is there before, then each phase of each step."""
     tracker.drivers = frozenset({_train.__code__, _infer.__code__})
     with _watched(job, tracker):
@@ -100,7 +100,7 @@ def run(job: Job, tracker: Tracker, is_card: bool) -> None:
         tracker.is_recording = False
 
 
-def _book_what_is_there(job: Job, tracker: Tracker, is_card: bool) -> None:
+def _book_what_is_there(job: Job, tracker: StorageTracker, is_card: bool) -> None:
     tracker.begin(0, "before")
     names = {id(parameter): name for name, parameter in job.named("named_parameters")}
     for parameter in job.parameters():
@@ -116,7 +116,7 @@ def _book_what_is_there(job: Job, tracker: Tracker, is_card: bool) -> None:
         _book_optimizer(job, optimizer, tracker, is_card)
 
 
-def _train(job: Job, tracker: Tracker, is_card: bool) -> None:
+def _train(job: Job, tracker: StorageTracker, is_card: bool) -> None:
     output = loss = None
     for module in job.modules:
         module.train()
@@ -140,7 +140,7 @@ def _train(job: Job, tracker: Tracker, is_card: bool) -> None:
     del output, loss
 
 
-def _infer(job: Job, tracker: Tracker) -> None:
+def _infer(job: Job, tracker: StorageTracker) -> None:
     output = None
     for module in job.modules:
         module.eval()
@@ -203,7 +203,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 @contextmanager
-def _watched(job: Job, tracker: Tracker) -> Iterator[None]:
+def _watched(job: Job, tracker: StorageTracker) -> Iterator[None]:
     """Hear of modules that begin and end, of backward, of gradients and of optimizers, whoever calls them."""
     names = {id(part): name for name, part in job.named("named_modules")}
     own_name = type(job.module).__name__ if job.module else ""
@@ -232,18 +232,18 @@ def _watched(job: Job, tracker: Tracker) -> Iterator[None]:
             hook.remove()
 
 
-def _enter(tracker: Tracker, name: str) -> None:
+def _enter(tracker: StorageTracker, name: str) -> None:
     if tracker.phase == "after" and not tracker.modules:
         _change_phase(tracker, "forward")
     tracker.modules.append(name)
 
 
-def _leave(tracker: Tracker) -> None:
+def _leave(tracker: StorageTracker) -> None:
     if tracker.modules:
         tracker.modules.pop()
 
 
-def _as_phase(function: Callable[..., Any], job: Job, tracker: Tracker) -> Callable[..., Any]:
+def _as_phase(function: Callable[..., Any], job: Job, tracker: StorageTracker) -> Callable[..., Any]:
     def in_backward(*arguments: Any, **options: Any) -> Any:
         step, before = tracker.trace.marks[-1].step, tracker.phase
         if before != "backward":  # a backward inside a backward is a part of it: checkpoints run so
@@ -258,7 +258,7 @@ def _as_phase(function: Callable[..., Any], job: Job, tracker: Tracker) -> Calla
     return in_backward
 
 
-def _call_activations(tracker: Tracker) -> None:
+def _call_activations(tracker: StorageTracker) -> None:
     """What the forward made and is there when the backward begins was kept for it, or by a variable."""
     for number in tracker.alive():
         storage = tracker.trace.storages[number]
@@ -266,23 +266,23 @@ def _call_activations(tracker: Tracker) -> None:
             storage.category = "activations"
 
 
-def _book_gradient(parameter: torch.Tensor, tracker: Tracker) -> None:
+def _book_gradient(parameter: torch.Tensor, tracker: StorageTracker) -> None:
     if parameter.grad is not None and tracker.is_recording:
         tracker.book(parameter.grad, "gradients")
 
 
-def _optimizer_begins(optimizer: torch.optim.Optimizer, job: Job, tracker: Tracker) -> None:
+def _optimizer_begins(optimizer: torch.optim.Optimizer, job: Job, tracker: StorageTracker) -> None:
     job.optimizer_ran = True
     if all(optimizer is not known for known in job.optimizers):
         job.optimizers.append(optimizer)
     _change_phase(tracker, "optimizer")
 
 
-def _change_phase(tracker: Tracker, phase: str) -> None:
+def _change_phase(tracker: StorageTracker, phase: str) -> None:
     tracker.begin(tracker.trace.marks[-1].step, phase)
 
 
-def _book_optimizer(job: Job, optimizer: torch.optim.Optimizer, tracker: Tracker, is_card: bool) -> None:
+def _book_optimizer(job: Job, optimizer: torch.optim.Optimizer, tracker: StorageTracker, is_card: bool) -> None:
     """Call what the optimizer keeps by its name and its module's. On a card its counters of steps stay on the host, mostly."""
     modules = {id(parameter): name.rpartition(".")[0] for name, parameter in job.named("named_parameters")}
     for group in optimizer.param_groups:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class CodePlace(NamedTuple):
     """Where a storage was made: the innermost module ("" outside one) and the line of the user's own that asked for it."""
 
     module: str
@@ -16,7 +16,7 @@ class Place(NamedTuple):
     function: str
 
 
-NOWHERE = Place("", "", 0, "")
+NOWHERE = CodePlace("", "", 0, "")
 
 
 @dataclass(slots=True)
@@ -24,12 +24,12 @@ class Storage:
     """One storage of the step. `size` is what the step asked for, in bytes, before the allocator's rounding."""
 
     size: int
-    place: Place
+    place: CodePlace
     phase: str
     category: str = ""
 
 
-class Mark(NamedTuple):
+class PhaseStart(NamedTuple):
     """From event `start` on, the run is in this phase of this step (0: what was there before the first)."""
 
     start: int
@@ -38,15 +38,15 @@ class Mark(NamedTuple):
 
 
 @dataclass(slots=True)
-class Trace:
+class StepTrace:
     """Storages by number, and events in order: `number` for one that comes, `-1 - number` for one that goes."""
 
     storages: list[Storage] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[PhaseStart] = field(default_factory=list)
 
     def begin(self, step: int, phase: str) -> None:
-        self.marks.append(Mark(len(self.events), step, phase))
+        self.marks.append(PhaseStart(len(self.events), step, phase))
 
     def add(self, storage: Storage) -> int:
         """Book a storage that has come; its number."""
@@ -58,6 +58,6 @@ class Trace:
     def remove(self, number: int) -> None:
         self.events.append(-1 - number)
 
-    def mark_at(self, event: int) -> Mark:
+    def mark_at(self, event: int) -> PhaseStart:
         """The step and the phase that this event belongs to."""
         return self.marks[max(0, bisect_right([mark.start for mark in self.marks], event) - 1)]

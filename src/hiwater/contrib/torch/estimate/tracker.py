@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
-from hiwater.contrib.torch.estimate.trace import NOWHERE, Place, Storage, Trace
+from hiwater.contrib.torch.estimate.trace import NOWHERE, CodePlace, StepTrace, Storage
 
 _OWN_FOLDERS = tuple(os.path.dirname(path) + os.sep for path in (torch.__file__, __file__))
 _NOT_THE_USERS = (*_OWN_FOLDERS, "<frozen", contextlib.__file__, functools.__file__)
@@ -41,12 +41,12 @@ def _nodes() -> int:
     return count
 
 
-class Tracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped where types are checked
+class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped where types are checked
     """Books storages in `trace` while `is_recording`, and keeps every tensor on the one device that there is, always."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.trace = Trace()
+        self.trace = StepTrace()
         self.is_recording = False
         self.phase = ""
         self.drivers: frozenset[CodeType] = (
@@ -61,7 +61,9 @@ class Tracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped wher
         self._watchers: dict[int, Any] = {}
         self._makers: dict[int, int] = {}  # storage's address -> sequence number of the node whose backward made it
         self._nodes_at_end = 0  # of the last backward or optimizer
-        self._places: dict[int, Place] = {}  # autograd's sequence number -> where the forward of that node was called
+        self._places: dict[
+            int, CodePlace
+        ] = {}  # autograd's sequence number -> where the forward of that node was called
 
     def begin(self, step: int, phase: str) -> None:
         """From here on the run is in this phase."""
@@ -113,7 +115,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped wher
             and torch._C._storage_Use_Count(key) <= _STORAGE_USES_OF_ONE_HOLDER
         )
 
-    def book(self, tensor: torch.Tensor, category: str = "", place: Place | None = None) -> None:
+    def book(self, tensor: torch.Tensor, category: str = "", place: CodePlace | None = None) -> None:
         """Enter the tensor's storages, unless they are known; a category given here is the last word on theirs."""
         for part in _parts(tensor):
             storage = part.untyped_storage()
@@ -135,7 +137,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped wher
         """The numbers of the storages that are there now."""
         return list(self._numbers.values())
 
-    def _enter(self, storage: torch.UntypedStorage, key: int, size: int, place: Place) -> None:
+    def _enter(self, storage: torch.UntypedStorage, key: int, size: int, place: CodePlace) -> None:
         # Autograd computes gradients with gradients off: where they are on, a checkpoint runs its forward again.
         node = torch._C._current_autograd_node() if self.phase == "backward" else None
         phase = "recompute" if node is not None and torch.is_grad_enabled() else self.phase
@@ -165,15 +167,15 @@ class Tracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped wher
         if newest not in self._places:
             self._places[newest] = self._forward_place()
 
-    def _place(self) -> Place:
+    def _place(self) -> CodePlace:
         node = None if torch.is_grad_enabled() else torch._C._current_autograd_node()
         if node is not None and node._sequence_nr() in self._places:
             return self._places[node._sequence_nr()]
         return self._forward_place()
 
-    def _forward_place(self) -> Place:
+    def _forward_place(self) -> CodePlace:
         file, line, function = _line_of_the_user(self.drivers)
-        return Place(self.modules[-1] if self.modules else "", file, line, function)
+        return CodePlace(self.modules[-1] if self.modules else "", file, line, function)
 
 
 def _line_of_the_user(drivers: frozenset[CodeType]) -> tuple[str, int, str]:

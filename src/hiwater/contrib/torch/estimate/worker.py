@@ -69,10 +69,10 @@ def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | Non
     """Make the step, run it, and work out its figures: those of an Estimate but for what the request says itself."""
     from hiwater.contrib.torch.estimate import cpu_kernels, failures, figures, steps, unseen
     from hiwater.contrib.torch.estimate.fakes import Fakes
-    from hiwater.contrib.torch.estimate.tracker import Tracker
+    from hiwater.contrib.torch.estimate.tracker import StorageTracker
 
     unseen.forget()
-    tracker = Tracker()
+    tracker = StorageTracker()
     if not request["is_card"]:
         tracker.hidden = cpu_kernels.HIDDEN
     with failures.explained(), _fake_mode(), tracker:
