@@ -6,7 +6,6 @@ The names are looked up at first use: the writer lives in this package, too, and
 from __future__ import annotations
 
 import os
-from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +50,8 @@ def open_all(*paths: str | os.PathLike[str]) -> list[Capture]:
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # not on the way to a program that is to be run
+
     value: object = getattr(import_module(f"hiwater.capture.{_HOMES.get(name, 'model')}"), name)
     globals()[name] = value
     return value
