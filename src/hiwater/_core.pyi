@@ -35,7 +35,7 @@ def start(
     `internal_prefix` is the folder whose frames are hiwater's own: they never appear in a stack, and what they allocate is
     not recorded; `own_script` is a file elsewhere of which the same holds. A frame of the function named `_hiwater_launch_` there is a root: frames below it are left out; one of `_hiwater_own_` makes
     all that it calls hiwater's own.
-    `sample_bytes`: blocks below it are drawn at random; 0 records every block. `sample_seed` makes draws repeatable; 0 does not.
+    `sample_bytes`: blocks below it are sampled; 0 records every block. `sample_seed` makes the sample repeatable; 0 does not.
     `cgroup_usage` and `cgroup_limits` are files whose numbers go on the timeline.
     `library_prefixes` are the folders `summary()` takes as not the user's own code.
     Raises EngineFault when recording already, OSError (with errno) when the capture cannot be made.

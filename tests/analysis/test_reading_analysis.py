@@ -187,7 +187,7 @@ def test_the_standard_error_is_none_when_all_is_recorded_and_bounded_when_not(tm
     assert standard_error_bytes(open_bytes(recording.to_bytes(), tmp_path).peak) == 0
     recording.header["sample_bytes"] = 65536
     sampled = open_bytes(recording.to_bytes(), tmp_path)
-    assert standard_error_bytes(sampled.peak) == 9915  # sqrt(1500 × 65536), rounded up: a mapping is never drawn
+    assert standard_error_bytes(sampled.peak) == 9915  # sqrt(1500 × 65536), rounded up: a mapping is never sampled
     by_bytes = {stack.bytes: stack.standard_error_bytes for stack in sampled.peak.stacks}
     assert by_bytes == {4096: 0, 1000: 8096, 500: 5725}
 

@@ -212,8 +212,8 @@ def counted(account: dict[tuple[int, str], int]) -> int:
     return sum(size for (_, kind), size in account.items() if kind in COUNTED_KINDS)
 
 
-def by_name(moment: captures.Moment) -> dict[tuple[int, str], int]:
-    return {(int(stack.frames[-1].function[1:]), stack.kind): stack.bytes for stack in moment.stacks if stack.bytes}
+def by_name(snapshot: captures.Snapshot) -> dict[tuple[int, str], int]:
+    return {(int(stack.frames[-1].function[1:]), stack.kind): stack.bytes for stack in snapshot.stacks if stack.bytes}
 
 
 def test_after_every_single_store_a_killed_capture_is_right_within_one_event() -> None:
@@ -227,8 +227,8 @@ def test_after_every_single_store_a_killed_capture_is_right_within_one_event() -
         capture = in_memory(recording)
         assert capture.process.ended == "killed"
         assert capture.problems() == []
-        for moment in (capture.peak, capture.end):
-            assert abs(moment.allocated_bytes - moment.recorded_bytes) <= largest
+        for snapshot in (capture.peak, capture.end):
+            assert abs(snapshot.allocated_bytes - snapshot.recorded_bytes) <= largest
 
     recording = Recording(on_store=look)
     nodes = [recording.path((f"f{number}", "a.py", 1)) for number in range(3)]

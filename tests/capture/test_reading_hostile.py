@@ -60,11 +60,11 @@ def look_at_everything(path: Path) -> None:
         capture.resident,
         capture.totals,
         capture.timeline,
-        capture.marks,
+        capture.markers,
         repr(capture),
     )
-    for moment in (capture.peak, capture.end, *(capture.of_slice(piece) for piece in capture.slices)):
-        _ = (list(moment.stacks[:50]), moment.kind_bytes(), moment.allocated_blocks)
+    for snapshot in (capture.peak, capture.end, *(capture.of_slice(piece) for piece in capture.slices)):
+        _ = (list(snapshot.stacks[:50]), snapshot.kind_bytes(), snapshot.allocated_blocks)
 
 
 def everything_shown(path: Path) -> None:

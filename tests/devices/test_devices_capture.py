@@ -325,7 +325,7 @@ until_asked()
     (device,) = capture.devices
     assert device.peak_used_bytes == 580 * MIB
     assert "580 MiB used" in done.stderr
-    terms = dict(device.looks[-1].terms)
+    terms = dict(device.snapshots[-1].terms)
     assert (terms["context, at first sight"], terms["unaccounted"]) == (450 * MIB, 30 * MIB)
     assert (terms["used by this process"], terms["other processes"]) == (580 * MIB, 200 * MIB)
 
@@ -348,7 +348,7 @@ until_asked()
     assert len(device.at_ns) > 3
     assert device.peak_used_bytes == 580 * MIB
     assert "warning" not in done.stderr
-    first, last = dict(device.looks[0].terms), dict(device.looks[-1].terms)
+    first, last = dict(device.snapshots[0].terms), dict(device.snapshots[-1].terms)
     assert (first["used by this process"], first["used on the card"]) == (580 * MIB, None)
     assert (last["used by this process"], last["other processes"]) == (None, None)
 

@@ -319,7 +319,7 @@ class Recording:
         for text in texts:
             strings.append((offset, len(text), 0))
             offset += len(text)
-        drawn = 2 if self.header.get("sample_bytes") else 0  # objects and malloc's blocks; mappings never are
+        sampled = 2 if self.header.get("sample_bytes") else 0  # objects and malloc's blocks; mappings never are
         ledgers = [
             (
                 *ledger.live,
@@ -328,7 +328,7 @@ class Recording:
                 *ledger.total,
                 ledger.node,
                 ledger.kind,
-                int(ledger.kind < drawn),
+                int(ledger.kind < sampled),
             )
             for ledger in self.ledgers.values()
         ]

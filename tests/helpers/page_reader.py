@@ -54,7 +54,7 @@ class Page:
     ) -> list[tuple[int, int, str, list[tuple[Any, ...]]]]:
         """(bytes, kind, thread, frames root first) of what is held, largest first and then as recorded: as json has them."""
         node = self.column("holders", "node")
-        sums: dict[tuple[int, int], int] = {}  # blocks drawn at random have a holder of their own
+        sums: dict[tuple[int, int], int] = {}  # sampled blocks have a holder of their own
         for one in np.flatnonzero(np.isin(self.kind, kinds) & (held != 0)).tolist():
             place = (int(node[one]), int(self.kind[one]))
             sums[place] = sums.get(place, 0) + int(held[one])

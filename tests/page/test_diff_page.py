@@ -105,10 +105,10 @@ def test_folded_or_not_every_byte_is_there(one: Any, other: Any, at: str, holder
         laid = lay_beside(told, limits)
         condensed, kind = laid.condensed, laid.condensed.holder_kind
         assert (condensed.parent[1:] < np.arange(1, len(condensed.parent))).all()
-        for name, moment in (("peak", before.peak), ("end", before.end)):
-            assert _by_kind(kind, laid.columns[f"before_{name}_bytes"]) == _by_kind(before.ledger_kind, moment.bytes)
-        now = _by_kind(after.ledger_kind, told.after_moment.bytes)
-        now.subtract(_by_kind(before.ledger_kind, told.before_moment.bytes))
+        for name, snapshot in (("peak", before.peak), ("end", before.end)):
+            assert _by_kind(kind, laid.columns[f"before_{name}_bytes"]) == _by_kind(before.ledger_kind, snapshot.bytes)
+        now = _by_kind(after.ledger_kind, told.after_snapshot.bytes)
+        now.subtract(_by_kind(before.ledger_kind, told.before_snapshot.bytes))
         assert _by_kind(kind, laid.columns["delta_bytes"]) == Counter({k: v for k, v in now.items() if v})
         assert _by_kind(kind, condensed.columns["peak_bytes"]) == _by_kind(after.ledger_kind, after.peak.bytes)
         assert len(laid.frame_is_gone) == len(condensed.frames)

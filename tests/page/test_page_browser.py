@@ -106,7 +106,7 @@ def test_a_brush_on_the_timeline_changes_all_below(page: Path) -> None:
         "end": capture.end,
         "home": capture.peak,
     }
-    words = {name: size(moment.allocated_bytes) for name, moment in expected.items()}
+    words = {name: size(snapshot.allocated_bytes) for name, snapshot in expected.items()}
     assert len(set(words.values())) == 5, "the moments must differ for this to say anything"
     assert {name: seen[name] for name in words} == {name: [word, word] for name, word in words.items()}
     assert seen["table"] == words["instant"]
@@ -313,7 +313,7 @@ def test_what_grew_in_the_example_stands_first(tmp_path: Path) -> None:
 
 
 def test_new_and_gone_rows_and_what_is_within_error(tmp_path: Path) -> None:
-    """`new` and `gone` are exact; `drawn` is an estimate from blocks drawn at random, whose growth says nothing."""
+    """`new` and `gone` are exact; `main` is an estimate from sampled blocks, whose growth says nothing."""
     sides = []
     for number, name in enumerate(("gone", "new")):
         side = Recording()

@@ -39,32 +39,32 @@ def test_the_page_says_of_every_moment_what_json_says(
     recording.header["sample_bytes"] = sample_bytes
     capture = in_memory(recording)
     page = Page(page_of([Report(capture, capture.peak)]))
-    moments = [
+    snapshots = [
         (capture.peak, page.column("holders", "peak_bytes")),
         (capture.end, page.column("holders", "end_bytes")),
         *((capture.of_slice(piece), page.slice_bytes(number)) for number, piece in enumerate(capture.slices)),
     ]
-    for moment, held in moments:
-        said = as_json(Report(capture, moment))
+    for snapshot, held in snapshots:
+        said = as_json(Report(capture, snapshot))
         expected = [
             (stack["bytes"], COUNTED_KINDS.index(stack["kind"]), stack["thread"], tuples_of(said, stack["node"]))
             for stack in said["stacks"]
         ]
-        drawn = int(held[(page.column("holders", "drawn") == 1) & (page.kind < len(COUNTED_KINDS))].sum())
-        assert drawn == int(moment.holdings().drawn.sum())
+        sampled = int(held[(page.column("holders", "sampled") == 1) & (page.kind < len(COUNTED_KINDS))].sum())
+        assert sampled == int(snapshot.holdings().sampled.sum())
         assert page.stacks(held) == expected
-        for kind, count in moment.kind_bytes().items():
+        for kind, count in snapshot.kind_bytes().items():
             assert int(held[page.kind == KINDS.index(kind)].sum()) == count
 
 
 def sums(capture: Capture, condensed: Condensed) -> None:
     """Whatever was folded, every sum is the capture's: by kind and thread, at the peak, at the end, in every slice, and over all."""
     assert int(condensed.columns["total_bytes"].sum()) == int(capture.tables["ledgers"]["total_bytes"].sum())
-    for name, moment in (("peak", capture.peak), ("end", capture.end)):
-        for kind, count in moment.kind_bytes().items():
+    for name, snapshot in (("peak", capture.peak), ("end", capture.end)):
+        for kind, count in snapshot.kind_bytes().items():
             mine = condensed.holder_kind == KINDS.index(kind)
             assert int(condensed.columns[f"{name}_bytes"][mine].sum()) == count
-        assert by_thread(condensed, condensed.columns[f"{name}_bytes"]) == threads_of(capture, moment.bytes)
+        assert by_thread(condensed, condensed.columns[f"{name}_bytes"]) == threads_of(capture, snapshot.bytes)
     held = np.zeros(len(condensed.holder_node), np.int64)
     for number, piece in enumerate(capture.slices):
         mine = condensed.entry_slice == number

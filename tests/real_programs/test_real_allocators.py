@@ -63,7 +63,7 @@ def labelled(capture: Capture, library: str) -> int:
     """Bytes in RAM of the largest mappings by the library, as the last look at residency found them."""
     return sum(
         block.touched_bytes
-        for block in capture.looks[-1].large
+        for block in capture.residency_snapshots[-1].large
         if block.frames and block.frames[-1].file.startswith("mapped by ") and library in block.frames[-1].file
     )
 

@@ -99,7 +99,7 @@ mapped = mmap.mmap(-1, 5 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 grown = bytearray(200_000)
 grown.extend(bytes(4_000_000))
 """
-    # With a seed: one time in a hundred a small block beside the large ones is drawn, too.
+    # With a seed: one time in a hundred a small block beside the large ones is sampled, too.
     capture = run(tmp_path, "large", "--sample", "64KiB", "--sample-seed", "5", text=text)
     sizes = {
         (stack.frames[-1].line, stack.kind): (stack.bytes, stack.blocks, stack.standard_error_bytes)
@@ -230,8 +230,8 @@ print(sys.getallocatedblocks() - before)
 
 
 @pytest.mark.parametrize("step", ["1KiB", "4KiB", "16KiB"])
-def test_small_objects_that_are_drawn_are_objects_like_all_others(tmp_path: Path, step: str) -> None:
-    """Where few are drawn they come from malloc: what is in them, what becomes of them, and CPython's own count of blocks."""
+def test_small_objects_that_are_sampled_are_objects_like_all_others(tmp_path: Path, step: str) -> None:
+    """Where few are sampled they come from malloc: what is in them, what becomes of them, and CPython's own count of blocks."""
     program, path = tmp_path / "program.py", tmp_path / "capture.hiw"
     program.write_text(RESIZED)
     recorded = [sys.executable, "-m", "hiwater", "run", "-q", "--sample", step, "-o", path, program]
@@ -243,7 +243,7 @@ def test_small_objects_that_are_drawn_are_objects_like_all_others(tmp_path: Path
     capture = hiwater.open(path)
     capture.check()
     assert capture.lost_events == 0
-    # Had the frees of drawn objects not been seen, all that was ever drawn would still be in the books.
+    # Had the frees of sampled objects not been seen, all that was ever sampled would still be accounted.
     alive = sum(
         stack.bytes for stack in capture.end.stacks if any(frame.function == "resized" for frame in stack.frames)
     )
@@ -251,12 +251,12 @@ def test_small_objects_that_are_drawn_are_objects_like_all_others(tmp_path: Path
     assert alive <= 2 * parse_size(step)
 
 
-def test_objects_drawn_in_a_recording_outlive_it(tmp_path: Path) -> None:
+def test_objects_sampled_in_a_recording_outlive_it(tmp_path: Path) -> None:
     """They came from malloc and go back there, with no hook of ours between; a recording of every block may begin before they go."""
     program = tmp_path / "program.py"
     program.write_text("""
 import hiwater
-with hiwater.record("drawn.hiw", sample="4KiB"):
+with hiwater.record("sampled.hiw", sample="4KiB"):
     held = [f"text {i}" for i in range(200_000)]
 with hiwater.record("every.hiw") as recording:
     del held
@@ -267,4 +267,4 @@ held.clear()
     every = hiwater.open(tmp_path / "every.hiw")
     every.check()
     assert 0 < every.end.allocated_bytes < 1_000_000
-    assert hiwater.open(tmp_path / "drawn.hiw").peak.allocated_bytes > 8_000_000
+    assert hiwater.open(tmp_path / "sampled.hiw").peak.allocated_bytes > 8_000_000

@@ -248,8 +248,8 @@ def test_trees_of_very_deep_stacks_are_drawn() -> None:
     recording = Recording()
     recording.allocate(recording.path(*[("down", "/app/deep.py", 3)] * 6000), 64)
     what = report(recording)
-    drawn = shown(tree, what)
-    assert drawn.count("down") == 64 and "… 5,936 calls …" in drawn
+    sampled = shown(tree, what)
+    assert sampled.count("down") == 64 and "… 5,936 calls …" in sampled
     assert shown(svg, what).count("<g class") == svg.DEEPEST_ROW + 1
     said = as_json(what)
     assert len(frames_of(said, said["stacks"][0]["node"])) == len(said["nodes"]) == 6000 and len(said["frames"]) == 1

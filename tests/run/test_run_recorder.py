@@ -128,11 +128,11 @@ def test_full_garbage_collections_are_marked_with_their_number(engine: None, tmp
     finally:
         gc.enable()
     capture = hiwater.open(tmp_path / "a.hiw")
-    marks = [mark for mark in capture.marks if mark.kind == "gc"]
+    marks = [mark for mark in capture.markers if mark.kind == "gc"]
     assert sum(mark.value for mark in marks) == 6
     assert 2 <= len(marks) <= 6
     assert [mark.at_ns for mark in marks] == sorted(mark.at_ns for mark in marks)
-    assert capture.marks == tuple(marks)
+    assert capture.markers == tuple(marks)
 
 
 @pytest.mark.parametrize(

@@ -121,8 +121,8 @@ def look(path: Path, random: Random) -> tuple[bool, tuple[int, ...]]:
             capture.process,
             capture.facts,
             capture.timeline,
-            capture.marks,
-            capture.looks,
+            capture.markers,
+            capture.residency_snapshots,
             capture.processes,
             capture.scopes,
         )

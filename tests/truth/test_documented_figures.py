@@ -70,8 +70,8 @@ def test_standard_errors() -> None:
     step, many, error, few, least = said(
         r"(\d+) KiB and (\d+) MiB of small blocks give ([\d.]+) MiB, a single stack of (\d+) MiB gives ([\d.]+) MiB"
     )
-    for drawn, shown in ((many, error), (few, least)):
-        assert round(math.sqrt(step * KIB * drawn * MIB) / MIB, 1) == shown
+    for sampled, shown in ((many, error), (few, least)):
+        assert round(math.sqrt(step * KIB * sampled * MIB) / MIB, 1) == shown
 
 
 def test_units() -> None:

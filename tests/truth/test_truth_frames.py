@@ -448,7 +448,7 @@ def test_a_program_run_by_the_command(tmp_path: Path, sample: list[str]) -> None
         (("leave", at("leave_1")),): 1_009,
         (("leave", at("leave_2")),): 2_003,
     }
-    if sample:  # blocks far above the step are counted exactly, the others are drawn
+    if sample:  # blocks far above the step are counted exactly, the others are sampled
         assert set(found) <= set(expected)
         large = {stack: size for stack, size in expected.items() if size > 8_000 and len(stack) == 1}
         assert {stack: found[stack] for stack in large} == large
@@ -460,7 +460,7 @@ def test_a_program_run_by_the_command(tmp_path: Path, sample: list[str]) -> None
 @pytest.mark.parametrize("seed", [0, 3])
 def test_calls_of_every_kind_far_up_a_deep_stack(tmp_path: Path, seed: int, sample_bytes: int) -> None:
     """Deep stacks are not compared to their end: whatever a call may do, what is left out has not changed. Where small blocks
-    are drawn, much happens between two looks at a stack.
+    are sampled, much happens between two looks at a stack.
     """
     (tmp_path / "seed").write_text(str(seed))
     program = (PROGRAMS / "calls_of_every_kind.py").read_text()

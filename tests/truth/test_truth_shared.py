@@ -383,7 +383,7 @@ def test_every_view_shows_the_same_shared_memory(captured: Path) -> None:
 
 def test_a_shared_mapping_s_resident_pages_lead_to_its_line(captured: Path) -> None:
     capture = hiwater.open(captured)
-    look = capture.looks[-1]
+    look = capture.residency_snapshots[-1]
     shared = [
         block for block in look.large if block.bytes == 8 * MB and block.frames and block.frames[-1].function == "own"
     ]

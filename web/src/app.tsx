@@ -182,16 +182,16 @@ interface MomentProps {
 
 function MomentBar({ capture, moment, held, counts, choice, words, onMoment, onChoice }: MomentProps) {
   const refused = capture.refusedSlice;
-  let [bytes, drawn, before, beforeDrawn] = [0, 0, 0, 0];
+  let [bytes, sampled, before, beforeSampled] = [0, 0, 0, 0];
   for (let holder = 0; holder < counts.length; holder += 1) {
     if (!counts[holder]) continue;
     bytes += held.bytes[holder];
-    if (capture.holderDrawn[holder]) drawn += held.bytes[holder];
+    if (capture.holderSampled[holder]) sampled += held.bytes[holder];
     if (!held.before) continue;
     before += held.before[holder];
-    if (capture.holderDrawn[holder]) beforeDrawn += held.before[holder];
+    if (capture.holderSampled[holder]) beforeSampled += held.before[holder];
   }
-  const error = capture.changeErrorOf(drawn, beforeDrawn);
+  const error = capture.changeErrorOf(sampled, beforeSampled);
   const state = stateOf(before, bytes, error);
   return (
     <div class="moment">
@@ -212,7 +212,7 @@ function MomentBar({ capture, moment, held, counts, choice, words, onMoment, onC
         )}
       </span>
       <span class="moment-words" role="status" id="moment">
-        <b>{sizeWithin(bytes, capture.errorOf(drawn))}</b> {words}
+        <b>{sizeWithin(bytes, capture.errorOf(sampled))}</b> {words}
         {held.before && (
           <>
             : <b class={`state ${state}`}>{signedWithin(bytes - before, error)}</b>

@@ -67,8 +67,8 @@ export class Capture {
   readonly threads: string[];
   readonly holderNode: Int32Array;
   readonly holderKind: Int32Array;
-  /** 1 for holders of blocks that were drawn at random: what they say has a standard error. */
-  readonly holderDrawn: Int32Array;
+  /** 1 for holders of blocks that were sampled at random: what they say has a standard error. */
+  readonly holderSampled: Int32Array;
   readonly totalBytes: Float64Array;
   readonly totalBlocks: Float64Array;
   readonly temporaries: Float64Array;
@@ -122,7 +122,7 @@ export class Capture {
     const { holders, changes, slices } = described;
     this.holderNode = ints(holders.node);
     this.holderKind = ints(holders.kind);
-    this.holderDrawn = ints(holders.drawn);
+    this.holderSampled = ints(holders.sampled);
     this.totalBytes = numbers(holders.total_bytes);
     this.totalBlocks = numbers(holders.total_blocks);
     this.temporaries = numbers(holders.temporaries);
@@ -187,15 +187,15 @@ export class Capture {
     return this.described.summary.process.duration_ns;
   }
 
-  /** The most that the standard error of a sum can be of which `drawn` bytes stand on blocks drawn at random. */
-  errorOf(drawn: number): number {
-    return Math.ceil(Math.sqrt(this.described.summary.process.sample_bytes * Math.max(0, drawn)));
+  /** The most that the standard error of a sum can be of which `sampled` bytes stand on sampled blocks. */
+  errorOf(sampled: number): number {
+    return Math.ceil(Math.sqrt(this.described.summary.process.sample_bytes * Math.max(0, sampled)));
   }
 
   /** The same of the difference of two sums: the variances of both captures add. */
-  changeErrorOf(drawn: number, beforeDrawn: number): number {
+  changeErrorOf(sampled: number, beforeSampled: number): number {
     const rate = this.compared?.before.sample_bytes ?? 0;
-    return Math.ceil(Math.hypot(this.errorOf(drawn), Math.ceil(Math.sqrt(rate * Math.max(0, beforeDrawn)))));
+    return Math.ceil(Math.hypot(this.errorOf(sampled), Math.ceil(Math.sqrt(rate * Math.max(0, beforeSampled)))));
   }
 
   /** Whether this is about the memory of a device, and not about a process. */

@@ -52,7 +52,7 @@ export class Painter {
   private ofDelta(node: number): Paint {
     const { tree } = this;
     const change = tree.bytes(node) - tree.before(node);
-    const error = tree.shape.capture.changeErrorOf(tree.drawn(node), tree.beforeDrawn(node));
+    const error = tree.shape.capture.changeErrorOf(tree.sampled(node), tree.beforeSampled(node));
     if (!change || isWithinError(change, error)) return this.paint(212, 0, 0);
     const part = Math.min(1, Math.abs(change) / Math.max(1, tree.width(node)));
     return this.paint(change > 0 ? 8 : 212, 0.15 + 0.85 * part, 0);

@@ -168,7 +168,7 @@ function Tip({ tree, node, x, y }: { tree: Tree; node: number; x: number; y: num
         </span>
       )}
       <span>
-        {sizeWithin(tree.bytes(node), tree.shape.capture.errorOf(tree.drawn(node)))} ·{" "}
+        {sizeWithin(tree.bytes(node), tree.shape.capture.errorOf(tree.sampled(node)))} ·{" "}
         {share(tree.bytes(node), tree.bytes(0))} · {blocks(tree.blocks(node))}
       </span>
     </div>

@@ -104,7 +104,7 @@ function answer(capture: Capture): OwnLine | null {
   let most: OwnLine | null = null;
   for (const line of ownLines(capture, capture.held(capture.asked), counts)) {
     const change = line.bytes - line.before;
-    if (change <= 0 || isWithinError(change, capture.changeErrorOf(line.drawn, line.beforeDrawn))) continue;
+    if (change <= 0 || isWithinError(change, capture.changeErrorOf(line.sampled, line.beforeSampled))) continue;
     if (!most || change > most.bytes - most.before) most = line;
   }
   return most;

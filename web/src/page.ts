@@ -69,7 +69,7 @@ export interface Capture {
   holders: {
     node: Column;
     kind: Column;
-    drawn: Column;
+    sampled: Column;
     peak_bytes: Column;
     peak_blocks: Column;
     end_bytes: Column;

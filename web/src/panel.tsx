@@ -72,7 +72,7 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
       )}
       {source && <pre class="source-line">{source.trim()}</pre>}
       <p class="big">
-        {sizeWithin(bytes, capture.errorOf(tree.drawn(node)))} <span>{momentWords}</span>
+        {sizeWithin(bytes, capture.errorOf(tree.sampled(node)))} <span>{momentWords}</span>
       </p>
       {capture.isBeside && <Change capture={capture} tree={tree} node={node} />}
       <KindBar tree={tree} node={node} />
@@ -102,7 +102,7 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
 
 function Change({ capture, tree, node }: { capture: Capture; tree: Tree; node: number }) {
   const [before, after] = [tree.before(node), tree.bytes(node)];
-  const error = capture.changeErrorOf(tree.drawn(node), tree.beforeDrawn(node));
+  const error = capture.changeErrorOf(tree.sampled(node), tree.beforeSampled(node));
   const state = stateOf(before, after, error);
   return (
     <p>

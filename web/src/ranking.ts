@@ -8,9 +8,9 @@ export interface Row {
   ownBytes: number;
   ownBlocks: number;
   totalBytes: number;
-  /** What of them stands on blocks drawn at random. */
-  ownDrawn: number;
-  totalDrawn: number;
+  /** What of them stands on sampled blocks. */
+  ownSampled: number;
+  totalSampled: number;
   /** Over the whole run, with all that it called. */
   runBytes: number;
   runBlocks: number;
@@ -18,8 +18,8 @@ export interface Row {
   /** The same of the earlier of two captures; nothing in a page of one. */
   ownBefore: number;
   totalBefore: number;
-  ownBeforeDrawn: number;
-  totalBeforeDrawn: number;
+  ownBeforeSampled: number;
+  totalBeforeSampled: number;
 }
 
 function emptyRow(key: Key): Row {
@@ -28,15 +28,15 @@ function emptyRow(key: Key): Row {
     ownBytes: 0,
     ownBlocks: 0,
     totalBytes: 0,
-    ownDrawn: 0,
-    totalDrawn: 0,
+    ownSampled: 0,
+    totalSampled: 0,
     runBytes: 0,
     runBlocks: 0,
     endBytes: 0,
     ownBefore: 0,
     totalBefore: 0,
-    ownBeforeDrawn: 0,
-    totalBeforeDrawn: 0,
+    ownBeforeSampled: 0,
+    totalBeforeSampled: 0,
   };
 }
 
@@ -96,35 +96,35 @@ export function rank(shape: Shape, held: Held, choice: Choice): Row[] {
     const row = rows[shape.key[node]];
     row.ownBytes += figures.own[node];
     row.ownBlocks += figures.ownBlocks[node];
-    row.ownDrawn += figures.ownDrawn[node];
+    row.ownSampled += figures.ownSampled[node];
     row.ownBefore += figures.ownBefore[node];
-    row.ownBeforeDrawn += figures.ownBeforeDrawn[node];
+    row.ownBeforeSampled += figures.ownBeforeSampled[node];
     if (!outer[node]) continue;
     row.totalBytes += figures.total[node];
-    row.totalDrawn += figures.drawn[node];
+    row.totalSampled += figures.sampled[node];
     row.totalBefore += figures.before[node];
-    row.totalBeforeDrawn += figures.beforeDrawn[node];
+    row.totalBeforeSampled += figures.beforeSampled[node];
     row.runBytes += runBytes[node];
     row.runBlocks += runBlocks[node];
     row.endBytes += end[node];
   }
   if (figures.ownWidth[0]) {
     const [ownBytes, ownBlocks] = [figures.own[0], figures.ownBlocks[0]];
-    const [ownBefore, ownBeforeDrawn] = [figures.ownBefore[0], figures.ownBeforeDrawn[0]];
+    const [ownBefore, ownBeforeSampled] = [figures.ownBefore[0], figures.ownBeforeSampled[0]];
     rows.push({
       key: NO_FRAME,
       ownBytes,
       ownBlocks,
       totalBytes: ownBytes,
-      ownDrawn: figures.ownDrawn[0],
-      totalDrawn: figures.ownDrawn[0],
+      ownSampled: figures.ownSampled[0],
+      totalSampled: figures.ownSampled[0],
       runBytes: ownBytes,
       runBlocks: ownBlocks,
       endBytes: 0,
       ownBefore,
       totalBefore: ownBefore,
-      ownBeforeDrawn,
-      totalBeforeDrawn: ownBeforeDrawn,
+      ownBeforeSampled,
+      totalBeforeSampled: ownBeforeSampled,
     });
   }
   return rows.filter(isAnything).sort(byOwnBytes);
@@ -158,16 +158,16 @@ export function rankKinds(capture: Capture, held: Held, thread: number): Row[] {
     row.ownBytes += held.bytes[holder];
     row.ownBlocks += held.blocks[holder];
     row.totalBytes += held.bytes[holder];
-    if (capture.holderDrawn[holder]) row.ownDrawn += held.bytes[holder];
-    if (capture.holderDrawn[holder]) row.totalDrawn += held.bytes[holder];
+    if (capture.holderSampled[holder]) row.ownSampled += held.bytes[holder];
+    if (capture.holderSampled[holder]) row.totalSampled += held.bytes[holder];
     row.runBytes += capture.totalBytes[holder];
     row.runBlocks += capture.totalBlocks[holder];
     row.endBytes += capture.end.bytes[holder];
     if (!held.before) continue;
     row.ownBefore += held.before[holder];
     row.totalBefore += held.before[holder];
-    if (capture.holderDrawn[holder]) row.ownBeforeDrawn += held.before[holder];
-    if (capture.holderDrawn[holder]) row.totalBeforeDrawn += held.before[holder];
+    if (capture.holderSampled[holder]) row.ownBeforeSampled += held.before[holder];
+    if (capture.holderSampled[holder]) row.totalBeforeSampled += held.before[holder];
   }
   return rows.filter(isAnything);
 }
@@ -230,13 +230,13 @@ export function rankOwnLines(capture: Capture, held: Held, choice: Choice): Row[
     ownBytes: line.bytes,
     totalBytes: line.bytes,
     ownBlocks: line.blocks,
-    ownDrawn: line.drawn,
-    totalDrawn: line.drawn,
+    ownSampled: line.sampled,
+    totalSampled: line.sampled,
     runBytes: line.runBytes,
     ownBefore: line.before,
     totalBefore: line.before,
-    ownBeforeDrawn: line.beforeDrawn,
-    totalBeforeDrawn: line.beforeDrawn,
+    ownBeforeSampled: line.beforeSampled,
+    totalBeforeSampled: line.beforeSampled,
   }));
 }
 
@@ -245,8 +245,8 @@ export interface OwnLine {
   key: Key;
   bytes: number;
   before: number;
-  drawn: number;
-  beforeDrawn: number;
+  sampled: number;
+  beforeSampled: number;
   blocks: number;
   runBytes: number;
   holders: number[];
@@ -276,14 +276,14 @@ export function ownLines(capture: Capture, held: Held, counts: Uint8Array): OwnL
           : { name: capture.functions[frameFunction[of]], file, line: at, gone };
       lines.set(
         id,
-        (line = { key, bytes: 0, before: 0, drawn: 0, beforeDrawn: 0, blocks: 0, runBytes: 0, holders: [] }),
+        (line = { key, bytes: 0, before: 0, sampled: 0, beforeSampled: 0, blocks: 0, runBytes: 0, holders: [] }),
       );
     }
     line.bytes += held.bytes[holder];
     line.before += held.before?.[holder] ?? 0;
-    if (capture.holderDrawn[holder]) {
-      line.drawn += held.bytes[holder];
-      line.beforeDrawn += held.before?.[holder] ?? 0;
+    if (capture.holderSampled[holder]) {
+      line.sampled += held.bytes[holder];
+      line.beforeSampled += held.before?.[holder] ?? 0;
     }
     line.blocks += held.blocks[holder];
     line.runBytes += capture.totalBytes[holder];

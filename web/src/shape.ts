@@ -183,14 +183,14 @@ export interface Figures {
   /** What the earlier of two captures held; nothing in a page of one. */
   ownBefore: Float64Array;
   before: Float64Array;
-  ownBeforeDrawn: Float64Array;
-  beforeDrawn: Float64Array;
+  ownBeforeSampled: Float64Array;
+  beforeSampled: Float64Array;
   /** The larger of before and after for what a node holds by itself, and the sum of those with all below it. */
   ownWidth: Float64Array;
   width: Float64Array;
-  /** What of the bytes stands on blocks drawn at random. */
-  ownDrawn: Float64Array;
-  drawn: Float64Array;
+  /** What of the bytes stands on sampled blocks. */
+  ownSampled: Float64Array;
+  sampled: Float64Array;
   total: Float64Array;
   blocks: Float64Array;
   byKind: Float64Array[];
@@ -202,9 +202,9 @@ export function figuresOf(shape: Shape, held: Held, counts: Uint8Array): Figures
   const own = new Float64Array(length);
   const blocks = new Float64Array(length);
   const byKind = Array.from({ length: COUNTED_KINDS }, () => new Float64Array(length));
-  const drawn = new Float64Array(length);
+  const sampled = new Float64Array(length);
   const before = new Float64Array(length);
-  const beforeDrawn = new Float64Array(length);
+  const beforeSampled = new Float64Array(length);
   for (let holder = 0; holder < counts.length; holder += 1) {
     if (!counts[holder]) continue;
     const node = place[capture.holderNode[holder]];
@@ -212,10 +212,10 @@ export function figuresOf(shape: Shape, held: Held, counts: Uint8Array): Figures
     blocks[node] += held.blocks[holder];
     const kind = capture.holderKind[holder];
     if (isCounted(kind)) byKind[kind][node] += held.bytes[holder];
-    if (capture.holderDrawn[holder]) drawn[node] += held.bytes[holder];
+    if (capture.holderSampled[holder]) sampled[node] += held.bytes[holder];
     if (!held.before) continue;
     before[node] += held.before[holder];
-    if (capture.holderDrawn[holder]) beforeDrawn[node] += held.before[holder];
+    if (capture.holderSampled[holder]) beforeSampled[node] += held.before[holder];
   }
   const width = held.before ? own.map((bytes, node) => Math.max(bytes, before[node])) : own;
   const upwards = (values: Float64Array) => sumUpwards(parent, values.slice());
@@ -225,15 +225,15 @@ export function figuresOf(shape: Shape, held: Held, counts: Uint8Array): Figures
     ownByKind: byKind,
     ownBefore: before,
     before: upwards(before),
-    ownBeforeDrawn: beforeDrawn,
-    beforeDrawn: upwards(beforeDrawn),
+    ownBeforeSampled: beforeSampled,
+    beforeSampled: upwards(beforeSampled),
     ownWidth: width,
     width: upwards(width),
-    ownDrawn: drawn,
+    ownSampled: sampled,
     total: upwards(own),
     blocks: upwards(blocks),
     byKind: byKind.map(upwards),
-    drawn: upwards(drawn),
+    sampled: upwards(sampled),
   };
 }
 

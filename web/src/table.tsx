@@ -176,13 +176,13 @@ export function TableView({ capture, held, choice, by: asked, momentWords, onSou
           id: "own",
           title: "Self",
           value: (row) => row.ownBytes,
-          cell: (row) => <Bar bytes={row.ownBytes} error={capture.errorOf(row.ownDrawn)} whole={whole} />,
+          cell: (row) => <Bar bytes={row.ownBytes} error={capture.errorOf(row.ownSampled)} whole={whole} />,
         },
         {
           id: "total",
           title: "Total",
           value: (row) => row.totalBytes,
-          cell: (row) => sizeWithin(row.totalBytes, capture.errorOf(row.totalDrawn)),
+          cell: (row) => sizeWithin(row.totalBytes, capture.errorOf(row.totalSampled)),
         },
         {
           id: "share",
@@ -241,7 +241,7 @@ function isChanged(row: Row): boolean {
 /** What grew, from what to what: what rows hold by themselves, and with what they called where that is not the same. */
 function changeColumns(capture: Capture, rows: Row[], name: Column<Row>, by: RowsBy): Column<Row>[] {
   const most = rows.reduce((most, row) => Math.max(most, Math.abs(row.ownBytes - row.ownBefore)), 1);
-  const error = (row: Row) => capture.changeErrorOf(row.ownDrawn, row.ownBeforeDrawn);
+  const error = (row: Row) => capture.changeErrorOf(row.ownSampled, row.ownBeforeSampled);
   const change = (row: Row) => row.ownBytes - row.ownBefore;
   const withCallees = (row: Row) => row.totalBytes - row.totalBefore;
   const state = (row: Row) => stateOf(row.totalBefore, row.totalBytes, error(row), change(row));
@@ -268,7 +268,7 @@ function changeColumns(capture: Capture, rows: Row[], name: Column<Row>, by: Row
             title: "Total",
             value: withCallees,
             cell: (row: Row) =>
-              signedWithin(withCallees(row), capture.changeErrorOf(row.totalDrawn, row.totalBeforeDrawn)),
+              signedWithin(withCallees(row), capture.changeErrorOf(row.totalSampled, row.totalBeforeSampled)),
           },
         ]),
     name,

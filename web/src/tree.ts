@@ -12,13 +12,13 @@ export interface Tree {
   readonly ownWords: string;
   blocks(node: number): number;
   kindBytes(node: number, kind: number): number;
-  /** What the earlier of two captures held, and what of it stands on blocks drawn at random. */
+  /** What the earlier of two captures held, and what of it stands on sampled blocks. */
   before(node: number): number;
-  beforeDrawn(node: number): number;
+  beforeSampled(node: number): number;
   /** How wide it is drawn: its bytes; in a page of two, of each stack the larger of before and after. */
   width(node: number): number;
-  /** What of its bytes stands on blocks drawn at random. */
-  drawn(node: number): number;
+  /** What of its bytes stands on sampled blocks. */
+  sampled(node: number): number;
   key(node: number): number;
   parent(node: number): number;
   /** Children that are drawn, widest first. */
@@ -42,9 +42,9 @@ export class Upright implements Tree {
   blocks = (node: number): number => this.figures.blocks[node];
   kindBytes = (node: number, kind: number): number => this.figures.byKind[kind][node];
   before = (node: number): number => this.figures.before[node];
-  beforeDrawn = (node: number): number => this.figures.beforeDrawn[node];
+  beforeSampled = (node: number): number => this.figures.beforeSampled[node];
   width = (node: number): number => this.figures.width[node];
-  drawn = (node: number): number => this.figures.drawn[node];
+  sampled = (node: number): number => this.figures.sampled[node];
   key = (node: number): number => this.shape.key[node];
   parent = (node: number): number => this.shape.parent[node];
   part = (node: number): Uint8Array => this.shape.below(node);
@@ -78,7 +78,7 @@ export class Inverted implements Tree {
   private readonly rows: Rows[] = [];
   private readonly parents: number[] = [0];
   private readonly keys: number[] = [-1];
-  private readonly sums: Float64Array[] = []; // bytes, blocks, before, drawn, before drawn, width, bytes of each counted kind
+  private readonly sums: Float64Array[] = []; // bytes, blocks, before, sampled, before sampled, width, bytes of each counted kind
   private readonly below = new Map<number, readonly number[]>();
   private readonly columns: Float64Array[];
 
@@ -90,8 +90,8 @@ export class Inverted implements Tree {
       figures.own,
       figures.ownBlocks,
       figures.ownBefore,
-      figures.ownDrawn,
-      figures.ownBeforeDrawn,
+      figures.ownSampled,
+      figures.ownBeforeSampled,
       figures.ownWidth,
       ...figures.ownByKind,
     ];
@@ -105,8 +105,8 @@ export class Inverted implements Tree {
   bytes = (node: number): number => this.sums[node][0];
   blocks = (node: number): number => this.sums[node][1];
   before = (node: number): number => this.sums[node][2];
-  drawn = (node: number): number => this.sums[node][3];
-  beforeDrawn = (node: number): number => this.sums[node][4];
+  sampled = (node: number): number => this.sums[node][3];
+  beforeSampled = (node: number): number => this.sums[node][4];
   width = (node: number): number => this.sums[node][5];
   kindBytes = (node: number, kind: number): number => this.sums[node][6 + kind];
   key = (node: number): number => this.keys[node];

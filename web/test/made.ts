@@ -37,7 +37,7 @@ interface Holder {
   end?: number;
   run?: number;
   delta?: number;
-  drawn?: 0 | 1;
+  sampled?: 0 | 1;
   slices?: number[]; // what it had at the high of each slice
 }
 
@@ -124,7 +124,7 @@ export function made(holders: Holder[], slices = 1): Capture {
     holders: {
       node: packer.add(nodeOf),
       kind: packer.add(holders.map((one) => one.kind ?? 0)),
-      drawn: packer.add(holders.map((one) => one.drawn ?? 0)),
+      sampled: packer.add(holders.map((one) => one.sampled ?? 0)),
       peak_bytes: packer.add(holders.map((one) => one.peak)),
       peak_blocks: packer.add(holders.map(() => 1)),
       end_bytes: packer.add(holders.map((one) => one.end ?? 0)),

@@ -223,18 +223,18 @@ test("a page that compares two: growth is summed like bytes, and colours say whi
   );
 });
 
-test("what stands on blocks drawn at random is summed apart and gives the standard error", () => {
+test("what stands on sampled blocks is summed apart and gives the standard error", () => {
   const two = made([
-    { path: [["main", "/app/a.py", 1]], peak: 100, drawn: 1 },
+    { path: [["main", "/app/a.py", 1]], peak: 100, sampled: 1 },
     { path: [["main", "/app/a.py", 1]], peak: 10 },
   ]);
   const shape = new Shape(two, LOOK);
   const figures = figuresOf(shape, two.peak, chosen(two, ALL));
   for (const tree of [new Upright(shape, figures), new Inverted(shape, figures)]) {
-    assert.deepEqual([tree.bytes(0), tree.drawn(0), two.errorOf(tree.drawn(0))], [110, 100, 80]);
+    assert.deepEqual([tree.bytes(0), tree.sampled(0), two.errorOf(tree.sampled(0))], [110, 100, 80]);
   }
   const [row] = rank(shape, two.peak, ALL);
-  assert.deepEqual([row.ownBytes, row.ownDrawn, row.totalDrawn], [110, 100, 100]);
+  assert.deepEqual([row.ownBytes, row.ownSampled, row.totalSampled], [110, 100, 100]);
 });
 
 test("colours by kind and by module, paler for what is not one's own", () => {

@@ -1,7 +1,7 @@
 """A whole capture in as few arrays as a page can carry: call paths in depth-first order, what held memory, and every slice of time.
 
 holder   a call path with one kind of memory: a ledger of the capture, or several small ones folded into one. In a sampled recording
-         there are two, one of blocks drawn at random and one of those recorded exactly
+         there are two, one of sampled blocks and one of those recorded exactly
 most     the most a holder had at any moment that can be asked for: the peak, the end, and the high of each slice
 fold     the smallest stacks, by `most` and then by what they asked for in all, become one holder for each kind below their
          nearest caller that stays. All sums stay as they are.
@@ -48,7 +48,7 @@ class Condensed:
     threads: dict[int, str]
     holder_node: Ints
     holder_kind: Ints
-    holder_is_drawn: Bools
+    holder_is_sampled: Bools
     columns: dict[str, Ints]
     entry_slice: Ints
     entry_holder: Ints
@@ -85,7 +85,7 @@ def condense(capture: Capture, limits: Limits | None = None) -> Condensed:
         shape.threads,
         shape.holder_node,
         shape.holder_kind,
-        shape.holder_is_drawn,
+        shape.holder_is_sampled,
         {name: sums.sum_at(length, shape.holder_of_ledger, values) for name, values in columns.items()},
         (distinct // length)[told],
         (distinct % length)[told],
@@ -223,7 +223,7 @@ class _Shape:
     node_of_path: Ints
     holder_node: Ints
     holder_kind: Ints
-    holder_is_drawn: Bools
+    holder_is_sampled: Bools
     holder_of_ledger: Ints
 
 
@@ -255,12 +255,12 @@ def _fold(capture: Capture, is_kept: Bools, is_folded: Bools, node_kept: Bools) 
 
 
 def _holders(capture: Capture, is_kept: Bools, is_folded: Bools, node: Ints) -> tuple[Ints, Ints, Bools, Ints]:
-    """(node, kind, whether of blocks drawn at random) of each holder and the holder of each ledger: those that stay in their order, then the folded ones. Ledgers
+    """(node, kind, whether of sampled blocks) of each holder and the holder of each ledger: those that stay in their order, then the folded ones. Ledgers
     without any figure are given to the first holder, to which they add nothing."""
     of_ledger = np.zeros(len(is_kept), np.int64)
     stays = np.flatnonzero(is_kept)
     of_ledger[stays] = np.arange(len(stays))
-    what = (node * len(KINDS) + capture.ledger_kind) * 2 + capture.ledger_is_drawn
+    what = (node * len(KINDS) + capture.ledger_kind) * 2 + capture.ledger_is_sampled
     folded, place = np.unique(what[is_folded], return_inverse=True)
     of_ledger[is_folded] = len(stays) + place
     whats = np.append(what[stays], folded)

@@ -17,7 +17,7 @@ from hiwater.analysis.call_tree import Forest, Grouping, plant
 from hiwater.analysis.matching import Matching, Side, SourceText
 from hiwater.analysis.naming import function_of
 from hiwater.analysis.source import as_recorded
-from hiwater.capture import Capture, Frame, Moment
+from hiwater.capture import Capture, Frame, Snapshot
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.snapshot import Holdings, Ints
 from hiwater.errors import BadRequest, CorruptCapture
@@ -168,8 +168,8 @@ class Comparison:
 
     before: Capture
     after: Capture
-    before_moment: Moment
-    after_moment: Moment
+    before_snapshot: Snapshot
+    after_snapshot: Snapshot
     kind: str
     by: Grouping
     peak: ComparedFigure
@@ -205,7 +205,7 @@ def judge(comparison: Comparison, limit: Limit) -> Verdict:
 
     An increase that may be chance (within two standard errors) keeps every limit. From nothing, any increase is above any percentage.
     """
-    figure, quantity = comparison.held, f"allocated at the {comparison.after_moment.name}"
+    figure, quantity = comparison.held, f"allocated at the {comparison.after_snapshot.name}"
     if comparison.kind != "all":
         quantity = f"{comparison.kind} memory {quantity}"
     if figure.change is None:
@@ -231,7 +231,7 @@ def compare(
     before: Capture, after: Capture, *, at: str | float = "peak", kind: str = "all", by: str = "stack",
     sources: tuple[SourceText, SourceText] = (lambda *_: "", lambda *_: ""),
 ) -> Comparison:  # fmt: skip
-    """Compare two captures at the moment `at` of each (see `Capture.moment`).
+    """Compare two captures at the moment `at` of each (see `Capture.snapshot`).
 
     `sources` give the text of lines as they were when each was recorded. Raises BadRequest for a kind or grouping that is
     none, MomentOutOfRange, and CorruptCapture when something holds less than nothing.
@@ -240,18 +240,18 @@ def compare(
         raise BadRequest(f"{kind!r} is no kind of memory", f"choose one of {', '.join(SHOWN_KINDS)}")
     if by not in list(GROUPINGS):
         raise BadRequest(f"captures are not compared by {by!r}", f"choose one of {', '.join(map(str, GROUPINGS))}")
-    moments = before.moment(at), after.moment(at)
-    comparer = _Comparer((before, after), moments, kind, sources)
+    snapshots = before.snapshot(at), after.snapshot(at)
+    comparer = _Comparer((before, after), snapshots, kind, sources)
     totals = {
         name: ComparedFigure(getattr(before.totals, name), getattr(after.totals, name))
         for name in ("allocations", "allocated_bytes", "temporaries")
     }
     return Comparison(
-        before, after, *moments, kind, Grouping(by),
+        before, after, *snapshots, kind, Grouping(by),
         peak=_allocated(before, after, before.peak, after.peak, "all"),
         resident=_resident(before, after),
-        held=_allocated(before, after, *moments, kind),
-        kinds={name: _allocated(before, after, *moments, name) for name in COUNTED_KINDS},
+        held=_allocated(before, after, *snapshots, kind),
+        kinds={name: _allocated(before, after, *snapshots, name) for name in COUNTED_KINDS},
         totals={
             "end_bytes": _allocated(before, after, before.end, after.end, "all"),
             "peak_blocks": ComparedFigure(before.peak.allocated_blocks, after.peak.allocated_blocks),
@@ -270,13 +270,13 @@ def _resident(before: Capture, after: Capture) -> ComparedFigure:
     return ComparedFigure(before.resident.peak_bytes, after.resident.peak_bytes)
 
 
-def _allocated(before: Capture, after: Capture, here: Moment, there: Moment, kind: str) -> ComparedFigure:
+def _allocated(before: Capture, after: Capture, here: Snapshot, there: Snapshot, kind: str) -> ComparedFigure:
     """What is held of a kind at two moments. A process that was watched from outside told nobody what it allocated."""
-    held = [moment.holdings(kind) for moment in (here, there)]
+    held = [snapshot.holdings(kind) for snapshot in (here, there)]
     known = [
         None if capture.is_timeline else part.total_bytes for capture, part in zip((before, after), held, strict=True)
     ]
-    return ComparedFigure(known[0], known[1], _combined(part.standard_error(int(part.drawn.sum())) for part in held))
+    return ComparedFigure(known[0], known[1], _combined(part.standard_error(int(part.sampled.sum())) for part in held))
 
 
 def _combined(errors: Iterable[int]) -> int:
@@ -290,12 +290,12 @@ class _Comparer:
     def __init__(
         self,
         captures: tuple[Capture, Capture],
-        moments: tuple[Moment, Moment],
+        snapshots: tuple[Snapshot, Snapshot],
         kind: str,
         sources: tuple[SourceText, SourceText],
     ) -> None:
         self._captures = captures
-        self._holdings = tuple(_sound(moment.holdings(kind)) for moment in moments)
+        self._holdings = tuple(_sound(snapshot.holdings(kind)) for snapshot in snapshots)
         self.matching = Matching(*(Side(*given) for given in zip(captures, sources, strict=True)))
         self._name: tuple[Callable[[Frame], tuple[str, str, int]], ...] = (self.matching.before, self.matching.after)
 
@@ -412,7 +412,7 @@ class StackChanges(Changes):
         self.forests = [forest for forest, _, _ in sides]
         self._known: tuple[dict[int, Frame], dict[int, Frame]] = ({}, {})
         every, back = np.unique(np.concatenate([path for _, _, path in sides]), return_inverse=True)
-        # Bytes before and after, blocks before and after, and what of the bytes stands on blocks drawn at random.
+        # Bytes before and after, blocks before and after, and what of the bytes stands on sampled blocks.
         figures = np.zeros((len(every), 6), np.int64)
         nodes = np.full((len(every), 2), -1, np.int64)
         first = 0
@@ -421,7 +421,7 @@ class StackChanges(Changes):
             first += len(path)
             np.add.at(figures[:, side], place, held.bytes)
             np.add.at(figures[:, 2 + side], place, held.blocks)
-            np.add.at(figures[:, 4 + side], place, held.drawn)
+            np.add.at(figures[:, 4 + side], place, held.sampled)
             nodes[place, side] = forest.place[held.node]
         change = figures[:, 1] - figures[:, 0]
         changed = np.flatnonzero(change)
@@ -463,11 +463,11 @@ class StackChanges(Changes):
 
     def figures(self, index: int) -> Change:
         """A change without its frames."""
-        before, after, before_blocks, after_blocks, *drawn = self._figures[index].tolist()
+        before, after, before_blocks, after_blocks, *sampled = self._figures[index].tolist()
         return Change(
             (), (), KINDS[int(self._kind[index])], before, after, before_blocks,
             after_blocks, before, after,
-            _combined(held.standard_error(part) for held, part in zip(self._held, drawn, strict=True)),
+            _combined(held.standard_error(part) for held, part in zip(self._held, sampled, strict=True)),
         )  # fmt: skip
 
     def _frames(self, side: int, node: int) -> tuple[Frame, ...]:

@@ -44,8 +44,8 @@ def lay_beside(told: Comparison, limits: Limits | None = None) -> Beside:
     later, paths, threads = condense(told.after, bounds), PathNumbers(), dict[str, int]()
     after = _Side(told.after, paths, threads, told.matching.after)
     before = _Side(told.before, paths, threads, told.matching.before)
-    moments = {"peak": told.before.peak.bytes, "end": told.before.end.bytes, "asked": told.before_moment.bytes}
-    most = np.max(list(moments.values()), axis=0, initial=0)
+    snapshots = {"peak": told.before.peak.bytes, "end": told.before.end.bytes, "asked": told.before_snapshot.bytes}
+    most = np.max(list(snapshots.values()), axis=0, initial=0)
     partner = _partners(before, after, later.holder_of_ledger)
     gone = np.flatnonzero((partner < 0) & (most != 0))
     gone = gone[np.argsort(-most[gone], kind="stable")]
@@ -58,8 +58,8 @@ def lay_beside(told: Comparison, limits: Limits | None = None) -> Beside:
     )
     grown = union.grown(later)
     length = len(grown.holder_node)
-    held = {name: _summed(length, partner, values) for name, values in moments.items()}
-    now = _summed(length, later.holder_of_ledger, told.after_moment.bytes)
+    held = {name: _summed(length, partner, values) for name, values in snapshots.items()}
+    now = _summed(length, later.holder_of_ledger, told.after_snapshot.bytes)
     columns = {
         "before_peak_bytes": held["peak"],
         "before_end_bytes": held["end"],
@@ -105,10 +105,10 @@ class _Side:
         return int(self._thread[node]), int(self._path[node]), bool(self.is_part[self.forest.key[node]])
 
     def ledger_places(self) -> Iterable[tuple[int, int, int, bool, bool]]:
-        """(thread, path, kind, whether of blocks drawn at random, whether a comprehension's) of each ledger."""
+        """(thread, path, kind, whether of sampled blocks, whether a comprehension's) of each ledger."""
         node = self.capture.ledger_node
         columns = (
-            self._thread[node], self._path[node], self.capture.ledger_kind, self.capture.ledger_is_drawn,
+            self._thread[node], self._path[node], self.capture.ledger_kind, self.capture.ledger_is_sampled,
             self.is_part[self.forest.key[node]],
         )  # fmt: skip
         return zip(*(column.tolist() for column in columns), strict=True)
@@ -137,7 +137,7 @@ class _Union:
         self._parent, self._frame, self._frames = later.parent.tolist(), later.frame.tolist(), list(later.frames)
         self._threads = dict(later.threads)
         self._holders = list(
-            zip(later.holder_node.tolist(), later.holder_kind.tolist(), later.holder_is_drawn.tolist(), strict=True)
+            zip(later.holder_node.tolist(), later.holder_kind.tolist(), later.holder_is_sampled.tolist(), strict=True)
         )
         self.is_gone = [False] * len(self._frames)
         self.gone_files: set[str] = set()
@@ -179,7 +179,7 @@ class _Union:
 
     def _what(self, ledger: int) -> tuple[int, bool]:
         capture = self._before.capture
-        return int(capture.ledger_kind[ledger]), bool(capture.ledger_is_drawn[ledger])
+        return int(capture.ledger_kind[ledger]), bool(capture.ledger_is_sampled[ledger])
 
     def _added(self, node: int, room: int) -> int | None:
         """The path at a node's place, added with its callers where it is none yet; None where it takes more paths than there is room for."""
@@ -249,7 +249,7 @@ class _Union:
         parents[enter], frames[enter] = enter[parent], frame
         origin = np.full(len(parent), -1)
         origin[enter[: len(later.parent)]] = later.node_of_path
-        nodes, kinds, drawn = (np.array(column) for column in zip(*self._holders, strict=True))
+        nodes, kinds, sampled = (np.array(column) for column in zip(*self._holders, strict=True))
         none = np.zeros(len(nodes) - len(later.holder_node), np.int64)
         return replace(
             later,
@@ -259,7 +259,7 @@ class _Union:
             threads={int(enter[path]): name for path, name in self._threads.items()},
             holder_node=enter[nodes],
             holder_kind=kinds,
-            holder_is_drawn=drawn,
+            holder_is_sampled=sampled,
             columns={name: np.append(values, none) for name, values in later.columns.items()},
             node_of_path=origin,
         )

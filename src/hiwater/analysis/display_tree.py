@@ -12,7 +12,7 @@ from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.layout import is_counted
 from hiwater.capture.snapshot import Frame, Holdings, Ints
 
-_FIGURES = 3 + len(COUNTED_KINDS)  # bytes, blocks, bytes of drawn blocks, bytes of each counted kind
+_FIGURES = 3 + len(COUNTED_KINDS)  # bytes, blocks, bytes of sampled blocks, bytes of each counted kind
 
 
 @dataclass(slots=True)
@@ -70,14 +70,14 @@ def grow(
 
 
 def _branch(holdings: Holdings, frame: Frame | None, depth: int, figures: Ints) -> Branch:
-    count, blocks, drawn, *kinds = figures.tolist()
-    return Branch(frame, depth, count, blocks, 0, tuple(kinds), holdings.standard_error(drawn) if drawn else 0)
+    count, blocks, sampled, *kinds = figures.tolist()
+    return Branch(frame, depth, count, blocks, 0, tuple(kinds), holdings.standard_error(sampled) if sampled else 0)
 
 
 def _rows(forest: Forest, holdings: Holdings) -> tuple[Ints, Ints]:
     """(place, figures) for each holding: bytes, blocks, and bytes under the column of its kind."""
     figures = np.zeros((len(holdings.node), _FIGURES), np.int64)
-    figures[:, 0], figures[:, 1], figures[:, 2] = holdings.bytes, holdings.blocks, holdings.drawn
+    figures[:, 0], figures[:, 1], figures[:, 2] = holdings.bytes, holdings.blocks, holdings.sampled
     counted = np.flatnonzero(is_counted(holdings.kind))
     figures[counted, 3 + holdings.kind[counted]] = holdings.bytes[counted]
     return forest.place[holdings.node], figures

@@ -12,7 +12,7 @@ import numpy as np
 from hiwater.analysis import sums
 from hiwater.analysis.call_tree import Forest, Grouping, plant
 from hiwater.analysis.naming import is_library
-from hiwater.capture import Capture, Moment
+from hiwater.capture import Capture, Snapshot
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
 from hiwater.capture.snapshot import Ints
@@ -48,7 +48,7 @@ class FileUse:
 _COLUMNS = ("bytes", "blocks", "own_bytes", "end_bytes", "end_blocks", "total_bytes", "total_blocks", "temporaries")
 
 
-def annotate(capture: Capture, moment: Moment, kind: str = "all") -> list[FileUse]:
+def annotate(capture: Capture, snapshot: Snapshot, kind: str = "all") -> list[FileUse]:
     """All files that asked for memory, those that held most at the moment first, then those that asked for most."""
     forest = plant(capture, Grouping.line)
     nodes = capture.tables["nodes"]
@@ -56,7 +56,7 @@ def annotate(capture: Capture, moment: Moment, kind: str = "all") -> list[FileUs
     number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     file_of_node = np.array([number_of[text] for text in texts], np.int64)[nodes["code"].astype(np.int64)]
     line_of_node = nodes["line"].astype(np.int64)
-    columns = _columns(capture, moment, kind, forest)
+    columns = _columns(capture, snapshot, kind, forest)
     totals = {name: sums.sum_upwards(forest.parent, values) for name, values in columns.items() if name != "own_bytes"}
     visits = sums.walk(forest.parent)
     # Native frames, labels and thread roots are in no file: what they hold belongs to the Python lines above them.
@@ -72,16 +72,16 @@ def annotate(capture: Capture, moment: Moment, kind: str = "all") -> list[FileUs
     return _assemble(list(number_of), files, lines)
 
 
-def _columns(capture: Capture, moment: Moment, kind: str, forest: Forest) -> dict[str, Ints]:
+def _columns(capture: Capture, snapshot: Snapshot, kind: str, forest: Forest) -> dict[str, Ints]:
     """For each node, what it asked for itself, of the counted kinds or of one."""
     ledgers, cold = capture.tables["ledgers"], capture.tables["ledger_cold"]
     kinds = capture.ledger_kind
     wanted = np.flatnonzero(is_counted(kinds) if kind == "all" else kinds == KINDS.index(kind))
     place = forest.place[capture.ledger_node[wanted]]
     values = {
-        "bytes": moment.bytes,
-        "blocks": moment.blocks,
-        "own_bytes": moment.bytes,
+        "bytes": snapshot.bytes,
+        "blocks": snapshot.blocks,
+        "own_bytes": snapshot.bytes,
         "end_bytes": capture.end.bytes,
         "end_blocks": capture.end.blocks,
         "total_bytes": ledgers["total_bytes"].astype(np.int64),

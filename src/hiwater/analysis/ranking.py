@@ -32,8 +32,8 @@ def rank(forest: Forest, holdings: Holdings) -> list[Row]:
     """Rows for every key that held something, most own bytes first, then most in total, then by name."""
     leaf = forest.place[holdings.node]
     length = len(forest.parent)
-    own, blocks, drawn = (
-        sums.sum_at(length, leaf, values) for values in (holdings.bytes, holdings.blocks, holdings.drawn)
+    own, blocks, sampled = (
+        sums.sum_at(length, leaf, values) for values in (holdings.bytes, holdings.blocks, holdings.sampled)
     )
     total = sums.sum_upwards(forest.parent, own)
     # Node 0 stands for no frame at all: what is held outside every frame gets a row of its own, under the last key.
@@ -44,14 +44,14 @@ def rank(forest: Forest, holdings: Holdings) -> list[Row]:
     key_of_stand = np.where(stands, key, nothing + 1)
     outer = sums.outermost(sums.walk(forest.parent), key_of_stand)
     outer = outer[stands[outer]]
-    own_of, blocks_of, drawn_of = (
-        sums.sum_at(nothing + 2, key, np.where(stands, values, 0)) for values in (own, blocks, drawn)
+    own_of, blocks_of, sampled_of = (
+        sums.sum_at(nothing + 2, key, np.where(stands, values, 0)) for values in (own, blocks, sampled)
     )
     total_of = sums.sum_at(nothing + 2, key[outer], total[outer])
     total_of[nothing] = own[0] if length else 0
-    below_of = drawn_of  # all zeros where nothing was drawn
+    below_of = sampled_of  # all zeros where nothing was sampled
     if holdings.sample_bytes:
-        below_of = sums.sum_at(nothing + 2, key[outer], sums.sum_upwards(forest.parent, drawn)[outer])
+        below_of = sums.sum_at(nothing + 2, key[outer], sums.sum_upwards(forest.parent, sampled)[outer])
     shown = np.flatnonzero((own_of != 0) | (blocks_of != 0) | (total_of != 0))
     rows = [
         Row(
@@ -59,7 +59,7 @@ def rank(forest: Forest, holdings: Holdings) -> list[Row]:
             int(own_of[key]),
             int(blocks_of[key]),
             int(total_of[key]),
-            holdings.standard_error(int(drawn_of[key])),
+            holdings.standard_error(int(sampled_of[key])),
             holdings.standard_error(int(below_of[key])),
         )
         for key in shown.tolist()
@@ -97,7 +97,7 @@ def own_lines(capture: Capture, holdings: Holdings, at_most: int) -> list[Line]:
     length = len(place)
     sum_bytes = sums.sum_at(length, back_to_place[back], holdings.bytes)
     sum_blocks = sums.sum_at(length, back_to_place[back], holdings.blocks)
-    sum_drawn = sums.sum_at(length, back_to_place[back], holdings.drawn)
+    sum_sampled = sums.sum_at(length, back_to_place[back], holdings.sampled)
     lines: dict[Frame, tuple[int, int, int]] = {}
     # One line may come from several code objects (a comprehension, a module compiled twice): join a few more than shown.
     for index in np.argsort(-sum_bytes, kind="stable")[: 8 * at_most].tolist():
@@ -105,12 +105,12 @@ def own_lines(capture: Capture, holdings: Holdings, at_most: int) -> list[Line]:
         frame = Frame(
             capture.string(int(record["function"])), capture.string(int(record["file"])), int(place[index]) & 0xFFFFFFFF
         )
-        held_bytes, held_blocks, drawn = lines.get(frame, (0, 0, 0))
+        held_bytes, held_blocks, sampled = lines.get(frame, (0, 0, 0))
         lines[frame] = (
-            held_bytes + int(sum_bytes[index]), held_blocks + int(sum_blocks[index]), drawn + int(sum_drawn[index])
+            held_bytes + int(sum_bytes[index]), held_blocks + int(sum_blocks[index]), sampled + int(sum_sampled[index])
         )  # fmt: skip
     ordered = sorted(lines.items(), key=lambda item: -item[1][0])[:at_most]
-    return [Line(frame, count, blocks, holdings.standard_error(drawn)) for frame, (count, blocks, drawn) in ordered]
+    return [Line(frame, count, blocks, holdings.standard_error(sampled)) for frame, (count, blocks, sampled) in ordered]
 
 
 def by(capture: Capture, holdings: Holdings, grouping: Grouping) -> list[Row]:

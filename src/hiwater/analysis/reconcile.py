@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hiwater.capture import Capture, Moment
+from hiwater.capture import Capture, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def reconcile(capture: Capture) -> Reconciliation:
     return Reconciliation(in_ram, resident.start_bytes, resident.peak_bytes, resident.own_bytes, rest, beside)
 
 
-def standard_error_bytes(moment: Moment) -> int:
+def standard_error_bytes(snapshot: Snapshot) -> int:
     """The most that the standard error of the sum at this moment can be; 0 when every block was recorded."""
-    held = moment.holdings()
-    return held.standard_error(int(held.drawn.sum()))
+    held = snapshot.holdings()
+    return held.standard_error(int(held.sampled.sum()))

@@ -9,24 +9,24 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hiwater.capture.devices import DeviceLook, DeviceMemory
-    from hiwater.capture.markers import Mark
+    from hiwater.capture.devices import DeviceMemory, DeviceSnapshot
+    from hiwater.capture.markers import Marker
     from hiwater.capture.model import Capture
     from hiwater.capture.program import Process, Resident, Totals
-    from hiwater.capture.residency_snapshots import LargeBlock, Look, Part
+    from hiwater.capture.residency_snapshots import LargeBlock, Part, ResidencySnapshot
     from hiwater.capture.slices import Slice
-    from hiwater.capture.snapshot import Frame, Moment, Stack, Stacks
+    from hiwater.capture.snapshot import Frame, Snapshot, Stack, Stacks
     from hiwater.capture.timeline import ScopeSpan, Timeline, WatchedProcess
 
 __all__ = [
-    "Capture", "DeviceLook", "DeviceMemory", "Frame", "LargeBlock", "Look", "Mark", "Moment", "Part", "Process", "Resident", "ScopeSpan", "Slice", "Stack",
-    "Stacks", "Timeline", "Totals", "WatchedProcess", "open", "open_all",
+    "Capture", "DeviceMemory", "DeviceSnapshot", "Frame", "LargeBlock", "Marker", "Part", "Process", "ResidencySnapshot", "Resident", "ScopeSpan",
+    "Slice", "Snapshot", "Stack", "Stacks", "Timeline", "Totals", "WatchedProcess", "open", "open_all",
 ]  # fmt: skip
 _HOMES = {
-    "Mark": "markers",
-    **dict.fromkeys(("Frame", "Moment", "Stack", "Stacks"), "snapshot"),
-    **dict.fromkeys(("DeviceLook", "DeviceMemory"), "devices"),
-    **dict.fromkeys(("LargeBlock", "Look", "Part"), "residency_snapshots"),
+    "Marker": "markers",
+    **dict.fromkeys(("Frame", "Snapshot", "Stack", "Stacks"), "snapshot"),
+    **dict.fromkeys(("DeviceSnapshot", "DeviceMemory"), "devices"),
+    **dict.fromkeys(("LargeBlock", "ResidencySnapshot", "Part"), "residency_snapshots"),
     **dict.fromkeys(("Process", "Resident", "Totals"), "program"),
     **dict.fromkeys(("ScopeSpan", "Timeline", "WatchedProcess"), "timeline"),
     "Slice": "slices",

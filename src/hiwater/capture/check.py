@@ -13,7 +13,7 @@ from hiwater.errors import CorruptCapture, ExtraMissing
 
 if TYPE_CHECKING:
     from hiwater.capture.model import Capture
-    from hiwater.capture.snapshot import Moment
+    from hiwater.capture.snapshot import Snapshot
 
 _LARGEST_BYTES = 2.0**62  # above this, sums of int64 would wrap
 
@@ -24,7 +24,7 @@ def problems(capture: Capture) -> list[str]:
     Exactly equal sums are asked of a recording that ended; of a killed one, sums within one event (an event moves one
     ledger, by no more than that ledger ever received); of one still being written only what holds at every instant.
     """
-    found = [problem for moment in (capture.peak, capture.end) for problem in _moment_problems(capture, moment)]
+    found = [problem for snapshot in (capture.peak, capture.end) for problem in _snapshot_problems(capture, snapshot)]
     if not capture.slices[-1].mark_bytes >= capture.header["live_bytes"] and _has_whole_events(capture):
         found.append("more is live at the end than at the highest moment of the last slice")
     found += _slice_problems(capture)
@@ -44,25 +44,27 @@ def _history_problems(capture: Capture) -> list[str]:
     return [f"{one.device}: {problem}" for one in histories for problem in problems(one)]
 
 
-def _moment_problems(capture: Capture, moment: Moment) -> list[str]:
+def _snapshot_problems(capture: Capture, snapshot: Snapshot) -> list[str]:
     found = []
     counted = is_counted(capture.ledger_kind)
-    if len(moment.bytes) and float(np.abs(moment.bytes.astype(np.float64)).sum()) > _LARGEST_BYTES:
-        return [f"figures at the {moment.name} are beyond any memory"]
+    if len(snapshot.bytes) and float(np.abs(snapshot.bytes.astype(np.float64)).sum()) > _LARGEST_BYTES:
+        return [f"figures at the {snapshot.name} are beyond any memory"]
     if capture.process.ended == "recording":
         return []
-    for values, what in ((moment.bytes, "bytes"), (moment.blocks, "blocks")):
+    for values, what in ((snapshot.bytes, "bytes"), (snapshot.blocks, "blocks")):
         negative = np.flatnonzero(values < 0)
         if len(negative):
-            found.append(f"ledger {int(negative[0])} holds {int(values[negative[0]])} {what} at the {moment.name}")
-    blocks = int(moment.blocks[counted].sum())
-    if blocks != moment.recorded_blocks and _has_whole_events(capture):
+            found.append(f"ledger {int(negative[0])} holds {int(values[negative[0]])} {what} at the {snapshot.name}")
+    blocks = int(snapshot.blocks[counted].sum())
+    if blocks != snapshot.recorded_blocks and _has_whole_events(capture):
         found.append(
-            f"ledgers sum to {blocks} blocks at the {moment.name}, the recorder counted {moment.recorded_blocks}"
+            f"ledgers sum to {blocks} blocks at the {snapshot.name}, the recorder counted {snapshot.recorded_blocks}"
         )
-    total = int(moment.bytes[counted].sum())
-    if abs(total - moment.recorded_bytes) > one_event_bytes(capture):
-        found.append(f"ledgers sum to {total} bytes at the {moment.name}, the recorder counted {moment.recorded_bytes}")
+    total = int(snapshot.bytes[counted].sum())
+    if abs(total - snapshot.recorded_bytes) > one_event_bytes(capture):
+        found.append(
+            f"ledgers sum to {total} bytes at the {snapshot.name}, the recorder counted {snapshot.recorded_bytes}"
+        )
     return found
 
 

@@ -17,7 +17,7 @@ QUANTITIES = ("allocated", "reserved", "used")
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceLook:
+class DeviceSnapshot:
     """What a device's memory consisted of at one moment, nanoseconds since the recording began: (term, bytes), None where not known.
     The terms up to "unaccounted" add up to "used by this process"; those after it are the whole card's."""
 
@@ -51,12 +51,12 @@ class DeviceMemory:
     peaks_bytes: Ints
     reserved_bytes: Ints
     used_bytes: Ints
-    looks: tuple[DeviceLook, ...]
+    snapshots: tuple[DeviceSnapshot, ...]
 
     @property
-    def highest_look(self) -> DeviceLook | None:
+    def highest_snapshot(self) -> DeviceSnapshot | None:
         """The look at which the library held most."""
-        return max(self.looks, key=lambda look: look.held_bytes, default=None)
+        return max(self.snapshots, key=lambda one: one.held_bytes, default=None)
 
     def peaks(self) -> list[tuple[str, int]]:
         """(quantity, peak) of those that were measured."""
@@ -91,11 +91,11 @@ def _device(capture: Capture, number: int, row: Any) -> DeviceMemory:
         peaks_bytes=np.maximum(allocated, peaks),
         reserved_bytes=_column(samples, "reserved_bytes"),
         used_bytes=_column(samples, "used_bytes"),
-        looks=_looks(capture, number),
+        snapshots=_snapshots(capture, number),
     )
 
 
-def _looks(capture: Capture, number: int) -> tuple[DeviceLook, ...]:
+def _snapshots(capture: Capture, number: int) -> tuple[DeviceSnapshot, ...]:
     rows = _of(capture, "device_terms", number)
     found: list[tuple[int, list[tuple[str, int | None]]]] = []
     for row in rows:
@@ -103,7 +103,7 @@ def _looks(capture: Capture, number: int) -> tuple[DeviceLook, ...]:
         if not found or found[-1][0] != at_ns:
             found.append((at_ns, []))
         found[-1][1].append((capture.string(int(row["term"])), None if row["bytes"] == -1 else int(row["bytes"])))
-    return tuple(DeviceLook(at_ns, tuple(terms)) for at_ns, terms in found)
+    return tuple(DeviceSnapshot(at_ns, tuple(terms)) for at_ns, terms in found)
 
 
 def _of(capture: Capture, table: str, number: int) -> Any:

@@ -16,7 +16,7 @@ _NAMES = {1: "fork", 2: "out of memory", 3: "exec", 4: "gc"}
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Marker:
     """Something that happened: `kind` is "fork" (value: the child's pid), "out of memory" (bytes asked for) or "exec"."""
 
     at_ns: int
@@ -28,16 +28,16 @@ class Mark:
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """The call path at which it came, root first. Made at each look: there may be many marks on long paths."""
+        """The call path at which it came, root first. Made at each access: there may be many markers on long paths."""
         return self._paths.frames(self.node)
 
 
-def marks(capture: Capture) -> tuple[Mark, ...]:
-    """All marks of a capture, as they came."""
+def read(capture: Capture) -> tuple[Marker, ...]:
+    """All markers of a capture, in time."""
     rows = capture.tables["marks"]
     names, thread = capture.paths.threads(rows["node"].astype(np.int64))
     columns = (rows[name].tolist() for name in ("at_ns", "kind", "value", "node"))
     return tuple(
-        Mark(at_ns, _NAMES.get(kind, "other"), value, names[number], node, capture.paths)
+        Marker(at_ns, _NAMES.get(kind, "other"), value, names[number], node, capture.paths)
         for at_ns, kind, value, node, number in zip(*columns, thread.tolist(), strict=True)
     )

@@ -1,4 +1,4 @@
-"""A capture as its readers think of it: the process, its peaks, its end, its timeline, and any moment between."""
+"""A capture as its readers think of it: the process, its peaks, its end, its timeline, and any time between."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ from hiwater.capture import (
 )
 from hiwater.capture.container import read_contents
 from hiwater.capture.format import DEVICE_HISTORY
-from hiwater.capture.markers import Mark
+from hiwater.capture.markers import Marker
 from hiwater.capture.paths import Paths
 from hiwater.capture.program import Process, Resident, Totals
 from hiwater.capture.reader import Contents
+from hiwater.capture.residency_snapshots import ResidencySnapshot
 from hiwater.capture.slices import Slice
-from hiwater.capture.snapshot import Frame, Ints, Moment
+from hiwater.capture.snapshot import Frame, Ints, Snapshot
 from hiwater.capture.timeline import ScopeSpan, Timeline, WatchedProcess
 from hiwater.errors import BadRequest, CorruptCapture, HiwaterError
 
@@ -47,7 +48,7 @@ _LIVE_TRIES = 5
 
 
 class Capture:
-    """One recorded process. Made by `hiwater.open`; reading is over when it returns, the file is not looked at again."""
+    """One recorded process. Made by `hiwater.open`; reading is over when it returns, the file is not read again."""
 
     def __init__(self, contents: Contents, *, is_alive: bool = False) -> None:
         self.path: Path = contents.path
@@ -61,7 +62,7 @@ class Capture:
         ledgers = self.tables["ledgers"]
         self.ledger_node: Ints = ledgers["node"].astype(np.int64)
         self.ledger_kind: Ints = ledgers["kind"].astype(np.int64)
-        self.ledger_is_drawn: npt.NDArray[np.bool_] = ledgers["sampled"] != 0
+        self.ledger_is_sampled: npt.NDArray[np.bool_] = ledgers["sampled"] != 0
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -201,7 +202,7 @@ class Capture:
             return ()
 
     @cached_property
-    def device_refusals(self) -> tuple[Mark, ...]:
+    def device_refusals(self) -> tuple[Marker, ...]:
         """Where memory of a device was refused, in this recording's own time; `kind` names the device."""
         found = []
         for device in self.readable_histories:
@@ -223,7 +224,7 @@ class Capture:
         return said if isinstance(said, dict) else None
 
     def of_kind(self, kind: str) -> tuple[Capture, ...]:
-        """The captures to ask for memory of a kind: for "device" those of `device_histories`, where there are any, which have moments of their
+        """The captures to ask for memory of a kind: for "device" those of `device_histories`, where there are any, which have peaks of their
         own; for all else this one."""
         return (self.device_histories if kind == "device" else ()) or (self,)
 
@@ -254,15 +255,15 @@ class Capture:
     def totals(self) -> Totals:
         return program.totals(self)
 
-    # Moments
+    # Snapshots
 
     @cached_property
-    def peak(self) -> Moment:
-        """The moment the counted kinds together were highest in the whole recording; in `recorded_window`, where it has one."""
+    def peak(self) -> Snapshot:
+        """When the sum of the counted kinds was highest: in the whole recording, or in `recorded_window` where it has one."""
         return slices.peak(self)
 
     @cached_property
-    def end(self) -> Moment:
+    def end(self) -> Snapshot:
         """What was live when the recording ended, or when it was last written to."""
         return slices.end(self)
 
@@ -272,26 +273,26 @@ class Capture:
         return slices.slices(self)
 
     @cached_property
-    def oom(self) -> Moment:
+    def oom(self) -> Snapshot:
         """What was live when memory was last refused, of the refusals at which that was noted. Raises MomentOutOfRange."""
         return slices.oom(self)
 
-    def at(self, seconds: float) -> Moment:
+    def at(self, seconds: float) -> Snapshot:
         """The peak of the slice that `seconds` after the start lies in. Raises MomentOutOfRange."""
         return self.window(seconds, seconds)
 
-    def window(self, from_seconds: float, to_seconds: float) -> Moment:
+    def window(self, from_seconds: float, to_seconds: float) -> Snapshot:
         """The highest of the slices that touch the time from `from_seconds` to `to_seconds`. Raises MomentOutOfRange."""
         return slices.window(self, from_seconds, to_seconds)
 
-    def moment(self, at: str | float) -> Moment:
-        """The moment that `at` names: "peak", "end", "oom", seconds since the start, or a window "T1:T2" in seconds.
+    def snapshot(self, at: str | float) -> Snapshot:
+        """The snapshot that `at` names: "peak", "end", "oom", seconds since the start, or a window "T1:T2" in seconds.
 
         Raises BadRequest for anything else, MomentOutOfRange for a time the recording does not have.
         """
         return slices.named(self, at)
 
-    def of_slice(self, piece: Slice) -> Moment:
+    def of_slice(self, piece: Slice) -> Snapshot:
         """What every ledger held when this slice was highest."""
         return slices.of_slice(self, piece)
 
@@ -303,14 +304,14 @@ class Capture:
         return timeline.timeline(self)
 
     @cached_property
-    def looks(self) -> tuple[residency_snapshots.Look, ...]:
-        """Where resident memory was, as often as that was looked at: when it reached new heights, and at the end."""
-        return residency_snapshots.looks(self)
+    def residency_snapshots(self) -> tuple[ResidencySnapshot, ...]:
+        """Where resident memory was, in time: whenever it reached a new height, and at the end."""
+        return residency_snapshots.read(self)
 
     @property
-    def highest_look(self) -> residency_snapshots.Look | None:
-        """The look at which most was resident."""
-        return max(self.looks, key=lambda look: look.resident_bytes, default=None)
+    def highest_residency_snapshot(self) -> ResidencySnapshot | None:
+        """The one with the most resident memory."""
+        return max(self.residency_snapshots, key=lambda one: one.resident_bytes, default=None)
 
     @cached_property
     def devices(self) -> tuple[devices.DeviceMemory, ...]:
@@ -323,15 +324,17 @@ class Capture:
         return limits.pressure(self)
 
     @cached_property
-    def refusals(self) -> tuple[Mark, ...]:
+    def refusals(self) -> tuple[Marker, ...]:
         """The requests for memory that were refused: the first 10,000."""
-        return tuple(mark for mark in self.marks if mark.kind == "out of memory")
+        return tuple(marker for marker in self.markers if marker.kind == "out of memory")
 
     @cached_property
-    def marks(self) -> tuple[Mark, ...]:
-        """Forks, refused requests for memory, exec, and full garbage collections: each of these marks says how many there were since
-        the look before it, 10 ms at most, and stands at the first look after them."""
-        return markers.marks(self)
+    def markers(self) -> tuple[Marker, ...]:
+        """Forks, refused requests for memory, exec, and full garbage collections.
+
+        A marker of collections says how many there were since the sample before it, at most 10 ms earlier, and has the time of the first sample after them.
+        """
+        return markers.read(self)
 
     @cached_property
     def processes(self) -> tuple[WatchedProcess, ...]:

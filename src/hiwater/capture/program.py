@@ -113,7 +113,7 @@ def totals(capture: Capture) -> Totals:
     allocated_bytes = int(ledgers["total_bytes"][counted].sum())
     frees = max(0, allocations - int(ledgers["live_blocks"][counted].sum()))
     if capture.header["sample_bytes"]:
-        # Objects and malloc's blocks were counted all the same; mappings are never drawn.
+        # Objects and malloc's blocks were counted all the same; mappings are never sampled.
         other = counted & (capture.ledger_kind > KINDS.index("native"))
         allocations = capture.header["exact_total_blocks"] + int(ledgers["total_blocks"][other].sum())
         allocated_bytes = capture.header["exact_total_bytes"] + int(ledgers["total_bytes"][other].sum())

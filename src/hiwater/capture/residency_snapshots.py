@@ -1,4 +1,4 @@
-"""The looks at where resident memory was that a recording took: parts that add up to what was in RAM, and the largest blocks."""
+"""The residency snapshots that a recording took: parts that add up to what was in RAM, and the largest blocks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LargeBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ResidencySnapshot:
     """Where resident memory was at one moment, nanoseconds since the recording began: the parts add up to `resident_bytes`."""
 
     at_ns: int
@@ -52,24 +52,24 @@ class Look:
     large: tuple[LargeBlock, ...]
 
 
-def looks(capture: Capture) -> tuple[Look, ...]:
-    """All looks in time, the last at the end unless the process was killed; none in captures made without them."""
+def read(capture: Capture) -> tuple[ResidencySnapshot, ...]:
+    """All residency snapshots in time, the last at the end unless the process was killed; none in captures made without them."""
     rows = capture.tables.get("residency")
     if rows is None or len(rows) == 0:
         return ()
     starts = np.flatnonzero(np.diff(rows["at_ns"], prepend=rows["at_ns"][0] + 1) != 0)
     ends = [*starts[1:].tolist(), len(rows)]
-    found = [_look(capture, rows[start:end]) for start, end in zip(starts.tolist(), ends, strict=True)]
+    found = [_snapshot(capture, rows[start:end]) for start, end in zip(starts.tolist(), ends, strict=True)]
     # The unexplained is written last: a look without it was cut short by the end of its process.
     return tuple(look for look in found if look.parts[-1].name == UNEXPLAINED)
 
 
-def _look(capture: Capture, rows: np.ndarray) -> Look:
+def _snapshot(capture: Capture, rows: np.ndarray) -> ResidencySnapshot:
     parts = tuple(
         Part(capture.string(int(row["part"])), int(row["resident_bytes"]), int(row["untouched_bytes"])) for row in rows
     )
     at_ns = int(rows["at_ns"][0])
-    return Look(at_ns, sum(part.resident_bytes for part in parts), parts, _large_blocks(capture, at_ns))
+    return ResidencySnapshot(at_ns, sum(part.resident_bytes for part in parts), parts, _large_blocks(capture, at_ns))
 
 
 def _large_blocks(capture: Capture, at_ns: int) -> tuple[LargeBlock, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hiwater.capture.snapshot import Moment
+from hiwater.capture.snapshot import Snapshot
 from hiwater.errors import BadRequest, MomentOutOfRange
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Slice:
     unlisted_bytes: int
 
 
-def peak(capture: Capture) -> Moment:
+def peak(capture: Capture) -> Snapshot:
     """The moment the counted kinds together were highest in the whole recording; in `recorded_window`, where it has one."""
     if capture.recorded_window is not None:
         start, end = capture.recorded_window
@@ -50,7 +50,7 @@ def peak(capture: Capture) -> Moment:
     )
 
 
-def end(capture: Capture) -> Moment:
+def end(capture: Capture) -> Snapshot:
     """What was live when the recording ended, or when it was last written to."""
     ledgers, at_ns = capture.tables["ledgers"], capture.process.duration_ns
     recorded = (capture.header["live_bytes"], capture.header["live_blocks"])
@@ -70,7 +70,7 @@ def slices(capture: Capture) -> tuple[Slice, ...]:
     )
 
 
-def oom(capture: Capture) -> Moment:
+def oom(capture: Capture) -> Snapshot:
     """What was live when memory was last refused, of the refusals at which that was noted. Raises MomentOutOfRange."""
     refused_at = {mark.at_ns for mark in capture.refusals}
     for piece in reversed(capture.slices):
@@ -81,7 +81,7 @@ def oom(capture: Capture) -> Moment:
     raise MomentOutOfRange("memory was never refused to this program", "look at the peak or the end instead")
 
 
-def window(capture: Capture, from_seconds: float, to_seconds: float) -> Moment:
+def window(capture: Capture, from_seconds: float, to_seconds: float) -> Snapshot:
     """The highest of the slices that touch the time from `from_seconds` to `to_seconds`. Raises MomentOutOfRange."""
     lasted = capture.process.duration_ns / 1e9
     if not 0 <= from_seconds <= to_seconds or from_seconds > lasted:
@@ -96,7 +96,7 @@ def window(capture: Capture, from_seconds: float, to_seconds: float) -> Moment:
     return of_slice(capture, max(touching, key=lambda piece: piece.mark_bytes))
 
 
-def named(capture: Capture, at: str | float) -> Moment:
+def named(capture: Capture, at: str | float) -> Snapshot:
     """The moment that `at` names: "peak", "end", "oom", seconds since the start, or a window "T1:T2" in seconds.
 
     Raises BadRequest for anything else, MomentOutOfRange for a time the recording does not have.
@@ -114,7 +114,7 @@ def named(capture: Capture, at: str | float) -> Moment:
         raise BadRequest(f"{at!r} is none of peak, end, oom, SECONDS, T1:T2", "name a moment so") from None
 
 
-def of_slice(capture: Capture, piece: Slice) -> Moment:
+def of_slice(capture: Capture, piece: Slice) -> Snapshot:
     """What every ledger held when this slice was highest."""
     if piece.index is None:
         return _open_mark(capture, "slice")
@@ -124,7 +124,7 @@ def of_slice(capture: Capture, piece: Slice) -> Moment:
         listed = entries[first : first + count]
         values[listed["ledger"]] = listed["bytes"]
         blocks[listed["ledger"]] = listed["blocks"]
-    return Moment(
+    return Snapshot(
         capture,
         "slice",
         piece.mark_ns,
@@ -144,7 +144,7 @@ def _epoch(capture: Capture) -> dict[str, int]:
     return {name: capture.header[prefix + name] for name in ("best_bytes", "best_blocks", "best_ns", "slice_start_ns")}
 
 
-def _open_mark(capture: Capture, name: str) -> Moment:
+def _open_mark(capture: Capture, name: str) -> Snapshot:
     """The open slice's mark, which ledgers save lazily: at their first change after it (the rule is in format.h)."""
     ledgers, header = capture.tables["ledgers"], capture.header
     is_saved = ledgers["generation"] == header["generation"]
@@ -173,8 +173,8 @@ def _moment(
     values: Any,
     blocks: Any,
     recorded: tuple[int, int],
-) -> Moment:
+) -> Snapshot:
     values, blocks = values.astype(np.int64), blocks.astype(np.int64)
     if capture.is_alive:  # an event may be half seen, and its free without its allocation
         values, blocks = np.maximum(values, 0), np.maximum(blocks, 0)
-    return Moment(capture, name, at_ns, start_ns, end_ns, values, blocks, *recorded)
+    return Snapshot(capture, name, at_ns, start_ns, end_ns, values, blocks, *recorded)

@@ -48,27 +48,27 @@ class Stack:
 class Holdings:
     """Who held what: parallel arrays with an entry for each (call path, kind), largest first. Every view shows this order.
 
-    `drawn` is the part of `bytes` that stands on blocks drawn at random: 0 in a recording of every block.
+    `sampled` is the part of `bytes` that is estimated from sampled blocks: 0 in a recording of every block.
     """
 
     node: Ints
     kind: Ints
     bytes: Ints
     blocks: Ints
-    drawn: Ints
+    sampled: Ints
     sample_bytes: int = 0
 
     def __getitem__(self, part: slice) -> Holdings:
         return Holdings(
-            self.node[part], self.kind[part], self.bytes[part], self.blocks[part], self.drawn[part], self.sample_bytes
+            self.node[part], self.kind[part], self.bytes[part], self.blocks[part], self.sampled[part], self.sample_bytes
         )
 
-    def standard_error(self, drawn: int) -> int:
-        """The most that the standard error of a sum can be of which `drawn` bytes stand on blocks drawn at random.
+    def standard_error(self, sampled: int) -> int:
+        """The upper bound of the standard error of a sum of which `sampled` bytes are estimated from sampled blocks.
 
         The variance of each such block is at most sample_bytes times what it stands for (native/heap/sampling.h).
         """
-        return math.ceil(math.sqrt(self.sample_bytes * max(0, drawn)))
+        return math.ceil(math.sqrt(self.sample_bytes * max(0, sampled)))
 
     @property
     def total_bytes(self) -> int:
@@ -80,7 +80,7 @@ class Holdings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moment:
+class Snapshot:
     """One moment of a recording.
 
     `name` is "peak", "end" or "slice"; `at_ns` is the time since the recording began at which the figures hold, and
@@ -134,17 +134,17 @@ class Moment:
         return Holdings(self.capture.ledger_node[held], kinds[held], self.bytes[held], self.blocks[held], nothing)
 
     def _of_samples(self, held: Ints) -> Holdings:
-        """Put the two ledgers of a call path and kind together: of blocks drawn at random, and of those recorded exactly."""
+        """Put the two ledgers of a call path and kind together: of sampled blocks, and of those recorded exactly."""
         capture = self.capture
         key = capture.ledger_node[held] * len(KINDS) + capture.ledger_kind[held]
         places, first, back = np.unique(key, return_index=True, return_inverse=True)
-        count, blocks, drawn = (np.zeros(len(places), np.int64) for _ in range(3))
+        count, blocks, sampled = (np.zeros(len(places), np.int64) for _ in range(3))
         np.add.at(count, back, self.bytes[held])
         np.add.at(blocks, back, self.blocks[held])
-        np.add.at(drawn, back, np.where(capture.ledger_is_drawn, self.bytes, 0)[held])
+        np.add.at(sampled, back, np.where(capture.ledger_is_sampled, self.bytes, 0)[held])
         order = np.lexsort((first, -count))
         nodes, kinds = capture.ledger_node[held][first][order], capture.ledger_kind[held][first][order]
-        return Holdings(nodes, kinds, count[order], blocks[order], drawn[order], capture.process.sample_bytes)
+        return Holdings(nodes, kinds, count[order], blocks[order], sampled[order], capture.process.sample_bytes)
 
     @property
     def stacks(self) -> Stacks:
@@ -177,7 +177,7 @@ class Stacks(Sequence[Stack]):
     def _stack(self, index: int) -> Stack:
         held = self._holdings
         thread, frames = self._capture.path_of(int(held.node[index]))
-        error = held.standard_error(int(held.drawn[index]))
+        error = held.standard_error(int(held.sampled[index]))
         return Stack(int(held.bytes[index]), int(held.blocks[index]), KINDS[held.kind[index]], thread, frames, error)
 
     def __repr__(self) -> str:

@@ -257,7 +257,7 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
         with naming(str(capture.path)):
             report = Report(
                 capture,
-                capture.moment(arguments.at),
+                capture.snapshot(arguments.at),
                 arguments.kind,
                 Grouping(arguments.by) if arguments.by else None,
                 arguments.inverted,

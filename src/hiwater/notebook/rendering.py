@@ -86,7 +86,7 @@ def _held(report: Report) -> Iterator[str]:
     sources = Sources.of(report.capture)
     whole = report.holdings.total_bytes
     every = own_lines(report.capture, report.holdings, _LINES_READ)
-    yield f"  held at {report.moment_words}, by lines of your code with what they called in libraries:"
+    yield f"  held at {report.snapshot_words}, by lines of your code with what they called in libraries:"
     for line in [line for line in every if not is_library(line.frame.file)][:_LINES_SHOWN]:
         if line.bytes * _SMALLEST_SHARE < whole:
             break
@@ -107,7 +107,7 @@ def _held(report: Report) -> Iterator[str]:
 def drawn(cells: Sequence[dict[str, Any]]) -> dict[str, str]:
     """The drawing of these cells by MIME type. When in a cell its peak was is not known: it is drawn at its peak throughout."""
     spans, is_shortened = _bands(cells)
-    at = [moment for span in spans for moment in (span.start, span.end)]
+    at = [snapshot for span in spans for snapshot in (span.start, span.end)]
     held = [size for cell in cells for size in (cell["peak_bytes"], cell["end_bytes"])]
     curve = Curve("resident, each cell at its peak", "resident", np.array(at), np.array(held, np.float64))
     title, axis = f"{len(cells)} cells", "seconds since the start"

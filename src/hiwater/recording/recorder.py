@@ -74,7 +74,7 @@ class Recorder:
     ) -> None:
         """Describe a recording; nothing happens before `start()`.
 
-        `path` may hold `%p`, `%h` and `%r`. `sample` is the size (65536, "64KiB") below which blocks are drawn at random, with
+        `path` may hold `%p`, `%h` and `%r`. `sample` is the size (65536, "64KiB") below which blocks are sampled, with
         a probability that grows with their size; None or 0 records every block. `sample_seed`, a number above 0, makes the draw
         repeatable. `device_history` has torch's allocator keep a history of GPU memory, once the program uses a GPU. `mode` is the
         capture's permissions, exactly, whatever the umask is. `tell` is called with what the user must know at the start. Raises

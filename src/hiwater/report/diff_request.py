@@ -49,8 +49,8 @@ class DiffReport:
         """Both captures of one of the comparisons as reports have them."""
         by = Grouping(self.by) if self.by else None
         before, after = (
-            Report(capture, moment, told.kind, by, is_one_of_several=bool(self.processes))
-            for capture, moment in ((told.before, told.before_moment), (told.after, told.after_moment))
+            Report(capture, snapshot, told.kind, by, is_one_of_several=bool(self.processes))
+            for capture, snapshot in ((told.before, told.before_snapshot), (told.after, told.after_snapshot))
         )
         return before, after
 
@@ -90,10 +90,10 @@ def both(before: str, after: str) -> str:
     return before if before == after else f"{before}; then {after}"
 
 
-def moment_words(told: Comparison) -> str:
+def snapshot_words(told: Comparison) -> str:
     """The moments that are compared."""
-    seconds = [f"{moment.at_ns / 1e9:.2f} s" for moment in (told.before_moment, told.after_moment)]
-    name = {"slice": "the highest moment asked for"}.get(told.after_moment.name, f"the {told.after_moment.name}")
+    seconds = [f"{snapshot.at_ns / 1e9:.2f} s" for snapshot in (told.before_snapshot, told.after_snapshot)]
+    name = {"slice": "the highest moment asked for"}.get(told.after_snapshot.name, f"the {told.after_snapshot.name}")
     kind = "" if told.kind == "all" else f"{told.kind} memory at "
     return f"{kind}{name}, at {seconds[0]} and {seconds[1]}"
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from hiwater.analysis.call_tree import Grouping
 from hiwater.analysis.reconcile import standard_error_bytes
-from hiwater.capture import Capture, Moment
+from hiwater.capture import Capture, Snapshot
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.snapshot import Holdings
 from hiwater.errors import CorruptCapture
@@ -21,7 +21,7 @@ class Report:
     """One capture as asked for. `holdings` is what every view shows, largest first."""
 
     capture: Capture
-    moment: Moment
+    snapshot: Snapshot
     kind: str = "all"
     by: Grouping | None = None
     inverted: bool = False
@@ -35,7 +35,7 @@ class Report:
     @cached_property
     def holdings(self) -> Holdings:
         """Raises CorruptCapture when something holds less than nothing."""
-        holdings = self.moment.holdings(self.kind)
+        holdings = self.snapshot.holdings(self.kind)
         if len(holdings.bytes) and int(holdings.bytes.min()) < 0:
             raise CorruptCapture(
                 f"the capture is damaged: a stack holds {int(holdings.bytes.min())} bytes", "record again"
@@ -50,7 +50,7 @@ class Report:
     def grouping(self) -> Grouping:
         return self.by or Grouping.stack
 
-    def exactness(self, moment: Moment) -> str:
+    def exactness(self, snapshot: Snapshot) -> str:
         """How far the sum of a moment can be trusted, in a few words."""
         if self.capture.lost_events:
             return "not exact: events were lost"
@@ -58,7 +58,7 @@ class Report:
             return "at least: some calls could not be recorded"
         if self.problems:
             return "in doubt: the capture contradicts itself"
-        error_bytes = standard_error_bytes(moment)
+        error_bytes = standard_error_bytes(snapshot)
         if error_bytes:
             return f"estimate, standard error ≤ {size(error_bytes)}"
         if self.capture.device is not None and self.capture.facts.get("events") == "0":
@@ -94,12 +94,14 @@ class Report:
         return f"{rank}{self.capture.process.pid}{host}"
 
     @property
-    def moment_words(self) -> str:
+    def snapshot_words(self) -> str:
         """When the figures hold."""
-        moment = self.moment
-        at = f"{moment.at_ns / 1e9:.2f} s"
-        if moment.name == "slice":
-            return f"the highest moment between {moment.start_ns / 1e9:.2f} s and {moment.end_ns / 1e9:.2f} s, at {at}"
-        if moment.name == "oom":
+        snapshot = self.snapshot
+        at = f"{snapshot.at_ns / 1e9:.2f} s"
+        if snapshot.name == "slice":
+            return (
+                f"the highest moment between {snapshot.start_ns / 1e9:.2f} s and {snapshot.end_ns / 1e9:.2f} s, at {at}"
+            )
+        if snapshot.name == "oom":
             return f"the moment memory was refused, at {at}"
-        return f"the peak, at {at}" if moment.name == "peak" else f"the end, at {at}"
+        return f"the peak, at {at}" if snapshot.name == "peak" else f"the end, at {at}"

@@ -46,10 +46,10 @@ class WholeStacks:
         """The same for what a report shows: the largest first."""
         if not self.is_folded:
             return held
-        node, kind, *figures = self.joined(held.node, held.kind, held.bytes, held.blocks, held.drawn)
+        node, kind, *figures = self.joined(held.node, held.kind, held.bytes, held.blocks, held.sampled)
         order = np.argsort(-figures[0], kind="stable")
-        count, blocks, drawn = (figure[order] for figure in figures)
-        return Holdings(node[order], kind[order], count, blocks, drawn, held.sample_bytes)
+        count, blocks, sampled = (figure[order] for figure in figures)
+        return Holdings(node[order], kind[order], count, blocks, sampled, held.sample_bytes)
 
 
 def whole_stacks(report: Report, nodes: Ints | None = None) -> WholeStacks:

@@ -102,7 +102,7 @@ def _happenings(report: Report) -> Iterator[dict[str, Any]]:
             "exactness": report.exactness(peak),
         }
         yield {"ph": "i", "s": "p", "name": "allocated peak", "pid": pid, "tid": 0, "ts": peak.at_ns, "args": args}
-    for mark in (*capture.marks, *capture.device_refusals):
+    for mark in (*capture.markers, *capture.device_refusals):
         args = {"value": mark.value, "thread": printable(mark.thread, 100)}
         yield {"ph": "i", "s": "p", "name": mark.kind, "pid": pid, "tid": 0, "ts": mark.at_ns, "args": args}
 

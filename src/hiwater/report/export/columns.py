@@ -26,8 +26,8 @@ def measures(report: Report) -> str:
     """What the figures of a report are, in one sentence: every export says it where its format has a place for it."""
     kind = "all counted kinds" if report.kind == "all" else f"{report.kind} memory"
     return (
-        f"allocated memory: requested bytes of live blocks, used anonymous mappings and shared memory that the process made, {kind}, at {report.moment_words};"
-        f" {report.exactness(report.moment)}"
+        f"allocated memory: requested bytes of live blocks, used anonymous mappings and shared memory that the process made, {kind}, at {report.snapshot_words};"
+        f" {report.exactness(report.snapshot)}"
     )
 
 
@@ -126,7 +126,7 @@ def _stacks(report: Report, whole: WholeStacks) -> Iterator[Columns]:
         ]
         figures: tuple[list[object], ...] = (
             [KINDS[kind] for kind in held.kind[part].tolist()], [threads[number] for number in thread[part].tolist()],
-            held.bytes[part].tolist(), held.blocks[part].tolist(), [held.standard_error(n) for n in held.drawn[part].tolist()],
+            held.bytes[part].tolist(), held.blocks[part].tolist(), [held.standard_error(n) for n in held.sampled[part].tolist()],
         )  # fmt: skip
         values = (*_process_columns(report, len(frames)), *figures, *_frame_columns(frames), paths)
         yield Columns(STACK_COLUMNS, values)

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from hiwater.analysis.diff import Change, Changes, ComparedFigure, StackChanges
-from hiwater.capture import Capture, Frame, Moment
+from hiwater.capture import Capture, Frame, Snapshot
 from hiwater.capture.snapshot import Ints
 from hiwater.report.diff_request import DiffReport, verdict_words
 from hiwater.report.stack_tables import StackTables, node_text
@@ -22,9 +22,9 @@ def write(report: DiffReport, stream: TextIO) -> None:
     told = report.comparison
     head = {
         "schema": SCHEMA,
-        "before": _side(told.before, told.before_moment),
-        "after": _side(told.after, told.after_moment),
-        "shown": {"at": told.after_moment.name, "kind": told.kind, "by": str(told.by)},
+        "before": _side(told.before, told.before_snapshot),
+        "after": _side(told.after, told.after_snapshot),
+        "shown": {"at": told.after_snapshot.name, "kind": told.kind, "by": str(told.by)},
         "peak": {
             "allocated_bytes": figure_of(told.peak),
             "resident_bytes": figure_of(told.resident),
@@ -39,8 +39,8 @@ def write(report: DiffReport, stream: TextIO) -> None:
         "duration_ns": figure_of(told.totals["duration_ns"]),
         "processes": [
             {
-                "before": _side(one.before, one.before_moment),
-                "after": _side(one.after, one.after_moment),
+                "before": _side(one.before, one.before_snapshot),
+                "after": _side(one.after, one.after_snapshot),
                 "bytes": figure_of(one.held),
                 "resident_bytes": figure_of(one.resident),
             }
@@ -91,7 +91,7 @@ def _only(frames: tuple[Frame, ...], tables: StackTables) -> list[int]:
     return tables.add_frames(frames) or [-1]
 
 
-def _side(capture: Capture, moment: Moment) -> dict[str, Any]:
+def _side(capture: Capture, snapshot: Snapshot) -> dict[str, Any]:
     process = capture.process
     return {
         "path": str(capture.path),
@@ -101,7 +101,7 @@ def _side(capture: Capture, moment: Moment) -> dict[str, Any]:
         "mode": process.mode,
         "sample_bytes": process.sample_bytes,
         "ended": process.ended,
-        "at_ns": moment.at_ns,
+        "at_ns": snapshot.at_ns,
         "resident_exact": capture.resident.exact,
         "resident_error_bytes": capture.resident.error_bytes,
     }

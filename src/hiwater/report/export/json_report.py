@@ -19,7 +19,7 @@ from hiwater.analysis.call_tree import Grouping, plant
 from hiwater.analysis.process_tree import Host
 from hiwater.analysis.ranking import by
 from hiwater.analysis.reconcile import standard_error_bytes
-from hiwater.capture import Capture, DeviceLook, DeviceMemory, Look, WatchedProcess
+from hiwater.capture import Capture, DeviceMemory, DeviceSnapshot, ResidencySnapshot, WatchedProcess
 from hiwater.capture.devices import QUANTITIES
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.snapshot import Holdings, Ints
@@ -106,14 +106,14 @@ def _other_nodes(capture: Capture) -> Ints:
     return np.array(nodes + [mark.node for mark in capture.refusals[-_REFUSALS_LISTED:]], np.int64)
 
 
-def _looks(capture: Capture) -> tuple[Look | None, Look | None]:
+def _looks(capture: Capture) -> tuple[ResidencySnapshot | None, ResidencySnapshot | None]:
     """The look that saw most, and the last one."""
-    return capture.highest_look, capture.looks[-1] if capture.looks else None
+    return capture.highest_residency_snapshot, capture.residency_snapshots[-1] if capture.residency_snapshots else None
 
 
 def summary(report: Report, place: Place) -> dict[str, Any]:
     """Everything but the stacks and children, as plain data. `place` gives the members that say which call path a node is."""
-    capture, moment, peak = report.capture, report.moment, report.capture.peak
+    capture, snapshot, peak = report.capture, report.snapshot, report.capture.peak
     kinds, totals = peak.kind_bytes(), capture.totals
     highest, last = _looks(capture)
     said = {
@@ -142,21 +142,21 @@ def summary(report: Report, place: Place) -> dict[str, Any]:
         "lost_events": capture.lost_events,
         "shortcomings": capture.shortcomings,
         "refusals": _refusals(capture, place),
-        "pressure": [asdict(moment) for moment in capture.pressure[-1:]],
+        "pressure": [asdict(snapshot) for snapshot in capture.pressure[-1:]],
         "processes": [_watched(process) for process in capture.processes],
         "scopes": [asdict(scope) for scope in capture.scopes],
         "problems": report.problems,
         "notes": own_allocators.notes(capture),
         "mappings": _mappings(report),
         "shown": {
-            "at": moment.name,
-            "at_ns": moment.at_ns,
-            "start_ns": moment.start_ns,
-            "end_ns": moment.end_ns,
+            "at": snapshot.name,
+            "at_ns": snapshot.at_ns,
+            "start_ns": snapshot.start_ns,
+            "end_ns": snapshot.end_ns,
             "kind": report.kind,
             "bytes": report.holdings.total_bytes,
             "blocks": report.holdings.total_blocks,
-            "error_bytes": moment.error_bytes,
+            "error_bytes": snapshot.error_bytes,
         },
     }
     if report.by is not None and report.by != Grouping.stack:
@@ -267,7 +267,7 @@ def _refusals(capture: Capture, place: Place) -> dict[str, Any]:
     return {"count": len(refused), "last": last}
 
 
-def _look(look: Look | None, place: Place) -> dict[str, Any] | None:
+def _look(look: ResidencySnapshot | None, place: Place) -> dict[str, Any] | None:
     if look is None:
         return None
     large = [
@@ -283,7 +283,10 @@ def _look(look: Look | None, place: Place) -> dict[str, Any] | None:
 
 def _device(device: DeviceMemory) -> dict[str, Any]:
     """A device without its samples: `hiwater.open(...).devices` has those."""
-    looks = {"breakdown": device.highest_look, "breakdown_at_end": device.looks[-1] if device.looks else None}
+    looks = {
+        "breakdown": device.highest_snapshot,
+        "breakdown_at_end": device.snapshots[-1] if device.snapshots else None,
+    }
     return {
         "name": device.name,
         "backend": device.backend,
@@ -298,13 +301,13 @@ def _device(device: DeviceMemory) -> dict[str, Any]:
     }
 
 
-def _device_look(look: DeviceLook) -> dict[str, Any]:
+def _device_look(look: DeviceSnapshot) -> dict[str, Any]:
     return {"at_ns": look.at_ns, "terms": [{"name": name, "bytes": count} for name, count in look.terms]}
 
 
 def _mappings(report: Report) -> list[dict[str, Any]]:
     """Memory that is listed and not counted, at the moment shown: file-backed, shared, reserved, and pymalloc's arenas."""
-    kinds, blocks = report.moment.kind_bytes(), report.moment.kind_blocks()
+    kinds, blocks = report.snapshot.kind_bytes(), report.snapshot.kind_blocks()
     return [{"class": kind, "bytes": kinds[kind], "blocks": blocks[kind]} for kind in KINDS[len(COUNTED_KINDS) :]]
 
 
@@ -333,16 +336,16 @@ def _stacks(report: Report, node: Ints) -> Iterator[str]:
         part = slice(first, first + _STACKS_AT_ONCE)
         rows = zip(
             held.bytes[part].tolist(), held.blocks[part].tolist(), held.kind[part].tolist(), thread[part].tolist(),
-            held.drawn[part].tolist(), node[held.node[part]].tolist(), strict=True,
+            held.sampled[part].tolist(), node[held.node[part]].tolist(), strict=True,
         )  # fmt: skip
         told = (
             f'\n{{"bytes":{count},"blocks":{blocks},"kind":"{KINDS[kind]}","thread":{threads[of]},'
-            f'{_error(held, drawn)}"node":{node_text(place)}}}'
-            for count, blocks, kind, of, drawn, place in rows
+            f'{_error(held, sampled)}"node":{node_text(place)}}}'
+            for count, blocks, kind, of, sampled, place in rows
         )
         yield ("," if first else "") + ",".join(told)
 
 
-def _error(held: Holdings, drawn: int) -> str:
+def _error(held: Holdings, sampled: int) -> str:
     """In a sampled recording every stack has its standard error; else none has, for there may be a million."""
-    return f'"standard_error_bytes":{held.standard_error(drawn)},' if held.sample_bytes else ""
+    return f'"standard_error_bytes":{held.standard_error(sampled)},' if held.sample_bytes else ""

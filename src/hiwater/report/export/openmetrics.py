@@ -99,7 +99,7 @@ def _figures(report: Report) -> Iterator[tuple[str, Labels, int | float]]:
         yield "hiwater_peak_allocated_kind_bytes", (("kind", kind),), peak.kind_bytes()[kind]
     yield "hiwater_peak_allocated_blocks", (), peak.allocated_blocks
     yield "hiwater_end_allocated_bytes", (), capture.end.allocated_bytes
-    yield "hiwater_held_bytes", (("at", report.moment.name), ("kind", report.kind)), report.holdings.total_bytes
+    yield "hiwater_held_bytes", (("at", report.snapshot.name), ("kind", report.kind)), report.holdings.total_bytes
     yield "hiwater_peak_resident_bytes", (), resident.peak_bytes
     if resident.exact:
         yield "hiwater_peak_resident_error_bytes", (), resident.error_bytes

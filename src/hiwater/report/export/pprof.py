@@ -57,12 +57,12 @@ class _Builder:
         profile.period_type.type, profile.period_type.unit = self._text("space"), self._text("bytes")
         process = report.capture.process
         profile.period = process.sample_bytes or 1
-        profile.time_nanos = min(process.started_unix_ns + report.moment.at_ns, (1 << 63) - 1)
+        profile.time_nanos = min(process.started_unix_ns + report.snapshot.at_ns, (1 << 63) - 1)
         profile.duration_nanos = min(process.duration_ns, (1 << 63) - 1)
         said = (
             EXPORTER, printable(report.title, 200), f"inuse_*: {measures(report)}",
             "alloc_*: blocks and requested bytes allocated over the whole recording, freed or not"
-            + ("; estimates from blocks drawn at random" if process.sample_bytes else ""),
+            + ("; estimates from sampled blocks" if process.sample_bytes else ""),
             *(("recursion is written once: a frame that calls itself stands for all its calls",) if whole.is_folded else ()),
         )  # fmt: skip
         profile.comment.extend([self._text(text) for text in said])
@@ -79,7 +79,7 @@ class _Builder:
         node, kind_of, *columns = whole.joined(
             capture.ledger_node[ledgers], capture.ledger_kind[ledgers],
             table["total_blocks"][ledgers].astype(np.int64), table["total_bytes"][ledgers].astype(np.int64),
-            report.moment.blocks[ledgers], report.moment.bytes[ledgers],
+            report.snapshot.blocks[ledgers], report.snapshot.bytes[ledgers],
         )  # fmt: skip
         names, thread = capture.paths.threads(node)
         kinds = [KINDS[number] for number in kind_of.tolist()]
@@ -133,11 +133,11 @@ class _Paths:
 
 def _ledgers(report: Report) -> Ints:
     """The accounts that hold something at the moment, in the order of every view, and after them those that only ever asked."""
-    capture, moment = report.capture, report.moment
+    capture, snapshot = report.capture, report.snapshot
     kinds = capture.ledger_kind
     wanted = is_counted(kinds) if report.kind == "all" else kinds == KINDS.index(report.kind)
     total = capture.tables["ledgers"]["total_bytes"].astype(np.int64)
-    is_held = (moment.bytes != 0) | (moment.blocks != 0)
+    is_held = (snapshot.bytes != 0) | (snapshot.blocks != 0)
     shown = np.flatnonzero(wanted & (is_held | (total != 0)))
-    order: Ints = shown[np.lexsort((-total[shown] * ~is_held[shown], -moment.bytes[shown], ~is_held[shown]))]
+    order: Ints = shown[np.lexsort((-total[shown] * ~is_held[shown], -snapshot.bytes[shown], ~is_held[shown]))]
     return order

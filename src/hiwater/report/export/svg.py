@@ -104,8 +104,8 @@ def _boxes(root: Branch) -> Iterator[Box]:
 
 def _title(report: Report) -> str:
     kind = "" if report.kind == "all" else f" {report.kind}"
-    what = "still allocated at the end" if report.moment.name == "end" else "allocated"
-    peak = "peak: " if report.moment.name == "peak" else ""
+    what = "still allocated at the end" if report.snapshot.name == "end" else "allocated"
+    peak = "peak: " if report.snapshot.name == "peak" else ""
     return f"{printable(report.title, 50)} — {peak}{size(report.holdings.total_bytes)}{kind} {what}"
 
 
@@ -114,13 +114,13 @@ def _head(report: Report) -> Iterator[str]:
     resident = report.capture.resident
     mark = f"{'' if resident.exact else 'at least '}{size(resident.peak_bytes)}"
     words = (
-        f"{report.exactness(report.moment)}, requested bytes at {report.moment_words} of {seconds(report.capture.process.duration_ns)} · "
+        f"{report.exactness(report.snapshot)}, requested bytes at {report.snapshot_words} of {seconds(report.capture.process.duration_ns)} · "
         f"{report.holdings.total_blocks:,} blocks"
         + ("" if report.capture.device else f" · resident peak {mark} ({resident.source})")
     )
     yield f'<text class="title" x="{MARGIN}" y="30">{_xml(_title(report))}</text>\n'
     yield f'<text class="words" x="{MARGIN}" y="52">{_xml(words)}</text>\n'
-    kinds, x = report.moment.kind_bytes(), MARGIN
+    kinds, x = report.snapshot.kind_bytes(), MARGIN
     for kind in COUNTED_KINDS:
         if not kinds[kind] or report.kind not in ("all", kind):
             continue

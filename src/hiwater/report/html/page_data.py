@@ -62,7 +62,7 @@ def _compared(diff: DiffReport, told: Comparison, source: str, columns: PackedCo
             "exactness": before.exactness(told.before.peak),
             "resident_exactness": resident_exactness(told.before),
             "peak_ns": told.before.peak.at_ns,
-            "asked_ns": told.before_moment.at_ns,
+            "asked_ns": told.before_snapshot.at_ns,
         },
         "after": {"name": printable(str(told.after.path), _LONGEST_NAME)},
         "peak": figure_of(told.peak),
@@ -96,7 +96,7 @@ def _capture(
         "timeline": _timeline(capture, columns),
         "marks": [
             {"at_ns": mark.at_ns, "kind": mark.kind, "value": mark.value}
-            for mark in (*capture.marks, *capture.device_refusals)
+            for mark in (*capture.markers, *capture.device_refusals)
         ],
         "source": embedded(report, source, {name: number for number, name in enumerate(files.texts)}),
     }
@@ -111,18 +111,18 @@ def _frame(capture: Capture, node: int) -> dict[str, Any] | None:
 
 def _asked(report: Report) -> dict[str, Any]:
     """What was asked for on the command line: the page opens there."""
-    moment = report.moment
+    snapshot = report.snapshot
     piece = next(
         (
             number
             for number, piece in enumerate(report.capture.slices)
-            if (piece.start_ns, piece.end_ns, piece.mark_ns) == (moment.start_ns, moment.end_ns, moment.at_ns)
+            if (piece.start_ns, piece.end_ns, piece.mark_ns) == (snapshot.start_ns, snapshot.end_ns, snapshot.at_ns)
         ),
         None,
     )
     return {
-        "at": moment.name,
-        "slice": piece if moment.name in ("slice", "oom") else None,
+        "at": snapshot.name,
+        "slice": piece if snapshot.name in ("slice", "oom") else None,
         "kind": report.kind,
         "by": str(report.grouping),
         "inverted": report.inverted,
@@ -170,7 +170,7 @@ def _stacks(condensed: Condensed, files: _Numbered, columns: PackedColumns, besi
         "holders": {
             "node": columns.add(condensed.holder_node),
             "kind": columns.add(condensed.holder_kind),
-            "drawn": columns.add(condensed.holder_is_drawn),
+            "sampled": columns.add(condensed.holder_is_sampled),
             **{name: columns.add(values) for name, values in condensed.columns.items()},
             **{name: columns.add(values) for name, values in (beside.columns if beside else {}).items()},
         },

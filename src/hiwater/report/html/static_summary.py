@@ -14,7 +14,7 @@ from hiwater.analysis.diff import Comparison
 from hiwater.analysis.ranking import own_lines
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.snapshot import Ints
-from hiwater.report.diff_request import DiffReport, both, exactness, figure_words, moment_words, resident_exactness
+from hiwater.report.diff_request import DiffReport, both, exactness, figure_words, resident_exactness, snapshot_words
 from hiwater.report.formatting import frame_text, printable, seconds, share, signed_size, size
 from hiwater.report.request import Report
 from hiwater.report.text.device_history import source_words
@@ -60,7 +60,7 @@ def changes(report: DiffReport) -> Iterator[str]:
 
 
 def _changed_lines(told: Comparison) -> Iterator[str]:
-    yield f"<h2>Lines that changed most, {escape(moment_words(told))}</h2>\n"
+    yield f"<h2>Lines that changed most, {escape(snapshot_words(told))}</h2>\n"
     yield '<div class="scroll-x"><table><thead><tr><th scope="col">Change</th><th scope="col">Before</th><th scope="col">After</th>'
     yield '<th scope="col">State</th><th scope="col" class="wide">Line of your own code, with everything it called</th></tr></thead>\n<tbody>\n'
     for change in told.lines[:_LINES]:
@@ -153,7 +153,7 @@ def _steps(x: np.ndarray[tuple[int], np.dtype[np.float64]], y: np.ndarray[tuple[
 
 def _table(report: Report) -> Iterator[str]:
     whole = report.holdings.total_bytes
-    yield f"<h2>Lines that held most, {escape(report.moment_words)}</h2>\n"
+    yield f"<h2>Lines that held most, {escape(report.snapshot_words)}</h2>\n"
     yield '<div class="scroll-x"><table><thead><tr><th scope="col">Held</th><th scope="col">Share</th>'
     yield '<th scope="col">Blocks</th><th scope="col" class="wide">Line of your own code, with everything it called</th></tr></thead>\n<tbody>\n'
     for line in own_lines(report.capture, report.holdings, _LINES):

@@ -33,12 +33,12 @@ def breakdowns(report: Report) -> Iterator[Text]:
 
 
 def _breakdown(device: DeviceMemory) -> Iterator[Text]:
-    look = device.highest_look
+    look = device.highest_snapshot
     if look is None:
         return
     yield title(
         f"Where the memory of {printable(device.name, 30)} was",
-        f"at {seconds(look.at_ns)}, of all looks the one that saw most",
+        f"at {seconds(look.at_ns)}, the device snapshot with the most",
     )
     whole = next((count for name, count in look.terms if name == USED and count), None)
     for name, count in look.terms:

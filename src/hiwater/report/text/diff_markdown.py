@@ -8,7 +8,7 @@ from typing import TextIO
 
 from hiwater.analysis.diff import Change, Changes, ComparedFigure
 from hiwater.capture import Frame
-from hiwater.report.diff_request import DiffReport, both, exactness, moment_words, resident_exactness, verdict_words
+from hiwater.report.diff_request import DiffReport, both, exactness, resident_exactness, snapshot_words, verdict_words
 from hiwater.report.formatting import frame_text, printable, short_frame_text, signed_percent, signed_size, size
 
 _NAME_WIDTH = 110
@@ -71,7 +71,7 @@ def _table(report: DiffReport, title: str, changes: Changes) -> Iterator[str]:
         yield f"<details><summary>{title}</summary>"
         yield ""
     else:
-        yield f"**{title}** – {moment_words(report.comparison)}"
+        yield f"**{title}** – {snapshot_words(report.comparison)}"
         yield ""
     yield "| change | before | after | | |"
     yield "|---:|---:|---:|---|---|"

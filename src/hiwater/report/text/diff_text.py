@@ -10,7 +10,7 @@ from rich.text import Text
 from hiwater.analysis.diff import Change, ComparedFigure, Comparison
 from hiwater.analysis.matching import SourceText
 from hiwater.analysis.source import as_recorded
-from hiwater.report.diff_request import DiffReport, both, exactness, moment_words, resident_exactness, verdict_words
+from hiwater.report.diff_request import DiffReport, both, exactness, resident_exactness, snapshot_words, verdict_words
 from hiwater.report.formatting import (
     frame_text,
     printable,
@@ -42,7 +42,7 @@ def _report(report: DiffReport, page: Page) -> Iterator[Text]:
     source = as_recorded(told.after)
     yield from (*_head(report), *_processes(report), *_peaks(report), *_totals(told))
     for title, changes in report.sections:
-        yield Text.assemble("\n", (title, "bold"), (f"  {moment_words(told)}", "dim"))
+        yield Text.assemble("\n", (title, "bold"), (f"  {snapshot_words(told)}", "dim"))
         for change in changes[: report.top]:
             yield from _change(change, page, source)
         rest = changes.after(report.top)
@@ -70,10 +70,10 @@ def _processes(report: DiffReport) -> Iterator[Text]:
     if len(report.processes) < 2:
         return
     yield Text.assemble(
-        "\n", ("Processes", "bold"), (f"  {moment_words(report.comparison)}; the first is shown below", "dim")
+        "\n", ("Processes", "bold"), (f"  {snapshot_words(report.comparison)}; the first is shown below", "dim")
     )
     for told in report.processes[: report.top]:
-        after = Report(told.after, told.after_moment, is_one_of_several=True)
+        after = Report(told.after, told.after_snapshot, is_one_of_several=True)
         yield _figure(f"{told.after.process.pid}", told.held, f"{after.process}  {printable(after.program, 60)}")
     if len(report.processes) > report.top:
         yield Text(f"  … and {len(report.processes) - report.top:,} more", "dim")

@@ -23,7 +23,7 @@ _SMALLEST_SHARE = 1000  # lines below a thousandth in every column are summed up
 
 def chosen_files(report: Report) -> list[FileUse]:
     """The files to show, most held first. Raises BadRequest for a file asked for by name that asked for no memory."""
-    every = annotate(report.capture, report.moment, report.kind)
+    every = annotate(report.capture, report.snapshot, report.kind)
     if report.files:
         found = {name: [file for file in every if _is_meant(name, file.file)] for name in report.files}
         for name, files in found.items():
@@ -49,7 +49,7 @@ def write(report: Report, stream: TextIO) -> None:
     sources = Sources.of(report.capture)
     files = chosen_files(report)
     source_width = page.room(_FIGURES_WIDTH) if page.is_terminal else _SOURCE_WIDTH
-    title = Text.assemble((printable(report.title, 80), "bold"), (f"  at {report.moment_words}", "dim"))
+    title = Text.assemble((printable(report.title, 80), "bold"), (f"  at {report.snapshot_words}", "dim"))
     page.show(title)
     note = "  each line with everything it called; asked: requested over the whole recording; temporary: freed before the thread's next allocation"
     page.show(Text(note, "dim"))
@@ -69,8 +69,8 @@ def write_json(reports: Sequence[Report], stream: TextIO) -> None:
         {
             "schema": SCHEMA,
             "pid": report.capture.process.pid,
-            "at": report.moment.name,
-            "at_ns": report.moment.at_ns,
+            "at": report.snapshot.name,
+            "at_ns": report.snapshot.at_ns,
             "kind": report.kind,
             "files": [asdict(file) for file in chosen_files(report)],
         }

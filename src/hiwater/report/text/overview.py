@@ -13,7 +13,7 @@ from hiwater.analysis.call_tree import IMPORT_SYSTEM, Grouping
 from hiwater.analysis.ranking import by, own_lines
 from hiwater.analysis.reconcile import reconcile
 from hiwater.analysis.source import Sources
-from hiwater.capture import Frame, Look
+from hiwater.capture import Frame, ResidencySnapshot
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.residency_snapshots import OWN, UNEXPLAINED
 from hiwater.capture.snapshot import Stacks
@@ -118,9 +118,9 @@ def _peaks(report: Report) -> Iterator[Text]:
 
 
 def _made_of(report: Report) -> Iterator[Text]:
-    moment = report.moment
-    kinds, whole = moment.kind_bytes(), moment.allocated_bytes
-    yield title("Held by kind", f"at {report.moment_words}: {size(whole)}")
+    snapshot = report.snapshot
+    kinds, whole = snapshot.kind_bytes(), snapshot.allocated_bytes
+    yield title("Held by kind", f"at {report.snapshot_words}: {size(whole)}")
     for kind in COUNTED_KINDS:
         if kinds[kind] or kind in ("python", "native", "mapping"):
             yield Text.assemble(
@@ -156,8 +156,8 @@ def _from_allocated_to_resident(report: Report) -> Iterator[Text]:
 
 
 def _where_resident(report: Report) -> Iterator[Text]:
-    """The parts of resident memory at the look that saw most of it."""
-    look = report.capture.highest_look
+    """The parts of resident memory, at the residency snapshot with the most of it."""
+    look = report.capture.highest_residency_snapshot
     if look is None:
         return
     whole = look.resident_bytes
@@ -178,7 +178,7 @@ def _where_resident(report: Report) -> Iterator[Text]:
     yield from _partly_touched(look)
 
 
-def _partly_touched(look: Look) -> Iterator[Text]:
+def _partly_touched(look: ResidencySnapshot) -> Iterator[Text]:
     """Large blocks that are much smaller in RAM than they were asked for."""
     for block in look.large:
         if block.bytes - block.touched_bytes < _WORTH_TELLING:
@@ -192,8 +192,8 @@ def _partly_touched(look: Look) -> Iterator[Text]:
 
 def _shown(report: Report) -> str:
     kind = "" if report.kind == "all" else f" of {report.kind} memory"
-    error = f", any one figure within {size(report.moment.error_bytes)}" if report.moment.error_bytes else ""
-    return f"{size(report.holdings.total_bytes)}{kind} at {report.moment_words}{error}"
+    error = f", any one figure within {size(report.snapshot.error_bytes)}" if report.snapshot.error_bytes else ""
+    return f"{size(report.holdings.total_bytes)}{kind} at {report.snapshot_words}{error}"
 
 
 def _lines(report: Report, sources: Sources, page: Page) -> Iterator[Text]:
@@ -266,7 +266,7 @@ def _figures(count: int, whole: int, blocks: int, name: str, style: Style | str,
 
 
 def _beside_error(error_bytes: int) -> tuple[str, str]:
-    """The standard error of a row that stands on blocks drawn at random."""
+    """The standard error of a row that stands on sampled blocks."""
     return (f"  ± {size(error_bytes)}" if error_bytes else "", "yellow")
 
 

@@ -31,7 +31,7 @@ def write(report: Report, stream: TextIO) -> None:
 def _title(report: Report) -> Text:
     whole = size(report.holdings.total_bytes)
     kind = "" if report.kind == "all" else f" of {report.kind} memory"
-    return Text(f"{printable(report.title, 60)} · {whole}{kind} at {report.moment_words}")
+    return Text(f"{printable(report.title, 60)} · {whole}{kind} at {report.snapshot_words}")
 
 
 def _fill_with_groups(report: Report, table: Table, grouping: Grouping, page: Page) -> None:

@@ -29,7 +29,7 @@ def write(report: Report, stream: TextIO) -> None:
     forest = shaped(report, plant(report.capture, report.grouping, fold_imports=True))
     root = grow(forest, report.holdings, minimum_bytes=smallest, inverted=report.inverted)
     direction = "callers below callees" if report.inverted else "callees below callers"
-    remark = f"  {report.moment_words} · {direction} · below {100 / _SMALLEST_SHARE:g} % not listed"
+    remark = f"  {report.snapshot_words} · {direction} · below {100 / _SMALLEST_SHARE:g} % not listed"
     title = Text.assemble(
         (f"{size(whole):>11}  {printable(report.title, page.room(_FIGURES_WIDTH))}", "bold"), (remark, "dim")
     )

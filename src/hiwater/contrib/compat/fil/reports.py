@@ -40,16 +40,16 @@ def main(words: Sequence[str]) -> int:
 def _was_refused(capture: str) -> bool:
     """Whether memory was refused to the program, and what was live then is in the capture."""
     try:
-        open_capture(capture).moment("oom")
+        open_capture(capture).snapshot("oom")
     except HiwaterError:
         return False
     return True
 
 
-def _written(name: str, moment: str, capture: str, folder: str) -> bool:
+def _written(name: str, snapshot: str, capture: str, folder: str) -> bool:
     for pattern, format_words in _FILES:
         path = os.path.join(folder, pattern.format(name=name))
-        if cli.main(["report", capture, "--at", moment, *format_words, "-o", path]) != 0:
+        if cli.main(["report", capture, "--at", snapshot, *format_words, "-o", path]) != 0:
             return False
         if path.endswith(".svg"):
             say(f"Wrote memory usage flamegraph to {_shown(path)}")

@@ -10,7 +10,7 @@ import pytest
 
 import hiwater
 from children import run_hiwater
-from hiwater.capture import Look
+from hiwater.capture import ResidencySnapshot
 from recording import needs_engine
 
 pytestmark = needs_engine
@@ -36,13 +36,13 @@ def recorded(folder: Path, text: str) -> Path:
     return capture
 
 
-def resident_of(look: Look, name: str) -> int:
+def resident_of(look: ResidencySnapshot, name: str) -> int:
     return next(part.resident_bytes for part in look.parts if part.name == name)
 
 
 def test_the_highest_look_is_near_the_peak_and_names_who_holds_what(tmp_path: Path) -> None:
     capture = hiwater.open(recorded(tmp_path, HALF))
-    look = capture.highest_look
+    look = capture.highest_residency_snapshot
     assert look is not None
     assert capture.resident.peak_bytes * 0.93 < look.resident_bytes <= capture.resident.peak_bytes + 2 * MIB
     assert sum(part.resident_bytes for part in look.parts) == look.resident_bytes
@@ -57,7 +57,7 @@ def test_the_highest_look_is_near_the_peak_and_names_who_holds_what(tmp_path: Pa
 
 def test_the_last_look_is_of_the_end(tmp_path: Path) -> None:
     capture = hiwater.open(recorded(tmp_path, HALF))
-    last = capture.looks[-1]
+    last = capture.residency_snapshots[-1]
     assert last.at_ns > capture.process.duration_ns * 0.5
     assert resident_of(last, "anonymous maps") < 4 * MIB
     assert abs(last.resident_bytes - capture.resident.end_bytes) < 4 * MIB
@@ -66,7 +66,7 @@ def test_the_last_look_is_of_the_end(tmp_path: Path) -> None:
 def test_a_block_of_malloc_is_named_by_its_line(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     text = "import numpy\nzeros = numpy.zeros(96 << 20, dtype='u1')\nzeros[:16 << 20] = 1\n"
-    (look,) = hiwater.open(recorded(tmp_path, text)).looks[-1:]
+    (look,) = hiwater.open(recorded(tmp_path, text)).residency_snapshots[-1:]
     (block,) = [block for block in look.large if abs(block.bytes - 96 * MIB) <= 8192]
     assert block.from_malloc and block.frames[-1].line == 2
     assert 16 * MIB <= block.touched_bytes <= 20 * MIB  # a huge page comes whole
