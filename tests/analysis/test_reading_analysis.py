@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from example_captures import STACKS, open_bytes, recorded, small
 from hiwater.analysis import ranking, sums
-from hiwater.analysis.call_tree import COARSE, Grouping, plant
+from hiwater.analysis.call_tree import COARSE, Grouping, build_call_tree
 from hiwater.analysis.display_tree import Branch, grow
 from hiwater.analysis.naming import is_library, module_of
 from hiwater.analysis.reconcile import reconcile, standard_error_bytes
@@ -72,7 +72,7 @@ def test_threads_share_everything_between_them(stacks: list[Stack]) -> None:
 @given(STACKS, st.sampled_from(list(Grouping)), st.booleans(), st.integers(0, 5000))
 def test_a_tree_loses_nothing(stacks: list[Stack], grouping: Grouping, inverted: bool, minimum: int) -> None:
     capture = recorded(stacks)  # type: ignore[arg-type]  # hypothesis cannot say what its tuples are
-    root = grow(plant(capture, grouping), capture.peak.holdings(), minimum_bytes=minimum, inverted=inverted)
+    root = grow(build_call_tree(capture, grouping), capture.peak.holdings(), minimum_bytes=minimum, inverted=inverted)
     assert root.bytes == capture.peak.allocated_bytes
     assert root.blocks == capture.peak.allocated_blocks
     waiting = [root]
@@ -96,7 +96,7 @@ def test_a_tree_holds_the_paths(stacks: list[Stack], inverted: bool) -> None:
             expected[frames[:length]] += stack.bytes
     found: dict[tuple[object, ...], int] = {}
     waiting: list[tuple[tuple[object, ...], Branch]] = [
-        ((), grow(plant(capture), capture.peak.holdings(), inverted=inverted))
+        ((), grow(build_call_tree(capture), capture.peak.holdings(), inverted=inverted))
     ]
     while waiting:
         path, branch = waiting.pop()
@@ -140,7 +140,7 @@ def test_the_import_system_can_be_folded_into_whoever_imports(grouping: Grouping
             ([("_find_and_load", boot, 7)], "T", "python", 1),
         ]
     )
-    root = grow(plant(capture, grouping, fold_imports=True), capture.peak.holdings())
+    root = grow(build_call_tree(capture, grouping, hide_imports=True), capture.peak.holdings())
     (module,) = root.children
     (imported,) = module.children
     assert (root.bytes, root.own_bytes, module.bytes, module.own_bytes, imported.bytes) == (58, 1, 57, 7, 50)

@@ -25,7 +25,7 @@ import large_captures
 from capture_builder import DTYPES, Recording
 from example_captures import in_memory
 from hiwater.analysis import recursion
-from hiwater.analysis.call_tree import Grouping, plant
+from hiwater.analysis.call_tree import Grouping, build_call_tree
 from hiwater.capture import Capture, ScopeSpan
 from hiwater.cli.report import FORMATS
 from hiwater.report import whole_stacks
@@ -255,10 +255,10 @@ def test_every_path_is_its_own_without_recursion(choices: list[tuple[int, int]],
         code = recording.code(f"f{function}", f"{function % 3}.py", 1)
         nodes.append(recording.node(nodes[-1 - above % min(len(nodes), 4)], code, function))
         recording.allocate(nodes[-1], 10 + function)
-    forest = plant(in_memory(recording), grouping)
-    once = recursion.once(forest)
-    for node in range(len(forest.place)):
-        path = keys_of(forest.parent, forest.key, int(forest.place[node]))
+    call_tree = build_call_tree(in_memory(recording), grouping)
+    once = recursion.once(call_tree)
+    for node in range(len(call_tree.place)):
+        path = keys_of(call_tree.parent, call_tree.key, int(call_tree.place[node]))
         assert keys_of(once.parent, once.key, int(once.place[node])) == erased(path)
     below = list(zip(once.parent.tolist()[1:], once.key.tolist()[1:], strict=True))
     assert len(set(below)) == len(below) and np.all(once.parent[1:] < np.arange(1, len(once.parent)))

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from capture_builder import Recording
 from children import run_hiwater
 from example_captures import EVENTS, STACKS, in_memory, made, recorded, recording_of
-from hiwater.analysis.call_tree import IMPORT_SYSTEM, Grouping, plant
-from hiwater.analysis.compact import FOLDED_FRAME, Limits
+from hiwater.analysis.call_tree import IMPORT_SYSTEM, Grouping, build_call_tree
+from hiwater.analysis.compact import MERGED_FRAME, Limits
 from hiwater.analysis.diff import Comparison, compare
 from hiwater.analysis.diff_arrays import lay_beside
 from hiwater.analysis.naming import function_of
@@ -73,7 +73,7 @@ def frames_of_page(page: Page, node: int) -> tuple[tuple[Any, ...], ...]:
 def rows_of_json(told: Comparison) -> Counter[tuple[Any, ...]]:
     """The same of `--format json`; what it says in the earlier capture's names is put into those of the later one."""
     kinds = {"python": 0, "native": 1, "mapping": 2, "device": 3, "shared": 4}
-    known = {told.matching.after(frame) for frame in plant(told.after, Grouping.line).frames}
+    known = {told.matching.after(frame) for frame in build_call_tree(told.after, Grouping.line).frames}
     sums = Counter[tuple[Any, ...]]()
     said = diff_as_json(told)
     for row in said["rows"]:
@@ -103,15 +103,15 @@ def test_folded_or_not_every_byte_is_there(one: Any, other: Any, at: str, holder
     told = compare(before, after, at=at)
     for limits in (None, Limits(holders=holders, nodes=holders + 5, entries=100)):
         laid = lay_beside(told, limits)
-        condensed, kind = laid.condensed, laid.condensed.holder_kind
-        assert (condensed.parent[1:] < np.arange(1, len(condensed.parent))).all()
+        compacted, kind = laid.compacted, laid.compacted.holder_kind
+        assert (compacted.parent[1:] < np.arange(1, len(compacted.parent))).all()
         for name, snapshot in (("peak", before.peak), ("end", before.end)):
             assert _by_kind(kind, laid.columns[f"before_{name}_bytes"]) == _by_kind(before.ledger_kind, snapshot.bytes)
         now = _by_kind(after.ledger_kind, told.after_snapshot.bytes)
         now.subtract(_by_kind(before.ledger_kind, told.before_snapshot.bytes))
         assert _by_kind(kind, laid.columns["delta_bytes"]) == Counter({k: v for k, v in now.items() if v})
-        assert _by_kind(kind, condensed.columns["peak_bytes"]) == _by_kind(after.ledger_kind, after.peak.bytes)
-        assert len(laid.frame_is_gone) == len(condensed.frames)
+        assert _by_kind(kind, compacted.columns["peak_bytes"]) == _by_kind(after.ledger_kind, after.peak.bytes)
+        assert len(laid.frame_is_gone) == len(compacted.frames)
 
 
 def _by_kind(kinds: Any, values: Any) -> Counter[int]:
@@ -164,10 +164,10 @@ def test_smaller_stacks_meet() -> None:
     stacks = [([("main", "/a.py", 1), (f"f{number}", "/a.py", 10 + number)], 100 + number) for number in range(30)]
     told = compare(made(*stacks), made(*reversed(stacks)))
     laid = lay_beside(told, Limits(holders=8, nodes=100, entries=1000))
-    assert laid.condensed.folded_stacks > 0 and FOLDED_FRAME in laid.condensed.frames
+    assert laid.compacted.merged_stacks > 0 and MERGED_FRAME in laid.compacted.frames
     assert not laid.columns["delta_bytes"].any()
     gone = lay_beside(compare(made(*stacks), made(stacks[0])), Limits(holders=8, nodes=100, entries=1000))
-    assert gone.condensed.folded_stacks == 29 - 4 and gone.condensed.folded_most_bytes == 125
+    assert gone.compacted.merged_stacks == 29 - 4 and gone.compacted.merged_most_bytes == 125
     assert sorted(gone.columns["delta_bytes"].tolist())[1:] == [-129, -128, -127, -126, 0]
 
 

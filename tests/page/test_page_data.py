@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import schemas
 from capture_builder import KINDS, LABEL, Recording
 from example_captures import EVENTS, each_hostile_name, hostile, in_memory, program, recording_of, with_source
-from hiwater.analysis.compact import FOLDED_FRAME, Condensed, Limits, condense
+from hiwater.analysis.compact import MERGED_FRAME, CompactedCapture, Limits, compact
 from hiwater.capture import Capture
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.cli import main
@@ -57,28 +57,28 @@ def test_the_page_says_of_every_moment_what_json_says(
             assert int(held[page.kind == KINDS.index(kind)].sum()) == count
 
 
-def sums(capture: Capture, condensed: Condensed) -> None:
+def sums(capture: Capture, compacted: CompactedCapture) -> None:
     """Whatever was folded, every sum is the capture's: by kind and thread, at the peak, at the end, in every slice, and over all."""
-    assert int(condensed.columns["total_bytes"].sum()) == int(capture.tables["ledgers"]["total_bytes"].sum())
+    assert int(compacted.columns["total_bytes"].sum()) == int(capture.tables["ledgers"]["total_bytes"].sum())
     for name, snapshot in (("peak", capture.peak), ("end", capture.end)):
         for kind, count in snapshot.kind_bytes().items():
-            mine = condensed.holder_kind == KINDS.index(kind)
-            assert int(condensed.columns[f"{name}_bytes"][mine].sum()) == count
-        assert by_thread(condensed, condensed.columns[f"{name}_bytes"]) == threads_of(capture, snapshot.bytes)
-    held = np.zeros(len(condensed.holder_node), np.int64)
+            mine = compacted.holder_kind == KINDS.index(kind)
+            assert int(compacted.columns[f"{name}_bytes"][mine].sum()) == count
+        assert by_thread(compacted, compacted.columns[f"{name}_bytes"]) == threads_of(capture, snapshot.bytes)
+    held = np.zeros(len(compacted.holder_node), np.int64)
     for number, piece in enumerate(capture.slices):
-        mine = condensed.entry_slice == number
-        np.add.at(held, condensed.entry_holder[mine], condensed.entry_bytes[mine])
-        assert by_thread(condensed, held) == threads_of(capture, capture.of_slice(piece).bytes)
+        mine = compacted.entry_slice == number
+        np.add.at(held, compacted.entry_holder[mine], compacted.entry_bytes[mine])
+        assert by_thread(compacted, held) == threads_of(capture, capture.of_slice(piece).bytes)
 
 
-def by_thread(condensed: Condensed, values: np.ndarray) -> dict[str, int]:
+def by_thread(compacted: CompactedCapture, values: np.ndarray) -> dict[str, int]:
     found: dict[str, int] = {}
-    for node, value in zip(condensed.holder_node.tolist(), values.tolist(), strict=True):
+    for node, value in zip(compacted.holder_node.tolist(), values.tolist(), strict=True):
         root = node
-        while root and root not in condensed.threads:
-            root = int(condensed.parent[root])
-        name = condensed.threads.get(root, "")
+        while root and root not in compacted.threads:
+            root = int(compacted.parent[root])
+        name = compacted.threads.get(root, "")
         found[name] = found.get(name, 0) + value
     return {name: value for name, value in found.items() if value}
 
@@ -97,9 +97,9 @@ def test_folding_keeps_every_sum(
     events: list[tuple[int, int, int, int]], holders: int, nodes: int, entries: int
 ) -> None:
     capture = in_memory(recording_of(events))
-    condensed = condense(capture, Limits(holders, nodes, entries))
-    sums(capture, condensed)
-    parent = condensed.parent
+    compacted = compact(capture, Limits(holders, nodes, entries))
+    sums(capture, compacted)
+    parent = compacted.parent
     assert np.all(parent[1:] < np.arange(1, len(parent)))
     after = {0: len(parent)}  # depth first: whatever follows a path and is below it follows at once
     for node in range(1, len(parent)):
@@ -112,20 +112,20 @@ def test_the_largest_stay_and_the_rest_is_told() -> None:
     for number in range(50):
         recording.allocate(recording.path(("main", "/a.py", 1), (f"f{number}", "/a.py", number)), 1000 + number)
     recording.end()
-    condensed = condense(in_memory(recording), Limits(holders=10))
-    assert (condensed.folded_stacks, condensed.folded_most_bytes) == (40, 1039)
-    kept = sorted(condensed.columns["peak_bytes"].tolist())
+    compacted = compact(in_memory(recording), Limits(holders=10))
+    assert (compacted.merged_stacks, compacted.merged_most_bytes) == (40, 1039)
+    kept = sorted(compacted.columns["peak_bytes"].tolist())
     assert kept[:10] == list(range(1040, 1050)) and kept[10] == sum(range(1000, 1040))
-    folded = int(condensed.holder_node[int(condensed.columns["peak_bytes"].argmax())])
-    assert condensed.frames[condensed.frame[folded]] == FOLDED_FRAME
-    assert condensed.frames[condensed.frame[condensed.parent[folded]]].function == "main"
+    folded = int(compacted.holder_node[int(compacted.columns["peak_bytes"].argmax())])
+    assert compacted.frames[compacted.frame[folded]] == MERGED_FRAME
+    assert compacted.frames[compacted.frame[compacted.parent[folded]]].function == "main"
 
 
 def test_a_page_with_folded_stacks_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hiwater.report.html.page_data.condense", lambda capture: condense(capture, Limits(holders=3)))
+    monkeypatch.setattr("hiwater.report.html.page_data.compact", lambda capture: compact(capture, Limits(holders=3)))
     what = report(program())
     page = Page(page_of([what]))
-    assert page.capture["folded"]["stacks"] > 0
+    assert page.capture["merged"]["stacks"] > 0
     held = page.column("holders", "peak_bytes")
     assert int(held[page.kind < len(COUNTED_KINDS)].sum()) == what.holdings.total_bytes
 

@@ -239,7 +239,7 @@ function Device({ device, index }: { device: Record<string, unknown>; index: num
 }
 
 function Notes({ capture }: { capture: Capture }) {
-  const { summary, folded, marks, compared } = capture.described;
+  const { summary, merged, marks, compared } = capture.described;
   const refused = marks.filter((mark) => mark.kind === "out of memory").length;
   const own = [
     summary.process.stop_reason && `Recording stopped early: ${printable(summary.process.stop_reason)}`,
@@ -253,8 +253,8 @@ function Notes({ capture }: { capture: Capture }) {
   const notes = [
     ...(compared?.notes.map(printable) ?? own), // those of a comparison are about both
     refused && `Memory was refused to the program ${refused === 1 ? "once" : `${count(refused)} times`}.`,
-    folded.stacks &&
-      `The ${count(folded.stacks)} smallest stacks, none of which ever had more than ${size(folded.most_bytes)}, are merged into [smaller stacks] under their nearest callers. All sums include them.`,
+    merged.stacks &&
+      `The ${count(merged.stacks)} smallest stacks, none of which ever had more than ${size(merged.most_bytes)}, are merged into [smaller stacks] under their nearest callers. All sums include them.`,
   ].filter((note): note is string => Boolean(note));
   if (!notes.length) return null;
   return (

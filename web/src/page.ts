@@ -90,9 +90,9 @@ export interface Capture {
     bytes: Column;
     blocks: Column;
   };
-  folded: {
+  merged: {
     /**
-     * so many stacks were folded into their nearest callers' `[smaller stacks]`
+     * so many stacks were merged into their nearest callers' `[smaller stacks]`
      */
     stacks: number;
     /**

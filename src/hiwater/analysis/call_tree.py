@@ -37,7 +37,7 @@ COARSE = (Grouping.file, Grouping.module, Grouping.thread)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Forest:
+class CallTree:
     """`parent` and `key` have an entry for each path, `frames[key]` is what a key looks like, and `place` has an entry for each node of
     the capture: the path that it is. Entries that others stand for mean nothing; a parent has a smaller number than its children."""
 
@@ -55,10 +55,10 @@ class Forest:
         return stands
 
 
-def plant(capture: Capture, grouping: Grouping = Grouping.stack, *, fold_imports: bool = False) -> Forest:
+def build_call_tree(capture: Capture, grouping: Grouping = Grouping.stack, *, hide_imports: bool = False) -> CallTree:
     """The call paths of a capture at this fineness.
 
-    `fold_imports` gives what the import system holds to whoever asked for the import: its six frames between any two
+    `hide_imports` gives what the import system holds to whoever asked for the import: its six frames between any two
     modules say nothing. Views for people want that; data stays as recorded.
     """
     nodes = capture.tables["nodes"]
@@ -70,12 +70,12 @@ def plant(capture: Capture, grouping: Grouping = Grouping.stack, *, fold_imports
         key, frames = _frame_keys(capture, grouping)
     own = np.arange(len(parent))
     place = own if grouping == Grouping.thread else np.where(capture.is_thread_root, 0, own)
-    if fold_imports and grouping != Grouping.thread:
+    if hide_imports and grouping != Grouping.thread:
         place = follow(np.where(_is_import_system(capture), place[parent], place))
     if grouping in COARSE:
         above = place[parent]
         place = follow(np.where((place == own) & (above != 0) & (key == key[above]), above, place))
-    return Forest(grouping, place[parent], key, place, frames)
+    return CallTree(grouping, place[parent], key, place, frames)
 
 
 def _is_import_system(capture: Capture) -> npt.NDArray[np.bool_]:

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.analysis import sums
-from hiwater.analysis.call_tree import Grouping, follow, plant
+from hiwater.analysis.call_tree import Grouping, build_call_tree, follow
 from hiwater.capture import Capture, Frame
 from hiwater.capture.format import KINDS
 from hiwater.capture.snapshot import Ints
 
-FOLDED_FRAME = Frame("[smaller stacks]", "", 0)
+MERGED_FRAME = Frame("[smaller stacks]", "", 0)
 Bools = npt.NDArray[np.bool_]
 _FEW_CHANGES = 500_000
 
@@ -35,7 +35,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Condensed:
+class CompactedCapture:
     """`parent` and `frame` have an entry for each call path, callers before what they call and all below a path right after
     it; path 0 is none. `holder_node`, `holder_kind` and `columns` have one for each holder, in the capture's order.
     `entry_*` say by how much a holder differs from the slice before, in the order of the slices; the last slice is the open one.
@@ -54,13 +54,13 @@ class Condensed:
     entry_holder: Ints
     entry_bytes: Ints
     entry_blocks: Ints
-    folded_stacks: int
-    folded_most_bytes: int
+    merged_stacks: int
+    merged_most_bytes: int
     node_of_path: Ints
     holder_of_ledger: Ints
 
 
-def condense(capture: Capture, limits: Limits | None = None) -> Condensed:
+def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
     """Everything that can be asked of a capture, with the smallest stacks folded where there are more than `limits`."""
     bounds = limits or Limits()
     columns = _columns(capture)
@@ -78,7 +78,7 @@ def condense(capture: Capture, limits: Limits | None = None) -> Condensed:
     entry_blocks = sums.sum_at(len(distinct), back, changes.blocks)
     told = (entry_bytes != 0) | (entry_blocks != 0)
     folded = is_used & ~is_kept
-    return Condensed(
+    return CompactedCapture(
         shape.parent,
         shape.frame,
         shape.frames,
@@ -227,42 +227,42 @@ class _Shape:
     holder_of_ledger: Ints
 
 
-def _fold(capture: Capture, is_kept: Bools, is_folded: Bools, node_kept: Bools) -> _Shape:
+def _fold(capture: Capture, is_kept: Bools, is_merged: Bools, node_kept: Bools) -> _Shape:
     """The kept paths and, after them, one more below each path that something was folded into; numbered depth first."""
-    forest, parent = plant(capture, Grouping.stack), _parents(capture)
+    call_tree, parent = build_call_tree(capture, Grouping.stack), _parents(capture)
     kept = np.flatnonzero(node_kept)
     number = np.zeros(len(parent), np.int64)
     number[kept] = np.arange(len(kept))
     nearest = _nearest(parent, node_kept)
-    into, folded_place = np.unique(number[nearest[capture.ledger_node[is_folded]]], return_inverse=True)
+    into, merged_place = np.unique(number[nearest[capture.ledger_node[is_merged]]], return_inverse=True)
     node_of_ledger = number[nearest[capture.ledger_node]]
-    node_of_ledger[is_folded] = len(kept) + folded_place
+    node_of_ledger[is_merged] = len(kept) + merged_place
     grown = np.append(number[parent[kept]], into)
     enter = sums.walk(grown).enter
     parents, keys, origin = (np.empty(len(grown), np.int64) for _ in range(3))
     parents[enter] = enter[grown]
     none = np.full(len(into), -1)
-    keys[enter] = np.append(forest.key[kept], none)
+    keys[enter] = np.append(call_tree.key[kept], none)
     origin[enter] = np.append(kept, none)
     distinct, frame = np.unique(keys, return_inverse=True)
-    frames = [FOLDED_FRAME if key < 0 else forest.frames[key] for key in distinct.tolist()]
+    frames = [MERGED_FRAME if key < 0 else call_tree.frames[key] for key in distinct.tolist()]
     roots = np.flatnonzero(capture.is_thread_root & node_kept)
     names, name = capture.paths.threads(roots)
     threads = {place: names[which] for place, which in zip(enter[number[roots]].tolist(), name.tolist(), strict=True)}
     return _Shape(
-        parents, frame, frames, threads, origin, *_holders(capture, is_kept, is_folded, enter[node_of_ledger])
+        parents, frame, frames, threads, origin, *_holders(capture, is_kept, is_merged, enter[node_of_ledger])
     )
 
 
-def _holders(capture: Capture, is_kept: Bools, is_folded: Bools, node: Ints) -> tuple[Ints, Ints, Bools, Ints]:
+def _holders(capture: Capture, is_kept: Bools, is_merged: Bools, node: Ints) -> tuple[Ints, Ints, Bools, Ints]:
     """(node, kind, whether of sampled blocks) of each holder and the holder of each ledger: those that stay in their order, then the folded ones. Ledgers
     without any figure are given to the first holder, to which they add nothing."""
     of_ledger = np.zeros(len(is_kept), np.int64)
     stays = np.flatnonzero(is_kept)
     of_ledger[stays] = np.arange(len(stays))
     what = (node * len(KINDS) + capture.ledger_kind) * 2 + capture.ledger_is_sampled
-    folded, place = np.unique(what[is_folded], return_inverse=True)
-    of_ledger[is_folded] = len(stays) + place
+    folded, place = np.unique(what[is_merged], return_inverse=True)
+    of_ledger[is_merged] = len(stays) + place
     whats = np.append(what[stays], folded)
     if not len(whats):
         whats = np.zeros(1, np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.analysis import ranking
-from hiwater.analysis.call_tree import Forest, Grouping, plant
+from hiwater.analysis.call_tree import CallTree, Grouping, build_call_tree
 from hiwater.analysis.matching import Matching, Side, SourceText
 from hiwater.analysis.naming import function_of
 from hiwater.analysis.source import as_recorded
@@ -313,7 +313,7 @@ class _Comparer:
         """Rows by function, line, file or module."""
         found: dict[object, list[list[ranking.Row]]] = {}
         for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
-            for row in ranking.rank(plant(capture, by, fold_imports=True), held):
+            for row in ranking.rank(build_call_tree(capture, by, hide_imports=True), held):
                 found.setdefault(self._group(side, by, row.frame), [[], []])[side].append(row)
         return self._changes(found)
 
@@ -350,10 +350,10 @@ class _Comparer:
         numbers = PathNumbers()
         sides = []
         for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
-            forest = plant(capture, Grouping.line, fold_imports=True)
-            names = [self._name[side](frame) for frame in forest.frames]
-            leaf = numbers.of(forest, names)[forest.place[held.node]]
-            sides.append((forest, held, leaf * len(KINDS) + held.kind))
+            call_tree = build_call_tree(capture, Grouping.line, hide_imports=True)
+            names = [self._name[side](frame) for frame in call_tree.frames]
+            leaf = numbers.of(call_tree, names)[call_tree.place[held.node]]
+            sides.append((call_tree, held, leaf * len(KINDS) + held.kind))
         return StackChanges(sides)
 
 
@@ -384,13 +384,13 @@ class PathNumbers:
         self._known: dict[tuple[int, int], int] = {}
         self._names: dict[object, int] = {}
 
-    def of(self, forest: Forest, names: Sequence[object]) -> Ints:
+    def of(self, call_tree: CallTree, names: Sequence[object]) -> Ints:
         """The number of each node's path."""
         key_of = [self._names.setdefault(name, len(self._names)) for name in names]
-        known, numbers = self._known, [0] * len(forest.parent)
-        stands = forest.stands.tolist()
-        is_part = [is_comprehension(frame) for frame in forest.frames]
-        parents, keys = forest.parent.tolist(), forest.key.tolist()
+        known, numbers = self._known, [0] * len(call_tree.parent)
+        stands = call_tree.stands.tolist()
+        is_part = [is_comprehension(frame) for frame in call_tree.frames]
+        parents, keys = call_tree.parent.tolist(), call_tree.key.tolist()
         for node, (above, key) in enumerate(zip(parents, keys, strict=True)):
             if not node or not stands[node]:
                 continue
@@ -404,25 +404,25 @@ class PathNumbers:
 class StackChanges(Changes):
     """Changes of stacks, made when they are looked at: there may be a million, each tens of thousands of frames deep.
 
-    `forests` are the call paths of both captures, and `nodes` has for each change its path in either one: -1 where it held nothing.
+    `call_trees` are the call paths of both captures, and `nodes` has for each change its path in either one: -1 where it held nothing.
     """
 
-    def __init__(self, sides: list[tuple[Forest, Holdings, Ints]]) -> None:
+    def __init__(self, sides: list[tuple[CallTree, Holdings, Ints]]) -> None:
         self._held = [held for _, held, _ in sides]
-        self.forests = [forest for forest, _, _ in sides]
+        self.call_trees = [call_tree for call_tree, _, _ in sides]
         self._known: tuple[dict[int, Frame], dict[int, Frame]] = ({}, {})
         every, back = np.unique(np.concatenate([path for _, _, path in sides]), return_inverse=True)
         # Bytes before and after, blocks before and after, and what of the bytes stands on sampled blocks.
         figures = np.zeros((len(every), 6), np.int64)
         nodes = np.full((len(every), 2), -1, np.int64)
         first = 0
-        for side, (forest, held, path) in enumerate(sides):
+        for side, (call_tree, held, path) in enumerate(sides):
             place = back[first : first + len(path)]
             first += len(path)
             np.add.at(figures[:, side], place, held.bytes)
             np.add.at(figures[:, 2 + side], place, held.blocks)
             np.add.at(figures[:, 4 + side], place, held.sampled)
-            nodes[place, side] = forest.place[held.node]
+            nodes[place, side] = call_tree.place[held.node]
         change = figures[:, 1] - figures[:, 0]
         changed = np.flatnonzero(change)
         order = changed[np.lexsort((change[changed] < 0, -np.abs(change[changed])))]
@@ -472,12 +472,12 @@ class StackChanges(Changes):
 
     def _frames(self, side: int, node: int) -> tuple[Frame, ...]:
         """A path, root first, without the import system's frames; nothing for a node of -1."""
-        forest, known, frames = self.forests[side], self._known[side], []
+        call_tree, known, frames = self.call_trees[side], self._known[side], []
         while node > 0:
-            key = int(forest.key[node])
+            key = int(call_tree.key[node])
             frame = known.get(key)
             if frame is None:
-                frame = known[key] = forest.frames[key]
+                frame = known[key] = call_tree.frames[key]
             frames.append(frame)
-            node = int(forest.parent[node])
+            node = int(call_tree.parent[node])
         return tuple(reversed(frames))

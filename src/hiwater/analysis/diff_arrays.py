@@ -1,4 +1,4 @@
-"""Two captures in the arrays of one: the later one condensed, and beside each of its holders what the earlier one held there.
+"""Two captures in the arrays of one: the later one compacted, with what the earlier one held at each of its holders.
 
 place     a thread by its name, and a call path by the names that `matching` gives to its frames. What stands at one place in both
           captures is one thing, as in a diff's rows, which do not tell threads apart
@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hiwater.analysis import sums
-from hiwater.analysis.call_tree import Grouping, follow, plant
-from hiwater.analysis.compact import FOLDED_FRAME, Bools, Condensed, Limits, condense
+from hiwater.analysis.call_tree import Grouping, build_call_tree, follow
+from hiwater.analysis.compact import MERGED_FRAME, Bools, CompactedCapture, Limits, compact
 from hiwater.analysis.diff import Comparison, PathNumbers, is_comprehension
 from hiwater.analysis.matching import Key, Matching
 from hiwater.analysis.naming import function_of
@@ -26,12 +26,12 @@ _Place = tuple[int, int, bool]  # thread, path, whether its last frame is a comp
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beside:
-    """`condensed` is the later capture with all that is gone. `columns` has for each of its holders `before_peak_bytes`, `before_end_bytes`,
+    """`compacted` is the later capture with all that is gone. `columns` has for each of its holders `before_peak_bytes`, `before_end_bytes`,
     and `delta_bytes`: by how much it grew between the moments that were compared. A comprehension's frame has the name of the function
     around it, which it is a part of in a comparison. `frame_is_gone` and `gone_files` say which frames and
     files the later capture does not have."""
 
-    condensed: Condensed
+    compacted: CompactedCapture
     columns: dict[str, Ints]
     frame_is_gone: Bools
     gone_files: frozenset[str]
@@ -41,7 +41,7 @@ def lay_beside(told: Comparison, limits: Limits | None = None) -> Beside:
     """The later capture of a comparison with what the earlier one held. Of what is gone as many holders and call paths as half of
     the limits stay, those that held most; the others are summed up as the smaller stacks of the later capture are."""
     bounds = limits or Limits()
-    later, paths, threads = condense(told.after, bounds), PathNumbers(), dict[str, int]()
+    later, paths, threads = compact(told.after, bounds), PathNumbers(), dict[str, int]()
     after = _Side(told.after, paths, threads, told.matching.after)
     before = _Side(told.before, paths, threads, told.matching.before)
     snapshots = {"peak": told.before.peak.bytes, "end": told.before.end.bytes, "asked": told.before_snapshot.bytes}
@@ -53,8 +53,8 @@ def lay_beside(told: Comparison, limits: Limits | None = None) -> Beside:
     folded = union.add_gone(gone, partner, bounds)
     later = replace(
         later,
-        folded_stacks=later.folded_stacks + len(folded),
-        folded_most_bytes=max(later.folded_most_bytes, int(most[folded].max(initial=0))),
+        merged_stacks=later.merged_stacks + len(folded),
+        merged_most_bytes=max(later.merged_most_bytes, int(most[folded].max(initial=0))),
     )
     grown = union.grown(later)
     length = len(grown.holder_node)
@@ -80,13 +80,13 @@ class _Side:
         self, capture: Capture, paths: PathNumbers, threads: dict[str, int], name: Callable[[Frame], Key]
     ) -> None:
         self.capture = capture
-        self.forest = plant(capture, Grouping.line)
-        self.frames = list(self.forest.frames)
+        self.call_tree = build_call_tree(capture, Grouping.line)
+        self.frames = list(self.call_tree.frames)
         self.names = [name(frame) for frame in self.frames]
         self.parent = capture.tables["nodes"]["parent"].astype(np.int64)
         self.parent[:1] = 0
         self.is_part = np.array([is_comprehension(frame) for frame in self.frames], bool)
-        self._path = paths.of(self.forest, self.names)
+        self._path = paths.of(self.call_tree, self.names)
         self._thread = self._threads(threads)
 
     def _threads(self, numbers: dict[str, int]) -> Ints:
@@ -102,14 +102,14 @@ class _Side:
 
     def place(self, node: int) -> _Place:
         """Where a node stands."""
-        return int(self._thread[node]), int(self._path[node]), bool(self.is_part[self.forest.key[node]])
+        return int(self._thread[node]), int(self._path[node]), bool(self.is_part[self.call_tree.key[node]])
 
     def ledger_places(self) -> Iterable[tuple[int, int, int, bool, bool]]:
         """(thread, path, kind, whether of sampled blocks, whether a comprehension's) of each ledger."""
         node = self.capture.ledger_node
         columns = (
             self._thread[node], self._path[node], self.capture.ledger_kind, self.capture.ledger_is_sampled,
-            self.is_part[self.forest.key[node]],
+            self.is_part[self.call_tree.key[node]],
         )  # fmt: skip
         return zip(*(column.tolist() for column in columns), strict=True)
 
@@ -132,7 +132,7 @@ def _partners(before: _Side, after: _Side, holder_of_ledger: Ints) -> Ints:
 class _Union:
     """The call paths and holders of the later capture, to which what is gone is added."""
 
-    def __init__(self, later: Condensed, before: _Side, after: _Side, matching: Matching) -> None:
+    def __init__(self, later: CompactedCapture, before: _Side, after: _Side, matching: Matching) -> None:
         self._before, self._matching = before, matching
         self._parent, self._frame, self._frames = later.parent.tolist(), later.frame.tolist(), list(later.frames)
         self._threads = dict(later.threads)
@@ -150,8 +150,8 @@ class _Union:
         self._known = dict[tuple[Key, bool], Frame]()
         for frame, name, is_part in zip(after.frames, after.names, after.is_part.tolist(), strict=True):
             self._known.setdefault((name, is_part), frame)
-        self._folds = {self._parent[path]: path for path, node in enumerate(later.node_of_path.tolist()) if node < 0}
-        self._fold_holders = {
+        self._merges = {self._parent[path]: path for path, node in enumerate(later.node_of_path.tolist()) if node < 0}
+        self._merge_holders = {
             holder: number for number, holder in enumerate(self._holders) if later.node_of_path[holder[0]] < 0
         }
 
@@ -199,7 +199,7 @@ class _Union:
     def _frame_of(self, node: int, path: int) -> int:
         """The number of a gone path's frame: that of the later capture which matches, else one that is gone itself."""
         side = self._before
-        key = int(side.forest.key[node])
+        key = int(side.call_tree.key[node])
         frame, is_gone = side.frames[key], False
         if side.capture.is_thread_root[node]:
             self._threads[path] = side.capture.paths.thread(node)
@@ -227,21 +227,21 @@ class _Union:
         node = int(self._before.capture.ledger_node[ledger])
         while (path := self._find(node)) is None:
             node = int(self._before.parent[node])
-        if path not in self._folds:
-            self._folds[path] = len(self._parent)
+        if path not in self._merges:
+            self._merges[path] = len(self._parent)
             self._parent.append(path)
-            number = self._frame_number.setdefault((FOLDED_FRAME, False), len(self._frames))
+            number = self._frame_number.setdefault((MERGED_FRAME, False), len(self._frames))
             if number == len(self._frames):
-                self._frames.append(FOLDED_FRAME)
+                self._frames.append(MERGED_FRAME)
                 self.is_gone.append(False)
             self._frame.append(number)
-        holder = (self._folds[path], *self._what(ledger))
-        number = self._fold_holders.setdefault(holder, len(self._holders))
+        holder = (self._merges[path], *self._what(ledger))
+        number = self._merge_holders.setdefault(holder, len(self._holders))
         if number == len(self._holders):
             self._holders.append(holder)
         return number
 
-    def grown(self, later: Condensed) -> Condensed:
+    def grown(self, later: CompactedCapture) -> CompactedCapture:
         """All of it, numbered depth first; holders that are gone have no figures."""
         parent, frame = np.array(self._parent, np.int64), np.array(self._frame, np.int64)
         enter = sums.walk(parent).enter

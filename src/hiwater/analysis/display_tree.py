@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hiwater.analysis import sums
-from hiwater.analysis.call_tree import Forest
+from hiwater.analysis.call_tree import CallTree
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.layout import is_counted
 from hiwater.capture.snapshot import Frame, Holdings, Ints
@@ -43,12 +43,12 @@ class _Group:
 
 
 def grow(
-    forest: Forest, holdings: Holdings, *, minimum_bytes: int = 0, deepest: int = 1 << 30, inverted: bool = False
+    call_tree: CallTree, holdings: Holdings, *, minimum_bytes: int = 0, deepest: int = 1 << 30, inverted: bool = False
 ) -> Branch:
     """The tree of what is held. Branches below `minimum_bytes`, or further than `deepest` from the root, are summed up in
     their parent's `hidden_bytes`."""
-    rows = _rows(forest, holdings)
-    grower = _Inverted(forest, rows) if inverted else _Upright(forest, rows)
+    rows = _rows(call_tree, holdings)
+    grower = _Inverted(call_tree, rows) if inverted else _Upright(call_tree, rows)
     root_figures = grower.start.figures.sum(axis=0) if inverted else grower.start.figures[0]
     root = _branch(holdings, None, 0, root_figures)
     waiting = [(root, grower.start)]
@@ -59,7 +59,7 @@ def grow(
             if int(figures[0]) < max(1, minimum_bytes) or branch.depth >= deepest:
                 branch.hidden_bytes += int(figures[0])
                 continue
-            child = _branch(holdings, forest.frames[key], branch.depth + 1, figures)
+            child = _branch(holdings, call_tree.frames[key], branch.depth + 1, figures)
             branch.children.append(child)
             shown += child.bytes
             waiting.append((child, below))
@@ -74,32 +74,32 @@ def _branch(holdings: Holdings, frame: Frame | None, depth: int, figures: Ints) 
     return Branch(frame, depth, count, blocks, 0, tuple(kinds), holdings.standard_error(sampled) if sampled else 0)
 
 
-def _rows(forest: Forest, holdings: Holdings) -> tuple[Ints, Ints]:
+def _rows(call_tree: CallTree, holdings: Holdings) -> tuple[Ints, Ints]:
     """(place, figures) for each holding: bytes, blocks, and bytes under the column of its kind."""
     figures = np.zeros((len(holdings.node), _FIGURES), np.int64)
     figures[:, 0], figures[:, 1], figures[:, 2] = holdings.bytes, holdings.blocks, holdings.sampled
     counted = np.flatnonzero(is_counted(holdings.kind))
     figures[counted, 3 + holdings.kind[counted]] = holdings.bytes[counted]
-    return forest.place[holdings.node], figures
+    return call_tree.place[holdings.node], figures
 
 
 class _Upright:
     """From callers to what they called: totals are summed once for all nodes."""
 
-    def __init__(self, forest: Forest, rows: tuple[Ints, Ints]) -> None:
+    def __init__(self, call_tree: CallTree, rows: tuple[Ints, Ints]) -> None:
         place, figures = rows
-        length = len(forest.parent)
+        length = len(call_tree.parent)
         columns = []
         for column in range(_FIGURES):
             own = sums.sum_at(length, place, figures[:, column])
-            columns.append(sums.sum_upwards(forest.parent, own) if own.any() else own)
-        self._key = forest.key
+            columns.append(sums.sum_upwards(call_tree.parent, own) if own.any() else own)
+        self._key = call_tree.key
         self._totals = np.stack(columns, axis=1)
-        held = np.flatnonzero((self._totals[:, 0] != 0) & forest.stands)
+        held = np.flatnonzero((self._totals[:, 0] != 0) & call_tree.stands)
         held = held[held != 0]
-        order = held[np.argsort(forest.parent[held], kind="stable")]
+        order = held[np.argsort(call_tree.parent[held], kind="stable")]
         self._children = order
-        self._first = np.searchsorted(forest.parent[order], np.arange(length + 1)).tolist()
+        self._first = np.searchsorted(call_tree.parent[order], np.arange(length + 1)).tolist()
         self.start = _Group(np.zeros(1, np.int64), self._totals[:1])
 
     def below(self, group: _Group) -> list[tuple[int, _Group, Ints]]:
@@ -111,14 +111,14 @@ class _Upright:
 class _Inverted:
     """From what asked for memory to its callers: the rows of the holdings move up together."""
 
-    def __init__(self, forest: Forest, rows: tuple[Ints, Ints]) -> None:
-        self._forest = forest
+    def __init__(self, call_tree: CallTree, rows: tuple[Ints, Ints]) -> None:
+        self._call_tree = call_tree
         self.start = _Group(*rows)
 
     def below(self, group: _Group) -> list[tuple[int, _Group, Ints]]:
-        nodes = group.nodes if group is self.start else self._forest.parent[group.nodes]
+        nodes = group.nodes if group is self.start else self._call_tree.parent[group.nodes]
         further = np.flatnonzero(nodes)
-        return _by_key(self._forest.key[nodes[further]], nodes[further], group.figures[further])
+        return _by_key(self._call_tree.key[nodes[further]], nodes[further], group.figures[further])
 
 
 def _by_key(keys: Ints, nodes: Ints, figures: Ints) -> list[tuple[int, _Group, Ints]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hiwater.analysis import sums
-from hiwater.analysis.call_tree import Forest, Grouping, plant
+from hiwater.analysis.call_tree import CallTree, Grouping, build_call_tree
 from hiwater.analysis.naming import is_library
 from hiwater.capture import Capture, Snapshot
 from hiwater.capture.format import KINDS
@@ -50,17 +50,19 @@ _COLUMNS = ("bytes", "blocks", "own_bytes", "end_bytes", "end_blocks", "total_by
 
 def annotate(capture: Capture, snapshot: Snapshot, kind: str = "all") -> list[FileUse]:
     """All files that asked for memory, those that held most at the moment first, then those that asked for most."""
-    forest = plant(capture, Grouping.line)
+    call_tree = build_call_tree(capture, Grouping.line)
     nodes = capture.tables["nodes"]
     texts = [capture.string(int(number)) for number in capture.tables["codes"]["file"]]
     number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     file_of_node = np.array([number_of[text] for text in texts], np.int64)[nodes["code"].astype(np.int64)]
     line_of_node = nodes["line"].astype(np.int64)
-    columns = _columns(capture, snapshot, kind, forest)
-    totals = {name: sums.sum_upwards(forest.parent, values) for name, values in columns.items() if name != "own_bytes"}
-    visits = sums.walk(forest.parent)
+    columns = _columns(capture, snapshot, kind, call_tree)
+    totals = {
+        name: sums.sum_upwards(call_tree.parent, values) for name, values in columns.items() if name != "own_bytes"
+    }
+    visits = sums.walk(call_tree.parent)
     # Native frames, labels and thread roots are in no file: what they hold belongs to the Python lines above them.
-    named = forest.stands & (line_of_node > 0)
+    named = call_tree.stands & (line_of_node > 0)
     named &= np.array([bool(text) for text in number_of], bool)[file_of_node] if number_of else False
     key = np.where(named, (file_of_node << 32) | line_of_node, -1)
     lines = _sums_by_key(key, sums.outermost(visits, key), totals)
@@ -72,12 +74,12 @@ def annotate(capture: Capture, snapshot: Snapshot, kind: str = "all") -> list[Fi
     return _assemble(list(number_of), files, lines)
 
 
-def _columns(capture: Capture, snapshot: Snapshot, kind: str, forest: Forest) -> dict[str, Ints]:
+def _columns(capture: Capture, snapshot: Snapshot, kind: str, call_tree: CallTree) -> dict[str, Ints]:
     """For each node, what it asked for itself, of the counted kinds or of one."""
     ledgers, cold = capture.tables["ledgers"], capture.tables["ledger_cold"]
     kinds = capture.ledger_kind
     wanted = np.flatnonzero(is_counted(kinds) if kind == "all" else kinds == KINDS.index(kind))
-    place = forest.place[capture.ledger_node[wanted]]
+    place = call_tree.place[capture.ledger_node[wanted]]
     values = {
         "bytes": snapshot.bytes,
         "blocks": snapshot.blocks,
@@ -90,7 +92,7 @@ def _columns(capture: Capture, snapshot: Snapshot, kind: str, forest: Forest) ->
     }
     columns = {}
     for name, of_ledgers in values.items():
-        columns[name] = np.zeros(len(forest.parent), np.int64)
+        columns[name] = np.zeros(len(call_tree.parent), np.int64)
         np.add.at(columns[name], place, of_ledgers[wanted])
     return columns
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hiwater.analysis import sums
-from hiwater.analysis.call_tree import Forest, Grouping, follow, plant
+from hiwater.analysis.call_tree import CallTree, Grouping, build_call_tree, follow
 from hiwater.analysis.naming import is_library
 from hiwater.capture import Capture
 from hiwater.capture.format import CODE_LABEL
@@ -28,21 +28,21 @@ class Row:
     total_error_bytes: int = 0
 
 
-def rank(forest: Forest, holdings: Holdings) -> list[Row]:
+def rank(call_tree: CallTree, holdings: Holdings) -> list[Row]:
     """Rows for every key that held something, most own bytes first, then most in total, then by name."""
-    leaf = forest.place[holdings.node]
-    length = len(forest.parent)
+    leaf = call_tree.place[holdings.node]
+    length = len(call_tree.parent)
     own, blocks, sampled = (
         sums.sum_at(length, leaf, values) for values in (holdings.bytes, holdings.blocks, holdings.sampled)
     )
-    total = sums.sum_upwards(forest.parent, own)
+    total = sums.sum_upwards(call_tree.parent, own)
     # Node 0 stands for no frame at all: what is held outside every frame gets a row of its own, under the last key.
-    nothing = len(forest.frames)
-    key = forest.key.copy()
+    nothing = len(call_tree.frames)
+    key = call_tree.key.copy()
     key[:1] = nothing
-    stands = forest.stands
+    stands = call_tree.stands
     key_of_stand = np.where(stands, key, nothing + 1)
-    outer = sums.outermost(sums.walk(forest.parent), key_of_stand)
+    outer = sums.outermost(sums.walk(call_tree.parent), key_of_stand)
     outer = outer[stands[outer]]
     own_of, blocks_of, sampled_of = (
         sums.sum_at(nothing + 2, key, np.where(stands, values, 0)) for values in (own, blocks, sampled)
@@ -51,11 +51,11 @@ def rank(forest: Forest, holdings: Holdings) -> list[Row]:
     total_of[nothing] = own[0] if length else 0
     below_of = sampled_of  # all zeros where nothing was sampled
     if holdings.sample_bytes:
-        below_of = sums.sum_at(nothing + 2, key[outer], sums.sum_upwards(forest.parent, sampled)[outer])
+        below_of = sums.sum_at(nothing + 2, key[outer], sums.sum_upwards(call_tree.parent, sampled)[outer])
     shown = np.flatnonzero((own_of != 0) | (blocks_of != 0) | (total_of != 0))
     rows = [
         Row(
-            forest.frames[key] if key < nothing else NO_FRAME,
+            call_tree.frames[key] if key < nothing else NO_FRAME,
             int(own_of[key]),
             int(blocks_of[key]),
             int(total_of[key]),
@@ -115,4 +115,4 @@ def own_lines(capture: Capture, holdings: Holdings, at_most: int) -> list[Line]:
 
 def by(capture: Capture, holdings: Holdings, grouping: Grouping) -> list[Row]:
     """`rank` at this fineness."""
-    return rank(plant(capture, grouping), holdings)
+    return rank(build_call_tree(capture, grouping), holdings)

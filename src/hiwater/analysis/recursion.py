@@ -8,63 +8,65 @@ from __future__ import annotations
 
 import numpy as np
 
-from hiwater.analysis.call_tree import Forest
+from hiwater.analysis.call_tree import CallTree
 from hiwater.capture.snapshot import Ints
 
 _BESIDE_NAMES = 10  # characters of a frame's text beside function and file: blanks, brackets, line
 
 
-def text_bytes(forest: Forest, leaves: Ints) -> int:
+def text_bytes(call_tree: CallTree, leaves: Ints) -> int:
     """About how long the text of all these paths is, each written whole."""
-    names = np.array([len(frame.function) + len(frame.file) for frame in forest.frames], np.int64)
-    return int(_along_paths(forest, names[forest.key] + _BESIDE_NAMES if len(names) else forest.key)[leaves].sum())
+    names = np.array([len(frame.function) + len(frame.file) for frame in call_tree.frames], np.int64)
+    return int(
+        _along_paths(call_tree, names[call_tree.key] + _BESIDE_NAMES if len(names) else call_tree.key)[leaves].sum()
+    )
 
 
-def frames_of(forest: Forest, leaves: Ints) -> int:
+def frames_of(call_tree: CallTree, leaves: Ints) -> int:
     """How many frames all these paths have."""
-    return int(_along_paths(forest, np.ones(len(forest.parent), np.int64))[leaves].sum())
+    return int(_along_paths(call_tree, np.ones(len(call_tree.parent), np.int64))[leaves].sum())
 
 
-def _along_paths(forest: Forest, values: Ints) -> Ints:
+def _along_paths(call_tree: CallTree, values: Ints) -> Ints:
     """For each node the sum of `values` from the root of its path to itself. By doubling: 20,000 frames take 15 passes."""
-    total = np.where(forest.stands, values, 0)
+    total = np.where(call_tree.stands, values, 0)
     total[:1] = 0
-    above = forest.parent
+    above = call_tree.parent
     while above.any():
         total += total[above]
         above = above[above]
     return total
 
 
-def once(forest: Forest) -> Forest:
+def once(call_tree: CallTree) -> CallTree:
     """The same call paths by the rule above. Takes a step for each node, whatever the depth."""
-    return _Unfolding(forest).done()
+    return _Unfolding(call_tree).done()
 
 
 class _Unfolding:
     """A walk over the paths without recursion, which grow on the way.
 
-    Each node of the forest waits at a path until that is walked through, and then its callees are given to paths: to the one on the
+    Each node of the call tree waits at a path until that is walked through, and then its callees are given to paths: to the one on the
     way that has their frame already, else to one below.
     """
 
-    def __init__(self, forest: Forest) -> None:
-        self._forest = forest
-        stands = forest.stands
+    def __init__(self, call_tree: CallTree) -> None:
+        self._call_tree = call_tree
+        stands = call_tree.stands
         stands[:1] = False
         callees = np.flatnonzero(stands)
-        callees = callees[np.argsort(forest.parent[callees], kind="stable")]
-        self._first = np.searchsorted(forest.parent[callees], np.arange(len(forest.parent) + 1)).tolist()
+        callees = callees[np.argsort(call_tree.parent[callees], kind="stable")]
+        self._first = np.searchsorted(call_tree.parent[callees], np.arange(len(call_tree.parent) + 1)).tolist()
         self._callees = callees.tolist()
-        self._key = forest.key.tolist()
-        self._path_of = [0] * len(forest.parent)
+        self._key = call_tree.key.tolist()
+        self._path_of = [0] * len(call_tree.parent)
         self._parent, self._path_key = [0], [0]
         self._below: dict[tuple[int, int], int] = {}
         self._on_the_way: dict[int, int] = {}  # frame → path
         self._waiting: list[list[int]] = [[0]]  # for each path, nodes whose callees have no path yet
         self._next: list[list[int]] = [[]]  # for each path, those below it where nodes wait
 
-    def done(self) -> Forest:
+    def done(self) -> CallTree:
         path = 0
         while True:
             self._expand(path)
@@ -76,9 +78,9 @@ class _Unfolding:
             else:
                 del self._on_the_way[self._path_key[path]]
                 path = self._parent[path]
-        place = np.array(self._path_of, np.int64)[self._forest.place]
+        place = np.array(self._path_of, np.int64)[self._call_tree.place]
         parent, key = np.array(self._parent, np.int64), np.array(self._path_key, np.int64)
-        return Forest(self._forest.grouping, parent, key, place, self._forest.frames)
+        return CallTree(self._call_tree.grouping, parent, key, place, self._call_tree.frames)
 
     def _expand(self, path: int) -> None:
         """Give the callees of all nodes that wait here to paths."""

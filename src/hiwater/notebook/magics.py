@@ -14,7 +14,7 @@ from hiwater import _registry
 from hiwater.errors import HiwaterError
 from hiwater.notebook import cells, logger
 from hiwater.notebook.logger import CellLogger, show
-from hiwater.notebook.recording import CellRecording, Wishes
+from hiwater.notebook.recording import CellRecording, RecordingOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ class HiwaterMagics(Magics):
 
     def _obey(self, line: str, cell: str | None) -> Any:
         if cell is not None:
-            return self._run_recorded(_wishes(self, line), cell)
+            return self._run_recorded(_recording_options(self, line), cell)
         word, _, rest = line.strip().partition(" ")
         if word in _WORDS and not rest.lstrip().startswith(("=", ".", "(", "[")):
             try:
@@ -93,7 +93,7 @@ class HiwaterMagics(Magics):
     @line_magic
     def hiwater_begin(self, words: str = "") -> None:
         """The first line of a `%%hiwater` cell after its transformation: records until the cell ends."""
-        recording = self._recording_of(_wishes(self, words.partition(" ")[2]), self._running_file())
+        recording = self._recording_of(_recording_options(self, words.partition(" ")[2]), self._running_file())
         if recording is not None:
             self._recording = recording
 
@@ -147,15 +147,15 @@ class HiwaterMagics(Magics):
 
     # Recording
 
-    def _recording_of(self, wishes: Wishes, file: str) -> CellRecording | None:
+    def _recording_of(self, recording_options: RecordingOptions, file: str) -> CellRecording | None:
         """A recording that has begun; None where the engine cannot work. Raises UsageError."""
         try:
-            recording = CellRecording(self.shell, wishes, f"cell [{cells.number(self.shell, file)}]", file)
+            recording = CellRecording(self.shell, recording_options, f"cell [{cells.number(self.shell, file)}]", file)
             return recording if recording.begin() else None
         except HiwaterError as error:
             raise UsageError(str(error)) from None
 
-    def _run_recorded(self, wishes: Wishes, code: str) -> Any:
+    def _run_recorded(self, recording_options: RecordingOptions, code: str) -> Any:
         """Run code in the notebook's names and return the value of its last expression, as the cell would have."""
         shell: Any = self.shell
         text = shell.transform_cell(code)
@@ -165,7 +165,7 @@ class HiwaterMagics(Magics):
         last = body.body.pop() if body.body and isinstance(body.body[-1], ast.Expr) else None
         compiled = shell.compile(body, file, "exec")
         value = shell.compile(ast.Expression(last.value), file, "eval") if last is not None else None
-        recording = self._recording_of(wishes, file)
+        recording = self._recording_of(recording_options, file)
         try:
             exec(compiled, shell.user_ns)  # noqa: S102 - what the user typed
             return eval(value, shell.user_ns) if value is not None else None  # noqa: S307 - the same
@@ -210,7 +210,7 @@ def unload(shell: Any) -> None:
             shell.events.unregister("post_run_cell", callback)
 
 
-def _wishes(magics: HiwaterMagics, words: str) -> Wishes:
+def _recording_options(magics: HiwaterMagics, words: str) -> RecordingOptions:
     options, rest = _parsed(magics, words)
     if rest.strip():
         raise UsageError(
@@ -219,14 +219,14 @@ def _wishes(magics: HiwaterMagics, words: str) -> Wishes:
     return options
 
 
-def _of_statement(magics: HiwaterMagics, line: str) -> tuple[Wishes, str]:
+def _of_statement(magics: HiwaterMagics, line: str) -> tuple[RecordingOptions, str]:
     """Options may stand before a statement; one that begins with a minus otherwise is the statement's own."""
     if re.match(r"(--(sample|lines|kept)\b|-o\b)", line):
         return _parsed(magics, line)
-    return Wishes(), line
+    return RecordingOptions(), line
 
 
-def _parsed(magics: HiwaterMagics, words: str) -> tuple[Wishes, str]:
+def _parsed(magics: HiwaterMagics, words: str) -> tuple[RecordingOptions, str]:
     options, rest = magics.parse_options(words, "o:", "sample=", "lines", "kept", posix=True, preserve_non_opts=True)
-    wishes = Wishes(options.get("sample"), options.get("o"), "lines" in options, "kept" in options)
-    return wishes, rest
+    recording_options = RecordingOptions(options.get("sample"), options.get("o"), "lines" in options, "kept" in options)
+    return recording_options, rest

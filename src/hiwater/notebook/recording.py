@@ -24,7 +24,7 @@ _HEIGHT_PIXELS = 720
 
 
 @dataclass(frozen=True)
-class Wishes:
+class RecordingOptions:
     """What `%%hiwater` was asked for. `sample` is a size as it was typed, `output` where the capture is to stay."""
 
     sample: str | None = None
@@ -36,16 +36,16 @@ class Wishes:
 class CellRecording:
     """One recorded piece of the session, from `begin` to `finish`."""
 
-    def __init__(self, shell: Any, wishes: Wishes, title: str, file: str) -> None:
+    def __init__(self, shell: Any, recording_options: RecordingOptions, title: str, file: str) -> None:
         """`title` is what the report calls it; `file` the file name in the code that is to run. Raises HiwaterError for a
         size or a path that is none."""
         self._shell = shell
-        self._wishes = wishes
+        self._recording_options = recording_options
         self._title = title
-        self._folder = None if wishes.output else tempfile.mkdtemp(prefix="hiwater-")
+        self._folder = None if recording_options.output else tempfile.mkdtemp(prefix="hiwater-")
         try:
-            path = wishes.output or os.path.join(str(self._folder), "cell.hiw")
-            self._recorder = Recorder(os.path.expanduser(path), sample=wishes.sample)
+            path = recording_options.output or os.path.join(str(self._folder), "cell.hiw")
+            self._recorder = Recorder(os.path.expanduser(path), sample=recording_options.sample)
         except HiwaterError:
             self._remove()
             raise
@@ -87,7 +87,7 @@ class CellRecording:
             show(self._shell, f"hiwater: the report could not be made ({error})")
             return
         text = said["text"]
-        if self._wishes.output:
+        if self._recording_options.output:
             text += f"capture {path}: read it with `hiwater report {path}`\n"
         data = {"text/plain": text.rstrip()}
         if said.get("page"):
@@ -95,7 +95,11 @@ class CellRecording:
         self._shell.display_pub.publish(data)
 
     def _words(self) -> list[str]:
-        asked = {"--lines": self._wishes.lines, "--kept": self._wishes.kept, "--no-page": _is_terminal(self._shell)}
+        asked = {
+            "--lines": self._recording_options.lines,
+            "--kept": self._recording_options.kept,
+            "--no-page": _is_terminal(self._shell),
+        }
         return [word for word, is_wanted in asked.items() if is_wanted]
 
     def _remove(self) -> None:

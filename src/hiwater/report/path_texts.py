@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.analysis.call_tree import Forest
+from hiwater.analysis.call_tree import CallTree
 from hiwater.analysis.sums import depths
 from hiwater.capture.snapshot import Frame, Ints
 
@@ -26,17 +26,17 @@ _BUDGET_BYTES = 128 << 20
 class PathTexts:
     """Texts of paths from root to leaf: `fragment(frame)` for each frame, `separator` between frames."""
 
-    def __init__(self, forest: Forest, fragment: Callable[[Frame], bytes], separator: bytes) -> None:
-        self._parent = forest.parent
-        self._frames = forest.frames
+    def __init__(self, call_tree: CallTree, fragment: Callable[[Frame], bytes], separator: bytes) -> None:
+        self._parent = call_tree.parent
+        self._frames = call_tree.frames
         self._fragment = fragment
         self._separator = separator
         # Nodes that others stand for are under nothing, and are never asked for.
-        self._level = np.where(forest.stands, depths(forest.parent), 0)
-        keys = len(forest.frames)
-        is_first = forest.parent == 0
+        self._level = np.where(call_tree.stands, depths(call_tree.parent), 0)
+        keys = len(call_tree.frames)
+        is_first = call_tree.parent == 0
         # A frame's text without separator where it begins a path; entry 0 is no frame at all.
-        self._choice = np.where(self._level > 0, 1 + forest.key + np.where(is_first, 0, keys), 0)
+        self._choice = np.where(self._level > 0, 1 + call_tree.key + np.where(is_first, 0, keys), 0)
         self._pieces: npt.NDArray[Any] = np.full(1 + 2 * keys, None, dtype=object)
         self._pieces[0] = b""
         self._is_made = np.zeros(1 + 2 * keys, bool)

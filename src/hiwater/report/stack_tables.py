@@ -14,7 +14,7 @@ from typing import TextIO
 
 import numpy as np
 
-from hiwater.analysis.call_tree import Forest
+from hiwater.analysis.call_tree import CallTree
 from hiwater.capture import Frame
 from hiwater.capture.snapshot import Ints
 
@@ -22,7 +22,7 @@ _ROWS_AT_ONCE = 50_000
 
 
 class StackTables:
-    """Tables that grow with each forest whose nodes are asked for; equal frames have one number in all of them."""
+    """Tables that grow with each call tree whose nodes are asked for; equal frames have one number in all of them."""
 
     def __init__(self) -> None:
         self._frames: dict[Frame, int] = {}
@@ -30,11 +30,11 @@ class StackTables:
         self._keys: list[Ints] = []
         self._length = 0
 
-    def add(self, forest: Forest, nodes: Ints) -> Ints:
-        """Put the paths of these nodes in. Returns the number of each node of the forest, -1 for those without one."""
-        used = np.zeros(len(forest.parent), bool)
-        used[forest.place[nodes]] = True
-        above = forest.parent
+    def add(self, call_tree: CallTree, nodes: Ints) -> Ints:
+        """Put the paths of these nodes in. Returns the number of each node of the call tree, -1 for those without one."""
+        used = np.zeros(len(call_tree.parent), bool)
+        used[call_tree.place[nodes]] = True
+        above = call_tree.parent
         while above.any():  # by doubling: after each pass twice as many callers are in
             used[above[used]] = True
             above = above[above]
@@ -42,10 +42,10 @@ class StackTables:
         chosen = np.flatnonzero(used)
         number = np.full(len(used), -1, np.int64)
         number[chosen] = self._length + np.arange(len(chosen))
-        keys, back = np.unique(forest.key[chosen], return_inverse=True)
-        known = np.array([self._frame(forest.frames[key]) for key in keys.tolist()], np.int64)
-        self._append(number[forest.parent[chosen]], known[back] if len(keys) else back)
-        return number[forest.place]
+        keys, back = np.unique(call_tree.key[chosen], return_inverse=True)
+        known = np.array([self._frame(call_tree.frames[key]) for key in keys.tolist()], np.int64)
+        self._append(number[call_tree.parent[chosen]], known[back] if len(keys) else back)
+        return number[call_tree.place]
 
     def add_frames(self, frames: Iterable[Frame]) -> list[int]:
         """Put each of these frames in as a path of its own; the numbers of these."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TextIO
 
-from hiwater.analysis.call_tree import Forest
+from hiwater.analysis.call_tree import CallTree
 from hiwater.capture import Frame
 from hiwater.capture.snapshot import Holdings
 from hiwater.report.formatting import frame_text
@@ -24,7 +24,7 @@ def write(report: Report, stream: TextIO) -> None:
     """
     whole = whole_stacks(report)
     held = whole.holdings(report.holdings)
-    write_bytes(stream, _inverted(whole.forest, held) if report.inverted else _upright(whole.forest, held))
+    write_bytes(stream, _inverted(whole.call_tree, held) if report.inverted else _upright(whole.call_tree, held))
 
 
 def fragment(frame: Frame) -> bytes:
@@ -32,24 +32,24 @@ def fragment(frame: Frame) -> bytes:
     return (frame_text(frame).replace(";", ":") or "?").encode("utf-8", "replace")
 
 
-def _upright(forest: Forest, held: Holdings) -> Iterator[bytes]:
-    texts = PathTexts(forest, fragment, b";")
-    leaves = forest.place[held.node]
+def _upright(call_tree: CallTree, held: Holdings) -> Iterator[bytes]:
+    texts = PathTexts(call_tree, fragment, b";")
+    leaves = call_tree.place[held.node]
     for part in texts.chunks(leaves):
         heads = [NO_FRAMES if leaf == 0 else b"" for leaf in leaves[part].tolist()]
         tails = [b" %d\n" % count for count in held.bytes[part].tolist()]
         yield joined(heads, *texts.pieces_of(leaves[part]), tails)
 
 
-def _inverted(forest: Forest, held: Holdings) -> Iterator[bytes]:
-    parent, key = forest.parent.tolist(), forest.key.tolist()
+def _inverted(call_tree: CallTree, held: Holdings) -> Iterator[bytes]:
+    parent, key = call_tree.parent.tolist(), call_tree.key.tolist()
     names: dict[int, bytes] = {}
-    leaves = forest.place[held.node].tolist()
+    leaves = call_tree.place[held.node].tolist()
     for leaf, count in zip(leaves, held.bytes.tolist(), strict=True):
         path, node = [], leaf
         while node:
             if key[node] not in names:
-                names[key[node]] = fragment(forest.frames[key[node]])
+                names[key[node]] = fragment(call_tree.frames[key[node]])
             path.append(names[key[node]])
             node = parent[node]
         yield (b";".join(path) or NO_FRAMES) + b" %d\n" % count

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import BinaryIO, TextIO
 
 from hiwater import __version__
-from hiwater.analysis.call_tree import Forest, Grouping
+from hiwater.analysis.call_tree import CallTree, Grouping
 from hiwater.analysis.ranking import by
 from hiwater.capture import Frame
 from hiwater.capture.format import KINDS
@@ -112,13 +112,13 @@ def tables(reports: Sequence[Report]) -> Iterator[Columns]:
 
 
 def _stacks(report: Report, whole: WholeStacks) -> Iterator[Columns]:
-    forest, held = whole.forest, whole.holdings(report.holdings)
-    leaves = forest.place[held.node]
+    call_tree, held = whole.call_tree, whole.holdings(report.holdings)
+    leaves = call_tree.place[held.node]
     names, thread = report.capture.paths.threads(held.node)
     threads = [printable(name) for name in names]
-    texts = PathTexts(forest, fragment, b";")
+    texts = PathTexts(call_tree, fragment, b";")
     for part in texts.chunks(leaves):
-        frames = [_leaf(forest, leaf) for leaf in leaves[part].tolist()]
+        frames = [_leaf(call_tree, leaf) for leaf in leaves[part].tolist()]
         anchors, pieces = texts.pieces_of(leaves[part])
         paths: list[object] = [
             (anchor + b"".join(row)).decode("utf-8") or NO_FRAME.function
@@ -132,8 +132,8 @@ def _stacks(report: Report, whole: WholeStacks) -> Iterator[Columns]:
         yield Columns(STACK_COLUMNS, values)
 
 
-def _leaf(forest: Forest, node: int) -> Frame:
-    return forest.frames[int(forest.key[node])] if node else NO_FRAME
+def _leaf(call_tree: CallTree, node: int) -> Frame:
+    return call_tree.frames[int(call_tree.key[node])] if node else NO_FRAME
 
 
 def _groups(report: Report) -> Iterator[Columns]:

@@ -83,7 +83,7 @@ def _nodes(changes: Changes, tables: StackTables) -> Iterator[list[int]]:
 
 def _placed(changes: StackChanges, side: int, tables: StackTables) -> Ints:
     node = changes.nodes[:, side]
-    return np.where(node >= 0, tables.add(changes.forests[side], node[node >= 0])[node], -1)
+    return np.where(node >= 0, tables.add(changes.call_trees[side], node[node >= 0])[node], -1)
 
 
 def _only(frames: tuple[Frame, ...], tables: StackTables) -> list[int]:

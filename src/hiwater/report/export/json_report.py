@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from hiwater.analysis import own_allocators, process_tree
-from hiwater.analysis.call_tree import Grouping, plant
+from hiwater.analysis.call_tree import Grouping, build_call_tree
 from hiwater.analysis.process_tree import Host
 from hiwater.analysis.ranking import by
 from hiwater.analysis.reconcile import standard_error_bytes
@@ -74,7 +74,9 @@ class _Family:
 
     def write(self, number: int, stream: TextIO) -> None:
         report, tables = self._reports[number], StackTables()
-        node = tables.add(plant(report.capture), np.concatenate([report.holdings.node, _other_nodes(report.capture)]))
+        node = tables.add(
+            build_call_tree(report.capture), np.concatenate([report.holdings.node, _other_nodes(report.capture)])
+        )
         said = summary(report, lambda one: {"node": None if node[one] < 0 else int(node[one])})
         host = self._host.get(id(report.capture))
         if host is not None:

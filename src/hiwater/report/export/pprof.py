@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from hiwater.analysis.call_tree import Forest
+from hiwater.analysis.call_tree import CallTree
 from hiwater.capture import Frame
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
@@ -63,7 +63,7 @@ class _Builder:
             EXPORTER, printable(report.title, 200), f"inuse_*: {measures(report)}",
             "alloc_*: blocks and requested bytes allocated over the whole recording, freed or not"
             + ("; estimates from sampled blocks" if process.sample_bytes else ""),
-            *(("recursion is written once: a frame that calls itself stands for all its calls",) if whole.is_folded else ()),
+            *(("recursion is written once: a frame that calls itself stands for all its calls",) if whole.is_merged else ()),
         )  # fmt: skip
         profile.comment.extend([self._text(text) for text in said])
         self._samples(ledgers, whole)
@@ -83,9 +83,13 @@ class _Builder:
         )  # fmt: skip
         names, thread = capture.paths.threads(node)
         kinds = [KINDS[number] for number in kind_of.tolist()]
-        paths = _Paths(whole.forest, self._location)
+        paths = _Paths(whole.call_tree, self._location)
         for leaf, values, kind, number in zip(
-            whole.forest.place[node].tolist(), np.stack(columns, axis=1).tolist(), kinds, thread.tolist(), strict=True
+            whole.call_tree.place[node].tolist(),
+            np.stack(columns, axis=1).tolist(),
+            kinds,
+            thread.tolist(),
+            strict=True,
         ):
             sample = self._profile.sample.add(location_id=paths.of(leaf), value=values)
             sample.label.add(key=self._text("kind"), str=self._text(kind))
@@ -111,10 +115,10 @@ class _Builder:
 class _Paths:
     """The locations of paths, innermost first as pprof has it; each location is made when a path first has it."""
 
-    def __init__(self, forest: Forest, location: Callable[[Frame], int]) -> None:
-        self._frames, self._make = forest.frames, location
-        self._parent, self._key = forest.parent.tolist(), forest.key.tolist()
-        self._location = [0] * len(forest.frames)
+    def __init__(self, call_tree: CallTree, location: Callable[[Frame], int]) -> None:
+        self._frames, self._make = call_tree.frames, location
+        self._parent, self._key = call_tree.parent.tolist(), call_tree.key.tolist()
+        self._location = [0] * len(call_tree.frames)
         self._of_nothing: list[int] = []
 
     def of(self, node: int) -> list[int]:

@@ -67,8 +67,8 @@ class _Frames:
 
 
 def _samples(whole: WholeStacks, held: Holdings, frames: _Frames) -> Iterator[bytes]:
-    texts = PathTexts(whole.forest, frames.number, b",")
-    leaves = whole.forest.place[held.node]
+    texts = PathTexts(whole.call_tree, frames.number, b",")
+    leaves = whole.call_tree.place[held.node]
     for part in texts.chunks(leaves):
         heads = [b",\n[" if number else b"\n[" for number in range(part.start, min(part.stop, len(leaves)))]
         tails = [frames.number(NO_FRAME) + b"]" if leaf == 0 else b"]" for leaf in leaves[part].tolist()]

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import TextIO
 from xml.sax.saxutils import escape, quoteattr
 
-from hiwater.analysis.call_tree import plant
+from hiwater.analysis.call_tree import build_call_tree
 from hiwater.analysis.display_tree import Branch, grow
 from hiwater.analysis.naming import is_library
 from hiwater.capture.format import COUNTED_KINDS
@@ -65,7 +65,7 @@ def write(report: Report, stream: TextIO) -> None:
     whole = report.holdings.total_bytes
     per_pixel = whole / (WIDTH - 2 * MARGIN)
     root = grow(
-        shaped(report, plant(report.capture, report.grouping, fold_imports=True)), report.holdings,
+        shaped(report, build_call_tree(report.capture, report.grouping, hide_imports=True)), report.holdings,
         minimum_bytes=int(per_pixel * NARROWEST), deepest=DEEPEST_ROW, inverted=report.inverted,
     )  # fmt: skip
     boxes = list(_boxes(root))

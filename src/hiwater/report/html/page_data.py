@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.analysis.call_tree import IMPORT_SYSTEM
-from hiwater.analysis.compact import Condensed, condense
+from hiwater.analysis.compact import CompactedCapture, compact
 from hiwater.analysis.diff import Comparison
 from hiwater.analysis.diff_arrays import Beside, lay_beside
 from hiwater.analysis.naming import is_library, label_files, module_of
@@ -80,8 +80,8 @@ def _capture(
     """One capture, or the later one of two."""
     capture = report.capture
     captures = [capture] if before is None else [capture, before]
-    condensed = beside.condensed if beside else condense(capture)
-    files = _Numbered(frame.file for frame in condensed.frames)
+    compacted = beside.compacted if beside else compact(capture)
+    files = _Numbered(frame.file for frame in compacted.frames)
     gone = beside.gone_files if beside else frozenset()
     labels = set().union(*map(label_files, captures))
     cwd, gone_cwd = (one.facts.get("cwd", "") for one in (captures[0], captures[-1]))
@@ -91,7 +91,7 @@ def _capture(
         "exactness": report.exactness(capture.peak),
         "asked": _asked(report),
         "files": [_file(name, gone_cwd if name in gone else cwd, name in labels) for name in files.texts],
-        **_stacks(condensed, files, columns, beside),
+        **_stacks(compacted, files, columns, beside),
         "slices": _slices(capture, columns),
         "timeline": _timeline(capture, columns),
         "marks": [
@@ -148,12 +148,14 @@ def _file(name: str, cwd: str, is_label: bool) -> dict[str, Any]:
     }
 
 
-def _stacks(condensed: Condensed, files: _Numbered, columns: PackedColumns, beside: Beside | None) -> dict[str, Any]:
+def _stacks(
+    compacted: CompactedCapture, files: _Numbered, columns: PackedColumns, beside: Beside | None
+) -> dict[str, Any]:
     """Frames, call paths, holders and how those changed from slice to slice."""
     gone = {"gone": columns.add(beside.frame_is_gone)} if beside else {}
-    frames: list[Frame] = condensed.frames
+    frames: list[Frame] = compacted.frames
     functions = _Numbered(frame.function for frame in frames)
-    number = np.arange(len(condensed.parent))
+    number = np.arange(len(compacted.parent))
     return {
         "functions": functions.texts,
         "frames": {
@@ -163,24 +165,24 @@ def _stacks(condensed: Condensed, files: _Numbered, columns: PackedColumns, besi
             **gone,
         },
         "nodes": {
-            "above": columns.add(number - condensed.parent),
-            "frame": columns.add(condensed.frame),
+            "above": columns.add(number - compacted.parent),
+            "frame": columns.add(compacted.frame),
         },
-        "threads": [{"node": node, "name": name} for node, name in condensed.threads.items()],
+        "threads": [{"node": node, "name": name} for node, name in compacted.threads.items()],
         "holders": {
-            "node": columns.add(condensed.holder_node),
-            "kind": columns.add(condensed.holder_kind),
-            "sampled": columns.add(condensed.holder_is_sampled),
-            **{name: columns.add(values) for name, values in condensed.columns.items()},
+            "node": columns.add(compacted.holder_node),
+            "kind": columns.add(compacted.holder_kind),
+            "sampled": columns.add(compacted.holder_is_sampled),
+            **{name: columns.add(values) for name, values in compacted.columns.items()},
             **{name: columns.add(values) for name, values in (beside.columns if beside else {}).items()},
         },
         "changes": {
-            "count": columns.add(_counts(condensed.entry_slice)),
-            "holder": columns.add(condensed.entry_holder),
-            "bytes": columns.add(condensed.entry_bytes),
-            "blocks": columns.add(condensed.entry_blocks),
+            "count": columns.add(_counts(compacted.entry_slice)),
+            "holder": columns.add(compacted.entry_holder),
+            "bytes": columns.add(compacted.entry_bytes),
+            "blocks": columns.add(compacted.entry_blocks),
         },
-        "folded": {"stacks": condensed.folded_stacks, "most_bytes": condensed.folded_most_bytes},
+        "merged": {"stacks": compacted.merged_stacks, "most_bytes": compacted.merged_most_bytes},
     }
 
 

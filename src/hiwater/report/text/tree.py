@@ -7,7 +7,7 @@ from typing import TextIO
 
 from rich.text import Text
 
-from hiwater.analysis.call_tree import plant
+from hiwater.analysis.call_tree import build_call_tree
 from hiwater.analysis.display_tree import Branch, grow
 from hiwater.report.formatting import frame_text, printable, share, size
 from hiwater.report.request import Report
@@ -26,8 +26,8 @@ def write(report: Report, stream: TextIO) -> None:
     page = terminal.Page(stream, report.capture.facts.get("cwd", ""))
     whole = report.holdings.total_bytes
     smallest = max(1, whole // _SMALLEST_SHARE)
-    forest = shaped(report, plant(report.capture, report.grouping, fold_imports=True))
-    root = grow(forest, report.holdings, minimum_bytes=smallest, inverted=report.inverted)
+    call_tree = shaped(report, build_call_tree(report.capture, report.grouping, hide_imports=True))
+    root = grow(call_tree, report.holdings, minimum_bytes=smallest, inverted=report.inverted)
     direction = "callers below callees" if report.inverted else "callees below callers"
     remark = f"  {report.snapshot_words} · {direction} · below {100 / _SMALLEST_SHARE:g} % not listed"
     title = Text.assemble(
