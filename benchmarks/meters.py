@@ -53,7 +53,7 @@ def meter_rows():
         yield (
             name,
             best_us(meter.now, number, repeat),
-            best_us(meter.fold, number, repeat),
+            best_us(meter.read_and_reset, number, repeat),
             f"{exact} | {traits.source}",
         )
         meter.close()
@@ -100,12 +100,12 @@ def main():
     print(
         f"Python {platform.python_version()}, Linux {os.uname().release.split('-')[0]}, {os.cpu_count()} CPUs, a process of {size} MiB\n"
     )
-    print("| meter | reading, µs | fold, µs | peak | source |\n|---|---:|---:|---|---|")
-    for name, now, fold, words in meter_rows():
+    print("| meter | reading, µs | read and reset, µs | peak | source |\n|---|---:|---:|---|---|")
+    for name, now, read_and_reset, words in meter_rows():
         if now is None:
             print(f"| `{name}` | – | – | – | {words} |")
             continue
-        print(f"| `{name}` | {now:.1f} | {fold:.1f} | {words} |")
+        print(f"| `{name}` | {now:.1f} | {read_and_reset:.1f} | {words} |")
         if name in HOT and now > READING_BUDGET_US:
             over.append(name)
     print(

@@ -324,10 +324,10 @@ NB_MODULE(_core, m) {
     m.def("heap_open", &heap_open);
     m.def("heap_close", &heap_close);
     m.def("heap_now", &heap_now);
-    m.def("heap_fold", &read_and_reset_heap_peak, "which"_a);
-    m.def("thread_heap_fold", &read_and_reset_thread_heap_peak);
+    m.def("heap_read_and_reset", &read_and_reset_heap_peak, "which"_a);
+    m.def("thread_heap_read_and_reset", &read_and_reset_thread_heap_peak);
     m.def("note_resident_peak", [](std::int64_t bytes) { Recorder::instance().note_resident_peak_before_reset(bytes); }, "bytes"_a);
-    m.def("resident_fold", &read_and_reset_resident_peak);
+    m.def("resident_read_and_reset", &read_and_reset_resident_peak);
     m.def(
         "resident_watch_start",
         [](std::uint64_t interval_ns) {
@@ -339,6 +339,6 @@ NB_MODULE(_core, m) {
     m.def("resident_watch_pause", &hiwater::resident_watch::pause);
     m.def("resident_watch_resume", &hiwater::resident_watch::resume);
     m.def("resident_watch_peak", &hiwater::resident_watch::peak);
-    m.def("resident_watch_fold", &hiwater::resident_watch::read_and_reset_peak);
+    m.def("resident_watch_read_and_reset", &hiwater::resident_watch::read_and_reset_peak);
     hiwater::lines::add_to(m);
 }

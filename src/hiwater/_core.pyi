@@ -126,18 +126,18 @@ def heap_now() -> tuple[int, int, int, int, int, int, int]:
     """(live bytes, live blocks, bytes of Python's allocators, of malloc's, of anonymous mappings, of shared memory; the calling thread's balance):
     allocated since counting began and not freed; exact."""
 
-def heap_fold(which: int) -> tuple[int, int, bool]:
-    """(live bytes, their highest since this one was last asked for or heap_open(), whether exact), as `Meter.fold` gives it; the mark then
+def heap_read_and_reset(which: int) -> tuple[int, int, bool]:
+    """(live bytes, their highest since this one was last asked for or heap_open(), whether exact), as `Meter.read_and_reset` gives it; the mark then
     starts anew. `which` is 0 for everything, 1 for Python's allocators; raises IndexError for another."""
 
-def thread_heap_fold() -> tuple[int, int, bool]:
+def thread_heap_read_and_reset() -> tuple[int, int, bool]:
     """(bytes that the calling thread allocated less those it freed, their highest since its last call, whether exact), counted while heap_open()
     is in force. Of use as differences: a thread that frees what others made goes below zero."""
 
 def note_resident_peak(bytes: int) -> None:  # noqa: A002
     """Tell the recording in progress, if any, of a mark that is about to be started anew through clear_refs."""
 
-def resident_fold(
+def resident_read_and_reset(
     statm: int, status: int, clear_refs: int, clear_refs_inode: int, clear_refs_device: int, lowest_maximum: int
 ) -> tuple[int, int, int] | None:
     """(resident now, its mark, lowest ru_maxrss ever seen) from kept descriptors; starts the mark anew. None when one was lost."""
@@ -155,9 +155,9 @@ def resident_watch_resume() -> None:
     """Begin it again, in the parent and in the child, if it is in use."""
 
 def resident_watch_peak() -> int:
-    """Highest sample in bytes since the last fold."""
+    """Highest sample in bytes since the last reset."""
 
-def resident_watch_fold() -> int:
+def resident_watch_read_and_reset() -> int:
     """The same; then begins anew from what is resident now."""
 
 class LineRecorder:

@@ -8,7 +8,7 @@ import pytest
 import hiwater
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import device_names, devices
-from hiwater.scopes.manager import Folding, Scope
+from hiwater.scopes.manager import Scope, ScopeManager
 
 torch = pytest.importorskip("torch")
 
@@ -218,7 +218,7 @@ def test_the_published_tracker_has_its_cuda_line(cuda):
     assert any(line.startswith("Peak CUDA GPU Memory Usage (Incremental): 762.00 MiB, kept") for line in lines)
 
 
-def model_of(trace, folding, allocators):
+def model_of(trace, manager, allocators):
     """Play a trace of scopes and allocations; yield (scope, figures that a model which saw everything has)."""
     values = [[0, 0] for _ in allocators]  # allocated, reserved
     running, blocks = [], [[] for _ in allocators]
@@ -226,11 +226,11 @@ def model_of(trace, folding, allocators):
         allocator = allocators[where]
         if step == "enter":
             scope = Scope("", None)
-            folding.enter(scope)
+            manager.enter(scope)
             running.append((scope, [[tuple(each)] for each in values]))
         elif step == "exit" and running:
             scope, seen = running.pop(size % len(running))
-            folding.exit(scope)
+            manager.exit(scope)
             yield scope, seen
         elif step == "alloc":
             blocks[where].append(allocator.malloc(size))
@@ -244,7 +244,7 @@ def model_of(trace, folding, allocators):
         for _, seen in running:
             seen[where].append(tuple(values[where]))
     for scope, seen in running:
-        folding.exit(scope)
+        manager.exit(scope)
         yield scope, seen
 
 
@@ -254,9 +254,9 @@ def test_two_thousand_random_traces_of_scopes_agree_with_a_model(cuda):
     checked = 0
     for seed in range(2000):
         chance = random.Random(seed)
-        folding = Folding(list_devices=device_names)
+        manager = ScopeManager(list_devices=device_names)
         trace = [(chance.choice(steps), chance.randrange(2), chance.randint(1, 4 * MIB)) for _ in range(14)]
-        for scope, seen in model_of(trace, folding, (cuda[0], cuda[1])):
+        for scope, seen in model_of(trace, manager, (cuda[0], cuda[1])):
             found = {f.slot.name: (f.start, f.peak, f.end) for f in scope.figures if ":" in f.slot.name}
             for device, history in enumerate(seen):
                 for column, quantity in enumerate(("allocated", "reserved")):

@@ -26,9 +26,9 @@ def heap():
 
 
 def test_a_temporary_is_in_the_peak_to_the_byte(heap):
-    start, _, _ = heap.fold()
+    start, _, _ = heap.read_and_reset()
     len([0] * 30_000_000)
-    now, peak, intact = heap.fold()
+    now, peak, intact = heap.read_and_reset()
     assert intact
     assert abs(peak - start - 240_000_000) < OWN
     assert abs(now - start) < OWN
@@ -37,18 +37,18 @@ def test_a_temporary_is_in_the_peak_to_the_byte(heap):
 def test_two_meters_of_one_mark_do_not_rob_each_other(heap):
     python = PythonObjects()
     python.open()
-    heap.fold(), python.fold()
+    heap.read_and_reset(), python.read_and_reset()
     len([0] * 1_000_000)
-    assert heap.fold()[1] > 8_000_000
-    assert python.fold()[1] > 8_000_000
+    assert heap.read_and_reset()[1] > 8_000_000
+    assert python.read_and_reset()[1] > 8_000_000
     python.close()
 
 
 def test_memory_that_is_asked_for_and_not_touched_is_in_the_heap(heap):
     numpy = pytest.importorskip("numpy")
-    start, _, _ = heap.fold()
+    start, _, _ = heap.read_and_reset()
     zeros = numpy.zeros(10_000_000)
-    assert abs(heap.fold()[0] - start - zeros.nbytes) < OWN
+    assert abs(heap.read_and_reset()[0] - start - zeros.nbytes) < OWN
 
 
 def test_counting_lingers_and_then_ends():
@@ -75,9 +75,9 @@ def test_a_fork_is_not_warned_of_our_thread():
 def test_a_forked_child_can_count(heap):
     pid = os.fork()
     if pid == 0:
-        start = heap.fold()[0]
+        start = heap.read_and_reset()[0]
         held = bytearray(MIB)
-        os._exit(0 if heap.fold()[0] - start >= MIB and held is not None else 1)
+        os._exit(0 if heap.read_and_reset()[0] - start >= MIB and held is not None else 1)
     assert os.waitpid(pid, 0)[1] == 0
 
 
@@ -154,12 +154,12 @@ def test_threads_that_come_and_go_leave_nothing():
 
     for _ in range(200):
         in_threads(measure)
-    from hiwater.scopes.manager import FOLDING
+    from hiwater.scopes.manager import SCOPE_MANAGER
 
     with hiwater.track(meters=("thread",)) as t:
         pass
     assert t.usage.thread.kept_bytes < 4096
-    assert len([slot for slot in FOLDING._slots.values() if slot.thread and not slot.users]) <= 64
+    assert len([slot for slot in SCOPE_MANAGER._slots.values() if slot.thread and not slot.users]) <= 64
 
 
 def test_the_table_leaves_out_a_thread_that_says_what_the_heap_says():

@@ -54,40 +54,40 @@ def test_resident_is_what_psutil_reads(resident):
 
 
 def test_a_temporary_inside_one_call_that_holds_the_gil_is_in_the_peak(resident):
-    start = resident.fold()[0]
+    start = resident.read_and_reset()[0]
     len([0] * PEAK_LIST)
-    now, peak, intact = resident.fold()
+    now, peak, intact = resident.read_and_reset()
     assert intact
     assert abs(peak - start - PEAK_LIST * 8) < MIB
     assert now - start < MIB
 
 
 def test_each_fold_starts_the_mark_anew(resident):
-    resident.fold()
+    resident.read_and_reset()
     len([0] * 5_000_000)
-    assert resident.fold()[1] - resident.now() > 30 * MIB
-    now, peak, _ = resident.fold()
+    assert resident.read_and_reset()[1] - resident.now() > 30 * MIB
+    now, peak, _ = resident.read_and_reset()
     assert peak - now <= resident.traits.error_bytes
 
 
 def test_a_look_leaves_the_mark_alone(resident):
-    start = resident.fold()[0]
+    start = resident.read_and_reset()[0]
     len([0] * 5_000_000)
     assert resident.peak_so_far() - start > 30 * MIB
     assert resident.peak_so_far() - start > 30 * MIB
-    assert resident.fold()[1] - start > 30 * MIB
+    assert resident.read_and_reset()[1] - start > 30 * MIB
 
 
 def test_a_foreign_reset_is_noticed(resident):
     held = bytearray(b"x") * (50 * MIB)
-    resident.fold()
+    resident.read_and_reset()
     held = None  # noqa: F841 - what the mark knew
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
-    _, peak, intact = resident.fold()
+    _, peak, intact = resident.read_and_reset()
     assert not intact
-    resident.fold()
-    assert resident.fold()[2]
+    resident.read_and_reset()
+    assert resident.read_and_reset()[2]
     assert peak > 0
 
 
@@ -102,8 +102,8 @@ def test_getrusage_of_a_large_parent_does_not_reach_a_small_child():
         """
         import json, resource
         from hiwater.meters.process import ResidentMeter
-        meter = ResidentMeter(); meter.open(); meter.fold()
-        now, peak, intact = meter.fold()
+        meter = ResidentMeter(); meter.open(); meter.read_and_reset()
+        now, peak, intact = meter.read_and_reset()
         print(json.dumps([now, peak, intact, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]))
         """
     )
@@ -121,7 +121,7 @@ def test_a_descriptor_that_the_program_closed_is_opened_again(resident):
     os.close(resident._statm._descriptor)
     os.close(resident._clear._descriptor)
     assert abs(resident.now() - before) < MIB
-    assert resident.fold()[2]
+    assert resident.read_and_reset()[2]
 
 
 def test_a_descriptor_that_became_the_programs_is_neither_written_to_nor_closed(resident, tmp_path):
@@ -131,7 +131,7 @@ def test_a_descriptor_that_became_the_programs_is_neither_written_to_nor_closed(
     stolen = [resident._clear._descriptor, resident._statm._descriptor]
     for number in stolen:
         os.dup2(mine, number)
-    now, peak, _ = resident.fold()
+    now, peak, _ = resident.read_and_reset()
     assert MIB < now <= peak
     assert path.read_text() == "4141 the program's own 3390"
     for number in stolen:
@@ -142,20 +142,20 @@ def test_a_descriptor_that_became_the_programs_is_neither_written_to_nor_closed(
 
 def test_a_forked_child_reads_and_resets_itself(resident):
     hold = bytearray(b"x") * (64 * MIB)
-    resident.fold()
+    resident.read_and_reset()
     mark = resident.mark()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         more = bytearray(b"x") * (100 * MIB)
-        now, peak, _ = resident.fold()
+        now, peak, _ = resident.read_and_reset()
         os.write(writing, json.dumps([now, peak, len(more)]).encode())
         os._exit(0)
     os.waitpid(pid, 0)
     now, peak, _ = json.loads(os.read(reading, 1000))
     os.close(reading), os.close(writing)
     assert peak >= now > 150 * MIB
-    assert resident.fold()[1] < mark + 50 * MIB
+    assert resident.read_and_reset()[1] < mark + 50 * MIB
     assert len(hold)
 
 
@@ -167,11 +167,11 @@ def test_without_clear_refs_the_peak_is_sampled_and_says_why(tmp_path):
         assert not meter.traits.exact
         assert "clear_refs" in meter.traits.reason
         assert "sampled" in meter.traits.source
-        start = meter.fold()[0]
+        start = meter.read_and_reset()[0]
         held = bytearray(b"x") * (64 * MIB)
         wait_until(lambda: meter._watch.peak() - start > 60 * MIB)
         del held
-        assert meter.fold()[1] - start > 60 * MIB
+        assert meter.read_and_reset()[1] - start > 60 * MIB
     finally:
         meter.close()
 
@@ -184,9 +184,9 @@ def test_a_native_sampler_sees_into_a_call_that_holds_the_gil(tmp_path):
         (tmp_path / name).symlink_to(f"/proc/self/{name}")
     meter = opened(ResidentMeter(str(tmp_path)))
     try:
-        start = meter.fold()[0]
+        start = meter.read_and_reset()[0]
         len([0] * PEAK_LIST)
-        assert meter.fold()[1] - start > 100 * MIB
+        assert meter.read_and_reset()[1] - start > 100 * MIB
         assert "native" in meter.traits.source
     finally:
         meter.close()
@@ -243,7 +243,7 @@ def test_a_tree_counts_shared_pages_once():
 def test_a_process_without_readable_pss_is_named_in_the_traits(monkeypatch):
     monkeypatch.setattr(tree, "_pss", lambda pid: None)
     meter = opened(meters.create("tree"))
-    now, _, intact = meter.fold()
+    now, _, intact = meter.read_and_reset()
     assert now > 0
     assert not intact
     assert "RSS" in meter.traits.reason
@@ -264,9 +264,9 @@ def test_a_version_1_group_is_exact_when_its_mark_moved(tmp_path):
     assert group.limit() is None
     assert group.events() == {"failcnt": 3, "oom_kill_disable": 0, "under_oom": 0, "oom_kill": 2}
     meter = opened(cgroup.Cgroup(group))
-    assert meter.fold() == (100, 100, False)
+    assert meter.read_and_reset() == (100, 100, False)
     fake_group(tmp_path, memory__max_usage_in_bytes=900)
-    assert meter.fold() == (100, 900, True)
+    assert meter.read_and_reset() == (100, 900, True)
     assert not meter.traits.exact
 
 
@@ -277,7 +277,7 @@ def test_a_version_2_group(tmp_path):
     assert (group.limit(), group.swap_bytes()) == (1000, 5)
     assert group.events()["max"] == 4
     meter = opened(cgroup.Cgroup(group))  # no memory.peak: an old kernel
-    assert meter.fold() == (70, 70, False)
+    assert meter.read_and_reset() == (70, 70, False)
 
 
 def test_the_group_is_found_where_the_mount_shows_only_a_part(tmp_path):
@@ -299,7 +299,7 @@ def test_the_real_group_where_there_is_one():
         meter = opened(meters.create("cgroup"))
     except MeterUnavailable as error:
         pytest.skip(str(error))
-    now, peak, _ = meter.fold()
+    now, peak, _ = meter.read_and_reset()
     assert 0 < now <= peak
 
 
@@ -321,7 +321,7 @@ def test_tracemalloc_of_the_user_is_left_as_it_was_found():
     try:
         kept = [bytes(1000) for _ in range(100)]
         meter = opened(meters.create("tracemalloc"))
-        meter.fold()
+        meter.read_and_reset()
         meter.close()
         assert tracemalloc.is_tracing()
         assert tracemalloc.get_traceback_limit() == 5
@@ -329,9 +329,9 @@ def test_tracemalloc_of_the_user_is_left_as_it_was_found():
     finally:
         tracemalloc.stop()
     meter = opened(meters.create("tracemalloc"))
-    meter.fold()
+    meter.read_and_reset()
     len([0] * 1_000_000)
-    assert meter.fold()[1] > 7 * MIB
+    assert meter.read_and_reset()[1] > 7 * MIB
     meter.close()
     assert not tracemalloc.is_tracing()
 

@@ -93,7 +93,7 @@ def test_a_cell_that_takes_the_hooks_away(tmp_path: Path) -> None:
             "sys.displayhook = get_ipython().display_pub.publish = None",
             "del get_ipython().display_pub.publish",
             "get_ipython().events.reset_all() if hasattr(get_ipython().events, 'reset_all') else None",
-            "logger.stop()\nfrom hiwater.scopes.manager import FOLDING\nraise ValueError(FOLDING.open_scopes, len(logger.history))",
+            "logger.stop()\nfrom hiwater.scopes.manager import SCOPE_MANAGER\nraise ValueError(SCOPE_MANAGER.open_scopes, len(logger.history))",
         ],
     )
     assert [cell.error for cell in shown[:-1]] == [None] * 7

@@ -160,7 +160,7 @@ def test_files_that_moved_are_those_of_the_later_capture() -> None:
 
 
 def test_smaller_stacks_meet() -> None:
-    """One that is folded in the later capture is folded with what it held before, so that it neither came nor went."""
+    """One that is merged in the later capture is merged with what it held before, so that it neither came nor went."""
     stacks = [([("main", "/a.py", 1), (f"f{number}", "/a.py", 10 + number)], 100 + number) for number in range(30)]
     told = compare(made(*stacks), made(*reversed(stacks)))
     laid = lay_beside(told, Limits(holders=8, nodes=100, entries=1000))

@@ -1,4 +1,4 @@
-"""The page says of every moment what the capture says, folded or not, and no name can break out of it."""
+"""The page says of every moment what the capture says, merged or not, and no name can break out of it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_page_says_of_every_moment_what_json_says(
 
 
 def sums(capture: Capture, compacted: CompactedCapture) -> None:
-    """Whatever was folded, every sum is the capture's: by kind and thread, at the peak, at the end, in every slice, and over all."""
+    """Whatever was merged, every sum is the capture's: by kind and thread, at the peak, at the end, in every slice, and over all."""
     assert int(compacted.columns["total_bytes"].sum()) == int(capture.tables["ledgers"]["total_bytes"].sum())
     for name, snapshot in (("peak", capture.peak), ("end", capture.end)):
         for kind, count in snapshot.kind_bytes().items():
@@ -116,9 +116,9 @@ def test_the_largest_stay_and_the_rest_is_told() -> None:
     assert (compacted.merged_stacks, compacted.merged_most_bytes) == (40, 1039)
     kept = sorted(compacted.columns["peak_bytes"].tolist())
     assert kept[:10] == list(range(1040, 1050)) and kept[10] == sum(range(1000, 1040))
-    folded = int(compacted.holder_node[int(compacted.columns["peak_bytes"].argmax())])
-    assert compacted.frames[compacted.frame[folded]] == MERGED_FRAME
-    assert compacted.frames[compacted.frame[compacted.parent[folded]]].function == "main"
+    merged = int(compacted.holder_node[int(compacted.columns["peak_bytes"].argmax())])
+    assert compacted.frames[compacted.frame[merged]] == MERGED_FRAME
+    assert compacted.frames[compacted.frame[compacted.parent[merged]]].function == "main"
 
 
 def test_a_page_with_folded_stacks_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

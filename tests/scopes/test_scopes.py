@@ -1,4 +1,4 @@
-"""Folding: each scope's figures against a model that sees every value, for traces of nested, overlapping and repeated scopes."""
+"""Scopes: each scope's figures against a model that sees every value, for traces of nested, overlapping and repeated scopes."""
 
 import asyncio
 import random
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hiwater.errors import MeterUnavailable
 from hiwater.meters.base import Meter, Traits
-from hiwater.scopes.manager import Folding, Peaks, Scope
+from hiwater.scopes.manager import Peaks, Scope, ScopeManager
 
 
 class Tape(Meter):
@@ -40,15 +40,15 @@ class Tape(Meter):
     def now(self):
         return self.value
 
-    def fold(self):
+    def read_and_reset(self):
         peak, self.mark = self.mark, self.value
         intact, self.intact = self.intact, True
         return self.value, peak, intact
 
 
-def folding_over(*tapes):
+def manager_over(*tapes):
     by_name = {tape.name: tape for tape in tapes}
-    return Folding(create=by_name.__getitem__)
+    return ScopeManager(create=by_name.__getitem__)
 
 
 def figures(scope):
@@ -56,25 +56,25 @@ def figures(scope):
 
 
 def play(seed, steps=60):
-    """One random trace; returns (what folding says, what a model that saw everything says) for each scope."""
+    """One random trace; returns (what the manager says, what a model that saw everything says) for each scope."""
     chance = random.Random(seed)
     tapes = [Tape("a"), Tape("b")]
-    folding = folding_over(*tapes)
+    manager = manager_over(*tapes)
     values = {"a": 0, "b": 0}
     running, finished = [], []
     for _ in range(steps):
         step = chance.random()
         if step < 0.25:
             scope = Scope("", tuple(chance.sample(["a", "b"], chance.randint(1, 2))))
-            folding.enter(scope)
+            manager.enter(scope)
             running.append((scope, {name: [values[name]] for name in scope.wanted}))
         elif step < 0.45 and running:
             scope, seen = running.pop(chance.randrange(len(running)))  # in any order: scopes overlap
-            folding.exit(scope)
+            manager.exit(scope)
             finished.append((scope, seen))
         elif step < 0.5 and running:
             scope, seen = chance.choice(running)
-            look = figures(folding.look(scope))
+            look = figures(manager.look(scope))
             assert look == {name: (v[0], max(v), v[-1]) for name, v in seen.items()}
         else:
             name = chance.choice("ab")
@@ -84,17 +84,17 @@ def play(seed, steps=60):
                 if name in seen:
                     seen[name].append(values[name])
     for scope, seen in running:
-        folding.exit(scope)
+        manager.exit(scope)
         finished.append((scope, seen))
     assert [tape.opened for tape in tapes] == [0, 0]
-    assert folding.open_scopes == 0
+    assert manager.open_scopes == 0
     return [(figures(scope), {name: (v[0], max(v), v[-1]) for name, v in seen.items()}) for scope, seen in finished]
 
 
 def test_two_thousand_random_traces_agree_with_a_model():
     for seed in range(2000):
-        for folded, model in play(seed):
-            assert folded == model, seed
+        for found, model in play(seed):
+            assert found == model, seed
 
 
 @given(st.lists(st.integers(0, 50), min_size=1), st.data())
@@ -112,31 +112,31 @@ def test_notes_answer_as_a_walk_over_all_would(values, data):
 
 def test_notes_stay_few_under_one_long_scope():
     tape = Tape()
-    folding = folding_over(tape)
+    manager = manager_over(tape)
     outer = Scope("", ("tape",))
-    folding.enter(outer)
+    manager.enter(outer)
     for value in range(5000, 0, -1):  # ever lower peaks: none of them makes another forgettable
         tape.move(value)
         inner = Scope("", ("tape",))
-        folding.enter(inner)
-        folding.exit(inner)
-        assert len(folding._slots["tape", 0].peaks.moments) < 80
-    folding.exit(outer)
+        manager.enter(inner)
+        manager.exit(inner)
+        assert len(manager._slots["tape", 0].peaks.moments) < 80
+    manager.exit(outer)
     assert figures(outer)["tape"] == (0, 5000, 1)
 
 
 def test_overlapping_scopes_of_threads_each_have_the_process_peak_of_their_time():
     tape = Tape()
-    folding = folding_over(tape)
+    manager = manager_over(tape)
     scopes = [Scope("", ("tape",)) for _ in range(4)]
     turn = [threading.Event() for _ in range(4)]
     done = [threading.Event() for _ in range(4)]
 
     def work(index):
-        folding.enter(scopes[index])
+        manager.enter(scopes[index])
         done[index].set()
         turn[index].wait(60)
-        folding.exit(scopes[index])
+        manager.exit(scopes[index])
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for index, thread in enumerate(threads):
@@ -152,15 +152,15 @@ def test_overlapping_scopes_of_threads_each_have_the_process_peak_of_their_time(
 
 def test_tasks_that_interleave():
     tape = Tape()
-    folding = folding_over(tape)
+    manager = manager_over(tape)
 
     async def task(scope, low, high):
-        folding.enter(scope)
+        manager.enter(scope)
         tape.move(high)
         await asyncio.sleep(0)
         tape.move(low)
         await asyncio.sleep(0)
-        folding.exit(scope)
+        manager.exit(scope)
 
     async def main():
         await asyncio.gather(task(a, 1, 50), task(b, 2, 40))
@@ -173,30 +173,30 @@ def test_tasks_that_interleave():
 
 def test_a_disturbed_mark_makes_the_scopes_of_its_time_lower_bounds_and_no_others():
     tape = Tape()
-    folding = folding_over(tape)
+    manager = manager_over(tape)
     before, during, after = (Scope("", ("tape",)) for _ in range(3))
-    folding.enter(before)
-    folding.exit(before)
-    folding.enter(during)
+    manager.enter(before)
+    manager.exit(before)
+    manager.enter(during)
     tape.intact = False
-    folding.exit(during)
-    folding.enter(after)
-    folding.exit(after)
+    manager.exit(during)
+    manager.enter(after)
+    manager.exit(after)
     assert [scope.figures[0].intact for scope in (before, during, after)] == [True, False, True]
 
 
 def test_a_meter_that_fails_costs_only_its_figure():
     class Broken(Tape):
-        def fold(self):
+        def read_and_reset(self):
             raise OSError("gone")
 
-    folding = folding_over(Broken("broken"), Tape())
+    manager = manager_over(Broken("broken"), Tape())
     scope = Scope("", ("broken", "tape"))
-    folding.enter(scope)
-    folding.exit(scope)
+    manager.enter(scope)
+    manager.exit(scope)
     assert list(figures(scope)) == ["tape"]
     assert "gone" in scope.unmeasured["broken"]
-    assert folding.open_scopes == 0
+    assert manager.open_scopes == 0
 
 
 def test_a_meter_asked_for_by_name_that_cannot_work_raises_and_leaves_nothing_open():
@@ -205,21 +205,21 @@ def test_a_meter_asked_for_by_name_that_cannot_work_raises_and_leaves_nothing_op
             raise MeterUnavailable("not here", "go there")
 
     tape = Tape()
-    folding = folding_over(tape, Absent("absent"))
+    manager = manager_over(tape, Absent("absent"))
     with pytest.raises(MeterUnavailable, match="not here"):
-        folding.enter(Scope("", ("tape", "absent")))
+        manager.enter(Scope("", ("tape", "absent")))
     assert tape.opened == 0
-    assert folding.open_scopes == 0
+    assert manager.open_scopes == 0
 
 
 def test_ending_twice_is_ending_once():
     tape = Tape()
-    folding = folding_over(tape)
+    manager = manager_over(tape)
     scope = Scope("", ("tape",))
-    folding.enter(scope)
-    folding.exit(scope)
+    manager.enter(scope)
+    manager.exit(scope)
     tape.move(7)
-    folding.exit(scope)
+    manager.exit(scope)
     assert figures(scope)["tape"] == (0, 0, 0)
     assert tape.opened == 0
 
@@ -228,19 +228,19 @@ def test_a_scope_begun_inside_a_reading_does_not_hang():
     class Reentrant(Tape):
         interrupted = False
 
-        def fold(self):
+        def read_and_reset(self):
             if not self.interrupted:
                 self.interrupted = True
-                folding.enter(inner)
-                folding.exit(inner)
-            return super().fold()
+                manager.enter(inner)
+                manager.exit(inner)
+            return super().read_and_reset()
 
     tape = Reentrant()
-    folding = folding_over(tape)
+    manager = manager_over(tape)
     inner, outer = Scope("", ("tape",)), Scope("", ("tape",))
-    folding.enter(outer)
+    manager.enter(outer)
     tape.move(3)
-    folding.exit(outer)
+    manager.exit(outer)
     assert figures(outer)["tape"][1] == 3
 
 
@@ -248,52 +248,52 @@ def test_turns_measure_one_stretch_after_the_other_beside_other_scopes():
     for seed in range(300):
         chance = random.Random(seed)
         tape = Tape()
-        folding = folding_over(tape)
+        manager = manager_over(tape)
         whole, running = Scope("", ("tape",)), Scope("", ("tape",))
-        folding.enter(whole)
-        folding.enter(running)
+        manager.enter(whole)
+        manager.enter(running)
         stretch, seen, stretches = [0], [0], []
         for _ in range(40):
             if chance.random() < 0.3:
-                done, running = running, folding.turn(running)
+                done, running = running, manager.turn(running)
                 stretches.append((figures(done)["tape"], (stretch[0], max(stretch), stretch[-1])))
                 assert not done.is_open
                 stretch = stretch[-1:]
             elif chance.random() < 0.2:
                 inner = Scope("", ("tape",))
-                folding.enter(inner)
-                folding.exit(inner)
+                manager.enter(inner)
+                manager.exit(inner)
             else:
                 tape.move(chance.randint(0, 100))
                 stretch.append(tape.value)
                 seen.append(tape.value)
-        folding.exit(running)
-        folding.exit(whole)
-        assert all(folded == model for folded, model in stretches), seed
+        manager.exit(running)
+        manager.exit(whole)
+        assert all(found == model for found, model in stretches), seed
         assert figures(whole)["tape"] == (0, max(seen), seen[-1])
         assert tape.opened == 0
-        assert folding.open_scopes == 0
+        assert manager.open_scopes == 0
 
 
 def test_a_mark_that_only_rises_is_whole_for_a_scope_in_which_it_rose_whatever_lay_inside():
     class Rising(Tape):
         mark_only_rises = True
 
-        def fold(self):
+        def read_and_reset(self):
             last, self.last = getattr(self, "last", 0), self.mark
             return self.value, self.mark if self.mark > last else self.value, self.mark > last
 
     tape = Rising()
-    folding = folding_over(tape)
+    manager = manager_over(tape)
     outer, rose, still = (Scope("", ("tape",)) for _ in range(3))
     tape.move(5)
-    folding.enter(outer)
-    folding.enter(rose)
+    manager.enter(outer)
+    manager.enter(rose)
     tape.move(9)
-    folding.exit(rose)
-    folding.enter(still)
+    manager.exit(rose)
+    manager.enter(still)
     tape.move(3)
-    folding.exit(still)
-    folding.exit(outer)
+    manager.exit(still)
+    manager.exit(outer)
     assert [scope.figures[0].intact for scope in (outer, rose, still)] == [True, True, False]
     assert figures(outer)["tape"] == (5, 9, 3)

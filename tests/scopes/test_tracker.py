@@ -714,7 +714,7 @@ def test_a_scope_inside_a_call_that_is_sampled(before, inside, after):
 
 @needs_mark
 def test_calls_that_are_sampled_nest_and_leave_no_scope_open():
-    from hiwater.scopes.manager import FOLDING
+    from hiwater.scopes.manager import SCOPE_MANAGER
 
     def work():
         held = hold(80)
@@ -726,7 +726,7 @@ def test_calls_that_are_sampled_nest_and_leave_no_scope_open():
 
     peak, held = peak_of(work)
     assert abs(peak - held) < MIB
-    assert FOLDING.open_scopes == 0
+    assert SCOPE_MANAGER.open_scopes == 0
 
 
 @needs_engine

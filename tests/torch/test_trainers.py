@@ -7,7 +7,7 @@ import pytest
 
 from cuda_double import installed
 from hiwater.contrib.torch.trainers.phases import Phases
-from hiwater.scopes.manager import FOLDING
+from hiwater.scopes.manager import SCOPE_MANAGER
 
 torch = pytest.importorskip("torch")
 MIB = 1 << 20
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # those of the libraries
 
 @pytest.fixture(autouse=True)
 def no_scope_is_left_open():
-    before = FOLDING.open_scopes
+    before = SCOPE_MANAGER.open_scopes
     yield
-    assert FOLDING.open_scopes == before
+    assert SCOPE_MANAGER.open_scopes == before
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """A whole capture in as few arrays as a page can carry: call paths in depth-first order, what held memory, and every slice of time.
 
-holder   a call path with one kind of memory: a ledger of the capture, or several small ones folded into one. In a sampled recording
+holder   a call path with one kind of memory: a ledger of the capture, or several small ones merged into one. In a sampled recording
          there are two, one of sampled blocks and one of those recorded exactly
 most     the most a holder had at any moment that can be asked for: the peak, the end, and the high of each slice
-fold     the smallest stacks, by `most` and then by what they asked for in all, become one holder for each kind below their
+merge    the smallest stacks, by `most` and then by what they asked for in all, become one holder for each kind below their
          nearest caller that stays. All sums stay as they are.
 """
 
@@ -39,7 +39,7 @@ class CompactedCapture:
     """`parent` and `frame` have an entry for each call path, callers before what they call and all below a path right after
     it; path 0 is none. `holder_node`, `holder_kind` and `columns` have one for each holder, in the capture's order.
     `entry_*` say by how much a holder differs from the slice before, in the order of the slices; the last slice is the open one.
-    `folded_stacks` were folded, none of which ever had more than `folded_most_bytes`. `node_of_path` is the capture's own
+    `merged_stacks` were merged, none of which ever had more than `merged_most_bytes`. `node_of_path` is the capture's own
     node for each path, -1 for one of smaller stacks; `holder_of_ledger` is -1 for ledgers without any figure."""
 
     parent: Ints
@@ -61,7 +61,7 @@ class CompactedCapture:
 
 
 def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
-    """Everything that can be asked of a capture, with the smallest stacks folded where there are more than `limits`."""
+    """Everything that can be asked of a capture, with the smallest stacks merged where there are more than `limits`."""
     bounds = limits or Limits()
     columns = _columns(capture)
     changes = _changes(capture)
@@ -70,14 +70,14 @@ def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
     is_used[changes.ledger] = True
     order = np.lexsort((-columns["total_bytes"], -most, ~is_used))[: int(is_used.sum())]
     is_kept, node_kept = _choose(capture, bounds, order, changes)
-    shape = _fold(capture, is_kept, is_used & ~is_kept, node_kept)
+    shape = _merge(capture, is_kept, is_used & ~is_kept, node_kept)
     length = len(shape.holder_node)
     key = changes.slice * length + shape.holder_of_ledger[changes.ledger]
     distinct, back = np.unique(key, return_inverse=True)
     entry_bytes = sums.sum_at(len(distinct), back, changes.bytes)
     entry_blocks = sums.sum_at(len(distinct), back, changes.blocks)
     told = (entry_bytes != 0) | (entry_blocks != 0)
-    folded = is_used & ~is_kept
+    merged = is_used & ~is_kept
     return CompactedCapture(
         shape.parent,
         shape.frame,
@@ -91,8 +91,8 @@ def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
         (distinct % length)[told],
         entry_bytes[told],
         entry_blocks[told],
-        int(folded.sum()),
-        int(most[folded].max(initial=0)),
+        int(merged.sum()),
+        int(most[merged].max(initial=0)),
         shape.node_of_path,
         np.where(is_used, shape.holder_of_ledger, -1),
     )
@@ -178,7 +178,7 @@ def _choose(capture: Capture, limits: Limits, order: Ints, changes: _Changes) ->
     while True:
         is_kept = np.zeros(len(capture.ledger_node), bool)
         is_kept[order[:keep]] = True
-        node_kept = roots | _needed(capture, parent, order[:keep])  # what is folded still has its thread
+        node_kept = roots | _needed(capture, parent, order[:keep])  # what is merged still has its thread
         if keep <= 1:
             return is_kept, node_kept
         ledger = looked_at.ledger
@@ -227,8 +227,8 @@ class _Shape:
     holder_of_ledger: Ints
 
 
-def _fold(capture: Capture, is_kept: Bools, is_merged: Bools, node_kept: Bools) -> _Shape:
-    """The kept paths and, after them, one more below each path that something was folded into; numbered depth first."""
+def _merge(capture: Capture, is_kept: Bools, is_merged: Bools, node_kept: Bools) -> _Shape:
+    """The kept paths and, after them, one more below each path that something was merged into; numbered depth first."""
     call_tree, parent = build_call_tree(capture, Grouping.stack), _parents(capture)
     kept = np.flatnonzero(node_kept)
     number = np.zeros(len(parent), np.int64)
@@ -255,15 +255,15 @@ def _fold(capture: Capture, is_kept: Bools, is_merged: Bools, node_kept: Bools) 
 
 
 def _holders(capture: Capture, is_kept: Bools, is_merged: Bools, node: Ints) -> tuple[Ints, Ints, Bools, Ints]:
-    """(node, kind, whether of sampled blocks) of each holder and the holder of each ledger: those that stay in their order, then the folded ones. Ledgers
+    """(node, kind, whether of sampled blocks) of each holder and the holder of each ledger: those that stay in their order, then the merged ones. Ledgers
     without any figure are given to the first holder, to which they add nothing."""
     of_ledger = np.zeros(len(is_kept), np.int64)
     stays = np.flatnonzero(is_kept)
     of_ledger[stays] = np.arange(len(stays))
     what = (node * len(KINDS) + capture.ledger_kind) * 2 + capture.ledger_is_sampled
-    folded, place = np.unique(what[is_merged], return_inverse=True)
+    merged, place = np.unique(what[is_merged], return_inverse=True)
     of_ledger[is_merged] = len(stays) + place
-    whats = np.append(what[stays], folded)
+    whats = np.append(what[stays], merged)
     if not len(whats):
         whats = np.zeros(1, np.int64)
     return whats // 2 // len(KINDS), whats // 2 % len(KINDS), whats % 2 == 1, of_ledger

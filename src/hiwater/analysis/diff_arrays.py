@@ -50,11 +50,11 @@ def lay_beside(told: Comparison, limits: Limits | None = None) -> Beside:
     gone = np.flatnonzero((partner < 0) & (most != 0))
     gone = gone[np.argsort(-most[gone], kind="stable")]
     union = _Union(later, before, after, told.matching)
-    folded = union.add_gone(gone, partner, bounds)
+    merged = union.add_gone(gone, partner, bounds)
     later = replace(
         later,
-        merged_stacks=later.merged_stacks + len(folded),
-        merged_most_bytes=max(later.merged_most_bytes, int(most[folded].max(initial=0))),
+        merged_stacks=later.merged_stacks + len(merged),
+        merged_most_bytes=max(later.merged_most_bytes, int(most[merged].max(initial=0))),
     )
     grown = union.grown(later)
     length = len(grown.holder_node)
@@ -174,7 +174,7 @@ class _Union:
             self._holders.append((path, *self._what(ledger)))
             given += 1
         for ledger in ledgers[given:].tolist():
-            partner[ledger] = self._fold(ledger)
+            partner[ledger] = self._merge(ledger)
         return ledgers[given:]
 
     def _what(self, ledger: int) -> tuple[int, bool]:
@@ -222,7 +222,7 @@ class _Union:
             return file
         return name
 
-    def _fold(self, ledger: int) -> int:
+    def _merge(self, ledger: int) -> int:
         """The holder of smaller stacks below the nearest path that both have."""
         node = int(self._before.capture.ledger_node[ledger])
         while (path := self._find(node)) is None:

@@ -1,4 +1,4 @@
-"""Figures of lines from a device's statistics: the events come from the line recorder, the statistics from a source that folds peaks.
+"""Figures of lines from a device's statistics: the events come from the line recorder, the statistics from a source that reads and resets peaks.
 
 A device's memory belongs to all threads, so what any of them does while a line is open is in that line: the threads of autograd, which run no
 Python lines, are in the line that called `backward()`. Peaks compose by their maximum: a reading is told to the innermost open line of

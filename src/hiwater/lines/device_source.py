@@ -71,7 +71,7 @@ class DeviceSource:
             if self._peaks is None:
                 return self._read_standings(device)
             self._peaks.collect()
-            return self._backend.folded_statistics(device)
+            return self._backend.statistics_at_reset(device)
         except Exception as error:  # noqa: BLE001 - a library has errors of its own, and this runs between the program's lines
             self._failed = f"{self.name} cannot be read: {type(error).__name__}: {error}"
             self.close()

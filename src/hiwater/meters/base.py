@@ -1,4 +1,4 @@
-"""What every meter has: traits that say what its figure is, and four doors: open, close, now, fold."""
+"""What every meter has: traits that say what its figure is, and four methods: open, close, now, read_and_reset."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hiwater.errors import MeterUnavailable
 __all__ = ["Meter", "MeterUnavailable", "Reading", "Traits"]
 
 Reading = tuple[int, int, bool]
-"""(now, the highest since the last fold, whether nobody disturbed the mark in between)."""
+"""(now, the highest since the last reset, whether nobody disturbed the mark in between)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class Traits:
     relative: bool = False
     """Whether only differences mean something: a scope's figures then count from its start, which is 0."""
     cost_us: float = 1.0
-    """About what one fold costs, in microseconds; measured figures stand in docs/scopes.md."""
+    """About what one `read_and_reset` costs, in microseconds; measured figures stand in docs/scopes.md."""
 
 
 class Meter:
     """Reads one quantity now.
 
-    A meter is opened before its first reading and closed after its last; both may be repeated. `fold` is called under one lock, by
+    A meter is opened before its first reading and closed after its last; both may be repeated. `read_and_reset` is called under one lock, by
     whoever opens or closes a scope, so a meter needs no lock of its own.
     """
 
@@ -51,12 +51,12 @@ class Meter:
 
     @property
     def mark_only_rises(self) -> bool:
-        """Whether the source's mark is of its whole life: a fold then calls intact an interval in which it rose."""
+        """Whether the source's mark is of its whole life: `read_and_reset` then calls intact an interval in which it rose."""
         return False
 
     @property
     def disturbance(self) -> str:
-        """What it means when a fold says that the mark was disturbed."""
+        """What it means when `read_and_reset` says that the peak was disturbed."""
         return "something else in the process started the mark anew meanwhile"
 
     @property
@@ -77,8 +77,8 @@ class Meter:
         """Read the quantity."""
         raise NotImplementedError
 
-    def fold(self) -> Reading:
-        """Read the quantity and the highest it was since the last fold, and start that mark anew.
+    def read_and_reset(self) -> Reading:
+        """Read the quantity and the highest it was since the last reset, and start that mark anew.
 
         A source without a mark of its own knows only what it sees: the base's answer is now, twice.
         """

@@ -62,8 +62,8 @@ class Cgroup(Meter):
         assert self._current is not None
         return int(self._current.read(32))
 
-    def fold(self) -> Reading:
-        """Return (charged now, the most since the last fold, whether that misses nothing)."""
+    def read_and_reset(self) -> Reading:
+        """Return (charged now, the most since the last reset, whether that misses nothing)."""
         now = self.now()
         mark = int(self._peak.read(32)) if self._peak else 0
         if self._own_mark and self._peak is not None:

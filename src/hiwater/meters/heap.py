@@ -80,14 +80,14 @@ class Counting:
         live = self._core.heap_now()
         return {"python": live[2], "native": live[3], "mapping": live[4], "shared": live[5]}
 
-    def folding(self, which: int) -> Callable[[], Reading]:
+    def reader(self, which: int) -> Callable[[], Reading]:
         """Return what reads figure `which` and its peak since it was last read, and starts its mark anew: 0 is everything, 1 is what
         came from Python's allocators, 2 the calling thread's own balance. Of use while counting is open.
 
         The engine's own functions, without a layer of Python: scopes call them at every beginning and end.
         """
         core: Any = self._core
-        return core.thread_heap_fold if which == _THREAD else partial(core.heap_fold, which)
+        return core.thread_heap_read_and_reset if which == _THREAD else partial(core.heap_read_and_reset, which)
 
     def end(self) -> None:
         """End counting now if nobody measures."""
@@ -179,8 +179,8 @@ class _Counted(Meter):
     def open(self) -> None:
         """Raises MeterUnavailable where hiwater has no engine."""
         COUNTING.open()
-        if "fold" not in self.__dict__:
-            self.fold = COUNTING.folding(self._which)  # type: ignore[method-assign]  # see there
+        if "read_and_reset" not in self.__dict__:
+            self.read_and_reset = COUNTING.reader(self._which)  # type: ignore[method-assign]  # see there
 
     def close(self) -> None:
         """Counting goes on for a while: see Counting."""
@@ -194,9 +194,9 @@ class _Counted(Meter):
         """Return live bytes of blocks allocated since counting began; of a thread, its balance since some moment in the past."""
         return COUNTING.now()[self._which]
 
-    def fold(self) -> Reading:
-        """Return (live now, its peak since the last fold, True). Replaced by the engine's own function once the meter is open."""
-        return COUNTING.folding(self._which)()
+    def read_and_reset(self) -> Reading:
+        """Return (live now, its peak since the last reset, True). Replaced by the engine's own function once the meter is open."""
+        return COUNTING.reader(self._which)()
 
 
 class Heap(_Counted):

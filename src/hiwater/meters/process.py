@@ -37,7 +37,7 @@ def field_bytes(text: bytes, key: bytes) -> int:
 
 
 class ResidentMeter(Meter):
-    """Bytes of this process in RAM (VmRSS), and the most since the last fold.
+    """Bytes of this process in RAM (VmRSS), and the most since the last reset.
 
     Whose peak: the whole process's, all threads included. Where the mark cannot be reset (sandboxes, /proc read-only), the peak
     is the highest of samples taken by a thread that needs no GIL, and `traits` says so.
@@ -104,29 +104,29 @@ class ResidentMeter(Meter):
         return field_bytes(self._status.read(2048), b"VmHWM:")
 
     def peak_so_far(self) -> int:
-        """Return the highest since the last fold, and leave the mark alone: for whoever looks while scopes are open."""
+        """Return the highest since the last reset, and leave the mark alone: for whoever looks while scopes are open."""
         now = self.now()
         self._seen = max(self._seen, now)
         if self._refusal is not None:
             return max(now, self._watch.peak() if self._watch is not None else 0)
         return max(now, self.mark())
 
-    def fold(self) -> Reading:
-        """Return (resident now, its peak since the last fold, whether the mark is whole), and start the mark anew."""
+    def read_and_reset(self) -> Reading:
+        """Return (resident now, its peak since the last reset, whether the mark is whole), and start the mark anew."""
         if self._refusal is not None:
             now = self.now()
-            return now, max(now, self._watch.fold() if self._watch is not None else 0), True
-        now, peak = self._fold_natively() or self._fold_in_python()
+            return now, max(now, self._watch.read_and_reset() if self._watch is not None else 0), True
+        now, peak = self._read_and_reset_natively() or self._read_and_reset_in_python()
         intact = peak + self._error_bytes >= self._seen
         self._seen = now
         return now, max(peak, now), intact
 
-    def _fold_natively(self) -> tuple[int, int] | None:
+    def _read_and_reset_natively(self) -> tuple[int, int] | None:
         core = sys.modules.get("hiwater._core")
         if core is None:
             return None
         clear = self._clear
-        found = core.resident_fold(
+        found = core.resident_read_and_reset(
             self._statm.number, self._status.number, clear.number, *clear.identity, self._lowest_maximum
         )
         if found is None:
@@ -134,7 +134,7 @@ class ResidentMeter(Meter):
         now, peak, self._lowest_maximum = found
         return now, peak
 
-    def _fold_in_python(self) -> tuple[int, int]:
+    def _read_and_reset_in_python(self) -> tuple[int, int]:
         clear = self._clear.descriptor()  # makes sure that the number is ours: this one is written to
         now = self.now()
         # getrusage costs a tenth of /proc/self/status, but its maximum survives exec: a small program started by a large one

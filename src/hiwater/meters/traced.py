@@ -8,8 +8,8 @@ from hiwater.meters.base import Meter, Reading, Traits
 class Traced(Meter):
     """Bytes that tracemalloc has traced. Tracing that somebody else started is left running, its peak included in ours is not.
 
-    tracemalloc has one peak for the process; a fold starts it anew, so while a scope that asked for this meter is open, the user's
-    own `get_traced_memory()` peak begins at the last fold.
+    tracemalloc has one peak for the process; each reading resets it, so while a scope that asked for this meter is open, the user's
+    own `get_traced_memory()` peak begins at the last reset.
     """
 
     name = "tracemalloc"
@@ -50,8 +50,8 @@ class Traced(Meter):
 
         return tracemalloc.get_traced_memory()[0]
 
-    def fold(self) -> Reading:
-        """Return (traced bytes, their peak since the last fold, whether tracing was on all the time)."""
+    def read_and_reset(self) -> Reading:
+        """Return (traced bytes, their peak since the last reset, whether tracing was on all the time)."""
         import tracemalloc
 
         now, peak = tracemalloc.get_traced_memory()

@@ -83,7 +83,7 @@ class Tree(Meter):
         self._by_resident = reading.by_resident
         return reading.bytes
 
-    def fold(self) -> Reading:
+    def read_and_reset(self) -> Reading:
         """Return (bytes now, the same, whether every process gave its PSS)."""
         now = self.now()
         return now, now, self._by_resident == 0

@@ -51,13 +51,13 @@ class Watch:
             self._stop = None
 
     def peak(self) -> int:
-        """Return the highest sample since the last fold."""
+        """Return the highest sample since the last reset."""
         return int(self._native.resident_watch_peak()) if self._native is not None else self._peak
 
-    def fold(self) -> int:
-        """Return the highest sample since the last fold and begin anew."""
+    def read_and_reset(self) -> int:
+        """Return the highest sample since the last reset and begin anew."""
         if self._native is not None:
-            return int(self._native.resident_watch_fold())
+            return int(self._native.resident_watch_read_and_reset())
         peak, self._peak = self._peak, 0
         return peak
 

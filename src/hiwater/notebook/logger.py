@@ -11,7 +11,7 @@ from hiwater.errors import ExtraMissing, MeterUnavailable
 from hiwater.notebook import tracebacks
 from hiwater.notebook.figures import Cell, CellData, first_line
 from hiwater.notebook.garbage import Collector
-from hiwater.scopes.manager import FOLDING, Scope
+from hiwater.scopes.manager import SCOPE_MANAGER, Scope
 from hiwater.scopes.usage import Usage
 
 TYPE_CHECKING = False
@@ -124,9 +124,9 @@ class CellLogger:
                 self._shell.events.unregister(event, callback)
         for running in self._open.values():
             for _, scope, _ in running:
-                FOLDING.exit(scope)
+                SCOPE_MANAGER.exit(scope)
         self._open.clear()
-        FOLDING.exit(self._session)
+        SCOPE_MANAGER.exit(self._session)
         self._session = None
         if _current is self:
             _current = None
@@ -139,7 +139,7 @@ class CellLogger:
     def _before(self, info: Any) -> None:
         running = self._open.setdefault(get_ident(), [])
         if len(running) >= _DEEPEST:  # ends that were never told: a cell may throw our callback out
-            FOLDING.exit(running.pop(0)[1])
+            SCOPE_MANAGER.exit(running.pop(0)[1])
         names = self._collector.before(self._shell.user_ns) if self.gc_collect else {}
         running.append((info, _entered("cell", _DEVICES), names))
 
@@ -152,7 +152,7 @@ class CellLogger:
             return
         _, scope, names = running[place]
         for _, inner, _ in running[place + 1 :]:
-            FOLDING.exit(inner)
+            SCOPE_MANAGER.exit(inner)
         del running[place:]
         assert scope.began is not None
         cell_ns = ended_ns - scope.began[0]
@@ -161,7 +161,7 @@ class CellLogger:
             self._collector.after(self._shell.user_ns, names, cell_ns, failed=error is not None)
         if self.trim:
             _trim()
-        FOLDING.exit(scope)
+        SCOPE_MANAGER.exit(scope)
         if place and not getattr(info, "store_history", True):
             return  # a part of the cell that runs it, as under %%capture, whose output is not ours to add to
         scope.error = type(error).__name__ if error is not None else ""
@@ -216,10 +216,10 @@ def _entered(name: str, more: tuple[str, ...] = ()) -> Scope:
     """A scope that has begun, with the meters that work here; resident memory it must have."""
     scope = Scope(name, _METERS + more)
     try:
-        FOLDING.enter(scope)
+        SCOPE_MANAGER.enter(scope)
     except MeterUnavailable:
         scope = Scope(name, _WITHOUT_ENGINE + more)
-        FOLDING.enter(scope)
+        SCOPE_MANAGER.enter(scope)
     return scope
 
 

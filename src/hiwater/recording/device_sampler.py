@@ -98,9 +98,9 @@ class DeviceSampler:
             self._stop.release()
         self._safely(self._take_last)
         if self._scope is not None:
-            from hiwater.scopes.manager import FOLDING
+            from hiwater.scopes.manager import SCOPE_MANAGER
 
-            FOLDING.exit(self._scope)
+            SCOPE_MANAGER.exit(self._scope)
 
     def _safely(self, work: Callable[[], bool]) -> bool:
         """Do something of ours inside the program: what libraries raise ends the sampling, and nothing else."""
@@ -176,7 +176,7 @@ class DeviceSampler:
 
     def sample(self, *, last: bool = False) -> None:
         """Note what happened since the sample before."""
-        from hiwater.scopes.manager import FOLDING
+        from hiwater.scopes.manager import SCOPE_MANAGER
 
         if self._noticed is not None:
             self._noticed()
@@ -186,17 +186,17 @@ class DeviceSampler:
         try:
             if self._scope is None or not self._scope.is_open:
                 return
-            done, self._scope = self._scope, FOLDING.turn(self._scope)
+            done, self._scope = self._scope, SCOPE_MANAGER.turn(self._scope)
             for device, levels in _by_device(done).items():
                 self._tell(self._noted.get(device) or self._note(device, levels), levels, last=last)
         finally:
             self._turn.release()
 
     def _open(self) -> None:
-        from hiwater.scopes.manager import FOLDING, Scope
+        from hiwater.scopes.manager import SCOPE_MANAGER, Scope
 
         scope = Scope("recording", ("gpu",))
-        FOLDING.enter(scope)
+        SCOPE_MANAGER.enter(scope)
         self._scope = scope
         for device, levels in _by_device(scope).items():
             self._note(device, levels)

@@ -326,7 +326,7 @@ class _ScopesNoted:
     def __init__(self) -> None:
         scopes = sys.modules.get("hiwater.scopes.manager")  # without scopes there is nothing to load here
         self._held: AbstractContextManager[None] | None = (
-            scopes.FOLDING.standing_still() if scopes is not None else None
+            scopes.SCOPE_MANAGER.standing_still() if scopes is not None else None
         )
 
     def __enter__(self) -> None:

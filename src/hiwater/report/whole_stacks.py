@@ -25,15 +25,15 @@ MOST_MEAN_FRAMES = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WholeStacks:
-    """The call paths to write. `is_folded`: recursion is left out of them, so that several nodes may have one path."""
+    """The call paths to write. `is_recursion_merged`: recursion is left out of them, so that several nodes may have one path."""
 
     capture: Capture
     call_tree: CallTree
-    is_merged: bool
+    is_recursion_merged: bool
 
     def joined(self, node: Ints, kind: Ints, *columns: Ints) -> tuple[Ints, ...]:
         """(node, kind, columns…) with the rows of one path, kind and thread added up, where several may have one."""
-        if not self.is_merged:
+        if not self.is_recursion_merged:
             return node, kind, *columns
         _, thread = self.capture.paths.threads(node)
         rows = np.stack([self.call_tree.place[node], kind, thread], axis=1)
@@ -44,7 +44,7 @@ class WholeStacks:
 
     def holdings(self, held: Holdings) -> Holdings:
         """The same for what a report shows: the largest first."""
-        if not self.is_merged:
+        if not self.is_recursion_merged:
             return held
         node, kind, *figures = self.joined(held.node, held.kind, held.bytes, held.blocks, held.sampled)
         order = np.argsort(-figures[0], kind="stable")
@@ -59,8 +59,8 @@ def whole_stacks(report: Report, nodes: Ints | None = None) -> WholeStacks:
     leaves = call_tree.place[asked]
     fits = _fits(call_tree, leaves)
     if report.recursion == "whole" or (report.recursion == "auto" and fits):
-        return WholeStacks(report.capture, call_tree, is_merged=False)
-    whole = WholeStacks(report.capture, recursion.once(call_tree), is_merged=True)
+        return WholeStacks(report.capture, call_tree, is_recursion_merged=False)
+    whole = WholeStacks(report.capture, recursion.once(call_tree), is_recursion_merged=True)
     if not fits:
         whole_bytes = recursion.text_bytes(call_tree, leaves)
         leaves = whole.call_tree.place[asked]

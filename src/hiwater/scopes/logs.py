@@ -13,7 +13,7 @@ import time
 
 from hiwater._os.unrecorded_thread import OwnThread
 from hiwater.errors import OutputFailed
-from hiwater.scopes.manager import FOLDING
+from hiwater.scopes.manager import SCOPE_MANAGER
 from hiwater.scopes.usage import Usage
 
 TYPE_CHECKING = False
@@ -56,7 +56,7 @@ class Sampling:
             self._write("begin", self._run.usage)
         if self._interval is not None or self._writes:
             OwnThread(self._sample).start()
-        FOLDING.spend(time.perf_counter_ns() - arrived)
+        SCOPE_MANAGER.spend(time.perf_counter_ns() - arrived)
 
     def end(self) -> None:
         """Write the last line; returns without waiting for a sample."""
@@ -103,7 +103,7 @@ class Sampling:
             if self._writes and time.monotonic() >= next_line:
                 next_line = time.monotonic() + LOG_SECONDS
                 self._write("sample", self._run.usage)
-            FOLDING.spend(time.perf_counter_ns() - arrived)
+            SCOPE_MANAGER.spend(time.perf_counter_ns() - arrived)
 
     def _take(self) -> bool:
         """Add a sample to the timeline; return whether it was thinned."""

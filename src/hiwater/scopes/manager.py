@@ -84,10 +84,10 @@ class Slot:
         self.disturbed_at = self.risen_at = -1
         self.failed = ""
 
-    def fold(self, moment: int) -> None:
+    def read_and_reset(self, moment: int) -> None:
         """Take a note. A meter that fails costs its own figure, never the program."""
         try:
-            self.now, peak, intact = self.meter.fold()
+            self.now, peak, intact = self.meter.read_and_reset()
         except Exception as error:  # noqa: BLE001 - whatever a meter meets, the watched program must not suffer
             self.failed = f"{type(error).__name__}: {error}"
             intact, peak = False, self.now
@@ -116,7 +116,7 @@ class Figure:
 
 
 class Scope:
-    """One interval. Made by `Folding.enter`; complete once it has been through `Folding.exit`."""
+    """One interval. Made by `ScopeManager.enter`; complete once it has been through `ScopeManager.exit`."""
 
     __slots__ = (
         "began", "ended", "error", "figures", "is_open", "moment", "name", "slots", "spent_ns", "started_at", "thread", "unmeasured", "wanted", "wants_devices",
@@ -139,7 +139,7 @@ class Scope:
         self.error = ""
 
 
-class Folding:
+class ScopeManager:
     """The process's open scopes and the meters they use."""
 
     def __init__(
@@ -170,13 +170,13 @@ class Folding:
 
     def enter(self, scope: Scope) -> None:
         """Begin a scope: its baseline is what the meters say now. Raises MeterUnavailable for a meter that was asked for by name."""
-        unrecorded.do(Folding._enter, self, scope)
+        unrecorded.do(ScopeManager._enter, self, scope)
 
     def _enter(self, scope: Scope) -> None:
         arrived = self._clock_ns()
         with self._lock:
             scope.slots = self._acquire(scope, self._join_devices(also=scope))
-            self._fold()
+            self._read_and_reset()
             scope.moment = self._moment
             scope.figures = [Figure(slot) for slot in scope.slots]
             scope.is_open = True
@@ -189,7 +189,7 @@ class Folding:
 
     def exit(self, scope: Scope) -> None:
         """End a scope. Does nothing the second time."""
-        unrecorded.do(Folding._exit, self, scope)
+        unrecorded.do(ScopeManager._exit, self, scope)
 
     def _exit(self, scope: Scope) -> None:
         if not scope.is_open:
@@ -199,7 +199,7 @@ class Folding:
             if not scope.is_open:
                 return
             self._join_devices()
-            self._fold()
+            self._read_and_reset()
             self._finish(scope, ended)
             scope.is_open = False
             del self._open[id(scope)]
@@ -209,13 +209,13 @@ class Folding:
 
     def turn(self, scope: Scope) -> Scope:
         """End a scope and return one like it that begins at the same moment: for whoever measures one stretch after the other."""
-        return unrecorded.do(Folding._turn, self, scope)
+        return unrecorded.do(ScopeManager._turn, self, scope)
 
     def _turn(self, scope: Scope) -> Scope:
         arrived = self._clock_ns()
         with self._lock:
             self._join_devices()
-            self._fold()
+            self._read_and_reset()
             following = Scope(scope.name, scope.wanted)
             self._finish(scope, self._read_counters())
             following.slots, following.moment, following.thread = scope.slots, self._moment, get_ident()
@@ -231,7 +231,7 @@ class Folding:
 
     def look(self, scope: Scope) -> Scope:
         """Return what a scope has come to so far, as a scope that ended now; the open one goes on."""
-        return unrecorded.do(Folding._look, self, scope)
+        return unrecorded.do(ScopeManager._look, self, scope)
 
     def _look(self, scope: Scope) -> Scope:
         with self._lock:
@@ -239,7 +239,7 @@ class Folding:
                 return scope
             arrived = self._clock_ns()
             self._join_devices()
-            self._fold()
+            self._read_and_reset()
             seen = Scope(scope.name, scope.wanted)
             for field in ("moment", "began", "started_at", "thread", "is_open"):
                 setattr(seen, field, getattr(scope, field))
@@ -258,7 +258,7 @@ class Folding:
     def standing_still(self) -> Iterator[None]:
         """Hold all scopes while a recording begins or ends, which starts the same marks anew: what they say is noted before."""
         with self._lock:
-            self._fold()
+            self._read_and_reset()
             yield
 
     def spend(self, nanoseconds: int) -> None:
@@ -266,14 +266,14 @@ class Folding:
         with self._lock:
             self._spent_ns += nanoseconds
 
-    def _fold(self) -> None:
+    def _read_and_reset(self) -> None:
         moment = self._moment
         enough = 2 * len(self._open) + 64
         me = get_ident()
         for slot in self._active:
             if slot.thread not in (0, me):
                 continue  # that thread's own scopes ask for it, and nobody else
-            slot.fold(moment)
+            slot.read_and_reset(moment)
             if len(slot.peaks.moments) > enough:
                 slot.peaks.keep([scope.moment for scope in self._open.values()])
         self._moment = moment + 1
@@ -370,7 +370,7 @@ class Folding:
             self._forget_threads()
             slot = self._slots[key] = Slot(self._create(key[0]), key[1])
         if self._open:
-            self._fold()  # beginning to measure one thing may disturb the mark of another
+            self._read_and_reset()  # beginning to measure one thing may disturb the mark of another
         slot.meter.open()
         slot.failed = ""
         slot.disturbed_at = slot.risen_at = -1
@@ -404,5 +404,5 @@ class Folding:
             self._let_go(scope.slots)
 
 
-FOLDING = Folding()
+SCOPE_MANAGER = ScopeManager()
 """The process's own."""

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 
 from hiwater._os import unrecorded
-from hiwater.scopes.manager import FOLDING, Scope
+from hiwater.scopes.manager import SCOPE_MANAGER, Scope
 from hiwater.scopes.usage import Usage
 
 TYPE_CHECKING = False
@@ -70,7 +70,7 @@ class Run(_Shown):
     def usage(self) -> Usage:
         """What was used; so far, while the block is still running."""
         if self.scope.is_open:
-            return Usage(FOLDING.look(self.scope))
+            return Usage(SCOPE_MANAGER.look(self.scope))
         if self._usage is None:
             self._usage = Usage(self.scope)
         return self._usage
@@ -193,7 +193,7 @@ class Tracker(_Shown):
         with self._lock:
             self._open.append(run)
         try:
-            FOLDING.enter(run.scope)
+            SCOPE_MANAGER.enter(run.scope)
         except BaseException:
             with self._lock:
                 self._open.remove(run)
@@ -212,7 +212,7 @@ class Tracker(_Shown):
     def _end_run(self, ending: tuple[int, type[BaseException] | None]) -> Run:
         frame, kind = ending
         run = self._mine(frame)
-        FOLDING.exit(run.scope)
+        SCOPE_MANAGER.exit(run.scope)
         run.scope.error = kind.__name__ if kind is not None else ""
         with self._lock:
             if run in self._open:

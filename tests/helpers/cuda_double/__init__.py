@@ -111,7 +111,7 @@ def forget():
     """Have hiwater forget what it knew of libraries: before and after another one is put in place."""
     from hiwater.meters import devices
     from hiwater.recording import cuda_ready
-    from hiwater.scopes.manager import FOLDING
+    from hiwater.scopes.manager import SCOPE_MANAGER
 
     devices._made.clear()
     devices._names.clear()
@@ -120,9 +120,9 @@ def forget():
     guard = sys.modules.get("hiwater.contrib.torch.oom_guard")
     if guard is not None:
         guard.WATCH.__init__()
-    FOLDING._refused.clear()
-    for key in [key for key in FOLDING._slots if ":" in key[0]]:
-        del FOLDING._slots[key]
+    SCOPE_MANAGER._refused.clear()
+    for key in [key for key in SCOPE_MANAGER._slots if ":" in key[0]]:
+        del SCOPE_MANAGER._slots[key]
 
 
 def _install(torch, cards, backend, version, expandable):

@@ -2,7 +2,7 @@
 
 Figures come from torch's caching allocator (`torch.cuda.memory_stats()` and its kin), read at each line event of the functions watched. They
 are the device's: what any thread allocates meanwhile counts for the line, so one that calls `.backward()` has the peak of the backward
-pass, although autograd's threads run no Python lines. Peaks go through the same fold as scopes': the program's own stay true.
+pass, although autograd's threads run no Python lines. Peaks are read and reset as for scopes: the program's own stay true.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ class Backend:
         """All whole numbers the source has of a device, by its own names joined with dots."""
         raise NotImplementedError
 
-    def folded_statistics(self, device: Device) -> Mapping[str, int]:
-        """The statistics as of the last folding of the device's peaks, where that comes cheaper than reading them once more."""
+    def statistics_at_reset(self, device: Device) -> Mapping[str, int]:
+        """The statistics as of the last reset of the device's peaks, where that comes cheaper than reading them once more."""
         return self.statistics(device)
 
     def standings(self, device: Device) -> dict[str, Standing]:
@@ -96,7 +96,7 @@ class Backend:
         return UNKNOWN
 
     def shared_peaks(self, device: Device) -> SharedPeaks | None:  # noqa: ARG002 - the same
-        """What folds the device's marks, which start anew all at once; None where they cannot be started anew."""
+        """What reads and resets the device's peaks, all at once; None where they cannot be reset."""
         return None
 
     def let_go(self, device: Device) -> None:

@@ -1,4 +1,4 @@
-"""One quantity of one device as a meter, so that scopes fold it like any other."""
+"""One quantity of one device as a meter, which scopes use like any other."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DeviceMeter(Meter):
 
     @property
     def disturbance(self) -> str:
-        """What it means when a fold says that the mark was disturbed."""
+        """What it means when `read_and_reset` says that the peak was disturbed."""
         if self._peaks is None:
             return self.backend.refusal(self.device)
         return "something else in the process started the device's peaks anew behind the library's Python functions"
@@ -52,7 +52,7 @@ class DeviceMeter(Meter):
             backend.whose,
             exact=not refusal,
             reason=refusal,
-            keeps_peak=True,  # a fold says for itself whether the mark moved
+            keeps_peak=True,  # `read_and_reset` says itself whether the peak moved
             resets_peak=not refusal,
             cost_us=backend.cost_us,
         )
@@ -88,11 +88,11 @@ class DeviceMeter(Meter):
         self._check_process()
         return self._peaks.now(self._statistic) if self._peaks is not None else self._standing().now
 
-    def fold(self) -> Reading:
-        """Return (now, the most since the last fold, whether that misses nothing)."""
+    def read_and_reset(self) -> Reading:
+        """Return (now, the most since the last reset, whether that misses nothing)."""
         self._check_process()
         if self._peaks is not None:
-            return self._peaks.fold(self._statistic)
+            return self._peaks.read_and_reset(self._statistic)
         before, standing = self._last, self._standing()
         self._last = standing
         moved = before is not None and 0 <= before.peak < standing.peak

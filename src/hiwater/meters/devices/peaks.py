@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SharedPeaks:
-    """Folds the marks of one device. `read` gives (now, peak) of all statistics that have one; `reset` starts those anew, all at once.
+    """Reads and resets the peaks of one device. `read` gives (now, peak) of all statistics that have one; `reset` starts those anew, all at once.
 
     What lies between the two calls is a hole of some microseconds: a spike of another thread in it is in no interval.
     """
@@ -87,10 +87,10 @@ class SharedPeaks:
         """Take a reading, for those who watch."""
         self._collect()
 
-    def fold(self, statistic: str) -> Reading:
-        """Return (now, the most since this statistic was last folded, whether nobody else started the mark anew).
+    def read_and_reset(self, statistic: str) -> Reading:
+        """Return (now, the most since this statistic was last reset, whether nobody else started the mark anew).
 
-        One reading of the library serves all meters that are folded together.
+        One reading of the library serves all meters that are read together.
         """
         if statistic not in self._fresh:
             self._collect()

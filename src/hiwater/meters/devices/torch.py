@@ -81,10 +81,10 @@ class Torch(Backend):
             return _of_mps(torch)
         return dict(leaves(self._door(torch, kind).statistics(device.number)))
 
-    def folded_statistics(self, device: Device) -> Mapping[str, int]:
-        """The statistics that the device's peaks were last folded from: the same object as long as nothing changed."""
+    def statistics_at_reset(self, device: Device) -> Mapping[str, int]:
+        """The statistics that the device's peaks were last read from: the same object as long as nothing changed."""
         door = self._door(sys.modules["torch"], _kind(device))
-        nested = door.folded(device.number)
+        nested = door.last_read(device.number)
         before = self._flat.get(device.name)
         if before is None or before[0] is not nested:
             before = self._flat[device.name] = nested, door.flat(device.number)

@@ -1,4 +1,4 @@
-"""The C functions through which torch's Python code reads and resets a device's statistics, and what stands in them while we fold.
+"""The C functions through which torch's Python code reads and resets a device's statistics, and what stands in them while we do.
 
 All of torch's own readers (`max_memory_allocated`, `memory_stats`, `memory_summary`, however they were imported) come through these
 two, looked up anew at each call. So whoever stands there can show the program its peaks as they would be without us, and hear of its
@@ -49,7 +49,7 @@ class Doors:
         self._peaks: dict[int, SharedPeaks] = {}
         self._totals: dict[int, RunningTotals] = {}  # of devices whose totals somebody reads
         # What a device's marks were last read from, and they.
-        self._folded: dict[int, tuple[dict[str, Any], dict[str, tuple[int, int]]]] = {}
+        self._last_read: dict[int, tuple[dict[str, Any], dict[str, tuple[int, int]]]] = {}
 
     @property
     def there(self) -> bool:
@@ -71,21 +71,21 @@ class Doors:
         self._stand_in()
         return found
 
-    def folded(self, index: int) -> dict[str, Any]:
+    def last_read(self, index: int) -> dict[str, Any]:
         """The nested statistics that the device's marks were last read from; not to be changed."""
-        return self._folded[index][0]
+        return self._last_read[index][0]
 
     def flat(self, index: int) -> dict[str, int]:
         """The same, flat, with totals that the program's resets do not lower."""
-        return self._totals.setdefault(index, RunningTotals()).lift(dict(leaves(self.folded(index))))
+        return self._totals.setdefault(index, RunningTotals()).lift(dict(leaves(self.last_read(index))))
 
     def _marks(self, index: int) -> dict[str, tuple[int, int]]:
         nested = self.statistics(index)
-        before = self._folded.get(index)
+        before = self._last_read.get(index)
         if before is not None and before[0] == nested:  # as after most lines of a program: comparing is cheap
             return before[1]
         found = marks(nested)
-        self._folded[index] = nested, found
+        self._last_read[index] = nested, found
         return found
 
     def noted_peak(self, index: int, statistic: str) -> int:

@@ -63,7 +63,7 @@ class _Builder:
             EXPORTER, printable(report.title, 200), f"inuse_*: {measures(report)}",
             "alloc_*: blocks and requested bytes allocated over the whole recording, freed or not"
             + ("; estimates from sampled blocks" if process.sample_bytes else ""),
-            *(("recursion is written once: a frame that calls itself stands for all its calls",) if whole.is_merged else ()),
+            *(("recursion is written once: a frame that calls itself stands for all its calls",) if whole.is_recursion_merged else ()),
         )  # fmt: skip
         profile.comment.extend([self._text(text) for text in said])
         self._samples(ledgers, whole)

@@ -66,8 +66,8 @@ def _figure(name: str, figure: ComparedFigure, remark: str) -> str:
 
 
 def _table(report: DiffReport, title: str, changes: Changes) -> Iterator[str]:
-    is_merged = title.startswith("Stacks") and report.by is None
-    if is_merged:
+    is_collapsed = title.startswith("Stacks") and report.by is None
+    if is_collapsed:
         yield f"<details><summary>{title}</summary>"
         yield ""
     else:
@@ -81,7 +81,7 @@ def _table(report: DiffReport, title: str, changes: Changes) -> Iterator[str]:
     rest = changes.after(report.top)
     if rest:
         yield f"| {signed_size(rest.bytes)} | | | | in {len(rest):,} more |"
-    if is_merged:
+    if is_collapsed:
         yield ""
         yield "</details>"
 
