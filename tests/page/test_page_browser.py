@@ -10,6 +10,7 @@ import json
 import select
 import subprocess
 import sys
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,18 @@ LIBRARY = "/v/lib/python3.11/site-packages/lib.py"
 
 @functools.cache
 def reader() -> subprocess.Popen[bytes]:
-    """A browser for all tests; it closes when its input does."""
+    """A browser for all tests of this file; it closes when its input does."""
     script = browser.WEB / "browser" / "suite.mjs"
     return subprocess.Popen(["node", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def close_reader() -> Iterator[None]:
+    """Other tests in this process wait for all its children, or measure them."""
+    yield
+    if reader.cache_info().currsize:
+        reader().communicate(timeout=60)
+        reader.cache_clear()
 
 
 def see(scenario: str, page: Path) -> Any:
