@@ -180,9 +180,9 @@ OWN = {
 
 @pytest.mark.parametrize("moment", ["loaded before", "loaded while recording"])
 @pytest.mark.parametrize("allocator", FILES)
-def test_every_door_of_an_allocator(tmp_path: Path, allocator: str, snapshot: str) -> None:
+def test_every_door_of_an_allocator(tmp_path: Path, allocator: str, moment: str) -> None:
     load = 'doors, heap = signatures.load("doors"), signatures.load("heap")'
-    early, late = (load, "pass") if snapshot == "loaded before" else ("", f"global doors, heap; {load}")
+    early, late = (load, "pass") if moment == "loaded before" else ("", f"global doors, heap; {load}")
     text = f"import signatures\n{early}\ndef main():\n    {late}\n{COMMON_DOORS}{OWN_DOORS[allocator]}"
     recorded = record(tmp_path, text, libraries=["heap", "doors"], environment=preloaded(allocator))
     for name, (size, blocks) in (COMMON | OWN[allocator]).items():

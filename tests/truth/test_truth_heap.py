@@ -32,9 +32,9 @@ EXPECTED = heap_blocks.BLOCKS | {"nothing": (0, 1), "one": (1, 1)}
 
 @pytest.mark.parametrize("moment", ["loaded before", "loaded while recording"])
 @pytest.mark.parametrize("linking", list(compiled.LINKINGS))
-def test_every_door_of_the_heap(tmp_path: Path, linking: str, snapshot: str) -> None:
+def test_every_door_of_the_heap(tmp_path: Path, linking: str, moment: str) -> None:
     load = f'heap = signatures.load("{linking}")'
-    early, late = (load, "pass") if snapshot == "loaded before" else ("", f"global heap; {load}")
+    early, late = (load, "pass") if moment == "loaded before" else ("", f"global heap; {load}")
     recorded = record(tmp_path, PROGRAM.format(early=early, late=late), libraries=[linking])
     for name, (size, blocks) in EXPECTED.items():
         for at in ("peak", "end"):

@@ -21,8 +21,8 @@ WAYS = [
 
 @pytest.mark.parametrize("moment", ["loaded before", "loaded while recording"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_pointer_to_malloc(tmp_path: Path, way: str, snapshot: str) -> None:
-    before = snapshot == "loaded before"
+def test_a_pointer_to_malloc(tmp_path: Path, way: str, moment: str) -> None:
+    before = moment == "loaded before"
     recorded = record(
         tmp_path,
         f"""

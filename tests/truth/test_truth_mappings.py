@@ -295,8 +295,8 @@ def test_arenas_are_slack_and_not_counted_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["loaded before", "loaded while recording"])
-def test_a_library_s_mapping_names_the_library(tmp_path: Path, snapshot: str) -> None:
-    before = snapshot == "loaded before"
+def test_a_library_s_mapping_names_the_library(tmp_path: Path, moment: str) -> None:
+    before = moment == "loaded before"
     recorded = record(
         tmp_path,
         f"""
