@@ -170,12 +170,12 @@ def serve(name: str) -> None:
         print(timed(int(line)), flush=True)
 
 
-def measure(name: str, count: int, capture: Path) -> None:
+def measure(name: str, count: int, capture: Path, *, is_compared: bool) -> None:
     """The program that is recorded: prints a row for each part."""
     from hiwater import _core
 
     work = WORKS[name]
-    unrecorded = Unrecorded(name) if work.is_compared else None
+    unrecorded = Unrecorded(name) if is_compared else None
     timed = work.begin()
     each = max(1, count // PARTS // CHUNKS)
 
@@ -195,12 +195,12 @@ def measure(name: str, count: int, capture: Path) -> None:
         raise AssertionError(f"{counters['lost_events']} events were lost")
 
 
-def run(name: str, count: int, options: Sequence[str], folder: Path) -> list[Part]:
-    """Record one run; return its parts."""
+def run(name: str, count: int, options: Sequence[str], folder: Path, *, is_compared: bool = False) -> list[Part]:
+    """Record one run; return its parts. Comparing takes floats from wherever there are free ones, so a new stack may show up at any time."""
     capture = folder / "long.hiw"
     under = [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(capture), *options]
     done = subprocess.run(
-        [*under, __file__, "--measure", name, str(count), str(capture)],
+        [*under, __file__, "--compare" if is_compared else "--measure", name, str(count), str(capture)],
         env=os.environ | {"HIWATER_TEST_LONG": str(compiled.library("long"))}, stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
     recorded = hiwater.open(capture)
@@ -234,8 +234,8 @@ def show(name: str, count: int, parts: Sequence[Part], most: float) -> bool:
 
 def main() -> int:
     """Make all runs that were asked for."""
-    if sys.argv[1:2] == ["--measure"]:
-        measure(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
+    if sys.argv[1:2] in (["--measure"], ["--compare"]):
+        measure(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]), is_compared=sys.argv[1] == "--compare")
         return 0
     if sys.argv[1:2] == ["--serve"]:
         serve(sys.argv[2])
@@ -253,7 +253,8 @@ def main() -> int:
     for name in arguments.works or WORKS:
         with tempfile.TemporaryDirectory() as folder:
             count = WORKS[name].count // arguments.share
-            steady &= show(name, count, run(name, count, options, Path(folder)), arguments.most)
+            parts = run(name, count, options, Path(folder), is_compared=WORKS[name].is_compared)
+            steady &= show(name, count, parts, arguments.most)
     return 0 if steady else 1
 
 
