@@ -159,9 +159,9 @@ void mark_fork(pid_t child) noexcept {
 
 char* g_single_threaded = nullptr;  // the C library's own __libc_single_threaded
 
-// With a second thread in the process, glibc's fork waits for the locks of malloc and of stdio. Where the others are ours, which
-// use neither, a signal's handler that forks in the midst of malloc would wait for its own thread, as it would not without us. So there
-// the C library is told for the length of the fork that the thread is alone.
+// With a second thread in the process, glibc's fork waits for the locks of malloc and of stdio. A signal handler that forks inside malloc
+// would then wait for its own thread, which it would not without hiwater. Where all other threads are hiwater's, which hold neither lock
+// during a fork (residency/malloc_totals.h), the C library is told for the length of the fork that the thread is alone.
 bool is_alone_but_for_ours() noexcept {
     const ErrnoKept kept;
     const int ours = (sampler::is_running() ? 1 : 0) + (resident_watch::is_running() ? 1 : 0);

@@ -23,7 +23,7 @@ struct MallocInfo {  // struct mallinfo2 of glibc 2.33 and later
 };
 MallocInfo (*g_mallinfo2)() = nullptr;
 
-// Counts who is inside; others wait until nobody is.
+// Counts the threads inside a section; others can wait until it is empty.
 class Occupied {
 public:
     void enter() noexcept { inside_.fetch_add(1, std::memory_order_seq_cst); }
@@ -51,7 +51,7 @@ private:
 
 Occupied g_asking, g_forking;
 
-// Each says first that it is there and looks for the other then, so that one of the two sees the other.
+// Each side enters its own section before it checks the other's, so at least one of them sees the other.
 void begin_to_ask() noexcept {
     const std::uint64_t deadline_ns = process::monotonic_ns() + kPatienceNs;
     g_asking.enter();

@@ -1,5 +1,5 @@
-// The C library's own account of its heaps. Asking for it takes malloc's locks, and a child that is forked meanwhile would have them held
-// for ever: so whoever forks waits until nobody asks, and who wants to ask waits until nobody forks.
+// What the C library says about its heaps. mallinfo2() takes malloc's locks. A child that is forked during the call has locks that nobody
+// releases, and hangs in its next malloc(). Therefore a fork waits until no call is running, and a call waits until no fork is running.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@ struct MallocTotals {
     std::int64_t mapped_bytes = 0;  // of the blocks that it mapped for themselves
 };
 
-// Before any of our threads is there: finds the function, which takes the loader's lock.
+// Looks up mallinfo2(), which takes the loader's lock: to be called before any thread of hiwater's starts.
 void prepare_malloc_totals() noexcept;
 // Zeros where another malloc is in use.
 MallocTotals malloc_totals() noexcept;
 
-// Around everything that makes a child in a copy of this process's memory. Nothing waits for long: a signal handler may fork amid the very
-// malloc that who asks is waiting for.
+// Around everything that makes a child in a copy of this process's memory. Both waits have a time limit: a signal handler may fork inside
+// the malloc() whose lock the call waits for.
 void hold_malloc_totals_for_fork() noexcept;
 void release_malloc_totals_after_fork() noexcept;
 void forget_malloc_totals_in_child() noexcept;

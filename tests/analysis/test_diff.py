@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import hiwater
 from capture_builder import Recording
 from etl_example import ETL, FAULT, record_script
-from example_captures import STACKS, each_hostile_name, in_memory, made, recorded
+from example_captures import STACKS, each_hostile_name, in_memory, made, recorded, written_pair
 from hiwater.analysis.call_tree import Grouping
 from hiwater.analysis.diff import GROUPINGS, Change, Limit, compare, judge
 from hiwater.analysis.matching import LineFacts, align
@@ -331,13 +331,7 @@ Limit broken: allocated at the peak grew by +4.0 MiB (+133.0 %): more than 5 %
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
-    paths = (tmp_path / "a.hiw", tmp_path / "b.hiw")
-    for path, count in zip(paths, (1000, 1500), strict=True):
-        recording = Recording()
-        recording.allocate(recording.path(("f", "/a.py", 1)), count)
-        recording.end()
-        path.write_bytes(recording.to_bytes())
-    return paths
+    return written_pair(tmp_path)
 
 
 @pytest.mark.parametrize("output_format", ["text", "json", "markdown"])

@@ -157,3 +157,14 @@ def with_source(folder: Path) -> Recording:
     recording.allocate(recording.path(("f", str(folder / "own.py"), 2), ("g", str(library), 100)), 99)
     recording.end()
     return recording
+
+
+def written_pair(folder: Path) -> tuple[Path, Path]:
+    """Two captures of one line, 1000 and then 1500 bytes at the peak."""
+    paths = (folder / "a.hiw", folder / "b.hiw")
+    for path, count in zip(paths, (1000, 1500), strict=True):
+        recording = Recording()
+        recording.allocate(recording.path(("f", "/a.py", 1)), count)
+        recording.end()
+        path.write_bytes(recording.to_bytes())
+    return paths

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from capture_builder import Recording
 from children import run_hiwater
-from example_captures import EVENTS, STACKS, in_memory, made, recorded, recording_of
+from example_captures import EVENTS, STACKS, in_memory, made, recorded, recording_of, written_pair
 from hiwater.analysis.call_tree import IMPORT_SYSTEM, Grouping, build_call_tree
 from hiwater.analysis.compact import MERGED_FRAME, Limits
 from hiwater.analysis.diff import Comparison, compare
@@ -192,13 +192,7 @@ def test_nothing_compared_with_something_and_with_nothing() -> None:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
-    paths = (tmp_path / "a.hiw", tmp_path / "b.hiw")
-    for path, count in zip(paths, (1000, 1500), strict=True):
-        recording = Recording()
-        recording.allocate(recording.path(("f", "/a.py", 1)), count)
-        recording.end()
-        path.write_bytes(recording.to_bytes())
-    return paths
+    return written_pair(tmp_path)
 
 
 def test_diff_writes_a_page(pair: tuple[Path, Path]) -> None:

@@ -386,7 +386,7 @@ class _Status:
 def _summary(watcher: Watcher, recording: SampleRecording, shown: str, seconds: float) -> list[str]:
     root = watcher.root
     how = "exact" if root.peak_is_exact else "at least: sampled"
-    lines = [f"peak {format_size(root.peak_bytes)} resident ({how}) in {seconds:.1f} s, {watcher.ticks:,} looks"]
+    lines = [f"peak {format_size(root.peak_bytes)} resident ({how}) in {seconds:.1f} s, {watcher.ticks:,} samples"]
     children = watcher.processes[1:]
     if children:
         highest: Watched = max(children, key=lambda child: child.peak_bytes)
@@ -397,6 +397,6 @@ def _summary(watcher: Watcher, recording: SampleRecording, shown: str, seconds: 
             f"all at once {format_size(recording.sum_peak_bytes)} (a sum: pages that processes share count for each)"
         )
     if watcher.missed_ticks > watcher.ticks // 10:
-        lines.append(f"{watcher.missed_ticks:,} looks were left out, the machine was busy: try a longer --interval")
+        lines.append(f"{watcher.missed_ticks:,} samples were missed, the machine was busy: try a longer --interval")
     lines.append(f"capture {shown}: draw it with `hiwater plot {shown}`")
     return lines
