@@ -198,7 +198,7 @@ def _versions() -> Iterator[Finding]:
     from importlib.metadata import PackageNotFoundError, version
 
     yield Finding("hiwater", None, __version__)
-    for package, purpose in (("numpy", "reads captures"), ("rich", "draws reports"), ("psutil", "watches processes")):
+    for package, purpose in (("numpy", "reads captures"), ("rich", "draws reports")):
         try:
             yield Finding(package, True, version(package))
         except PackageNotFoundError:
