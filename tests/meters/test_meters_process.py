@@ -17,9 +17,10 @@ import pytest
 import compiled
 from hiwater import meters
 from hiwater._os.kept_file import KeptFile
+from hiwater._os.procfs import PAGE_BYTES, peak_error_bytes
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import cgroup, counters, tree
-from hiwater.meters.process import PAGE_BYTES, Pss, ResidentMeter, Uss, peak_error_bytes
+from hiwater.meters.process import Pss, ResidentMeter, Uss
 from waiting import wait_until
 
 ctypes.CDLL(None).mallopt(-3, 128 * 1024)  # M_MMAP_THRESHOLD stays: what is freed goes back

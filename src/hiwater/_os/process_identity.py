@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_STARTED_FIELD = 21  # field 22 of /proc/PID/stat, counted from 0
+STATE, PARENT, _STARTED = 0, 1, 19
+"""Where these are among `stat_fields`."""
 
 
 def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: Path = Path("/proc")) -> bool:
@@ -15,13 +16,10 @@ def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: Path = Path("/pr
     try:
         if current_boot_id(proc=proc) != boot_id:
             return False
-        status = (proc / str(pid) / "stat").read_bytes()
     except OSError:
         return False
-    # The name in parentheses may itself hold spaces and parentheses: count from the last one. "(name)" is field 2.
-    fields = status[status.rfind(b")") + 2 :].split()
-    state, started = fields[0], fields[_STARTED_FIELD - 2]
-    return state not in (b"Z", b"X") and int(started) == start_ticks
+    fields = stat_fields(pid, proc=proc)
+    return bool(fields) and fields[STATE] not in (b"Z", b"X") and int(fields[_STARTED]) == start_ticks
 
 
 def current_boot_id(*, proc: Path = Path("/proc")) -> str:
@@ -30,10 +28,17 @@ def current_boot_id(*, proc: Path = Path("/proc")) -> str:
 
 
 def start_ticks_of(pid: int) -> int | None:
-    """When the process started, in the kernel's ticks since boot (proc(5), field 22 of stat); None when there is none."""
+    """When the process started, in the kernel's ticks since boot; None when there is none."""
+    fields = stat_fields(pid)
+    return int(fields[_STARTED]) if fields else None
+
+
+def stat_fields(pid: int, *, proc: Path | str = "/proc") -> list[bytes]:
+    """The fields of /proc/PID/stat (proc(5)) from the third on, the process's state; empty when there is none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        with open(f"{proc}/{pid}/stat", "rb", buffering=0) as file:
             status = file.read()
     except OSError:
-        return None
-    return int(status[status.rfind(b")") + 2 :].split()[19])
+        return []
+    # The second field is a name in parentheses, which may itself hold spaces and parentheses.
+    return status[status.rfind(b")") + 2 :].split()

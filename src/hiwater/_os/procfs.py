@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from hiwater._os.process_identity import start_ticks_of
+from hiwater._os.process_identity import PARENT, STATE, start_ticks_of, stat_fields
 from hiwater.errors import HiwaterError, NoSuchProcess, ProcessNotReadable
 
 TYPE_CHECKING = False
@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-BYTES_PER_MIB = 1 << 20
+_COUNTERS = 3  # file-backed, anonymous and shared pages
+
+
+def peak_error_bytes() -> int:
+    """Return the most by which the kernel's mark may be off here.
+
+    Resident memory is the sum of three counters, and each CPU keeps back up to max(32, 2 × CPUs) pages of each
+    (lib/percpu_counter.c of Linux 6.2 and later).
+    """
+    cpus = os.sysconf("SC_NPROCESSORS_ONLN")
+    return _COUNTERS * cpus * max(32, 2 * cpus) * PAGE_BYTES
 
 
 class ProcessMemory:
@@ -46,8 +56,8 @@ class ProcessMemory:
         text = self._read(self._status, "status", 4096)
         if text is None:
             return None
-        mark, now = _kib_field(text, b"\nVmHWM:"), _kib_field(text, b"\nVmRSS:")
-        if mark is None or now is None:
+        mark, now = field_bytes(text, b"\nVmHWM:"), field_bytes(text, b"\nVmRSS:")
+        if mark < 0 or now < 0:
             return None
         return max(mark, now), now  # the mark is brought up to date later than the count it is of
 
@@ -93,12 +103,10 @@ def _explained(pid: int, error: OSError) -> HiwaterError:
     )
 
 
-def _kib_field(text: bytes, key: bytes) -> int | None:
-    begin = text.find(key)
-    if begin < 0:
-        return None
-    begin += len(key)
-    return int(text[begin : text.index(b"kB", begin)]) * 1024
+def field_bytes(text: bytes, key: bytes) -> int:
+    """Return the figure in kB after `key` of a file in /proc, in bytes, or -1."""
+    at = text.find(key)
+    return int(text[at + len(key) :].split(None, 1)[0]) * 1024 if at >= 0 else -1
 
 
 class ProportionalMemory(ProcessMemory):
@@ -133,54 +141,42 @@ def open_target(pid: int, reader: Callable[[int], ProcessMemory] = ProcessMemory
 
 def state_of(pid: int) -> str:
     """The letter of the process's state, such as R, S or Z; "" when there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            status = file.read()
-    except OSError:
-        return ""
-    return status[status.rfind(b")") + 2 : status.rfind(b")") + 3].decode("ascii")
+    fields = stat_fields(pid)
+    return fields[STATE].decode("ascii") if fields else ""
 
 
 def parent_of(pid: int) -> int:
     """The parent's number; 0 when there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            status = file.read()
-    except OSError:
-        return 0
-    return int(status[status.rfind(b")") + 2 :].split()[1])
+    fields = stat_fields(pid)
+    return int(fields[PARENT]) if fields else 0
 
 
 def name_of(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/comm", "rb") as file:
-            return file.read().rstrip(b"\n").decode("utf-8", "replace")
-    except OSError:
-        return ""
+    """The kernel's name of its main thread; "" when it is gone."""
+    return _content(f"/proc/{pid}/comm").rstrip(b"\n").decode("utf-8", "replace")
 
 
 def command_of(pid: int) -> list[str]:
     """Its command line, word by word; empty for a process that is gone or has none."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            text = file.read()
-    except OSError:
-        return []
+    text = _content(f"/proc/{pid}/cmdline")
     return [word.decode("utf-8", "replace") for word in text.removesuffix(b"\0").split(b"\0")] if text else []
+
+
+def resident_bytes_of(pid: int) -> int | None:
+    """Bytes in RAM now; None when the process is gone."""
+    text = _content(f"/proc/{pid}/statm")
+    return int(text.split()[1]) * PAGE_BYTES if text else None
 
 
 def children_of(pid: int) -> list[int]:
     """The processes that this one's threads have started and not waited for."""
-    found: list[int] = []
     try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
-                found += map(int, file.read().split())
-    except FileNotFoundError:
-        if not _has_children_files():
-            return [child for child in all_processes() if parent_of(child) == pid]
+        threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
-        pass  # it ended while we looked
+        return []
+    found = [int(child) for thread in threads for child in _content(f"/proc/{pid}/task/{thread}/children").split()]
+    if not found and not _has_children_files():
+        return [child for child in all_processes() if parent_of(child) == pid]
     return found
 
 
@@ -219,4 +215,12 @@ def proportional_bytes(pid: int, field: str) -> int | None:
     except OSError as error:
         raise _explained(pid, error) from None
     keys = (b"\nPss:",) if field == "pss" else (b"\nPrivate_Clean:", b"\nPrivate_Dirty:")
-    return sum(_kib_field(text, key) or 0 for key in keys)
+    return sum(max(0, field_bytes(text, key)) for key in keys)
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return b""

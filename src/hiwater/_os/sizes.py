@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hiwater
 
-_DECIMAL = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_BINARY = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-_FACTORS = {**_DECIMAL, **_BINARY}
+UNITS = ((1, "B"), (1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB"), (1 << 40, "TiB"), (1 << 50, "PiB"))
+"""The IEC units of bytes: (bytes, name), the smallest first."""
+BYTES_PER_MIB = 1 << 20
+
+_DECIMAL = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_FACTORS = {**_DECIMAL, **{name.upper(): factor for factor, name in UNITS}}
 _REMEDY = "write a number and a unit, such as 64KiB (65536 bytes), 1MB (1000000 bytes) or 500_000"
 
 
@@ -33,14 +36,17 @@ def parse_size(text: str) -> int:
     return count
 
 
-def format_size(count: int) -> str:
-    """Return `count` bytes in IEC units with three significant digits: `0 B`, `1.21 GiB`, `64.0 KiB`."""
+def format_size(count: int, decimals: int | None = None) -> str:
+    """Return `count` bytes in IEC units: `0 B`, `1.21 GiB`, `64.0 KiB`.
+
+    Without `decimals` a size has three significant digits. With `decimals` it always has so many after the point, and
+    figures below one another compare.
+    """
     if abs(count) < 1024:
         return f"{count} B"
-    value = float(count)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        value /= 1024
-        if abs(value) < 999.5 or unit == "TiB":
-            break
-    decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    limit = 1024 if decimals is not None else 999.5
+    factor, unit = next((one for one in UNITS[1:] if abs(count) < limit * one[0]), UNITS[-1])
+    value = count / factor
+    if decimals is None:
+        decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
     return f"{value:.{decimals}f} {unit}"

@@ -12,28 +12,15 @@ import resource
 import sys
 
 from hiwater._os.kept_file import KeptFile
+from hiwater._os.procfs import PAGE_BYTES, field_bytes, peak_error_bytes
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.meters.watch import Watch
 
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _WORDS_OF_STATM = 7
-_COUNTERS = 3  # file-backed, anonymous and shared pages
 _REMEDY = "this meter needs Linux with /proc mounted"
-
-
-def peak_error_bytes() -> int:
-    """Return the most by which the kernel's mark may be off here."""
-    cpus = os.sysconf("SC_NPROCESSORS_ONLN")
-    return _COUNTERS * cpus * max(32, 2 * cpus) * PAGE_BYTES
-
-
-def field_bytes(text: bytes, key: bytes) -> int:
-    """Return the figure after `key` of a /proc file in kB, in bytes, or -1."""
-    at = text.find(key)
-    return int(text[at + len(key) :].split(None, 1)[0]) * 1024 if at >= 0 else -1
 
 
 class ResidentMeter(Meter):

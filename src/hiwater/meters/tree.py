@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from hiwater._os import procfs
+from hiwater.errors import ProcessNotReadable
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
-from hiwater.meters.process import PAGE_BYTES, field_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +25,14 @@ class TreeReading:
         return self.by_resident == 0
 
 
-def descendants(pid: int) -> list[int]:
-    """Return `pid` and all processes below it that exist now."""
-    found, position = [pid], 0
-    while position < len(found):
-        found += [child for child in _children(found[position]) if child not in found]
-        position += 1
-    return found
-
-
 def read(pid: int | None = None) -> TreeReading:
     """Sum the tree below `pid` (this process by default). Processes that end meanwhile count nothing."""
+    root = os.getpid() if pid is None else pid
     total = processes = by_resident = 0
-    for each in descendants(os.getpid() if pid is None else pid):
+    for each in (root, *procfs.descendants_of(root)):
         held = _pss(each)
         if held is None:
-            held = _rss(each)
+            held = procfs.resident_bytes_of(each)
             by_resident += held is not None and held > 0
         if held is not None:
             total += held
@@ -89,33 +82,8 @@ class Tree(Meter):
         return now, now, self._by_resident == 0
 
 
-def _children(pid: int) -> list[int]:
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return []
-    found: list[int] = []
-    for task in tasks:
-        text = _bytes(f"/proc/{pid}/task/{task}/children")
-        found += map(int, text.split() if text else ())
-    return found
-
-
 def _pss(pid: int) -> int | None:
-    text = _bytes(f"/proc/{pid}/smaps_rollup")
-    if text is None:
-        return None
-    return max(0, field_bytes(text, b"\nPss:"))
-
-
-def _rss(pid: int) -> int | None:
-    text = _bytes(f"/proc/{pid}/statm")
-    return int(text.split()[1]) * PAGE_BYTES if text else None
-
-
-def _bytes(path: str) -> bytes | None:
     try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
+        return procfs.proportional_bytes(pid, "pss")
+    except ProcessNotReadable:
         return None

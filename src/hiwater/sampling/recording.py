@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hiwater._os.procfs import PAGE_BYTES
+from hiwater._os.procfs import peak_error_bytes
 from hiwater.capture.format import KINDS
 from hiwater.capture.process import STATE_ENDED, STATE_FAILED
 from hiwater.capture.writer import UNKNOWN_EXIT_CODE, UNKNOWN_EXIT_STATUS, CaptureWriter
@@ -146,7 +146,7 @@ class SampleRecording:
             resident_last_bytes=root.last_bytes,
             resident_peak_bytes=root.peak_bytes,
             resident_exact=int(root.peak_is_exact),
-            resident_error_bytes=mark_error_bytes() if root.peak_is_exact else 0,
+            resident_error_bytes=peak_error_bytes() if root.peak_is_exact else 0,
         )
 
     def _string(self, text: str) -> int:
@@ -187,15 +187,6 @@ class SampleRecording:
                     told.start_bytes, told.end_bytes, told.peak_bytes,
                 )  # fmt: skip
                 self._store("scopes", None, row)
-
-
-def mark_error_bytes() -> int:
-    """The most by which the kernel's mark may be off: it counts in batches on each CPU.
-
-    See lib/percpu_counter.c of Linux 6.2 and later; the batch is max(32, 2 × CPUs) pages.
-    """
-    cpus = os.cpu_count() or 1
-    return cpus * max(32, 2 * cpus) * PAGE_BYTES
 
 
 class _Thinned:

@@ -8,7 +8,7 @@ import time
 
 from hiwater._os import procfs
 from hiwater._os.durations import checked_interval
-from hiwater._os.procfs import BYTES_PER_MIB
+from hiwater._os.sizes import BYTES_PER_MIB
 from hiwater.errors import BadRequest, NoSuchProcess, ProcessNotReadable
 from hiwater.sampling import backends
 from hiwater.sampling.ticks import Ticks, wall_seconds

@@ -14,7 +14,7 @@ import glob
 import os
 from collections import defaultdict
 
-from hiwater._os.procfs import BYTES_PER_MIB
+from hiwater._os.sizes import BYTES_PER_MIB
 from hiwater.errors import ForeignFile, MissingCapture
 
 TYPE_CHECKING = False

@@ -12,7 +12,7 @@ import warnings
 import weakref
 
 from hiwater import lines, meters
-from hiwater._os.procfs import BYTES_PER_MIB
+from hiwater._os.sizes import BYTES_PER_MIB
 from hiwater.contrib.compat.memory_profiler import session
 from hiwater.sampling import backends
 from hiwater.sampling.usage import memory_usage

@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from contextlib import contextmanager
 
-from hiwater._os.procfs import BYTES_PER_MIB
+from hiwater._os.sizes import BYTES_PER_MIB
 from hiwater.sampling import backends, scope_file
 from hiwater.sampling.usage import memory_usage
 
