@@ -5,6 +5,8 @@ from __future__ import annotations
 import linecache
 import os
 
+from hiwater._os.sizes import format_size
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -12,7 +14,6 @@ if TYPE_CHECKING:
     from hiwater.lines.figures import FunctionLines, LineFigures
 
 SCHEMA = "hiwater.lines/1"
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _COLUMNS = (("line", 6), ("calls", 9), ("kept", 12), ("allocated", 12), ("peak above", 12), ("resident", 12))
 _HEAP = {"kept", "allocated", "peak above"}
 _OF_HEAP = "kept, allocated and the peak above a line's start are its own thread's, with all that the line calls"
@@ -46,16 +47,6 @@ def as_text(
     return "\n\n".join([*blocks, "; ".join(said) + "."]) + "\n" if blocks else ""
 
 
-def size(count: int, precision: int = 1) -> str:
-    """Return bytes in IEC units, with a sign only below zero."""
-    value = float(count)
-    for unit in _UNITS:
-        if abs(value) < 1024 or unit == _UNITS[-1]:
-            break
-        value /= 1024
-    return f"{count} B" if unit == "B" else f"{value:.{precision}f} {unit}"
-
-
 def _function(function: FunctionLines, precision: int, columns: Sequence[tuple[str, int]]) -> str:
     widths = [width + max(0, precision - 1) if width == 12 else width for _, width in columns]
     heading = " ".join(f"{name:>{width}}" for (name, _), width in zip(columns, widths, strict=True))
@@ -87,7 +78,7 @@ def _cells(figures: LineFigures | None, number: int, precision: int, columns: Se
         "resident": figures.resident_bytes,
     }  # fmt: skip
     shown = [amounts[name] for name in columns if name in amounts]
-    return [str(number), f"{figures.calls:,}", *(size(amount, precision) if amount else "·" for amount in shown)]
+    return [str(number), f"{figures.calls:,}", *(format_size(amount, precision) if amount else "·" for amount in shown)]
 
 
 def _shown(file: str) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hiwater._os.sizes import BYTES_PER_MIB
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.scopes.device_usage import DeviceUsage
     from hiwater.scopes.usage import Level
 
-_MIB = 1 << 20
 _SOURCE_SHOWN = 80
 
 
@@ -98,7 +99,7 @@ def first_line(source: str) -> str:
 
 def mib(count: int) -> str:
     """Bytes in MiB, always the same unit, so that lines below one another compare: 229.0 MiB."""
-    return f"{count / _MIB:,.1f} MiB"
+    return f"{count / BYTES_PER_MIB:,.1f} MiB"
 
 
 def signed_mib(count: int) -> str:

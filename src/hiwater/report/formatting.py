@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from hiwater._os.sizes import format_size
 from hiwater.capture import Frame
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 # Not printed as they are: controls (C), which move the cursor or turn text around, and line and paragraph separators.
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _JOINERS = "\u200d\ufe0f"  # hold emoji together, and can do no harm
@@ -16,14 +16,7 @@ _PLAIN = re.compile(r"[\x20-\x7e]*\Z")
 
 def size(count: int, error: int = 0) -> str:
     """Bytes in IEC units: 812.4 MiB; with a standard error above zero: 812.4 MiB ± 1.2 MiB."""
-    if error:
-        return f"{size(count)} ± {size(error)}"
-    value = float(count)
-    for unit in _UNITS:
-        if abs(value) < 1024 or unit == _UNITS[-1]:
-            break
-        value /= 1024
-    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+    return format_size(count, 1) + (f" ± {format_size(error, 1)}" if error else "")
 
 
 def signed_size(count: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+from hiwater._os.sizes import BYTES_PER_MIB
 from hiwater.scopes.tracker import Run, Tracker
 
 TYPE_CHECKING = False
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from hiwater.scopes.tracker import Log
     from hiwater.scopes.usage import Level, Usage
 
-_MIB = 2**20
 DEFAULT_INTERVAL = 0.1
 
 
@@ -83,7 +83,7 @@ class MemoryMonitor:
     def get_peak_memory_usage(self) -> float:
         """Return the peak above the start, in MiB; 0 before anything was watched."""
         initial = self.initial_cpu_memory
-        return 0.0 if initial is None else (self.peak_cpu_memory - initial) / _MIB
+        return 0.0 if initial is None else (self.peak_cpu_memory - initial) / BYTES_PER_MIB
 
     @classmethod
     def get_peak_memory(cls) -> int:
@@ -153,13 +153,13 @@ class ResourceTracker(Tracker):
 
     def get_peak_memory_usage(self) -> float:
         """Return the peak of resident memory above its start, in MiB."""
-        return self.usage.resident.peak_above_start_bytes / _MIB
+        return self.usage.resident.peak_above_start_bytes / BYTES_PER_MIB
 
     def get_peak_gpu_memory_usage(self) -> float:
         """Return the peak on the device that needed most, above its start, in MiB; 0 where none was in use, and before the first run."""
         if not self._runs and not self._open:
             return 0.0
-        return max((device.peak_above_start_bytes for device in self.usage.gpu), default=0) / _MIB
+        return max((device.peak_above_start_bytes for device in self.usage.gpu), default=0) / BYTES_PER_MIB
 
     @property
     def timeline(self) -> list[tuple[float, int]]:
@@ -183,7 +183,11 @@ def _python_line(usage: Usage) -> list[str]:
     python = usage.levels.get("python")
     if "heap" not in usage.levels and python is not None:
         return [f"{name}: {_figures(python)} (Python's objects alone)"]
-    note = f" (all allocations, {python.peak_above_start_bytes / _MIB:.2f} MiB of Python's objects)" if python else ""
+    note = (
+        f" (all allocations, {python.peak_above_start_bytes / BYTES_PER_MIB:.2f} MiB of Python's objects)"
+        if python
+        else ""
+    )
     return [line + note * ("not measured" not in line) for line in _level_line(name, usage, "heap")]
 
 
@@ -208,4 +212,4 @@ def _device_lines(devices: Sequence[DeviceUsage]) -> list[str]:
 
 def _figures(level: Level) -> str:
     bound = "" if level.exact else " or more"
-    return f"{level.peak_above_start_bytes / _MIB:.2f} MiB{bound}, kept {level.kept_bytes / _MIB:.2f} MiB"
+    return f"{level.peak_above_start_bytes / BYTES_PER_MIB:.2f} MiB{bound}, kept {level.kept_bytes / BYTES_PER_MIB:.2f} MiB"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hiwater._os.sizes import BYTES_PER_MIB
 from hiwater.errors import MeterUnavailable
 from hiwater.notebook.logger import CellLogger, show
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
     from hiwater.notebook.figures import Cell
     from hiwater.scopes.usage import Level
-
-_MIB = 1 << 20
 
 
 class IPyGPULoggerMemory(NamedTuple):
@@ -126,7 +125,7 @@ def _figures(level: Level) -> tuple[int, int, int]:
 
 
 def _whole(count: int) -> int:
-    return round(count / _MIB)
+    return round(count / BYTES_PER_MIB)
 
 
 def _table(data: IPyGPULoggerData, cell: Cell) -> str:

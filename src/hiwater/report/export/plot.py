@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from hiwater._os.sizes import UNITS
 from hiwater.analysis.curves import Curve, Picture, Span
 from hiwater.errors import PlotLibraryMissing
 from hiwater.report.formatting import printable, size
@@ -19,7 +20,6 @@ _SPAN_COLOURS = ("#8a5fb5", "#2f8f6b", "#b5873a", "#b5485f", "#4f7fb5")
 _MOST_SPANS, _MOST_NAMED_SPANS = 1000, 40  # the longest; more would be a haze, and matplotlib takes minutes to draw it
 _WIDTH_INCHES, _HEIGHT_INCHES, _DOTS_PER_INCH = 11.0, 5.2, 130
 _NAME_POINTS, _NAME_ROWS = 9, 3  # names of scopes stand above the axes, a row for each depth
-_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
 def write(pictures: Sequence[Picture], output_format: str, stream: BinaryIO, *, title: str | None = None) -> None:
@@ -127,7 +127,7 @@ def _room_for_names(pictures: Sequence[Picture]) -> float:
 
 
 def _unit(highest: float) -> tuple[int, str]:
-    return next((unit for unit in _UNITS if highest >= 2 * unit[0]), _UNITS[-1])
+    return next((unit for unit in reversed(UNITS) if highest >= 2 * unit[0]), UNITS[0])
 
 
 def _plain(text: str) -> str:

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import hiwater
+from hiwater._os.sizes import BYTES_PER_MIB
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import devices
 from hiwater.meters.devices import UNKNOWN
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from hiwater.scopes.tracker import Run, Tracker
     from hiwater.scopes.usage import Usage
 
-_MIB = 1 << 20
 _METERS = (("resident", "gpu"), ("gpu",))  # the second where resident memory cannot be read
 _RETRIES = "num_alloc_retries"
 
@@ -94,7 +94,7 @@ def numbers(usage: Usage, retries_before: dict[str, int]) -> dict[str, float]:
 
 
 def _mib(count: int) -> float:
-    return round(count / _MIB, 3)
+    return round(count / BYTES_PER_MIB, 3)
 
 
 def _margin(usage: DeviceUsage) -> int | None:
