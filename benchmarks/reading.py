@@ -50,17 +50,17 @@ def capture_of(stacks: int, seed: int = 7) -> bytes:
     nodes["parent"][2:] = np.maximum(1, number // 2 - random.integers(0, 3, stacks))
     nodes["code"][2:] = thread + 1 + random.integers(0, FUNCTIONS, stacks)
     nodes["line"][2:] = random.integers(1, 60, stacks)
-    ledgers = np.zeros(stacks + 1, DTYPES["ledgers"])
-    ledgers["node"][1:] = number
-    ledgers["kind"][1:] = random.integers(0, 2, stacks)
-    ledgers["live_bytes"][1:] = random.integers(16, 100_000, stacks)
-    ledgers["live_blocks"][1:] = 1 + random.integers(0, 50, stacks)
-    ledgers["total_bytes"], ledgers["total_blocks"] = ledgers["live_bytes"], ledgers["live_blocks"]
-    tables.update(nodes=nodes, ledgers=ledgers, ledger_cold=np.zeros(stacks + 1, DTYPES["ledger_cold"]))
-    live, blocks = int(ledgers["live_bytes"].sum()), int(ledgers["live_blocks"].sum())
+    accounts = np.zeros(stacks + 1, DTYPES["accounts"])
+    accounts["node"][1:] = number
+    accounts["kind"][1:] = random.integers(0, 2, stacks)
+    accounts["live_bytes"][1:] = random.integers(16, 100_000, stacks)
+    accounts["live_blocks"][1:] = 1 + random.integers(0, 50, stacks)
+    accounts["total_bytes"], accounts["total_blocks"] = accounts["live_bytes"], accounts["live_blocks"]
+    tables.update(nodes=nodes, accounts=accounts, account_peaks=np.zeros(stacks + 1, DTYPES["account_peaks"]))
+    live, blocks = int(accounts["live_bytes"].sum()), int(accounts["live_blocks"].sum())
     header = {
-        **small.header, "live_bytes": live, "mark_bytes": live, "live_blocks": blocks, "mark_blocks": blocks,
-        "generation": 2, "mark_ns": 10**9, "ended_ns": 2 * 10**9, "state": 2, "exit_code": 0,
+        **small.header, "live_bytes": live, "slice_peak_bytes": live, "live_blocks": blocks, "slice_peak_blocks": blocks,
+        "generation": 2, "slice_peak_ns": 10**9, "ended_ns": 2 * 10**9, "state": 2, "exit_code": 0,
     }  # fmt: skip
     return assemble(header, tables, shuffle=1)
 

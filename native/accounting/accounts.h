@@ -1,6 +1,5 @@
 // Accounting: one account of bytes and blocks for each (call path, kind, sampled or not), the running total, its peak, and the slices of time.
-// The head of capture/format.h has the rules of the peaks. There an account is a record of the table `ledgers`, and the peak of the open
-// slice is called `mark`. Callers hold the recorder's lock. The file is longer than 400 lines because one invariant holds it together:
+// The head of capture/format.h has the rules of the peaks. Callers hold the recorder's lock. The file is longer than 400 lines because one invariant holds it together:
 // every function keeps the accounts, the totals and the peaks consistent after each single store.
 #pragma once
 
@@ -29,8 +28,8 @@ public:
         header_ = &file.header();
         is_peak_read_ = false;
         heap_peak_ = {};
-        hot_.attach(file, capture::Table::ledgers);
-        cold_.attach(file, capture::Table::ledger_cold);
+        hot_.attach(file, capture::Table::accounts);
+        cold_.attach(file, capture::Table::account_peaks);
         slices_.attach(file, capture::Table::slices);
         entries_.attach(file, capture::Table::slice_entries);
         first_of_node_.reset();
@@ -51,7 +50,7 @@ public:
             if (hot_[id].kind == k && (hot_[id].sampled != 0) == sampled) return id;
         if (hot_.size() / kGroup >= touched_.size()) touched_.push_back(0);
         cold_.append({});
-        capture::LedgerRecord& record = hot_.next();  // zeros, as all of a file that was not written yet
+        capture::AccountRecord& record = hot_.next();  // zeros, as all of a file that was not written yet
         record.node = node;
         record.kind = k;
         record.sampled = sampled ? 1 : 0;
@@ -87,7 +86,7 @@ public:
         add_allocated(id, bytes, 1);
         h.kind_live_bytes[kind] += bytes;
         const std::int64_t live = add_total(h, bytes, 1);
-        if (live > h.mark_bytes) raise_peak(h, live);
+        if (live > h.slice_peak_bytes) raise_peak(h, live);
     }
     [[gnu::always_inline]] void debit_fast(std::uint32_t id, std::int64_t bytes) noexcept {
         capture::Header& h = *header_;
@@ -107,11 +106,11 @@ public:
         const Sums sums = sums_of_accounts();
         for (std::uint32_t k = 0; k < capture::kKinds; ++k) h.kind_live_bytes[k] = sums.by_kind[k];
         add_total(h, sums.live.bytes - h.live_bytes, sums.live.blocks - h.live_blocks);
-        if (sums.live.bytes > h.mark_bytes || !is_slice_peak(sums.slice_peak)) raise_peak(h, sums.live.bytes);
+        if (sums.live.bytes > h.slice_peak_bytes || !is_slice_peak(sums.slice_peak)) raise_peak(h, sums.live.bytes);
     }
 
     // How far the total may rise before the peak moves.
-    std::int64_t room_below_peak() const noexcept { return header_->mark_bytes - header_->live_bytes; }
+    std::int64_t room_below_peak() const noexcept { return header_->slice_peak_bytes - header_->live_bytes; }
     // Merges the accounts of threads that shared the lock; each_thread(visit) calls visit(accounts) for each thread. Increases come first:
     // one thread may have allocated a block that another freed, and no account may be negative if the process is killed in between.
     template <typename EachThread>
@@ -131,17 +130,17 @@ public:
     void close_slice(std::uint64_t now_ns) {
         capture::Header& h = *header_;
         const capture::EpochRecord& before = epoch();
-        const bool best = h.mark_bytes > before.best_bytes;
+        const bool best = h.slice_peak_bytes > before.peak_bytes;
         if (best) save_as_peak();
         list_changes(before.slice_start_ns, now_ns);
         capture::EpochRecord& next = header_->epoch[1 - epoch_index()];
         next = before;
         next.slice_start_ns = now_ns;
-        if (best) next = {h.mark_bytes, h.mark_blocks, h.mark_ns, now_ns};
+        if (best) next = {h.slice_peak_bytes, h.slice_peak_blocks, h.slice_peak_ns, now_ns};
         __atomic_store_n(&h.epoch_index, 1 - epoch_index(), __ATOMIC_RELEASE);
-        h.mark_blocks = h.live_blocks;
-        h.mark_ns = now_ns;
-        h.mark_bytes = h.live_bytes;
+        h.slice_peak_blocks = h.live_blocks;
+        h.slice_peak_ns = now_ns;
+        h.slice_peak_bytes = h.live_bytes;
         order();
         ++h.generation;
         forget_touches(best);
@@ -150,9 +149,9 @@ public:
     // The highest total of the slices that began at `start_ns` or later, the open one among them.
     Figures highest_since(std::uint64_t start_ns) {
         const capture::Header& h = *header_;
-        Figures highest{h.mark_bytes, h.mark_blocks};
+        Figures highest{h.slice_peak_bytes, h.slice_peak_blocks};
         for (std::uint64_t i = slices_.size(); i-- > 0 && slices_[i].start_ns >= start_ns;)
-            if (slices_[i].mark_bytes > highest.bytes) highest = {slices_[i].mark_bytes, slices_[i].mark_blocks};
+            if (slices_[i].peak_bytes > highest.bytes) highest = {slices_[i].peak_bytes, slices_[i].peak_blocks};
         return highest;
     }
 
@@ -170,25 +169,25 @@ public:
     bool is_peak_read() const noexcept { return is_peak_read_; }
 
     Figures at_slice_peak(std::uint32_t id) const {
-        const capture::LedgerRecord& l = hot_[id];
-        if (l.generation == header_->generation) return {l.saved_bytes, l.saved_blocks};
-        return {l.live_bytes, l.live_blocks};
+        const capture::AccountRecord& account = hot_[id];
+        if (account.generation == header_->generation) return {account.saved_bytes, account.saved_blocks};
+        return {account.live_bytes, account.live_blocks};
     }
     Figures at_peak(std::uint32_t id) const {
-        if (header_->mark_bytes > epoch().best_bytes) return at_slice_peak(id);
+        if (header_->slice_peak_bytes > epoch().peak_bytes) return at_slice_peak(id);
         return {cold_[id].peak_bytes, cold_[id].peak_blocks};
     }
     std::int64_t peak_bytes() const {
-        const std::int64_t best = epoch().best_bytes;
-        return header_->mark_bytes > best ? header_->mark_bytes : best;
+        const std::int64_t best = epoch().peak_bytes;
+        return header_->slice_peak_bytes > best ? header_->slice_peak_bytes : best;
     }
     std::int64_t peak_blocks() const {
         const capture::EpochRecord& before = epoch();
-        return header_->mark_bytes > before.best_bytes ? header_->mark_blocks : before.best_blocks;
+        return header_->slice_peak_bytes > before.peak_bytes ? header_->slice_peak_blocks : before.peak_blocks;
     }
     // The peak of all closed slices.
     const capture::EpochRecord& epoch() const { return header_->epoch[epoch_index()]; }
-    const capture::LedgerRecord& record(std::uint32_t id) const { return hot_[id]; }
+    const capture::AccountRecord& record(std::uint32_t id) const { return hot_[id]; }
     std::uint32_t size() const { return static_cast<std::uint32_t>(hot_.size()); }
     static bool counted(std::uint32_t kind) { return capture::is_counted(static_cast<capture::Kind>(kind)); }
 
@@ -207,7 +206,8 @@ public:
         for (std::uint32_t k = 0; k < capture::kKinds; ++k)
             if (sums.by_kind[k] != header_->kind_live_bytes[k]) return false;
         return sums.are_sound && sums.live.bytes == header_->live_bytes && sums.live.blocks == header_->live_blocks &&
-               is_slice_peak(sums.slice_peak) && sums.peak_bytes == peak_bytes() && header_->mark_bytes >= header_->live_bytes;
+               is_slice_peak(sums.slice_peak) && sums.peak_bytes == peak_bytes() &&
+               header_->slice_peak_bytes >= header_->live_bytes;
     }
 
 private:
@@ -220,7 +220,7 @@ private:
     Sums sums_of_accounts() const noexcept {
         Sums sums;
         for (std::uint32_t id = 1; id < size(); ++id) {
-            const capture::LedgerRecord& l = hot_[id];
+            const capture::AccountRecord& l = hot_[id];
             const bool exists = l.kind < capture::kKinds;  // not where somebody else wrote to the file
             if (!exists || l.live_bytes < 0 || l.live_blocks < 0 || (l.live_blocks == 0 && l.live_bytes != 0))
                 sums.are_sound = false;
@@ -236,53 +236,54 @@ private:
         return sums;
     }
     bool is_slice_peak(const Figures& figures) const noexcept {
-        return figures.bytes == header_->mark_bytes && figures.blocks == header_->mark_blocks;
+        return figures.bytes == header_->slice_peak_bytes && figures.blocks == header_->slice_peak_blocks;
     }
 
     std::uint32_t epoch_index() const noexcept { return header_->epoch_index & 1; }  // somebody else may have written to the file
     // A kill can come between any two stores but not within one: what belongs together is one store, the rest is in order.
     static void order() noexcept { std::atomic_signal_fence(std::memory_order_seq_cst); }
-    static_assert(offsetof(capture::LedgerRecord, live_bytes) % 16 == 0 && offsetof(capture::LedgerRecord, saved_bytes) % 16 == 0);
+    static_assert(offsetof(capture::AccountRecord, live_bytes) % 16 == 0 &&
+                  offsetof(capture::AccountRecord, saved_bytes) % 16 == 0);
 #if defined(__SSE2__)
     // Derived from the whole record: a compiler may assume that a pointer to one member reaches no further than that member.
-    static __m128i* pair_at(capture::LedgerRecord& account, std::size_t offset) noexcept {
+    static __m128i* pair_at(capture::AccountRecord& account, std::size_t offset) noexcept {
         return reinterpret_cast<__m128i*>(reinterpret_cast<char*>(&account) + offset);
     }
 #endif
-    static void add_live(capture::LedgerRecord& account, std::int64_t bytes, std::int64_t blocks) noexcept {
+    static void add_live(capture::AccountRecord& account, std::int64_t bytes, std::int64_t blocks) noexcept {
 #if defined(__SSE2__)
-        __m128i* pair = pair_at(account, offsetof(capture::LedgerRecord, live_bytes));
+        __m128i* pair = pair_at(account, offsetof(capture::AccountRecord, live_bytes));
         _mm_store_si128(pair, _mm_add_epi64(_mm_load_si128(pair), _mm_set_epi64x(blocks, bytes)));
 #else
         account.live_bytes += bytes;
         account.live_blocks += blocks;
 #endif
     }
-    static void save_live(capture::LedgerRecord& account) noexcept {
+    static void save_live(capture::AccountRecord& account) noexcept {
 #if defined(__SSE2__)
-        _mm_store_si128(pair_at(account, offsetof(capture::LedgerRecord, saved_bytes)),
-                        _mm_load_si128(pair_at(account, offsetof(capture::LedgerRecord, live_bytes))));
+        _mm_store_si128(pair_at(account, offsetof(capture::AccountRecord, saved_bytes)),
+                        _mm_load_si128(pair_at(account, offsetof(capture::AccountRecord, live_bytes))));
 #else
         account.saved_bytes = account.live_bytes;
         account.saved_blocks = account.live_blocks;
 #endif
     }
-    [[gnu::always_inline]] capture::LedgerRecord& change_live(std::uint32_t id, std::int64_t bytes, std::int64_t blocks) noexcept {
-        capture::LedgerRecord& account = hot_[id];
+    [[gnu::always_inline]] capture::AccountRecord& change_live(std::uint32_t id, std::int64_t bytes, std::int64_t blocks) noexcept {
+        capture::AccountRecord& account = hot_[id];
         save(id, account, *header_);
         add_live(account, bytes, blocks);
         return account;
     }
-    [[gnu::always_inline]] capture::LedgerRecord& add_allocated(std::uint32_t id, std::int64_t bytes,
-                                                                std::int64_t blocks) noexcept {
-        capture::LedgerRecord& account = change_live(id, bytes, blocks);
+    [[gnu::always_inline]] capture::AccountRecord& add_allocated(std::uint32_t id, std::int64_t bytes,
+                                                                 std::int64_t blocks) noexcept {
+        capture::AccountRecord& account = change_live(id, bytes, blocks);
         account.total_bytes += static_cast<std::uint64_t>(bytes);
         account.total_blocks += static_cast<std::uint64_t>(blocks);
         return account;
     }
     // The total after all entries is not above the peak; in between it may be.
     void merge_entry(const ThreadAccounts::Entry& entry) noexcept {
-        capture::LedgerRecord& account = change_live(entry.account, entry.bytes, entry.blocks);
+        capture::AccountRecord& account = change_live(entry.account, entry.bytes, entry.blocks);
         account.total_bytes += entry.total_bytes;
         account.total_blocks += entry.total_blocks;
         cold_[entry.account].temporaries += entry.temporaries;
@@ -307,7 +308,7 @@ private:
                   offsetof(capture::Header, live_blocks) == offsetof(capture::Header, live_bytes) + 8);
 
     // The first change of an account in a slice always gets here, because each slice begins a generation.
-    void save(std::uint32_t id, capture::LedgerRecord& account, const capture::Header& h) noexcept {
+    void save(std::uint32_t id, capture::AccountRecord& account, const capture::Header& h) noexcept {
         if (account.generation == h.generation) return;
         touched_[id / kGroup] |= kTouched;
         save_live(account);
@@ -319,9 +320,9 @@ private:
     static void raise_peak(capture::Header& h, std::int64_t live) noexcept {
         order();
         // A reader uses the accounts' figures, so the peak itself may lag one event behind them.
-        h.mark_bytes = live;
-        h.mark_blocks = h.live_blocks;
-        h.mark_ns = h.heartbeat_ns;
+        h.slice_peak_bytes = live;
+        h.slice_peak_blocks = h.live_blocks;
+        h.slice_peak_ns = h.heartbeat_ns;
         order();
         ++h.generation;
     }
@@ -334,7 +335,7 @@ private:
         const std::int64_t live = add_total(h, bytes, blocks);
         if (is_peak_read_) [[unlikely]]
             update_meters(bytes);
-        if (bytes > 0 && live > h.mark_bytes) raise_peak(h, live);
+        if (bytes > 0 && live > h.slice_peak_bytes) raise_peak(h, live);
     }
 
     // Scopes or lines read the heap's meters: updates figures that a recording alone does not need.
@@ -380,7 +381,7 @@ private:
         const capture::Header& h = *header_;
         const std::uint64_t first = entries_.size();
         // Slices of a program with very many stacks would fill the disk: past a bound, changes too small to see are left out.
-        const std::int64_t tolerance = first > kPlentyOfEntries ? h.mark_bytes / 4096 : 0;
+        const std::int64_t tolerance = first > kPlentyOfEntries ? h.slice_peak_bytes / 4096 : 0;
         std::int64_t unlisted = 0;
         // Accounts that were left out once must be checked each time from then on.
         each_touched(first > kPlentyOfEntries ? kEver : kNow | kBefore, [&](std::uint32_t id) {
@@ -395,7 +396,8 @@ private:
             entries_.append({id, static_cast<std::uint32_t>(f.blocks), f.bytes});
             cold_[id].entered_bytes = f.bytes;
         });
-        slices_.append({start_ns, now_ns, h.mark_ns, h.mark_bytes, h.mark_blocks, first, entries_.size() - first, unlisted});
+        slices_.append(
+            {start_ns, now_ns, h.slice_peak_ns, h.slice_peak_bytes, h.slice_peak_blocks, first, entries_.size() - first, unlisted});
     }
 
     static constexpr std::uint64_t kPlentyOfEntries = 2'000'000;
@@ -403,8 +405,8 @@ private:
     capture::Header* header_ = nullptr;
     bool is_peak_read_ = false;
     HeapPeak heap_peak_;
-    capture::FileTable<capture::LedgerRecord> hot_;
-    capture::FileTable<capture::LedgerColdRecord> cold_;
+    capture::FileTable<capture::AccountRecord> hot_;
+    capture::FileTable<capture::AccountPeakRecord> cold_;
     capture::FileTable<capture::SliceRecord> slices_;
     capture::FileTable<capture::SliceEntryRecord> entries_;
     PageVector<std::uint32_t> first_of_node_, next_of_node_;

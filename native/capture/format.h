@@ -12,16 +12,17 @@
 // Versions: a reader refuses a `version` it does not know; within a version, tables and fields are only ever added.
 //
 // Words
-//   block       one live allocation           node    a call path: parent node + code + line; node 0 is "nothing"
-//   ledger      this file's name of an account: of one (node, kind, whether sampled)
-//   kind        what sort of memory; only the first five count as allocated
-//   slice       an interval with a peak of its own    mark    this file's name of the open slice's peak: when live bytes were highest so far
+//   block       one live allocation
+//   node        a call path: parent node + code + line; node 0 is "nothing"
+//   account     the bytes and blocks of one (node, kind, whether sampled)
+//   kind        the sort of memory; only the first five count as allocated
+//   slice       an interval with a peak of its own
 //
-// What a ledger held at the open slice's mark is saved lazily, at the ledger's next change:
-//   at_slice_peak(ledger) = ledger.generation == header.generation ? ledger.saved_* : ledger.live_*
+// What an account held at the peak of the open slice is saved lazily, at the account's next change:
+//   at_slice_peak(account) = account.generation == header.generation ? account.saved_* : account.live_*
 // What it held at the peak of the whole recording:
-//   header.mark_bytes > epoch.best_bytes ? at_slice_peak(ledger) : cold.peak_*          (epoch = header.epoch[header.epoch_index])
-// Always: sum over counted kinds of at_slice_peak == header.mark_bytes, and of live == header.live_bytes (one event in flight apart).
+//   header.slice_peak_bytes > epoch.peak_bytes ? at_slice_peak(account) : account_peak.peak_*     (epoch = header.epoch[header.epoch_index])
+// Always: sum over counted kinds of at_slice_peak == header.slice_peak_bytes, and of live == header.live_bytes (except for one event in flight).
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,8 @@ namespace hiwater::capture {
 
 inline constexpr char kMagic[8] = {'\x89', 'H', 'I', 'W', '\r', '\n', '\x1a', '\n'};
 // 2: kinds have other numbers than in version 1, where shared memory was one kind and did not count.
-inline constexpr std::uint32_t kVersion = 2;
+// 3: tables and fields have other names (src/hiwater/capture/versions.py lists them).
+inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::uint64_t kExtentBytes = 128 * 1024;
 inline constexpr std::uint64_t kHeaderBytes = 4096;
 inline constexpr std::uint64_t kSchemaBytes = 12 * 1024;
@@ -61,13 +63,13 @@ enum class Table : std::uint32_t {
     strings,
     codes,
     nodes,
-    ledgers,
-    ledger_cold,
+    accounts,
+    account_peaks,
     slices,
     slice_entries,
     timeline,
     facts,
-    marks,
+    markers,
     residency,
     large_blocks,
     pressure,
@@ -105,10 +107,10 @@ struct NodeRecord {
     std::uint32_t reserved;
 };
 
-struct alignas(64) LedgerRecord {
+struct alignas(64) AccountRecord {
     std::int64_t live_bytes;
     std::int64_t live_blocks;
-    std::int64_t saved_bytes;  // at the mark of `generation`
+    std::int64_t saved_bytes;  // at the slice peak of `generation`
     std::int64_t saved_blocks;
     std::uint64_t generation;
     std::uint64_t total_bytes;  // allocated over the whole recording
@@ -117,27 +119,27 @@ struct alignas(64) LedgerRecord {
     std::uint16_t kind;     // Kind
     std::uint16_t sampled;  // 1: of sampled blocks, each with its weight; 0: every block, exactly
 };
-static_assert(sizeof(LedgerRecord) == 64);
+static_assert(sizeof(AccountRecord) == 64);
 
-struct LedgerColdRecord {     // same index as its ledger
+struct AccountPeakRecord {    // same index as its account
     std::int64_t peak_bytes;  // at the peak of all closed slices
     std::int64_t peak_blocks;
     std::int64_t entered_bytes;  // last value written to slice_entries
     std::uint64_t temporaries;   // blocks freed before their thread's next allocation
 };
-static_assert(sizeof(LedgerColdRecord) == 32);
+static_assert(sizeof(AccountPeakRecord) == 32);
 
 struct SliceRecord {
     std::uint64_t start_ns, end_ns;  // since header.started_ns
-    std::uint64_t mark_ns;
-    std::int64_t mark_bytes, mark_blocks;
+    std::uint64_t peak_ns;
+    std::int64_t peak_bytes, peak_blocks;
     std::uint64_t first_entry, entry_count;  // into slice_entries
-    std::int64_t unlisted_bytes;             // most by which any one ledger's figure may be out of date in this slice
+    std::int64_t unlisted_bytes;             // most by which any one account's figure may be out of date in this slice
 };
 
-// The value of one ledger at a slice's mark. Only ledgers that changed since the last slice are listed: replay from slice 0.
+// The value of one account at a slice's peak. Only accounts that changed since the last slice are listed: replay from slice 0.
 struct SliceEntryRecord {
-    std::uint32_t ledger;
+    std::uint32_t account;
     std::uint32_t blocks;
     std::int64_t bytes;
 };
@@ -153,9 +155,9 @@ struct FactRecord {
 };
 
 // In a sampled recording blocks below header.sample_bytes are sampled as native/heap/sampling.h says. The variance of a sum over
-// ledgers is at most header.sample_bytes times the sum over those that are `sampled`.
+// accounts is at most header.sample_bytes times the sum over those that are `sampled`.
 
-// An instant slice (start_ns == end_ns == mark_ns) is what was live at that moment: taken when memory was refused.
+// An instant slice (start_ns == end_ns == peak_ns) is what was live at that moment: taken when memory was refused.
 enum class MarkerKind : std::uint32_t { fork = 1, out_of_memory = 2, exec = 3, gc = 4 };
 
 struct MarkerRecord {
@@ -222,8 +224,8 @@ struct DeviceTermRecord {
 };
 
 struct EpochRecord {  // about all closed slices; two copies, so that a new one is put in place by one store
-    std::int64_t best_bytes, best_blocks;
-    std::uint64_t best_ns;
+    std::int64_t peak_bytes, peak_blocks;
+    std::uint64_t peak_ns;
     std::uint64_t slice_start_ns;  // of the open slice
 };
 
@@ -262,7 +264,7 @@ struct Header {
     std::uint32_t resident_exact;       // 1: the kernel's peak, reset at the start; 0: highest sample
     std::uint32_t epoch_index;
     EpochRecord epoch[2];
-    std::uint64_t own_bytes;        // resident pages of the recorder itself (tables outside the capture), already in resident_*
+    std::uint64_t overhead_bytes;   // resident pages of the recorder itself (tables outside the capture), already in resident_*
     std::uint64_t table_count[32];  // more than there are tables, so that one more moves nothing
     // In a sampled recording: what was allocated in all, by every thread, in kinds python and native, counted block by block.
     std::uint64_t exact_total_bytes, exact_total_blocks;
@@ -270,10 +272,10 @@ struct Header {
     // changes with every event
     alignas(64) std::int64_t live_bytes;  // counted kinds
     std::int64_t live_blocks;
-    std::int64_t mark_bytes;
-    std::int64_t mark_blocks;
+    std::int64_t slice_peak_bytes;  // of the open slice
+    std::int64_t slice_peak_blocks;
     std::uint64_t generation;
-    std::uint64_t mark_ns;  // to the timeline's tick
+    std::uint64_t slice_peak_ns;  // to the timeline's tick
     std::int64_t kind_live_bytes[kKinds];
 };
 static_assert(sizeof(Header) <= kHeaderBytes);

@@ -91,25 +91,25 @@ void header_fields(SchemaText& schema) {
     HIWATER_FIELD(Header, resident_error_bytes);
     HIWATER_FIELD(Header, resident_exact);
     HIWATER_FIELD(Header, epoch_index);
-    HIWATER_EPOCH(0, best_bytes);
-    HIWATER_EPOCH(0, best_blocks);
-    HIWATER_EPOCH(0, best_ns);
+    HIWATER_EPOCH(0, peak_bytes);
+    HIWATER_EPOCH(0, peak_blocks);
+    HIWATER_EPOCH(0, peak_ns);
     HIWATER_EPOCH(0, slice_start_ns);
-    HIWATER_EPOCH(1, best_bytes);
-    HIWATER_EPOCH(1, best_blocks);
-    HIWATER_EPOCH(1, best_ns);
+    HIWATER_EPOCH(1, peak_bytes);
+    HIWATER_EPOCH(1, peak_blocks);
+    HIWATER_EPOCH(1, peak_ns);
     HIWATER_EPOCH(1, slice_start_ns);
-    HIWATER_FIELD(Header, own_bytes);
+    HIWATER_FIELD(Header, overhead_bytes);
     HIWATER_FIELD(Header, table_count);
     HIWATER_FIELD(Header, exact_total_bytes);
     HIWATER_FIELD(Header, exact_total_blocks);
     HIWATER_FIELD(Header, inherited_bytes);
     HIWATER_FIELD(Header, live_bytes);
     HIWATER_FIELD(Header, live_blocks);
-    HIWATER_FIELD(Header, mark_bytes);
-    HIWATER_FIELD(Header, mark_blocks);
+    HIWATER_FIELD(Header, slice_peak_bytes);
+    HIWATER_FIELD(Header, slice_peak_blocks);
     HIWATER_FIELD(Header, generation);
-    HIWATER_FIELD(Header, mark_ns);
+    HIWATER_FIELD(Header, slice_peak_ns);
     HIWATER_FIELD(Header, kind_live_bytes);
 }
 
@@ -132,36 +132,36 @@ void name_tables(SchemaText& schema) {
 }
 
 void account_tables(SchemaText& schema) {
-    schema.table("ledgers", sizeof(LedgerRecord));
-    HIWATER_FIELD(LedgerRecord, live_bytes);
-    HIWATER_FIELD(LedgerRecord, live_blocks);
-    HIWATER_FIELD(LedgerRecord, saved_bytes);
-    HIWATER_FIELD(LedgerRecord, saved_blocks);
-    HIWATER_FIELD(LedgerRecord, generation);
-    HIWATER_FIELD(LedgerRecord, total_bytes);
-    HIWATER_FIELD(LedgerRecord, total_blocks);
-    HIWATER_FIELD(LedgerRecord, node);
-    HIWATER_FIELD(LedgerRecord, kind);
-    HIWATER_FIELD(LedgerRecord, sampled);
-    schema.table("ledger_cold", sizeof(LedgerColdRecord));
-    HIWATER_FIELD(LedgerColdRecord, peak_bytes);
-    HIWATER_FIELD(LedgerColdRecord, peak_blocks);
-    HIWATER_FIELD(LedgerColdRecord, entered_bytes);
-    HIWATER_FIELD(LedgerColdRecord, temporaries);
+    schema.table("accounts", sizeof(AccountRecord));
+    HIWATER_FIELD(AccountRecord, live_bytes);
+    HIWATER_FIELD(AccountRecord, live_blocks);
+    HIWATER_FIELD(AccountRecord, saved_bytes);
+    HIWATER_FIELD(AccountRecord, saved_blocks);
+    HIWATER_FIELD(AccountRecord, generation);
+    HIWATER_FIELD(AccountRecord, total_bytes);
+    HIWATER_FIELD(AccountRecord, total_blocks);
+    HIWATER_FIELD(AccountRecord, node);
+    HIWATER_FIELD(AccountRecord, kind);
+    HIWATER_FIELD(AccountRecord, sampled);
+    schema.table("account_peaks", sizeof(AccountPeakRecord));
+    HIWATER_FIELD(AccountPeakRecord, peak_bytes);
+    HIWATER_FIELD(AccountPeakRecord, peak_blocks);
+    HIWATER_FIELD(AccountPeakRecord, entered_bytes);
+    HIWATER_FIELD(AccountPeakRecord, temporaries);
 }
 
 void time_tables(SchemaText& schema) {
     schema.table("slices", sizeof(SliceRecord));
     HIWATER_FIELD(SliceRecord, start_ns);
     HIWATER_FIELD(SliceRecord, end_ns);
-    HIWATER_FIELD(SliceRecord, mark_ns);
-    HIWATER_FIELD(SliceRecord, mark_bytes);
-    HIWATER_FIELD(SliceRecord, mark_blocks);
+    HIWATER_FIELD(SliceRecord, peak_ns);
+    HIWATER_FIELD(SliceRecord, peak_bytes);
+    HIWATER_FIELD(SliceRecord, peak_blocks);
     HIWATER_FIELD(SliceRecord, first_entry);
     HIWATER_FIELD(SliceRecord, entry_count);
     HIWATER_FIELD(SliceRecord, unlisted_bytes);
     schema.table("slice_entries", sizeof(SliceEntryRecord));
-    HIWATER_FIELD(SliceEntryRecord, ledger);
+    HIWATER_FIELD(SliceEntryRecord, account);
     HIWATER_FIELD(SliceEntryRecord, blocks);
     HIWATER_FIELD(SliceEntryRecord, bytes);
     schema.table("timeline", sizeof(TimelineRecord));
@@ -171,7 +171,7 @@ void time_tables(SchemaText& schema) {
     schema.table("facts", sizeof(FactRecord));
     HIWATER_FIELD(FactRecord, key);
     HIWATER_FIELD(FactRecord, value);
-    schema.table("marks", sizeof(MarkerRecord));
+    schema.table("markers", sizeof(MarkerRecord));
     HIWATER_FIELD(MarkerRecord, at_ns);
     HIWATER_FIELD(MarkerRecord, value);
     HIWATER_FIELD(MarkerRecord, kind);
@@ -229,9 +229,9 @@ void device_tables(SchemaText& schema) {
 }  // namespace
 
 void write_schema(char* out) noexcept {
-    static_assert(kVersion == 2, "as the text below says");
+    static_assert(kVersion == 3, "as the text below says");
     SchemaText schema(out);
-    schema.text("{\"format\":\"hiwater.capture\",\"version\":2,\"header\":[");
+    schema.text("{\"format\":\"hiwater.capture\",\"version\":3,\"header\":[");
     schema.fields_begin();
     header_fields(schema);
     schema.text("],\"tables\":[");

@@ -89,7 +89,7 @@ void Recorder::forget_tables_of_parent() noexcept {
     });
     spare_room.drop();
     file_.forget_in_child();
-    begin_anew(tree_, accounts_, mappings_, made_objects_, shared_pages_, parts_, timeline_, facts_, marks_, residency_,
+    begin_anew(tree_, accounts_, mappings_, made_objects_, shared_pages_, parts_, timeline_, facts_, markers_, residency_,
                large_blocks_, pressure_, devices_, device_samples_, device_terms_, last_samples_, code_class_, positions_,
                noted_names_, base_threads_);
     live_.empty();

@@ -67,14 +67,14 @@ void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
 
 // For the sampler, and for who ends the recording when there is none any more.
 void Recorder::note_collections(std::int64_t collections) noexcept {
-    constexpr std::uint64_t kMostMarks = 10'000;
-    if (!is_on() || only_counters_ || collections <= collections_ || collection_marks_ == kMostMarks) return;
+    constexpr std::uint64_t kMostMarkers = 10'000;
+    if (!is_on() || only_counters_ || collections <= collections_ || collection_markers_ == kMostMarkers) return;
     const std::int64_t before = collections_;
     collections_ = collections;
-    ++collection_marks_;
+    ++collection_markers_;
     if_there_is_room([&] {
         Hold hold(lock_);  // any thread may add a marker
-        marks_.append(
+        markers_.append(
             {now_ns(), static_cast<std::uint64_t>(collections - before), static_cast<std::uint32_t>(capture::MarkerKind::gc), 0});
     });
 }

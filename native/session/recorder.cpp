@@ -27,7 +27,7 @@ std::uint64_t Recorder::now_ns() const noexcept { return process::monotonic_ns()
 
 void Recorder::write_facts(const StartOptions& options) {
     facts_.attach(file_, capture::Table::facts);
-    marks_.attach(file_, capture::Table::marks);
+    markers_.attach(file_, capture::Table::markers);
     timeline_.attach(file_, capture::Table::timeline);
     residency_.attach(file_, capture::Table::residency);
     large_blocks_.attach(file_, capture::Table::large_blocks);
@@ -108,7 +108,7 @@ int Recorder::start(const StartOptions& options) {
         last_available_ns_ = 0;
     last_available_bytes_ = -1;
     collections_ = hw_full_collections();
-    collection_marks_ = 0;
+    collection_markers_ = 0;
     pid_ = ::getpid();
     h.pid = static_cast<std::uint32_t>(pid_);
     h.process_start_ticks = process::start_ticks(pid_);
@@ -177,7 +177,7 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_marks) {
     h.heartbeat_ns = h.ended_ns = now_ns();
     h.exit_code = exit_code;
     if (sampled()) note_exact_totals();
-    h.own_bytes = live_.resident_bytes() + samples_.own_bytes() + file_.resident_bytes();
+    h.overhead_bytes = live_.resident_bytes() + samples_.own_bytes() + file_.resident_bytes();
     try {
         if (fail_reason_[0] != '\0') h.stop_reason = tree_.string(fail_reason_);
         if (!failed) show_last_names();

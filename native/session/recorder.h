@@ -366,7 +366,7 @@ private:
     PageVector<TakenRange::Part> parts_;  // of the range being changed
     capture::FileTable<capture::TimelineRecord> timeline_;
     capture::FileTable<capture::FactRecord> facts_;
-    capture::FileTable<capture::MarkerRecord> marks_;
+    capture::FileTable<capture::MarkerRecord> markers_;
     capture::FileTable<capture::ResidencyRecord> residency_;
     capture::FileTable<capture::LargeBlockRecord> large_blocks_;
     capture::FileTable<capture::PressureRecord> pressure_;
@@ -389,7 +389,7 @@ private:
     std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0;
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;
     std::int64_t collections_ = 0;  // full garbage collections, at the last call of note_collections()
-    std::uint64_t collection_marks_ = 0;
+    std::uint64_t collection_markers_ = 0;
     std::uint64_t last_pressure_ns_ = 0, last_available_ns_ = 0;
     std::int64_t last_available_bytes_ = -1;
     std::string cgroup_usage_;

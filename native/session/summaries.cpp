@@ -26,7 +26,7 @@ TopLine Recorder::top_line() {
     std::uint32_t top_node = 0;
     std::int64_t top_bytes = 0;
     for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
-        const capture::LedgerRecord& account = accounts_.record(id);
+        const capture::AccountRecord& account = accounts_.record(id);
         const std::int64_t bytes = accounts_.at_peak(id).bytes;
         if (bytes <= 0 || !Accounts::counted(account.kind) || account.node >= owner.size()) continue;
         const std::uint32_t node = owner[account.node] != 0 ? owner[account.node] : account.node;
@@ -96,7 +96,7 @@ std::map<std::string, std::int64_t> Recorder::counters() {
     out["shared_events"] = static_cast<std::int64_t>(shared_events_);
     out["nodes"] = static_cast<std::int64_t>(tree_.node_count());
     out["codes"] = static_cast<std::int64_t>(tree_.code_count());
-    out["ledgers"] = accounts_.size();
+    out["accounts"] = accounts_.size();
     out["mappings"] = static_cast<std::int64_t>(mappings_.size());
     out["own_table_bytes"] =
         static_cast<std::int64_t>(live_.resident_bytes() + samples_.own_bytes() + tree_.own_bytes() + accounts_.own_bytes());
@@ -127,7 +127,7 @@ std::string Recorder::self_check() {
     });
     shared_pages_.each([&](SharedPlace start, SharedPlace end, std::uint32_t account) { add(account, (end - start) * kPage, 1); });
     for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
-        const capture::LedgerRecord& l = accounts_.record(id);
+        const capture::AccountRecord& l = accounts_.record(id);
         const auto kind = static_cast<capture::Kind>(l.kind);
         if (kind == capture::Kind::device) continue;  // not blocks of this process's tables
         if (sums[id].first != l.live_bytes || sums[id].second != l.live_blocks)

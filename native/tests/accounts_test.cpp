@@ -99,16 +99,16 @@ struct Triplet {
         const capture::Header& h = view.header();
         const AccountsModel::Figures live = model.sum();
         if (h.live_bytes != live.bytes || h.live_blocks != live.blocks) FAIL("live is ", h.live_bytes, ", not ", live.bytes);
-        if (h.mark_bytes != model.open.peak.bytes || h.mark_blocks != model.open.peak.blocks)
-            FAIL("the slice's peak is ", h.mark_bytes);
+        if (h.slice_peak_bytes != model.open.peak.bytes || h.slice_peak_blocks != model.open.peak.blocks)
+            FAIL("the slice's peak is ", h.slice_peak_bytes);
         if (view.peak() != model.peak().peak) FAIL("the peak is ", view.peak().bytes, ", not ", model.peak().peak.bytes);
         if (accounts.peak_bytes() != view.peak().bytes || accounts.peak_blocks() != view.peak().blocks) FAIL("two peaks");
-        if (view.count(Table::ledgers) != model.live.size()) FAIL(view.count(Table::ledgers), " accounts");
+        if (view.count(Table::accounts) != model.live.size()) FAIL(view.count(Table::accounts), " accounts");
         for (std::uint32_t id = 1; id < model.live.size(); ++id) compare_account(view, id);
         if (!accounts.is_consistent()) FAIL("the accounts find themselves inconsistent");
     }
     void compare_account(const FileView& view, std::uint32_t id) const {
-        const auto& record = view.record<capture::LedgerRecord>(Table::ledgers, id);
+        const auto& record = view.record<capture::AccountRecord>(Table::accounts, id);
         const FileView::Figures live{record.live_bytes, record.live_blocks};
         if (live != model.live[id]) FAIL("account ", id, " holds ", live.bytes);
         if (record.total_bytes != model.total_bytes[id] || record.total_blocks != model.total_blocks[id])
@@ -135,9 +135,9 @@ struct Triplet {
             last_end = slice.end_ns;
             for (std::uint64_t e = slice.first_entry; e < next_entry; ++e) {
                 const auto& entry = view.record<capture::SliceEntryRecord>(Table::slice_entries, e);
-                now_held[entry.ledger] = {entry.bytes, entry.blocks};
+                now_held[entry.account] = {entry.bytes, entry.blocks};
             }
-            REQUIRE(FileView::Figures{slice.mark_bytes, slice.mark_blocks} == model.closed[i].peak);
+            REQUIRE(FileView::Figures{slice.peak_bytes, slice.peak_blocks} == model.closed[i].peak);
             for (std::uint32_t id = 1; id < now_held.size(); ++id) {
                 const std::int64_t wanted = id < model.closed[i].at_slice_peak.size() ? model.closed[i].at_slice_peak[id].bytes : 0;
                 if (now_held[id].bytes != wanted)
@@ -186,7 +186,7 @@ TEST_CASE("temporaries are counted by account") {
     const std::uint32_t a = t.accounts.account(1, Kind::native);
     t.accounts.count_temporary(a);
     t.accounts.count_temporary(a);
-    CHECK(FileView(t.folder.file("a.hiw")).record<capture::LedgerColdRecord>(Table::ledger_cold, a).temporaries == 2);
+    CHECK(FileView(t.folder.file("a.hiw")).record<capture::AccountPeakRecord>(Table::account_peaks, a).temporaries == 2);
 }
 
 TEST_CASE("the consistency check sees a figure that was changed") {
@@ -194,7 +194,7 @@ TEST_CASE("the consistency check sees a figure that was changed") {
     const std::uint32_t a = t.accounts.account(1, Kind::native);
     t.accounts.credit(a, 100);
     CHECK(t.accounts.is_consistent());
-    const_cast<capture::LedgerRecord&>(t.accounts.record(a)).live_bytes += 1;
+    const_cast<capture::AccountRecord&>(t.accounts.record(a)).live_bytes += 1;
     CHECK_FALSE(t.accounts.is_consistent());
 }
 

@@ -82,7 +82,7 @@ void check_moment(const FileView& view, const std::vector<Event>& events, const 
     std::int64_t at_peak = 0, live = 0;
     for (std::uint32_t id = 1; id <= kAccounts; ++id) {
         at_peak += view.at_peak(id).bytes;
-        live += view.record<capture::LedgerRecord>(Table::ledgers, id).live_bytes;
+        live += view.record<capture::AccountRecord>(Table::accounts, id).live_bytes;
         if (view.at_peak(id).bytes < 0) FAIL("account ", id, " held less than nothing at the peak");
     }
     if (std::abs(at_peak - peak) > in_flight) FAIL("the accounts of event ", done, " make ", at_peak, " of a peak of ", peak);

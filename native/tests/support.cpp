@@ -95,8 +95,8 @@ bool FileView::is_whole() const {
                                               sizeof(capture::StringRecord),
                                               sizeof(capture::CodeRecord),
                                               sizeof(capture::NodeRecord),
-                                              sizeof(capture::LedgerRecord),
-                                              sizeof(capture::LedgerColdRecord),
+                                              sizeof(capture::AccountRecord),
+                                              sizeof(capture::AccountPeakRecord),
                                               sizeof(capture::SliceRecord),
                                               sizeof(capture::SliceEntryRecord),
                                               sizeof(capture::TimelineRecord),
@@ -124,20 +124,20 @@ std::string FileView::text(std::uint32_t string) const {
 }
 
 FileView::Figures FileView::at_slice_peak(std::uint32_t account) const {
-    const auto& l = record<capture::LedgerRecord>(Table::ledgers, account);
+    const auto& l = record<capture::AccountRecord>(Table::accounts, account);
     return l.generation == header().generation ? Figures{l.saved_bytes, l.saved_blocks} : Figures{l.live_bytes, l.live_blocks};
 }
 
 FileView::Figures FileView::at_peak(std::uint32_t account) const {
-    if (header().mark_bytes > header().epoch[header().epoch_index].best_bytes) return at_slice_peak(account);
-    const auto& cold = record<capture::LedgerColdRecord>(Table::ledger_cold, account);
+    if (header().slice_peak_bytes > header().epoch[header().epoch_index].peak_bytes) return at_slice_peak(account);
+    const auto& cold = record<capture::AccountPeakRecord>(Table::account_peaks, account);
     return {cold.peak_bytes, cold.peak_blocks};
 }
 
 FileView::Figures FileView::peak() const {
     const capture::EpochRecord& epoch = header().epoch[header().epoch_index];
-    if (header().mark_bytes > epoch.best_bytes) return {header().mark_bytes, header().mark_blocks};
-    return {epoch.best_bytes, epoch.best_blocks};
+    if (header().slice_peak_bytes > epoch.peak_bytes) return {header().slice_peak_bytes, header().slice_peak_blocks};
+    return {epoch.peak_bytes, epoch.peak_blocks};
 }
 
 std::string read_whole(const std::string& path) {

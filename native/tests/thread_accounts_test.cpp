@@ -91,7 +91,7 @@ struct SharedAccounts {
         if (view.header().live_bytes != live.bytes || view.header().live_blocks != live.blocks)
             FAIL("live is ", view.header().live_bytes, ", not ", live.bytes);
         for (std::uint32_t id = 1; id < model.live.size(); ++id) {
-            const auto& record = view.record<capture::LedgerRecord>(Table::ledgers, id);
+            const auto& record = view.record<capture::AccountRecord>(Table::accounts, id);
             if (FileView::Figures{record.live_bytes, record.live_blocks} != model.live[id]) FAIL("account ", id, " live");
             if (record.total_bytes != model.total_bytes[id] || record.total_blocks != model.total_blocks[id])
                 FAIL("the total of account ", id);

@@ -82,7 +82,7 @@ def summary() -> dict[str, object]:
     (file, line, function, bytes): the line of the user's own code whose stacks held most at the peak."""
 
 def counters() -> dict[str, int]:
-    """Live and total figures now: live_bytes, live_blocks, peak_bytes, total_bytes, total_blocks, lost_events, nodes, ledgers …"""
+    """Live and total figures now: live_bytes, live_blocks, peak_bytes, total_bytes, total_blocks, lost_events, nodes, accounts …"""
 
 def self_check() -> None:
     """Walk every structure of the core and raise EngineFault at the first inconsistency. O(everything): for tests."""

@@ -113,10 +113,10 @@ class NewerCapture(CaptureError):
     slug = "newer-capture"
 
 
-class CutCapture(CaptureError):
+class TruncatedCapture(CaptureError):
     """The file ends before the records its header tells of."""
 
-    slug = "cut-capture"
+    slug = "truncated-capture"
 
 
 class CorruptCapture(CaptureError):

@@ -25,7 +25,7 @@ from example_captures import STACKS, in_memory, small
 from hiwater.analysis import process_tree
 from hiwater.capture import Capture, container
 from hiwater.cli import main
-from hiwater.errors import BadRequest, CaptureError, CorruptCapture, CutCapture, MissingCapture, NewerCapture
+from hiwater.errors import BadRequest, CaptureError, CorruptCapture, MissingCapture, NewerCapture, TruncatedCapture
 from hiwater.report.request import Report
 from hiwater.report.text import processes
 from recording import needs_engine
@@ -441,8 +441,8 @@ def damage(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]
         (damage(lambda index: index["captures"][0].update(bytes=10)), CorruptCapture),
         (damage(lambda index: index["captures"][0].update(bytes=1 << 50)), CorruptCapture),
         (damage(lambda index: index["captures"][0].update(name="gone.hiw")), CorruptCapture),
-        (lambda path: path.write_bytes(path.read_bytes()[:-30]), CutCapture),
-        (lambda path: path.write_bytes(path.read_bytes()[:200]), CutCapture),
+        (lambda path: path.write_bytes(path.read_bytes()[:-30]), TruncatedCapture),
+        (lambda path: path.write_bytes(path.read_bytes()[:200]), TruncatedCapture),
     ],
 )  # fmt: skip
 def test_damaged_merged_captures_are_refused(

@@ -173,10 +173,10 @@ def test_only_a_kind(tmp_path: Path) -> None:
 
 def test_the_way_from_allocated_to_resident(tmp_path: Path) -> None:
     recording = small()
-    recording.header.update(own_bytes=11, resident_start_bytes=1000, resident_peak_bytes=7000)
+    recording.header.update(overhead_bytes=11, resident_start_bytes=1000, resident_peak_bytes=7000)
     way = reconcile(open_bytes(recording.to_bytes(), tmp_path))
     assert (
-        way.allocated_bytes + way.resident_start_bytes + way.own_bytes + way.rest_bytes
+        way.allocated_bytes + way.resident_start_bytes + way.overhead_bytes + way.rest_bytes
         == way.resident_peak_bytes
         == 7000
     )

@@ -289,10 +289,10 @@ def test_rows_that_meet_on_one_path_are_added_up_by_kind_and_thread(monkeypatch:
 
 def test_refusals_on_deep_paths_take_no_room_for_their_frames(tmp_path: Path) -> None:
     """10,000 requests refused, each 20,000 calls deep: their frames would be 200 million."""
-    marks = np.zeros(10_000, DTYPES["marks"])
-    marks["at_ns"], marks["value"], marks["kind"] = np.arange(10_000), 1 << 30, 2
-    marks["node"] = 2 + DEPTH - 1 - np.arange(10_000)
-    path = large_captures.deep(tmp_path / "deep.hiw", DEPTH, more={"marks": marks})
+    markers = np.zeros(10_000, DTYPES["markers"])
+    markers["at_ns"], markers["value"], markers["kind"] = np.arange(10_000), 1 << 30, 2
+    markers["node"] = 2 + DEPTH - 1 - np.arange(10_000)
+    path = large_captures.deep(tmp_path / "deep.hiw", DEPTH, more={"markers": markers})
     said = json.loads(report(path, "--format", "json"))
     assert said["refusals"]["count"] == 10_000
     assert len(frames_of(said, said["refusals"]["last"][-1]["node"])) == DEPTH - 9_999

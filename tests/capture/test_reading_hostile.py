@@ -34,11 +34,11 @@ from hiwater.capture.layout import parse_schema
 from hiwater.errors import (
     CaptureError,
     CorruptCapture,
-    CutCapture,
     ForeignFile,
     HiwaterError,
     MissingCapture,
     NewerCapture,
+    TruncatedCapture,
 )
 from mutants import FIELDS, Original
 
@@ -110,8 +110,8 @@ def test_folders_pipes_and_devices_are_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_newer(path: Path) -> None:
-    path.write_bytes(WHOLE[:8] + struct.pack("<I", 3) + WHOLE[12:])
-    with pytest.raises(NewerCapture, match=r"version 3.*up to 2"):
+    path.write_bytes(WHOLE[:8] + struct.pack("<I", 4) + WHOLE[12:])
+    with pytest.raises(NewerCapture, match=r"version 4.*up to 3"):
         captures.open(path)
 
 
@@ -133,7 +133,7 @@ def test_every_cut_is_told_as_one(path: Path) -> None:
     ):
         os.truncate(path, length) if length < path.stat().st_size else path.write_bytes(WHOLE[:length])
         path.write_bytes(WHOLE[:length])
-        with pytest.raises(CutCapture):
+        with pytest.raises(TruncatedCapture):
             captures.open(path)
 
 
@@ -207,7 +207,7 @@ NUMBER = st.sampled_from((0, 1, 2, 3, 7, 8, 100, 2**31, 2**32 - 1, 2**40, 2**63,
 HEADER_NUMBERS = (
     "extent_bytes", "directory_offset", "first_extent_offset", "schema_offset", "schema_bytes", "header_bytes", "max_extents",
     "extents_used", "state", "stop_reason", "epoch_index", "ended_ns", "started_unix_ns", "generation", "sample_bytes", "pid",
-    "mark_ns", "live_bytes", "mark_bytes", "epoch0_best_bytes", "epoch0_slice_start_ns", "heartbeat_ns", "lost_events",
+    "slice_peak_ns", "live_bytes", "slice_peak_bytes", "epoch0_peak_bytes", "epoch0_slice_start_ns", "heartbeat_ns", "lost_events",
 )  # fmt: skip
 
 
@@ -267,8 +267,8 @@ def test_a_schema_that_is_none(text: bytes) -> None:
         ("codes", "function", 999, "function"),
         ("nodes", "parent", 2**32 - 1, "ancestor"),
         ("nodes", "code", 999, "code"),
-        ("ledgers", "node", 999, "node"),
-        ("ledgers", "kind", 9, "kind"),
+        ("accounts", "node", 999, "node"),
+        ("accounts", "kind", 9, "kind"),
         ("facts", "value", 999, "value"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 import hiwater
 from hiwater.cli import main
 from hiwater.device_history import plain_pickle
-from hiwater.errors import CaptureError, CorruptCapture, CutCapture, ForeignFile
+from hiwater.errors import CaptureError, CorruptCapture, ForeignFile, TruncatedCapture
 from snapshot_double import Allocator, frame
 
 PAYLOAD = []
@@ -121,7 +121,7 @@ def test_a_pickle_cannot_ask_for_memory_it_has_not(tmp_path):
 def test_wherever_it_is_cut_the_error_says_so():
     content = pickle.dumps(sound())
     for end in [*range(2, 60), *range(60, len(content), 97)]:
-        with pytest.raises((CutCapture, CorruptCapture)):
+        with pytest.raises((TruncatedCapture, CorruptCapture)):
             plain_pickle.load(content[:end])
 
 

@@ -100,7 +100,7 @@ def test_the_peak_the_end_and_every_window_are_those_of_a_naive_replay(steps):
         last_ns = piece.end_ns if piece.end_ns == capture.process.duration_ns else piece.end_ns - 1
         at_start = [sum(held.values()) for at, held in truth if (at - start_us) * 1000 < piece.start_ns][-1:]
         inside = [sum(held.values()) for at, held in truth if piece.start_ns <= (at - start_us) * 1000 <= last_ns]
-        assert capture.of_slice(piece).allocated_bytes == piece.mark_bytes == max([0, *at_start, *inside])
+        assert capture.of_slice(piece).allocated_bytes == piece.peak_bytes == max([0, *at_start, *inside])
 
 
 @settings(max_examples=50, deadline=None)

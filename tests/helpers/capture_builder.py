@@ -32,19 +32,19 @@ RECORDS: dict[str, list[tuple[Any, ...]]] = {
     "strings": [("offset", "<u8"), ("length", "<u4"), ("reserved", "<u4")],
     "codes": [("function", "<u4"), ("file", "<u4"), ("first_line", "<u4"), ("kind", "<u4")],
     "nodes": [("parent", "<u4"), ("code", "<u4"), ("line", "<u4"), ("reserved", "<u4")],
-    "ledgers": [
+    "accounts": [
         ("live_bytes", "<i8"), ("live_blocks", "<i8"), ("saved_bytes", "<i8"), ("saved_blocks", "<i8"),
         ("generation", "<u8"), ("total_bytes", "<u8"), ("total_blocks", "<u8"), ("node", "<u4"), ("kind", "<u2"), ("sampled", "<u2"),
     ],
-    "ledger_cold": [("peak_bytes", "<i8"), ("peak_blocks", "<i8"), ("entered_bytes", "<i8"), ("temporaries", "<u8")],
+    "account_peaks": [("peak_bytes", "<i8"), ("peak_blocks", "<i8"), ("entered_bytes", "<i8"), ("temporaries", "<u8")],
     "slices": [
-        ("start_ns", "<u8"), ("end_ns", "<u8"), ("mark_ns", "<u8"), ("mark_bytes", "<i8"), ("mark_blocks", "<i8"),
+        ("start_ns", "<u8"), ("end_ns", "<u8"), ("peak_ns", "<u8"), ("peak_bytes", "<i8"), ("peak_blocks", "<i8"),
         ("first_entry", "<u8"), ("entry_count", "<u8"), ("unlisted_bytes", "<i8"),
     ],
-    "slice_entries": [("ledger", "<u4"), ("blocks", "<u4"), ("bytes", "<i8")],
+    "slice_entries": [("account", "<u4"), ("blocks", "<u4"), ("bytes", "<i8")],
     "timeline": [("at_ns", "<u8"), ("resident_bytes", "<i8"), ("live_bytes", "<i8", (9,))],
     "facts": [("key", "<u4"), ("value", "<u4")],
-    "marks": [("at_ns", "<u8"), ("value", "<u8"), ("kind", "<u4"), ("node", "<u4")],
+    "markers": [("at_ns", "<u8"), ("value", "<u8"), ("kind", "<u4"), ("node", "<u4")],
 }  # fmt: skip
 TABLES = ("string_bytes", *RECORDS)
 DTYPES = {name: np.dtype([(f[0], f[1], *f[2:]) for f in fields]) for name, fields in RECORDS.items()}
@@ -52,8 +52,8 @@ DTYPES = {name: np.dtype([(f[0], f[1], *f[2:]) for f in fields]) for name, field
 
 def _epoch(number: int) -> list[tuple[str, Any]]:
     return [
-        (f"epoch{number}_best_bytes", ctypes.c_int64), (f"epoch{number}_best_blocks", ctypes.c_int64),
-        (f"epoch{number}_best_ns", ctypes.c_uint64), (f"epoch{number}_slice_start_ns", ctypes.c_uint64),
+        (f"epoch{number}_peak_bytes", ctypes.c_int64), (f"epoch{number}_peak_blocks", ctypes.c_int64),
+        (f"epoch{number}_peak_ns", ctypes.c_uint64), (f"epoch{number}_slice_start_ns", ctypes.c_uint64),
     ]  # fmt: skip
 
 
@@ -72,7 +72,7 @@ class HeaderBeforeEvents(ctypes.Structure):
         ("table_total", ctypes.c_uint32), ("resident_start_bytes", ctypes.c_int64),
         ("resident_last_bytes", ctypes.c_int64), ("resident_peak_bytes", ctypes.c_int64),
         ("resident_error_bytes", ctypes.c_int64), ("resident_exact", ctypes.c_uint32), ("epoch_index", ctypes.c_uint32),
-        *_epoch(0), *_epoch(1), ("own_bytes", ctypes.c_uint64), ("table_count", ctypes.c_uint64 * 16),
+        *_epoch(0), *_epoch(1), ("overhead_bytes", ctypes.c_uint64), ("table_count", ctypes.c_uint64 * 16),
         ("exact_total_bytes", ctypes.c_uint64), ("exact_total_blocks", ctypes.c_uint64),
         ("inherited_bytes", ctypes.c_uint64),
     )  # fmt: skip
@@ -80,8 +80,8 @@ class HeaderBeforeEvents(ctypes.Structure):
 
 class HeaderOfEvents(ctypes.Structure):
     _fields_ = (
-        ("live_bytes", ctypes.c_int64), ("live_blocks", ctypes.c_int64), ("mark_bytes", ctypes.c_int64),
-        ("mark_blocks", ctypes.c_int64), ("generation", ctypes.c_uint64), ("mark_ns", ctypes.c_uint64),
+        ("live_bytes", ctypes.c_int64), ("live_blocks", ctypes.c_int64), ("slice_peak_bytes", ctypes.c_int64),
+        ("slice_peak_blocks", ctypes.c_int64), ("generation", ctypes.c_uint64), ("slice_peak_ns", ctypes.c_uint64),
         ("kind_live_bytes", ctypes.c_int64 * 9),
     )  # fmt: skip
 
@@ -123,7 +123,7 @@ def schema() -> dict[str, Any]:
             kind, offset = fields_of[field_name][:2]
             fields.append([field_name, kind.base.str, offset, *kind.shape])
         tables.append({"name": name, "record_bytes": record.itemsize, "fields": fields})
-    return {"format": "hiwater.capture", "version": 2, "header": header_fields(), "tables": tables}
+    return {"format": "hiwater.capture", "version": 3, "header": header_fields(), "tables": tables}
 
 
 def assemble(
@@ -143,7 +143,7 @@ def assemble(
     directory = struct.pack(f"<{len(extents)}I", *(number << 24 | chunk for number, chunk, _ in extents))
     text = json.dumps(schema()).encode().ljust(SCHEMA_BYTES, b"\0")
     fixed = {
-        "magic": MAGIC, "version": 2, "header_bytes": HEADER_BYTES, "extent_bytes": EXTENT_BYTES,
+        "magic": MAGIC, "version": 3, "header_bytes": HEADER_BYTES, "extent_bytes": EXTENT_BYTES,
         "schema_offset": HEADER_BYTES, "schema_bytes": SCHEMA_BYTES, "directory_offset": DIRECTORY_OFFSET,
         "first_extent_offset": FIRST_EXTENT_OFFSET, "max_extents": MAX_EXTENTS, "extents_used": len(extents),
         "counted_kinds": len(COUNTED_KINDS), "table_total": len(TABLES), "table_count": counts, "state": ENDED, "exit_code": 0,
@@ -163,7 +163,7 @@ def _pack_header(values: Mapping[str, Any]) -> bytes:
 
 
 @dataclass
-class Ledger:
+class Account:
     node: int
     kind: int
     live: list[int] = field(default_factory=lambda: [0, 0])  # bytes, blocks
@@ -184,15 +184,15 @@ class Recording:
         self.strings: dict[str | bytes, int] = {"": 0}
         self.codes: dict[tuple[int, int, int, int], int] = {(0, 0, 0, 0): 0}
         self.nodes: dict[tuple[int, int, int], int] = {(0, 0, 0): 0}
-        self.ledgers: dict[tuple[int, int], Ledger] = {(0, 0): Ledger(0, 0)}
+        self.accounts: dict[tuple[int, int], Account] = {(0, 0): Account(0, 0)}
         self.slices: list[tuple[int, ...]] = []
         self.entries: list[tuple[int, int, int]] = []
         self.timeline: list[tuple[Any, ...]] = []
         self.facts: list[tuple[int, int]] = []
-        self.marks: list[tuple[int, int, int, int]] = []
+        self.markers: list[tuple[int, int, int, int]] = []
         self.now_ns = 0
         self.header: dict[str, Any] = {
-            "live_bytes": 0, "live_blocks": 0, "mark_bytes": 0, "mark_blocks": 0, "generation": 1, "mark_ns": 0,
+            "live_bytes": 0, "live_blocks": 0, "slice_peak_bytes": 0, "slice_peak_blocks": 0, "generation": 1, "slice_peak_ns": 0,
             "kind_live_bytes": [0] * len(KINDS), "epoch_index": 0, "state": RECORDING, "pid": 4242, "exit_code": -1,
             "started_unix_ns": 1_700_000_000_000_000_000, "boot_id": b"a-boot-long-ago", "process_start_ticks": 77,
             "resident_exact": 1, "resident_peak_bytes": 64 << 20, "resident_start_bytes": 16 << 20,
@@ -223,83 +223,87 @@ class Recording:
         self.facts.append((self.string(key), self.string(value)))
 
     def allocate(self, node: int, size: int, kind: str = "python", blocks: int = 1) -> None:
-        ledger = self._ledger(node, kind)
-        ledger.total[0] += size
-        ledger.total[1] += blocks
-        self._change(ledger, size, blocks)
+        account = self._account(node, kind)
+        account.total[0] += size
+        account.total[1] += blocks
+        self._change(account, size, blocks)
 
     def free(self, node: int, size: int, kind: str = "python", blocks: int = 1) -> None:
-        self._change(self._ledger(node, kind), -size, -blocks)
+        self._change(self._account(node, kind), -size, -blocks)
 
-    def _ledger(self, node: int, kind: str) -> Ledger:
+    def _account(self, node: int, kind: str) -> Account:
         number = KINDS.index(kind)
-        return self.ledgers.setdefault((node, number), Ledger(node, number))
+        return self.accounts.setdefault((node, number), Account(node, number))
 
-    def _change(self, ledger: Ledger, size: int, blocks: int) -> None:
+    def _change(self, account: Account, size: int, blocks: int) -> None:
         """One event, store by store."""
-        for _ in self._stores(ledger, size, blocks):
+        for _ in self._stores(account, size, blocks):
             self._on_store()
         self.now_ns += 1_000_000
 
-    def _stores(self, ledger: Ledger, size: int, blocks: int) -> Iterator[None]:
+    def _stores(self, account: Account, size: int, blocks: int) -> Iterator[None]:
         header = self.header
-        if ledger.generation != header["generation"]:
-            ledger.saved = list(ledger.live)
+        if account.generation != header["generation"]:
+            account.saved = list(account.live)
             yield
-            ledger.generation = header["generation"]
+            account.generation = header["generation"]
             yield
-        ledger.live[0] += size
-        ledger.live[1] += blocks
+        account.live[0] += size
+        account.live[1] += blocks
         yield
-        header["kind_live_bytes"][ledger.kind] += size
-        if ledger.kind >= len(COUNTED_KINDS):
+        header["kind_live_bytes"][account.kind] += size
+        if account.kind >= len(COUNTED_KINDS):
             return
         header["live_bytes"] += size
         header["live_blocks"] += blocks
         yield
-        if header["live_bytes"] > header["mark_bytes"]:
-            header["mark_bytes"], header["mark_blocks"] = header["live_bytes"], header["live_blocks"]
-            header["mark_ns"] = self.now_ns
+        if header["live_bytes"] > header["slice_peak_bytes"]:
+            header["slice_peak_bytes"], header["slice_peak_blocks"] = header["live_bytes"], header["live_blocks"]
+            header["slice_peak_ns"] = self.now_ns
             yield
             header["generation"] += 1
             yield
 
-    def at_mark(self, ledger: Ledger) -> list[int]:
-        return list(ledger.saved if ledger.generation == self.header["generation"] else ledger.live)
+    def at_slice_peak(self, account: Account) -> list[int]:
+        return list(account.saved if account.generation == self.header["generation"] else account.live)
 
     def close_slice(self) -> None:
         """End the open slice: list what changed, keep its peak when it is the highest, begin the next."""
         header = self.header
         first = len(self.entries)
         prefix, other = f"epoch{header['epoch_index']}_", f"epoch{1 - header['epoch_index']}_"
-        best = header.get(prefix + "best_bytes", 0)
-        is_best = header["mark_bytes"] > best
-        for number, ledger in enumerate(self.ledgers.values()):
-            size, blocks = self.at_mark(ledger)
-            if size != ledger.entered:
+        best = header.get(prefix + "peak_bytes", 0)
+        is_best = header["slice_peak_bytes"] > best
+        for number, account in enumerate(self.accounts.values()):
+            size, blocks = self.at_slice_peak(account)
+            if size != account.entered:
                 self.entries.append((number, blocks, size))
-                ledger.entered = size
+                account.entered = size
             if is_best:
-                ledger.peak = [size, blocks]
+                account.peak = [size, blocks]
         start = header.get(prefix + "slice_start_ns", 0)
         self.slices.append(
             (
                 start,
                 self.now_ns,
-                header["mark_ns"],
-                header["mark_bytes"],
-                header["mark_blocks"],
+                header["slice_peak_ns"],
+                header["slice_peak_bytes"],
+                header["slice_peak_blocks"],
                 first,
                 len(self.entries) - first,
                 0,
             )
         )
-        for name, mark in (("best_bytes", "mark_bytes"), ("best_blocks", "mark_blocks"), ("best_ns", "mark_ns")):
-            header[other + name] = header[mark] if is_best else header.get(prefix + name, 0)
+        for name, source in (
+            ("peak_bytes", "slice_peak_bytes"),
+            ("peak_blocks", "slice_peak_blocks"),
+            ("peak_ns", "slice_peak_ns"),
+        ):
+            header[other + name] = header[source] if is_best else header.get(prefix + name, 0)
         header[other + "slice_start_ns"] = self.now_ns
         header["epoch_index"] = 1 - header["epoch_index"]
         self._on_store()
-        header["mark_bytes"], header["mark_blocks"], header["mark_ns"] = (
+        header["slice_peak_bytes"], header["slice_peak_blocks"], header["slice_peak_ns"] = (
             header["live_bytes"],
             header["live_blocks"],
             self.now_ns,
@@ -320,23 +324,23 @@ class Recording:
             strings.append((offset, len(text), 0))
             offset += len(text)
         sampled = 2 if self.header.get("sample_bytes") else 0  # objects and malloc's blocks; mappings never are
-        ledgers = [
+        accounts = [
             (
-                *ledger.live,
-                *ledger.saved,
-                ledger.generation,
-                *ledger.total,
-                ledger.node,
-                ledger.kind,
-                int(ledger.kind < sampled),
+                *account.live,
+                *account.saved,
+                account.generation,
+                *account.total,
+                account.node,
+                account.kind,
+                int(account.kind < sampled),
             )
-            for ledger in self.ledgers.values()
+            for account in self.accounts.values()
         ]
-        cold = [(*ledger.peak, ledger.entered, ledger.temporaries) for ledger in self.ledgers.values()]
+        peaks = [(*account.peak, account.entered, account.temporaries) for account in self.accounts.values()]
         rows = {
             "strings": strings, "codes": list(self.codes), "nodes": [(*node, 0) for node in self.nodes],
-            "ledgers": ledgers, "ledger_cold": cold, "slices": self.slices, "slice_entries": self.entries,
-            "timeline": self.timeline, "facts": self.facts, "marks": self.marks,
+            "accounts": accounts, "account_peaks": peaks, "slices": self.slices, "slice_entries": self.entries,
+            "timeline": self.timeline, "facts": self.facts, "markers": self.markers,
         }  # fmt: skip
         tables = {name: np.array(records, DTYPES[name]) for name, records in rows.items()}
         return {"string_bytes": np.frombuffer(b"".join(texts), np.uint8), **tables}

@@ -19,18 +19,18 @@ def laid_out(small: Recording, nodes: Any, *, kinds: int = 1, more: dict[str, An
     """A capture with these nodes (1 is the thread's), each of which holds a block of 1,000 to 1,999 bytes of each kind."""
     tables = small.tables()
     holders = np.repeat(np.arange(2, len(nodes)), kinds)
-    ledgers = np.zeros(len(holders) + 1, DTYPES["ledgers"])
-    ledgers["node"][1:] = holders
-    ledgers["kind"][1:] = np.tile(np.arange(kinds), len(nodes) - 2)
-    ledgers["live_bytes"][1:] = 1000 + np.arange(len(holders)) * 7919 % 1000
-    ledgers["live_blocks"][1:] = 1
-    ledgers["total_bytes"], ledgers["total_blocks"] = ledgers["live_bytes"], ledgers["live_blocks"]
-    tables.update(nodes=nodes, ledgers=ledgers, ledger_cold=np.zeros(len(ledgers), DTYPES["ledger_cold"]))
+    accounts = np.zeros(len(holders) + 1, DTYPES["accounts"])
+    accounts["node"][1:] = holders
+    accounts["kind"][1:] = np.tile(np.arange(kinds), len(nodes) - 2)
+    accounts["live_bytes"][1:] = 1000 + np.arange(len(holders)) * 7919 % 1000
+    accounts["live_blocks"][1:] = 1
+    accounts["total_bytes"], accounts["total_blocks"] = accounts["live_bytes"], accounts["live_blocks"]
+    tables.update(nodes=nodes, accounts=accounts, account_peaks=np.zeros(len(accounts), DTYPES["account_peaks"]))
     tables.update(more or {})
-    live, blocks = int(ledgers["live_bytes"].sum()), int(ledgers["live_blocks"].sum())
+    live, blocks = int(accounts["live_bytes"].sum()), int(accounts["live_blocks"].sum())
     header = {
-        **small.header, "live_bytes": live, "mark_bytes": live, "live_blocks": blocks, "mark_blocks": blocks,
-        "generation": 2, "mark_ns": 10**9, "ended_ns": 2 * 10**9, "state": 2, "exit_code": 0,
+        **small.header, "live_bytes": live, "slice_peak_bytes": live, "live_blocks": blocks, "slice_peak_blocks": blocks,
+        "generation": 2, "slice_peak_ns": 10**9, "ended_ns": 2 * 10**9, "state": 2, "exit_code": 0,
     }  # fmt: skip
     return assemble(header, tables)
 
@@ -95,15 +95,15 @@ def long(path: Path, slices: int = 5_000, marks: int = 100_000, points: int = 10
     nodes["line"][2:] = np.arange(1, 1001)
     row = np.zeros(slices, DTYPES["slices"])
     row["start_ns"], row["end_ns"] = np.arange(slices) * 1000, np.arange(1, slices + 1) * 1000
-    row["mark_ns"], row["first_entry"], row["entry_count"] = row["start_ns"] + 5, np.arange(slices) * 10, 10
+    row["peak_ns"], row["first_entry"], row["entry_count"] = row["start_ns"] + 5, np.arange(slices) * 10, 10
     row["unlisted_bytes"] = 1
     entries = np.zeros(slices * 10, DTYPES["slice_entries"])
-    entries["ledger"], entries["bytes"], entries["blocks"] = 1 + np.arange(slices * 10) % 1000, 100, 1
-    marked = np.zeros(marks, DTYPES["marks"])
+    entries["account"], entries["bytes"], entries["blocks"] = 1 + np.arange(slices * 10) % 1000, 100, 1
+    marked = np.zeros(marks, DTYPES["markers"])
     marked["at_ns"], marked["value"], marked["kind"] = np.arange(marks) * 10, 3, 4
     marked["node"] = 2 + np.arange(marks) % 1000
     line = np.zeros(points, DTYPES["timeline"])
     line["at_ns"], line["resident_bytes"] = np.arange(points) * 1000, 1 << 24
-    more = {"slices": row, "slice_entries": entries, "marks": marked, "timeline": line}
+    more = {"slices": row, "slice_entries": entries, "markers": marked, "timeline": line}
     path.write_bytes(laid_out(small, nodes, more=more))
     return path

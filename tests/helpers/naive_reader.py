@@ -64,7 +64,7 @@ class NaiveCapture:
         version, _header_bytes, extent_bytes, schema_offset, schema_bytes, directory_offset, first_extent_offset = (
             struct.unpack_from("<IIQQQQQ", self.data, 8)
         )
-        assert version == 2, version
+        assert version == 3, version
         schema = json.loads(self.data[schema_offset : schema_offset + schema_bytes].rstrip(b"\0 "))
         for name, dtype, offset, *count in schema["header"]:
             self.header[name] = unpack(self.data, offset, dtype, *count)
@@ -106,17 +106,17 @@ class NaiveCapture:
 
     @property
     def peak_bytes(self) -> int:
-        return max(int(self.header["mark_bytes"]), self._epoch("best_bytes"))
+        return max(int(self.header["slice_peak_bytes"]), self._epoch("peak_bytes"))
 
     @property
     def peak_blocks(self) -> int:
-        return self._epoch("best_blocks") if self._peak_is_past() else int(self.header["mark_blocks"])
+        return self._epoch("peak_blocks") if self._peak_is_past() else int(self.header["slice_peak_blocks"])
 
     def _epoch(self, name: str) -> int:
         return int(self.header[f"epoch{self.header['epoch_index']}_{name}"])
 
     def _peak_is_past(self) -> bool:
-        return int(self.header["mark_bytes"]) <= self._epoch("best_bytes")
+        return int(self.header["slice_peak_bytes"]) <= self._epoch("peak_bytes")
 
     def frames(self, node: int) -> tuple[str, tuple[Frame, ...]]:
         """The thread's name and the frames of a node, root first."""
@@ -134,27 +134,27 @@ class NaiveCapture:
             node = record["parent"]
         return thread, tuple(reversed(found))
 
-    def ledgers(self, at: str) -> Iterator[tuple[dict[str, Any], int, int]]:
-        """Every ledger with the bytes and blocks it held at the "peak" or at the "end"."""
-        for index, ledger in enumerate(self.tables["ledgers"]):
+    def accounts(self, at: str) -> Iterator[tuple[dict[str, Any], int, int]]:
+        """Every account with the bytes and blocks it held at the "peak" or at the "end"."""
+        for index, account in enumerate(self.tables["accounts"]):
             if index == 0:
                 continue
             if at == "end":
-                yield ledger, ledger["live_bytes"], ledger["live_blocks"]
+                yield account, account["live_bytes"], account["live_blocks"]
             elif self._peak_is_past():
-                cold = self.tables["ledger_cold"][index]
-                yield ledger, cold["peak_bytes"], cold["peak_blocks"]
+                peaks = self.tables["account_peaks"][index]
+                yield account, peaks["peak_bytes"], peaks["peak_blocks"]
             else:
-                source = "saved" if ledger["generation"] == self.header["generation"] else "live"
-                yield ledger, ledger[f"{source}_bytes"], ledger[f"{source}_blocks"]
+                source = "saved" if account["generation"] == self.header["generation"] else "live"
+                yield account, account[f"{source}_bytes"], account[f"{source}_blocks"]
 
     def stacks(self, at: str) -> list[Stack]:
         """What was held, largest first; stacks that held nothing are left out."""
         found = []
-        for ledger, held, blocks in self.ledgers(at):
+        for account, held, blocks in self.accounts(at):
             if held or blocks:
-                thread, frames = self.frames(ledger["node"])
-                found.append(Stack(KINDS[ledger["kind"]], thread, frames, held, blocks))
+                thread, frames = self.frames(account["node"])
+                found.append(Stack(KINDS[account["kind"]], thread, frames, held, blocks))
         return sorted(found, key=lambda stack: -stack.bytes)
 
     # Whether it is right
@@ -162,11 +162,11 @@ class NaiveCapture:
     def check(self, in_flight_bytes: int = 0) -> None:
         """The equations of format.h. `in_flight_bytes`: how far one unfinished event may set the sums apart."""
         for at, total in (("peak", self.peak_bytes), ("end", self.header["live_bytes"])):
-            held = sum(size for ledger, size, _ in self.ledgers(at) if KINDS[ledger["kind"]] in COUNTED)
+            held = sum(size for account, size, _ in self.accounts(at) if KINDS[account["kind"]] in COUNTED)
             assert abs(held - total) <= in_flight_bytes, f"{at}: stacks hold {held}, the header says {total}"
         kinds = [0] * len(KINDS)
-        for ledger, size, _ in self.ledgers("end"):
-            kinds[ledger["kind"]] += size
+        for account, size, _ in self.accounts("end"):
+            kinds[account["kind"]] += size
         for name, held, total in zip(KINDS, kinds, self.header["kind_live_bytes"], strict=True):
             assert abs(held - total) <= in_flight_bytes, f"{name}: stacks hold {held}, the header says {total}"
         assert self.header["live_bytes"] <= self.peak_bytes + in_flight_bytes

@@ -106,11 +106,11 @@ def test_folded_or_not_every_byte_is_there(one: Any, other: Any, at: str, holder
         compacted, kind = laid.compacted, laid.compacted.holder_kind
         assert (compacted.parent[1:] < np.arange(1, len(compacted.parent))).all()
         for name, snapshot in (("peak", before.peak), ("end", before.end)):
-            assert _by_kind(kind, laid.columns[f"before_{name}_bytes"]) == _by_kind(before.ledger_kind, snapshot.bytes)
-        now = _by_kind(after.ledger_kind, told.after_snapshot.bytes)
-        now.subtract(_by_kind(before.ledger_kind, told.before_snapshot.bytes))
+            assert _by_kind(kind, laid.columns[f"before_{name}_bytes"]) == _by_kind(before.account_kind, snapshot.bytes)
+        now = _by_kind(after.account_kind, told.after_snapshot.bytes)
+        now.subtract(_by_kind(before.account_kind, told.before_snapshot.bytes))
         assert _by_kind(kind, laid.columns["delta_bytes"]) == Counter({k: v for k, v in now.items() if v})
-        assert _by_kind(kind, compacted.columns["peak_bytes"]) == _by_kind(after.ledger_kind, after.peak.bytes)
+        assert _by_kind(kind, compacted.columns["peak_bytes"]) == _by_kind(after.account_kind, after.peak.bytes)
         assert len(laid.frame_is_gone) == len(compacted.frames)
 
 

@@ -125,7 +125,7 @@ def test_a_brush_on_the_timeline_changes_all_below(page: Path) -> None:
 def test_garbage_collections_are_strokes_and_a_number(tmp_path: Path) -> None:
     recording = ten_seconds()
     without = see("timeline", written(tmp_path, recording))
-    recording.marks += [(second * SECOND, 2, 4, 0) for second in range(1, 9)]
+    recording.markers += [(second * SECOND, 2, 4, 0) for second in range(1, 9)]
     seen = see("timeline", written(tmp_path, recording))
     assert "garbage collected" not in without["legend"]
     assert "garbage collected 16 times" in seen["legend"]

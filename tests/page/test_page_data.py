@@ -59,7 +59,7 @@ def test_the_page_says_of_every_moment_what_json_says(
 
 def sums(capture: Capture, compacted: CompactedCapture) -> None:
     """Whatever was merged, every sum is the capture's: by kind and thread, at the peak, at the end, in every slice, and over all."""
-    assert int(compacted.columns["total_bytes"].sum()) == int(capture.tables["ledgers"]["total_bytes"].sum())
+    assert int(compacted.columns["total_bytes"].sum()) == int(capture.tables["accounts"]["total_bytes"].sum())
     for name, snapshot in (("peak", capture.peak), ("end", capture.end)):
         for kind, count in snapshot.kind_bytes().items():
             mine = compacted.holder_kind == KINDS.index(kind)
@@ -85,7 +85,7 @@ def by_thread(compacted: CompactedCapture, values: np.ndarray) -> dict[str, int]
 
 def threads_of(capture: Capture, values: np.ndarray) -> dict[str, int]:
     found: dict[str, int] = {}
-    for node, value in zip(capture.ledger_node.tolist(), values.tolist(), strict=True):
+    for node, value in zip(capture.account_node.tolist(), values.tolist(), strict=True):
         name = capture.path_of(node)[0]
         found[name] = found.get(name, 0) + value
     return {name: value for name, value in found.items() if value}

@@ -101,11 +101,11 @@ OF_THE_INTERPRETER = [()] if sys.version_info >= (3, 14) else []
 def allocated(capture: naive_reader.NaiveCapture) -> list[tuple[str, int, int, tuple[naive_reader.Frame, ...]]]:
     """What the recording saw, freed since or not: kind, bytes, blocks, frames."""
     return [
-        (kind, ledger["total_bytes"], ledger["total_blocks"], capture.frames(ledger["node"])[1])
-        for ledger in capture.tables["ledgers"][1:]
-        if ledger["total_blocks"]
-        for kind in [naive_reader.KINDS[ledger["kind"]]]
-        if kind in naive_reader.COUNTED and capture.frames(ledger["node"])[1] not in OF_THE_INTERPRETER
+        (kind, account["total_bytes"], account["total_blocks"], capture.frames(account["node"])[1])
+        for account in capture.tables["accounts"][1:]
+        if account["total_blocks"]
+        for kind in [naive_reader.KINDS[account["kind"]]]
+        if kind in naive_reader.COUNTED and capture.frames(account["node"])[1] not in OF_THE_INTERPRETER
     ]
 
 

@@ -57,10 +57,10 @@ def generated(folder: Path, made_by_program: str) -> dict[str, list[int]]:
     capture = naive_reader.read(folder / "made.hiw")
     capture.check()
     found: dict[str, list[int]] = {}
-    for ledger in capture.tables["ledgers"][1:]:
-        frames = capture.frames(ledger["node"])[1]
-        if frames and frames[-1].file == "<string>" and ledger["total_bytes"] > 4000:
-            found.setdefault(frames[-1].function, []).append(ledger["total_bytes"])
+    for account in capture.tables["accounts"][1:]:
+        frames = capture.frames(account["node"])[1]
+        if frames and frames[-1].file == "<string>" and account["total_bytes"] > 4000:
+            found.setdefault(frames[-1].function, []).append(account["total_bytes"])
     return found
 
 

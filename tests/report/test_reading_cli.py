@@ -133,7 +133,7 @@ def test_a_capture_that_contradicts_itself_is_shown_with_a_warning(
 
 def test_less_than_nothing_is_refused(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recording = small()
-    next(ledger for ledger in recording.ledgers.values() if ledger.live[0]).live[0] = -5
+    next(account for account in recording.accounts.values() if account.live[0]).live[0] = -5
     capture.write_bytes(recording.to_bytes())
     assert typed(capture, "--at", "end") == 2
     assert "-5 bytes" in one_line(capsys)

@@ -69,7 +69,7 @@ class Part:
     resident: int
     capture: int  # bytes that the file has on the disk
     nodes: int  # of the call tree
-    ledgers: int
+    accounts: int
 
 
 def library() -> ctypes.CDLL:
@@ -185,7 +185,7 @@ def measure(name: str, count: int, capture: Path, *, is_compared: bool) -> None:
         else:
             cost = statistics.median(timed(each) / unrecorded.timed(each) for _ in range(chunks))
         counters = _core.counters()
-        return Part(cost, resident(), capture.stat().st_blocks * 512, counters["nodes"], counters["ledgers"])
+        return Part(cost, resident(), capture.stat().st_blocks * 512, counters["nodes"], counters["accounts"])
 
     for chunks in (*WARM_UP, *[CHUNKS] * PARTS):
         print(json.dumps(asdict(part(chunks))), flush=True)
@@ -220,10 +220,10 @@ def show(name: str, count: int, parts: Sequence[Part], most: float) -> bool:
     print(f"{name}: {count:,}")
     unit = "times that of a process that is not recorded" if WORKS[name].is_compared else "ns"
     print(f"  processor time for one     {first.cost:10,.3f}, then {last.cost:10,.3f} {unit}: {drift:.3f}")
-    for what in ("resident", "capture", "nodes", "ledgers"):
+    for what in ("resident", "capture", "nodes", "accounts"):
         before, after = getattr(first, what), getattr(last, what)
         print(f"  {what:<26} {before:12,}, then {after:12,}: {(after - before) / done:.3f} for one", flush=True)
-    grown = [what for what in ("nodes", "ledgers") if getattr(last, what) > getattr(first, what)]
+    grown = [what for what in ("nodes", "accounts") if getattr(last, what) > getattr(first, what)]
     grown += ["processor time"] * (drift > most)
     grown += ["resident memory"] * (last.resident - first.resident > ROOM)
     grown += ["capture"] * (last.capture - first.capture > ROOM)

@@ -21,7 +21,7 @@ def test_one_more_leaves_nothing_in_the_tables(name: str, count: int, options: t
 
     assert len(parts) == long_runs.PARTS
     if not options:  # a sampled recording meets a stack when it draws a block of it
-        assert {(part.nodes, part.ledgers) for part in parts[1:]} == {(parts[1].nodes, parts[1].ledgers)}
+        assert {(part.nodes, part.accounts) for part in parts[1:]} == {(parts[1].nodes, parts[1].accounts)}
     assert parts[-1].capture - parts[0].capture <= long_runs.ROOM
     assert parts[-1].resident - parts[0].resident <= long_runs.ROOM
 
@@ -30,4 +30,4 @@ def test_threads_with_a_name_each_are_told_apart_up_to_a_bound(tmp_path: Path) -
     parts = long_runs.run("numbered threads", 2500, (), tmp_path)
 
     assert parts[0].nodes < parts[2].nodes  # a name is a stack's beginning
-    assert {(part.nodes, part.ledgers) for part in parts[6:]} == {(parts[6].nodes, parts[6].ledgers)}
+    assert {(part.nodes, part.accounts) for part in parts[6:]} == {(parts[6].nodes, parts[6].accounts)}

@@ -159,7 +159,7 @@ def test_threads_that_allocate_at_once(tmp_path: Path, count: int) -> None:
     assert sum(s.bytes for s in at_end) == count * sum(sizes[1::2])
     in_threads = [
         record
-        for record, _, _ in recorded.capture.ledgers("end")
+        for record, _, _ in recorded.capture.accounts("end")
         if recorded.capture.frames(record["node"])[1][-1:]
         and recorded.capture.frames(record["node"])[1][-1].kind == "native_thread"
     ]

@@ -81,8 +81,8 @@ export class Capture {
   readonly slices: {
     startNs: Float64Array;
     endNs: Float64Array;
-    markNs: Float64Array;
-    markBytes: Float64Array;
+    peakNs: Float64Array;
+    peakBytes: Float64Array;
     unlisted: Float64Array;
   };
   /** Changes from slice to slice: those of slice i are [changeFirst[i], changeFirst[i + 1]). */
@@ -150,8 +150,8 @@ export class Capture {
     this.slices = {
       startNs: numbers(slices.start_ns),
       endNs: numbers(slices.end_ns),
-      markNs: numbers(slices.mark_ns),
-      markBytes: numbers(slices.mark_bytes),
+      peakNs: numbers(slices.peak_ns),
+      peakBytes: numbers(slices.peak_bytes),
       unlisted: numbers(slices.unlisted_bytes),
     };
     const counts = ints(changes.count);
@@ -209,11 +209,11 @@ export class Capture {
 
   /** The highest of the slices that touch the time from `from` to `to` seconds: the rule of `--at T1:T2`. */
   window(from: number, to: number): Moment {
-    const { startNs, endNs, markBytes } = this.slices;
+    const { startNs, endNs, peakBytes } = this.slices;
     const [begin, end] = [from * 1e9, to * 1e9];
     let best = -1;
     for (let slice = 0; slice < startNs.length; slice += 1) {
-      if (startNs[slice] <= end && endNs[slice] > begin && (best < 0 || markBytes[slice] > markBytes[best]))
+      if (startNs[slice] <= end && endNs[slice] > begin && (best < 0 || peakBytes[slice] > peakBytes[best]))
         best = slice;
     }
     return { at: "slice", slice: best < 0 ? startNs.length - 1 : best, asked: [from, to] };
@@ -221,12 +221,12 @@ export class Capture {
 
   /** The slice that was noted when memory was last refused: it has no length; -1 for none. */
   get refusedSlice(): number {
-    const { startNs, endNs, markNs } = this.slices;
+    const { startNs, endNs, peakNs } = this.slices;
     const refusedAt = new Set(
-      this.described.marks.filter((mark) => mark.kind === "out of memory").map((mark) => mark.at_ns),
+      this.described.markers.filter((marker) => marker.kind === "out of memory").map((marker) => marker.at_ns),
     );
     let slice = refusedAt.size ? startNs.length - 1 : -1;
-    while (slice >= 0 && !(startNs[slice] === endNs[slice] && refusedAt.has(markNs[slice]))) slice -= 1;
+    while (slice >= 0 && !(startNs[slice] === endNs[slice] && refusedAt.has(peakNs[slice]))) slice -= 1;
     return slice;
   }
 
@@ -246,12 +246,12 @@ export class Capture {
       bytes[this.changeHolder[change]] += this.changeBytes[change];
       held[this.changeHolder[change]] += this.changeBlocks[change];
     }
-    const { startNs, endNs, markNs, unlisted } = this.slices;
+    const { startNs, endNs, peakNs, unlisted } = this.slices;
     return {
       bytes,
       blocks: held,
       before: this.beforeAsked,
-      atNs: markNs[slice],
+      atNs: peakNs[slice],
       startNs: startNs[slice],
       endNs: endNs[slice],
       errorBytes: unlisted[slice],

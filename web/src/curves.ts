@@ -31,7 +31,7 @@ export function curvesOf(capture: Capture): [number[], Curve[]] {
       atNs: series.at_ns ? capture.unpacked.numbers(series.at_ns) : own,
       bytes: capture.unpacked.numbers(series.bytes),
     };
-    return kind < 0 || !highs[kind] ? [sampled] : [sampled, { atNs: capture.slices.markNs, bytes: highs[kind] }];
+    return kind < 0 || !highs[kind] ? [sampled] : [sampled, { atNs: capture.slices.peakNs, bytes: highs[kind] }];
   });
   const times = Array.from(new Set(points.flat().flatMap((some) => Array.from(some.atNs)))).sort(
     (one, other) => one - other,

@@ -239,8 +239,8 @@ function Device({ device, index }: { device: Record<string, unknown>; index: num
 }
 
 function Notes({ capture }: { capture: Capture }) {
-  const { summary, merged, marks, compared } = capture.described;
-  const refused = marks.filter((mark) => mark.kind === "out of memory").length;
+  const { summary, merged, markers, compared } = capture.described;
+  const refused = markers.filter((marker) => marker.kind === "out of memory").length;
   const own = [
     summary.process.stop_reason && `Recording stopped early: ${printable(summary.process.stop_reason)}`,
     summary.lost_events &&

@@ -106,8 +106,8 @@ export interface Capture {
   slices: {
     start_ns: Column;
     end_ns: Column;
-    mark_ns: Column;
-    mark_bytes: Column;
+    peak_ns: Column;
+    peak_bytes: Column;
     unlisted_bytes: Column;
   };
   timeline: {
@@ -130,7 +130,7 @@ export interface Capture {
       bytes: number;
     }[];
   };
-  marks: {
+  markers: {
     at_ns: number;
     kind: string;
     value: number;

@@ -139,7 +139,7 @@ function lanesOf(capture: Capture): number {
 
 /** How many full garbage collections there were. */
 function collectionsOf(capture: Capture): number {
-  return capture.described.marks.reduce((sum, mark) => sum + (mark.kind === "gc" ? mark.value : 0), 0);
+  return capture.described.markers.reduce((sum, marker) => sum + (marker.kind === "gc" ? marker.value : 0), 0);
 }
 
 function heightOf(capture: Capture): number {
@@ -289,15 +289,15 @@ function drawOver(
     upright(capture.peak.atNs, colour("ink"), [2, 3]);
     note("peak", capture.peak.atNs, 0);
   }
-  const { marks } = capture.described;
+  const { markers } = capture.described;
   drawCollections(
     context,
-    marks.filter((mark) => mark.kind === "gc").map((mark) => x(mark.at_ns)),
+    markers.filter((marker) => marker.kind === "gc").map((marker) => x(marker.at_ns)),
     { foot: top + height, ratio, colour: colour("muted") },
   );
-  for (const mark of marks.filter((mark) => mark.kind !== "gc").slice(0, 200)) {
-    upright(mark.at_ns, colour(mark.kind === "out of memory" ? "warn" : "muted"), [1, 2]);
-    note(mark.kind === "fork" ? `fork ${mark.value}` : printable(mark.kind), mark.at_ns, 1);
+  for (const marker of markers.filter((marker) => marker.kind !== "gc").slice(0, 200)) {
+    upright(marker.at_ns, colour(marker.kind === "out of memory" ? "warn" : "muted"), [1, 2]);
+    note(marker.kind === "fork" ? `fork ${marker.value}` : printable(marker.kind), marker.at_ns, 1);
   }
   if (moment.at !== "peak") upright(held.atNs, colour("accent"), []);
   context.restore();

@@ -147,8 +147,8 @@ export function made(holders: Holder[], slices = 1): Capture {
     slices: {
       start_ns: seconds(0),
       end_ns: seconds(1),
-      mark_ns: seconds(0.5),
-      mark_bytes: packer.add(highs.map(sum)),
+      peak_ns: seconds(0.5),
+      peak_bytes: packer.add(highs.map(sum)),
       unlisted_bytes: packer.add(highs.map(() => 0)),
     },
     timeline: {

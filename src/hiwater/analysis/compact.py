@@ -1,6 +1,6 @@
 """A whole capture in as few arrays as a page can carry: call paths in depth-first order, what held memory, and every slice of time.
 
-holder   a call path with one kind of memory: a ledger of the capture, or several small ones merged into one. In a sampled recording
+holder   a call path with one kind of memory: an account of the capture, or several small ones merged into one. In a sampled recording
          there are two, one of sampled blocks and one of those recorded exactly
 most     the most a holder had at any moment that can be asked for: the peak, the end, and the high of each slice
 merge    the smallest stacks, by `most` and then by what they asked for in all, become one holder for each kind below their
@@ -40,7 +40,7 @@ class CompactedCapture:
     it; path 0 is none. `holder_node`, `holder_kind` and `columns` have one for each holder, in the capture's order.
     `entry_*` say by how much a holder differs from the slice before, in the order of the slices; the last slice is the open one.
     `merged_stacks` were merged, none of which ever had more than `merged_most_bytes`. `node_of_path` is the capture's own
-    node for each path, -1 for one of smaller stacks; `holder_of_ledger` is -1 for ledgers without any figure."""
+    node for each path, -1 for one of smaller stacks; `holder_of_account` is -1 for accounts without any figure."""
 
     parent: Ints
     frame: Ints
@@ -57,7 +57,7 @@ class CompactedCapture:
     merged_stacks: int
     merged_most_bytes: int
     node_of_path: Ints
-    holder_of_ledger: Ints
+    holder_of_account: Ints
 
 
 def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
@@ -67,12 +67,12 @@ def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
     changes = _changes(capture)
     most = _most(columns, changes)
     is_used = np.any([values != 0 for values in columns.values()], axis=0)
-    is_used[changes.ledger] = True
+    is_used[changes.account] = True
     order = np.lexsort((-columns["total_bytes"], -most, ~is_used))[: int(is_used.sum())]
     is_kept, node_kept = _choose(capture, bounds, order, changes)
     shape = _merge(capture, is_kept, is_used & ~is_kept, node_kept)
     length = len(shape.holder_node)
-    key = changes.slice * length + shape.holder_of_ledger[changes.ledger]
+    key = changes.slice * length + shape.holder_of_account[changes.account]
     distinct, back = np.unique(key, return_inverse=True)
     entry_bytes = sums.sum_at(len(distinct), back, changes.bytes)
     entry_blocks = sums.sum_at(len(distinct), back, changes.blocks)
@@ -86,7 +86,7 @@ def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
         shape.holder_node,
         shape.holder_kind,
         shape.holder_is_sampled,
-        {name: sums.sum_at(length, shape.holder_of_ledger, values) for name, values in columns.items()},
+        {name: sums.sum_at(length, shape.holder_of_account, values) for name, values in columns.items()},
         (distinct // length)[told],
         (distinct % length)[told],
         entry_bytes[told],
@@ -94,30 +94,30 @@ def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
         int(merged.sum()),
         int(most[merged].max(initial=0)),
         shape.node_of_path,
-        np.where(is_used, shape.holder_of_ledger, -1),
+        np.where(is_used, shape.holder_of_account, -1),
     )
 
 
 def _columns(capture: Capture) -> dict[str, Ints]:
-    """What each ledger held at the peak and at the end, and what it asked for in all."""
-    ledgers, cold = capture.tables["ledgers"], capture.tables["ledger_cold"]
+    """What each account held at the peak and at the end, and what it asked for in all."""
+    accounts, peaks = capture.tables["accounts"], capture.tables["account_peaks"]
     return {
         "peak_bytes": capture.peak.bytes,
         "peak_blocks": capture.peak.blocks,
         "end_bytes": capture.end.bytes,
         "end_blocks": capture.end.blocks,
-        "total_bytes": ledgers["total_bytes"].astype(np.int64),
-        "total_blocks": ledgers["total_blocks"].astype(np.int64),
-        "temporaries": cold["temporaries"][: len(ledgers)].astype(np.int64),
+        "total_bytes": accounts["total_bytes"].astype(np.int64),
+        "total_blocks": accounts["total_blocks"].astype(np.int64),
+        "temporaries": peaks["temporaries"][: len(accounts)].astype(np.int64),
     }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Changes:
-    """Differences of ledgers from one slice's high to the next one's."""
+    """Differences of accounts from one slice's high to the next one's."""
 
     slice: Ints
-    ledger: Ints
+    account: Ints
     bytes: Ints
     blocks: Ints
 
@@ -128,27 +128,27 @@ def _changes(capture: Capture) -> _Changes:
     first, count = slices["first_entry"].astype(np.int64), slices["entry_count"].astype(np.int64)
     number = np.repeat(np.arange(len(slices)), count)
     place = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
-    ledger = entries["ledger"][place].astype(np.int64)
+    account = entries["account"][place].astype(np.int64)
     values, blocks = entries["bytes"][place].astype(np.int64), entries["blocks"][place].astype(np.int64)
-    by_ledger = np.argsort(ledger, kind="stable")
-    is_same = np.zeros(len(ledger), bool)
-    is_same[1:] = ledger[by_ledger][1:] == ledger[by_ledger][:-1]
-    change_bytes, change_blocks = _differences(values, by_ledger, is_same), _differences(blocks, by_ledger, is_same)
-    length = len(capture.ledger_node)
+    by_account = np.argsort(account, kind="stable")
+    is_same = np.zeros(len(account), bool)
+    is_same[1:] = account[by_account][1:] == account[by_account][:-1]
+    change_bytes, change_blocks = _differences(values, by_account, is_same), _differences(blocks, by_account, is_same)
+    length = len(capture.account_node)
     last = capture.of_slice(capture.slices[-1])
-    open_bytes = last.bytes - sums.sum_at(length, ledger, change_bytes)
-    open_blocks = last.blocks - sums.sum_at(length, ledger, change_blocks)
+    open_bytes = last.bytes - sums.sum_at(length, account, change_bytes)
+    open_blocks = last.blocks - sums.sum_at(length, account, change_blocks)
     changed = np.flatnonzero((open_bytes != 0) | (open_blocks != 0))
     return _Changes(
         np.append(number, np.full(len(changed), len(slices))),
-        np.append(ledger, changed),
+        np.append(account, changed),
         np.append(change_bytes, open_bytes[changed]),
         np.append(change_blocks, open_blocks[changed]),
     )
 
 
 def _differences(values: Ints, order: Ints, is_same: Bools) -> Ints:
-    """Each value less the one before it of the same ledger."""
+    """Each value less the one before it of the same account."""
     ordered = values[order]
     before = np.zeros(len(ordered), np.int64)
     before[1:] = np.where(is_same[1:], ordered[:-1], 0)
@@ -158,42 +158,42 @@ def _differences(values: Ints, order: Ints, is_same: Bools) -> Ints:
 
 
 def _most(columns: dict[str, Ints], changes: _Changes) -> Ints:
-    """The most each ledger had at any moment that can be asked for."""
+    """The most each account had at any moment that can be asked for."""
     most = np.maximum(columns["peak_bytes"], columns["end_bytes"])
-    order = np.argsort(changes.ledger, kind="stable")  # they are in the order of the slices already
-    ledgers, ordered = changes.ledger[order], changes.bytes[order]
+    order = np.argsort(changes.account, kind="stable")  # they are in the order of the slices already
+    accounts, ordered = changes.account[order], changes.bytes[order]
     running = np.cumsum(ordered)
-    starts = np.flatnonzero(np.diff(ledgers, prepend=-1))
+    starts = np.flatnonzero(np.diff(accounts, prepend=-1))
     before = np.repeat(running[starts] - ordered[starts], np.diff(np.append(starts, len(order))))
-    np.maximum.at(most, ledgers, running - before)
+    np.maximum.at(most, accounts, running - before)
     return most
 
 
 def _choose(capture: Capture, limits: Limits, order: Ints, changes: _Changes) -> tuple[Bools, Bools]:
-    """Which ledgers stay, of those in `order`, and which call paths they need: fewer and fewer until all limits hold."""
+    """Which accounts stay, of those in `order`, and which call paths they need: fewer and fewer until all limits hold."""
     parent = _parents(capture)
     roots = capture.is_thread_root & _needed(capture, parent, order)
     looked_at, part = _some_changes(changes)
     keep = min(len(order), limits.holders)
     while True:
-        is_kept = np.zeros(len(capture.ledger_node), bool)
+        is_kept = np.zeros(len(capture.account_node), bool)
         is_kept[order[:keep]] = True
         node_kept = roots | _needed(capture, parent, order[:keep])  # what is merged still has its thread
         if keep <= 1:
             return is_kept, node_kept
-        ledger = looked_at.ledger
-        place = _nearest(parent, node_kept)[capture.ledger_node[ledger]] * len(KINDS) + capture.ledger_kind[ledger]
-        holder = np.where(is_kept[ledger], ledger, len(is_kept) + place)
+        account = looked_at.account
+        place = _nearest(parent, node_kept)[capture.account_node[account]] * len(KINDS) + capture.account_kind[account]
+        holder = np.where(is_kept[account], account, len(is_kept) + place)
         told = len(np.unique(looked_at.slice * (len(is_kept) + len(parent) * len(KINDS)) + holder))
         if int(node_kept.sum()) <= limits.nodes and told <= limits.entries * part:
             return is_kept, node_kept
         keep = keep * 2 // 3
 
 
-def _needed(capture: Capture, parent: Ints, ledgers: Ints) -> Bools:
-    """The call paths of these ledgers with all their callers, and path 0."""
+def _needed(capture: Capture, parent: Ints, accounts: Ints) -> Bools:
+    """The call paths of these accounts with all their callers, and path 0."""
     used = np.zeros(len(parent), np.int64)
-    used[capture.ledger_node[ledgers]] = 1
+    used[capture.account_node[accounts]] = 1
     needed: Bools = sums.sum_upwards(parent, used) > 0
     needed[:1] = True
     return needed
@@ -205,7 +205,7 @@ def _some_changes(changes: _Changes) -> tuple[_Changes, float]:
         return changes, 1.0
     step = -(-len(changes.slice) // _FEW_CHANGES)
     chosen = changes.slice % step == 0
-    some = _Changes(*(column[chosen] for column in (changes.slice, changes.ledger, changes.bytes, changes.blocks)))
+    some = _Changes(*(column[chosen] for column in (changes.slice, changes.account, changes.bytes, changes.blocks)))
     return some, len(some.slice) / len(changes.slice)
 
 
@@ -224,7 +224,7 @@ class _Shape:
     holder_node: Ints
     holder_kind: Ints
     holder_is_sampled: Bools
-    holder_of_ledger: Ints
+    holder_of_account: Ints
 
 
 def _merge(capture: Capture, is_kept: Bools, is_merged: Bools, node_kept: Bools) -> _Shape:
@@ -234,9 +234,9 @@ def _merge(capture: Capture, is_kept: Bools, is_merged: Bools, node_kept: Bools)
     number = np.zeros(len(parent), np.int64)
     number[kept] = np.arange(len(kept))
     nearest = _nearest(parent, node_kept)
-    into, merged_place = np.unique(number[nearest[capture.ledger_node[is_merged]]], return_inverse=True)
-    node_of_ledger = number[nearest[capture.ledger_node]]
-    node_of_ledger[is_merged] = len(kept) + merged_place
+    into, merged_place = np.unique(number[nearest[capture.account_node[is_merged]]], return_inverse=True)
+    node_of_account = number[nearest[capture.account_node]]
+    node_of_account[is_merged] = len(kept) + merged_place
     grown = np.append(number[parent[kept]], into)
     enter = sums.walk(grown).enter
     parents, keys, origin = (np.empty(len(grown), np.int64) for _ in range(3))
@@ -250,23 +250,23 @@ def _merge(capture: Capture, is_kept: Bools, is_merged: Bools, node_kept: Bools)
     names, name = capture.paths.threads(roots)
     threads = {place: names[which] for place, which in zip(enter[number[roots]].tolist(), name.tolist(), strict=True)}
     return _Shape(
-        parents, frame, frames, threads, origin, *_holders(capture, is_kept, is_merged, enter[node_of_ledger])
+        parents, frame, frames, threads, origin, *_holders(capture, is_kept, is_merged, enter[node_of_account])
     )
 
 
 def _holders(capture: Capture, is_kept: Bools, is_merged: Bools, node: Ints) -> tuple[Ints, Ints, Bools, Ints]:
-    """(node, kind, whether of sampled blocks) of each holder and the holder of each ledger: those that stay in their order, then the merged ones. Ledgers
+    """(node, kind, whether of sampled blocks) of each holder and the holder of each account: those that stay in their order, then the merged ones. Accounts
     without any figure are given to the first holder, to which they add nothing."""
-    of_ledger = np.zeros(len(is_kept), np.int64)
+    of_account = np.zeros(len(is_kept), np.int64)
     stays = np.flatnonzero(is_kept)
-    of_ledger[stays] = np.arange(len(stays))
-    what = (node * len(KINDS) + capture.ledger_kind) * 2 + capture.ledger_is_sampled
+    of_account[stays] = np.arange(len(stays))
+    what = (node * len(KINDS) + capture.account_kind) * 2 + capture.account_is_sampled
     merged, place = np.unique(what[is_merged], return_inverse=True)
-    of_ledger[is_merged] = len(stays) + place
+    of_account[is_merged] = len(stays) + place
     whats = np.append(what[stays], merged)
     if not len(whats):
         whats = np.zeros(1, np.int64)
-    return whats // 2 // len(KINDS), whats // 2 % len(KINDS), whats % 2 == 1, of_ledger
+    return whats // 2 // len(KINDS), whats // 2 % len(KINDS), whats % 2 == 1, of_account
 
 
 def _parents(capture: Capture) -> Ints:

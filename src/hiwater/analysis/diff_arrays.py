@@ -46,7 +46,7 @@ def lay_beside(told: Comparison, limits: Limits | None = None) -> Beside:
     before = _Side(told.before, paths, threads, told.matching.before)
     snapshots = {"peak": told.before.peak.bytes, "end": told.before.end.bytes, "asked": told.before_snapshot.bytes}
     most = np.max(list(snapshots.values()), axis=0, initial=0)
-    partner = _partners(before, after, later.holder_of_ledger)
+    partner = _partners(before, after, later.holder_of_account)
     gone = np.flatnonzero((partner < 0) & (most != 0))
     gone = gone[np.argsort(-most[gone], kind="stable")]
     union = _Union(later, before, after, told.matching)
@@ -59,7 +59,7 @@ def lay_beside(told: Comparison, limits: Limits | None = None) -> Beside:
     grown = union.grown(later)
     length = len(grown.holder_node)
     held = {name: _summed(length, partner, values) for name, values in snapshots.items()}
-    now = _summed(length, later.holder_of_ledger, told.after_snapshot.bytes)
+    now = _summed(length, later.holder_of_account, told.after_snapshot.bytes)
     columns = {
         "before_peak_bytes": held["peak"],
         "before_end_bytes": held["end"],
@@ -104,28 +104,28 @@ class _Side:
         """Where a node stands."""
         return int(self._thread[node]), int(self._path[node]), bool(self.is_part[self.call_tree.key[node]])
 
-    def ledger_places(self) -> Iterable[tuple[int, int, int, bool, bool]]:
-        """(thread, path, kind, whether of sampled blocks, whether a comprehension's) of each ledger."""
-        node = self.capture.ledger_node
+    def account_places(self) -> Iterable[tuple[int, int, int, bool, bool]]:
+        """(thread, path, kind, whether of sampled blocks, whether a comprehension's) of each account."""
+        node = self.capture.account_node
         columns = (
-            self._thread[node], self._path[node], self.capture.ledger_kind, self.capture.ledger_is_sampled,
+            self._thread[node], self._path[node], self.capture.account_kind, self.capture.account_is_sampled,
             self.is_part[self.call_tree.key[node]],
         )  # fmt: skip
         return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _partners(before: _Side, after: _Side, holder_of_ledger: Ints) -> Ints:
-    """For each ledger of the earlier capture the holder of the later one that is at its place, -1 where there is none.
+def _partners(before: _Side, after: _Side, holder_of_account: Ints) -> Ints:
+    """For each account of the earlier capture the holder of the later one that is at its place, -1 where there is none.
 
     Whether a comprehension has a frame of its own depends on the Python: such a frame is preferred for such a frame, no more.
     """
     exact: dict[tuple[object, ...], int] = {}
     alike: dict[tuple[object, ...], int] = {}
-    for place, holder in zip(after.ledger_places(), holder_of_ledger.tolist(), strict=True):
+    for place, holder in zip(after.account_places(), holder_of_account.tolist(), strict=True):
         if holder >= 0:
             exact.setdefault(place, holder)
             alike.setdefault(place[:4], holder)
-    found = [exact.get(place, alike.get(place[:4], -1)) for place in before.ledger_places()]
+    found = [exact.get(place, alike.get(place[:4], -1)) for place in before.account_places()]
     return np.array(found, np.int64)
 
 
@@ -163,23 +163,23 @@ class _Union:
         place = self._before.place(node)
         return self._exact.get(place, self._alike.get(place[:2]))
 
-    def add_gone(self, ledgers: Ints, partner: Ints, limits: Limits) -> Ints:
-        """Give each of these ledgers of the earlier capture, largest first, a holder; `partner` learns which. Those that had to share one."""
+    def add_gone(self, accounts: Ints, partner: Ints, limits: Limits) -> Ints:
+        """Give each of these accounts of the earlier capture, largest first, a holder; `partner` learns which. Those that had to share one."""
         most_paths, given = len(self._parent) + limits.nodes // 2, 0
-        for ledger in ledgers[: limits.holders // 2].tolist():
-            path = self._added(int(self._before.capture.ledger_node[ledger]), most_paths - len(self._parent))
+        for account in accounts[: limits.holders // 2].tolist():
+            path = self._added(int(self._before.capture.account_node[account]), most_paths - len(self._parent))
             if path is None:
                 break
-            partner[ledger] = len(self._holders)
-            self._holders.append((path, *self._what(ledger)))
+            partner[account] = len(self._holders)
+            self._holders.append((path, *self._what(account)))
             given += 1
-        for ledger in ledgers[given:].tolist():
-            partner[ledger] = self._merge(ledger)
-        return ledgers[given:]
+        for account in accounts[given:].tolist():
+            partner[account] = self._merge(account)
+        return accounts[given:]
 
-    def _what(self, ledger: int) -> tuple[int, bool]:
+    def _what(self, account: int) -> tuple[int, bool]:
         capture = self._before.capture
-        return int(capture.ledger_kind[ledger]), bool(capture.ledger_is_sampled[ledger])
+        return int(capture.account_kind[account]), bool(capture.account_is_sampled[account])
 
     def _added(self, node: int, room: int) -> int | None:
         """The path at a node's place, added with its callers where it is none yet; None where it takes more paths than there is room for."""
@@ -222,9 +222,9 @@ class _Union:
             return file
         return name
 
-    def _merge(self, ledger: int) -> int:
+    def _merge(self, account: int) -> int:
         """The holder of smaller stacks below the nearest path that both have."""
-        node = int(self._before.capture.ledger_node[ledger])
+        node = int(self._before.capture.account_node[account])
         while (path := self._find(node)) is None:
             node = int(self._before.parent[node])
         if path not in self._merges:
@@ -235,7 +235,7 @@ class _Union:
                 self._frames.append(MERGED_FRAME)
                 self.is_gone.append(False)
             self._frame.append(number)
-        holder = (self._merges[path], *self._what(ledger))
+        holder = (self._merges[path], *self._what(account))
         number = self._merge_holders.setdefault(holder, len(self._holders))
         if number == len(self._holders):
             self._holders.append(holder)

@@ -76,24 +76,24 @@ def annotate(capture: Capture, snapshot: Snapshot, kind: str = "all") -> list[Fi
 
 def _columns(capture: Capture, snapshot: Snapshot, kind: str, call_tree: CallTree) -> dict[str, Ints]:
     """For each node, what it asked for itself, of the counted kinds or of one."""
-    ledgers, cold = capture.tables["ledgers"], capture.tables["ledger_cold"]
-    kinds = capture.ledger_kind
+    accounts, peaks = capture.tables["accounts"], capture.tables["account_peaks"]
+    kinds = capture.account_kind
     wanted = np.flatnonzero(is_counted(kinds) if kind == "all" else kinds == KINDS.index(kind))
-    place = call_tree.place[capture.ledger_node[wanted]]
+    place = call_tree.place[capture.account_node[wanted]]
     values = {
         "bytes": snapshot.bytes,
         "blocks": snapshot.blocks,
         "own_bytes": snapshot.bytes,
         "end_bytes": capture.end.bytes,
         "end_blocks": capture.end.blocks,
-        "total_bytes": ledgers["total_bytes"].astype(np.int64),
-        "total_blocks": ledgers["total_blocks"].astype(np.int64),
-        "temporaries": cold["temporaries"][: len(kinds)].astype(np.int64),
+        "total_bytes": accounts["total_bytes"].astype(np.int64),
+        "total_blocks": accounts["total_blocks"].astype(np.int64),
+        "temporaries": peaks["temporaries"][: len(kinds)].astype(np.int64),
     }
     columns = {}
-    for name, of_ledgers in values.items():
+    for name, of_accounts in values.items():
         columns[name] = np.zeros(len(call_tree.parent), np.int64)
-        np.add.at(columns[name], place, of_ledgers[wanted])
+        np.add.at(columns[name], place, of_accounts[wanted])
     return columns
 
 

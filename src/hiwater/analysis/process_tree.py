@@ -101,9 +101,9 @@ def _allocated(capture: Capture) -> _Track:
     start, end = _span(capture)
     timeline, slices = capture.timeline, capture.slices
     begins = np.array([piece.start_ns for piece in slices], np.int64)
-    allowed = np.array([max(0, piece.mark_bytes) for piece in slices], np.int64)
-    at = np.concatenate([timeline.at_ns, np.array([piece.mark_ns for piece in slices], np.int64)])
-    held = np.concatenate([timeline.allocated_bytes, np.array([piece.mark_bytes for piece in slices], np.int64)])
+    allowed = np.array([max(0, piece.peak_bytes) for piece in slices], np.int64)
+    at = np.concatenate([timeline.at_ns, np.array([piece.peak_ns for piece in slices], np.int64)])
+    held = np.concatenate([timeline.allocated_bytes, np.array([piece.peak_bytes for piece in slices], np.int64)])
     order = np.argsort(at, kind="stable")
     at, held = at[order], held[order]
     points = np.unique(np.concatenate([at, begins[begins >= at[0]]]))

@@ -19,7 +19,7 @@ class Reconciliation:
     allocated_bytes: int
     resident_start_bytes: int
     resident_peak_bytes: int
-    own_bytes: int
+    overhead_bytes: int
     rest_bytes: int
     beside_bytes: dict[str, int]
 
@@ -28,9 +28,9 @@ def reconcile(capture: Capture) -> Reconciliation:
     """The way from the allocated peak to the resident one. Device memory is none of the process's RAM and is left out."""
     kinds, resident = capture.peak.kind_bytes(), capture.resident
     in_ram = kinds["python"] + kinds["native"] + kinds["mapping"] + kinds["shared"]
-    rest = resident.peak_bytes - resident.start_bytes - resident.own_bytes - in_ram
+    rest = resident.peak_bytes - resident.start_bytes - resident.overhead_bytes - in_ram
     beside = {kind: kinds[kind] for kind in ("file", "attached", "reserved", "slack")}
-    return Reconciliation(in_ram, resident.start_bytes, resident.peak_bytes, resident.own_bytes, rest, beside)
+    return Reconciliation(in_ram, resident.start_bytes, resident.peak_bytes, resident.overhead_bytes, rest, beside)
 
 
 def standard_error_bytes(snapshot: Snapshot) -> int:

@@ -31,7 +31,7 @@ from hiwater.capture.destination import MERGED_INDEX, is_merged
 from hiwater.capture.layout import corrupt
 from hiwater.capture.process import is_being_written
 from hiwater.capture.reader import Contents, read, read_descriptor
-from hiwater.errors import BadRequest, CutCapture, MissingCapture, NewerCapture, OutputFailed
+from hiwater.errors import BadRequest, MissingCapture, NewerCapture, OutputFailed, TruncatedCapture
 
 VERSION = 1
 _FORMAT = "hiwater.merged"
@@ -70,7 +70,7 @@ def is_container(path: str | os.PathLike[str]) -> bool:
 
 
 def members(path: str | os.PathLike[str]) -> tuple[Member, ...]:
-    """The index of the merged capture at `path`. Raises CutCapture, NewerCapture or CorruptCapture."""
+    """The index of the merged capture at `path`. Raises TruncatedCapture, NewerCapture or CorruptCapture."""
     with _opened(path) as archive:
         return _index(archive)
 
@@ -120,7 +120,7 @@ def _opened(path: str | os.PathLike[str]) -> zipfile.ZipFile:
     except FileNotFoundError:
         raise MissingCapture(f"there is no capture {os.fspath(path)!r}", "check the path") from None
     except _DAMAGE as error:
-        raise CutCapture(
+        raise TruncatedCapture(
             "the merged capture is cut short or damaged: its directory cannot be read",
             "copy it again whole, or merge again",
         ) from error

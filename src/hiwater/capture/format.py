@@ -6,7 +6,7 @@ The engine's side of it is `native/capture/format.h`.
 from __future__ import annotations
 
 MAGIC = b"\x89HIW\r\n\x1a\n"
-VERSION = 2
+VERSION = 3
 
 # What allocates first, so that the allocated kinds are those below a number.
 KINDS = ("python", "native", "mapping", "device", "shared", "file", "attached", "reserved", "slack")

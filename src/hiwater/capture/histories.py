@@ -34,7 +34,7 @@ def is_history(path: str | os.PathLike[str]) -> bool:
 
 
 def read_all(path: str | os.PathLike[str]) -> list[Contents]:
-    """The devices of a history. Raises MissingCapture, ForeignFile, CutCapture, CorruptCapture, or ExtraMissing where a package is needed."""
+    """The devices of a history. Raises MissingCapture, ForeignFile, TruncatedCapture, CorruptCapture, or ExtraMissing where a package is needed."""
     found: list[Contents] = _registry.load(_registry.HISTORY_READER).read_all(path)
     return found
 

@@ -15,25 +15,26 @@ from typing import Any
 import numpy as np
 
 from hiwater.capture.format import COUNTED_KINDS, KINDS, KINDS_OF_VERSION_1, MAGIC, VERSION
-from hiwater.errors import CorruptCapture, CutCapture, ForeignFile, NewerCapture
+from hiwater.capture.versions import field_name, table_name
+from hiwater.errors import CorruptCapture, ForeignFile, NewerCapture, TruncatedCapture
 
 # What this reader needs of a capture; whatever else the schema names is read and left alone.
 NEEDED_FIELDS: dict[str, tuple[str, ...]] = {
     "strings": ("offset", "length"),
     "codes": ("function", "file", "first_line", "kind"),
     "nodes": ("parent", "code", "line"),
-    "ledgers": (
+    "accounts": (
         "live_bytes", "live_blocks", "saved_bytes", "saved_blocks",
         "generation", "total_bytes", "total_blocks", "node", "kind", "sampled",
     ),
-    "ledger_cold": ("peak_bytes", "peak_blocks", "entered_bytes", "temporaries"),
+    "account_peaks": ("peak_bytes", "peak_blocks", "entered_bytes", "temporaries"),
     "slices": (
-        "start_ns", "end_ns", "mark_ns", "mark_bytes", "mark_blocks", "first_entry", "entry_count", "unlisted_bytes",
+        "start_ns", "end_ns", "peak_ns", "peak_bytes", "peak_blocks", "first_entry", "entry_count", "unlisted_bytes",
     ),
-    "slice_entries": ("ledger", "blocks", "bytes"),
+    "slice_entries": ("account", "blocks", "bytes"),
     "timeline": ("at_ns", "resident_bytes", "live_bytes"),
     "facts": ("key", "value"),
-    "marks": ("at_ns", "value", "kind", "node"),
+    "markers": ("at_ns", "value", "kind", "node"),
 }  # fmt: skip
 # Tables that a capture may lack: some only `hiwater sample` writes, some only the engine. Where one is there it has these fields.
 OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
@@ -62,18 +63,18 @@ NEEDED_HEADER = (
     "extents_used", "state", "pid",
     "process_start_ticks", "boot_id", "started_unix_ns", "heartbeat_ns", "ended_ns", "exit_code", "sample_bytes",
     "lost_events", "stop_reason", "resident_start_bytes", "resident_last_bytes", "resident_peak_bytes",
-    "resident_error_bytes", "resident_exact", "epoch_index", "epoch0_best_bytes", "epoch0_best_blocks",
-    "epoch0_best_ns", "epoch0_slice_start_ns", "epoch1_best_bytes", "epoch1_best_blocks", "epoch1_best_ns",
-    "epoch1_slice_start_ns", "own_bytes", "table_count", "exact_total_bytes", "exact_total_blocks", "inherited_bytes",
-    "live_bytes", "live_blocks", "mark_bytes", "mark_blocks", "generation", "mark_ns", "kind_live_bytes",
+    "resident_error_bytes", "resident_exact", "epoch_index", "epoch0_peak_bytes", "epoch0_peak_blocks",
+    "epoch0_peak_ns", "epoch0_slice_start_ns", "epoch1_peak_bytes", "epoch1_peak_blocks", "epoch1_peak_ns",
+    "epoch1_slice_start_ns", "overhead_bytes", "table_count", "exact_total_bytes", "exact_total_blocks", "inherited_bytes",
+    "live_bytes", "live_blocks", "slice_peak_bytes", "slice_peak_blocks", "generation", "slice_peak_ns", "kind_live_bytes",
 )  # fmt: skip
 
 # Signed in the file, for a figure may be a difference; every other number, ids and places above all, is unsigned.
 SIGNED_FIELDS = frozenset({
     "live_bytes", "live_blocks", "saved_bytes", "saved_blocks", "peak_bytes", "peak_blocks", "entered_bytes",
-    "mark_bytes", "mark_blocks", "unlisted_bytes", "resident_bytes", "exit_code", "resident_start_bytes",
-    "resident_last_bytes", "resident_peak_bytes", "resident_error_bytes", "epoch0_best_bytes", "epoch0_best_blocks",
-    "epoch1_best_bytes", "epoch1_best_blocks", "kind_live_bytes", "start_bytes", "end_bytes", "exit_status",
+    "slice_peak_bytes", "slice_peak_blocks", "unlisted_bytes", "resident_bytes", "exit_code", "resident_start_bytes",
+    "resident_last_bytes", "resident_peak_bytes", "resident_error_bytes", "epoch0_peak_bytes", "epoch0_peak_blocks",
+    "epoch1_peak_bytes", "epoch1_peak_blocks", "kind_live_bytes", "start_bytes", "end_bytes", "exit_status",
     "untouched_bytes", "touched_bytes", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit",
     "available_bytes", "limit_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "peak_used_bytes", "allocated_bytes",
     "allocated_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "used_bytes",
@@ -123,12 +124,12 @@ def corrupt(problem: str) -> CorruptCapture:
 
 
 def read_start(first_bytes: bytes) -> HeaderStart:
-    """The fixed start of the file. Raises ForeignFile, NewerCapture, CutCapture or CorruptCapture."""
+    """The fixed start of the file. Raises ForeignFile, NewerCapture, TruncatedCapture or CorruptCapture."""
     if first_bytes[: len(MAGIC)] != MAGIC[: len(first_bytes)] or not first_bytes:
         what = "the file is empty" if not first_bytes else "the file is not a capture of hiwater's"
         raise ForeignFile(what, "give a file that `hiwater run` wrote (*.hiw)")
     if len(first_bytes) < _START.size:
-        raise cut()
+        raise truncated()
     _, version, *places = _START.unpack_from(first_bytes)
     start = HeaderStart(version, *places)
     if version > VERSION:
@@ -148,9 +149,9 @@ def read_start(first_bytes: bytes) -> HeaderStart:
     return start
 
 
-def cut() -> CutCapture:
+def truncated() -> TruncatedCapture:
     """The error for a file that ends too early."""
-    return CutCapture(
+    return TruncatedCapture(
         "the capture is cut short: the file ends before its last record", "copy it again whole, or record again"
     )
 
@@ -172,14 +173,15 @@ def parse_schema(text: bytes, header_bytes: int, version: int = VERSION) -> Sche
         or not isinstance(said.get("tables"), list)
     ):
         raise corrupt("its schema does not describe a capture")
-    header = _record_type("header", said.get("header"), header_bytes)
+    header = _record_type("header", said.get("header"), header_bytes, version)
     kinds = len(KINDS_OF_VERSION_1 if version == 1 else KINDS)
     _need("header", header, NEEDED_HEADER, kinds)
     tables = {}
     for number, table in enumerate(said["tables"]):
         if not isinstance(table, dict) or not isinstance(table.get("name"), str):
             raise corrupt("its schema holds a table without a name")
-        tables[table["name"]] = Table(number, table["name"], _record_type(**_table_arguments(table)))
+        name = table_name(table["name"], version)
+        tables[name] = Table(number, name, _record_type(name, table.get("fields"), _record_bytes(table), version))
     for name, fields in NEEDED_FIELDS.items():
         if name not in tables:
             raise corrupt(f"its schema lacks the table {name!r}")
@@ -192,14 +194,14 @@ def parse_schema(text: bytes, header_bytes: int, version: int = VERSION) -> Sche
     return Schema(header, tables)
 
 
-def _table_arguments(table: dict[str, Any]) -> dict[str, Any]:
+def _record_bytes(table: dict[str, Any]) -> int:
     size = table.get("record_bytes")
     if not isinstance(size, int) or not 1 <= size <= 1 << 16:
         raise corrupt(f"its schema gives the table {table['name']!r} records of {size!r} bytes")
-    return {"name": table["name"], "fields": table.get("fields"), "record_bytes": size}
+    return size
 
 
-def _record_type(name: str, fields: Any, record_bytes: int) -> np.dtype[Any]:
+def _record_type(name: str, fields: Any, record_bytes: int, version: int) -> np.dtype[Any]:
     """The numpy type of [[name, dtype, offset] or [name, dtype, offset, count], ...] in a record of this size."""
     if not isinstance(fields, list) or (not fields and record_bytes != 1):
         raise corrupt(f"its schema has no fields for {name!r}")
@@ -212,15 +214,15 @@ def _record_type(name: str, fields: Any, record_bytes: int) -> np.dtype[Any]:
         base, offset, count = field[1], field[2], field[3] if len(field) == 4 else 1
         if not isinstance(base, str) or not _DTYPE.match(base) or type(offset) is not int or type(count) is not int:
             raise corrupt(f"its schema has a field of {name!r} of unknown type")
-        one = np.dtype(base)
+        one, called = np.dtype(base), field_name(name, field[0], version)
         if (
             not 1 <= count <= record_bytes
             or offset < 0
             or offset + one.itemsize * count > record_bytes
-            or field[0] in names
+            or called in names
         ):
             raise corrupt(f"its schema has a field outside the record of {name!r}")
-        names.append(field[0])
+        names.append(called)
         formats.append(one if len(field) == 3 else np.dtype((one, (count,))))
         offsets.append(offset)
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": record_bytes})

@@ -34,7 +34,7 @@ class Marker:
 
 def read(capture: Capture) -> tuple[Marker, ...]:
     """All markers of a capture, in time."""
-    rows = capture.tables["marks"]
+    rows = capture.tables["markers"]
     names, thread = capture.paths.threads(rows["node"].astype(np.int64))
     columns = (rows[name].tolist() for name in ("at_ns", "kind", "value", "node"))
     return tuple(

@@ -59,17 +59,17 @@ class Capture:
         if self.cells:
             self.tables = cells.without_kernel(self)
             self.__dict__.pop("paths", None)  # those made on the way had the kernel's frames
-        ledgers = self.tables["ledgers"]
-        self.ledger_node: Ints = ledgers["node"].astype(np.int64)
-        self.ledger_kind: Ints = ledgers["kind"].astype(np.int64)
-        self.ledger_is_sampled: npt.NDArray[np.bool_] = ledgers["sampled"] != 0
+        accounts = self.tables["accounts"]
+        self.account_node: Ints = accounts["node"].astype(np.int64)
+        self.account_kind: Ints = accounts["kind"].astype(np.int64)
+        self.account_is_sampled: npt.NDArray[np.bool_] = accounts["sampled"] != 0
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
         """Read a capture; one that is still being written is read again when it changed under us. `all.hiw/NAME` is one of a
         merged one.
 
-        Raises BadRequest for a merged capture of more than one, MissingCapture, ForeignFile, NewerCapture, CutCapture or CorruptCapture.
+        Raises BadRequest for a merged capture of more than one, MissingCapture, ForeignFile, NewerCapture, TruncatedCapture or CorruptCapture.
         """
         for attempt in range(_LIVE_TRIES):
             try:
@@ -208,10 +208,10 @@ class Capture:
         for device in self.readable_histories:
             shift = device.process.started_unix_ns - self.process.started_unix_ns
             found += [
-                replace(mark, at_ns=max(0, mark.at_ns + shift), kind=f"{device.device} out of memory")
-                for mark in device.refusals
+                replace(marker, at_ns=max(0, marker.at_ns + shift), kind=f"{device.device} out of memory")
+                for marker in device.refusals
             ]
-        return tuple(sorted(found, key=lambda mark: mark.at_ns))
+        return tuple(sorted(found, key=lambda marker: marker.at_ns))
 
     @cached_property
     def oom_report(self) -> dict[str, Any] | None:
@@ -293,7 +293,7 @@ class Capture:
         return slices.named(self, at)
 
     def of_slice(self, piece: Slice) -> Snapshot:
-        """What every ledger held when this slice was highest."""
+        """What every account held when this slice was highest."""
         return slices.of_slice(self, piece)
 
     # Time and happenings

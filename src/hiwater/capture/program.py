@@ -34,14 +34,14 @@ class Process:
 @dataclass(frozen=True, slots=True)
 class Resident:
     """Resident memory of the process. The peak is the kernel's own mark when `exact`, off by `error_bytes` at most; else the
-    highest of samples. `own_bytes` are the recorder's tables, part of the other figures."""
+    highest of samples. `overhead_bytes` are the recorder's tables, part of the other figures."""
 
     peak_bytes: int
     start_bytes: int
     end_bytes: int
     exact: bool
     error_bytes: int
-    own_bytes: int
+    overhead_bytes: int
 
     @property
     def source(self) -> str:
@@ -102,26 +102,26 @@ def resident(capture: Capture) -> Resident:
         end_bytes=header["resident_last_bytes"],
         exact=header["resident_exact"] == 1,
         error_bytes=header["resident_error_bytes"],
-        own_bytes=header["own_bytes"],
+        overhead_bytes=header["overhead_bytes"],
     )
 
 
 def totals(capture: Capture) -> Totals:
-    ledgers = capture.tables["ledgers"]
-    counted = is_counted(capture.ledger_kind)
-    allocations = int(ledgers["total_blocks"][counted].sum())
-    allocated_bytes = int(ledgers["total_bytes"][counted].sum())
-    frees = max(0, allocations - int(ledgers["live_blocks"][counted].sum()))
+    accounts = capture.tables["accounts"]
+    counted = is_counted(capture.account_kind)
+    allocations = int(accounts["total_blocks"][counted].sum())
+    allocated_bytes = int(accounts["total_bytes"][counted].sum())
+    frees = max(0, allocations - int(accounts["live_blocks"][counted].sum()))
     if capture.header["sample_bytes"]:
         # Objects and malloc's blocks were counted all the same; mappings are never sampled.
-        other = counted & (capture.ledger_kind > KINDS.index("native"))
-        allocations = capture.header["exact_total_blocks"] + int(ledgers["total_blocks"][other].sum())
-        allocated_bytes = capture.header["exact_total_bytes"] + int(ledgers["total_bytes"][other].sum())
+        other = counted & (capture.account_kind > KINDS.index("native"))
+        allocations = capture.header["exact_total_blocks"] + int(accounts["total_blocks"][other].sum())
+        allocated_bytes = capture.header["exact_total_bytes"] + int(accounts["total_bytes"][other].sum())
     return Totals(
         allocations=allocations,
         frees=frees,
         allocated_bytes=allocated_bytes,
-        temporaries=int(capture.tables["ledger_cold"]["temporaries"][: len(counted)][counted].sum()),
+        temporaries=int(capture.tables["account_peaks"]["temporaries"][: len(counted)][counted].sum()),
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.capture.format import KINDS
-from hiwater.capture.layout import FIRST_BYTES, HeaderStart, Schema, Table, corrupt, cut, parse_schema, read_start
+from hiwater.capture.layout import FIRST_BYTES, HeaderStart, Schema, Table, corrupt, parse_schema, read_start, truncated
 from hiwater.capture.process import STATE_ENDED, STATE_FAILED, STATE_RECORDING
 from hiwater.capture.versions import from_version_1
 from hiwater.errors import ForeignFile, MissingCapture
@@ -39,7 +39,7 @@ class Contents:
 def read(path: str | os.PathLike[str]) -> Contents:
     """Read a whole capture.
 
-    Raises MissingCapture, ForeignFile, NewerCapture, CutCapture or CorruptCapture; never anything else for what a file holds.
+    Raises MissingCapture, ForeignFile, NewerCapture, TruncatedCapture or CorruptCapture; never anything else for what a file holds.
     """
     place = Path(path)
     descriptor = _open(place)
@@ -86,9 +86,9 @@ def read_descriptor(path: Path, descriptor: int) -> Contents:
         )
         for table in schema.tables.values()
     }
-    if len(tables["ledger_cold"]) + 1 == len(tables["ledgers"]):
-        # Killed between a ledger and its cold half, which a new ledger has all zero.
-        tables["ledger_cold"] = np.append(tables["ledger_cold"], np.zeros(1, tables["ledger_cold"].dtype))
+    if len(tables["account_peaks"]) + 1 == len(tables["accounts"]):
+        # Killed before the peaks of a new account were added; all of them are zero.
+        tables["account_peaks"] = np.append(tables["account_peaks"], np.zeros(1, tables["account_peaks"].dtype))
     if start.version == 1:
         from_version_1(header, tables)
     check_references(header, tables)
@@ -96,7 +96,7 @@ def read_descriptor(path: Path, descriptor: int) -> Contents:
 
 
 def _pread(descriptor: int, size: int, offset: int, *, may_be_short: bool = False) -> bytes:
-    """Exactly `size` bytes, or CutCapture."""
+    """Exactly `size` bytes, or TruncatedCapture."""
     _stay_inside(descriptor, size if not may_be_short else 0, offset)
     parts = []
     while size > 0:
@@ -107,14 +107,14 @@ def _pread(descriptor: int, size: int, offset: int, *, may_be_short: bool = Fals
         size -= len(part)
         offset += len(part)
     if size > 0 and not may_be_short:
-        raise cut()
+        raise truncated()
     return b"".join(parts)
 
 
 def _stay_inside(descriptor: int, size: int, offset: int) -> None:
     """Refuse before memory is taken for bytes that are not there."""
     if offset + size > os.fstat(descriptor).st_size:
-        raise cut()
+        raise truncated()
 
 
 def _steady_header(descriptor: int, schema: Schema) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def _pread_into(descriptor: int, window: memoryview, offset: int) -> None:
     while len(window):
         got = os.preadv(descriptor, [window], offset)
         if got == 0:
-            raise cut()
+            raise truncated()
         window = window[got:]
         offset += got
 
@@ -207,8 +207,8 @@ def check_references(header: dict[str, Any], tables: dict[str, Records]) -> None
         raise corrupt("the node of nothing has a parent")
     for table, field, target in (
         ("codes", "function", "strings"), ("codes", "file", "strings"), ("nodes", "code", "codes"),
-        ("ledgers", "node", "nodes"), ("slice_entries", "ledger", "ledgers"), ("facts", "key", "strings"),
-        ("facts", "value", "strings"), ("marks", "node", "nodes"), ("processes", "name", "strings"),
+        ("accounts", "node", "nodes"), ("slice_entries", "account", "accounts"), ("facts", "key", "strings"),
+        ("facts", "value", "strings"), ("markers", "node", "nodes"), ("processes", "name", "strings"),
         ("processes", "command", "strings"), ("process_samples", "process", "processes"), ("scopes", "name", "strings"),
         ("residency", "part", "strings"), ("large_blocks", "node", "nodes"),
     ):  # fmt: skip
@@ -219,10 +219,10 @@ def check_references(header: dict[str, Any], tables: dict[str, Records]) -> None
             raise corrupt(f"the {field} of a record of {table!r} does not exist")
     if header["stop_reason"] >= max(1, counts["strings"]):
         raise corrupt("its stop reason does not exist")
-    if counts["ledgers"] and int(tables["ledgers"]["kind"].max()) >= len(KINDS):
-        raise corrupt("a ledger is of no known kind of memory")
-    if counts["ledger_cold"] < counts["ledgers"]:
-        raise corrupt("ledgers lack their second half")
+    if counts["accounts"] and int(tables["accounts"]["kind"].max()) >= len(KINDS):
+        raise corrupt("an account is of no known kind of memory")
+    if counts["account_peaks"] < counts["accounts"]:
+        raise corrupt("accounts lack their peaks")
     _check_slices(tables["slices"], counts["slice_entries"])
     at_ns = tables["timeline"]["at_ns"]
     if np.any(at_ns[1:] < at_ns[:-1]):

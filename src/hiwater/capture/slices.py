@@ -21,9 +21,9 @@ class Slice:
     index: int | None
     start_ns: int
     end_ns: int
-    mark_ns: int
-    mark_bytes: int
-    mark_blocks: int
+    peak_ns: int
+    peak_bytes: int
+    peak_blocks: int
     unlisted_bytes: int
 
 
@@ -33,48 +33,50 @@ def peak(capture: Capture) -> Snapshot:
         start, end = capture.recorded_window
         pieces = [piece for piece in capture.slices if piece.start_ns >= start and piece.end_ns <= end]
         if pieces:
-            return replace(of_slice(capture, max(pieces, key=lambda piece: piece.mark_bytes)), name="peak")
+            return replace(of_slice(capture, max(pieces, key=lambda piece: piece.peak_bytes)), name="peak")
     best = _epoch(capture)
-    if capture.header["mark_bytes"] > best["best_bytes"]:
-        return _open_mark(capture, "peak")
-    cold = capture.tables["ledger_cold"][: len(capture.ledger_node)]
+    if capture.header["slice_peak_bytes"] > best["peak_bytes"]:
+        return _open_peak(capture, "peak")
+    peaks = capture.tables["account_peaks"][: len(capture.account_node)]
     return _moment(
         capture,
         "peak",
-        best["best_ns"],
+        best["peak_ns"],
         0,
         capture.process.duration_ns,
-        cold["peak_bytes"],
-        cold["peak_blocks"],
-        (best["best_bytes"], best["best_blocks"]),
+        peaks["peak_bytes"],
+        peaks["peak_blocks"],
+        (best["peak_bytes"], best["peak_blocks"]),
     )
 
 
 def end(capture: Capture) -> Snapshot:
     """What was live when the recording ended, or when it was last written to."""
-    ledgers, at_ns = capture.tables["ledgers"], capture.process.duration_ns
+    accounts, at_ns = capture.tables["accounts"], capture.process.duration_ns
     recorded = (capture.header["live_bytes"], capture.header["live_blocks"])
-    return _moment(capture, "end", at_ns, at_ns, at_ns, ledgers["live_bytes"], ledgers["live_blocks"], recorded)
+    return _moment(capture, "end", at_ns, at_ns, at_ns, accounts["live_bytes"], accounts["live_blocks"], recorded)
 
 
 def slices(capture: Capture) -> tuple[Slice, ...]:
     """All slices in time, the open one last."""
-    names = ("start_ns", "end_ns", "mark_ns", "mark_bytes", "mark_blocks", "unlisted_bytes")
+    names = ("start_ns", "end_ns", "peak_ns", "peak_bytes", "peak_blocks", "unlisted_bytes")
     columns = (capture.tables["slices"][name].tolist() for name in names)
     closed = [Slice(index, *values) for index, values in enumerate(zip(*columns, strict=True))]
     header, start_ns = capture.header, _epoch(capture)["slice_start_ns"]
     end_ns = max(start_ns, capture.process.duration_ns)
     return (
         *closed,
-        Slice(None, start_ns, end_ns, header["mark_ns"], header["mark_bytes"], header["mark_blocks"], 0),
+        Slice(
+            None, start_ns, end_ns, header["slice_peak_ns"], header["slice_peak_bytes"], header["slice_peak_blocks"], 0
+        ),
     )
 
 
 def oom(capture: Capture) -> Snapshot:
     """What was live when memory was last refused, of the refusals at which that was noted. Raises MomentOutOfRange."""
-    refused_at = {mark.at_ns for mark in capture.refusals}
+    refused_at = {marker.at_ns for marker in capture.refusals}
     for piece in reversed(capture.slices):
-        if piece.index is not None and piece.start_ns == piece.end_ns and piece.mark_ns in refused_at:
+        if piece.index is not None and piece.start_ns == piece.end_ns and piece.peak_ns in refused_at:
             return replace(of_slice(capture, piece), name="oom")
     if capture.device_refusals:
         raise MomentOutOfRange("RAM was never refused to this program, but memory of a device was", "add --kind device")
@@ -93,7 +95,7 @@ def window(capture: Capture, from_seconds: float, to_seconds: float) -> Snapshot
     touching = [piece for piece in capture.slices if piece.start_ns <= end and piece.end_ns > begin]
     if not touching:
         touching = [capture.slices[-1]]
-    return of_slice(capture, max(touching, key=lambda piece: piece.mark_bytes))
+    return of_slice(capture, max(touching, key=lambda piece: piece.peak_bytes))
 
 
 def named(capture: Capture, at: str | float) -> Snapshot:
@@ -115,25 +117,25 @@ def named(capture: Capture, at: str | float) -> Snapshot:
 
 
 def of_slice(capture: Capture, piece: Slice) -> Snapshot:
-    """What every ledger held when this slice was highest."""
+    """What every account held when this slice was highest."""
     if piece.index is None:
-        return _open_mark(capture, "slice")
+        return _open_peak(capture, "slice")
     entries = capture.tables["slice_entries"]
-    values, blocks = np.zeros(len(capture.ledger_node), np.int64), np.zeros(len(capture.ledger_node), np.int64)
+    values, blocks = np.zeros(len(capture.account_node), np.int64), np.zeros(len(capture.account_node), np.int64)
     for first, count in capture.tables["slices"][["first_entry", "entry_count"]][: piece.index + 1].tolist():
         listed = entries[first : first + count]
-        values[listed["ledger"]] = listed["bytes"]
-        blocks[listed["ledger"]] = listed["blocks"]
+        values[listed["account"]] = listed["bytes"]
+        blocks[listed["account"]] = listed["blocks"]
     return Snapshot(
         capture,
         "slice",
-        piece.mark_ns,
+        piece.peak_ns,
         piece.start_ns,
         piece.end_ns,
         values,
         blocks,
-        piece.mark_bytes,
-        piece.mark_blocks,
+        piece.peak_bytes,
+        piece.peak_blocks,
         piece.unlisted_bytes,
     )
 
@@ -141,26 +143,26 @@ def of_slice(capture: Capture, piece: Slice) -> Snapshot:
 def _epoch(capture: Capture) -> dict[str, int]:
     """The epoch in force: the highest closed slice and the start of the open one."""
     prefix = f"epoch{capture.header['epoch_index']}_"
-    return {name: capture.header[prefix + name] for name in ("best_bytes", "best_blocks", "best_ns", "slice_start_ns")}
+    return {name: capture.header[prefix + name] for name in ("peak_bytes", "peak_blocks", "peak_ns", "slice_start_ns")}
 
 
-def _open_mark(capture: Capture, name: str) -> Snapshot:
-    """The open slice's mark, which ledgers save lazily: at their first change after it (the rule is in format.h)."""
-    ledgers, header = capture.tables["ledgers"], capture.header
-    is_saved = ledgers["generation"] == header["generation"]
-    values = np.where(is_saved, ledgers["saved_bytes"], ledgers["live_bytes"])
-    blocks = np.where(is_saved, ledgers["saved_blocks"], ledgers["live_blocks"])
+def _open_peak(capture: Capture, name: str) -> Snapshot:
+    """The peak of the open slice, which accounts save lazily: at their first change after it (the rule is in format.h)."""
+    accounts, header = capture.tables["accounts"], capture.header
+    is_saved = accounts["generation"] == header["generation"]
+    values = np.where(is_saved, accounts["saved_bytes"], accounts["live_bytes"])
+    blocks = np.where(is_saved, accounts["saved_blocks"], accounts["live_blocks"])
     start_ns = _epoch(capture)["slice_start_ns"] if name == "slice" else 0
     end_ns = max(start_ns, capture.process.duration_ns)
     return _moment(
         capture,
         name,
-        header["mark_ns"],
+        header["slice_peak_ns"],
         start_ns,
         end_ns,
         values,
         blocks,
-        (header["mark_bytes"], header["mark_blocks"]),
+        (header["slice_peak_bytes"], header["slice_peak_blocks"]),
     )
 
 

@@ -1,4 +1,4 @@
-"""What every ledger held at one moment, and the stacks that come of it."""
+"""What every account held at one moment, and the stacks that come of it."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ class Snapshot:
     """One moment of a recording.
 
     `name` is "peak", "end" or "slice"; `at_ns` is the time since the recording began at which the figures hold, and
-    [start_ns, end_ns] the stretch of time they are the peak of. `bytes` and `blocks` are what each ledger held.
+    [start_ns, end_ns] the stretch of time they are the peak of. `bytes` and `blocks` are what each account held.
     `recorded_bytes` and `recorded_blocks` are the recorder's own sums of the counted kinds. `error_bytes` is the most by which the figure of any
-    one ledger may be out of date: 0 for the peak and the end.
+    one account may be out of date: 0 for the peak and the end.
     """
 
     capture: Capture
@@ -107,7 +107,7 @@ class Snapshot:
 
     @property
     def allocated_blocks(self) -> int:
-        return int(self.blocks[is_counted(self.capture.ledger_kind)].sum())
+        return int(self.blocks[is_counted(self.capture.account_kind)].sum())
 
     def kind_bytes(self) -> dict[str, int]:
         """Bytes held of every kind, counted or not."""
@@ -119,31 +119,31 @@ class Snapshot:
 
     def _by_kind(self, values: Ints) -> dict[str, int]:
         sums = np.zeros(len(KINDS), np.int64)
-        np.add.at(sums, self.capture.ledger_kind, values)
+        np.add.at(sums, self.capture.account_kind, values)
         return dict(zip(KINDS, sums.tolist(), strict=True))
 
     def holdings(self, kind: str = "all") -> Holdings:
         """The call paths that held something of `kind` ("all": of every counted kind), largest first, equal ones as recorded."""
-        kinds = self.capture.ledger_kind
+        kinds = self.capture.account_kind
         wanted = is_counted(kinds) if kind == "all" else kinds == KINDS.index(kind)
         held = np.flatnonzero(wanted & ((self.bytes != 0) | (self.blocks != 0)))
         if self.capture.process.sample_bytes:
             return self._of_samples(held)
         held = held[np.argsort(-self.bytes[held], kind="stable")]
         nothing = np.zeros(len(held), np.int64)
-        return Holdings(self.capture.ledger_node[held], kinds[held], self.bytes[held], self.blocks[held], nothing)
+        return Holdings(self.capture.account_node[held], kinds[held], self.bytes[held], self.blocks[held], nothing)
 
     def _of_samples(self, held: Ints) -> Holdings:
-        """Put the two ledgers of a call path and kind together: of sampled blocks, and of those recorded exactly."""
+        """Put the two accounts of a call path and kind together: of sampled blocks, and of those recorded exactly."""
         capture = self.capture
-        key = capture.ledger_node[held] * len(KINDS) + capture.ledger_kind[held]
+        key = capture.account_node[held] * len(KINDS) + capture.account_kind[held]
         places, first, back = np.unique(key, return_index=True, return_inverse=True)
         count, blocks, sampled = (np.zeros(len(places), np.int64) for _ in range(3))
         np.add.at(count, back, self.bytes[held])
         np.add.at(blocks, back, self.blocks[held])
-        np.add.at(sampled, back, np.where(capture.ledger_is_sampled, self.bytes, 0)[held])
+        np.add.at(sampled, back, np.where(capture.account_is_sampled, self.bytes, 0)[held])
         order = np.lexsort((first, -count))
-        nodes, kinds = capture.ledger_node[held][first][order], capture.ledger_kind[held][first][order]
+        nodes, kinds = capture.account_node[held][first][order], capture.account_kind[held][first][order]
         return Holdings(nodes, kinds, count[order], blocks[order], sampled[order], capture.process.sample_bytes)
 
     @property

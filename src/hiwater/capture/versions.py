@@ -1,4 +1,4 @@
-"""Captures of older format versions, as the present one has them."""
+"""Captures of older format versions, read as the present one."""
 
 from __future__ import annotations
 
@@ -8,22 +8,40 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.capture.format import KINDS, KINDS_OF_VERSION_1
-from hiwater.capture.layout import corrupt
 
 Records = npt.NDArray[Any]
 
+_TABLES_BEFORE_3 = {"ledgers": "accounts", "ledger_cold": "account_peaks", "marks": "markers"}
+_FIELDS_BEFORE_3 = {
+    "header": {
+        "mark_bytes": "slice_peak_bytes", "mark_blocks": "slice_peak_blocks", "mark_ns": "slice_peak_ns", "own_bytes": "overhead_bytes",
+        "epoch0_best_bytes": "epoch0_peak_bytes", "epoch0_best_blocks": "epoch0_peak_blocks", "epoch0_best_ns": "epoch0_peak_ns",
+        "epoch1_best_bytes": "epoch1_peak_bytes", "epoch1_best_blocks": "epoch1_peak_blocks", "epoch1_best_ns": "epoch1_peak_ns",
+    },
+    "slices": {"mark_ns": "peak_ns", "mark_bytes": "peak_bytes", "mark_blocks": "peak_blocks"},
+    "slice_entries": {"ledger": "account"},
+}  # fmt: skip
+
+
+def table_name(name: str, version: int) -> str:
+    """The present name of a table that a capture of this version calls `name`."""
+    return _TABLES_BEFORE_3.get(name, name) if version < 3 else name
+
+
+def field_name(table: str, name: str, version: int) -> str:
+    """The present name of a field of the header or a table, which is given by its present name."""
+    return _FIELDS_BEFORE_3.get(table, {}).get(name, name) if version < 3 else name
+
 
 def from_version_1(header: dict[str, Any], tables: dict[str, Records]) -> None:
-    """Give kinds the numbers that they have now, in place. Raises CorruptCapture for a ledger of no kind.
+    """Give kinds the numbers that they have now, in place; an account of no kind gets one that does not exist.
 
     Version 1 has one kind for all shared memory and does not count it, as `attached` is not counted: its sums stay what they were.
     """
     places = np.array([KINDS.index(kind) for kind in KINDS_OF_VERSION_1])
-    ledgers = tables["ledgers"].copy()
-    if len(ledgers) and int(ledgers["kind"].max()) >= len(places):
-        raise corrupt("a ledger is of no known kind of memory")
-    ledgers["kind"] = places[ledgers["kind"]]
-    tables["ledgers"] = ledgers
+    accounts = tables["accounts"].copy()
+    accounts["kind"] = np.append(places, len(KINDS))[np.minimum(accounts["kind"], len(places))]
+    tables["accounts"] = accounts
     whole = np.zeros(len(KINDS), np.int64)
     whole[places] = header["kind_live_bytes"][: len(places)]
     header["kind_live_bytes"] = whole.tolist()
@@ -34,5 +52,5 @@ def from_version_1(header: dict[str, Any], tables: dict[str, Records]) -> None:
     timeline["at_ns"], timeline["resident_bytes"] = before["at_ns"], before["resident_bytes"]
     timeline["live_bytes"][:, places] = before["live_bytes"][:, : len(places)]
     tables["timeline"] = timeline
-    for table in (ledgers, timeline):
+    for table in (accounts, timeline):
         table.flags.writeable = False

@@ -48,14 +48,14 @@ _HEADER = (
     ("exit_code", "i", 1), ("counted_kinds", "I", 1), ("sample_bytes", "Q", 1), ("lost_events", "Q", 1),
     ("stop_reason", "I", 1), ("table_total", "I", 1), ("resident_start_bytes", "q", 1), ("resident_last_bytes", "q", 1),
     ("resident_peak_bytes", "q", 1), ("resident_error_bytes", "q", 1), ("resident_exact", "I", 1), ("epoch_index", "I", 1),
-    ("epoch0_best_bytes", "q", 1), ("epoch0_best_blocks", "q", 1), ("epoch0_best_ns", "Q", 1),
-    ("epoch0_slice_start_ns", "Q", 1), ("epoch1_best_bytes", "q", 1), ("epoch1_best_blocks", "q", 1),
-    ("epoch1_best_ns", "Q", 1), ("epoch1_slice_start_ns", "Q", 1), ("own_bytes", "Q", 1), ("table_count", "Q", 16),
+    ("epoch0_peak_bytes", "q", 1), ("epoch0_peak_blocks", "q", 1), ("epoch0_peak_ns", "Q", 1),
+    ("epoch0_slice_start_ns", "Q", 1), ("epoch1_peak_bytes", "q", 1), ("epoch1_peak_blocks", "q", 1),
+    ("epoch1_peak_ns", "Q", 1), ("epoch1_slice_start_ns", "Q", 1), ("overhead_bytes", "Q", 1), ("table_count", "Q", 16),
     ("exact_total_bytes", "Q", 1), ("exact_total_blocks", "Q", 1), ("inherited_bytes", "Q", 1),
 )  # fmt: skip
 _HEADER_OF_EVENTS = (
-    ("live_bytes", "q", 1), ("live_blocks", "q", 1), ("mark_bytes", "q", 1), ("mark_blocks", "q", 1), ("generation", "Q", 1),
-    ("mark_ns", "Q", 1), ("kind_live_bytes", "q", len(KINDS)),
+    ("live_bytes", "q", 1), ("live_blocks", "q", 1), ("slice_peak_bytes", "q", 1), ("slice_peak_blocks", "q", 1), ("generation", "Q", 1),
+    ("slice_peak_ns", "Q", 1), ("kind_live_bytes", "q", len(KINDS)),
     # Added here: who writes. The target may live on when its sampler is killed.
     ("writer_pid", "I", 1), ("writer_reserved", "I", 1), ("writer_start_ticks", "Q", 1),
 )  # fmt: skip
@@ -66,19 +66,19 @@ _TABLES: dict[str, tuple[tuple[str, str, int], ...]] = {
     "strings": (("offset", "Q", 1), ("length", "I", 1), ("reserved", "I", 1)),
     "codes": (("function", "I", 1), ("file", "I", 1), ("first_line", "I", 1), ("kind", "I", 1)),
     "nodes": (("parent", "I", 1), ("code", "I", 1), ("line", "I", 1), ("reserved", "I", 1)),
-    "ledgers": (
+    "accounts": (
         ("live_bytes", "q", 1), ("live_blocks", "q", 1), ("saved_bytes", "q", 1), ("saved_blocks", "q", 1),
         ("generation", "Q", 1), ("total_bytes", "Q", 1), ("total_blocks", "Q", 1), ("node", "I", 1), ("kind", "H", 1), ("sampled", "H", 1),
     ),
-    "ledger_cold": (("peak_bytes", "q", 1), ("peak_blocks", "q", 1), ("entered_bytes", "q", 1), ("temporaries", "Q", 1)),
+    "account_peaks": (("peak_bytes", "q", 1), ("peak_blocks", "q", 1), ("entered_bytes", "q", 1), ("temporaries", "Q", 1)),
     "slices": (
-        ("start_ns", "Q", 1), ("end_ns", "Q", 1), ("mark_ns", "Q", 1), ("mark_bytes", "q", 1), ("mark_blocks", "q", 1),
+        ("start_ns", "Q", 1), ("end_ns", "Q", 1), ("peak_ns", "Q", 1), ("peak_bytes", "q", 1), ("peak_blocks", "q", 1),
         ("first_entry", "Q", 1), ("entry_count", "Q", 1), ("unlisted_bytes", "q", 1),
     ),
-    "slice_entries": (("ledger", "I", 1), ("blocks", "I", 1), ("bytes", "q", 1)),
+    "slice_entries": (("account", "I", 1), ("blocks", "I", 1), ("bytes", "q", 1)),
     "timeline": (("at_ns", "Q", 1), ("resident_bytes", "q", 1), ("live_bytes", "q", len(KINDS))),
     "facts": (("key", "I", 1), ("value", "I", 1)),
-    "marks": (("at_ns", "Q", 1), ("value", "Q", 1), ("kind", "I", 1), ("node", "I", 1)),
+    "markers": (("at_ns", "Q", 1), ("value", "Q", 1), ("kind", "I", 1), ("node", "I", 1)),
     "processes": (
         ("pid", "I", 1), ("parent_pid", "I", 1), ("name", "I", 1), ("command", "I", 1), ("start_ns", "Q", 1),
         ("end_ns", "Q", 1), ("peak_bytes", "q", 1), ("exact", "I", 1), ("exit_status", "i", 1),
@@ -203,8 +203,8 @@ class CaptureWriter:
         for name in (
             "codes",
             "nodes",
-            "ledgers",
-            "ledger_cold",
+            "accounts",
+            "account_peaks",
         ):  # record 0 is "nothing" in each, as the engine writes it
             table = self._tables[name]
             table.pending += bytes(table.record_bytes)

@@ -1,7 +1,7 @@
 """A device's history as the contents of a capture: the same tables that the engine writes, with memory of one kind.
 
 Everything is of the kind "device", and a thread is a stream of the device. The timeline has what the allocator had reserved from the
-driver beside it, as the kind "reserved"; of resident memory nothing is known. Where memory was refused there is a mark and an instant slice, as in a capture of the engine's.
+driver beside it, as the kind "reserved"; of resident memory nothing is known. Where memory was refused there is a marker and an instant slice, as in a capture of the engine's.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ def contents(
     told = replay(history)
     texts, nodes = _Texts(), _Nodes()
     node_of_stack = _plant(history, nodes)
-    ledgers = _Ledgers(told, node_of_stack)
-    pieces = _slices(told, ledgers)
+    accounts = _Accounts(told, node_of_stack)
+    pieces = _slices(told, accounts)
     reserved = {} if history.reserved_bytes is None else {"reserved_peak_bytes": str(int(told.reserved.max()))}
     known = {
         "recorder": DEVICE_HISTORY, "device": history.device, "live_before_bytes": str(told.live_before if history.events else 0),
         "events": str(len(history.events)), "notes": "\n".join([*history.notes, *_notes(told)]), **reserved, **history.facts, **(facts or {}),
     }  # fmt: skip
     tables = {
-        **ledgers.tables(pieces.peak_bytes, pieces.peak_blocks), **pieces.tables(), **nodes.tables(texts),
-        "timeline": _timeline(told, ledgers), "marks": _marks(told, node_of_stack),
+        **accounts.tables(pieces.peak_bytes, pieces.peak_blocks), **pieces.tables(), **nodes.tables(texts),
+        "timeline": _timeline(told, accounts), "markers": _markers(told, node_of_stack),
         "facts": _pairs([(texts.number(key), texts.number(value)) for key, value in known.items()]),
     }  # fmt: skip
     tables |= texts.tables()
     tables |= {name: empty(name, 0) for name in ("processes", "process_samples", "scopes")}
     has_times = history.has_times and len(history.events) > 0
     started_ns = told.started_us * 1000 if has_times else ended_unix_ns - told.duration_ns
-    return Contents(path, _header(told, pieces, ledgers, max(0, started_ns)), tables)
+    return Contents(path, _header(told, pieces, accounts, max(0, started_ns)), tables)
 
 
 def _notes(told: Replay) -> list[str]:
@@ -120,7 +120,7 @@ def _plant(history: DeviceHistory, nodes: _Nodes) -> Ints:
 # Who held what
 
 
-class _Ledgers:
+class _Accounts:
     """One account for each call path that ever held something: what it held before, and how that changed."""
 
     def __init__(self, told: Replay, node_of_stack: Ints) -> None:
@@ -150,16 +150,16 @@ class _Ledgers:
 
     def tables(self, peak_bytes: Ints, peak_blocks: Ints) -> dict[str, Records]:
         length = len(self.node)
-        ledgers, cold = empty("ledgers", length), empty("ledger_cold", length)
+        accounts, peaks = empty("accounts", length), empty("account_peaks", length)
         grows = self.blocks > 0
-        ledgers["node"], ledgers["kind"] = self.node, _DEVICE
-        ledgers["kind"][0] = 0
-        ledgers["live_bytes"] = self.first_bytes + _sums(self.of_change, self.bytes, length)
-        ledgers["live_blocks"] = self.first_blocks + _sums(self.of_change, self.blocks, length)
-        ledgers["total_bytes"] = self.first_bytes + _sums(self.of_change[grows], self.bytes[grows], length)
-        ledgers["total_blocks"] = self.first_blocks + _sums(self.of_change[grows], self.blocks[grows], length)
-        cold["peak_bytes"], cold["peak_blocks"] = peak_bytes, peak_blocks
-        return {"ledgers": ledgers, "ledger_cold": cold}
+        accounts["node"], accounts["kind"] = self.node, _DEVICE
+        accounts["kind"][0] = 0
+        accounts["live_bytes"] = self.first_bytes + _sums(self.of_change, self.bytes, length)
+        accounts["live_blocks"] = self.first_blocks + _sums(self.of_change, self.blocks, length)
+        accounts["total_bytes"] = self.first_bytes + _sums(self.of_change[grows], self.bytes[grows], length)
+        accounts["total_blocks"] = self.first_blocks + _sums(self.of_change[grows], self.blocks[grows], length)
+        peaks["peak_bytes"], peaks["peak_blocks"] = peak_bytes, peak_blocks
+        return {"accounts": accounts, "account_peaks": peaks}
 
 
 def _sums(index: Ints, values: Ints, length: int) -> Ints:
@@ -181,11 +181,11 @@ class _Pieces:
 
     def tables(self) -> dict[str, Records]:
         slices = empty("slices", len(self.rows))
-        names = ("start_ns", "end_ns", "mark_ns", "mark_bytes", "mark_blocks", "first_entry", "entry_count")
+        names = ("start_ns", "end_ns", "peak_ns", "peak_bytes", "peak_blocks", "first_entry", "entry_count")
         for name, column in zip(names, zip(*self.rows, strict=True), strict=False):
             slices[name] = column
-        entries = empty("slice_entries", sum(len(ledger) for ledger, _, _ in self.entries))
-        for number, name in enumerate(("ledger", "blocks", "bytes")):
+        entries = empty("slice_entries", sum(len(account) for account, _, _ in self.entries))
+        for number, name in enumerate(("account", "blocks", "bytes")):
             if self.entries:
                 entries[name] = np.concatenate([columns[number] for columns in self.entries])
         return {"slices": slices, "slice_entries": entries}
@@ -214,26 +214,26 @@ def _cuts(told: Replay) -> Iterator[tuple[int, int, int, int]]:
     yield place, len(told.at_ns), at, told.duration_ns
 
 
-def _slices(told: Replay, ledgers: _Ledgers) -> _Pieces:
+def _slices(told: Replay, accounts: _Accounts) -> _Pieces:
     """The slices, what each account held at the highest moment of each, and that at the highest of all."""
-    length = len(ledgers.node)
-    held, blocks, done = ledgers.first_bytes.copy(), ledgers.first_blocks.copy(), 0
+    length = len(accounts.node)
+    held, blocks, done = accounts.first_bytes.copy(), accounts.first_blocks.copy(), 0
     listed, listed_blocks = np.zeros(length, np.int64), np.zeros(length, np.int64)
     pieces = _Pieces([], [], (-1, 0, 0), held, blocks)
     fresh, entries = np.arange(length), 0  # all that was there at first is listed once
     for first, last, start, end in _cuts(told):
-        mark = first + int(np.argmax(np.concatenate([[ledgers.live(first)[0]], ledgers.running[first:last]])))
-        touched = np.union1d(fresh, ledgers.apply(held, blocks, done, mark))
-        fresh, done = fresh[:0], mark
+        highest = first + int(np.argmax(np.concatenate([[accounts.live(first)[0]], accounts.running[first:last]])))
+        touched = np.union1d(fresh, accounts.apply(held, blocks, done, highest))
+        fresh, done = fresh[:0], highest
         changed = touched[(held[touched] != listed[touched]) | (blocks[touched] != listed_blocks[touched])]
         listed[changed], listed_blocks[changed] = held[changed], blocks[changed]
         pieces.entries.append((changed, blocks[changed], held[changed]))
-        mark_ns = max(start, int(told.at_ns[mark - 1])) if mark > first else start
-        live = ledgers.live(mark)
-        pieces.rows.append((start, end, mark_ns, *live, entries, len(changed)))
+        peak_ns = max(start, int(told.at_ns[highest - 1])) if highest > first else start
+        live = accounts.live(highest)
+        pieces.rows.append((start, end, peak_ns, *live, entries, len(changed)))
         entries += len(changed)
         if live[0] > pieces.best[0]:
-            pieces.best = (*live, mark_ns)
+            pieces.best = (*live, peak_ns)
             pieces.peak_bytes, pieces.peak_blocks = held.copy(), blocks.copy()
     return pieces
 
@@ -241,11 +241,11 @@ def _slices(told: Replay, ledgers: _Ledgers) -> _Pieces:
 # Time
 
 
-def _timeline(told: Replay, ledgers: _Ledgers) -> Records:
+def _timeline(told: Replay, accounts: _Accounts) -> Records:
     """Of each stretch of time the highest moment and that at which most was reserved, each with what the other was then; and the beginning and
     the end."""
     edges = np.linspace(0, told.duration_ns, _parts(told, _MOST_POINTS) + 1).astype(np.int64)
-    highest = [place + 1 for place in _highest(told.at_ns, ledgers.running, edges)]
+    highest = [place + 1 for place in _highest(told.at_ns, accounts.running, edges)]
     at_highest = told.at_ns[np.array(highest, np.int64) - 1] if highest else told.at_ns[:0]
     of_reserved = np.array(_highest(told.reserved_at_ns, told.reserved[1:], edges), np.int64)
     also = np.setdiff1d(told.reserved_at_ns[of_reserved], [0, *at_highest, told.duration_ns])
@@ -254,7 +254,7 @@ def _timeline(told: Replay, ledgers: _Ledgers) -> Records:
     order = np.argsort(at, kind="stable")
     rows = empty("timeline", len(places))
     rows["at_ns"] = at[order]
-    rows["live_bytes"][:, _DEVICE] = [ledgers.live(places[number])[0] for number in order.tolist()]
+    rows["live_bytes"][:, _DEVICE] = [accounts.live(places[number])[0] for number in order.tolist()]
     rows["live_bytes"][:, _RESERVED] = _reserved(told, at[order])
     return rows
 
@@ -274,11 +274,11 @@ def _reserved(told: Replay, at_ns: Ints) -> Ints:
     return told.reserved[np.searchsorted(told.reserved_at_ns, at_ns, side="right")]
 
 
-def _marks(told: Replay, node_of_stack: Ints) -> Records:
-    marks = empty("marks", len(told.oom_ns))
-    marks["at_ns"], marks["value"], marks["kind"] = told.oom_ns, told.oom_bytes, _OUT_OF_MEMORY
-    marks["node"] = np.where(told.oom_stack == NO_STACK, 0, node_of_stack[told.oom_stack])
-    return marks
+def _markers(told: Replay, node_of_stack: Ints) -> Records:
+    markers = empty("markers", len(told.oom_ns))
+    markers["at_ns"], markers["value"], markers["kind"] = told.oom_ns, told.oom_bytes, _OUT_OF_MEMORY
+    markers["node"] = np.where(told.oom_stack == NO_STACK, 0, node_of_stack[told.oom_stack])
+    return markers
 
 
 def _pairs(facts: list[tuple[int, int]]) -> Records:
@@ -288,14 +288,14 @@ def _pairs(facts: list[tuple[int, int]]) -> Records:
     return rows
 
 
-def _header(told: Replay, pieces: _Pieces, ledgers: _Ledgers, started_ns: int) -> dict[str, object]:
-    live, blocks = ledgers.live(len(told.at_ns))
-    best_bytes, best_blocks, best_ns = pieces.best
+def _header(told: Replay, pieces: _Pieces, accounts: _Accounts, started_ns: int) -> dict[str, object]:
+    live, blocks = accounts.live(len(told.at_ns))
+    peak_bytes, peak_blocks, peak_ns = pieces.best
     kinds = [0] * len(KINDS)
     kinds[_DEVICE], kinds[_RESERVED] = live, int(told.reserved[-1])
     return header(
         started_unix_ns=started_ns, ended_ns=told.duration_ns, heartbeat_ns=told.duration_ns,
-        epoch0_best_bytes=best_bytes, epoch0_best_blocks=best_blocks, epoch0_best_ns=best_ns,
-        epoch0_slice_start_ns=told.duration_ns, live_bytes=live, live_blocks=blocks, mark_bytes=live, mark_blocks=blocks,
-        mark_ns=told.duration_ns, kind_live_bytes=kinds,
+        epoch0_peak_bytes=peak_bytes, epoch0_peak_blocks=peak_blocks, epoch0_peak_ns=peak_ns,
+        epoch0_slice_start_ns=told.duration_ns, live_bytes=live, live_blocks=blocks, slice_peak_bytes=live, slice_peak_blocks=blocks,
+        slice_peak_ns=told.duration_ns, kind_live_bytes=kinds,
     )  # fmt: skip

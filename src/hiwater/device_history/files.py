@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from hiwater.capture.reader import Contents
-from hiwater.errors import CorruptCapture, CutCapture, ForeignFile, MissingCapture
+from hiwater.errors import CorruptCapture, ForeignFile, MissingCapture, TruncatedCapture
 
 _LARGEST_PROFILE_BYTES = 1 << 30  # unpacked
 if TYPE_CHECKING:  # loaded when there is a history, which most captures have none of
@@ -27,7 +27,7 @@ _JAX = "jax.pb.gz"
 def read_all(path: str | os.PathLike[str]) -> list[Contents]:
     """The devices of a torch snapshot or of a pprof profile of device memory.
 
-    Raises MissingCapture, ForeignFile, CutCapture, CorruptCapture, or ExtraMissing where a profile needs protobuf.
+    Raises MissingCapture, ForeignFile, TruncatedCapture, CorruptCapture, or ExtraMissing where a profile needs protobuf.
     """
     place = Path(path)
     try:
@@ -97,7 +97,7 @@ def _profile(content: bytes) -> list[DeviceHistory]:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
             unpacked = stream.read(_LARGEST_PROFILE_BYTES + 1)
     except EOFError as error:
-        raise CutCapture("the profile is cut short", "copy it again whole, or make it again") from error
+        raise TruncatedCapture("the profile is cut short", "copy it again whole, or make it again") from error
     except (OSError, zlib.error) as error:
         raise CorruptCapture(f"the profile is damaged ({error})", "copy it again whole, or make it again") from error
     if len(unpacked) > _LARGEST_PROFILE_BYTES:

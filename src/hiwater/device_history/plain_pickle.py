@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from hiwater.errors import CorruptCapture, CutCapture, ForeignFile
+from hiwater.errors import CorruptCapture, ForeignFile, TruncatedCapture
 
 _REMEDY = "give a file that torch.cuda.memory._dump_snapshot() wrote"
 _FIRST_PROTOCOL, _LAST_PROTOCOL = 2, 5
@@ -42,7 +42,7 @@ def is_pickle(head: bytes) -> bool:
 def load(content: bytes) -> object:
     """The plain data in a pickle.
 
-    Raises ForeignFile for one that holds anything else, CutCapture for one that ends too early, CorruptCapture for any other damage.
+    Raises ForeignFile for one that holds anything else, TruncatedCapture for one that ends too early, CorruptCapture for any other damage.
     """
     _look_through(content)
     try:
@@ -51,7 +51,7 @@ def load(content: bytes) -> object:
     except ForeignFile:
         raise
     except EOFError as error:
-        raise _cut() from error
+        raise _truncated() from error
     except Exception as error:
         raise CorruptCapture(f"the pickle is damaged ({type(error).__name__}: {error})", "dump it again") from error
 
@@ -70,13 +70,13 @@ class _NoClasses(pickle.Unpickler):
 
 
 def _look_through(content: bytes) -> None:
-    """Every instruction, from the first to the end. Raises ForeignFile, CutCapture."""
+    """Every instruction, from the first to the end. Raises ForeignFile, TruncatedCapture."""
     place, length = 0, len(content)
     while True:
         found = _SIMPLE.match(content, place)
         place = found.end() if found is not None else place
         if place >= length:
-            raise _cut()
+            raise _truncated()
         instruction = content[place]
         if instruction == _STOP:
             return
@@ -90,7 +90,7 @@ def _look_through(content: bytes) -> None:
                 raise CorruptCapture("the pickle is damaged: it numbers an object beyond its end", "dump it again")
             place += 5
         elif _SIMPLE.match(content[place : place + 20] + bytes(20)).end():  # type: ignore[union-attr]  # it matches nothing, too
-            raise _cut()
+            raise _truncated()
         else:
             raise _refusal(f"instruction {bytes([instruction])!r} at byte {place} makes more than plain data")
 
@@ -99,8 +99,8 @@ def _refusal(why: str) -> ForeignFile:
     return ForeignFile(f"the pickle is no memory snapshot, and nothing of it was run: {why}", _REMEDY)
 
 
-def _cut() -> CutCapture:
-    return CutCapture("the pickle is cut short", "copy it again whole, or dump it again")
+def _truncated() -> TruncatedCapture:
+    return TruncatedCapture("the pickle is cut short", "copy it again whole, or dump it again")
 
 
 @contextmanager

@@ -102,9 +102,9 @@ def _happenings(report: Report) -> Iterator[dict[str, Any]]:
             "exactness": report.exactness(peak),
         }
         yield {"ph": "i", "s": "p", "name": "allocated peak", "pid": pid, "tid": 0, "ts": peak.at_ns, "args": args}
-    for mark in (*capture.markers, *capture.device_refusals):
-        args = {"value": mark.value, "thread": printable(mark.thread, 100)}
-        yield {"ph": "i", "s": "p", "name": mark.kind, "pid": pid, "tid": 0, "ts": mark.at_ns, "args": args}
+    for marker in (*capture.markers, *capture.device_refusals):
+        args = {"value": marker.value, "thread": printable(marker.thread, 100)}
+        yield {"ph": "i", "s": "p", "name": marker.kind, "pid": pid, "tid": 0, "ts": marker.at_ns, "args": args}
 
 
 def _scopes(capture: Capture) -> Iterator[dict[str, Any]]:

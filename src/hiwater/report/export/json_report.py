@@ -105,7 +105,7 @@ def _together(host: Host) -> dict[str, Any]:
 def _other_nodes(capture: Capture) -> Ints:
     """The call paths that the summary tells of."""
     nodes = [block.node for look in _looks(capture) if look is not None for block in look.large]
-    return np.array(nodes + [mark.node for mark in capture.refusals[-_REFUSALS_LISTED:]], np.int64)
+    return np.array(nodes + [marker.node for marker in capture.refusals[-_REFUSALS_LISTED:]], np.int64)
 
 
 def _looks(capture: Capture) -> tuple[ResidencySnapshot | None, ResidencySnapshot | None]:
@@ -219,7 +219,7 @@ def _resident(report: Report) -> dict[str, Any]:
         "exact": resident.exact,
         "error_bytes": resident.error_bytes,
         "source": resident.source,
-        "own_bytes": resident.own_bytes,
+        "own_bytes": resident.overhead_bytes,
     }
 
 
@@ -263,8 +263,8 @@ def _history(capture: Capture) -> dict[str, Any]:
 def _refusals(capture: Capture, place: Place) -> dict[str, Any]:
     refused = capture.refusals
     last = [
-        {"at_ns": mark.at_ns, "bytes": mark.value, "thread": mark.thread, **place(mark.node)}
-        for mark in refused[-_REFUSALS_LISTED:]
+        {"at_ns": marker.at_ns, "bytes": marker.value, "thread": marker.thread, **place(marker.node)}
+        for marker in refused[-_REFUSALS_LISTED:]
     ]
     return {"count": len(refused), "last": last}
 

@@ -49,8 +49,8 @@ class _Builder:
         self._functions: dict[tuple[str, str], int] = {}
 
     def build(self) -> Any:
-        report, profile, ledgers = self._report, self._profile, _ledgers(self._report)
-        whole = whole_stacks(report, report.capture.ledger_node[ledgers])
+        report, profile, accounts = self._report, self._profile, _accounts(self._report)
+        whole = whole_stacks(report, report.capture.account_node[accounts])
         for name, unit in SAMPLE_TYPES:
             profile.sample_type.add(type=self._text(name), unit=self._text(unit))
         profile.default_sample_type = self._text("inuse_space")
@@ -66,20 +66,20 @@ class _Builder:
             *(("recursion is written once: a frame that calls itself stands for all its calls",) if whole.is_recursion_merged else ()),
         )  # fmt: skip
         profile.comment.extend([self._text(text) for text in said])
-        self._samples(ledgers, whole)
+        self._samples(accounts, whole)
         profile.string_table.extend(self._texts)
         return profile
 
     def _text(self, text: str) -> int:
         return self._texts.setdefault(text.encode("utf-8", "replace").decode("utf-8"), len(self._texts))
 
-    def _samples(self, ledgers: Ints, whole: WholeStacks) -> None:
+    def _samples(self, accounts: Ints, whole: WholeStacks) -> None:
         report, capture = self._report, self._report.capture
-        table = capture.tables["ledgers"]
+        table = capture.tables["accounts"]
         node, kind_of, *columns = whole.joined(
-            capture.ledger_node[ledgers], capture.ledger_kind[ledgers],
-            table["total_blocks"][ledgers].astype(np.int64), table["total_bytes"][ledgers].astype(np.int64),
-            report.snapshot.blocks[ledgers], report.snapshot.bytes[ledgers],
+            capture.account_node[accounts], capture.account_kind[accounts],
+            table["total_blocks"][accounts].astype(np.int64), table["total_bytes"][accounts].astype(np.int64),
+            report.snapshot.blocks[accounts], report.snapshot.bytes[accounts],
         )  # fmt: skip
         names, thread = capture.paths.threads(node)
         kinds = [KINDS[number] for number in kind_of.tolist()]
@@ -135,12 +135,12 @@ class _Paths:
         return path
 
 
-def _ledgers(report: Report) -> Ints:
+def _accounts(report: Report) -> Ints:
     """The accounts that hold something at the moment, in the order of every view, and after them those that only ever asked."""
     capture, snapshot = report.capture, report.snapshot
-    kinds = capture.ledger_kind
+    kinds = capture.account_kind
     wanted = is_counted(kinds) if report.kind == "all" else kinds == KINDS.index(report.kind)
-    total = capture.tables["ledgers"]["total_bytes"].astype(np.int64)
+    total = capture.tables["accounts"]["total_bytes"].astype(np.int64)
     is_held = (snapshot.bytes != 0) | (snapshot.blocks != 0)
     shown = np.flatnonzero(wanted & (is_held | (total != 0)))
     order: Ints = shown[np.lexsort((-total[shown] * ~is_held[shown], -snapshot.bytes[shown], ~is_held[shown]))]

@@ -94,9 +94,9 @@ def _capture(
         **_stacks(compacted, files, columns, beside),
         "slices": _slices(capture, columns),
         "timeline": _timeline(capture, columns),
-        "marks": [
-            {"at_ns": mark.at_ns, "kind": mark.kind, "value": mark.value}
-            for mark in (*capture.markers, *capture.device_refusals)
+        "markers": [
+            {"at_ns": marker.at_ns, "kind": marker.kind, "value": marker.value}
+            for marker in (*capture.markers, *capture.device_refusals)
         ],
         "source": embedded(report, source, {name: number for number, name in enumerate(files.texts)}),
     }
@@ -116,7 +116,7 @@ def _asked(report: Report) -> dict[str, Any]:
         (
             number
             for number, piece in enumerate(report.capture.slices)
-            if (piece.start_ns, piece.end_ns, piece.mark_ns) == (snapshot.start_ns, snapshot.end_ns, snapshot.at_ns)
+            if (piece.start_ns, piece.end_ns, piece.peak_ns) == (snapshot.start_ns, snapshot.end_ns, snapshot.at_ns)
         ),
         None,
     )
@@ -192,7 +192,7 @@ def _counts(entry_slice: Ints) -> Ints:
 
 
 def _slices(capture: Capture, columns: PackedColumns) -> dict[str, Any]:
-    names = ("start_ns", "end_ns", "mark_ns", "mark_bytes", "unlisted_bytes")
+    names = ("start_ns", "end_ns", "peak_ns", "peak_bytes", "unlisted_bytes")
     return {name: columns.add([getattr(piece, name) for piece in capture.slices]) for name in names}
 
 

@@ -26,10 +26,10 @@ def refusals(report: Report) -> Iterator[Text]:
     times = "once" if len(refused) == 1 else f"{len(refused):,} times" + (" or more" * (len(refused) >= _MOST_KEPT))
     yield title("Memory was refused", f"{times}; `--at oom` shows what was held then")
     rounded = " (rounded up)" if report.capture.device else ""  # torch's history has the size of the block
-    for mark in refused[-_SHOWN:]:
+    for marker in refused[-_SHOWN:]:
         yield Text.assemble(
-            f"  {size(mark.value):>11}{rounded} asked for at {seconds(mark.at_ns)}: ",
-            (frame_text(_own(mark.frames), 90), "bold"),
+            f"  {size(marker.value):>11}{rounded} asked for at {seconds(marker.at_ns)}: ",
+            (frame_text(_own(marker.frames), 90), "bold"),
         )
 
 
