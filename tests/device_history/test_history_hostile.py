@@ -5,6 +5,8 @@ import pickle
 import pickletools
 import random
 import struct
+import subprocess
+import sys
 
 import pytest
 
@@ -198,3 +200,41 @@ def test_a_gzip_file_that_is_no_profile_is_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(CaptureError):
             hiwater.open(path)
+
+
+def test_a_large_snapshot_needs_eight_times_its_file_at_most(tmp_path):
+    frames, events = [frame(f"function_{number}", number) for number in range(400)], []
+    for number in range(100_000):
+        common = {
+            "addr": 0x7F00_0000_0000 + number * 512,
+            "size": number % 5000,
+            "stream": 0,
+            "time_us": 10**15 + number,
+        }
+        stack = [frames[(number * place) % 400] for place in range(1, 20)]
+        events += [{"action": action, **common, "frames": stack} for action in ("alloc", "free_completed")]
+    path = tmp_path / "large.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [events]}, 4))
+    program = (
+        "import resource, sys\nfrom hiwater.capture import histories\nfrom hiwater.device_history import build, snapshot\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = peak()\ncontents = histories.read_one(sys.argv[1])\n"
+        "print(peak() - before, len(contents.tables['timeline']))"
+    )
+    said = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True).stdout
+    grown_kib, points = map(int, said.split())
+    assert points > 2000
+    assert grown_kib * 1024 < 8 * path.stat().st_size
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_what_a_pickle_has_twice_means_the_same(protocol, tmp_path):
+    stack = [frame("step", 3), frame("main", 1)]
+    allocated = {"action": "alloc", "addr": 512, "size": 100, "stream": 0, "time_us": 7, "frames": stack}
+    freed = {**allocated, "action": "free_completed"}
+    shared = {"segments": [], "device_traces": [[allocated, freed, allocated, freed]], "first": allocated}
+    shared["itself"] = shared
+    path = tmp_path / "s.pickle"
+    path.write_bytes(pickle.dumps(shared, protocol))
+    capture = hiwater.open(path)
+    assert (capture.peak.allocated_bytes, capture.totals.allocations, capture.totals.frees) == (100, 2, 2)

@@ -10,7 +10,7 @@ import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from hiwater.capture.reader import Contents
 from hiwater.errors import CorruptCapture, ForeignFile, MissingCapture, TruncatedCapture
@@ -31,27 +31,18 @@ def read_all(path: str | os.PathLike[str]) -> list[Contents]:
     """
     place = Path(path)
     try:
-        with open(place, "rb") as stream:
-            about = os.fstat(stream.fileno())
-            found = _histories(stream, about.st_size)
+        content, taken_unix_ns = place.read_bytes(), place.stat().st_mtime_ns
     except OSError as error:
         raise MissingCapture(
             f"{str(place)!r} cannot be read ({error.strerror})", "check the path and its rights"
         ) from error
-    facts = {"program": place.name}
-    taken_unix_ns = about.st_mtime_ns
-    return _contents(place, found, taken_unix_ns, facts)
+    return _contents(place, _histories(content), taken_unix_ns, {"program": place.name})
 
 
-def _histories(stream: BinaryIO, length: int) -> list[DeviceHistory]:
-    """The devices in a file of `length` bytes."""
+def _histories(content: bytes) -> list[DeviceHistory]:
     from hiwater.device_history import plain_pickle, snapshot
 
-    head = stream.read(2)
-    stream.seek(0)
-    if plain_pickle.is_pickle(head):
-        return snapshot.read(stream, length)
-    return _profile(stream.read())
+    return snapshot.read(content) if plain_pickle.is_pickle(content) else _profile(content)
 
 
 def read_attached(contents: Contents, members: Mapping[str, bytes], facts: Mapping[str, str]) -> list[Contents]:
@@ -62,7 +53,7 @@ def read_attached(contents: Contents, members: Mapping[str, bytes], facts: Mappi
 
     for name, content in members.items():
         if name in _PREFIXES:
-            histories = snapshot.read(io.BytesIO(content), len(content), _PREFIXES[name])
+            histories = snapshot.read(content, _PREFIXES[name])
         elif name == _JAX:
             histories = _profile(content)
         else:

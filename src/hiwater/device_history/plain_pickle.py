@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import gc
 import io
-import os
 import pickle
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NoReturn
 
 from hiwater.errors import CorruptCapture, ForeignFile, TruncatedCapture
@@ -54,11 +52,6 @@ def load(content: bytes) -> object:
         raise _truncated() from error
     except Exception as error:
         raise CorruptCapture(f"the pickle is damaged ({type(error).__name__}: {error})", "dump it again") from error
-
-
-def read(path: str | os.PathLike[str]) -> object:
-    """The plain data in the pickle at `path`; raises what `load` raises, and OSError."""
-    return load(Path(path).read_bytes())
 
 
 class _NoClasses(pickle.Unpickler):

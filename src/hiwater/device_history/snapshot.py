@@ -14,14 +14,13 @@ Facts are from torch 2.13's torch/cuda/memory.py, _memory_viz.py, and torch/csrc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 from hiwater import allocator_state
-from hiwater.device_history import plain_pickle, snapshot_stream
+from hiwater.device_history import plain_pickle
 from hiwater.device_history.events import Blocks, DeviceHistory
-from hiwater.device_history.pickle_machine import Unusual
 from hiwater.device_history.trace import AllocatorTrace, TracePaths
-from hiwater.errors import CaptureError, CorruptCapture, ForeignFile
+from hiwater.errors import CorruptCapture, ForeignFile
 
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError, RecursionError)
 
@@ -46,20 +45,10 @@ def histories(snapshot: object, device_prefix: str = "cuda") -> list[DeviceHisto
         ) from error
 
 
-def read(stream: BinaryIO, length: int, device_prefix: str = "cuda") -> list[DeviceHistory]:
-    """The histories in a pickle of `length` bytes. Its events are taken in one by one, so that it needs no more memory than a part of its size;
-    one that is damaged, or not written as picklers do, is loaded whole.
-
-    Raises what `histories` and `plain_pickle.load` do, and OSError.
-    """
-    begin = stream.tell()
+def read(content: bytes, device_prefix: str = "cuda") -> list[DeviceHistory]:
+    """The histories in a pickle. Raises what `histories` and `plain_pickle.load` do."""
     with plain_pickle.without_collection():
-        try:
-            return histories(snapshot_stream.read(stream, length), device_prefix)
-        except (Unusual, CaptureError):
-            stream.seek(begin)
-        data = plain_pickle.load(stream.read(length))
-        return histories(data, device_prefix)
+        return histories(plain_pickle.load(content), device_prefix)
 
 
 def _histories(snapshot: Mapping[str, Any], prefix: str) -> list[DeviceHistory]:
@@ -83,7 +72,9 @@ def _history(
     device: str, segments: Sequence[Mapping[str, Any]], trace: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]
 ) -> DeviceHistory:
     held = allocator_state.of_segments(segments)
-    told = _told(trace)
+    told = AllocatorTrace()
+    for event in trace:
+        told.add(event)
     history = DeviceHistory(
         device, told.paths.stacks, told.events, Blocks(), held.reserved_bytes if segments else None, told.has_times
     )
@@ -105,16 +96,6 @@ def _history(
             history.notes.append("the snapshot also tells of pinned host memory, which is not shown here")
             break
     return history
-
-
-def _told(trace: Iterable[Mapping[str, Any]] | AllocatorTrace) -> AllocatorTrace:
-    """What a list of events tells, unless that was taken in while the file was read."""
-    if isinstance(trace, AllocatorTrace):
-        return trace
-    told = AllocatorTrace()
-    for event in trace:
-        told.add(event)
-    return told
 
 
 def _add_live(history: DeviceHistory, segments: Iterable[Mapping[str, Any]], paths: TracePaths) -> None:

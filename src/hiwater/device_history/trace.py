@@ -28,58 +28,36 @@ ACTIONS = {
 _NATIVE_SUFFIXES = (".cpp", ".cc", ".c", ".cxx", ".h", ".hpp", ".cu", ".cuh", ".so", ".S", ".inl")
 
 
-class FrameList(tuple[Any, ...]):
-    """A list of frames that cannot change any more, and is otherwise a list: no key of a dict, and written as one."""
-
-    __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]  # as a list has none
-
-    def __repr__(self) -> str:
-        return repr(list(self))
-
-
 class AllocatorTrace:
-    """What one device's list of events tells. `length` counts all of them, `events` has those in which memory changes hands."""
+    """What one device's list of events tells: `events` has those in which memory changes hands."""
 
     def __init__(self) -> None:
         self.events = Events()
         self.paths = TracePaths(EventStacks())
-        self.length = 0
         self.has_times = False
         self._time_us = 0
 
-    def __len__(self) -> int:
-        return self.length
-
     def add(self, event: Mapping[str, Any]) -> None:
-        """The next event. Raises KeyError, TypeError, ValueError, OverflowError, AttributeError for what is none."""
-        self.length += 1
+        """The next event. Without times events are a microsecond apart.
+
+        Raises KeyError, TypeError, ValueError, OverflowError, AttributeError for what is none.
+        """
         action = ACTIONS.get(event["action"], OTHER)
         if action == OTHER:
             return  # "snapshot", "annotate", and what later versions bring: nothing changes hands
-        size = event["size"]
+        size, time_us = event["size"], event.get("time_us")
         if type(size) is not int or size < 0:
             raise ValueError(f"{size!r} is no size")
-        self.note(
-            action,
-            0 if action == OOM else event["addr"],
-            size,
-            event.get("time_us"),
-            self.paths.of_event(event) if action in (ALLOC, OOM) else NO_STACK,
-        )
-
-    def note(self, action: int, address: int, size: int, time_us: int | None, stack: int) -> None:
-        """The next event that changes something. Without times events are a microsecond apart."""
         if time_us is None:
             self._time_us += 1
         else:
             self._time_us, self.has_times = time_us, True
         events = self.events
         events.action.append(action)
-        events.address.append(address)
+        events.address.append(0 if action == OOM else event["addr"])
         events.bytes.append(size)
         events.time_us.append(self._time_us)
-        events.stack.append(stack)
+        events.stack.append(self.paths.of_event(event) if action in (ALLOC, OOM) else NO_STACK)
 
 
 class TracePaths:
@@ -88,9 +66,6 @@ class TracePaths:
     def __init__(self, stacks: EventStacks) -> None:
         self.stacks = stacks
         self._numbers: dict[tuple[Any, ...], int] = {}
-        self._whole: dict[
-            tuple[Any, ...], tuple[int, Sequence[Mapping[str, Any]]]
-        ] = {}  # the same for those that cannot change
         self._frames: dict[int, tuple[Frame, Mapping[str, Any]]] = {}  # with the dict, so that its id stays its own
 
     def of_event(self, event: Mapping[str, Any]) -> int:
@@ -109,15 +84,6 @@ class TracePaths:
         return self.number(frames, stream, "") if frames else NO_STACK
 
     def number(self, frames: Sequence[Mapping[str, Any]], stream: int, label: str) -> int:
-        if type(frames) is not FrameList:
-            return self._number(frames, stream, label)
-        whole = (id(frames), stream, label)
-        known = self._whole.get(whole)
-        if known is None:
-            known = self._whole[whole] = (self._number(frames, stream, label), frames)
-        return known[0]
-
-    def _number(self, frames: Sequence[Mapping[str, Any]], stream: int, label: str) -> int:
         key = (*map(id, frames), stream, label)
         number = self._numbers.get(key)
         if number is None:
