@@ -79,15 +79,11 @@ static inline PyCodeObject* frame_code(const hw_frame* f) { return f->f_code; }
 
 static inline const void* frame_first_local(const hw_frame* f) { return f->localsplus[0]; }
 
-/* The height of the evaluation stack, which is written down where the interpreter calls Python code and needs no other loop of its own
- * for that (Python/ceval.c, CALL_PY_EXACT_ARGS and its like). */
+/* The interpreter stores the height of the evaluation stack where it calls Python code without another loop of its own (Python/ceval.c,
+ * CALL_PY_EXACT_ARGS and similar instructions). */
 static inline int64_t frame_height_at_call(const hw_frame* f, const hw_frame* above) {
     if (above->is_entry || above->owner != FRAME_OWNED_BY_THREAD || f->owner > FRAME_OWNED_BY_GENERATOR) return -1;
     return f->stacktop;
-}
-
-static inline int64_t full_collections(const PyInterpreterState* interpreter) {
-    return (int64_t)interpreter->gc.generation_stats[NUM_GENERATIONS - 1].collections;
 }
 
 #include "walk.h"

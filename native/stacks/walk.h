@@ -7,7 +7,6 @@
  *   frame_instr(f)    the instruction pointer
  *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
  *   frame_first_local(f)  its first local variable, borrowed
- *   full_collections(interpreter)  see hw_full_collections()
  *   frame_height_at_call(f, above)  how many words of its local variables and its evaluation stack, which lies behind them, are in use
  *                     while `above`, which it called, runs; negative where that is not sure
  *
@@ -321,6 +320,15 @@ int hw_frame_describe(const hw_slot* slot, hw_line_cursor* cursor, hw_code_info*
     info->line = line > 0 ? line : code->co_firstlineno;
     info->is_generated = is_generated(code);
     return 1;
+}
+
+static inline int64_t full_collections(const PyInterpreterState* interpreter) {
+#if PY_VERSION_HEX < 0x030f0000
+    return (int64_t)interpreter->gc.generation_stats[NUM_GENERATIONS - 1].collections;
+#else /* the last few collections of each generation are kept; each counts all before it */
+    const struct gc_stats* stats = interpreter->gc.generation_stats;
+    return stats == NULL ? -1 : (int64_t)stats->old[1].items[stats->old[1].index].collections;
+#endif
 }
 
 int64_t hw_full_collections(void) {

@@ -1,0 +1,57 @@
+/* What 3.12 and later versions have in common: which frames the calling thread runs, and what the walk includes of the interpreter. */
+#ifndef HIWATER_ATTACHED_FRAMES_H
+#define HIWATER_ATTACHED_FRAMES_H
+
+#define Py_BUILD_CORE 1
+#include "frames.h"
+
+#include <Python.h>
+#include <internal/pycore_code.h>
+#include <internal/pycore_frame.h>
+#include <internal/pycore_interp.h>
+
+typedef struct _PyInterpreterFrame hw_frame;
+
+static inline PyThreadState* attached_state(void) {
+#if PY_VERSION_HEX < 0x030d0000
+    return _PyThreadState_UncheckedGet();
+#else
+    return PyThreadState_GetUnchecked();
+#endif
+}
+
+static inline const hw_frame* top_of(const PyThreadState* state) {
+#if PY_VERSION_HEX < 0x030d0000
+    return state == NULL || state->cframe == NULL ? NULL : state->cframe->current_frame;
+#else
+    return state == NULL ? NULL : state->current_frame;
+#endif
+}
+
+/* The state of the calling thread: the attached one; while the GIL is released, the one this thread came from, unless another thread
+ * has attached it in the meantime and runs its frames. */
+static inline PyThreadState* own_thread_state(void) {
+    PyThreadState* state = attached_state();
+    if (state != NULL) return state;
+    state = PyGILState_GetThisThreadState();
+    return state != NULL && !state->_status.active ? state : NULL;
+}
+
+static inline const hw_frame* attached_frame(void) { return top_of(attached_state()); }
+
+static inline const hw_frame* top_frame(const hw_memo* memo) {
+    (void)memo;
+    return top_of(own_thread_state());
+}
+
+static inline const hw_frame* top_frame_with_gil(const hw_memo* memo) {
+    (void)memo;
+    return attached_frame();
+}
+
+static inline int may_mark(const hw_memo* memo) {
+    (void)memo;
+    return attached_state() != NULL;
+}
+
+#endif
