@@ -3,14 +3,14 @@
 
 #include <errno.h>
 
+#include "base/uncopied.h"
+
 namespace hiwater {
 
-class ErrnoKept {
+class ErrnoKept : Uncopied {
 public:
     ErrnoKept() noexcept : before_(errno) {}
     ~ErrnoKept() { errno = before_; }
-    ErrnoKept(const ErrnoKept&) = delete;
-    ErrnoKept& operator=(const ErrnoKept&) = delete;
 
 private:
     int before_;

@@ -7,9 +7,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/uncopied.h"
+
 namespace hiwater {
 
-class FileSizeSignalHeld {
+class FileSizeSignalHeld : Uncopied {
 public:
     FileSizeSignalHeld() noexcept {
         ::sigemptyset(&signal_);
@@ -23,8 +25,6 @@ public:
         if (!was_pending_ && is_pending()) ::syscall(SYS_rt_sigtimedwait, &signal_, nullptr, &at_once, (SIGRTMAX + 1) / 8);
         ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     }
-    FileSizeSignalHeld(const FileSizeSignalHeld&) = delete;
-    FileSizeSignalHeld& operator=(const FileSizeSignalHeld&) = delete;
 
 private:
     static bool is_pending() noexcept {

@@ -8,15 +8,14 @@
 #include <cstdint>
 
 #include "base/pages.h"
+#include "base/uncopied.h"
 
 namespace hiwater {
 
 // One thread at a time takes pieces; any other may go over them.
-class PageStock {
+class PageStock : Uncopied {
 public:
     explicit PageStock(std::size_t piece_bytes) noexcept : piece_bytes_(piece_bytes) {}
-    PageStock(const PageStock&) = delete;
-    PageStock& operator=(const PageStock&) = delete;
     ~PageStock() {
         for (const Mapping& mapping : mappings_)
             if (mapping.pieces != 0) unmap_pages(mapping.at, bytes_of(mapping));

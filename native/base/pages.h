@@ -12,6 +12,7 @@
 #include "base/errno_kept.h"
 #include "base/own_limit.h"
 #include "base/own_ranges.h"
+#include "base/uncopied.h"
 
 namespace hiwater {
 
@@ -131,11 +132,8 @@ inline std::uint64_t resident_in(const void* at, std::uint64_t bytes) noexcept {
 
 // An array that lives in its own pages and doubles; elements are plain bytes. Not for many threads.
 template <typename T>
-class PageVector {
+class PageVector : Uncopied {
 public:
-    PageVector() = default;
-    PageVector(const PageVector&) = delete;
-    PageVector& operator=(const PageVector&) = delete;
     ~PageVector() { reset(); }
 
     std::size_t size() const { return size_; }
@@ -201,11 +199,9 @@ private:
 };
 
 // Fixed-size pieces for the standard containers the core uses; freed pieces are used again, pages are given back by reset().
-class PiecePool {
+class PiecePool : Uncopied {
 public:
     explicit PiecePool(std::size_t piece_bytes) : piece_bytes_(round_up(piece_bytes, 16)) {}
-    PiecePool(const PiecePool&) = delete;
-    PiecePool& operator=(const PiecePool&) = delete;
     ~PiecePool() { reset(); }
 
     void* take() {

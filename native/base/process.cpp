@@ -64,6 +64,14 @@ std::int64_t read_statm(int fd, std::int64_t* address_space_bytes) noexcept {
     return space == nullptr ? -1 : ::strtoll(space + 1, nullptr, 10) * ::sysconf(_SC_PAGESIZE);
 }
 
+std::int64_t resident_bytes(std::int64_t* address_space_bytes) noexcept {
+    const int fd = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    const std::int64_t bytes = read_statm(fd, address_space_bytes);
+    ::close(fd);
+    return bytes;
+}
+
 bool read_and_reset_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept {
     struct stat file{};
     if (::fstat(files.clear_refs, &file) != 0 || file.st_ino != files.clear_refs_inode || file.st_dev != files.clear_refs_device)

@@ -15,6 +15,8 @@ struct Resident {
 bool read_status(Resident* out) noexcept;
 // Resident bytes from an open /proc/self/statm, or -1; and the size of the address space, if asked for.
 std::int64_t read_statm(int fd, std::int64_t* address_space_bytes = nullptr) noexcept;
+// The same, with a descriptor that is open during the call alone: five microseconds more.
+std::int64_t resident_bytes(std::int64_t* address_space_bytes = nullptr) noexcept;
 // The number a file of cgroupfs holds; -1 for "max", for v1's way of saying it, and where there is none.
 std::int64_t read_number(const char* path) noexcept;
 std::int64_t available_bytes() noexcept;  // MemAvailable of the machine, or -1

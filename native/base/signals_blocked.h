@@ -5,9 +5,11 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include "base/uncopied.h"
+
 namespace hiwater {
 
-class SignalsBlocked {
+class SignalsBlocked : Uncopied {
 public:
     SignalsBlocked() noexcept {
         sigset_t all;
@@ -16,8 +18,6 @@ public:
         ::pthread_sigmask(SIG_BLOCK, &all, &before_);
     }
     ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    SignalsBlocked(const SignalsBlocked&) = delete;
-    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
 
 private:
     sigset_t before_;

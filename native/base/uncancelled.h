@@ -3,14 +3,14 @@
 
 #include <pthread.h>
 
+#include "base/uncopied.h"
+
 namespace hiwater {
 
-class Uncancelled {
+class Uncancelled : Uncopied {
 public:
     Uncancelled() noexcept { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
     ~Uncancelled() { ::pthread_setcancelstate(before_, nullptr); }
-    Uncancelled(const Uncancelled&) = delete;
-    Uncancelled& operator=(const Uncancelled&) = delete;
 
 private:
     int before_ = PTHREAD_CANCEL_ENABLE;

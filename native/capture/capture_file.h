@@ -21,9 +21,6 @@ inline constexpr mode_t kPrivate = 0600;
 
 class CaptureFile {
 public:
-    CaptureFile() = default;
-    CaptureFile(const CaptureFile&) = delete;
-    CaptureFile& operator=(const CaptureFile&) = delete;
     ~CaptureFile() { abandon(); }
 
     // Makes the file with a header and an empty directory, under a name of its own in the folder of `path`, with these permissions

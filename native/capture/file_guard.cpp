@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "base/errno_kept.h"
+#include "base/uncopied.h"
 
 namespace hiwater::capture::file_guard {
 
@@ -43,7 +44,7 @@ void set_program(const struct sigaction& action) noexcept {
 }
 
 // Of who changes what SIGBUS does: no signal may come meanwhile whose handler would do the same.
-class Changing {
+class Changing : Uncopied {
 public:
     Changing() noexcept {
         sigset_t all;
@@ -51,8 +52,6 @@ public:
         ::pthread_sigmask(SIG_SETMASK, &all, &before_);
         while (g_changing.test_and_set(std::memory_order_acquire)) ::sched_yield();
     }
-    Changing(const Changing&) = delete;
-    Changing& operator=(const Changing&) = delete;
     ~Changing() {
         g_changing.clear(std::memory_order_release);
         ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);

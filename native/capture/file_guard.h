@@ -11,6 +11,8 @@
 
 #include <cstddef>
 
+#include "base/uncopied.h"
+
 namespace hiwater::capture::file_guard {
 
 // Which memory is a file's. No locks: called where segments are mapped and given back, and in the child of a fork.
@@ -35,11 +37,9 @@ bool program_signal(sighandler_t handler, sighandler_t* old) noexcept;
 
 // While one lives, a thread that has all signals blocked takes SIGBUS, for its own faults alone: one that was sent to the
 // process stays for the program's threads.
-class OwnFaults {
+class OwnFaults : Uncopied {
 public:
     OwnFaults() noexcept;
-    OwnFaults(const OwnFaults&) = delete;
-    OwnFaults& operator=(const OwnFaults&) = delete;
     ~OwnFaults();
 };
 

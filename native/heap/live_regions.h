@@ -68,9 +68,6 @@ struct Region {
 
 class LiveRegions {
 public:
-    LiveRegions() = default;
-    LiveRegions(const LiveRegions&) = delete;
-    LiveRegions& operator=(const LiveRegions&) = delete;
     ~LiveRegions() { unmap_pages(directory_, kDirectoryBytes); }
 
     // False where there is no memory for it.

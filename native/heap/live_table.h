@@ -37,10 +37,6 @@ public:
 
     using Region = hiwater::Region;
 
-    LiveTable() = default;
-    LiveTable(const LiveTable&) = delete;
-    LiveTable& operator=(const LiveTable&) = delete;
-
     bool init() noexcept { return regions_.init(); }
     // Forgets every block and gives the pages back.
     void empty() noexcept { regions_.empty(); }

@@ -21,9 +21,6 @@ namespace hiwater {
 
 class SampleTable {
 public:
-    SampleTable() = default;
-    SampleTable(const SampleTable&) = delete;
-    SampleTable& operator=(const SampleTable&) = delete;
     ~SampleTable() {
         for (Filter** part : parts_)
             if (part != no_part_) unmap_pages(part, kPartBytes);

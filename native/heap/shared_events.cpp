@@ -33,16 +33,6 @@ void Recorder::merge_thread_accounts() noexcept {
     Hold hold(lock_);
 }
 
-void Recorder::expect_filter() noexcept {
-    BusyGuard busy;
-    lock_.expect_filter();
-}
-
-void Recorder::expect_no_filter() noexcept {
-    BusyGuard busy;
-    lock_.expect_no_filter();
-}
-
 // Records a block where the stack is known and has an account, its place in the table is free, and the total stays below the peak. Else
 // returns false.
 template <Kind kKind>

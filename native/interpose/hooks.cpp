@@ -2,32 +2,32 @@
 // block that it returned.
 #include "interpose/hooks.h"
 
-#include <errno.h>
 #include <signal.h>
 
 #include <cstdint>
 #include <vector>
 
-#include "heap/fast_path.h"
 #include "interpose/allocators.h"
+#include "interpose/block_hooks.h"
 #include "interpose/jump_hooks.h"
 #include "interpose/kept_pointers.h"
 #include "interpose/libraries.h"
 #include "interpose/mapping_hooks.h"
 #include "interpose/process_hooks.h"
-#include "interpose/real.h"
 #include "interpose/shared_memory_hooks.h"
 #include "interpose/slots.h"
 
 namespace hiwater::interpose {
-
-Real real;
 
 namespace {
 
 using capture::Kind;
 
 Recorder& recorder() { return Recorder::instance(); }
+
+void* hook_malloc(std::size_t bytes);
+void* hook_calloc(std::size_t count, std::size_t each);
+void hook_free(void* block);
 
 [[gnu::always_inline]] inline void* recorded(void* block, std::size_t bytes) noexcept {
     if (block != nullptr) [[likely]]
@@ -42,7 +42,7 @@ Recorder& recorder() { return Recorder::instance(); }
 // One comparison with `every_block` distinguishes all three values of Wanted.
 template <Wanted kWanted>
 [[gnu::noinline]] void* malloc_for(std::size_t bytes) {
-    void* block = real.malloc(bytes);
+    void* block = real<hook_malloc>(bytes);
     if (kWanted == Wanted::slow_path || !wants(kWanted) || block == nullptr) [[unlikely]]
         return recording() ? recorded(block, bytes) : block;
     if constexpr (kWanted == Wanted::every_block) return recorder().record<Kind::native>(block, bytes);
@@ -50,25 +50,25 @@ template <Wanted kWanted>
 }
 
 void* hook_malloc(std::size_t bytes) {
-    if (tls.covered != 0) return real.malloc(bytes);
+    if (tls.covered != 0) return real<hook_malloc>(bytes);
     const Wanted now = wanted();
     if (now == Wanted::every_block) return malloc_for<Wanted::every_block>(bytes);
     return now > Wanted::every_block ? malloc_for<Wanted::few_samples>(bytes) : malloc_for<Wanted::slow_path>(bytes);
 }
 
 [[gnu::noinline]] void* calloc_recorded(std::size_t count, std::size_t each) {
-    void* block = real.calloc(count, each);
+    void* block = real<hook_calloc>(count, each);
     return recording() ? recorded(block, product(count, each)) : block;
 }
 
 void* hook_calloc(std::size_t count, std::size_t each) {
-    return tls.covered != 0 ? real.calloc(count, each) : calloc_recorded(count, each);
+    return tls.covered != 0 ? real<hook_calloc>(count, each) : calloc_recorded(count, each);
 }
 
 void* hook_realloc(void* old, std::size_t bytes) {
-    if (!watching()) return real.realloc(old, bytes);
+    if (!watching()) return real<hook_realloc>(old, bytes);
     const Block taken = recorder().take(old);
-    void* block = real.realloc(old, bytes);
+    void* block = real<hook_realloc>(old, bytes);
     if (block != nullptr) return recorded(block, bytes);
     // realloc(p, 0) frees and gives null; any other null left the old block as it was.
     if (bytes != 0 && old != nullptr) recorder().put_back(old, taken);
@@ -76,73 +76,26 @@ void* hook_realloc(void* old, std::size_t bytes) {
     return nullptr;
 }
 
-void* hook_reallocarray(void* old, std::size_t count, std::size_t each) {
-    if (!watching()) return real.reallocarray(old, count, each);
-    const Block taken = recorder().take(old);
-    void* block;
-    {
-        Covered covered;  // the C library's own calls realloc through its slot
-        block = real.reallocarray(old, count, each);
-    }
-    const std::size_t bytes = product(count, each);
-    if (block != nullptr) return recorded(block, bytes);
-    if (bytes != 0 && old != nullptr) recorder().put_back(old, taken);
-    if (bytes != 0) recorder().on_refused(bytes);
-    return nullptr;
-}
-
 [[gnu::noinline]] void free_any_mode(void* block) {
     if (block != nullptr) recorder().on_free(block);
-    real.free(block);
+    real<hook_free>(block);
 }
 
 [[gnu::noinline]] void free_exact(void* block) {
     recorder().forget(block);
-    real.free(block);
+    real<hook_free>(block);
 }
 
 void hook_free(void* block) {
     const Wanted now = wanted();
     if (now == Wanted::every_block) return free_exact(block);
     if (now > Wanted::every_block ? recorder().may_be_sampled(block) : recording()) return free_any_mode(block);
-    real.free(block);
+    real<hook_free>(block);
 }
 
-void hook_free_sized(void* block, std::size_t bytes) {
-    if (recording() && block != nullptr) recorder().on_free(block);
-    real.free_sized(block, bytes);
-}
-
-void hook_free_aligned_sized(void* block, std::size_t alignment, std::size_t bytes) {
-    if (recording() && block != nullptr) recorder().on_free(block);
-    real.free_aligned_sized(block, alignment, bytes);
-}
-
-int hook_posix_memalign(void** out, std::size_t alignment, std::size_t bytes) {
-    const int error = real.posix_memalign(out, alignment, bytes);
-    if (error == 0 && watching()) recorded(*out, bytes);
-    if (error == ENOMEM && watching()) recorder().on_refused(bytes);
-    return error;
-}
-
-void* hook_aligned_alloc(std::size_t alignment, std::size_t bytes) {
-    void* block = real.aligned_alloc(alignment, bytes);
-    return watching() ? recorded(block, bytes) : block;
-}
-
-void* hook_memalign(std::size_t alignment, std::size_t bytes) {
-    void* block = real.memalign(alignment, bytes);
-    return watching() ? recorded(block, bytes) : block;
-}
-
-void* hook_valloc(std::size_t bytes) {
-    void* block = real.valloc(bytes);
-    return watching() ? recorded(block, bytes) : block;
-}
-
-void* hook_pvalloc(std::size_t bytes) {
-    void* block = real.pvalloc(bytes);
-    return watching() ? recorded(block, bytes) : block;
+template <Does kDoes, int kEntry>
+Word hook_any(Word a, Word b, Word c, Word d) {
+    return call_recorded<kDoes>(real<hook_any<kDoes, kEntry>>, nullptr, a, b, c, d);
 }
 
 // --- signals ---------------------------------------------------------------------------------------------------------------------------
@@ -151,91 +104,65 @@ void* hook_pvalloc(std::size_t bytes) {
 int hook_sigaction(int number, const struct sigaction* action, struct sigaction* old) {
     int result = 0;
     if (number == SIGBUS && capture::file_guard::program_action(action, old, &result)) return result;
-    return real.sigaction(number, action, old);
+    return real<hook_sigaction>(number, action, old);
 }
 
 sighandler_t hook_signal(int number, sighandler_t handler) {
     sighandler_t old = SIG_ERR;
     if (number == SIGBUS && capture::file_guard::program_signal(handler, &old)) return old;
-    return real.signal(number, handler);
+    return real<hook_signal>(number, handler);
 }
 
-#define HIWATER_HOOK(kind, name) \
-    Hook { #name, reinterpret_cast<void*>(&hook_##name), reinterpret_cast<void**>(&real.name), Hook::Of::kind, true }
+// Of the C library.
+std::vector<Hook> make_hooks() {
+    using Of = Hook::Of;
+    std::vector<Hook> hooks{
+        hook_of<hook_malloc>("malloc", Of::heap),
+        hook_of<hook_calloc>("calloc", Of::heap),
+        hook_of<hook_realloc>("realloc", Of::heap),
+        hook_of<hook_any<Does::resize_product, 0>>("reallocarray", Of::heap),
+        hook_of<hook_free>("free", Of::heap),
+        hook_of<hook_any<Does::release, 0>>("free_sized", Of::heap),
+        hook_of<hook_any<Does::release, 1>>("free_aligned_sized", Of::heap),
+        hook_of<hook_any<Does::fill_pointer, 0>>("posix_memalign", Of::heap),
+        hook_of<hook_any<Does::allocate_second, 0>>("aligned_alloc", Of::heap),
+        hook_of<hook_any<Does::allocate_second, 1>>("memalign", Of::heap),
+        hook_of<hook_any<Does::allocate_first, 0>>("valloc", Of::heap),
+        hook_of<hook_any<Does::allocate_first, 1>>("pvalloc", Of::heap),
+        hook_of<hook_sigaction>("sigaction", Of::process),
+        hook_of<hook_signal>("signal", Of::process),
+    };
+    add_mapping_hooks(&hooks);
+    add_shared_memory_hooks(&hooks);
+    add_process_hooks(&hooks);
+    add_jump_hooks(&hooks);
+    return hooks;
+}
 
-Hook g_hooks[] = {
-    HIWATER_HOOK(heap, malloc),
-    HIWATER_HOOK(heap, calloc),
-    HIWATER_HOOK(heap, realloc),
-    HIWATER_HOOK(heap, reallocarray),
-    HIWATER_HOOK(heap, free),
-    HIWATER_HOOK(heap, free_sized),
-    HIWATER_HOOK(heap, free_aligned_sized),
-    HIWATER_HOOK(heap, posix_memalign),
-    HIWATER_HOOK(heap, aligned_alloc),
-    HIWATER_HOOK(heap, memalign),
-    HIWATER_HOOK(heap, valloc),
-    HIWATER_HOOK(heap, pvalloc),
-    HIWATER_HOOK(mappings, mmap),
-    HIWATER_HOOK(mappings, mmap64),
-    HIWATER_HOOK(mappings, munmap),
-    HIWATER_HOOK(mappings, mremap),
-    HIWATER_HOOK(mappings, mprotect),
-    HIWATER_HOOK(mappings, open),
-    HIWATER_HOOK(mappings, open64),
-    HIWATER_HOOK(mappings, openat),
-    HIWATER_HOOK(mappings, openat64),
-    HIWATER_HOOK(mappings, memfd_create),
-    HIWATER_HOOK(mappings, shm_open),
-    HIWATER_HOOK(mappings, ftruncate),
-    HIWATER_HOOK(mappings, ftruncate64),
-    HIWATER_HOOK(mappings, fallocate),
-    HIWATER_HOOK(mappings, fallocate64),
-    HIWATER_HOOK(mappings, posix_fallocate),
-    HIWATER_HOOK(mappings, posix_fallocate64),
-    HIWATER_HOOK(process, shmat),
-    HIWATER_HOOK(process, shmdt),
-    HIWATER_HOOK(mappings, brk),
-    HIWATER_HOOK(mappings, sbrk),
-    HIWATER_HOOK(process, pthread_create),
-    HIWATER_HOOK(process, prctl),
-    HIWATER_HOOK(process, syscall),
-    HIWATER_HOOK(process, pthread_setname_np),
-    HIWATER_HOOK(process, sigaction),
-    HIWATER_HOOK(process, signal),
-    HIWATER_HOOK(process, longjmp),
-    HIWATER_HOOK(process, _longjmp),
-    HIWATER_HOOK(process, siglongjmp),
-    HIWATER_HOOK(process, __longjmp_chk),
-    HIWATER_HOOK(process, fork),
-    HIWATER_HOOK(process, _Fork),
-    HIWATER_HOOK(process, forkpty),
-    Hook{"_exit", reinterpret_cast<void*>(&hook_exit_now), reinterpret_cast<void**>(&real.exit_now), Hook::Of::process, true},
-    Hook{"_Exit", reinterpret_cast<void*>(&hook_exit_now_c), reinterpret_cast<void**>(&real.exit_now_c), Hook::Of::process, true},
-    HIWATER_HOOK(process, execv),
-    HIWATER_HOOK(process, execve),
-    HIWATER_HOOK(process, execvp),
-    HIWATER_HOOK(process, execvpe),
-    HIWATER_HOOK(process, fexecve),
-};
-constexpr std::size_t kHooks = sizeof g_hooks / sizeof g_hooks[0];
-bool g_installed = false;
-
-// The C library's and those of all other allocators.
-std::vector<Hook>& all_hooks() {
-    static auto* const hooks = new std::vector<Hook>();  // a recording may outlive static destruction
+// Never destroyed: a recording may outlive static destruction.
+std::vector<Hook>& library_hooks() {
+    static auto* const hooks = new std::vector<Hook>(make_hooks());
     return *hooks;
 }
+
+// The same and those of all other allocators.
+std::vector<Hook>& all_hooks() {
+    static auto* const hooks = new std::vector<Hook>();
+    return *hooks;
+}
+
+bool g_installed = false;
 
 }  // namespace
 
 std::string install_hooks() {
     if (g_installed) return {};
     forget_libraries();
-    find_real_functions(g_hooks, kHooks);
+    std::vector<Hook>& library = library_hooks();
+    find_real_functions(library.data(), library.size());
     prepare_process_hooks();
     std::vector<Hook>& hooks = all_hooks();
-    hooks.assign(g_hooks, g_hooks + kHooks);
+    hooks = library;
     find_allocators(&hooks);
     add_foreign_call_hooks(&hooks);
     g_installed = true;

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "session/recorder.h"
-#include "interpose/real.h"
 
 namespace hiwater::interpose {
 
@@ -43,23 +42,19 @@ void before_jump(const void* place) noexcept {
         Recorder::instance().on_jump(stack_at(place));
 }
 
-}  // namespace
-
+template <int kEntry>  // the C library has several of one meaning
 void hook_longjmp(const void* place, int value) {
     before_jump(place);
-    real.longjmp(place, value);
+    real<hook_longjmp<kEntry>>(place, value);
 }
-void hook__longjmp(const void* place, int value) {
-    before_jump(place);
-    real._longjmp(place, value);
-}
-void hook_siglongjmp(const void* place, int value) {
-    before_jump(place);
-    real.siglongjmp(place, value);
-}
-void hook___longjmp_chk(const void* place, int value) {
-    before_jump(place);
-    real.__longjmp_chk(place, value);
+
+}  // namespace
+
+void add_jump_hooks(std::vector<Hook>* hooks) {
+    hooks->push_back(hook_of<hook_longjmp<0>>("longjmp", Hook::Of::process));
+    hooks->push_back(hook_of<hook_longjmp<1>>("_longjmp", Hook::Of::process));
+    hooks->push_back(hook_of<hook_longjmp<2>>("siglongjmp", Hook::Of::process));
+    hooks->push_back(hook_of<hook_longjmp<3>>("__longjmp_chk", Hook::Of::process));
 }
 
 }  // namespace hiwater::interpose

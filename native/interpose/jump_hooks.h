@@ -1,11 +1,12 @@
-// Hooks of jumps to where setjmp() was called: a signal's handler may leave the recorder's work in its midst by one.
+// Hooks of jumps to a place that setjmp() saved: a signal handler may leave the recorder's work unfinished by one.
 #pragma once
+
+#include <vector>
+
+#include "interpose/slots.h"
 
 namespace hiwater::interpose {
 
-void hook_longjmp(const void* place, int value);
-void hook__longjmp(const void* place, int value);
-void hook_siglongjmp(const void* place, int value);
-void hook___longjmp_chk(const void* place, int value);
+void add_jump_hooks(std::vector<Hook>* hooks);
 
 }  // namespace hiwater::interpose

@@ -12,7 +12,6 @@
 #include "base/errno_kept.h"
 #include "session/recorder.h"
 #include "interpose/libraries.h"
-#include "interpose/real.h"
 #include "interpose/shared_memory_hooks.h"
 
 namespace hiwater::interpose {
@@ -81,25 +80,18 @@ void note_mmap(void* at, std::size_t bytes, int protection, int flags, int fd, s
     }
 }
 
-}  // namespace
-
+template <int kEntry>  // mmap and mmap64
 void* hook_mmap(void* hint, std::size_t bytes, int protection, int flags, int fd, off_t offset) {
-    void* at = real.mmap(hint, bytes, protection, flags, fd, offset);
-    note_mmap(at, bytes, protection, flags, fd, offset, __builtin_return_address(0));
-    return at;
-}
-
-void* hook_mmap64(void* hint, std::size_t bytes, int protection, int flags, int fd, off64_t offset) {
-    void* at = real.mmap64(hint, bytes, protection, flags, fd, offset);
+    void* at = real<hook_mmap<kEntry>>(hint, bytes, protection, flags, fd, offset);
     note_mmap(at, bytes, protection, flags, fd, offset, __builtin_return_address(0));
     return at;
 }
 
 int hook_munmap(void* at, std::size_t bytes) {
-    if (!recording()) return real.munmap(at, bytes);
+    if (!recording()) return real<hook_munmap>(at, bytes);
     TakenRange taken;
     recorder().take_range(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), &taken);
-    const int result = real.munmap(at, bytes);
+    const int result = real<hook_munmap>(at, bytes);
     if (result != 0) recorder().put_back_range(taken);
     spare_room.refill();
     return result;
@@ -110,7 +102,7 @@ void* hook_mremap(void* old, std::size_t old_bytes, std::size_t bytes, int flags
     va_start(arguments, flags);
     void* fixed = va_arg(arguments, void*);
     va_end(arguments);
-    if (!watching()) return real.mremap(old, old_bytes, bytes, flags, fixed);
+    if (!watching()) return real<hook_mremap>(old, old_bytes, bytes, flags, fixed);
     TakenRange taken;
     const bool leaves_old = old_bytes == 0;  // a second mapping of the same pages
     if (leaves_old) {
@@ -118,7 +110,7 @@ void* hook_mremap(void* old, std::size_t old_bytes, std::size_t bytes, int flags
     } else {
         recorder().take_range(reinterpret_cast<std::uintptr_t>(old), round_up(old_bytes, kPage), &taken);
     }
-    void* at = real.mremap(old, old_bytes, bytes, flags, fixed);
+    void* at = real<hook_mremap>(old, old_bytes, bytes, flags, fixed);
     if (at == MAP_FAILED) {
         if (!leaves_old) recorder().put_back_range(taken);
         if (errno == ENOMEM) recorder().on_refused(bytes);
@@ -133,14 +125,14 @@ void* hook_mremap(void* old, std::size_t old_bytes, std::size_t bytes, int flags
 }
 
 int hook_mprotect(void* at, std::size_t bytes, int protection) {
-    const int result = real.mprotect(at, bytes, protection);
+    const int result = real<hook_mprotect>(at, bytes, protection);
     if (result == 0 && watching())
         recorder().on_protect(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), static_cast<std::uint32_t>(protection));
     return result;
 }
 
 void* hook_shmat(int id, const void* hint, int flags) {
-    void* at = real.shmat(id, hint, flags);
+    void* at = real<hook_shmat>(id, hint, flags);
     if (at == reinterpret_cast<void*>(-1) || !watching()) return at;
     const ErrnoKept kept;
     shmid_ds about{};
@@ -155,17 +147,15 @@ void* hook_shmat(int id, const void* hint, int flags) {
 }
 
 int hook_shmdt(const void* at) {
-    if (!recording()) return real.shmdt(at);
+    if (!recording()) return real<hook_shmdt>(at);
     const auto start = reinterpret_cast<std::uintptr_t>(at);
     const std::uintptr_t end = recorder().range_end(start);
     TakenRange taken;
     if (end != 0) recorder().take_range(start, end - start, &taken);
-    const int result = real.shmdt(at);
+    const int result = real<hook_shmdt>(at);
     if (result != 0) recorder().put_back_range(taken);
     return result;
 }
-
-namespace {
 
 // What the program itself moves the break by; the C library's own moves are malloc's business and not seen here.
 void book_break(std::uintptr_t before, std::uintptr_t after) noexcept {
@@ -174,10 +164,8 @@ void book_break(std::uintptr_t before, std::uintptr_t after) noexcept {
     if (after < before) recorder().take_range(after, before - after, &gone);
 }
 
-}  // namespace
-
 void* hook_sbrk(intptr_t bytes) {
-    void* before = real.sbrk(bytes);
+    void* before = real<hook_sbrk>(bytes);
     if (bytes != 0 && before != reinterpret_cast<void*>(-1) && watching()) {
         const auto at = reinterpret_cast<std::uintptr_t>(before);
         book_break(at, at + static_cast<std::uintptr_t>(bytes));
@@ -186,10 +174,27 @@ void* hook_sbrk(intptr_t bytes) {
 }
 
 int hook_brk(void* to) {
-    const auto before = reinterpret_cast<std::uintptr_t>(real.sbrk(0));
-    const int result = real.brk(to);
+    const auto before = reinterpret_cast<std::uintptr_t>(real<hook_sbrk>(0));
+    const int result = real<hook_brk>(to);
     if (result == 0 && watching()) book_break(before, reinterpret_cast<std::uintptr_t>(to));
     return result;
+}
+
+}  // namespace
+
+void add_mapping_hooks(std::vector<Hook>* hooks) {
+    using Of = Hook::Of;
+    hooks->insert(hooks->end(), {
+                                    hook_of<hook_mmap<0>>("mmap", Of::mappings),
+                                    hook_of<hook_mmap<1>>("mmap64", Of::mappings),
+                                    hook_of<hook_munmap>("munmap", Of::mappings),
+                                    hook_of<hook_mremap>("mremap", Of::mappings),
+                                    hook_of<hook_mprotect>("mprotect", Of::mappings),
+                                    hook_of<hook_shmat>("shmat", Of::process),
+                                    hook_of<hook_shmdt>("shmdt", Of::process),
+                                    hook_of<hook_brk>("brk", Of::mappings),
+                                    hook_of<hook_sbrk>("sbrk", Of::mappings),
+                                });
 }
 
 }  // namespace hiwater::interpose

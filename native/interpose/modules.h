@@ -39,11 +39,6 @@ struct Module {
                 protection =
                     (p.p_flags & PF_R ? PROT_READ : 0) | (p.p_flags & PF_W ? PROT_WRITE : 0) | (p.p_flags & PF_X ? PROT_EXEC : 0);
         }
-        // A RELRO segment listed after its PT_LOAD:
-        for (std::size_t i = 0; i < header_count; ++i) {
-            const ElfW(Phdr) & p = headers[i];
-            if (p.p_type == PT_GNU_RELRO && address >= base + p.p_vaddr && address < base + p.p_vaddr + p.p_memsz) return PROT_READ;
-        }
         return protection;
     }
 };

@@ -1,6 +1,8 @@
 #include "interpose/process_hooks.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <pty.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <string.h>
@@ -16,7 +18,6 @@
 #include "session/sampler.h"
 #include "interpose/exit_callback.h"
 #include "interpose/python_threads.h"
-#include "interpose/real.h"
 #include "interpose/slots.h"
 
 namespace hiwater::interpose {
@@ -24,6 +25,9 @@ namespace hiwater::interpose {
 namespace {
 
 Recorder& recorder() { return Recorder::instance(); }
+
+pid_t hook_fork();
+long hook_syscall(long number, long a, long b, long c, long d, long e, long f);
 
 struct ThreadStart {
     void* (*routine)(void*);
@@ -39,14 +43,12 @@ void* run_thread(void* packed) {
     return start.routine(start.argument);
 }
 
-}  // namespace
-
 int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*), void* argument) {
     if (!recording() || tls.covered != 0 || Recorder::is_inside())
-        return real.pthread_create(thread, attributes, routine, argument);
+        return real<hook_pthread_create>(thread, attributes, routine, argument);
     const ErrnoKept kept;
     auto* packed = static_cast<ThreadStart*>(map_pages(kPage));
-    if (packed == nullptr) return real.pthread_create(thread, attributes, routine, argument);
+    if (packed == nullptr) return real<hook_pthread_create>(thread, attributes, routine, argument);
     packed->routine = routine;
     packed->argument = argument;
     packed->session = recorder().session();
@@ -58,13 +60,11 @@ int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, voi
     }
     const int error = [&] {
         const BusyGuard busy;  // the thread's control block is the C library's
-        return real.pthread_create(thread, attributes, run_thread, packed);
+        return real<hook_pthread_create>(thread, attributes, run_thread, packed);
     }();
     if (error != 0) unmap_pages(packed, kPage);
     return error;
 }
-
-namespace {
 
 // From Python 3.14 on the interpreter gives the system the first bytes of the names that it has: these are known better.
 void note_system_name(pthread_t thread, const char* name, const void* caller) noexcept {
@@ -75,21 +75,22 @@ void note_system_name(pthread_t thread, const char* name, const void* caller) no
 // A filter of system calls may end the process for a call that only we make. What we can do without is not called from then on.
 template <typename Call>
 auto around_filter(Call call) noexcept {
-    const bool is_told = recording() && !Recorder::is_inside();
-    if (is_told) recorder().expect_filter();
+    if (!recording() || Recorder::is_inside()) return call();
+    {
+        BusyGuard busy;
+        recorder().lock().expect_filter();
+    }
     const auto result = call();
-    if (is_told && result != 0) recorder().expect_no_filter();
+    if (result == 0) return result;
+    BusyGuard busy;
+    recorder().lock().expect_no_filter();
     return result;
 }
 
 // Not in hook_syscall(), which has no frame.
 [[gnu::noipa]] long set_filter(long number, long a, long b, long c, long d, long e, long f) {
-    return around_filter([&] { return real.syscall(number, a, b, c, d, e, f); });
+    return around_filter([&] { return real<hook_syscall>(number, a, b, c, d, e, f); });
 }
-
-}  // namespace
-
-namespace {
 
 // Whether a system call makes a child that goes on here, in a copy of this process's memory.
 bool makes_child_here(long number, long a, long b) noexcept {
@@ -115,10 +116,8 @@ auto around_raw_fork(Call call) noexcept {
 }
 
 [[gnu::noipa]] long make_child(long number, long a, long b, long c, long d, long e, long f) {
-    return around_raw_fork([&] { return real.syscall(number, a, b, c, d, e, f); });
+    return around_raw_fork([&] { return real<hook_syscall>(number, a, b, c, d, e, f); });
 }
-
-}  // namespace
 
 // Goes on as a jump: a system call that makes a child with a stack of its own returns there past any frame of ours.
 long hook_syscall(long number, long a, long b, long c, long d, long e, long f) {
@@ -126,7 +125,7 @@ long hook_syscall(long number, long a, long b, long c, long d, long e, long f) {
         return set_filter(number, a, b, c, d, e, f);
     if (makes_child_here(number, a, b)) [[unlikely]]
         return make_child(number, a, b, c, d, e, f);
-    return real.syscall(number, a, b, c, d, e, f);
+    return real<hook_syscall>(number, a, b, c, d, e, f);
 }
 
 int hook_prctl(int option, ...) {
@@ -135,8 +134,8 @@ int hook_prctl(int option, ...) {
     const unsigned long a = va_arg(arguments, unsigned long), b = va_arg(arguments, unsigned long);
     const unsigned long c = va_arg(arguments, unsigned long), d = va_arg(arguments, unsigned long);
     va_end(arguments);
-    if (option == PR_SET_SECCOMP) return around_filter([&] { return real.prctl(option, a, b, c, d); });
-    const int result = real.prctl(option, a, b, c, d);
+    if (option == PR_SET_SECCOMP) return around_filter([&] { return real<hook_prctl>(option, a, b, c, d); });
+    const int result = real<hook_prctl>(option, a, b, c, d);
     if (option == PR_SET_NAME && result == 0) {
         char name[16] = {};  // the kernel keeps 15 bytes
         ::strncpy(name, reinterpret_cast<const char*>(a), sizeof name - 1);
@@ -146,12 +145,10 @@ int hook_prctl(int option, ...) {
 }
 
 int hook_pthread_setname_np(pthread_t thread, const char* name) {
-    const int error = real.pthread_setname_np(thread, name);
+    const int error = real<hook_pthread_setname_np>(thread, name);
     if (error == 0) note_system_name(thread, name, __builtin_return_address(0));
     return error;
 }
-
-namespace {
 
 void mark_fork(pid_t child) noexcept {
     if (recording()) recorder().on_marker(capture::MarkerKind::fork, static_cast<std::uint64_t>(child));
@@ -170,9 +167,9 @@ bool is_alone_but_for_ours() noexcept {
 
 pid_t fork_as_if_alone() {
     char* const word = g_single_threaded;
-    if (word == nullptr || *word != 0 || !is_alone_but_for_ours()) return real.fork();
+    if (word == nullptr || *word != 0 || !is_alone_but_for_ours()) return real<hook_fork>();
     *word = 1;
-    const pid_t child = real.fork();
+    const pid_t child = real<hook_fork>();
     if (child != 0) *word = 0;
     return child;
 }
@@ -196,22 +193,18 @@ void after_fork_in_child() noexcept {
     recorder().become_unrecorded_child();
 }
 
-}  // namespace
-
 pid_t hook_fork() { return around_fork(__builtin_return_address(0), fork_as_if_alone); }
 
 int hook_forkpty(int* master, char* name, const termios* attributes, const winsize* size) {
-    return around_fork(__builtin_return_address(0), [&] { return real.forkpty(master, name, attributes, size); });
+    return around_fork(__builtin_return_address(0), [&] { return real<hook_forkpty>(master, name, attributes, size); });
 }
 
 // The fork for signals' handlers, which calls no handlers of forks.
 pid_t hook__Fork() {
-    const pid_t child = around_raw_fork([] { return real._Fork(); });
+    const pid_t child = around_raw_fork([] { return real<hook__Fork>(); });
     if (child > 0) mark_fork(child);
     return child;
 }
-
-namespace {
 
 // The callback is Python: only the interpreter's own code (os._exit) may be about to leave where Python can be run. A signal's handler
 // may have come in anywhere, also where the thread has the GIL.
@@ -221,21 +214,12 @@ void before_exit(int code, const void* caller) {
     if (recording()) recorder().note_exit(code & 0xff);
 }
 
-}  // namespace
-
-void hook_exit_now(int code) {
+template <int kEntry>  // _exit and _Exit
+void hook_exit(int code) {
     before_exit(code, __builtin_return_address(0));
-    real.exit_now(code);
+    real<hook_exit<kEntry>>(code);
     __builtin_unreachable();
 }
-
-void hook_exit_now_c(int code) {
-    before_exit(code, __builtin_return_address(0));
-    real.exit_now_c(code);
-    __builtin_unreachable();
-}
-
-namespace {
 
 // An exec that succeeds never comes back: the capture must be closed before it. In the child of a vfork, which shares our memory,
 // nothing is touched (note_exit knows our own process id).
@@ -248,22 +232,33 @@ int around_exec(Call call) noexcept {
     return result;
 }
 
+template <int kEntry, typename... Arguments>  // execv and its family: the number distinguishes those that take the same arguments
+int hook_exec(Arguments... arguments) {
+    return around_exec([&] { return real<hook_exec<kEntry, Arguments...>>(arguments...); });
+}
+
 }  // namespace
 
-int hook_execv(const char* path, char* const* argv) {
-    return around_exec([&] { return real.execv(path, argv); });
-}
-int hook_execve(const char* path, char* const* argv, char* const* environment) {
-    return around_exec([&] { return real.execve(path, argv, environment); });
-}
-int hook_execvp(const char* file, char* const* argv) {
-    return around_exec([&] { return real.execvp(file, argv); });
-}
-int hook_execvpe(const char* file, char* const* argv, char* const* environment) {
-    return around_exec([&] { return real.execvpe(file, argv, environment); });
-}
-int hook_fexecve(int fd, char* const* argv, char* const* environment) {
-    return around_exec([&] { return real.fexecve(fd, argv, environment); });
+void add_process_hooks(std::vector<Hook>* hooks) {
+    constexpr auto of = Hook::Of::process;
+    using Text = const char*;
+    using Texts = char* const*;
+    hooks->insert(hooks->end(), {
+                                    hook_of<hook_pthread_create>("pthread_create", of),
+                                    hook_of<hook_prctl>("prctl", of),
+                                    hook_of<hook_syscall>("syscall", of),
+                                    hook_of<hook_pthread_setname_np>("pthread_setname_np", of),
+                                    hook_of<hook_fork>("fork", of),
+                                    hook_of<hook__Fork>("_Fork", of),
+                                    hook_of<hook_forkpty>("forkpty", of),
+                                    hook_of<hook_exit<0>>("_exit", of),
+                                    hook_of<hook_exit<1>>("_Exit", of),
+                                    hook_of<hook_exec<0, Text, Texts>>("execv", of),
+                                    hook_of<hook_exec<0, Text, Texts, Texts>>("execve", of),
+                                    hook_of<hook_exec<1, Text, Texts>>("execvp", of),
+                                    hook_of<hook_exec<1, Text, Texts, Texts>>("execvpe", of),
+                                    hook_of<hook_exec<0, int, Texts, Texts>>("fexecve", of),
+                                });
 }
 
 void prepare_process_hooks() noexcept {

@@ -6,18 +6,17 @@
 #include <cstring>
 
 #include "session/recorder.h"
+#include "base/uncopied.h"
 
 namespace hiwater::interpose {
 
 namespace {
 
 // The program's own exception, if it has one, is left as it was.
-class ErrorKept {
+class ErrorKept : Uncopied {
 public:
     ErrorKept() noexcept { PyErr_Fetch(&type_, &value_, &traceback_); }
     ~ErrorKept() { PyErr_Restore(type_, value_, traceback_); }
-    ErrorKept(const ErrorKept&) = delete;
-    ErrorKept& operator=(const ErrorKept&) = delete;
 
 private:
     PyObject *type_, *value_, *traceback_;

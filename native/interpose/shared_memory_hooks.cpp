@@ -11,7 +11,6 @@
 
 #include "base/errno_kept.h"
 #include "session/recorder.h"
-#include "interpose/real.h"
 
 namespace hiwater::interpose {
 
@@ -65,46 +64,69 @@ bool is_memory_file(int fd, dev_t device) noexcept {
     return is_memory;
 }
 
-int hook_memfd_create(const char* name, unsigned int flags) { return made(real.memfd_create(name, flags)); }
+namespace {
+
+int hook_memfd_create(const char* name, unsigned int flags) { return made(real<hook_memfd_create>(name, flags)); }
 
 int hook_shm_open(const char* name, int flags, mode_t mode) {
-    const int fd = real.shm_open(name, flags, mode);
+    const int fd = real<hook_shm_open>(name, flags, mode);
     return makes_anew(flags) ? made(fd) : fd;
 }
 
-// The mode is passed on whether there is one or not: the C library looks at it where the flags say that there is.
-#define HIWATER_OPENED(call)                     \
+// The argument behind the flags of open(). It is read and passed on even where the caller gave none: the C library ignores it then.
+#define HIWATER_MODE_AFTER(flags)                \
     va_list arguments;                           \
     va_start(arguments, flags);                  \
     const auto mode = va_arg(arguments, mode_t); \
-    va_end(arguments);                           \
-    const int fd = call;                         \
-    return makes_anew(flags) ? made(fd) : fd
+    va_end(arguments)
 
-int hook_open(const char* path, int flags, ...) { HIWATER_OPENED(real.open(path, flags, mode)); }
-int hook_open64(const char* path, int flags, ...) { HIWATER_OPENED(real.open64(path, flags, mode)); }
-int hook_openat(int folder, const char* path, int flags, ...) { HIWATER_OPENED(real.openat(folder, path, flags, mode)); }
-int hook_openat64(int folder, const char* path, int flags, ...) { HIWATER_OPENED(real.openat64(folder, path, flags, mode)); }
+// Each of these functions has a second name that ends in 64.
+template <int kEntry>
+int hook_open(const char* path, int flags, ...) {
+    HIWATER_MODE_AFTER(flags);
+    const int fd = real<hook_open<kEntry>>(path, flags, mode);
+    return makes_anew(flags) ? made(fd) : fd;
+}
+template <int kEntry>
+int hook_openat(int folder, const char* path, int flags, ...) {
+    HIWATER_MODE_AFTER(flags);
+    const int fd = real<hook_openat<kEntry>>(folder, path, flags, mode);
+    return makes_anew(flags) ? made(fd) : fd;
+}
 
-#undef HIWATER_OPENED
+#undef HIWATER_MODE_AFTER
 
+template <int kEntry>
 int hook_ftruncate(int fd, off_t bytes) {
-    return sized(fd, bytes, [&] { return real.ftruncate(fd, bytes); });
+    return sized(fd, bytes, [&] { return real<hook_ftruncate<kEntry>>(fd, bytes); });
 }
-int hook_ftruncate64(int fd, off64_t bytes) {
-    return sized(fd, bytes, [&] { return real.ftruncate64(fd, bytes); });
-}
+template <int kEntry>
 int hook_fallocate(int fd, int mode, off_t offset, off_t bytes) {
-    return sized(fd, bytes, [&] { return real.fallocate(fd, mode, offset, bytes); });
+    return sized(fd, bytes, [&] { return real<hook_fallocate<kEntry>>(fd, mode, offset, bytes); });
 }
-int hook_fallocate64(int fd, int mode, off64_t offset, off64_t bytes) {
-    return sized(fd, bytes, [&] { return real.fallocate64(fd, mode, offset, bytes); });
-}
+template <int kEntry>
 int hook_posix_fallocate(int fd, off_t offset, off_t bytes) {
-    return sized(fd, bytes, [&] { return real.posix_fallocate(fd, offset, bytes); });
+    return sized(fd, bytes, [&] { return real<hook_posix_fallocate<kEntry>>(fd, offset, bytes); });
 }
-int hook_posix_fallocate64(int fd, off64_t offset, off64_t bytes) {
-    return sized(fd, bytes, [&] { return real.posix_fallocate64(fd, offset, bytes); });
+
+}  // namespace
+
+void add_shared_memory_hooks(std::vector<Hook>* hooks) {
+    constexpr auto of = Hook::Of::mappings;
+    hooks->insert(hooks->end(), {
+                                    hook_of<hook_memfd_create>("memfd_create", of),
+                                    hook_of<hook_shm_open>("shm_open", of),
+                                    hook_of<hook_open<0>>("open", of),
+                                    hook_of<hook_open<1>>("open64", of),
+                                    hook_of<hook_openat<0>>("openat", of),
+                                    hook_of<hook_openat<1>>("openat64", of),
+                                    hook_of<hook_ftruncate<0>>("ftruncate", of),
+                                    hook_of<hook_ftruncate<1>>("ftruncate64", of),
+                                    hook_of<hook_fallocate<0>>("fallocate", of),
+                                    hook_of<hook_fallocate<1>>("fallocate64", of),
+                                    hook_of<hook_posix_fallocate<0>>("posix_fallocate", of),
+                                    hook_of<hook_posix_fallocate<1>>("posix_fallocate64", of),
+                                });
 }
 
 }  // namespace hiwater::interpose

@@ -29,6 +29,15 @@ struct Hook {
     bool is_global;  // whether the program's global scope calls this one by the name
 };
 
+// The function that a hook stands in for, which has the hook's type. Null where nobody defines it.
+template <auto kHook>
+inline constinit decltype(kHook) real = nullptr;
+
+template <auto kHook>
+Hook hook_of(const char* name, Hook::Of of) noexcept {
+    return {name, reinterpret_cast<void*>(kHook), reinterpret_cast<void**>(&real<kHook>), of, true};
+}
+
 // Looks up the C library's functions: those of the heap in itself, others as the program's global scope calls them. Names nobody
 // defines keep null and are left alone.
 void find_real_functions(Hook* hooks, std::size_t count) noexcept;

@@ -7,6 +7,7 @@
 #include "accounting/thread_heap.h"
 #include "session/recorder.h"
 #include "lines/line_recorder.h"
+#include "base/uncopied.h"
 
 namespace hiwater::lines {
 
@@ -26,7 +27,7 @@ using WithoutOffset = WithoutInt;
 using WithoutLine = WithoutInt;
 #else
 template <auto kMakesInt>
-class WithoutInt {
+class WithoutInt : Uncopied {
 public:
     explicit WithoutInt(PyObject* number) noexcept : bytes_(recording() && !is_immortal(number) ? int_bytes() : 0) {
         ThreadHeap& heap = thread_heap;
@@ -35,8 +36,6 @@ public:
         heap.live_bytes -= bytes_;
     }
     ~WithoutInt() { thread_heap.live_bytes += bytes_; }
-    WithoutInt(const WithoutInt&) = delete;
-    WithoutInt& operator=(const WithoutInt&) = delete;
 
 private:
     // What the interpreter's function asks for differs between versions: so we look.

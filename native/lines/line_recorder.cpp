@@ -13,6 +13,7 @@
 
 #include "accounting/thread_heap.h"
 #include "base/process.h"
+#include "base/uncopied.h"
 
 namespace hiwater::lines {
 
@@ -225,12 +226,10 @@ void add_once(std::vector<std::shared_ptr<One>>& all, const std::shared_ptr<One>
 }
 
 // While it stands, the thread's heap does not move.
-class HeapAside {
+class HeapAside : Uncopied {
 public:
     HeapAside() noexcept : before_(thread_heap) {}
     ~HeapAside() { thread_heap = before_; }
-    HeapAside(const HeapAside&) = delete;
-    HeapAside& operator=(const HeapAside&) = delete;
 
 private:
     const ThreadHeap before_;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "lock/lock.h"
+#include "base/uncopied.h"
 
 namespace hiwater::lines {
 
@@ -117,7 +118,7 @@ struct LineThread {
 };
 
 // One profiler's groups. All members need the GIL, or on a free-threaded interpreter the lock that they take.
-class LineRecorder {
+class LineRecorder : Uncopied {
 public:
     explicit LineRecorder(bool reads_resident, bool recursion_apart = false, std::shared_ptr<Meter> meter = nullptr,
                           std::shared_ptr<Listener> listener = nullptr)
@@ -126,8 +127,6 @@ public:
           meter_(std::move(meter)),
           listener_(std::move(listener)) {}
     ~LineRecorder();
-    LineRecorder(const LineRecorder&) = delete;
-    LineRecorder& operator=(const LineRecorder&) = delete;
 
     std::uint32_t add_group(std::int32_t first_line, std::int32_t last_line);
     // The caller keeps the code object alive as long as this recorder.

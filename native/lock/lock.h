@@ -32,6 +32,7 @@
 
 #include "lock/sharing.h"
 #include "base/signals_blocked.h"
+#include "base/uncopied.h"
 
 namespace hiwater {
 
@@ -328,13 +329,11 @@ private:
     LockTicket all_sharers_;  // stands for all threads that share: a shared lock is biased to it
 };
 
-class Hold {
+class Hold : Uncopied {
 public:
     [[gnu::always_inline]] explicit Hold(Lock& lock, LockTicket* me = nullptr) noexcept
         : lock_(lock), me_(me), by_fast_path_(lock.lock(me)) {}
     [[gnu::always_inline]] ~Hold() { lock_.unlock(me_, by_fast_path_); }
-    Hold(const Hold&) = delete;
-    Hold& operator=(const Hold&) = delete;
 
 private:
     Lock& lock_;
@@ -342,12 +341,10 @@ private:
     bool by_fast_path_;
 };
 
-class MutexHold {
+class MutexHold : Uncopied {
 public:
     explicit MutexHold(FutexMutex& mutex) noexcept : mutex_(mutex) { mutex_.lock(); }
     ~MutexHold() { mutex_.unlock(); }
-    MutexHold(const MutexHold&) = delete;
-    MutexHold& operator=(const MutexHold&) = delete;
 
 private:
     FutexMutex& mutex_;

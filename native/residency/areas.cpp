@@ -10,17 +10,16 @@
 #include <algorithm>
 
 #include "residency/page_flags.h"
+#include "base/uncopied.h"
 
 namespace hiwater::residency {
 
 namespace {
 
 // The lines of a file of /proc, one after another, without a heap of our own that grows with it.
-class Lines {
+class Lines : Uncopied {
 public:
     explicit Lines(const char* path) : fd_(::open(path, O_RDONLY | O_CLOEXEC)) {}
-    Lines(const Lines&) = delete;
-    Lines& operator=(const Lines&) = delete;
     ~Lines() {
         if (fd_ >= 0) ::close(fd_);
     }

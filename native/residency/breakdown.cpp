@@ -1,8 +1,6 @@
 #include "residency/breakdown.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <new>
@@ -24,8 +22,6 @@ constexpr std::uint64_t kTooSparse = 64ULL << 30;
 class Looker {
 public:
     explicit Looker(Breakdown& out) : out_(out) { out_.cannot_look = !PageHeads::works() || !pages_.works(); }
-    Looker(const Looker&) = delete;
-    Looker& operator=(const Looker&) = delete;
 
     // Goes through the areas. Neighbouring plain ones are one: advice about huge pages, which NumPy gives, cuts a block in two.
     void sort_out(const PageVector<Area>& areas) {
@@ -141,14 +137,6 @@ private:
     std::int64_t heap_ = 0, pools_ = 0, objects_ = 0, chunks_ = 0, chunks_touched_ = 0;
 };
 
-std::int64_t resident_now() noexcept {
-    const int fd = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    const std::int64_t bytes = process::read_statm(fd);
-    ::close(fd);
-    return bytes;
-}
-
 }  // namespace
 
 const char* name_of(Part part) noexcept {
@@ -178,7 +166,7 @@ bool take_snapshot(Breakdown* out, Ranges* mappings) noexcept {
     } catch (const std::bad_alloc&) {
         return false;
     }
-    out->resident_bytes = resident_now();
+    out->resident_bytes = process::resident_bytes();
     std::int64_t sum = 0;
     for (const Row& row : out->rows) sum += row.resident_bytes;
     (*out)[Part::unexplained].resident_bytes += out->resident_bytes - sum;

@@ -4,13 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/uncopied.h"
+
 namespace hiwater::residency {
 
-class PageFlags {
+class PageFlags : Uncopied {
 public:
     PageFlags();
-    PageFlags(const PageFlags&) = delete;
-    PageFlags& operator=(const PageFlags&) = delete;
     ~PageFlags();
     bool works() const { return fd_ >= 0; }
 

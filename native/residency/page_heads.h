@@ -5,17 +5,16 @@
 #include <cstdint>
 
 #include "residency/page_flags.h"
+#include "base/uncopied.h"
 
 namespace hiwater::residency {
 
 inline constexpr std::size_t kHeadBytes = 144;
 inline constexpr std::uintptr_t kPoolBytes = 16 * 1024;  // of Python's object allocator, since CPython 3.10
 
-class PageHeads {
+class PageHeads : Uncopied {
 public:
     explicit PageHeads(PageFlags& pages) : pages_(pages) {}
-    PageHeads(const PageHeads&) = delete;
-    PageHeads& operator=(const PageHeads&) = delete;
 
     // Whether the system allows it: a sandbox may not.
     static bool works() noexcept;

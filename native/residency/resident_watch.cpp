@@ -1,9 +1,8 @@
 #include "residency/resident_watch.h"
 
-#include <fcntl.h>
 #include <pthread.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "lock/lock.h"
@@ -20,14 +19,8 @@ int g_users = 0;
 std::uint64_t g_interval_ns = 1'000'000;
 std::atomic<std::int64_t> g_peak{0};
 
-// The program may close or reuse any descriptor, so none is kept: opening costs 5 us, which nobody waits for.
-std::int64_t resident_now() noexcept {
-    const int fd = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return 0;
-    const std::int64_t now = process::read_statm(fd);
-    ::close(fd);
-    return now;
-}
+// Without a descriptor that stays open: the program may close or reuse any.
+std::int64_t resident_now() noexcept { return std::max<std::int64_t>(process::resident_bytes(), 0); }
 
 void raise_peak(std::int64_t now) noexcept {
     std::int64_t seen = g_peak.load(std::memory_order_relaxed);

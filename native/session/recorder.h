@@ -171,10 +171,8 @@ public:
     bool note_exit(int exit_code) noexcept;
     void withdraw_exit() noexcept;
 
+    // Under a BusyGuard.
     Lock& lock() noexcept { return lock_; }
-    // Around a call that filters the program's system calls (seccomp).
-    void expect_filter() noexcept;
-    void expect_no_filter() noexcept;
     // In the child of a fork, which is not recorded: the capture is the parent's. Safe in a signal's handler.
     void become_unrecorded_child() noexcept;
     // Makes every thread check more than its stack at its next event.

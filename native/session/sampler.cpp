@@ -70,10 +70,8 @@ void look_first() noexcept {
     BusyGuard busy;
     Recorder& recorder = Recorder::instance();
     const std::uint64_t now = recorder.now_ns();
-    const int fd = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     std::int64_t address_space_bytes = -1;
-    const std::int64_t resident_bytes = fd >= 0 ? process::read_statm(fd, &address_space_bytes) : -1;
-    if (fd >= 0) ::close(fd);
+    const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
     recorder.tick(now, resident_bytes, 0);
     recorder.note_pressure(now, address_space_bytes);
 }
@@ -90,10 +88,9 @@ void run() {
         // Reading the kernel's peak costs ten times a plain reading. It only has to be recent in case the process is killed.
         process::Resident resident;
         if (now - last_peak_ns >= 50 * kMillisecond && process::read_status(&resident)) last_peak_ns = now;
-        const int fd = kept >= 0 ? kept : ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
         std::int64_t address_space_bytes = -1;
-        const std::int64_t resident_bytes = fd >= 0 ? process::read_statm(fd, &address_space_bytes) : -1;
-        if (fd >= 0 && kept < 0) ::close(fd);
+        const std::int64_t resident_bytes =
+            kept >= 0 ? process::read_statm(kept, &address_space_bytes) : process::resident_bytes(&address_space_bytes);
         recorder.tick(now, resident_bytes, resident.peak_bytes);
         recorder.note_pressure(now, address_space_bytes);
         recorder.note_collections(hw_full_collections());

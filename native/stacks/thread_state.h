@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/errno_kept.h"
+#include "base/uncopied.h"
 #include "lock/lock.h"
 #include "capture/format.h"
 #include "stacks/frames.h"
@@ -171,7 +172,7 @@ extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-
 // The thread is inside something that can nest: counts the depth, and keeps the stack pointer of the outermost entry. A signal handler may
 // run between any two steps, and enter and leave itself: it restores what it found.
 template <std::uint32_t ThreadLocal::* kDepth, std::uintptr_t ThreadLocal::* kPlace>
-class Inside {
+class Inside : Uncopied {
 public:
     Inside() noexcept : before_(tls.*kPlace) {
         if (tls.*kDepth == 0) store_stack_pointer(&(tls.*kPlace));
@@ -183,8 +184,6 @@ public:
         std::atomic_signal_fence(std::memory_order_seq_cst);
         tls.*kPlace = before_;
     }
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
 
 private:
     const std::uintptr_t before_;
