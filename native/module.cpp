@@ -239,9 +239,23 @@ nb::tuple residency_look() {
     return nb::make_tuple(found.resident_bytes, rows, large, found.cannot_look, found.looked_enough, found.not_found_bytes);
 }
 
+std::int32_t add_device(const std::string& name, const std::string& backend, const std::string& source, std::int64_t limit_bytes) {
+    std::int32_t number = -1;
+    Recorder::instance().on_devices([&](hiwater::Devices& devices, std::uint64_t) {
+        number = static_cast<std::int32_t>(devices.add({name, backend, source, limit_bytes}));
+    });
+    return number;
+}
+
 void sample_device(std::uint32_t device, std::int64_t allocated, std::int64_t allocated_peak, std::int64_t reserved,
                    std::int64_t reserved_peak, std::int64_t used, bool exact, const std::string& note) {
-    Recorder::instance().sample_device(device, {allocated, allocated_peak, reserved, reserved_peak, used, exact, note});
+    Recorder::instance().on_devices([&](hiwater::Devices& devices, std::uint64_t now) {
+        devices.sample(device, {allocated, allocated_peak, reserved, reserved_peak, used, exact, note}, now);
+    });
+}
+
+void note_device_terms(std::uint32_t device, const std::vector<std::pair<std::string, std::int64_t>>& terms) {
+    Recorder::instance().on_devices([&](hiwater::Devices& devices, std::uint64_t now) { devices.note_terms(device, terms, now); });
 }
 
 void self_check() {
@@ -306,20 +320,10 @@ NB_MODULE(_core, m) {
     m.attr("DEVICE_LIBRARIES") = nb::tuple(libraries);
     m.def(
         "on_device_library", [](nb::object callback) { hiwater::device_watch::set_callback(callback.ptr()); }, "callback"_a.none());
-    m.def(
-        "add_device",
-        [](const std::string& name, const std::string& backend, const std::string& source, std::int64_t limit_bytes) {
-            return Recorder::instance().add_device({name, backend, source, limit_bytes});
-        },
-        "name"_a, "backend"_a, "source"_a, "limit_bytes"_a);
+    m.def("add_device", &add_device, "name"_a, "backend"_a, "source"_a, "limit_bytes"_a);
     m.def("sample_device", &sample_device, "device"_a, "allocated"_a, "allocated_peak"_a, "reserved"_a, "reserved_peak"_a, "used"_a,
           "exact"_a, "note"_a);
-    m.def(
-        "note_device_terms",
-        [](std::uint32_t device, const std::vector<std::pair<std::string, std::int64_t>>& terms) {
-            Recorder::instance().note_device_terms(device, terms);
-        },
-        "device"_a, "terms"_a);
+    m.def("note_device_terms", &note_device_terms, "device"_a, "terms"_a);
     m.def("heap_is_sampled", &heap_is_sampled);
     m.def("heap_open", &heap_open);
     m.def("heap_close", &heap_close);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "devices/device_watch.h"
 #include "heap/fast_path.h"
 #include "stacks/current_stack.h"
 
@@ -265,24 +266,21 @@ void Recorder::on_code_death(const void* code) noexcept {
 
 void Recorder::on_marker(capture::MarkerKind kind, std::uint64_t value) noexcept {
     if (is_inside()) return;
-    guarded(
-        [&] { at_stack([&](Thread& t) { markers_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t.top->node}); }); });
+    at_stack_guarded([&](Thread& t) { markers_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t.top->node}); });
 }
 
 void Recorder::on_refused(std::size_t bytes) noexcept {
     constexpr std::uint64_t kMostMarkers = 10'000, kShortestNs = 25'000'000;
     if (is_inside() || !is_on() || only_counters_) return;
-    guarded([&] {
-        at_stack([&](Thread& t) {
-            if (++refusals_ > kMostMarkers) return;
-            const std::uint64_t now = now_ns();
-            markers_.append({now, bytes, static_cast<std::uint32_t>(capture::MarkerKind::out_of_memory), t.top->node});
-            // What is live now becomes a slice of no length, between two slices that are closed at the same time.
-            if (refusals_ > 1 && now - last_refused_slice_ns_ < std::max(kShortestNs, now / 64)) return;
-            last_refused_slice_ns_ = now;
-            accounts_.close_slice(now);
-            accounts_.close_slice(now);
-        });
+    at_stack_guarded([&](Thread& t) {
+        if (++refusals_ > kMostMarkers) return;
+        const std::uint64_t now = now_ns();
+        markers_.append({now, bytes, static_cast<std::uint32_t>(capture::MarkerKind::out_of_memory), t.top->node});
+        // What is live now becomes a slice of no length, between two slices that are closed at the same time.
+        if (refusals_ > 1 && now - last_refused_slice_ns_ < std::max(kShortestNs, now / 64)) return;
+        last_refused_slice_ns_ = now;
+        accounts_.close_slice(now);
+        accounts_.close_slice(now);
     });
 }
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "devices/device_watch.h"
 #include "stacks/current_stack.h"
 
 namespace hiwater {

@@ -60,10 +60,10 @@ void Recorder::withdraw_exit() noexcept {
 
 namespace {
 
-// As new, without a look at what is there: it may speak of pages that are gone.
-template <typename... Table>
-void begin_anew(Table&... table) noexcept {
-    (::new (static_cast<void*>(&table)) Table(), ...);
+// Makes an object anew over one whose pages are gone: its destructor would touch them.
+template <typename Object, typename... Parts>
+void begin_anew(Object& object, Parts&... parts) noexcept {
+    ::new (static_cast<void*>(&object)) Object(parts...);
 }
 
 // The same contents at the same place, and nobody else's.
@@ -89,9 +89,12 @@ void Recorder::forget_tables_of_parent() noexcept {
     });
     spare_room.drop();
     file_.forget_in_child();
-    begin_anew(tree_, accounts_, mappings_, made_objects_, shared_pages_, parts_, timeline_, facts_, markers_, residency_,
-               large_blocks_, pressure_, devices_, device_samples_, device_terms_, last_samples_, code_class_, positions_,
-               noted_names_, base_threads_);
+    begin_anew(mappings_, accounts_, tree_);
+    codes_.forget_in_child();
+    begin_anew(names_, tree_);
+    begin_anew(devices_, tree_);
+    const auto anew = [](auto&... tables) { (begin_anew(tables), ...); };
+    anew(tree_, accounts_, timeline_, facts_, markers_, residency_, large_blocks_, pressure_);
     live_.empty();
     samples_.forget_in_child();
 }

@@ -126,7 +126,7 @@ void Recorder::take_residency_snapshot() noexcept {
 void Recorder::large_mappings(residency::Ranges* out) {
     constexpr std::uintptr_t kWorthKnowing = 64 * 1024;
     Hold hold(lock_);
-    mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) {
+    mappings_.pieces().each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) {
         const auto kind = static_cast<capture::Kind>(accounts_.record(piece.account).kind);
         const bool is_known = kind == capture::Kind::mapping || kind == capture::Kind::shared || kind == capture::Kind::attached;
         if (is_known && end - start >= kWorthKnowing) out->push_back({start, end});
@@ -139,7 +139,7 @@ void Recorder::append_residency(const residency::Breakdown& found, std::uint64_t
     for (std::size_t i = 0; i < std::min(kMostBlocks, found.large.size()); ++i) {
         const residency::LargeBlock& large = found.large[i];
         const Block block = sampled() ? samples_.find_block(large.block) : live_.find_block(large.block);
-        const std::uint32_t account = large.from_malloc ? block.account : mappings_.piece_at(large.address).account;
+        const std::uint32_t account = large.from_malloc ? block.account : mappings_.pieces().piece_at(large.address).account;
         const std::uint32_t node = account == 0 ? 0 : accounts_.record(account).node;
         large_blocks_.append({at_ns, large.bytes, large.touched_bytes, node, large.from_malloc ? 1u : 0u});
     }

@@ -32,10 +32,7 @@ void Recorder::write_facts(const StartOptions& options) {
     residency_.attach(file_, capture::Table::residency);
     large_blocks_.attach(file_, capture::Table::large_blocks);
     pressure_.attach(file_, capture::Table::pressure);
-    devices_.attach(file_, capture::Table::devices);
-    device_samples_.attach(file_, capture::Table::device_samples);
-    device_terms_.attach(file_, capture::Table::device_terms);
-    last_samples_.reset();
+    devices_.attach(file_);
     for (const auto& [key, value] : options.facts) append_fact(key, value);
     for (const char* reason : {kNoMemory, kCannotGrow, kTruncated}) tree_.string(reason);
 }
@@ -45,11 +42,7 @@ void Recorder::append_fact(const std::string& name, const std::string& value) {
 }
 
 void Recorder::note_fact(const std::string& name, const std::string& value) noexcept {
-    if (!is_on() || only_counters_) return;
-    if_there_is_room([&] {
-        Hold hold(lock_);
-        append_fact(name, value);
-    });
+    if_recorded([&] { append_fact(name, value); });
 }
 
 int Recorder::start(const StartOptions& options) {
@@ -81,12 +74,7 @@ int Recorder::start(const StartOptions& options) {
     if (options.sample_bytes != 0) samples_.init();
     capture::Header& h = file_.header();
     try {
-        code_class_.reset();
-        positions_.reset();
-        positions_.resize(kPositions);
-        internal_prefix_ = options.internal_prefix;
-        own_script_ = options.own_script;
-        library_prefixes_ = options.library_prefixes;
+        codes_.begin(options);
         cgroup_usage_ = options.cgroup_usage;
         cgroup_limits_ = options.cgroup_limits;
         tree_.attach(file_);
@@ -99,7 +87,10 @@ int Recorder::start(const StartOptions& options) {
         file_.discard();
         throw;
     }
-    forget_names();
+    {
+        UninterruptedHold pool(pool_lock_);
+        names_.forget();
+    }
     shared_events_ = 0;
     lost_ = 0;
     fail_reason_[0] = '\0';
@@ -216,12 +207,9 @@ void Recorder::forget_tables() noexcept {
     live_.empty();
     samples_.empty();
     mappings_.reset();
-    made_objects_.reset();
-    shared_pages_.reset();
     tree_.forget_everything();
     accounts_.forget_everything();
-    code_class_.reset();
-    positions_.reset();
+    codes_.reset();
 }
 
 int Recorder::snapshot(const char* path) {

@@ -1,7 +1,8 @@
 // The recorder: receives events from the hooks, finds the stack of each, and keeps the capture up to date.
 //
-// One class, and so a long file: an event changes the tables of several subjects under one lock, and hooks reach all of them by one pointer. The
-// members are defined in the folder of their subject: heap/, mappings/, stacks/, devices/, session/.
+// Subjects that have tables of their own are members: mappings, code objects, names of threads, devices. Blocks and stacks are not apart:
+// on the fast path one event reads the thread's stack and changes the table of live blocks and the accounts in one section under the
+// lock, without a call (heap/fast_path.h). So their events are functions of this class, defined in heap/ and stacks/.
 //
 // block: one live allocation, [address, address + bytes).   stack: a node of the call tree.   account: bytes and blocks of a stack and kind.
 // A block is removed from the tables before it is really freed: once released, another thread may get the same address.
@@ -19,13 +20,13 @@
 #include "lock/lock.h"
 #include "base/own_count.h"
 #include "capture/capture_file.h"
-#include "devices/device_watch.h"
-#include "devices/figures.h"
+#include "devices/devices.h"
 #include "accounting/accounts.h"
 #include "stacks/call_tree.h"
+#include "stacks/codes.h"
+#include "stacks/thread_names.h"
 #include "heap/live_table.h"
-#include "mappings/mappings.h"
-#include "mappings/ranges.h"
+#include "mappings/mapping_accounts.h"
 #include "heap/sample_table.h"
 #include "residency/breakdown.h"
 #include "session/options.h"
@@ -150,10 +151,11 @@ public:
     std::uint32_t session() const noexcept { return session_; }
 
     // --- devices; the caller holds the GIL ----------------------------------------------------------------------------------
-    // Makes a record and returns its number; -1 when not recording, or there is no room.
-    std::int32_t add_device(const DeviceFacts& facts) noexcept;
-    void sample_device(std::uint32_t device, const DeviceFigures& figures) noexcept;
-    void note_device_terms(std::uint32_t device, const std::vector<std::pair<std::string, std::int64_t>>& terms) noexcept;
+    // Calls work(devices, now) under the lock; not where nothing is recorded. Where there is no room for a figure, it is left out.
+    template <typename Work>
+    void on_devices(const Work& work) noexcept {
+        if_recorded([&] { work(devices_, now_ns()); });
+    }
 
     // --- periodic work -----------------------------------------------------------------------------------------------------
     // `resident_bytes` -1 where it could not be read; `kernel_peak_bytes` 0 where it was not asked this time.
@@ -203,17 +205,8 @@ private:
     Thread* take_thread() noexcept;
     static void give_thread_back(void* thread) noexcept;
     void sync(Thread& t, std::uint32_t start_node = 0);
-    // Names of threads: thread_names.cpp.
-    void set_base(Thread& t, std::uint32_t start_node);
-    void stand_at_base(Thread& t, std::uint32_t node);
-    std::uint32_t root_node(const char* name);
-    std::uint32_t named_node(const Thread& t, std::uint32_t present);
     void show_name(Thread& t, bool is_last);
-    void move_to_name(Thread& t);
     void show_last_names();
-    void note_name(pthread_t id, const char* name, NameOf from);
-    void take_noted_name(Thread& t) noexcept;
-    void forget_names() noexcept;
     // What follows is under the lock, but for find_top() where the stack turns out to be known.
     bool is_up_to_date(const Thread& t) const noexcept { return t.epoch == epoch_.load(std::memory_order_relaxed); }
     template <typename Move>
@@ -223,20 +216,14 @@ private:
     void move_top(Thread& t, std::uint32_t changed);
     [[gnu::noinline]] bool settle_top(Thread& t, std::uint32_t changed) noexcept;
     static int grow_memo(hw_memo* memo, std::uint32_t capacity);
-    struct Position {
-        const void* instr;
-        std::uint32_t generation;  // of the page of code it is in
-        std::uint32_t code, line;
-        std::uint8_t kind;  // of the code: kCodeInternal …
-    };
-    const Position* position_of(Thread& t, const hw_slot& slot, const void* object);
     void intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge);
-    std::uint32_t code_of(const hw_code_info& info);
     std::uint32_t account_at_top(Thread& t, capture::Kind kind);
     static bool is_internal(const Thread& t) noexcept { return (t.top->flags & Thread::kInternal) != 0; }
 
     template <typename Work>
     bool at_stack(const Work& work, bool* was_behind = nullptr, capture::Kind kind = capture::Kind::native);
+    template <typename Work>
+    void at_stack_guarded(const Work& work) noexcept;
 
     // The cases that record() and forget() leave over. "biased": the lock is held on its fast path, and released. See README.md for the table.
     [[gnu::noinline]] void* record_locked(void* block, std::size_t bytes, capture::Kind kind) noexcept;
@@ -330,6 +317,13 @@ private:
         } catch (const std::exception&) {
         }
     }
+    template <typename Work>
+    void if_recorded(const Work& work) noexcept {
+        if_there_is_room([&] {
+            Hold hold(lock_);
+            if (is_on() && !only_counters_) work();
+        });
+    }
     void write_facts(const StartOptions& options);
     void append_fact(const std::string& name, const std::string& value);
     capture::CaptureFile::Ending close_capture(capture::State state) noexcept;
@@ -337,20 +331,6 @@ private:
     void forget_tables_of_parent() noexcept;
     Summary summary_so_far();
     TopLine top_line();
-    std::uint32_t labelled_as(std::uint32_t account, std::uint32_t below);
-    std::uint32_t label_node(std::uint32_t node, const char* label);
-    enum class Gain { allocated, restored };
-    void add_piece(std::uintptr_t start, const Piece& piece, Gain gain);
-    void change_shared(std::uint32_t account, std::int64_t pages, std::int64_t runs, Gain gain);
-    bool shows_pages(const Piece& piece) const;
-    Piece piece_of(std::uintptr_t start, std::size_t bytes, std::uint32_t node, const NewMapping& mapping);
-    void debit_piece(std::uintptr_t from, std::uintptr_t to, const Piece& piece, int pieces_left);
-    void forget_range(std::uintptr_t start, std::uintptr_t end);
-    void change_range(std::uintptr_t start, std::uintptr_t end, std::uint32_t protection);
-
-    static constexpr std::uint8_t kCodeInternal = 1, kCodeLauncher = 2, kCodeLibrary = 4, kCodeOwn = 8, kCodeGenerated = 16;
-    std::uint8_t classify(std::string_view function, std::string_view file) const noexcept;
-    std::uint8_t class_of(std::uint32_t code);
 
     Lock lock_;
     capture::CaptureFile file_;
@@ -358,26 +338,16 @@ private:
     Accounts accounts_;
     LiveTable live_;
     SampleTable samples_;  // instead of live_, in sampled mode
-    Mappings mappings_;
-    MadeObjects made_objects_;
-    SharedPages shared_pages_;
-    PageVector<TakenRange::Part> parts_;  // of the range being changed
+    MappingAccounts mappings_{accounts_, tree_};
+    Codes codes_{tree_};
+    ThreadNames names_{tree_};
+    Devices devices_{tree_};
     capture::FileTable<capture::TimelineRecord> timeline_;
     capture::FileTable<capture::FactRecord> facts_;
     capture::FileTable<capture::MarkerRecord> markers_;
     capture::FileTable<capture::ResidencyRecord> residency_;
     capture::FileTable<capture::LargeBlockRecord> large_blocks_;
     capture::FileTable<capture::PressureRecord> pressure_;
-    capture::FileTable<capture::DeviceRecord> devices_;
-    capture::FileTable<capture::DeviceSampleRecord> device_samples_;
-    capture::FileTable<capture::DeviceTermRecord> device_terms_;
-    struct LastSample {
-        std::uint64_t row = 0, begun_ns = 0;
-    };
-    PageVector<LastSample> last_samples_;  // of each device
-    PageVector<std::uint8_t> code_class_;  // by code; 0x80: known
-    static constexpr std::size_t kPositions = 8192;
-    PageVector<Position> positions_;  // lately met, each in the one place there is for it
 
     // Moves when a code object dies or a recording starts or ends: caches keyed by address are void, and threads check the mode.
     std::atomic<std::uint32_t> epoch_{1};
@@ -397,8 +367,7 @@ private:
     bool only_counters_ = false;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use
     char fail_reason_[128] = {};
-    std::string path_, internal_prefix_, own_script_;
-    std::vector<std::string> library_prefixes_;
+    std::string path_;
     Summary last_;
     Accounts::Figures last_peak_;  // at the last tick: all there is of a capture that somebody truncated
     std::int64_t last_resident_peak_ = 0;
@@ -414,13 +383,6 @@ private:
     Thread* all_ = nullptr;        // every thread's state there is, in the pool or not
     std::int64_t gone_bytes_ = 0;  // allocated in this recording by threads that have ended
     std::uint64_t gone_blocks_ = 0;
-    struct NotedName {
-        pthread_t id;
-        ThreadName name;
-    };
-    PageVector<NotedName> noted_names_;      // of threads that have no state yet; under the pool's lock
-    PageVector<std::uint8_t> base_threads_;  // by node: how many threads it has been the base of; 2: more than one
-    std::uint32_t roots_ = 0, renames_ = 0;  // nodes and codes made for names of threads
 };
 
 }  // namespace hiwater

@@ -15,7 +15,7 @@ TopLine Recorder::top_line() {
     std::vector<bool> is_own(tree_.code_count(), false);
     for (std::uint32_t code = 1; code < is_own.size(); ++code) {
         const auto kind = static_cast<capture::CodeKind>(tree_.code_record(code).kind);
-        is_own[code] = kind == capture::CodeKind::python && (class_of(code) & (kCodeLibrary | kCodeInternal)) == 0;
+        is_own[code] = kind == capture::CodeKind::python && !codes_.is_of_library(code);
     }
     std::vector<std::uint32_t> owner(tree_.node_count(), 0);  // innermost own node at or above
     for (std::uint32_t id = 1; id < owner.size(); ++id) {
@@ -97,7 +97,7 @@ std::map<std::string, std::int64_t> Recorder::counters() {
     out["nodes"] = static_cast<std::int64_t>(tree_.node_count());
     out["codes"] = static_cast<std::int64_t>(tree_.code_count());
     out["accounts"] = accounts_.size();
-    out["mappings"] = static_cast<std::int64_t>(mappings_.size());
+    out["mappings"] = static_cast<std::int64_t>(mappings_.pieces().size());
     out["own_table_bytes"] =
         static_cast<std::int64_t>(live_.resident_bytes() + samples_.own_bytes() + tree_.own_bytes() + accounts_.own_bytes());
     out["capture_bytes"] = static_cast<std::int64_t>(file_.mapped_bytes());
@@ -110,7 +110,7 @@ std::string Recorder::self_check() {
     if (!file_.is_open()) return {};
     if (!tree_.is_consistent()) return "the call tree is not consistent";
     if (!live_.is_consistent()) return "the table of live blocks is not consistent";
-    if (!mappings_.is_consistent()) return "the mappings overlap";
+    if (!mappings_.pieces().is_consistent()) return "the mappings overlap";
     if (!samples_.is_consistent()) return "the table of sampled blocks is not consistent";
     std::map<std::uint32_t, std::pair<std::int64_t, std::int64_t>> sums;
     const auto add = [&sums](std::uint32_t account, std::uint64_t bytes, std::int64_t blocks) {
@@ -122,10 +122,7 @@ std::string Recorder::self_check() {
         const sampling::Weight weight = weight_of(block.bytes);
         add(block.account, static_cast<std::uint64_t>(weight.bytes), weight.blocks);
     });
-    mappings_.each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) {
-        if (!shows_pages(piece)) add(piece.account, end - start, 1);
-    });
-    shared_pages_.each([&](SharedPlace start, SharedPlace end, std::uint32_t account) { add(account, (end - start) * kPage, 1); });
+    mappings_.each_counted(add);
     for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
         const capture::AccountRecord& l = accounts_.record(id);
         const auto kind = static_cast<capture::Kind>(l.kind);

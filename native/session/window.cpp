@@ -7,9 +7,7 @@ namespace hiwater {
 
 std::uint64_t Recorder::begin_window() noexcept {
     std::uint64_t now = 0;
-    if_there_is_room([&] {
-        Hold hold(lock_);
-        if (!is_on() || only_counters_) return;
+    if_recorded([&] {
         now = now_ns();
         accounts_.close_slice(now);
     });

@@ -55,4 +55,9 @@ bool Recorder::at_stack(const Work& work, bool* was_behind, capture::Kind kind) 
     return true;
 }
 
+template <typename Work>
+void Recorder::at_stack_guarded(const Work& work) noexcept {
+    guarded([&] { at_stack(work); });
+}
+
 }  // namespace hiwater

@@ -11,7 +11,6 @@
 
 namespace hiwater {
 
-using capture::CodeKind;
 using capture::Kind;
 
 std::atomic<std::uint32_t> g_code_generation[kCodePages] = {};
@@ -110,7 +109,7 @@ Thread* Recorder::make_thread() noexcept {
         return nullptr;
     }
     t->id = ::pthread_self();
-    take_noted_name(*t);
+    names_.take_noted(*t);
     tls.thread = t;
     return t;
 }
@@ -123,66 +122,17 @@ void Recorder::sync(Thread& t, std::uint32_t start_node) {
     t.top = &t.no_frames;
     ::memset(t.line_cursors, 0, sizeof t.line_cursors);
     if (t.session == session_) {
-        if (t.is_to_move) move_to_name(t);
+        if (t.is_to_move) names_.move(t);
         return;
     }
     // The state of a new thread is zeroed pages, most of which it never touches.
     if (t.session != 0) ::memset(t.edges, 0, sizeof t.edges);
     t.session = session_;
     t.last_block = 0;
-    set_base(t, start_node);
+    names_.set_base(t, start_node);
 }
 
 // --- stacks --------------------------------------------------------------------------------------------------------------
-
-std::uint8_t Recorder::classify(std::string_view function, std::string_view file) const noexcept {
-    if (!internal_prefix_.empty() && file.starts_with(internal_prefix_))
-        return function == "_hiwater_launch_" ? kCodeInternal | kCodeLauncher
-               : function == "_hiwater_own_"  ? kCodeInternal | kCodeOwn
-                                              : kCodeInternal;
-    if (!own_script_.empty() && file == own_script_) return kCodeInternal;
-    if (file.starts_with("<frozen ")) return kCodeLibrary;
-    for (const std::string& prefix : library_prefixes_)
-        if (file.starts_with(prefix)) return kCodeLibrary;
-    return 0;
-}
-
-std::uint8_t Recorder::class_of(std::uint32_t code) {
-    constexpr std::uint8_t known = 0x80;
-    if (code >= code_class_.size()) code_class_.resize(code + 1);
-    if ((code_class_[code] & known) == 0) {
-        const capture::CodeRecord& record = tree_.code_record(code);
-        code_class_[code] = known | classify(tree_.text_of(record.function), tree_.text_of(record.file));
-    }
-    return code_class_[code];
-}
-
-std::uint32_t Recorder::code_of(const hw_code_info& info) {
-    if (const std::uint32_t known = tree_.known_code(info.code)) return known;
-    char function[1000], file[2000];
-    const std::uint32_t function_bytes = hw_str_utf8(info.qualname, function, sizeof function);
-    const std::uint32_t file_bytes = hw_str_utf8(info.filename, file, sizeof file);
-    const std::uint32_t code =
-        tree_.code({function, function_bytes}, {file, file_bytes}, static_cast<std::uint32_t>(info.first_line), CodeKind::python);
-    tree_.remember_code(info.code, code);
-    return code;
-}
-
-// What an instruction is part of, and whether a frame that stands there counts. Under the lock. Functions are met under many parents: their
-// line tables are read once for each line, as long as no other takes the place.
-const Recorder::Position* Recorder::position_of(Thread& t, const hw_slot& slot, const void* object) {
-    const auto at = reinterpret_cast<std::uintptr_t>(slot.instr);
-    const std::uint32_t generation = code_generation(slot.instr).load(std::memory_order_relaxed);
-    Position& position = positions_[mix(at) % kPositions];
-    if (position.instr == slot.instr && position.generation == generation) return &position;
-    hw_code_info info;
-    hw_line_cursor& cursor = t.line_cursors[mix(reinterpret_cast<std::uintptr_t>(object)) % Thread::kLineCursors];
-    if (!hw_frame_describe(&slot, &cursor, &info)) return nullptr;
-    const std::uint32_t code = code_of(info);
-    const auto kind = static_cast<std::uint8_t>(class_of(code) | (info.is_generated != 0 ? kCodeGenerated : 0));
-    position = {slot.instr, generation, code, static_cast<std::uint32_t>(info.line), kind};
-    return &position;
-}
 
 // A (parent, instruction) pair this thread has not met lately. Under the lock.
 void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge) {
@@ -190,7 +140,7 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     *edge = {slot.instr, key, parent, parent_flags, {0, 0}};
     edge->instr = nullptr;  // until all is known: what follows may throw
     const void* object = hw_slot_code(&slot);
-    const Position* const position = object == nullptr || is_dying(object) ? nullptr : position_of(t, slot, object);
+    const Codes::Position* const position = object == nullptr || is_dying(object) ? nullptr : codes_.position_of(t, slot, object);
     if (position == nullptr) {
         // Such a frame counts as the one below it. Only for an interpreter's helper frame is that true for good: a code object that
         // is dying, or was never interned, gives no sign when its address is used again.
@@ -201,11 +151,11 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     // What hiwater calls for itself is its own, whoever wrote it: such frames have node 0, which no others have. A generated method has no
     // file that says whose it is: it belongs to hiwater where hiwater's own code called it.
     const bool is_below_own = parent == 0 && parent_flags != 0;
-    if (is_below_own || (kind & kCodeOwn) != 0) {
+    if (is_below_own || (kind & Codes::kOwn) != 0) {
         edge->node = 0;
         edge->flags = Thread::kInternal;
-    } else if ((kind & kCodeInternal) != 0 || ((kind & kCodeGenerated) != 0 && parent_flags != 0)) {
-        edge->node = (kind & kCodeLauncher) != 0 ? t.base : parent;
+    } else if ((kind & Codes::kInternal) != 0 || ((kind & Codes::kGenerated) != 0 && parent_flags != 0)) {
+        edge->node = (kind & Codes::kLauncher) != 0 ? t.base : parent;
         edge->flags = Thread::kInternal;
     } else {
         edge->node = tree_.child(parent, position->code, position->line);

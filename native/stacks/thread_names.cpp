@@ -1,8 +1,5 @@
-// Names of threads: which one a thread has, and where its blocks hang when it gets another.
-//
-// A name is the code of a node: of the root of a Python thread's stacks, or of the [thread] frame of a native thread. Threads of one name
-// share the node. A thread that is renamed keeps its node, with the new name, if no other thread was ever at it: then all its blocks carry
-// the last name. Otherwise what it allocates from then on hangs under another node.
+#include "stacks/thread_names.h"
+
 #include <pthread.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -18,11 +15,6 @@ namespace hiwater {
 using capture::CodeKind;
 
 namespace {
-
-// A program that names thousands of threads must not make us grow with it.
-constexpr std::uint32_t kMostThreadRoots = 1000, kMostRenames = 1000;
-constexpr std::size_t kMostNoted = 1000;
-constexpr std::uint8_t kSeveral = 2;
 
 // As much of a text as there is room for, in whole characters of UTF-8.
 void copy_text(char* out, std::size_t size, const char* text) noexcept {
@@ -62,15 +54,20 @@ bool ThreadName::take(const char* name, NameOf from) noexcept {
     return true;
 }
 
-std::uint32_t Recorder::root_node(const char* name) {
-    if (roots_ >= kMostThreadRoots && tree_.find_code(name, CodeKind::thread) == 0) name = "[other threads]";
+// Counts the node if it is new.
+std::uint32_t ThreadNames::child_counted(std::uint32_t parent, std::uint32_t code) {
     const std::uint64_t before = tree_.node_count();
-    const std::uint32_t node = tree_.child(0, tree_.code(name, "", 0, CodeKind::thread), 0);
+    const std::uint32_t node = tree_.child(parent, code, 0);
     if (tree_.node_count() != before) ++roots_;
     return node;
 }
 
-void Recorder::set_base(Thread& t, std::uint32_t start_node) {
+std::uint32_t ThreadNames::root_node(const char* name) {
+    if (roots_ >= kMostThreadRoots && tree_.find_code(name, CodeKind::thread) == 0) name = "[other threads]";
+    return child_counted(0, tree_.code(name, "", 0, CodeKind::thread));
+}
+
+void ThreadNames::set_base(Thread& t, std::uint32_t start_node) {
     ThreadName& name = t.name;
     if (name.of == NameOf::nobody && is_main_thread()) {
         name.take("MainThread", NameOf::python_default);
@@ -86,86 +83,82 @@ void Recorder::set_base(Thread& t, std::uint32_t start_node) {
 }
 
 // The [thread] frame with a native thread's name, in the place of one that it has or would have; that one when there are too many.
-std::uint32_t Recorder::named_node(const Thread& t, std::uint32_t present) {
+std::uint32_t ThreadNames::named_node(const Thread& t, std::uint32_t present) {
     if (roots_ >= kMostThreadRoots) return present;
-    const std::uint64_t before = tree_.node_count();
     const ShownName name(t, CodeKind::native_thread);
-    const std::uint32_t node = tree_.child(tree_.node(present).parent, tree_.code(name.text, "", 0, name.kind), 0);
-    if (tree_.node_count() != before) ++roots_;
-    return node;
+    return child_counted(tree_.node(present).parent, tree_.code(name.text, "", 0, name.kind));
 }
 
-void Recorder::stand_at_base(Thread& t, std::uint32_t node) {
+void ThreadNames::stand_at_base(Thread& t, std::uint32_t node) {
     if (node >= base_threads_.size()) base_threads_.resize(node + 1);
     if (base_threads_[node] != kSeveral) ++base_threads_[node];
     t.base = node;
     t.no_frames = {nullptr, 0, node, 0, {0, 0}};
 }
 
-// A thread's name has changed. Under both locks. `is_last`: there is an end to it, so the name need not be one of the first.
-void Recorder::show_name(Thread& t, bool is_last) {
-    if (t.session != session_) return;  // its next event does it
-    if (base_threads_[t.base] == kSeveral) {
-        t.is_to_move = true;
-        if (&t == tls.thread) {
-            t.epoch = 0;
-        } else {
-            request_attention();
-        }
-        return;
-    }
+bool ThreadNames::show(Thread& t, bool is_last) {
+    if (!is_alone(t)) return false;
     const ShownName name(t, t.base == t.root ? CodeKind::thread : CodeKind::native_thread);
     std::uint32_t code = tree_.find_code(name.text, name.kind);
     if (code == 0) {
-        if (!is_last && renames_ >= kMostRenames) return;
+        if (!is_last && has_too_many()) return true;
         ++renames_;
         code = tree_.code(name.text, "", 0, name.kind);
     }
     if (tree_.node(t.base).code != code) tree_.change_code(t.base, code);
+    return true;
 }
 
-// Of a thread that is not alone at its node. Under the lock.
-void Recorder::move_to_name(Thread& t) {
+void ThreadNames::move(Thread& t) {
     const bool is_native = t.base != t.root;
     t.is_to_move = false;
     if (!is_native) t.root = root_node(t.name.text);
     stand_at_base(t, is_native ? named_node(t, t.base) : t.root);
 }
 
-// Before a copy of the capture, and at its end: the names of threads that were renamed too often to be followed. Under the lock.
-void Recorder::show_last_names() {
-    if (renames_ < kMostRenames) return;
-    UninterruptedHold hold(pool_lock_);
-    for (Thread* t = all_; t != nullptr; t = t->next_of_all)
-        if (t->id != 0 && t->session == session_ && t->name.of != NameOf::nobody && base_threads_[t->base] != kSeveral)
-            show_name(*t, true);
-}
-
-// A name of a thread that is older than the recording, or has not run yet.
-void Recorder::note_name(pthread_t id, const char* name, NameOf from) {
-    for (NotedName& noted : noted_names_)
+void ThreadNames::note(pthread_t id, const char* name, NameOf from) {
+    for (NotedName& noted : noted_)
         if (noted.id == id) return static_cast<void>(noted.name.take(name, from));
-    if (noted_names_.size() >= kMostNoted) return;
+    if (noted_.size() >= kMostNoted) return;
     NotedName noted{id, {}};
     noted.name.take(name, from);
-    noted_names_.push_back(noted);
+    noted_.push_back(noted);
 }
 
-// Under the pool's lock.
-void Recorder::take_noted_name(Thread& t) noexcept {
-    for (NotedName& noted : noted_names_) {
+void ThreadNames::take_noted(Thread& t) noexcept {
+    for (NotedName& noted : noted_) {
         if (noted.id != t.id) continue;
         t.name = noted.name;
-        noted = noted_names_[noted_names_.size() - 1];
-        return noted_names_.resize(noted_names_.size() - 1);
+        noted = noted_[noted_.size() - 1];
+        return noted_.resize(noted_.size() - 1);
     }
 }
 
-void Recorder::forget_names() noexcept {
-    UninterruptedHold hold(pool_lock_);
-    noted_names_.reset();
+void ThreadNames::forget() noexcept {
+    noted_.reset();
     base_threads_.reset();
     roots_ = renames_ = 0;
+}
+
+// --- events ------------------------------------------------------------------------------------------------------------------
+
+// Under both locks.
+void Recorder::show_name(Thread& t, bool is_last) {
+    if (t.session != session_ || names_.show(t, is_last)) return;  // of another recording: its next event does it
+    t.is_to_move = true;
+    if (&t == tls.thread) {
+        t.epoch = 0;
+    } else {
+        request_attention();
+    }
+}
+
+// Before a copy of the capture, and at its end: the names of threads that were renamed too often to be followed. Under the lock.
+void Recorder::show_last_names() {
+    if (!names_.has_too_many()) return;
+    UninterruptedHold hold(pool_lock_);
+    for (Thread* t = all_; t != nullptr; t = t->next_of_all)
+        if (t->id != 0 && t->session == session_ && t->name.of != NameOf::nobody && names_.is_alone(*t)) show_name(*t, true);
 }
 
 void Recorder::name_thread(pthread_t id, const char* name, NameOf from) noexcept {
@@ -177,7 +170,7 @@ void Recorder::name_thread(pthread_t id, const char* name, NameOf from) noexcept
         Thread* t = tls.thread;
         if (t == nullptr || t->id != id)
             for (t = all_; t != nullptr && t->id != id;) t = t->next_of_all;
-        if (t == nullptr) return note_name(id, name, from);
+        if (t == nullptr) return names_.note(id, name, from);
         if (t->name.take(name, from)) show_name(*t, false);
     });
 }
@@ -200,9 +193,8 @@ void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, const Thr
 std::uint32_t Recorder::thread_start_node() noexcept {
     std::uint32_t node = 0;
     if (is_inside()) return node;
-    guarded([&] {
-        at_stack([&](Thread& t) { node = tree_.child(t.top->node, tree_.code("[thread]", "", 0, CodeKind::native_thread), 0); });
-    });
+    at_stack_guarded(
+        [&](Thread& t) { node = tree_.child(t.top->node, tree_.code("[thread]", "", 0, CodeKind::native_thread), 0); });
     return node;
 }
 

@@ -1,0 +1,49 @@
+// Code objects and instructions: which code record and line each belongs to, and whose code it is. Callers hold the recorder's lock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "session/options.h"
+#include "stacks/call_tree.h"
+#include "stacks/thread_state.h"
+
+namespace hiwater {
+
+class Codes {
+public:
+    // Whose code it is: bits.
+    static constexpr std::uint8_t kInternal = 1, kLauncher = 2, kLibrary = 4, kOwn = 8, kGenerated = 16;
+    struct Position {
+        const void* instr;
+        std::uint32_t generation;  // of the page of code that it is in
+        std::uint32_t code, line;
+        std::uint8_t kind;
+    };
+
+    explicit Codes(CallTree& tree) noexcept : tree_(tree) {}
+    void begin(const StartOptions& options);
+
+    // What the instruction of a slot is part of; null where a frame that stands there does not count.
+    const Position* position_of(Thread& t, const hw_slot& slot, const void* object);
+    bool is_of_library(std::uint32_t code) { return (class_of(code) & (kLibrary | kInternal)) != 0; }
+    void reset() noexcept;
+    // In the child of a fork: the pages are gone already.
+    void forget_in_child() noexcept;
+
+private:
+    std::uint32_t code_of(const hw_code_info& info);
+    std::uint8_t classify(std::string_view function, std::string_view file) const noexcept;
+    std::uint8_t class_of(std::uint32_t code);
+
+    static constexpr std::size_t kPositions = 8192;
+
+    CallTree& tree_;
+    std::string internal_prefix_, own_script_;
+    std::vector<std::string> library_prefixes_;
+    PageVector<std::uint8_t> class_;  // by code; 0x80: known
+    PageVector<Position> positions_;  // met lately, each in the one place there is for it
+};
+
+}  // namespace hiwater
