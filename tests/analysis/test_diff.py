@@ -40,12 +40,12 @@ def changes(rows: Any) -> list[tuple[str, int]]:
 def test_rows_and_lines_sum_to_the_change(one: list[Any], other: list[Any], by: Grouping, kind: str) -> None:
     before, after = recorded(one), recorded(other)
     told = compare(before, after, kind=kind, by=by)
-    assert told.held.change == after.peak.holdings(kind).total_bytes - before.peak.holdings(kind).total_bytes
+    assert told.allocated.change == after.peak.holdings(kind).total_bytes - before.peak.holdings(kind).total_bytes
     for rows in (told.rows, told.lines):
-        assert sum(change.bytes for change in rows) == told.held.change
+        assert sum(change.bytes for change in rows) == told.allocated.change
         sizes = [abs(change.bytes) for change in rows]
         assert sizes == sorted(sizes, reverse=True)
-    assert diff_as_json(told)["held"]["bytes"]["change"] == told.held.change
+    assert diff_as_json(told)["held"]["bytes"]["change"] == told.allocated.change
 
 
 @settings(max_examples=60, deadline=None)
@@ -254,7 +254,7 @@ def test_from_nothing_every_increase_is_above_any_percentage() -> None:
 
 def test_other_moments_and_words_that_are_none() -> None:
     capture = made(([("f", "/a.py", 1)], 100))
-    assert capture.diff(capture, at="end").held.change == capture.diff(capture, at=0.0).held.change == 0
+    assert capture.diff(capture, at="end").allocated.change == capture.diff(capture, at=0.0).allocated.change == 0
     for asked in ({"at": "later"}, {"kind": "file"}, {"by": "thread"}, {"by": "class"}):
         with pytest.raises(BadRequest):
             capture.diff(capture, **asked)  # type: ignore[arg-type]  # that is the point

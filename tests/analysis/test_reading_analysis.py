@@ -50,7 +50,7 @@ def test_rows_agree_with_a_count_by_hand(stacks: list[Stack], grouping: Grouping
         labels = [label(grouping, (frame.function, frame.file, frame.line)) for frame in stack.frames] or [("nothing",)]
         own[labels[-1]] += stack.bytes
         total.update(dict.fromkeys(labels, stack.bytes))
-    rows = ranking.by(capture, capture.peak.holdings(), grouping)
+    rows = ranking.by(capture.tables, capture.peak.holdings(), grouping)
     assert {row_label(grouping, row): row.own_bytes for row in rows if row.own_bytes} == dict(own)
     assert {row_label(grouping, row): row.total_bytes for row in rows} == dict(total)
     assert sum(row.own_bytes for row in rows) == capture.peak.allocated_bytes
@@ -64,7 +64,7 @@ def test_threads_share_everything_between_them(stacks: list[Stack]) -> None:
     expected: Counter[str] = Counter()
     for stack in capture.peak.stacks:
         expected[stack.thread] += stack.bytes
-    rows = ranking.by(capture, capture.peak.holdings(), Grouping.thread)
+    rows = ranking.by(capture.tables, capture.peak.holdings(), Grouping.thread)
     assert {row.frame.function: row.own_bytes for row in rows} == dict(expected)
 
 
@@ -72,7 +72,9 @@ def test_threads_share_everything_between_them(stacks: list[Stack]) -> None:
 @given(STACKS, st.sampled_from(list(Grouping)), st.booleans(), st.integers(0, 5000))
 def test_a_tree_loses_nothing(stacks: list[Stack], grouping: Grouping, inverted: bool, minimum: int) -> None:
     capture = recorded(stacks)  # type: ignore[arg-type]  # hypothesis cannot say what its tuples are
-    root = grow(build_call_tree(capture, grouping), capture.peak.holdings(), minimum_bytes=minimum, inverted=inverted)
+    root = grow(
+        build_call_tree(capture.tables, grouping), capture.peak.holdings(), minimum_bytes=minimum, inverted=inverted
+    )
     assert root.bytes == capture.peak.allocated_bytes
     assert root.blocks == capture.peak.allocated_blocks
     waiting = [root]
@@ -96,7 +98,7 @@ def test_a_tree_holds_the_paths(stacks: list[Stack], inverted: bool) -> None:
             expected[frames[:length]] += stack.bytes
     found: dict[tuple[object, ...], int] = {}
     waiting: list[tuple[tuple[object, ...], Branch]] = [
-        ((), grow(build_call_tree(capture), capture.peak.holdings(), inverted=inverted))
+        ((), grow(build_call_tree(capture.tables), capture.peak.holdings(), inverted=inverted))
     ]
     while waiting:
         path, branch = waiting.pop()
@@ -114,7 +116,7 @@ def test_own_lines_are_the_innermost_of_the_users_code(stacks: list[Stack]) -> N
     for stack in capture.peak.stacks:
         mine = [frame for frame in stack.frames if not is_library(frame.file)] or list(stack.frames)
         expected[mine[-1] if mine else None] += stack.bytes
-    lines = ranking.own_lines(capture, capture.peak.holdings(), at_most=1000)
+    lines = ranking.own_lines(capture.tables, capture.peak.holdings(), at_most=1000)
     found = {line.frame if line.frame.file else None: line.bytes for line in lines if line.frame.file}
     assert found == {frame: size for frame, size in expected.items() if frame is not None}
     assert sum(line.bytes for line in lines) == capture.peak.allocated_bytes
@@ -140,7 +142,7 @@ def test_the_import_system_can_be_folded_into_whoever_imports(grouping: Grouping
             ([("_find_and_load", boot, 7)], "T", "python", 1),
         ]
     )
-    root = grow(build_call_tree(capture, grouping, hide_imports=True), capture.peak.holdings())
+    root = grow(build_call_tree(capture.tables, grouping, hide_imports=True), capture.peak.holdings())
     (module,) = root.children
     (imported,) = module.children
     assert (root.bytes, root.own_bytes, module.bytes, module.own_bytes, imported.bytes) == (58, 1, 57, 7, 50)

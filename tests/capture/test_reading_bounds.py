@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 import large_captures
 from capture_builder import DTYPES, Recording
 from example_captures import in_memory
+from hiwater import capture as captures
 from hiwater.analysis import recursion
 from hiwater.analysis.call_tree import Grouping, build_call_tree
 from hiwater.capture import Capture, ScopeSpan
@@ -76,7 +77,7 @@ def many_functions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def peak_of(path: Path) -> int:
-    return Capture.open(path).peak.allocated_bytes
+    return captures.open(path).peak.allocated_bytes
 
 
 # Sums, as a reader of each format adds them up
@@ -175,7 +176,7 @@ def test_json_has_every_frame_of_deep_stacks(deep: Path) -> None:
     said = json.loads(report(deep, "--format", "json"))
     assert len(said["nodes"]) == len(said["stacks"]) == DEPTH and len(said["frames"]) == 4
     depths = sorted(len(frames_of(said, stack["node"])) for stack in said["stacks"][:200])
-    recorded = Capture.open(deep).peak.stacks
+    recorded = captures.open(deep).peak.stacks
     assert depths == sorted(len(recorded[number].frames) for number in range(200))
     assert all(node["parent"] is None or node["parent"] < number for number, node in enumerate(said["nodes"]))
 
@@ -189,7 +190,7 @@ def test_the_lines_in_the_manual_give_the_frames_of_a_stack(
     report(deep, "--format", "json", "-o", "run.json")
     names: dict[str, Any] = {}
     exec(code, names)
-    largest = Capture.open(deep).peak.stacks[0]
+    largest = captures.open(deep).peak.stacks[0]
     found = [tuple(frame.values()) for frame in names["frames_of"](names["largest"]["node"])]
     assert found == [(frame.function, frame.file, frame.line) for frame in largest.frames]
 
@@ -255,7 +256,7 @@ def test_every_path_is_its_own_without_recursion(choices: list[tuple[int, int]],
         code = recording.code(f"f{function}", f"{function % 3}.py", 1)
         nodes.append(recording.node(nodes[-1 - above % min(len(nodes), 4)], code, function))
         recording.allocate(nodes[-1], 10 + function)
-    call_tree = build_call_tree(in_memory(recording), grouping)
+    call_tree = build_call_tree(in_memory(recording).tables, grouping)
     once = recursion.once(call_tree)
     for node in range(len(call_tree.place)):
         path = keys_of(call_tree.parent, call_tree.key, int(call_tree.place[node]))
@@ -277,7 +278,7 @@ def test_rows_that_meet_on_one_path_are_added_up_by_kind_and_thread(monkeypatch:
     what = Report(capture, capture.peak)
     whole = whole_stacks.whole_stacks(what)
     held = whole.holdings(what.holdings)
-    names, thread = capture.paths.threads(held.node)
+    names, thread = capture.tables.paths.threads(held.node)
     rows = [(names[of], kind, count, blocks) for of, kind, count, blocks in
             zip(thread.tolist(), held.kind.tolist(), held.bytes.tolist(), held.blocks.tolist(), strict=True)]  # fmt: skip
     assert sorted(rows) == [("one", 0, 500, 5), ("one", 1, 200, 5), ("two", 0, 500, 5), ("two", 1, 200, 5)]
@@ -297,7 +298,7 @@ def test_refusals_on_deep_paths_take_no_room_for_their_frames(tmp_path: Path) ->
     assert said["refusals"]["count"] == 10_000
     assert len(frames_of(said, said["refusals"]["last"][-1]["node"])) == DEPTH - 9_999
     assert b"10,000 times" in report(path)
-    assert Capture.open(path).refusals[0].frames[-1].function == "function_0"
+    assert captures.open(path).refusals[0].frames[-1].function == "function_0"
 
 
 # Wide and long captures, and very many of them

@@ -177,11 +177,11 @@ def test_any_moment_can_be_asked_for(tmp_path: Path) -> None:
     recording.end()
     capture = open_bytes(recording.to_bytes(), tmp_path)
     capture.check()
-    assert held(capture.at(0.5).stacks) == {"a": 100}
-    assert held(capture.at(1.5).stacks) == {"a": 100, "b": 900}
+    assert held(capture.snapshot(0.5).stacks) == {"a": 100}
+    assert held(capture.snapshot(1.5).stacks) == {"a": 100, "b": 900}
     assert held(capture.window(0, 3).stacks) == {"a": 100, "b": 900}
     assert held(capture.peak.stacks) == {"a": 100, "b": 900}
-    assert held(capture.at(3).stacks) == {"b": 900}  # what the last slice began with is its highest
+    assert held(capture.snapshot(3).stacks) == {"b": 900}  # what the last slice began with is its highest
     assert held(capture.end.stacks) == {"a": 30}
     for wrong in ((-1.0, 2.0), (2.0, 1.0), (3.5, 9.0), (float("nan"), 1.0)):
         with pytest.raises(MomentOutOfRange):

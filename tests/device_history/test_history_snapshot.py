@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import hiwater
 import schemas
 from hiwater.capture.model import Capture
+from hiwater.capture.tables import Tables
 from hiwater.cli import main
 from hiwater.cli.report import FORMATS
 from hiwater.device_history import build, snapshot
@@ -40,7 +41,7 @@ _STEPS = st.lists(
 
 def capture_of(data, **how):
     (history,) = snapshot.histories(data)
-    return Capture(build.contents(Path("s.pickle"), history, 10**18, **how))
+    return Capture(Tables(build.contents(Path("s.pickle"), history, 10**18, **how)))
 
 
 def run(allocator, steps):

@@ -12,6 +12,7 @@ from capture_builder import COUNTED_KINDS, FAILED, KINDS, Recording, header_fiel
 from hiwater import capture as captures
 from hiwater.capture import Capture
 from hiwater.capture.reader import Contents, check_references
+from hiwater.capture.tables import Tables
 
 HOSTILE = (
     "</script><script>alert(1)</script>", "a;b", "two\nlines", "\u202egnp.exe", "\U0001f600 smile", "x" * 5000, "<b>&amp;\"'", "]]>",
@@ -72,7 +73,7 @@ def in_memory(recording: Recording) -> Capture:
     header = {name: 0 for name, *_ in header_fields()} | {"heartbeat_ns": recording.now_ns} | recording.header
     tables = recording.tables()
     check_references(header, tables)
-    return Capture(Contents(Path("memory"), header, tables))
+    return Capture(Tables(Contents(Path("memory"), header, tables)))
 
 
 def program() -> Recording:

@@ -9,7 +9,7 @@ from typing import Any
 import schemas
 from capture_builder import Recording
 from example_captures import in_memory
-from hiwater.analysis.diff import Comparison, Limit, judge
+from hiwater.analysis.diff import Limit, MatchedComparison, judge
 from hiwater.report.diff_request import DiffReport
 from hiwater.report.export import json_diff, json_report
 from hiwater.report.request import Report
@@ -33,7 +33,7 @@ def as_json(*what: Report) -> Any:
     return said
 
 
-def diff_as_json(told: Comparison, limit: Limit | None = None) -> Any:
+def diff_as_json(told: MatchedComparison, limit: Limit | None = None) -> Any:
     said = json.loads(shown(json_diff, DiffReport(told, verdict=judge(told, limit) if limit else None)))
     schemas.check(said, "diff")
     return said

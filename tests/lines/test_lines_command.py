@@ -199,7 +199,7 @@ def capture(tmp_path: Path) -> Path:
 
 def test_a_capture_annotates_the_files_of_its_call_tree(capture: Path) -> None:
     read = open_capture(capture)
-    files = annotate(read, read.peak)
+    files = annotate(read.peak, read.end)
     assert [(file.file, file.bytes, file.is_own) for file in files] == [("/app/etl.py", 5596, True)]
     lines = {line.line: line for line in files[0].lines}
     assert sorted(lines) == [3, 7, 10, 12]

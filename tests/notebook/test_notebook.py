@@ -16,6 +16,7 @@ import notebooks
 import page_reader
 from children import run_hiwater
 from hiwater.analysis.ranking import own_lines
+from hiwater.capture.program import recorded_window
 from hiwater.notebook.rendering import drawn
 from hiwater.report.request import Report
 from places import PROGRAMS, ROOT
@@ -192,8 +193,8 @@ def test_a_recorded_cell(tmp_path: Path) -> None:
         "%%hiwater\nimport"
     )
     capture = hiwater.open(tmp_path / "kept.hiw")
-    assert capture.problems() == [] and all(file.name.startswith("cell [") for file in capture.cells.values())
-    held = own_lines(capture, Report(capture, capture.end).holdings, 1)[0]
+    assert capture.problems() == [] and all(file.name.startswith("cell [") for file in capture.tables.cells.values())
+    held = own_lines(capture.tables, Report(capture, capture.end).holdings, 1)[0]
     assert (held.frame.file, held.frame.line, held.bytes >> 20) == ("cell [2]", 2, 20)
 
 
@@ -224,7 +225,7 @@ def test_a_recording_in_a_recorded_cell_is_a_window_of_it(tmp_path: Path) -> Non
     shown = notebooks.run(tmp_path, ["%load_ext hiwater", cell, "len(y) >> 20"])
     assert shown[2].value == "4", shown
     outer, inner = (hiwater.open(tmp_path / name) for name in ("a.hiw", "b.hiw"))
-    assert (outer.recorded_window is None, inner.recorded_window is None) == (True, False)
+    assert (recorded_window(outer.tables) is None, recorded_window(inner.tables) is None) == (True, False)
     assert inner.peak.allocated_bytes >> 20 == 12
 
 

@@ -18,7 +18,7 @@ from children import run_hiwater
 from example_captures import EVENTS, STACKS, in_memory, made, recorded, recording_of, written_pair
 from hiwater.analysis.call_tree import IMPORT_SYSTEM, Grouping, build_call_tree
 from hiwater.analysis.compact import MERGED_FRAME, Limits
-from hiwater.analysis.diff import Comparison, compare
+from hiwater.analysis.diff import MatchedComparison, compare
 from hiwater.analysis.diff_arrays import lay_beside
 from hiwater.analysis.naming import function_of
 from hiwater.capture import Capture, Frame
@@ -32,7 +32,7 @@ from written_reports import diff_as_json
 COUNTED = range(5)
 
 
-def page_of(told: Comparison, source: str = "none") -> Page:
+def page_of(told: MatchedComparison, source: str = "none") -> Page:
     stream = io.StringIO()
     diff_page.write(DiffReport(told), stream, source)
     return Page(stream.getvalue())
@@ -70,10 +70,10 @@ def frames_of_page(page: Page, node: int) -> tuple[tuple[Any, ...], ...]:
     return tuple(path)
 
 
-def rows_of_json(told: Comparison) -> Counter[tuple[Any, ...]]:
+def rows_of_json(told: MatchedComparison) -> Counter[tuple[Any, ...]]:
     """The same of `--format json`; what it says in the earlier capture's names is put into those of the later one."""
     kinds = {"python": 0, "native": 1, "mapping": 2, "device": 3, "shared": 4}
-    known = {told.matching.after(frame) for frame in build_call_tree(told.after, Grouping.line).frames}
+    known = {told.matching.after(frame) for frame in build_call_tree(told.after.tables, Grouping.line).frames}
     sums = Counter[tuple[Any, ...]]()
     said = diff_as_json(told)
     for row in said["rows"]:
@@ -91,7 +91,7 @@ def test_the_page_has_the_rows_of_json(one: list[Any], other: list[Any], at: str
     told = compare(recorded(one), recorded(other), at=at)
     page = page_of(told)
     delta = page.column("holders", "delta_bytes")
-    assert int(delta[np.isin(page.kind, COUNTED)].sum()) == told.held.change
+    assert int(delta[np.isin(page.kind, COUNTED)].sum()) == told.allocated.change
     assert rows_of_page(page) == rows_of_json(told)
 
 
@@ -106,11 +106,13 @@ def test_folded_or_not_every_byte_is_there(one: Any, other: Any, at: str, holder
         compacted, kind = laid.compacted, laid.compacted.holder_kind
         assert (compacted.parent[1:] < np.arange(1, len(compacted.parent))).all()
         for name, snapshot in (("peak", before.peak), ("end", before.end)):
-            assert _by_kind(kind, laid.columns[f"before_{name}_bytes"]) == _by_kind(before.account_kind, snapshot.bytes)
-        now = _by_kind(after.account_kind, told.after_snapshot.bytes)
-        now.subtract(_by_kind(before.account_kind, told.before_snapshot.bytes))
+            assert _by_kind(kind, laid.columns[f"before_{name}_bytes"]) == _by_kind(
+                before.tables.account_kind, snapshot.bytes
+            )
+        now = _by_kind(after.tables.account_kind, told.after_snapshot.bytes)
+        now.subtract(_by_kind(before.tables.account_kind, told.before_snapshot.bytes))
         assert _by_kind(kind, laid.columns["delta_bytes"]) == Counter({k: v for k, v in now.items() if v})
-        assert _by_kind(kind, compacted.columns["peak_bytes"]) == _by_kind(after.account_kind, after.peak.bytes)
+        assert _by_kind(kind, compacted.columns["peak_bytes"]) == _by_kind(after.tables.account_kind, after.peak.bytes)
         assert len(laid.frame_is_gone) == len(compacted.frames)
 
 

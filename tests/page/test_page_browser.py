@@ -111,8 +111,8 @@ def test_a_brush_on_the_timeline_changes_all_below(page: Path) -> None:
     expected = {
         "peak": capture.peak,
         "window": capture.window(2.1, 4.8),
-        "instant": capture.at(0.5),
-        "next": capture.at(1.5),
+        "instant": capture.snapshot(0.5),
+        "next": capture.snapshot(1.5),
         "end": capture.end,
         "home": capture.peak,
     }

@@ -85,8 +85,8 @@ def by_thread(compacted: CompactedCapture, values: np.ndarray) -> dict[str, int]
 
 def threads_of(capture: Capture, values: np.ndarray) -> dict[str, int]:
     found: dict[str, int] = {}
-    for node, value in zip(capture.account_node.tolist(), values.tolist(), strict=True):
-        name = capture.path_of(node)[0]
+    for node, value in zip(capture.tables.account_node.tolist(), values.tolist(), strict=True):
+        name = capture.tables.paths.thread(node)
         found[name] = found.get(name, 0) + value
     return {name: value for name, value in found.items() if value}
 

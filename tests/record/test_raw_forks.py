@@ -9,7 +9,6 @@ import pytest
 import compiled
 import hiwater
 from children import run_hiwater
-from hiwater.capture.check import problems
 from recording import needs_engine
 
 pytestmark = needs_engine
@@ -51,7 +50,7 @@ def test_a_child_without_fork_handlers_is_not_recorded(
     done = run_hiwater("run", "-o", "a.hiw", *sampling, "program.py", way, what, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     capture = hiwater.open(tmp_path / "a.hiw")
-    assert problems(capture) == []
+    assert capture.problems() == []
     assert (
         22_000_000 < int(capture.peak.allocated_bytes) < 26_000_000
     )  # what the parent held: recorded before and after
@@ -97,4 +96,4 @@ def test_a_child_that_is_made_while_our_thread_asks_malloc_has_mallocs_locks_fre
         "run", "-o", "a.hiw", "program.py", way, library, folder=tmp_path, environment={"LD_PRELOAD": library}
     )
     assert done.returncode == 0, done.stderr
-    assert problems(hiwater.open(tmp_path / "a.hiw")) == []
+    assert hiwater.open(tmp_path / "a.hiw").problems() == []

@@ -479,7 +479,7 @@ def test_reports_agree(tmp_path: Path) -> None:
     assert not {row["thread"] for row in told["stacks"]} & {"MainThread", "Thread-1 (run)"}
     opened = hiwater.open(capture)
     assert large((stack.thread, stack.bytes) for stack in opened.end.stacks) == wanted
-    names, _ = opened.paths.threads(opened.account_node)
+    names, _ = opened.tables.paths.threads(opened.tables.account_node)
     assert len(set(names)) == len(names)
     text = report(capture, "--by", "thread", "--format", "tree")
     assert text.count("loader") == 1

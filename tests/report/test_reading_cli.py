@@ -261,10 +261,9 @@ def test_errors_are_one_tree_with_slugs_and_remedies() -> None:
 
 
 def test_views_write_to_any_text_stream(capture: Path) -> None:
-    from hiwater.capture import Capture
     from hiwater.report.export import json_report
     from hiwater.report.request import Report
 
-    opened, stream = Capture.open(capture), io.StringIO()
+    opened, stream = hiwater.open(capture), io.StringIO()
     json_report.write([Report(opened, opened.peak)], stream)
     assert json.loads(stream.getvalue())["peak"]["blocks"] == 3

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.analysis.naming import module_of
-from hiwater.capture import Capture
-from hiwater.capture.snapshot import Frame, Ints
+from hiwater.capture.paths import Frame, Ints
+from hiwater.capture.tables import Tables
 
 
 class Grouping(StrEnum):
@@ -55,34 +55,34 @@ class CallTree:
         return stands
 
 
-def build_call_tree(capture: Capture, grouping: Grouping = Grouping.stack, *, hide_imports: bool = False) -> CallTree:
+def build_call_tree(tables: Tables, grouping: Grouping = Grouping.stack, *, hide_imports: bool = False) -> CallTree:
     """The call paths of a capture at this fineness.
 
     `hide_imports` gives what the import system holds to whoever asked for the import: its six frames between any two
     modules say nothing. Views for people want that; data stays as recorded.
     """
-    nodes = capture.tables["nodes"]
+    nodes = tables["nodes"]
     parent = nodes["parent"].astype(np.int64)
     parent[:1] = 0
     if grouping == Grouping.thread:
-        key, frames = _thread_keys(capture, parent)
+        key, frames = _thread_keys(tables, parent)
     else:
-        key, frames = _frame_keys(capture, grouping)
+        key, frames = _frame_keys(tables, grouping)
     own = np.arange(len(parent))
-    place = own if grouping == Grouping.thread else np.where(capture.is_thread_root, 0, own)
+    place = own if grouping == Grouping.thread else np.where(tables.paths.is_thread, 0, own)
     if hide_imports and grouping != Grouping.thread:
-        place = follow(np.where(_is_import_system(capture), place[parent], place))
+        place = follow(np.where(_is_import_system(tables), place[parent], place))
     if grouping in COARSE:
         above = place[parent]
         place = follow(np.where((place == own) & (above != 0) & (key == key[above]), above, place))
     return CallTree(grouping, place[parent], key, place, frames)
 
 
-def _is_import_system(capture: Capture) -> npt.NDArray[np.bool_]:
+def _is_import_system(tables: Tables) -> npt.NDArray[np.bool_]:
     """For each node, whether it is a frame of the import system's."""
-    codes = capture.tables["codes"]
-    files = [capture.string(file).startswith(IMPORT_SYSTEM) for file in codes["file"].tolist()]
-    frames: npt.NDArray[np.bool_] = np.array(files, bool)[capture.tables["nodes"]["code"]]
+    codes = tables["codes"]
+    files = [tables.string(file).startswith(IMPORT_SYSTEM) for file in codes["file"].tolist()]
+    frames: npt.NDArray[np.bool_] = np.array(files, bool)[tables["nodes"]["code"]]
     return frames
 
 
@@ -95,18 +95,18 @@ def follow(target: Ints) -> Ints:
         target = further
 
 
-def _frame_keys(capture: Capture, grouping: Grouping) -> tuple[Ints, Sequence[Frame]]:
+def _frame_keys(tables: Tables, grouping: Grouping) -> tuple[Ints, Sequence[Frame]]:
     """Keys by what codes and lines say, not by which code object: a function compiled twice is one function."""
-    codes, nodes = capture.tables["codes"], capture.tables["nodes"]
+    codes, nodes = tables["codes"], tables["nodes"]
     code = nodes["code"].astype(np.int64)
-    file_names, file_key = _by_text(capture, codes["file"])
+    file_names, file_key = _by_text(tables, codes["file"])
     if grouping == Grouping.module:
-        names = [module_of(name, capture.facts.get("cwd", "")) for name in file_names]
+        names = [module_of(name, tables.facts.get("cwd", "")) for name in file_names]
         distinct, again = np.unique(np.array(names, dtype=object), return_inverse=True)
         return again[file_key][code], [Frame(name or "[native]", "", 0) for name in distinct.tolist()]
     if grouping == Grouping.file:
         return file_key[code], [Frame(name or "[native]", "", 0) for name in file_names]
-    function_names, function_key = _by_text(capture, codes["function"])
+    function_names, function_key = _by_text(tables, codes["function"])
     pair = function_key * len(file_names) + file_key
     if grouping == Grouping.function:
         distinct, key = np.unique(pair, return_inverse=True)
@@ -118,18 +118,18 @@ def _frame_keys(capture: Capture, grouping: Grouping) -> tuple[Ints, Sequence[Fr
     return key, FrameNames(pairs[distinct >> 32], distinct & 0xFFFFFFFF, function_names, file_names)
 
 
-def _thread_keys(capture: Capture, parent: Ints) -> tuple[Ints, Sequence[Frame]]:
-    nodes, codes = capture.tables["nodes"], capture.tables["codes"]
+def _thread_keys(tables: Tables, parent: Ints) -> tuple[Ints, Sequence[Frame]]:
+    nodes, codes = tables["nodes"], tables["codes"]
     root = follow(np.where(parent == 0, np.arange(len(parent)), parent))
-    names, key_of_code = _by_text(capture, codes["function"])
+    names, key_of_code = _by_text(tables, codes["function"])
     return key_of_code[nodes["code"].astype(np.int64)][root], [Frame(name or "[no thread]", "", 0) for name in names]
 
 
-def _by_text(capture: Capture, strings: npt.NDArray[np.uint32]) -> tuple[list[str], Ints]:
+def _by_text(tables: Tables, strings: npt.NDArray[np.uint32]) -> tuple[list[str], Ints]:
     """The distinct texts of these strings and, for each entry, which of them it is."""
     distinct, back = np.unique(strings, return_inverse=True)
     numbers: dict[str, int] = {}
-    numbered = np.array([numbers.setdefault(capture.string(s), len(numbers)) for s in distinct.tolist()], np.int64)
+    numbered = np.array([numbers.setdefault(tables.string(s), len(numbers)) for s in distinct.tolist()], np.int64)
     return list(numbers), numbered[back] if len(numbered) else np.zeros(0, np.int64)
 
 

@@ -18,7 +18,8 @@ from hiwater.analysis import sums
 from hiwater.analysis.call_tree import Grouping, build_call_tree, follow
 from hiwater.capture import Capture, Frame
 from hiwater.capture.format import KINDS
-from hiwater.capture.snapshot import Ints
+from hiwater.capture.paths import Ints
+from hiwater.capture.tables import Tables
 
 MERGED_FRAME = Frame("[smaller stacks]", "", 0)
 Bools = npt.NDArray[np.bool_]
@@ -69,8 +70,8 @@ def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
     is_used = np.any([values != 0 for values in columns.values()], axis=0)
     is_used[changes.account] = True
     order = np.lexsort((-columns["total_bytes"], -most, ~is_used))[: int(is_used.sum())]
-    is_kept, node_kept = _choose(capture, bounds, order, changes)
-    shape = _merge(capture, is_kept, is_used & ~is_kept, node_kept)
+    is_kept, node_kept = _choose(capture.tables, bounds, order, changes)
+    shape = _merge(capture.tables, is_kept, is_used & ~is_kept, node_kept)
     length = len(shape.holder_node)
     key = changes.slice * length + shape.holder_of_account[changes.account]
     distinct, back = np.unique(key, return_inverse=True)
@@ -134,7 +135,7 @@ def _changes(capture: Capture) -> _Changes:
     is_same = np.zeros(len(account), bool)
     is_same[1:] = account[by_account][1:] == account[by_account][:-1]
     change_bytes, change_blocks = _differences(values, by_account, is_same), _differences(blocks, by_account, is_same)
-    length = len(capture.account_node)
+    length = len(capture.tables.account_node)
     last = capture.of_slice(capture.slices[-1])
     open_bytes = last.bytes - sums.sum_at(length, account, change_bytes)
     open_blocks = last.blocks - sums.sum_at(length, account, change_blocks)
@@ -169,20 +170,20 @@ def _most(columns: dict[str, Ints], changes: _Changes) -> Ints:
     return most
 
 
-def _choose(capture: Capture, limits: Limits, order: Ints, changes: _Changes) -> tuple[Bools, Bools]:
+def _choose(tables: Tables, limits: Limits, order: Ints, changes: _Changes) -> tuple[Bools, Bools]:
     """Which accounts stay, of those in `order`, and which call paths they need: fewer and fewer until all limits hold."""
-    parent = _parents(capture)
-    roots = capture.is_thread_root & _needed(capture, parent, order)
+    parent = _parents(tables)
+    roots = tables.paths.is_thread & _needed(tables, parent, order)
     looked_at, part = _some_changes(changes)
     keep = min(len(order), limits.holders)
     while True:
-        is_kept = np.zeros(len(capture.account_node), bool)
+        is_kept = np.zeros(len(tables.account_node), bool)
         is_kept[order[:keep]] = True
-        node_kept = roots | _needed(capture, parent, order[:keep])  # what is merged still has its thread
+        node_kept = roots | _needed(tables, parent, order[:keep])  # what is merged still has its thread
         if keep <= 1:
             return is_kept, node_kept
         account = looked_at.account
-        place = _nearest(parent, node_kept)[capture.account_node[account]] * len(KINDS) + capture.account_kind[account]
+        place = _nearest(parent, node_kept)[tables.account_node[account]] * len(KINDS) + tables.account_kind[account]
         holder = np.where(is_kept[account], account, len(is_kept) + place)
         told = len(np.unique(looked_at.slice * (len(is_kept) + len(parent) * len(KINDS)) + holder))
         if int(node_kept.sum()) <= limits.nodes and told <= limits.entries * part:
@@ -190,10 +191,10 @@ def _choose(capture: Capture, limits: Limits, order: Ints, changes: _Changes) ->
         keep = keep * 2 // 3
 
 
-def _needed(capture: Capture, parent: Ints, accounts: Ints) -> Bools:
+def _needed(tables: Tables, parent: Ints, accounts: Ints) -> Bools:
     """The call paths of these accounts with all their callers, and path 0."""
     used = np.zeros(len(parent), np.int64)
-    used[capture.account_node[accounts]] = 1
+    used[tables.account_node[accounts]] = 1
     needed: Bools = sums.sum_upwards(parent, used) > 0
     needed[:1] = True
     return needed
@@ -227,15 +228,15 @@ class _Shape:
     holder_of_account: Ints
 
 
-def _merge(capture: Capture, is_kept: Bools, is_merged: Bools, node_kept: Bools) -> _Shape:
+def _merge(tables: Tables, is_kept: Bools, is_merged: Bools, node_kept: Bools) -> _Shape:
     """The kept paths and, after them, one more below each path that something was merged into; numbered depth first."""
-    call_tree, parent = build_call_tree(capture, Grouping.stack), _parents(capture)
+    call_tree, parent = build_call_tree(tables, Grouping.stack), _parents(tables)
     kept = np.flatnonzero(node_kept)
     number = np.zeros(len(parent), np.int64)
     number[kept] = np.arange(len(kept))
     nearest = _nearest(parent, node_kept)
-    into, merged_place = np.unique(number[nearest[capture.account_node[is_merged]]], return_inverse=True)
-    node_of_account = number[nearest[capture.account_node]]
+    into, merged_place = np.unique(number[nearest[tables.account_node[is_merged]]], return_inverse=True)
+    node_of_account = number[nearest[tables.account_node]]
     node_of_account[is_merged] = len(kept) + merged_place
     grown = np.append(number[parent[kept]], into)
     enter = sums.walk(grown).enter
@@ -246,21 +247,21 @@ def _merge(capture: Capture, is_kept: Bools, is_merged: Bools, node_kept: Bools)
     origin[enter] = np.append(kept, none)
     distinct, frame = np.unique(keys, return_inverse=True)
     frames = [MERGED_FRAME if key < 0 else call_tree.frames[key] for key in distinct.tolist()]
-    roots = np.flatnonzero(capture.is_thread_root & node_kept)
-    names, name = capture.paths.threads(roots)
+    roots = np.flatnonzero(tables.paths.is_thread & node_kept)
+    names, name = tables.paths.threads(roots)
     threads = {place: names[which] for place, which in zip(enter[number[roots]].tolist(), name.tolist(), strict=True)}
     return _Shape(
-        parents, frame, frames, threads, origin, *_holders(capture, is_kept, is_merged, enter[node_of_account])
+        parents, frame, frames, threads, origin, *_holders(tables, is_kept, is_merged, enter[node_of_account])
     )
 
 
-def _holders(capture: Capture, is_kept: Bools, is_merged: Bools, node: Ints) -> tuple[Ints, Ints, Bools, Ints]:
+def _holders(tables: Tables, is_kept: Bools, is_merged: Bools, node: Ints) -> tuple[Ints, Ints, Bools, Ints]:
     """(node, kind, whether of sampled blocks) of each holder and the holder of each account: those that stay in their order, then the merged ones. Accounts
     without any figure are given to the first holder, to which they add nothing."""
     of_account = np.zeros(len(is_kept), np.int64)
     stays = np.flatnonzero(is_kept)
     of_account[stays] = np.arange(len(stays))
-    what = (node * len(KINDS) + capture.account_kind) * 2 + capture.account_is_sampled
+    what = (node * len(KINDS) + tables.account_kind) * 2 + tables.account_is_sampled
     merged, place = np.unique(what[is_merged], return_inverse=True)
     of_account[is_merged] = len(stays) + place
     whats = np.append(what[stays], merged)
@@ -269,7 +270,7 @@ def _holders(capture: Capture, is_kept: Bools, is_merged: Bools, node: Ints) -> 
     return whats // 2 // len(KINDS), whats // 2 % len(KINDS), whats % 2 == 1, of_account
 
 
-def _parents(capture: Capture) -> Ints:
-    parent = capture.tables["nodes"]["parent"].astype(np.int64)
+def _parents(tables: Tables) -> Ints:
+    parent = tables["nodes"]["parent"].astype(np.int64)
     parent[:1] = 0
     return parent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -18,112 +17,14 @@ from hiwater.analysis.matching import Matching, Side, SourceText
 from hiwater.analysis.naming import function_of
 from hiwater.analysis.source import as_recorded
 from hiwater.capture import Capture, Frame, Snapshot
+from hiwater.capture.comparison import Change, Changes, ComparedFigure, Comparison
 from hiwater.capture.format import COUNTED_KINDS, KINDS
-from hiwater.capture.snapshot import Holdings, Ints
+from hiwater.capture.paths import Ints
+from hiwater.capture.snapshot import Holdings
 from hiwater.errors import BadRequest, CorruptCapture
 
 GROUPINGS = (Grouping.stack, Grouping.function, Grouping.line, Grouping.file, Grouping.module)
 SHOWN_KINDS = ("all", *COUNTED_KINDS)
-_ERRORS_APART = 2  # an estimate changed when it did by more than so many standard errors
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedFigure:
-    """One quantity, before and after; None where a capture does not have it. `standard_error_bytes` is an upper bound for the standard error
-    of the difference, 0 when both captures recorded every block."""
-
-    before: int | None
-    after: int | None
-    standard_error_bytes: int = 0
-
-    @property
-    def change(self) -> int | None:
-        """After − before."""
-        return None if self.before is None or self.after is None else self.after - self.before
-
-    @property
-    def percent(self) -> float | None:
-        """The change in percent of what was before; None where that was nothing, or is not known."""
-        return 100 * self.change / self.before if self.before and self.change is not None else None
-
-    @property
-    def is_within_error(self) -> bool:
-        """Whether the change may be chance: the figures are estimates, no more than two standard errors apart."""
-        return self.change is not None and _is_within_error(self.change, self.standard_error_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One thing that held memory in either capture.
-
-    `before` and `after` are its frames as each capture has them, root first (one frame when rows are not stacks); empty where it
-    held nothing. `kind` is the kind of memory, "" for rows that are not told apart by it. Total bytes count what it called,
-    too; for stacks and lines they are the bytes themselves.
-    """
-
-    before: tuple[Frame, ...]
-    after: tuple[Frame, ...]
-    kind: str
-    before_bytes: int
-    after_bytes: int
-    before_blocks: int
-    after_blocks: int
-    before_total_bytes: int
-    after_total_bytes: int
-    standard_error_bytes: int
-
-    @property
-    def bytes(self) -> int:
-        """After − before."""
-        return self.after_bytes - self.before_bytes
-
-    @property
-    def state(self) -> str:
-        """`within error`, `new` (held nothing before), `gone` (holds nothing now), `grew` or `shrank`."""
-        if _is_within_error(self.bytes, self.standard_error_bytes):
-            return "within error"
-        if not self.before_total_bytes:
-            return "new"
-        if not self.after_total_bytes:
-            return "gone"
-        return "grew" if self.direction > 0 else "shrank"
-
-    @property
-    def direction(self) -> int:
-        """Above 0 when it holds more, below when less: itself, or, where that is unchanged, with what it called."""
-        return self.bytes or self.after_total_bytes - self.before_total_bytes
-
-    @property
-    def frames(self) -> tuple[Frame, ...]:
-        """Its frames in the later capture; in the earlier one, where it is gone."""
-        return self.after or self.before
-
-
-def _is_within_error(change: int, standard_error_bytes: int) -> bool:
-    return 0 < abs(change) <= _ERRORS_APART * standard_error_bytes
-
-
-class Changes(Sequence[Change]):
-    """Changes, the largest first, and the parts of them that views show."""
-
-    @property
-    @abstractmethod
-    def bytes(self) -> int:
-        """The sum of all changes."""
-
-    @property
-    @abstractmethod
-    def grew(self) -> Changes:
-        """Those that hold more: themselves, or, where that is unchanged, with what they called."""
-
-    @property
-    @abstractmethod
-    def shrank(self) -> Changes:
-        """Those that hold less."""
-
-    @abstractmethod
-    def after(self, first: int) -> Changes:
-        """All but the `first` largest."""
 
 
 class _ListedChanges(Changes):
@@ -159,26 +60,9 @@ class _ListedChanges(Changes):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Comparison:
-    """Two captures side by side. Made by `hiwater.open(a).diff(b)`.
+class MatchedComparison(Comparison[Capture]):
+    """A comparison with the names that frames of both captures have in common."""
 
-    `held` is the sum of what is compared: of `kind`, at the moments `before_moment` and `after_moment`. `lines` gives every
-    byte to the innermost line of the user's own code, `rows` to what `by` names; both have what changed alone, the largest change first.
-    """
-
-    before: Capture
-    after: Capture
-    before_snapshot: Snapshot
-    after_snapshot: Snapshot
-    kind: str
-    by: Grouping
-    peak: ComparedFigure
-    resident: ComparedFigure
-    held: ComparedFigure
-    kinds: dict[str, ComparedFigure]
-    totals: dict[str, ComparedFigure]
-    lines: Changes = field(repr=False)
-    rows: Changes = field(repr=False)
     matching: Matching = field(repr=False)
 
 
@@ -200,12 +84,12 @@ class Verdict:
     limit: Limit
 
 
-def judge(comparison: Comparison, limit: Limit) -> Verdict:
+def judge(comparison: Comparison[Capture], limit: Limit) -> Verdict:
     """Hold what is compared against a limit: allocated memory, or the resident peak where nothing else is known.
 
     An increase that may be chance (within two standard errors) keeps every limit. From nothing, any increase is above any percentage.
     """
-    figure, quantity = comparison.held, f"allocated at the {comparison.after_snapshot.name}"
+    figure, quantity = comparison.allocated, f"allocated at the {comparison.after_snapshot.name}"
     if comparison.kind != "all":
         quantity = f"{comparison.kind} memory {quantity}"
     if figure.change is None:
@@ -222,15 +106,23 @@ def judge(comparison: Comparison, limit: Limit) -> Verdict:
 
 def compare_as_recorded(
     before: Capture, after: Capture, *, at: str | float = "peak", kind: str = "all", by: str = "stack"
-) -> Comparison:
-    """The same as `compare`, with the text of lines from the files that have not changed since."""
-    return compare(before, after, at=at, kind=kind, by=by, sources=(as_recorded(before), as_recorded(after)))
+) -> MatchedComparison:
+    """The same as `compare`, with the text of lines from the files that have not changed since, and with the device of each for the
+    kind "device"."""
+    here, there = before.of_kind(kind), after.of_kind(kind)
+    if len(here) > 1 or len(there) > 1:
+        raise BadRequest(
+            "there are several devices",
+            "compare one of each: before.device_histories[0].diff(after.device_histories[0])",
+        )
+    sources = as_recorded(here[0].tables), as_recorded(there[0].tables)
+    return compare(here[0], there[0], at=at, kind=kind, by=by, sources=sources)
 
 
 def compare(
     before: Capture, after: Capture, *, at: str | float = "peak", kind: str = "all", by: str = "stack",
     sources: tuple[SourceText, SourceText] = (lambda *_: "", lambda *_: ""),
-) -> Comparison:  # fmt: skip
+) -> MatchedComparison:  # fmt: skip
     """Compare two captures at the moment `at` of each (see `Capture.snapshot`).
 
     `sources` give the text of lines as they were when each was recorded. Raises BadRequest for a kind or grouping that is
@@ -246,11 +138,11 @@ def compare(
         name: ComparedFigure(getattr(before.totals, name), getattr(after.totals, name))
         for name in ("allocations", "allocated_bytes", "temporaries")
     }
-    return Comparison(
+    return MatchedComparison(
         before, after, *snapshots, kind, Grouping(by),
         peak=_allocated(before, after, before.peak, after.peak, "all"),
         resident=_resident(before, after),
-        held=_allocated(before, after, *snapshots, kind),
+        allocated=_allocated(before, after, *snapshots, kind),
         kinds={name: _allocated(before, after, *snapshots, name) for name in COUNTED_KINDS},
         totals={
             "end_bytes": _allocated(before, after, before.end, after.end, "all"),
@@ -296,14 +188,14 @@ class _Comparer:
     ) -> None:
         self._captures = captures
         self._holdings = tuple(_sound(snapshot.holdings(kind)) for snapshot in snapshots)
-        self.matching = Matching(*(Side(*given) for given in zip(captures, sources, strict=True)))
+        self.matching = Matching(*(Side(one.tables, source) for one, source in zip(captures, sources, strict=True)))
         self._name: tuple[Callable[[Frame], tuple[str, str, int]], ...] = (self.matching.before, self.matching.after)
 
     def lines(self) -> Changes:
         """Every stack given to its innermost line of the user's own code."""
         found: dict[object, list[list[ranking.Row]]] = {}
         for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
-            for line in ranking.own_lines(capture, held, at_most=1 << 40):
+            for line in ranking.own_lines(capture.tables, held, at_most=1 << 40):
                 rows = found.setdefault(self._name[side](line.frame), [[], []])
                 row = ranking.Row(line.frame, line.bytes, line.blocks, line.bytes, line.standard_error_bytes)
                 rows[side].append(row)
@@ -313,7 +205,7 @@ class _Comparer:
         """Rows by function, line, file or module."""
         found: dict[object, list[list[ranking.Row]]] = {}
         for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
-            for row in ranking.rank(build_call_tree(capture, by, hide_imports=True), held):
+            for row in ranking.rank(build_call_tree(capture.tables, by, hide_imports=True), held):
                 found.setdefault(self._group(side, by, row.frame), [[], []])[side].append(row)
         return self._changes(found)
 
@@ -350,7 +242,7 @@ class _Comparer:
         numbers = PathNumbers()
         sides = []
         for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
-            call_tree = build_call_tree(capture, Grouping.line, hide_imports=True)
+            call_tree = build_call_tree(capture.tables, Grouping.line, hide_imports=True)
             names = [self._name[side](frame) for frame in call_tree.frames]
             leaf = numbers.of(call_tree, names)[call_tree.place[held.node]]
             sides.append((call_tree, held, leaf * len(KINDS) + held.kind))

@@ -15,11 +15,11 @@ import numpy as np
 from hiwater.analysis import sums
 from hiwater.analysis.call_tree import Grouping, build_call_tree, follow
 from hiwater.analysis.compact import MERGED_FRAME, Bools, CompactedCapture, Limits, compact
-from hiwater.analysis.diff import Comparison, PathNumbers, is_comprehension
+from hiwater.analysis.diff import MatchedComparison, PathNumbers, is_comprehension
 from hiwater.analysis.matching import Key, Matching
 from hiwater.analysis.naming import function_of
 from hiwater.capture import Capture, Frame
-from hiwater.capture.snapshot import Ints
+from hiwater.capture.paths import Ints
 
 _Place = tuple[int, int, bool]  # thread, path, whether its last frame is a comprehension's
 
@@ -37,7 +37,7 @@ class Beside:
     gone_files: frozenset[str]
 
 
-def lay_beside(told: Comparison, limits: Limits | None = None) -> Beside:
+def lay_beside(told: MatchedComparison, limits: Limits | None = None) -> Beside:
     """The later capture of a comparison with what the earlier one held. Of what is gone as many holders and call paths as half of
     the limits stay, those that held most; the others are summed up as the smaller stacks of the later capture are."""
     bounds = limits or Limits()
@@ -80,7 +80,7 @@ class _Side:
         self, capture: Capture, paths: PathNumbers, threads: dict[str, int], name: Callable[[Frame], Key]
     ) -> None:
         self.capture = capture
-        self.call_tree = build_call_tree(capture, Grouping.line)
+        self.call_tree = build_call_tree(capture.tables, Grouping.line)
         self.frames = list(self.call_tree.frames)
         self.names = [name(frame) for frame in self.frames]
         self.parent = capture.tables["nodes"]["parent"].astype(np.int64)
@@ -91,11 +91,11 @@ class _Side:
 
     def _threads(self, numbers: dict[str, int]) -> Ints:
         """The number of each node's thread; equal names have equal numbers in both captures."""
-        own, is_root = np.arange(len(self.parent)), self.capture.is_thread_root
+        own, is_root = np.arange(len(self.parent)), self.capture.tables.paths.is_thread
         root = follow(np.where(is_root | (self.parent == 0), own, self.parent))
         number = np.full(len(own), numbers.setdefault("", 0), np.int64)
         roots = np.flatnonzero(is_root)
-        names, name = self.capture.paths.threads(roots)
+        names, name = self.capture.tables.paths.threads(roots)
         known = np.array([numbers.setdefault(text, len(numbers)) for text in names], np.int64)
         number[roots] = known[name]
         return number[root]
@@ -106,9 +106,9 @@ class _Side:
 
     def account_places(self) -> Iterable[tuple[int, int, int, bool, bool]]:
         """(thread, path, kind, whether of sampled blocks, whether a comprehension's) of each account."""
-        node = self.capture.account_node
+        node = self.capture.tables.account_node
         columns = (
-            self._thread[node], self._path[node], self.capture.account_kind, self.capture.account_is_sampled,
+            self._thread[node], self._path[node], self.capture.tables.account_kind, self.capture.tables.account_is_sampled,
             self.is_part[self.call_tree.key[node]],
         )  # fmt: skip
         return zip(*(column.tolist() for column in columns), strict=True)
@@ -167,7 +167,7 @@ class _Union:
         """Give each of these accounts of the earlier capture, largest first, a holder; `partner` learns which. Those that had to share one."""
         most_paths, given = len(self._parent) + limits.nodes // 2, 0
         for account in accounts[: limits.holders // 2].tolist():
-            path = self._added(int(self._before.capture.account_node[account]), most_paths - len(self._parent))
+            path = self._added(int(self._before.capture.tables.account_node[account]), most_paths - len(self._parent))
             if path is None:
                 break
             partner[account] = len(self._holders)
@@ -179,7 +179,7 @@ class _Union:
 
     def _what(self, account: int) -> tuple[int, bool]:
         capture = self._before.capture
-        return int(capture.account_kind[account]), bool(capture.account_is_sampled[account])
+        return int(capture.tables.account_kind[account]), bool(capture.tables.account_is_sampled[account])
 
     def _added(self, node: int, room: int) -> int | None:
         """The path at a node's place, added with its callers where it is none yet; None where it takes more paths than there is room for."""
@@ -201,8 +201,8 @@ class _Union:
         side = self._before
         key = int(side.call_tree.key[node])
         frame, is_gone = side.frames[key], False
-        if side.capture.is_thread_root[node]:
-            self._threads[path] = side.capture.paths.thread(node)
+        if side.capture.tables.paths.is_thread[node]:
+            self._threads[path] = side.capture.tables.paths.thread(node)
         else:
             name, is_part = side.names[key], bool(side.is_part[key])
             match = self._known.get((name, is_part)) or self._known.get((name, not is_part))
@@ -224,7 +224,7 @@ class _Union:
 
     def _merge(self, account: int) -> int:
         """The holder of smaller stacks below the nearest path that both have."""
-        node = int(self._before.capture.account_node[account])
+        node = int(self._before.capture.tables.account_node[account])
         while (path := self._find(node)) is None:
             node = int(self._before.parent[node])
         if path not in self._merges:

@@ -10,7 +10,8 @@ from hiwater.analysis import sums
 from hiwater.analysis.call_tree import CallTree
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.layout import is_counted
-from hiwater.capture.snapshot import Frame, Holdings, Ints
+from hiwater.capture.paths import Frame, Ints
+from hiwater.capture.snapshot import Holdings
 
 _FIGURES = 3 + len(COUNTED_KINDS)  # bytes, blocks, bytes of sampled blocks, bytes of each counted kind
 

@@ -12,10 +12,10 @@ import numpy as np
 from hiwater.analysis import sums
 from hiwater.analysis.call_tree import CallTree, Grouping, build_call_tree
 from hiwater.analysis.naming import is_library
-from hiwater.capture import Capture, Snapshot
+from hiwater.capture import Snapshot
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
-from hiwater.capture.snapshot import Ints
+from hiwater.capture.paths import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,17 @@ class FileUse:
 _COLUMNS = ("bytes", "blocks", "own_bytes", "end_bytes", "end_blocks", "total_bytes", "total_blocks", "temporaries")
 
 
-def annotate(capture: Capture, snapshot: Snapshot, kind: str = "all") -> list[FileUse]:
-    """All files that asked for memory, those that held most at the moment first, then those that asked for most."""
-    call_tree = build_call_tree(capture, Grouping.line)
-    nodes = capture.tables["nodes"]
-    texts = [capture.string(int(number)) for number in capture.tables["codes"]["file"]]
+def annotate(snapshot: Snapshot, end: Snapshot, kind: str = "all") -> list[FileUse]:
+    """All files that asked for memory, those that held most at the moment first, then those that asked for most. `end` is the end of the same
+    recording."""
+    tables = snapshot.tables
+    call_tree = build_call_tree(tables, Grouping.line)
+    nodes = tables["nodes"]
+    texts = [tables.string(int(number)) for number in tables["codes"]["file"]]
     number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     file_of_node = np.array([number_of[text] for text in texts], np.int64)[nodes["code"].astype(np.int64)]
     line_of_node = nodes["line"].astype(np.int64)
-    columns = _columns(capture, snapshot, kind, call_tree)
+    columns = _columns(snapshot, end, kind, call_tree)
     totals = {
         name: sums.sum_upwards(call_tree.parent, values) for name, values in columns.items() if name != "own_bytes"
     }
@@ -74,18 +76,19 @@ def annotate(capture: Capture, snapshot: Snapshot, kind: str = "all") -> list[Fi
     return _assemble(list(number_of), files, lines)
 
 
-def _columns(capture: Capture, snapshot: Snapshot, kind: str, call_tree: CallTree) -> dict[str, Ints]:
+def _columns(snapshot: Snapshot, end: Snapshot, kind: str, call_tree: CallTree) -> dict[str, Ints]:
     """For each node, what it asked for itself, of the counted kinds or of one."""
-    accounts, peaks = capture.tables["accounts"], capture.tables["account_peaks"]
-    kinds = capture.account_kind
+    tables = snapshot.tables
+    accounts, peaks = tables["accounts"], tables["account_peaks"]
+    kinds = tables.account_kind
     wanted = np.flatnonzero(is_counted(kinds) if kind == "all" else kinds == KINDS.index(kind))
-    place = call_tree.place[capture.account_node[wanted]]
+    place = call_tree.place[tables.account_node[wanted]]
     values = {
         "bytes": snapshot.bytes,
         "blocks": snapshot.blocks,
         "own_bytes": snapshot.bytes,
-        "end_bytes": capture.end.bytes,
-        "end_blocks": capture.end.blocks,
+        "end_bytes": end.bytes,
+        "end_blocks": end.blocks,
         "total_bytes": accounts["total_bytes"].astype(np.int64),
         "total_blocks": accounts["total_blocks"].astype(np.int64),
         "temporaries": peaks["temporaries"][: len(kinds)].astype(np.int64),

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from hiwater.analysis.naming import function_of, place_of
-from hiwater.capture import Capture, Frame
+from hiwater.capture import Frame, program
+from hiwater.capture.tables import Tables
 
 SourceText = Callable[[str, int], str]  # the text of a line of a file; "" where it is not known as it was when it ran
 Key = tuple[str, str, int]
@@ -42,7 +43,7 @@ class LineFacts:
 class Side:
     """One of the two captures, with what matching needs of it."""
 
-    capture: Capture
+    tables: Tables
     source: SourceText
     files: list[str] = field(default_factory=list)
     lines: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -50,14 +51,14 @@ class Side:
     callees: dict[Key, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def __post_init__(self) -> None:
-        capture, nodes = self.capture, self.capture.tables["nodes"]
+        tables, nodes = self.tables, self.tables["nodes"]
         codes = [
             (
-                function_of(capture.string(int(code["function"]))),
-                capture.string(int(code["file"])),
+                function_of(tables.string(int(code["function"]))),
+                tables.string(int(code["file"])),
                 int(code["first_line"]),
             )
-            for code in capture.tables["codes"]
+            for code in tables["codes"]
         ]
         for function, file, first in codes:
             known = self.first_line.get((function, file), first)
@@ -84,13 +85,13 @@ class Side:
     @property
     def script(self) -> str:
         """The file that was run, when the capture tells."""
-        argv, folder = self.capture.process.argv, self.capture.facts.get("cwd", "")
+        argv, folder = program.read_process(self.tables).argv, self.tables.facts.get("cwd", "")
         return str(PurePosixPath(folder, argv[0])) if argv and argv[0] else ""
 
     @property
     def roots(self) -> tuple[str, ...]:
         """Folders that project files may be seen from: the script's and the current one."""
-        return (str(PurePosixPath(self.script).parent) if self.script else "", self.capture.facts.get("cwd", ""))
+        return (str(PurePosixPath(self.script).parent) if self.script else "", self.tables.facts.get("cwd", ""))
 
 
 class Matching:

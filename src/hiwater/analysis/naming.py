@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hiwater.capture.format import CODE_LABEL
-
-if TYPE_CHECKING:
-    from hiwater.capture import Capture
+from hiwater.capture.tables import Tables
 
 _PACKAGES = re.compile(r"^(.*?/(?:site|dist)-packages)/(.*)$")
 _STANDARD_LIBRARY = re.compile(r"^(.*?/lib(?:64)?/python3(?:\.\d+t?)?)/(.*)$")
@@ -22,10 +19,10 @@ def is_library(file: str) -> bool:
     return not file or bool(_PACKAGES.match(file) or _STANDARD_LIBRARY.match(file) or _FROZEN.match(file))
 
 
-def label_files(capture: Capture) -> set[str]:
+def label_files(tables: Tables) -> set[str]:
     """What labels have in the place of a file: they say what a mapping is, and belong to the line above them."""
-    codes = capture.tables["codes"]
-    return {capture.string(file) for file in codes["file"][codes["kind"] == CODE_LABEL].tolist()}
+    codes = tables["codes"]
+    return {tables.string(file) for file in codes["file"][codes["kind"] == CODE_LABEL].tolist()}
 
 
 def function_of(name: str) -> str:

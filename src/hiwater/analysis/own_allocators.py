@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hiwater.capture import Capture
+from hiwater.capture import Snapshot
 from hiwater.capture.format import CODE_LABEL
 
 _BY = "mapped by "
@@ -30,18 +30,19 @@ _KNOWN = {
 }
 
 
-def notes(capture: Capture) -> list[str]:
+def notes(peak: Snapshot) -> list[str]:
     """A sentence for each known library whose mappings held 1 MiB or more at the peak."""
-    codes, nodes = capture.tables["codes"], capture.tables["nodes"]
+    tables = peak.tables
+    codes, nodes = tables["codes"], tables["nodes"]
     held: dict[str, int] = {}
     labels = {
-        number: capture.string(int(record["file"])).removeprefix(_BY)
+        number: tables.string(int(record["file"])).removeprefix(_BY)
         for number, record in enumerate(codes)
-        if int(record["kind"]) == CODE_LABEL and capture.string(int(record["file"])).startswith(_BY)
+        if int(record["kind"]) == CODE_LABEL and tables.string(int(record["file"])).startswith(_BY)
     }
     if not labels:
         return []
-    holdings = capture.peak.holdings("mapping")
+    holdings = peak.holdings("mapping")
     for code, count in zip(nodes["code"][holdings.node].tolist(), holdings.bytes.tolist(), strict=True):
         if code in labels:
             held[labels[code]] = held.get(labels[code], 0) + count

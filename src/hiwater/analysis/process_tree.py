@@ -20,7 +20,7 @@ import numpy as np
 from hiwater.analysis import sums
 from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.capture import Capture
-from hiwater.capture.snapshot import Ints
+from hiwater.capture.paths import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def hosts(captures: Sequence[Capture]) -> list[Host]:
     """The machines of these captures, in the order in which they come."""
     of_host: dict[tuple[str, str], list[Capture]] = {}
     for capture in captures:
-        boot = capture.header["boot_id"].decode("ascii", "replace")
+        boot = capture.tables.header["boot_id"].decode("ascii", "replace")
         # A container has a name of its own and the machine's clock and memory: one boot is one machine.
         of_host.setdefault((boot, "" if boot else capture.facts.get("host", "")), []).append(capture)
     found = []
@@ -89,7 +89,7 @@ def _distinct(captures: Iterable[Capture]) -> list[Capture]:
     """Each recording once: of its snapshots, that which tells most."""
     longest: dict[tuple[int, int, int], Capture] = {}
     for capture in captures:
-        header = capture.header
+        header = capture.tables.header
         key = (header["pid"], header["process_start_ticks"], header["started_unix_ns"])
         if key not in longest or capture.process.duration_ns > longest[key].process.duration_ns:
             longest[key] = capture
@@ -197,7 +197,7 @@ def parents(captures: Sequence[Capture]) -> list[int | None]:
     """For each capture, which of the others is that of its parent process; None where none of them is."""
     numbered: dict[tuple[object, str], list[int]] = {}
     for number, capture in enumerate(captures):
-        numbered.setdefault((capture.header["boot_id"], str(capture.process.pid)), []).append(number)
+        numbered.setdefault((capture.tables.header["boot_id"], str(capture.process.pid)), []).append(number)
     return [_parent(captures, numbered, number) for number in range(len(captures))]
 
 
@@ -205,7 +205,7 @@ def _parent(captures: Sequence[Capture], numbered: dict[tuple[object, str], list
     """`numbered` are the captures of each process number on each machine: a number may be used again."""
     child = captures[number]
     start = child.process.started_unix_ns
-    for other in numbered.get((child.header["boot_id"], child.facts.get("ppid", "")), ()):
+    for other in numbered.get((child.tables.header["boot_id"], child.facts.get("ppid", "")), ()):
         if other == number:
             continue
         first, last = _span(captures[other])

@@ -9,9 +9,10 @@ import numpy as np
 from hiwater.analysis import sums
 from hiwater.analysis.call_tree import CallTree, Grouping, build_call_tree, follow
 from hiwater.analysis.naming import is_library
-from hiwater.capture import Capture
 from hiwater.capture.format import CODE_LABEL
-from hiwater.capture.snapshot import Frame, Holdings
+from hiwater.capture.paths import Frame
+from hiwater.capture.snapshot import Holdings
+from hiwater.capture.tables import Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,10 @@ class Line:
     standard_error_bytes: int = 0
 
 
-def own_lines(capture: Capture, holdings: Holdings, at_most: int) -> list[Line]:
+def own_lines(tables: Tables, holdings: Holdings, at_most: int) -> list[Line]:
     """Each stack given to its innermost line of the user's own code (to its innermost frame, where it has none), most first."""
-    nodes, codes = capture.tables["nodes"], capture.tables["codes"]
-    is_own_code = np.array([not is_library(capture.string(file)) for file in codes["file"].tolist()], bool)
+    nodes, codes = tables["nodes"], tables["codes"]
+    is_own_code = np.array([not is_library(tables.string(file)) for file in codes["file"].tolist()], bool)
     is_own_code &= codes["kind"] != CODE_LABEL  # says what a mapping is, and belongs to the line above it
     number = np.arange(len(nodes))
     nearest = follow(np.where(is_own_code[nodes["code"]], number, nodes["parent"].astype(np.int64)))
@@ -103,7 +104,7 @@ def own_lines(capture: Capture, holdings: Holdings, at_most: int) -> list[Line]:
     for index in np.argsort(-sum_bytes, kind="stable")[: 8 * at_most].tolist():
         record = codes[int(place[index]) >> 32]
         frame = Frame(
-            capture.string(int(record["function"])), capture.string(int(record["file"])), int(place[index]) & 0xFFFFFFFF
+            tables.string(int(record["function"])), tables.string(int(record["file"])), int(place[index]) & 0xFFFFFFFF
         )
         held_bytes, held_blocks, sampled = lines.get(frame, (0, 0, 0))
         lines[frame] = (
@@ -113,6 +114,6 @@ def own_lines(capture: Capture, holdings: Holdings, at_most: int) -> list[Line]:
     return [Line(frame, count, blocks, holdings.standard_error(sampled)) for frame, (count, blocks, sampled) in ordered]
 
 
-def by(capture: Capture, holdings: Holdings, grouping: Grouping) -> list[Row]:
+def by(tables: Tables, holdings: Holdings, grouping: Grouping) -> list[Row]:
     """`rank` at this fineness."""
-    return rank(build_call_tree(capture, grouping), holdings)
+    return rank(build_call_tree(tables, grouping), holdings)

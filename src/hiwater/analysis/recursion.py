@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hiwater.analysis.call_tree import CallTree
-from hiwater.capture.snapshot import Ints
+from hiwater.capture.paths import Ints
 
 _BESIDE_NAMES = 10  # characters of a frame's text beside function and file: blanks, brackets, line
 

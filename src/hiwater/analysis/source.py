@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from hiwater.capture import Capture
+from hiwater.capture.tables import Tables
 
 _LARGEST_FILE_BYTES = 8 << 20
 _LONGEST_LINE = 400  # of those that are compared and not shown
@@ -26,10 +26,10 @@ class Sources:
         self.changed: set[str] = set()
 
     @classmethod
-    def of(cls, capture: Capture) -> Self:
+    def of(cls, tables: Tables) -> Self:
         """Those of a capture; it has the text of a notebook's cells with it."""
-        sources = cls(capture.facts.get("cwd", ""), capture.process.started_unix_ns)
-        sources._files = {cell.name: cell.text.splitlines() for cell in capture.cells.values()}
+        sources = cls(tables.facts.get("cwd", ""), tables.header["started_unix_ns"])
+        sources._files = {cell.name: cell.text.splitlines() for cell in tables.cells.values()}
         return sources
 
     def line(self, file: str, number: int) -> str:
@@ -76,9 +76,9 @@ def _decode(content: bytes) -> str:
     return content.decode(encoding, "replace")
 
 
-def as_recorded(capture: Capture) -> Callable[[str, int], str]:
+def as_recorded(tables: Tables) -> Callable[[str, int], str]:
     """A function that gives the text of a line as it was when the capture was made: "" where the file has changed since."""
-    sources = Sources.of(capture)
+    sources = Sources.of(tables)
 
     def line(file: str, number: int) -> str:
         text = sources.line(file, number)

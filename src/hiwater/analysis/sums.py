@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiwater.capture.snapshot import Ints
+from hiwater.capture.paths import Ints
 
 _FEW_LEVELS = 4096  # up to here a pass per level beats a step per node
 

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from hiwater.capture.devices import DeviceMemory, DeviceSnapshot
     from hiwater.capture.markers import Marker
     from hiwater.capture.model import Capture
+    from hiwater.capture.paths import Frame
     from hiwater.capture.program import Process, Resident, Totals
     from hiwater.capture.residency_snapshots import LargeBlock, Part, ResidencySnapshot
     from hiwater.capture.slices import Slice
-    from hiwater.capture.snapshot import Frame, Snapshot, Stack, Stacks
+    from hiwater.capture.snapshot import Snapshot, Stack, Stacks
     from hiwater.capture.timeline import ScopeSpan, Timeline, WatchedProcess
 
 __all__ = [
@@ -23,8 +24,9 @@ __all__ = [
     "Slice", "Snapshot", "Stack", "Stacks", "Timeline", "Totals", "WatchedProcess", "open", "open_all",
 ]  # fmt: skip
 _HOMES = {
+    "Frame": "paths",
     "Marker": "markers",
-    **dict.fromkeys(("Frame", "Snapshot", "Stack", "Stacks"), "snapshot"),
+    **dict.fromkeys(("Snapshot", "Stack", "Stacks"), "snapshot"),
     **dict.fromkeys(("DeviceSnapshot", "DeviceMemory"), "devices"),
     **dict.fromkeys(("LargeBlock", "ResidencySnapshot", "Part"), "residency_snapshots"),
     **dict.fromkeys(("Process", "Resident", "Totals"), "program"),
@@ -34,17 +36,22 @@ _HOMES = {
 
 
 def open(path: str | os.PathLike[str]) -> Capture:
-    """Read the capture at `path`; see `Capture.open` for the errors."""
+    """Read the capture at `path`; one that is still being written is read again if it changed meanwhile. `all.hiw/NAME` is one of a merged capture.
+
+    Raises BadRequest for a merged capture of more than one, MissingCapture, ForeignFile, NewerCapture, TruncatedCapture or CorruptCapture.
+    """
+    from hiwater.capture import opening
     from hiwater.capture.model import Capture
 
-    return Capture.open(path)
+    return Capture(opening.read(path))
 
 
 def open_all(*paths: str | os.PathLike[str]) -> list[Capture]:
-    """Read the captures at `paths`, and all that merged ones among them hold; see `Capture.open` for the errors."""
+    """Read the captures at `paths`, and all that merged ones among them hold; raises what `open` raises."""
+    from hiwater.capture import opening
     from hiwater.capture.model import Capture
 
-    return [capture for path in paths for capture in Capture.open_all(path)]
+    return [Capture(tables) for path in paths for tables in opening.read_all(path)]
 
 
 def __getattr__(name: str) -> object:

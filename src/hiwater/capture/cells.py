@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from hiwater.capture.model import Capture
+from hiwater.capture.reader import Records
 
 _KEY = "cell "  # as in hiwater/notebook/cells.py, which writes them
 RECORDED = "recorded cell"
@@ -43,23 +42,18 @@ def read(facts: Iterable[tuple[str, str]]) -> dict[str, NotebookCell]:
     return found
 
 
-def without_kernel(capture: Capture) -> dict[str, Any]:
-    """The capture's tables, with the recorded cell's outermost frames where the thread begins: below them is what runs
-    notebooks, some thirty frames that are the same in every stack."""
-    file = capture.facts.get(RECORDED)
-    if not file:
-        return capture.tables
-    nodes, codes = capture.tables["nodes"], capture.tables["codes"]
+def without_kernel(nodes: Records, is_cell: npt.NDArray[np.bool_], is_thread_root: npt.NDArray[np.bool_]) -> Records:
+    """The nodes, with the recorded cell's outermost frames where the thread begins: below them is what runs notebooks, some thirty
+    frames that are the same in every stack. `is_cell` says for each code whether it is of the recorded cell."""
     parent = nodes["parent"].astype(np.int64)
     parent[:1] = 0
-    files = np.array([capture.recorded_string(int(number)) == file for number in codes["file"]], bool)
-    is_cells = files[nodes["code"].astype(np.int64)]
+    is_cells = is_cell[nodes["code"].astype(np.int64)]
     is_cells[:1] = False
     inside, first = _below(parent, is_cells)
     outermost = is_cells & ~inside[parent]
     changed = nodes.copy()
-    changed["parent"][outermost] = np.where(capture.is_thread_root[first], first, 0)[outermost]
-    return {**capture.tables, "nodes": changed}
+    changed["parent"][outermost] = np.where(is_thread_root[first], first, 0)[outermost]
+    return changed
 
 
 def _below(parent: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], Any]:

@@ -31,6 +31,7 @@ from hiwater.capture.destination import MERGED_INDEX, is_merged
 from hiwater.capture.layout import corrupt
 from hiwater.capture.process import is_being_written
 from hiwater.capture.reader import Contents, read, read_descriptor
+from hiwater.capture.tables import Tables
 from hiwater.errors import BadRequest, MissingCapture, NewerCapture, OutputFailed, TruncatedCapture
 
 VERSION = 1
@@ -245,19 +246,9 @@ def _packed(
     contents: Contents, digest: str, size: int, opened: Callable[[], AbstractContextManager[IO[bytes]]]
 ) -> Packed:
     header = contents.header
-    return Packed(host_of(contents), header["started_unix_ns"], header["pid"], digest, size, opened)
-
-
-def host_of(contents: Contents) -> str:
-    """The name of the machine that a capture was made on; "" when it does not tell."""
-    strings, texts = contents.tables["strings"], bytes(contents.tables["string_bytes"])
-
-    def text(number: int) -> str:
-        first = int(strings[number]["offset"])
-        return texts[first : first + int(strings[number]["length"])].decode("utf-8", "replace")
-
-    facts = {text(int(fact["key"])): text(int(fact["value"])) for fact in contents.tables["facts"]}
-    return facts.get("host", "")
+    return Packed(
+        Tables(contents).facts.get("host", ""), header["started_unix_ns"], header["pid"], digest, size, opened
+    )
 
 
 def write(captures: Iterable[Packed], stream: IO[bytes]) -> int:

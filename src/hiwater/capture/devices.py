@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from hiwater.capture.model import Capture
-    from hiwater.capture.snapshot import Ints
+from hiwater.capture.paths import Ints
+from hiwater.capture.tables import Tables
 
 UNACCOUNTED, USED = "unaccounted", "used by this process"
 QUANTITIES = ("allocated", "reserved", "used")
@@ -55,7 +54,7 @@ class DeviceMemory:
 
     @property
     def highest_snapshot(self) -> DeviceSnapshot | None:
-        """The look at which the library held most."""
+        """The snapshot at which the library held most."""
         return max(self.snapshots, key=lambda one: one.held_bytes, default=None)
 
     def peaks(self) -> list[tuple[str, int]]:
@@ -64,23 +63,23 @@ class DeviceMemory:
         return [(quantity, peak) for quantity, peak in found if peak is not None]
 
 
-def devices(capture: Capture) -> tuple[DeviceMemory, ...]:
+def read_devices(tables: Tables) -> tuple[DeviceMemory, ...]:
     """All devices, in the order in which they came into use; none in captures made without them."""
-    rows = capture.tables.get("devices")
+    rows = tables.get("devices")
     if rows is None:
         return ()
-    return tuple(_device(capture, number, row) for number, row in enumerate(rows))
+    return tuple(_device(tables, number, row) for number, row in enumerate(rows))
 
 
-def _device(capture: Capture, number: int, row: Any) -> DeviceMemory:
-    samples = _of(capture, "device_samples", number)
+def _device(tables: Tables, number: int, row: Any) -> DeviceMemory:
+    samples = _of(tables, "device_samples", number)
     allocated, peaks = _column(samples, "allocated_bytes"), _column(samples, "allocated_peak_bytes")
     return DeviceMemory(
-        name=capture.string(int(row["name"])),
-        backend=capture.string(int(row["backend"])),
-        source=capture.string(int(row["source"])),
+        name=tables.string(int(row["name"])),
+        backend=tables.string(int(row["backend"])),
+        source=tables.string(int(row["source"])),
         exact=bool(row["exact"]),
-        reason=capture.string(int(row["note"])),
+        reason=tables.string(int(row["note"])),
         limit_bytes=_known(row["limit_bytes"]),
         peak_allocated_bytes=_known(row["peak_allocated_bytes"]),
         peak_reserved_bytes=_known(row["peak_reserved_bytes"]),
@@ -91,23 +90,23 @@ def _device(capture: Capture, number: int, row: Any) -> DeviceMemory:
         peaks_bytes=np.maximum(allocated, peaks),
         reserved_bytes=_column(samples, "reserved_bytes"),
         used_bytes=_column(samples, "used_bytes"),
-        snapshots=_snapshots(capture, number),
+        snapshots=_snapshots(tables, number),
     )
 
 
-def _snapshots(capture: Capture, number: int) -> tuple[DeviceSnapshot, ...]:
-    rows = _of(capture, "device_terms", number)
+def _snapshots(tables: Tables, number: int) -> tuple[DeviceSnapshot, ...]:
+    rows = _of(tables, "device_terms", number)
     found: list[tuple[int, list[tuple[str, int | None]]]] = []
     for row in rows:
         at_ns = int(row["at_ns"])
         if not found or found[-1][0] != at_ns:
             found.append((at_ns, []))
-        found[-1][1].append((capture.string(int(row["term"])), None if row["bytes"] == -1 else int(row["bytes"])))
+        found[-1][1].append((tables.string(int(row["term"])), None if row["bytes"] == -1 else int(row["bytes"])))
     return tuple(DeviceSnapshot(at_ns, tuple(terms)) for at_ns, terms in found)
 
 
-def _of(capture: Capture, table: str, number: int) -> Any:
-    rows = capture.tables.get(table)
+def _of(tables: Tables, name: str, number: int) -> Any:
+    rows = tables.get(name)
     return np.zeros(0, np.int64) if rows is None else rows[rows["device"] == number]
 
 

@@ -5,15 +5,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hiwater import _registry
-from hiwater.capture import attachments, destination
+from hiwater.allocator_state import AllocatorState
+from hiwater.capture import attachments, destination, program
 from hiwater.capture.reader import Contents
-from hiwater.errors import BadRequest, MissingCapture
+from hiwater.capture.tables import Tables
+from hiwater.errors import BadRequest, CorruptCapture, MissingCapture
 
 
 def is_history(path: str | os.PathLike[str]) -> bool:
@@ -65,3 +69,25 @@ def attached_to(contents: Contents, facts: Mapping[str, str]) -> list[Contents]:
         return []
     found: list[Contents] = _registry.load(_registry.HISTORY_READER).read_attached(contents, members, facts)
     return found
+
+
+def of_recording(tables: Tables) -> list[Contents]:
+    """The histories of devices' memory that the recording attached to its capture."""
+    told: dict[str, str] = {name: tables.facts[name] for name in ("host", "cwd", "rank") if name in tables.facts}
+    argv = program.arguments(tables.facts.get("argv", "[]"))
+    name = tables.facts.get("program") or " ".join(program.name_of(argv)).rsplit("/", 1)[-1]
+    return attached_to(tables.contents, {**told, "program": name})
+
+
+def allocator(tables: Tables) -> AllocatorState | None:
+    """What the allocator of the device held at the end; None where that is not known."""
+    return AllocatorState.from_json(tables.facts.get("allocator_state", ""))
+
+
+def oom_report(tables: Tables) -> dict[str, Any] | None:
+    """What the program wrote when memory of a device was refused and ended it (`hiwater.contrib.torch.guard`); None where it did not."""
+    try:
+        said = json.loads(attachments.read(tables.contents).get("oom.json", b"null"))
+    except (CorruptCapture, ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) else None

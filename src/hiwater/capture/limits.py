@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from hiwater._os.cgroup_files import event_counts
 from hiwater._os.process_identity import current_boot_id
-
-if TYPE_CHECKING:
-    from hiwater.capture.model import Capture
+from hiwater.capture import program
+from hiwater.capture.tables import Tables
 
 NEAR = 0.9
 """The share of a limit from which a killed process is said to have been near it."""
@@ -29,9 +27,9 @@ class Pressure:
     available_bytes: int | None
 
 
-def pressure(capture: Capture) -> tuple[Pressure, ...]:
+def read_pressure(tables: Tables) -> tuple[Pressure, ...]:
     """All moments at which limits were looked at; the last is from a moment before the end, however it came."""
-    rows = capture.tables.get("pressure")
+    rows = tables.get("pressure")
     if rows is None:
         return ()
     return tuple(
@@ -40,15 +38,15 @@ def pressure(capture: Capture) -> tuple[Pressure, ...]:
     )
 
 
-def kills_since(capture: Capture) -> int:
+def kills_since(tables: Tables) -> int:
     """How many processes of its cgroup the kernel's OOM killer has ended since the recording began; 0 where that is not known.
 
     The count is read now, so it says nothing after a restart of the machine, or once the group is gone.
     """
-    facts = capture.facts
+    facts = tables.facts
     path, before = facts.get("cgroup_events"), facts.get("oom_kills", "")
     try:
-        same_boot = current_boot_id() == capture.header["boot_id"].decode("ascii", "replace")
+        same_boot = current_boot_id() == tables.header["boot_id"].decode("ascii", "replace")
     except OSError:
         return 0
     if not path or not before.isdecimal() or not same_boot:
@@ -56,13 +54,14 @@ def kills_since(capture: Capture) -> int:
     return max(0, event_counts(path).get("oom_kill", 0) - int(before))
 
 
-def suspects(capture: Capture) -> list[str]:
+def suspects(tables: Tables) -> list[str]:
     """What a process that was killed may have died of, in words, the surest first; empty for one that was not killed."""
-    last = capture.pressure[-1] if capture.pressure else None
-    if capture.process.ended != "killed" or last is None:
+    moments = read_pressure(tables)
+    last = moments[-1] if moments else None
+    if program.ended(tables) != "killed" or last is None:
         return []
     found = []
-    kills = kills_since(capture)
+    kills = kills_since(tables)
     if kills:
         found.append(f"the kernel's OOM killer has ended processes of its cgroup since the recording began: {kills}")
     if last.cgroup_bytes is not None and last.cgroup_limit and last.cgroup_bytes >= NEAR * last.cgroup_limit:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from hiwater.capture.model import Capture
-    from hiwater.capture.paths import Paths
-    from hiwater.capture.snapshot import Frame
+from hiwater.capture.paths import Frame, Paths
+from hiwater.capture.tables import Tables
 
 _NAMES = {1: "fork", 2: "out of memory", 3: "exec", 4: "gc"}
 
@@ -32,12 +29,12 @@ class Marker:
         return self._paths.frames(self.node)
 
 
-def read(capture: Capture) -> tuple[Marker, ...]:
+def read_markers(tables: Tables) -> tuple[Marker, ...]:
     """All markers of a capture, in time."""
-    rows = capture.tables["markers"]
-    names, thread = capture.paths.threads(rows["node"].astype(np.int64))
+    rows = tables["markers"]
+    names, thread = tables.paths.threads(rows["node"].astype(np.int64))
     columns = (rows[name].tolist() for name in ("at_ns", "kind", "value", "node"))
     return tuple(
-        Marker(at_ns, _NAMES.get(kind, "other"), value, names[number], node, capture.paths)
+        Marker(at_ns, _NAMES.get(kind, "other"), value, names[number], node, tables.paths)
         for at_ns, kind, value, node, number in zip(*columns, thread.tolist(), strict=True)
     )

@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from hiwater.capture.format import CODE_THREAD
-from hiwater.capture.snapshot import Frame, Ints
+from hiwater.capture.reader import Records
 
-if TYPE_CHECKING:
-    from hiwater.capture.model import Capture
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a stack. `file` is empty and `line` 0 for what is not Python code."""
+
+    function: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.function} ({self.file}:{self.line})" if self.file else self.function
+
+
+def thread_roots(nodes: Records, codes: Records) -> npt.NDArray[np.bool_]:
+    """For each node, whether it stands for a thread and not for a frame."""
+    is_root: npt.NDArray[np.bool_] = nodes["parent"] == 0
+    is_root &= codes["kind"][nodes["code"]] == CODE_THREAD
+    is_root[:1] = False
+    return is_root
 
 
 class Paths:
     """Threads and frames of nodes. Frames are made once for each code and line."""
 
-    def __init__(self, capture: Capture) -> None:
-        nodes, codes = capture.tables["nodes"], capture.tables["codes"]
-        self._capture = capture
+    def __init__(self, nodes: Records, codes: Records, string: Callable[[int], str]) -> None:
+        self._string = string
         self._codes = codes
         self._parent: Ints = nodes["parent"].astype(np.int64)
         self._parent[:1] = 0
         self._place: Ints = nodes["code"].astype(np.int64) << 32 | nodes["line"]
         self._known: dict[int, Frame] = {}
-        self.is_thread: npt.NDArray[np.bool_] = nodes["parent"] == 0
-        """For each node, whether it stands for a thread and not for a frame."""
-        self.is_thread &= codes["kind"][nodes["code"]] == CODE_THREAD
-        self.is_thread[:1] = False
+        self.is_thread = thread_roots(nodes, codes)
 
     @cached_property
     def _root(self) -> Ints:
@@ -65,9 +81,9 @@ class Paths:
         found = self._known.get(place)
         if found is None:
             code = self._codes[place >> 32]
-            function, file = (self._capture.string(int(code[name])) for name in ("function", "file"))
+            function, file = (self._string(int(code[name])) for name in ("function", "file"))
             found = self._known[place] = Frame(function, file, place & 0xFFFFFFFF)
         return found
 
     def _function(self, node: int) -> str:
-        return self._capture.string(int(self._codes["function"][self._place.item(node) >> 32]))
+        return self._string(int(self._codes["function"][self._place.item(node) >> 32]))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from hiwater.capture.format import KINDS
+from hiwater.capture.format import DEVICE_HISTORY, KINDS
 from hiwater.capture.layout import is_counted
 from hiwater.capture.process import STATE_RECORDING
-
-if TYPE_CHECKING:
-    from hiwater.capture.model import Capture
+from hiwater.capture.tables import Tables, whole_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,42 +57,70 @@ class Totals:
     temporaries: int
 
 
-def process(capture: Capture, *, is_alive: bool) -> Process:
-    """`is_alive`: the process still writes the capture."""
-    header, facts = capture.header, capture.facts
+def read_process(tables: Tables) -> Process:
+    header, facts = tables.header, tables.facts
     return Process(
         pid=header["pid"],
         argv=arguments(facts.get("argv", "[]")),
         python=facts.get("python", ""),
         hiwater=facts.get("hiwater", ""),
-        mode=_mode(capture),
+        mode=_mode(tables),
         sample_bytes=header["sample_bytes"],
-        ended=_ended(capture, is_alive=is_alive),
+        ended=ended(tables),
         exit_code=None if header["exit_code"] == -1 else header["exit_code"],
-        stop_reason=capture.string(header["stop_reason"]) or None,
+        stop_reason=tables.string(header["stop_reason"]) or None,
         started_unix_ns=header["started_unix_ns"],
-        duration_ns=header["ended_ns"] or header["heartbeat_ns"],
+        duration_ns=duration_ns(tables),
     )
 
 
-def _mode(capture: Capture) -> str:
-    if capture.is_timeline:
+def duration_ns(tables: Tables) -> int:
+    """How long the recording lasted, or lasts."""
+    return int(tables.header["ended_ns"] or tables.header["heartbeat_ns"])
+
+
+def recorded_window(tables: Tables) -> tuple[int, int] | None:
+    """Of a recording that was made inside another one, and is a copy of that: where it began and ended, in nanoseconds."""
+    first, _, last = tables.facts.get("window_ns", "").partition(":")
+    start, end = whole_number(first), whole_number(last)
+    return (start, end) if start is not None and end is not None else None
+
+
+def is_timeline(tables: Tables) -> bool:
+    """Whether the process was only watched from outside: there are no stacks, and nothing is known of what it allocated."""
+    return tables.facts.get("recorder") == "sample"
+
+
+def device(tables: Tables) -> str | None:
+    """The device ("cuda:0") whose memory this capture is about; None for a capture of a process."""
+    return tables.facts.get("device") if tables.facts.get("recorder") == DEVICE_HISTORY else None
+
+
+def _mode(tables: Tables) -> str:
+    if is_timeline(tables):
         return "timeline"
-    if capture.device is not None:
+    if device(tables) is not None:
         return "history"
-    return "sampled" if capture.header["sample_bytes"] else "exact"
+    return "sampled" if tables.header["sample_bytes"] else "exact"
 
 
-def _ended(capture: Capture, *, is_alive: bool) -> str:
-    if capture.recorded_window is not None:
+def ended(tables: Tables) -> str:
+    """How the recording ended: "exit", "killed" or "recording"."""
+    if recorded_window(tables) is not None:
         return "exit"  # the recording around went on
-    if capture.header["state"] != STATE_RECORDING or capture.header["ended_ns"] != 0:
+    if tables.header["state"] != STATE_RECORDING or tables.header["ended_ns"] != 0:
         return "exit"
-    return "recording" if is_alive else "killed"
+    return "recording" if tables.is_alive else "killed"
 
 
-def resident(capture: Capture) -> Resident:
-    header = capture.header
+def shortcomings(tables: Tables) -> list[str]:
+    """What the recorded process did not let the recorder see, in words."""
+    names = ("calls_not_recorded", "resident_not_sampled", "freed_unseen")
+    return [tables.facts[name] for name in names if name in tables.facts]
+
+
+def read_resident(tables: Tables) -> Resident:
+    header = tables.header
     return Resident(
         peak_bytes=header["resident_peak_bytes"],
         start_bytes=header["resident_start_bytes"],
@@ -106,22 +131,22 @@ def resident(capture: Capture) -> Resident:
     )
 
 
-def totals(capture: Capture) -> Totals:
-    accounts = capture.tables["accounts"]
-    counted = is_counted(capture.account_kind)
+def read_totals(tables: Tables) -> Totals:
+    accounts = tables["accounts"]
+    counted = is_counted(tables.account_kind)
     allocations = int(accounts["total_blocks"][counted].sum())
     allocated_bytes = int(accounts["total_bytes"][counted].sum())
     frees = max(0, allocations - int(accounts["live_blocks"][counted].sum()))
-    if capture.header["sample_bytes"]:
+    if tables.header["sample_bytes"]:
         # Objects and malloc's blocks were counted all the same; mappings are never sampled.
-        other = counted & (capture.account_kind > KINDS.index("native"))
-        allocations = capture.header["exact_total_blocks"] + int(accounts["total_blocks"][other].sum())
-        allocated_bytes = capture.header["exact_total_bytes"] + int(accounts["total_bytes"][other].sum())
+        other = counted & (tables.account_kind > KINDS.index("native"))
+        allocations = tables.header["exact_total_blocks"] + int(accounts["total_blocks"][other].sum())
+        allocated_bytes = tables.header["exact_total_bytes"] + int(accounts["total_bytes"][other].sum())
     return Totals(
         allocations=allocations,
         frees=frees,
         allocated_bytes=allocated_bytes,
-        temporaries=int(capture.tables["account_peaks"]["temporaries"][: len(counted)][counted].sum()),
+        temporaries=int(tables["account_peaks"]["temporaries"][: len(counted)][counted].sum()),
     )
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from hiwater.capture.model import Capture
-    from hiwater.capture.paths import Paths
-    from hiwater.capture.snapshot import Frame
+from hiwater.capture.paths import Frame, Paths
+from hiwater.capture.reader import Records
+from hiwater.capture.tables import Tables
 
 OWN = "hiwater's own"
 UNEXPLAINED = "unexplained"
@@ -27,7 +26,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class LargeBlock:
-    """One of the largest blocks, anonymous mappings or mappings of shared memory of a look."""
+    """One of the largest blocks, anonymous mappings or mappings of shared memory of a residency snapshot."""
 
     bytes: int
     touched_bytes: int
@@ -38,7 +37,7 @@ class LargeBlock:
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """The call path that allocated it, root first; empty where that is not known. Made at each look."""
+        """The call path that allocated it, root first; empty where that is not known. Made at each access."""
         return self._paths.frames(self.node)
 
 
@@ -52,28 +51,33 @@ class ResidencySnapshot:
     large: tuple[LargeBlock, ...]
 
 
-def read(capture: Capture) -> tuple[ResidencySnapshot, ...]:
+def read_residency_snapshots(tables: Tables) -> tuple[ResidencySnapshot, ...]:
     """All residency snapshots in time, the last at the end unless the process was killed; none in captures made without them."""
-    rows = capture.tables.get("residency")
+    rows = tables.get("residency")
     if rows is None or len(rows) == 0:
         return ()
     starts = np.flatnonzero(np.diff(rows["at_ns"], prepend=rows["at_ns"][0] + 1) != 0)
     ends = [*starts[1:].tolist(), len(rows)]
-    found = [_snapshot(capture, rows[start:end]) for start, end in zip(starts.tolist(), ends, strict=True)]
-    # The unexplained is written last: a look without it was cut short by the end of its process.
-    return tuple(look for look in found if look.parts[-1].name == UNEXPLAINED)
+    found = [_snapshot(tables, rows[start:end]) for start, end in zip(starts.tolist(), ends, strict=True)]
+    # The unexplained is written last: without it, the process ended while the snapshot was taken.
+    return tuple(snapshot for snapshot in found if snapshot.parts[-1].name == UNEXPLAINED)
 
 
-def _snapshot(capture: Capture, rows: np.ndarray) -> ResidencySnapshot:
+def highest(snapshots: Iterable[ResidencySnapshot]) -> ResidencySnapshot | None:
+    """The one with the most resident memory."""
+    return max(snapshots, key=lambda snapshot: snapshot.resident_bytes, default=None)
+
+
+def _snapshot(tables: Tables, rows: Records) -> ResidencySnapshot:
     parts = tuple(
-        Part(capture.string(int(row["part"])), int(row["resident_bytes"]), int(row["untouched_bytes"])) for row in rows
+        Part(tables.string(int(row["part"])), int(row["resident_bytes"]), int(row["untouched_bytes"])) for row in rows
     )
     at_ns = int(rows["at_ns"][0])
-    return ResidencySnapshot(at_ns, sum(part.resident_bytes for part in parts), parts, _large_blocks(capture, at_ns))
+    return ResidencySnapshot(at_ns, sum(part.resident_bytes for part in parts), parts, _large_blocks(tables, at_ns))
 
 
-def _large_blocks(capture: Capture, at_ns: int) -> tuple[LargeBlock, ...]:
-    rows = capture.tables.get("large_blocks")
+def _large_blocks(tables: Tables, at_ns: int) -> tuple[LargeBlock, ...]:
+    rows = tables.get("large_blocks")
     if rows is None:
         return ()
     return tuple(
@@ -81,9 +85,9 @@ def _large_blocks(capture: Capture, at_ns: int) -> tuple[LargeBlock, ...]:
             int(row["bytes"]),
             int(row["touched_bytes"]),
             bool(row["from_malloc"]),
-            capture.paths.thread(int(row["node"])),
+            tables.paths.thread(int(row["node"])),
             int(row["node"]),
-            capture.paths,
+            tables.paths,
         )
         for row in rows[rows["at_ns"] == at_ns]
     )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hiwater.capture import program
 from hiwater.capture.snapshot import Snapshot
-from hiwater.errors import BadRequest, MomentOutOfRange
-
-if TYPE_CHECKING:
-    from hiwater.capture.model import Capture
+from hiwater.capture.tables import Tables
+from hiwater.errors import MomentOutOfRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,156 +27,108 @@ class Slice:
     unlisted_bytes: int
 
 
-def peak(capture: Capture) -> Snapshot:
-    """The moment the counted kinds together were highest in the whole recording; in `recorded_window`, where it has one."""
-    if capture.recorded_window is not None:
-        start, end = capture.recorded_window
-        pieces = [piece for piece in capture.slices if piece.start_ns >= start and piece.end_ns <= end]
-        if pieces:
-            return replace(of_slice(capture, max(pieces, key=lambda piece: piece.peak_bytes)), name="peak")
-    best = _epoch(capture)
-    if capture.header["slice_peak_bytes"] > best["peak_bytes"]:
-        return _open_peak(capture, "peak")
-    peaks = capture.tables["account_peaks"][: len(capture.account_node)]
-    return _moment(
-        capture,
-        "peak",
-        best["peak_ns"],
-        0,
-        capture.process.duration_ns,
-        peaks["peak_bytes"],
-        peaks["peak_blocks"],
-        (best["peak_bytes"], best["peak_blocks"]),
-    )
-
-
-def end(capture: Capture) -> Snapshot:
-    """What was live when the recording ended, or when it was last written to."""
-    accounts, at_ns = capture.tables["accounts"], capture.process.duration_ns
-    recorded = (capture.header["live_bytes"], capture.header["live_blocks"])
-    return _moment(capture, "end", at_ns, at_ns, at_ns, accounts["live_bytes"], accounts["live_blocks"], recorded)
-
-
-def slices(capture: Capture) -> tuple[Slice, ...]:
+def read_slices(tables: Tables) -> tuple[Slice, ...]:
     """All slices in time, the open one last."""
     names = ("start_ns", "end_ns", "peak_ns", "peak_bytes", "peak_blocks", "unlisted_bytes")
-    columns = (capture.tables["slices"][name].tolist() for name in names)
+    columns = (tables["slices"][name].tolist() for name in names)
     closed = [Slice(index, *values) for index, values in enumerate(zip(*columns, strict=True))]
-    header, start_ns = capture.header, _epoch(capture)["slice_start_ns"]
-    end_ns = max(start_ns, capture.process.duration_ns)
-    return (
-        *closed,
-        Slice(
-            None, start_ns, end_ns, header["slice_peak_ns"], header["slice_peak_bytes"], header["slice_peak_blocks"], 0
-        ),
+    start_ns = _epoch(tables)["slice_start_ns"]
+    end_ns = max(start_ns, program.duration_ns(tables))
+    peak_ns, peak_bytes, peak_blocks = (tables.header[f"slice_peak_{name}"] for name in ("ns", "bytes", "blocks"))
+    return (*closed, Slice(None, start_ns, end_ns, peak_ns, peak_bytes, peak_blocks, 0))
+
+
+def highest(slices: Sequence[Slice]) -> Slice:
+    """The slice with the highest peak, the first of equal ones."""
+    return max(slices, key=lambda piece: piece.peak_bytes)
+
+
+def find_peak(tables: Tables) -> Snapshot:
+    """The moment the counted kinds together were highest in the whole recording; in its `recorded_window`, where it has one."""
+    window = program.recorded_window(tables)
+    if window is not None:
+        start, end = window
+        pieces = [piece for piece in read_slices(tables) if piece.start_ns >= start and piece.end_ns <= end]
+        if pieces:
+            return replace(of_slice(tables, highest(pieces)), name="peak")
+    epoch = _epoch(tables)
+    if tables.header["slice_peak_bytes"] > epoch["peak_bytes"]:
+        return _open_peak(tables, "peak")
+    peaks = tables["account_peaks"][: len(tables.account_node)]
+    return _moment(
+        tables,
+        "peak",
+        (epoch["peak_ns"], 0, program.duration_ns(tables)),
+        (peaks["peak_bytes"], peaks["peak_blocks"]),
+        (epoch["peak_bytes"], epoch["peak_blocks"]),
     )
 
 
-def oom(capture: Capture) -> Snapshot:
-    """What was live when memory was last refused, of the refusals at which that was noted. Raises MomentOutOfRange."""
-    refused_at = {marker.at_ns for marker in capture.refusals}
-    for piece in reversed(capture.slices):
+def find_end(tables: Tables) -> Snapshot:
+    """What was live when the recording ended, or when it was last written to."""
+    accounts, header, at_ns = tables["accounts"], tables.header, program.duration_ns(tables)
+    live, recorded = (accounts["live_bytes"], accounts["live_blocks"]), (header["live_bytes"], header["live_blocks"])
+    return _moment(tables, "end", (at_ns, at_ns, at_ns), live, recorded)
+
+
+def find_refusal(tables: Tables, refused_at: Collection[int]) -> Snapshot | None:
+    """What was live when memory was last refused, of the times `refused_at` at which that was noted."""
+    for piece in reversed(read_slices(tables)):
         if piece.index is not None and piece.start_ns == piece.end_ns and piece.peak_ns in refused_at:
-            return replace(of_slice(capture, piece), name="oom")
-    if capture.device_refusals:
-        raise MomentOutOfRange("RAM was never refused to this program, but memory of a device was", "add --kind device")
-    raise MomentOutOfRange("memory was never refused to this program", "look at the peak or the end instead")
+            return replace(of_slice(tables, piece), name="oom")
+    return None
 
 
-def window(capture: Capture, from_seconds: float, to_seconds: float) -> Snapshot:
+def find_window(tables: Tables, from_seconds: float, to_seconds: float) -> Snapshot:
     """The highest of the slices that touch the time from `from_seconds` to `to_seconds`. Raises MomentOutOfRange."""
-    lasted = capture.process.duration_ns / 1e9
+    lasted = program.duration_ns(tables) / 1e9
     if not 0 <= from_seconds <= to_seconds or from_seconds > lasted:
         raise MomentOutOfRange(
             f"the recording has no time from {from_seconds:g} s to {to_seconds:g} s",
             f"give seconds between 0 and {lasted:.3f}, the first not above the second",
         )
     begin, end = from_seconds * 1e9, to_seconds * 1e9
-    touching = [piece for piece in capture.slices if piece.start_ns <= end and piece.end_ns > begin]
-    if not touching:
-        touching = [capture.slices[-1]]
-    return of_slice(capture, max(touching, key=lambda piece: piece.peak_bytes))
+    slices = read_slices(tables)
+    touching = [piece for piece in slices if piece.start_ns <= end and piece.end_ns > begin]
+    return of_slice(tables, highest(touching or slices[-1:]))
 
 
-def named(capture: Capture, at: str | float) -> Snapshot:
-    """The moment that `at` names: "peak", "end", "oom", seconds since the start, or a window "T1:T2" in seconds.
-
-    Raises BadRequest for anything else, MomentOutOfRange for a time the recording does not have.
-    """
-    if at == "peak":
-        return capture.peak
-    if at == "end":
-        return capture.end
-    if at == "oom":
-        return capture.oom
-    first, _, last = str(at).partition(":")
-    try:
-        return capture.window(float(first), float(last or first))
-    except ValueError:
-        raise BadRequest(f"{at!r} is none of peak, end, oom, SECONDS, T1:T2", "name a moment so") from None
-
-
-def of_slice(capture: Capture, piece: Slice) -> Snapshot:
+def of_slice(tables: Tables, piece: Slice) -> Snapshot:
     """What every account held when this slice was highest."""
     if piece.index is None:
-        return _open_peak(capture, "slice")
-    entries = capture.tables["slice_entries"]
-    values, blocks = np.zeros(len(capture.account_node), np.int64), np.zeros(len(capture.account_node), np.int64)
-    for first, count in capture.tables["slices"][["first_entry", "entry_count"]][: piece.index + 1].tolist():
+        return _open_peak(tables, "slice")
+    entries, length = tables["slice_entries"], len(tables.account_node)
+    values, blocks = np.zeros(length, np.int64), np.zeros(length, np.int64)
+    for first, count in tables["slices"][["first_entry", "entry_count"]][: piece.index + 1].tolist():
         listed = entries[first : first + count]
         values[listed["account"]] = listed["bytes"]
         blocks[listed["account"]] = listed["blocks"]
-    return Snapshot(
-        capture,
-        "slice",
-        piece.peak_ns,
-        piece.start_ns,
-        piece.end_ns,
-        values,
-        blocks,
-        piece.peak_bytes,
-        piece.peak_blocks,
-        piece.unlisted_bytes,
-    )
+    times, recorded = (piece.peak_ns, piece.start_ns, piece.end_ns), (piece.peak_bytes, piece.peak_blocks)
+    return Snapshot(tables, "slice", *times, values, blocks, *recorded, piece.unlisted_bytes)
 
 
-def _epoch(capture: Capture) -> dict[str, int]:
+def _epoch(tables: Tables) -> dict[str, int]:
     """The epoch in force: the highest closed slice and the start of the open one."""
-    prefix = f"epoch{capture.header['epoch_index']}_"
-    return {name: capture.header[prefix + name] for name in ("peak_bytes", "peak_blocks", "peak_ns", "slice_start_ns")}
+    prefix = f"epoch{tables.header['epoch_index']}_"
+    return {name: tables.header[prefix + name] for name in ("peak_bytes", "peak_blocks", "peak_ns", "slice_start_ns")}
 
 
-def _open_peak(capture: Capture, name: str) -> Snapshot:
+def _open_peak(tables: Tables, name: str) -> Snapshot:
     """The peak of the open slice, which accounts save lazily: at their first change after it (the rule is in format.h)."""
-    accounts, header = capture.tables["accounts"], capture.header
+    accounts, header = tables["accounts"], tables.header
     is_saved = accounts["generation"] == header["generation"]
     values = np.where(is_saved, accounts["saved_bytes"], accounts["live_bytes"])
     blocks = np.where(is_saved, accounts["saved_blocks"], accounts["live_blocks"])
-    start_ns = _epoch(capture)["slice_start_ns"] if name == "slice" else 0
-    end_ns = max(start_ns, capture.process.duration_ns)
-    return _moment(
-        capture,
-        name,
-        header["slice_peak_ns"],
-        start_ns,
-        end_ns,
-        values,
-        blocks,
-        (header["slice_peak_bytes"], header["slice_peak_blocks"]),
-    )
+    start_ns = _epoch(tables)["slice_start_ns"] if name == "slice" else 0
+    times = (header["slice_peak_ns"], start_ns, max(start_ns, program.duration_ns(tables)))
+    return _moment(tables, name, times, (values, blocks), (header["slice_peak_bytes"], header["slice_peak_blocks"]))
 
 
 def _moment(
-    capture: Capture,
-    name: str,
-    at_ns: int,
-    start_ns: int,
-    end_ns: int,
-    values: Any,
-    blocks: Any,
-    recorded: tuple[int, int],
+    tables: Tables, name: str, times: tuple[int, int, int], held: tuple[Any, Any], recorded: tuple[int, int]
 ) -> Snapshot:
-    values, blocks = values.astype(np.int64), blocks.astype(np.int64)
-    if capture.is_alive:  # an event may be half seen, and its free without its allocation
+    """`times` are those of the moment, and of the start and end of the time that it is the peak of; `held` are the bytes and blocks of accounts."""
+    values, blocks = (column.astype(np.int64) for column in held)
+    if tables.is_alive:  # an event may be half seen, and its free without its allocation
         values, blocks = np.maximum(values, 0), np.maximum(blocks, 0)
-    return Snapshot(capture, name, at_ns, start_ns, end_ns, values, blocks, *recorded)
+    return Snapshot(tables, name, *times, values, blocks, *recorded)

@@ -5,30 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
 import numpy as np
-import numpy.typing as npt
 
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.layout import is_counted
-
-if TYPE_CHECKING:
-    from hiwater.capture.model import Capture
-
-Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One frame of a stack. `file` is empty and `line` 0 for what is not Python code."""
-
-    function: str
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.function} ({self.file}:{self.line})" if self.file else self.function
+from hiwater.capture.paths import Frame, Ints, Paths
+from hiwater.capture.tables import Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +73,7 @@ class Snapshot:
     one account may be out of date: 0 for the peak and the end.
     """
 
-    capture: Capture
+    tables: Tables
     name: str
     at_ns: int
     start_ns: int
@@ -107,7 +91,7 @@ class Snapshot:
 
     @property
     def allocated_blocks(self) -> int:
-        return int(self.blocks[is_counted(self.capture.account_kind)].sum())
+        return int(self.blocks[is_counted(self.tables.account_kind)].sum())
 
     def kind_bytes(self) -> dict[str, int]:
         """Bytes held of every kind, counted or not."""
@@ -119,44 +103,44 @@ class Snapshot:
 
     def _by_kind(self, values: Ints) -> dict[str, int]:
         sums = np.zeros(len(KINDS), np.int64)
-        np.add.at(sums, self.capture.account_kind, values)
+        np.add.at(sums, self.tables.account_kind, values)
         return dict(zip(KINDS, sums.tolist(), strict=True))
 
     def holdings(self, kind: str = "all") -> Holdings:
         """The call paths that held something of `kind` ("all": of every counted kind), largest first, equal ones as recorded."""
-        kinds = self.capture.account_kind
+        kinds = self.tables.account_kind
         wanted = is_counted(kinds) if kind == "all" else kinds == KINDS.index(kind)
         held = np.flatnonzero(wanted & ((self.bytes != 0) | (self.blocks != 0)))
-        if self.capture.process.sample_bytes:
+        if self.tables.header["sample_bytes"]:
             return self._of_samples(held)
         held = held[np.argsort(-self.bytes[held], kind="stable")]
         nothing = np.zeros(len(held), np.int64)
-        return Holdings(self.capture.account_node[held], kinds[held], self.bytes[held], self.blocks[held], nothing)
+        return Holdings(self.tables.account_node[held], kinds[held], self.bytes[held], self.blocks[held], nothing)
 
     def _of_samples(self, held: Ints) -> Holdings:
         """Put the two accounts of a call path and kind together: of sampled blocks, and of those recorded exactly."""
-        capture = self.capture
-        key = capture.account_node[held] * len(KINDS) + capture.account_kind[held]
+        tables = self.tables
+        key = tables.account_node[held] * len(KINDS) + tables.account_kind[held]
         places, first, back = np.unique(key, return_index=True, return_inverse=True)
         count, blocks, sampled = (np.zeros(len(places), np.int64) for _ in range(3))
         np.add.at(count, back, self.bytes[held])
         np.add.at(blocks, back, self.blocks[held])
-        np.add.at(sampled, back, np.where(capture.account_is_sampled, self.bytes, 0)[held])
+        np.add.at(sampled, back, np.where(tables.account_is_sampled, self.bytes, 0)[held])
         order = np.lexsort((first, -count))
-        nodes, kinds = capture.account_node[held][first][order], capture.account_kind[held][first][order]
-        return Holdings(nodes, kinds, count[order], blocks[order], sampled[order], capture.process.sample_bytes)
+        nodes, kinds = tables.account_node[held][first][order], tables.account_kind[held][first][order]
+        return Holdings(nodes, kinds, count[order], blocks[order], sampled[order], tables.header["sample_bytes"])
 
     @property
     def stacks(self) -> Stacks:
         """The stacks of all counted kinds, largest first; they sum to `allocated_bytes`."""
-        return Stacks(self.capture, self.holdings())
+        return Stacks(self.tables.paths, self.holdings())
 
 
 class Stacks(Sequence[Stack]):
     """Stacks made when they are looked at: a capture may hold a million."""
 
-    def __init__(self, capture: Capture, holdings: Holdings) -> None:
-        self._capture = capture
+    def __init__(self, paths: Paths, holdings: Holdings) -> None:
+        self._paths = paths
         self._holdings = holdings
 
     def __len__(self) -> int:
@@ -168,7 +152,7 @@ class Stacks(Sequence[Stack]):
     def __getitem__(self, index: slice) -> Sequence[Stack]: ...
     def __getitem__(self, index: int | slice) -> Stack | Sequence[Stack]:
         if isinstance(index, slice):
-            return Stacks(self._capture, self._holdings[index])
+            return Stacks(self._paths, self._holdings[index])
         return self._stack(range(len(self))[index])
 
     def __iter__(self) -> Iterator[Stack]:
@@ -176,7 +160,8 @@ class Stacks(Sequence[Stack]):
 
     def _stack(self, index: int) -> Stack:
         held = self._holdings
-        thread, frames = self._capture.path_of(int(held.node[index]))
+        node = int(held.node[index])
+        thread, frames = self._paths.thread(node), self._paths.frames(node)
         error = held.standard_error(int(held.sampled[index]))
         return Stack(int(held.bytes[index]), int(held.blocks[index]), KINDS[held.kind[index]], thread, frames, error)
 

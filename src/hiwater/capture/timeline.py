@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hiwater.capture import program
 from hiwater.capture.format import COUNTED_KINDS, KINDS
-from hiwater.capture.snapshot import Ints
+from hiwater.capture.paths import Ints
+from hiwater.capture.tables import Tables
 from hiwater.capture.writer import UNKNOWN_EXIT_STATUS
-
-if TYPE_CHECKING:
-    from hiwater.capture.model import Capture
 
 _SCOPE_SIZES = ("start_bytes", "end_bytes", "peak_bytes")
 
@@ -67,8 +65,8 @@ class ScopeSpan:
     peak_bytes: int | None
 
 
-def timeline(capture: Capture) -> Timeline:
-    rows = capture.tables["timeline"]
+def read_timeline(tables: Tables) -> Timeline:
+    rows = tables["timeline"]
     kinds = {kind: rows["live_bytes"][:, index].astype(np.int64) for index, kind in enumerate(KINDS)}
     allocated = np.zeros(len(rows), np.int64)
     for kind in COUNTED_KINDS:
@@ -76,25 +74,25 @@ def timeline(capture: Capture) -> Timeline:
     return Timeline(rows["at_ns"].astype(np.int64), rows["resident_bytes"].astype(np.int64), allocated, kinds)
 
 
-def processes(capture: Capture) -> tuple[WatchedProcess, ...]:
-    rows, samples = capture.tables.get("processes"), capture.tables.get("process_samples")
+def read_processes(tables: Tables) -> tuple[WatchedProcess, ...]:
+    rows, samples = tables.get("processes"), tables.get("process_samples")
     if rows is None or samples is None:
         return ()
     order = np.argsort(samples["process"], kind="stable")
     bounds = np.searchsorted(samples["process"][order], np.arange(len(rows) + 1))
-    return tuple(_process(capture, number, row, samples[order[bounds[number] : bounds[number + 1]]])
+    return tuple(_process(tables, number, row, samples[order[bounds[number] : bounds[number + 1]]])
                  for number, row in enumerate(rows))  # fmt: skip
 
 
-def _process(capture: Capture, number: int, row: Any, samples: Any) -> WatchedProcess:
+def _process(tables: Tables, number: int, row: Any, samples: Any) -> WatchedProcess:
     if number == 0:
-        samples = capture.tables["timeline"]
+        samples = tables["timeline"]
     status = int(row["exit_status"])
     return WatchedProcess(
         pid=int(row["pid"]),
         parent_pid=int(row["parent_pid"]),
-        name=capture.string(int(row["name"])),
-        command=program.arguments(capture.string(int(row["command"])) or "[]"),
+        name=tables.string(int(row["name"])),
+        command=program.arguments(tables.string(int(row["command"])) or "[]"),
         start_ns=int(row["start_ns"]),
         end_ns=int(row["end_ns"]) or None,
         peak_bytes=int(row["peak_bytes"]),
@@ -105,11 +103,13 @@ def _process(capture: Capture, number: int, row: Any, samples: Any) -> WatchedPr
     )
 
 
-def scopes(capture: Capture) -> tuple[ScopeSpan, ...]:
-    rows = capture.tables.get("scopes", ())
+def read_scopes(tables: Tables) -> tuple[ScopeSpan, ...]:
+    rows = tables.get("scopes")
+    if rows is None:
+        return ()
     return tuple(
         ScopeSpan(
-            capture.string(int(row["name"])), int(row["pid"]), int(row["thread_id"]), int(row["depth"]),
+            tables.string(int(row["name"])), int(row["pid"]), int(row["thread_id"]), int(row["depth"]),
             int(row["start_ns"]), int(row["end_ns"]), *(_known(int(row[name])) for name in _SCOPE_SIZES),
         )
         for row in rows

@@ -17,7 +17,7 @@ from hiwater.cli import report as report_verb
 from hiwater.errors import BadRequest, HiwaterError, UsageError
 
 if TYPE_CHECKING:
-    from hiwater.analysis.diff import Comparison, Limit
+    from hiwater.analysis.diff import Limit, MatchedComparison
     from hiwater.report.diff_request import DiffReport
 
 FORMATS = {
@@ -124,5 +124,5 @@ def _compare(arguments: argparse.Namespace, limit: Limit | None) -> DiffReport:
     return DiffReport(ordered[0], arguments.by, arguments.top, verdict, others, unmatched)
 
 
-def _growth(comparison: Comparison) -> tuple[int, int]:
-    return comparison.held.change or 0, comparison.resident.change or 0
+def _growth(comparison: MatchedComparison) -> tuple[int, int]:
+    return comparison.allocated.change or 0, comparison.resident.change or 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 
-from hiwater.capture.snapshot import Frame
+from hiwater.capture.paths import Frame
 
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_GROWS, SEGMENT_SHRINKS, OOM, OTHER = range(7)
 NO_STACK, BEFORE_STACK = 0, -1  # of blocks allocated without one, or before the history began

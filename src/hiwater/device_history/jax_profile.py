@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from hiwater.capture.layout import corrupt
-from hiwater.capture.snapshot import Frame
+from hiwater.capture.paths import Frame
 from hiwater.device_history.events import Blocks, DeviceHistory, Events, EventStacks
 from hiwater.errors import ExtraMissing, ForeignFile
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.capture.layout import corrupt
-from hiwater.capture.snapshot import Ints
+from hiwater.capture.paths import Ints
 from hiwater.device_history.events import (
     ALLOC,
     BEFORE_STACK,

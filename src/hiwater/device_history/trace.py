@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hiwater.capture.snapshot import Frame
+from hiwater.capture.paths import Frame
 from hiwater.device_history.events import (
     ALLOC,
     FREE_COMPLETED,

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from hiwater import capture as captures
 from hiwater.analysis.curves import Curve, Picture, Span
 from hiwater.analysis.naming import is_library
 from hiwater.analysis.ranking import own_lines
 from hiwater.analysis.source import Sources
-from hiwater.capture import Capture
 from hiwater.errors import HiwaterError, PlotLibraryMissing
 from hiwater.report.export import plot
 from hiwater.report.formatting import printable, seconds, share, size
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _report(asked: argparse.Namespace) -> dict[str, str]:
-    capture = Capture.open(asked.capture)
+    capture = captures.open(asked.capture)
     report = Report(capture, capture.end if asked.kept else capture.peak)
     text = io.StringIO()
     text.writelines(line + "\n" for line in _summary(report))
@@ -83,9 +83,9 @@ def _summary(report: Report) -> Iterator[str]:
 
 def _held(report: Report) -> Iterator[str]:
     """The lines that held most, and in one row what no line of the user's asked for; what is below a thousandth says nothing."""
-    sources = Sources.of(report.capture)
+    sources = Sources.of(report.capture.tables)
     whole = report.holdings.total_bytes
-    every = own_lines(report.capture, report.holdings, _LINES_READ)
+    every = own_lines(report.capture.tables, report.holdings, _LINES_READ)
     yield f"  held at {report.snapshot_words}, by lines of your code with what they called in libraries:"
     for line in [line for line in every if not is_library(line.frame.file)][:_LINES_SHOWN]:
         if line.bytes * _SMALLEST_SHARE < whole:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hiwater.analysis.call_tree import Grouping
-from hiwater.analysis.diff import Changes, ComparedFigure, Comparison, Verdict
+from hiwater.analysis.diff import MatchedComparison, Verdict
 from hiwater.capture import Capture
+from hiwater.capture.comparison import Changes, ComparedFigure
 from hiwater.report.formatting import signed_percent, signed_size, size
 from hiwater.report.request import Report
 
@@ -15,11 +16,13 @@ from hiwater.report.request import Report
 class DiffReport:
     """A comparison as asked for. `by` is None where nobody asked for one grouping alone: then lines and stacks are shown."""
 
-    comparison: Comparison
+    comparison: MatchedComparison
     by: str | None = None
     top: int = 10
     verdict: Verdict | None = None
-    processes: tuple[Comparison, ...] = ()  # of merged captures, all that were compared; `comparison` is what grew most
+    processes: tuple[
+        MatchedComparison, ...
+    ] = ()  # of merged captures, all that were compared; `comparison` is what grew most
     unmatched: tuple[int, int] = (0, 0)  # processes of either side that have no partner on the other
 
     @property
@@ -45,7 +48,7 @@ class DiffReport:
         """The later capture as a report has it."""
         return self.sides(self.comparison)[1]
 
-    def sides(self, told: Comparison) -> tuple[Report, Report]:
+    def sides(self, told: MatchedComparison) -> tuple[Report, Report]:
         """Both captures of one of the comparisons as reports have them."""
         by = Grouping(self.by) if self.by else None
         before, after = (
@@ -90,7 +93,7 @@ def both(before: str, after: str) -> str:
     return before if before == after else f"{before}; then {after}"
 
 
-def snapshot_words(told: Comparison) -> str:
+def snapshot_words(told: MatchedComparison) -> str:
     """The moments that are compared."""
     seconds = [f"{snapshot.at_ns / 1e9:.2f} s" for snapshot in (told.before_snapshot, told.after_snapshot)]
     name = {"slice": "the highest moment asked for"}.get(told.after_snapshot.name, f"the {told.after_snapshot.name}")
@@ -121,7 +124,7 @@ def verdict_words(verdict: Verdict) -> str:
     return f"{verdict.quantity} grew by {figure_words(figure)}: {kept}"
 
 
-def notes(told: Comparison) -> list[str]:
+def notes(told: MatchedComparison) -> list[str]:
     """Everything that limits the comparison."""
     found = []
     for side, capture in (("the first", told.before), ("the second", told.after)):

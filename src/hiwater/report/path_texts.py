@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hiwater.analysis.call_tree import CallTree
 from hiwater.analysis.sums import depths
-from hiwater.capture.snapshot import Frame, Ints
+from hiwater.capture.paths import Frame, Ints
 
 STACKS_IN_CHUNK = 1024
 FRAMES_IN_CHUNK = 128 * 1024

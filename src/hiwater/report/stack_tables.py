@@ -16,7 +16,7 @@ import numpy as np
 
 from hiwater.analysis.call_tree import CallTree
 from hiwater.capture import Frame
-from hiwater.capture.snapshot import Ints
+from hiwater.capture.paths import Ints
 
 _ROWS_AT_ONCE = 50_000
 

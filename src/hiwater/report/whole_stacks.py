@@ -14,7 +14,8 @@ from hiwater.analysis import recursion
 from hiwater.analysis.call_tree import CallTree, build_call_tree
 from hiwater.analysis.sums import sum_at
 from hiwater.capture import Capture
-from hiwater.capture.snapshot import Holdings, Ints
+from hiwater.capture.paths import Ints
+from hiwater.capture.snapshot import Holdings
 from hiwater.errors import ReportTooLarge
 from hiwater.report.formatting import size
 from hiwater.report.request import Report
@@ -35,7 +36,7 @@ class WholeStacks:
         """(node, kind, columns…) with the rows of one path, kind and thread added up, where several may have one."""
         if not self.is_recursion_merged:
             return node, kind, *columns
-        _, thread = self.capture.paths.threads(node)
+        _, thread = self.capture.tables.paths.threads(node)
         rows = np.stack([self.call_tree.place[node], kind, thread], axis=1)
         _, first, back = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         order = np.argsort(first)  # as they come first
@@ -55,7 +56,7 @@ class WholeStacks:
 def whole_stacks(report: Report, nodes: Ints | None = None) -> WholeStacks:
     """The call paths of what the report shows, or of these nodes. Says in `report.remarks` what was left out. Raises ReportTooLarge."""
     asked = report.holdings.node if nodes is None else nodes
-    call_tree = build_call_tree(report.capture, report.grouping)
+    call_tree = build_call_tree(report.capture.tables, report.grouping)
     leaves = call_tree.place[asked]
     fits = _fits(call_tree, leaves)
     if report.recursion == "whole" or (report.recursion == "auto" and fits):

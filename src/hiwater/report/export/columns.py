@@ -114,7 +114,7 @@ def tables(reports: Sequence[Report]) -> Iterator[Columns]:
 def _stacks(report: Report, whole: WholeStacks) -> Iterator[Columns]:
     call_tree, held = whole.call_tree, whole.holdings(report.holdings)
     leaves = call_tree.place[held.node]
-    names, thread = report.capture.paths.threads(held.node)
+    names, thread = report.capture.tables.paths.threads(held.node)
     threads = [printable(name) for name in names]
     texts = PathTexts(call_tree, fragment, b";")
     for part in texts.chunks(leaves):
@@ -137,7 +137,7 @@ def _leaf(call_tree: CallTree, node: int) -> Frame:
 
 
 def _groups(report: Report) -> Iterator[Columns]:
-    rows = by(report.capture, report.holdings, report.grouping)
+    rows = by(report.capture.tables, report.holdings, report.grouping)
     figures: tuple[list[object], ...] = (
         [row.own_bytes for row in rows], [row.own_blocks for row in rows], [row.total_bytes for row in rows],
         [row.own_error_bytes for row in rows], [row.total_error_bytes for row in rows],

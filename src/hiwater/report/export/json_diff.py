@@ -8,9 +8,10 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from hiwater.analysis.diff import Change, Changes, ComparedFigure, StackChanges
+from hiwater.analysis.diff import StackChanges
 from hiwater.capture import Capture, Frame, Snapshot
-from hiwater.capture.snapshot import Ints
+from hiwater.capture.comparison import Change, Changes, ComparedFigure
+from hiwater.capture.paths import Ints
 from hiwater.report.diff_request import DiffReport, verdict_words
 from hiwater.report.stack_tables import StackTables, node_text
 
@@ -31,7 +32,7 @@ def write(report: DiffReport, stream: TextIO) -> None:
             "blocks": figure_of(told.totals["peak_blocks"]),
         },
         "held": {
-            "bytes": figure_of(told.held),
+            "bytes": figure_of(told.allocated),
             **{f"{kind}_bytes": figure_of(told.kinds[kind]) for kind in told.kinds},
         },
         "end": {"allocated_bytes": figure_of(told.totals["end_bytes"])},
@@ -41,7 +42,7 @@ def write(report: DiffReport, stream: TextIO) -> None:
             {
                 "before": _side(one.before, one.before_snapshot),
                 "after": _side(one.after, one.after_snapshot),
-                "bytes": figure_of(one.held),
+                "bytes": figure_of(one.allocated),
                 "resident_bytes": figure_of(one.resident),
             }
             for one in report.processes

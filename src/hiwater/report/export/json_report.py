@@ -22,7 +22,9 @@ from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.capture import Capture, DeviceMemory, DeviceSnapshot, ResidencySnapshot, WatchedProcess
 from hiwater.capture.devices import QUANTITIES
 from hiwater.capture.format import COUNTED_KINDS, KINDS
-from hiwater.capture.snapshot import Holdings, Ints
+from hiwater.capture.paths import Ints
+from hiwater.capture.residency_snapshots import highest
+from hiwater.capture.snapshot import Holdings
 from hiwater.report.request import Report
 from hiwater.report.stack_tables import StackTables, node_text
 from hiwater.report.text.device_history import notes, source_words
@@ -75,7 +77,7 @@ class _Family:
     def write(self, number: int, stream: TextIO) -> None:
         report, tables = self._reports[number], StackTables()
         node = tables.add(
-            build_call_tree(report.capture), np.concatenate([report.holdings.node, _other_nodes(report.capture)])
+            build_call_tree(report.capture.tables), np.concatenate([report.holdings.node, _other_nodes(report.capture)])
         )
         said = summary(report, lambda one: {"node": None if node[one] < 0 else int(node[one])})
         host = self._host.get(id(report.capture))
@@ -110,7 +112,9 @@ def _other_nodes(capture: Capture) -> Ints:
 
 def _looks(capture: Capture) -> tuple[ResidencySnapshot | None, ResidencySnapshot | None]:
     """The look that saw most, and the last one."""
-    return capture.highest_residency_snapshot, capture.residency_snapshots[-1] if capture.residency_snapshots else None
+    return highest(capture.residency_snapshots), capture.residency_snapshots[
+        -1
+    ] if capture.residency_snapshots else None
 
 
 def summary(report: Report, place: Place) -> dict[str, Any]:
@@ -148,7 +152,7 @@ def summary(report: Report, place: Place) -> dict[str, Any]:
         "processes": [_watched(process) for process in capture.processes],
         "scopes": [asdict(scope) for scope in capture.scopes],
         "problems": report.problems,
-        "notes": own_allocators.notes(capture),
+        "notes": own_allocators.notes(capture.peak),
         "mappings": _mappings(report),
         "shown": {
             "at": snapshot.name,
@@ -325,14 +329,14 @@ def _groups(report: Report) -> list[dict[str, Any]]:
             "own_standard_error_bytes": row.own_error_bytes,
             "total_standard_error_bytes": row.total_error_bytes,
         }
-        for row in by(report.capture, report.holdings, report.grouping)
+        for row in by(report.capture.tables, report.holdings, report.grouping)
     ]
 
 
 def _stacks(report: Report, node: Ints) -> Iterator[str]:
     """The members of "stacks" as text, a chunk at a time. `node` is the number of each node in the tables."""
     held = report.holdings
-    names, thread = report.capture.paths.threads(held.node)
+    names, thread = report.capture.tables.paths.threads(held.node)
     threads = [json.dumps(name) for name in names]
     for first in range(0, len(held.node), _STACKS_AT_ONCE):
         part = slice(first, first + _STACKS_AT_ONCE)

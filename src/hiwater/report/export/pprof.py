@@ -12,7 +12,7 @@ from hiwater.analysis.call_tree import CallTree
 from hiwater.capture import Frame
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
-from hiwater.capture.snapshot import Ints
+from hiwater.capture.paths import Ints
 from hiwater.errors import ExtraMissing
 from hiwater.report.export.columns import EXPORTER, NO_FRAME, bytes_below, measures
 from hiwater.report.formatting import printable
@@ -50,7 +50,7 @@ class _Builder:
 
     def build(self) -> Any:
         report, profile, accounts = self._report, self._profile, _accounts(self._report)
-        whole = whole_stacks(report, report.capture.account_node[accounts])
+        whole = whole_stacks(report, report.capture.tables.account_node[accounts])
         for name, unit in SAMPLE_TYPES:
             profile.sample_type.add(type=self._text(name), unit=self._text(unit))
         profile.default_sample_type = self._text("inuse_space")
@@ -77,11 +77,11 @@ class _Builder:
         report, capture = self._report, self._report.capture
         table = capture.tables["accounts"]
         node, kind_of, *columns = whole.joined(
-            capture.account_node[accounts], capture.account_kind[accounts],
+            capture.tables.account_node[accounts], capture.tables.account_kind[accounts],
             table["total_blocks"][accounts].astype(np.int64), table["total_bytes"][accounts].astype(np.int64),
             report.snapshot.blocks[accounts], report.snapshot.bytes[accounts],
         )  # fmt: skip
-        names, thread = capture.paths.threads(node)
+        names, thread = capture.tables.paths.threads(node)
         kinds = [KINDS[number] for number in kind_of.tolist()]
         paths = _Paths(whole.call_tree, self._location)
         for leaf, values, kind, number in zip(
@@ -138,7 +138,7 @@ class _Paths:
 def _accounts(report: Report) -> Ints:
     """The accounts that hold something at the moment, in the order of every view, and after them those that only ever asked."""
     capture, snapshot = report.capture, report.snapshot
-    kinds = capture.account_kind
+    kinds = capture.tables.account_kind
     wanted = is_counted(kinds) if report.kind == "all" else kinds == KINDS.index(report.kind)
     total = capture.tables["accounts"]["total_bytes"].astype(np.int64)
     is_held = (snapshot.bytes != 0) | (snapshot.blocks != 0)

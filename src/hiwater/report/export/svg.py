@@ -65,7 +65,7 @@ def write(report: Report, stream: TextIO) -> None:
     whole = report.holdings.total_bytes
     per_pixel = whole / (WIDTH - 2 * MARGIN)
     root = grow(
-        shaped(report, build_call_tree(report.capture, report.grouping, hide_imports=True)), report.holdings,
+        shaped(report, build_call_tree(report.capture.tables, report.grouping, hide_imports=True)), report.holdings,
         minimum_bytes=int(per_pixel * NARROWEST), deepest=DEEPEST_ROW, inverted=report.inverted,
     )  # fmt: skip
     boxes = list(_boxes(root))

@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from hiwater.analysis.call_tree import IMPORT_SYSTEM
 from hiwater.analysis.compact import CompactedCapture, compact
-from hiwater.analysis.diff import Comparison
+from hiwater.analysis.diff import MatchedComparison
 from hiwater.analysis.diff_arrays import Beside, lay_beside
 from hiwater.analysis.naming import is_library, label_files, module_of
 from hiwater.capture import Capture
 from hiwater.capture.format import COUNTED_KINDS, KINDS
-from hiwater.capture.snapshot import Frame, Ints
+from hiwater.capture.paths import Frame, Ints
 from hiwater.report.diff_request import DiffReport, notes, resident_exactness
 from hiwater.report.export.json_diff import figure_of
 from hiwater.report.export.json_report import summary
@@ -47,7 +47,7 @@ def packed_diff(report: DiffReport, source: str) -> str:
     return columns.packed({"schema": SCHEMA, "captures": captures})
 
 
-def _compared(diff: DiffReport, told: Comparison, source: str, columns: PackedColumns) -> dict[str, Any]:
+def _compared(diff: DiffReport, told: MatchedComparison, source: str, columns: PackedColumns) -> dict[str, Any]:
     """The later capture of a comparison. Stacks are beside one another unless one of the two was watched from outside."""
     before, after = diff.sides(told)
     compared = {
@@ -70,7 +70,7 @@ def _compared(diff: DiffReport, told: Comparison, source: str, columns: PackedCo
         "end": figure_of(told.totals["end_bytes"]),
         "notes": [printable(note, _LONGEST_NAME) for note in (diff.notes if told is diff.comparison else notes(told))],
     }
-    beside = None if told.held.change is None else lay_beside(told)
+    beside = None if told.allocated.change is None else lay_beside(told)
     return {**_capture(after, source, columns, beside, told.before), "compared": compared}
 
 
@@ -83,7 +83,7 @@ def _capture(
     compacted = beside.compacted if beside else compact(capture)
     files = _Numbered(frame.file for frame in compacted.frames)
     gone = beside.gone_files if beside else frozenset()
-    labels = set().union(*map(label_files, captures))
+    labels = set().union(*(label_files(one.tables) for one in captures))
     cwd, gone_cwd = (one.facts.get("cwd", "") for one in (captures[0], captures[-1]))
     return {
         "title": printable(report.title, _LONGEST_NAME),
@@ -104,7 +104,7 @@ def _capture(
 
 def _frame(capture: Capture, node: int) -> dict[str, Any] | None:
     """The innermost frame of a call path that is not the import system's."""
-    frames = capture.paths.frames(node)
+    frames = capture.tables.paths.frames(node)
     own = next((frame for frame in reversed(frames) if not frame.file.startswith(IMPORT_SYSTEM)), None)
     return None if own is None else asdict(own)
 

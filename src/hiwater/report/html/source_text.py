@@ -20,10 +20,10 @@ _AROUND = 6
 def embedded(report: Report, choice: str, numbers: dict[str, int]) -> dict[str, Any]:
     """The texts by file number, hottest file first, and how many files did not fit."""
     capture = report.capture
-    sources = Sources.of(capture)
-    cells = {cell.name for cell in capture.cells.values()}
+    sources = Sources.of(capture.tables)
+    cells = {cell.name for cell in capture.tables.cells.values()}
     files, left_out, room = [], 0, _MOST_TEXT
-    for use in annotate(capture, report.snapshot) if choice != "none" else ():
+    for use in annotate(report.snapshot, capture.end) if choice != "none" else ():
         if use.file not in numbers or not (use.is_own or choice == "all"):
             continue
         lines = sources.lines(use.file) if use.file in cells else _source_lines(sources, use.file)

@@ -10,10 +10,10 @@ from html import escape
 
 import numpy as np
 
-from hiwater.analysis.diff import Comparison
+from hiwater.analysis.diff import MatchedComparison
 from hiwater.analysis.ranking import own_lines
 from hiwater.capture.format import COUNTED_KINDS
-from hiwater.capture.snapshot import Ints
+from hiwater.capture.paths import Ints
 from hiwater.report.diff_request import DiffReport, both, exactness, figure_words, resident_exactness, snapshot_words
 from hiwater.report.formatting import frame_text, printable, seconds, share, signed_size, size
 from hiwater.report.request import Report
@@ -59,7 +59,7 @@ def changes(report: DiffReport) -> Iterator[str]:
     yield f"{_NO_SCRIPTS}</main>"
 
 
-def _changed_lines(told: Comparison) -> Iterator[str]:
+def _changed_lines(told: MatchedComparison) -> Iterator[str]:
     yield f"<h2>Lines that changed most, {escape(snapshot_words(told))}</h2>\n"
     yield '<div class="scroll-x"><table><thead><tr><th scope="col">Change</th><th scope="col">Before</th><th scope="col">After</th>'
     yield '<th scope="col">State</th><th scope="col" class="wide">Line of your own code, with everything it called</th></tr></thead>\n<tbody>\n'
@@ -156,7 +156,7 @@ def _table(report: Report) -> Iterator[str]:
     yield f"<h2>Lines that held most, {escape(report.snapshot_words)}</h2>\n"
     yield '<div class="scroll-x"><table><thead><tr><th scope="col">Held</th><th scope="col">Share</th>'
     yield '<th scope="col">Blocks</th><th scope="col" class="wide">Line of your own code, with everything it called</th></tr></thead>\n<tbody>\n'
-    for line in own_lines(report.capture, report.holdings, _LINES):
+    for line in own_lines(report.capture.tables, report.holdings, _LINES):
         yield (
             f"<tr><td>{size(line.bytes)}</td><td>{share(line.bytes, whole)}</td><td>{line.blocks:,}</td>"
             f'<td class="wide"><code>{escape(frame_text(line.frame, 160))}</code></td></tr>\n'

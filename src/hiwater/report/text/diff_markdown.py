@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TextIO
 
-from hiwater.analysis.diff import Change, Changes, ComparedFigure
 from hiwater.capture import Frame
+from hiwater.capture.comparison import Change, Changes, ComparedFigure
 from hiwater.report.diff_request import DiffReport, both, exactness, resident_exactness, snapshot_words, verdict_words
 from hiwater.report.formatting import frame_text, printable, short_frame_text, signed_percent, signed_size, size
 

@@ -7,9 +7,10 @@ from typing import TextIO
 
 from rich.text import Text
 
-from hiwater.analysis.diff import Change, ComparedFigure, Comparison
+from hiwater.analysis.diff import MatchedComparison
 from hiwater.analysis.matching import SourceText
 from hiwater.analysis.source import as_recorded
+from hiwater.capture.comparison import Change, ComparedFigure
 from hiwater.report.diff_request import DiffReport, both, exactness, resident_exactness, snapshot_words, verdict_words
 from hiwater.report.formatting import (
     frame_text,
@@ -39,7 +40,7 @@ def write(report: DiffReport, stream: TextIO) -> None:
 
 def _report(report: DiffReport, page: Page) -> Iterator[Text]:
     told = report.comparison
-    source = as_recorded(told.after)
+    source = as_recorded(told.after.tables)
     yield from (*_head(report), *_processes(report), *_peaks(report), *_totals(told))
     for title, changes in report.sections:
         yield Text.assemble("\n", (title, "bold"), (f"  {snapshot_words(told)}", "dim"))
@@ -74,7 +75,7 @@ def _processes(report: DiffReport) -> Iterator[Text]:
     )
     for told in report.processes[: report.top]:
         after = Report(told.after, told.after_snapshot, is_one_of_several=True)
-        yield _figure(f"{told.after.process.pid}", told.held, f"{after.process}  {printable(after.program, 60)}")
+        yield _figure(f"{told.after.process.pid}", told.allocated, f"{after.process}  {printable(after.program, 60)}")
     if len(report.processes) > report.top:
         yield Text(f"  … and {len(report.processes) - report.top:,} more", "dim")
 
@@ -104,7 +105,7 @@ def _figure(name: str, figure: ComparedFigure, remark: str = "", *, is_size: boo
     )
 
 
-def _totals(told: Comparison) -> Iterator[Text]:
+def _totals(told: MatchedComparison) -> Iterator[Text]:
     if told.peak.change is None:
         return
     yield Text("\nTotals", "bold")

@@ -43,7 +43,7 @@ def _own(frames: tuple[Frame, ...]) -> Frame:
 def nearness(report: Report) -> Iterator[Text]:
     """Each limit with what was used of it at the last, and the most. Left out where nothing was limited and nothing suspected."""
     capture = report.capture
-    rows, found, shown = capture.pressure, suspects(capture), list(_limits(report))
+    rows, found, shown = capture.pressure, suspects(capture.tables), list(_limits(report))
     if not rows or not (shown or found):
         return
     ended = "the kill" if capture.process.ended == "killed" else "the end"

@@ -23,7 +23,7 @@ _SMALLEST_SHARE = 1000  # lines below a thousandth in every column are summed up
 
 def chosen_files(report: Report) -> list[FileUse]:
     """The files to show, most held first. Raises BadRequest for a file asked for by name that asked for no memory."""
-    every = annotate(report.capture, report.snapshot, report.kind)
+    every = annotate(report.snapshot, report.capture.end, report.kind)
     if report.files:
         found = {name: [file for file in every if _is_meant(name, file.file)] for name in report.files}
         for name, files in found.items():
@@ -46,7 +46,7 @@ def _is_meant(name: str, file: str) -> bool:
 def write(report: Report, stream: TextIO) -> None:
     """The annotated files as text, hottest first."""
     page = terminal.Page(stream, report.capture.facts.get("cwd", ""))
-    sources = Sources.of(report.capture)
+    sources = Sources.of(report.capture.tables)
     files = chosen_files(report)
     source_width = page.room(_FIGURES_WIDTH) if page.is_terminal else _SOURCE_WIDTH
     title = Text.assemble((printable(report.title, 80), "bold"), (f"  at {report.snapshot_words}", "dim"))

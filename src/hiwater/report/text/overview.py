@@ -15,7 +15,8 @@ from hiwater.analysis.reconcile import reconcile
 from hiwater.analysis.source import Sources
 from hiwater.capture import Frame, ResidencySnapshot
 from hiwater.capture.format import COUNTED_KINDS
-from hiwater.capture.residency_snapshots import OWN, UNEXPLAINED
+from hiwater.capture.program import recorded_window
+from hiwater.capture.residency_snapshots import OWN, UNEXPLAINED, highest
 from hiwater.capture.snapshot import Stacks
 from hiwater.report.formatting import frame_text, printable, seconds, share, short_frame_text, size
 from hiwater.report.request import Report
@@ -55,7 +56,7 @@ def _report(report: Report, page: Page) -> Iterator[Text]:
     if capture.is_timeline:
         yield from timeline.lines(capture, report.title, report.top, page.width)
         return
-    sources = Sources.of(capture)
+    sources = Sources.of(capture.tables)
     if capture.device is not None:
         yield from device_history.head(report, page)
         sections: Sequence[Section] = (device_history.peaks, device_history.allocator, limits.refusals)
@@ -85,7 +86,7 @@ def _head(report: Report, page: Page) -> Iterator[Text]:
     mode = "every block recorded" if process.mode == "exact" else f"blocks below {size(process.sample_bytes)} sampled"
     python = f"Python {printable(process.python, 40)} · " if process.python else ""
     yield Text(f"{python}process {process.pid} {ended}{code} after {seconds(process.duration_ns)} · {mode}", "dim")
-    window = report.capture.recorded_window
+    window = recorded_window(report.capture.tables)
     if window is not None:
         yield Text(
             f"recorded inside another recording: the allocated peak covers {seconds(window[0])} to {seconds(window[1])} and includes what was "
@@ -157,7 +158,7 @@ def _from_allocated_to_resident(report: Report) -> Iterator[Text]:
 
 def _where_resident(report: Report) -> Iterator[Text]:
     """The parts of resident memory, at the residency snapshot with the most of it."""
-    look = report.capture.highest_residency_snapshot
+    look = highest(report.capture.residency_snapshots)
     if look is None:
         return
     whole = look.resident_bytes
@@ -201,7 +202,7 @@ def _lines(report: Report, sources: Sources, page: Page) -> Iterator[Text]:
     yield title(
         "Lines that held most", f"your code and everything it called; each byte counted once · {_shown(report)}"
     )
-    lines = own_lines(report.capture, report.holdings, report.top)
+    lines = own_lines(report.capture.tables, report.holdings, report.top)
     for line in lines:
         name = short_frame_text(line.frame, page.room(_FIGURES_WIDTH + _BLOCKS_WIDTH))
         style = page.style(line.frame, bold=True)
@@ -212,7 +213,7 @@ def _lines(report: Report, sources: Sources, page: Page) -> Iterator[Text]:
 
 def _rows(report: Report, page: Page) -> Iterator[Text]:
     whole = report.holdings.total_bytes
-    rows = by(report.capture, report.holdings, report.grouping)
+    rows = by(report.capture.tables, report.holdings, report.grouping)
     yield title(f"By {report.grouping}", f"self, then total · {_shown(report)}")
     for row in rows[: report.top]:
         yield Text.assemble(
@@ -227,7 +228,7 @@ def _stacks(report: Report, sources: Sources, page: Page) -> Iterator[Text]:
     held, capture = report.holdings, report.capture
     order = "innermost frame first" if not report.inverted else "outermost frame first"
     yield title("Stacks that held most", f"{order}, without the import system's own frames")
-    for stack in Stacks(capture, held)[: report.top]:
+    for stack in Stacks(capture.tables.paths, held)[: report.top]:
         name = f"{stack.kind} · {printable(stack.thread, 40) or 'no thread'}"
         yield _figures(stack.bytes, held.total_bytes, stack.blocks, name, "bold", stack.standard_error_bytes)
         yield from _frames(stack.frames if report.inverted else stack.frames[::-1], sources, page)
@@ -289,7 +290,7 @@ def _notes(report: Report, sources: Sources) -> Iterator[Text]:
             "the program is still running: the figures are a moment old, and may disagree by what happened during the reading"
         )
     notes += [printable(note, 300) for note in device_history.notes(capture)]
-    notes += [printable(note, 300) for note in own_allocators.notes(capture)]
+    notes += [printable(note, 300) for note in own_allocators.notes(capture.peak)]
     notes += [f"the capture contradicts itself: {printable(problem, 300)}" for problem in report.problems]
     if sources.changed:
         names = ", ".join(printable(name, 60) for name in sorted(sources.changed)[:3])

@@ -78,7 +78,7 @@ def _process(report: Report, width: int, *, is_worst: bool) -> Text:
 def _worst(report: Report) -> Iterator[Text]:
     """The line that held most in the process whose peak is highest."""
     capture = report.capture
-    lines = own_lines(capture, capture.peak.holdings(), 1)
+    lines = own_lines(capture.tables, capture.peak.holdings(), 1)
     if lines:
         where = short_frame_text(lines[0].frame, 100)
         yield Text(f"  highest: {report.process}, of it {size(lines[0].bytes)} at {where}")

@@ -39,7 +39,7 @@ def _fill_with_groups(report: Report, table: Table, grouping: Grouping, page: Pa
     for heading in ("self", "share", "total", "blocks"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(str(grouping), overflow="fold")
-    rows = by(report.capture, report.holdings, grouping)
+    rows = by(report.capture.tables, report.holdings, grouping)
     for row in rows[: report.top]:
         table.add_row(
             size(row.own_bytes, row.own_error_bytes), share(row.own_bytes, whole),
@@ -57,7 +57,7 @@ def _fill_with_stacks(report: Report, table: Table, page: Page) -> None:
     for heading in ("self", "share", "blocks", "kind"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("stack, innermost first", overflow="fold")
-    for stack in Stacks(report.capture, held)[: report.top]:
+    for stack in Stacks(report.capture.tables.paths, held)[: report.top]:
         frames = [Text(frame_text(frame, 200), page.style(frame)) for frame in stack.frames[:-9:-1]]
         more = [Text(f"… {len(stack.frames) - 8} more", "dim")] if len(stack.frames) > 8 else []
         names = Text("\n").join([*frames, *more]) if frames else Text("[no Python frame]")

@@ -8,7 +8,7 @@ import numpy as np
 from rich.text import Text
 
 from hiwater.capture import Capture, ScopeSpan, WatchedProcess
-from hiwater.capture.snapshot import Ints
+from hiwater.capture.paths import Ints
 from hiwater.report.formatting import printable, seconds, size
 
 _BARS = " ▁▂▃▄▅▆▇█"

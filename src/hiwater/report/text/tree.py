@@ -26,7 +26,7 @@ def write(report: Report, stream: TextIO) -> None:
     page = terminal.Page(stream, report.capture.facts.get("cwd", ""))
     whole = report.holdings.total_bytes
     smallest = max(1, whole // _SMALLEST_SHARE)
-    call_tree = shaped(report, build_call_tree(report.capture, report.grouping, hide_imports=True))
+    call_tree = shaped(report, build_call_tree(report.capture.tables, report.grouping, hide_imports=True))
     root = grow(call_tree, report.holdings, minimum_bytes=smallest, inverted=report.inverted)
     direction = "callers below callees" if report.inverted else "callees below callers"
     remark = f"  {report.snapshot_words} · {direction} · below {100 / _SMALLEST_SHARE:g} % not listed"

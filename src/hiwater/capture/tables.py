@@ -1,0 +1,98 @@
+"""The decoded tables of a capture: records by name, strings, facts, cells of notebooks, accounts and call paths."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hiwater.capture import cells
+from hiwater.capture.paths import Ints, Paths, thread_roots
+from hiwater.capture.reader import Contents, Records
+
+
+class Strings:
+    """The interned strings of a capture, as the recorder saw them. Bytes that are not UTF-8 come as U+FFFD."""
+
+    def __init__(self, contents: Contents) -> None:
+        self._places = contents.tables["strings"]
+        self._content = bytes(contents.tables["string_bytes"])
+
+    def __getitem__(self, number: int) -> str:
+        if number >= len(self._places):
+            return ""
+        begin = int(self._places[number]["offset"])
+        return self._content[begin : begin + int(self._places[number]["length"])].decode("utf-8", "replace")
+
+
+class Tables:
+    """What the functions that interpret a capture read. `tables[name]` is a structured array of records, read-only; the names of tables
+    and fields are those of `native/capture/format.h`. `is_alive` says that the process still writes the capture."""
+
+    def __init__(self, contents: Contents, *, is_alive: bool = False) -> None:
+        self.is_alive = is_alive
+        self._strings = Strings(contents)
+        texts = [
+            (self._strings[int(fact["key"])], self._strings[int(fact["value"])]) for fact in contents.tables["facts"]
+        ]
+        self.cells = cells.read(texts)
+        """The cells of a notebook, by the file names of their code."""
+        self.facts = {key: value for key, value in texts if not cells.is_cell(key)}
+        """What the recorder was told about the program, as text."""
+        recorded_cell = self.facts.get(cells.RECORDED)
+        is_reduced = self.cells and recorded_cell
+        self.contents = _without_kernel(contents, self._strings, recorded_cell) if is_reduced else contents
+        accounts = self["accounts"]
+        self.account_node: Ints = accounts["node"].astype(np.int64)
+        """For each account, its node."""
+        self.account_kind: Ints = accounts["kind"].astype(np.int64)
+        """For each account, the number of its kind: the index in `KINDS`."""
+        self.account_is_sampled: npt.NDArray[np.bool_] = accounts["sampled"] != 0
+        """For each account, whether it is of sampled blocks."""
+
+    def __getitem__(self, name: str) -> Records:
+        return self.contents.tables[name]
+
+    def get(self, name: str) -> Records | None:
+        """A table that the capture may lack."""
+        return self.contents.tables.get(name)
+
+    @property
+    def path(self) -> Path:
+        return self.contents.path
+
+    @property
+    def header(self) -> dict[str, Any]:
+        return self.contents.header
+
+    def string(self, number: int) -> str:
+        """One string; "" for 0. The file of a notebook's cell is that cell's name."""
+        text = self._strings[number]
+        cell = self.cells.get(text)
+        return cell.name if cell is not None else text
+
+    def number(self, fact: str) -> int | None:
+        """A fact that is a number; None where it is missing or no number."""
+        return whole_number(self.facts.get(fact, ""))
+
+    @cached_property
+    def paths(self) -> Paths:
+        """The call paths, each made when it is looked at."""
+        return Paths(self["nodes"], self["codes"], self.string)
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a text is; None for other texts."""
+    return int(text) if text.isdecimal() and len(text) < 20 else None
+
+
+def _without_kernel(contents: Contents, strings: Strings, recorded_cell: str | None) -> Contents:
+    """The contents without the frames of the notebook's kernel."""
+    nodes, codes = contents.tables["nodes"], contents.tables["codes"]
+    is_cell = np.array([strings[int(number)] == recorded_cell for number in codes["file"]], bool)
+    changed = cells.without_kernel(nodes, is_cell, thread_roots(nodes, codes))
+    return replace(contents, tables={**contents.tables, "nodes": changed})
