@@ -45,7 +45,7 @@ def test_rows_and_lines_sum_to_the_change(one: list[Any], other: list[Any], by: 
         assert sum(change.bytes for change in rows) == told.allocated.change
         sizes = [abs(change.bytes) for change in rows]
         assert sizes == sorted(sizes, reverse=True)
-    assert diff_as_json(told)["held"]["bytes"]["change"] == told.allocated.change
+    assert diff_as_json(told)["allocated"]["bytes"]["change"] == told.allocated.change
 
 
 @settings(max_examples=60, deadline=None)

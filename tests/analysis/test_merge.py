@@ -312,8 +312,8 @@ def test_json_of_a_merged_capture(job: list[Path], tmp_path: Path, capsys: pytes
         ("a", "0", 11), ("a", "1", 12), ("b", "2", 11),
     ]  # fmt: skip
     assert [one["process"]["pid"] for one in said[0]["children"]] == [99]
-    assert said[0]["together"] == said[1]["together"] and said[0]["together"]["processes"] == 3
-    assert said[2]["together"]["allocated"]["bytes"] == 3000
+    assert said[0]["aggregate"] == said[1]["aggregate"] and said[0]["aggregate"]["processes"] == 3
+    assert said[2]["aggregate"]["allocated"]["bytes"] == 3000
 
 
 @pytest.mark.parametrize(

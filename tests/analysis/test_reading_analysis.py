@@ -51,10 +51,10 @@ def test_rows_agree_with_a_count_by_hand(stacks: list[Stack], grouping: Grouping
         own[labels[-1]] += stack.bytes
         total.update(dict.fromkeys(labels, stack.bytes))
     rows = ranking.by(capture.tables, capture.peak.holdings(), grouping)
-    assert {row_label(grouping, row): row.own_bytes for row in rows if row.own_bytes} == dict(own)
+    assert {row_label(grouping, row): row.self_bytes for row in rows if row.self_bytes} == dict(own)
     assert {row_label(grouping, row): row.total_bytes for row in rows} == dict(total)
-    assert sum(row.own_bytes for row in rows) == capture.peak.allocated_bytes
-    assert [row.own_bytes for row in rows] == sorted((row.own_bytes for row in rows), reverse=True)
+    assert sum(row.self_bytes for row in rows) == capture.peak.allocated_bytes
+    assert [row.self_bytes for row in rows] == sorted((row.self_bytes for row in rows), reverse=True)
 
 
 @settings(max_examples=40, deadline=None)
@@ -65,7 +65,7 @@ def test_threads_share_everything_between_them(stacks: list[Stack]) -> None:
     for stack in capture.peak.stacks:
         expected[stack.thread] += stack.bytes
     rows = ranking.by(capture.tables, capture.peak.holdings(), Grouping.thread)
-    assert {row.frame.function: row.own_bytes for row in rows} == dict(expected)
+    assert {row.frame.function: row.self_bytes for row in rows} == dict(expected)
 
 
 @settings(max_examples=80, deadline=None)
@@ -80,8 +80,8 @@ def test_a_tree_loses_nothing(stacks: list[Stack], grouping: Grouping, inverted:
     waiting = [root]
     while waiting:
         branch = waiting.pop()
-        assert branch.own_bytes >= 0 and branch.hidden_bytes >= 0
-        assert branch.bytes == branch.own_bytes + branch.hidden_bytes + sum(child.bytes for child in branch.children)
+        assert branch.self_bytes >= 0 and branch.hidden_bytes >= 0
+        assert branch.bytes == branch.self_bytes + branch.hidden_bytes + sum(child.bytes for child in branch.children)
         assert branch.bytes == sum(branch.kind_bytes)
         assert len({child.frame for child in branch.children}) == len(branch.children)
         waiting.extend(branch.children)
@@ -145,7 +145,7 @@ def test_the_import_system_can_be_folded_into_whoever_imports(grouping: Grouping
     root = grow(build_call_tree(capture.tables, grouping, hide_imports=True), capture.peak.holdings())
     (module,) = root.children
     (imported,) = module.children
-    assert (root.bytes, root.own_bytes, module.bytes, module.own_bytes, imported.bytes) == (58, 1, 57, 7, 50)
+    assert (root.bytes, root.self_bytes, module.bytes, module.self_bytes, imported.bytes) == (58, 1, 57, 7, 50)
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=60))

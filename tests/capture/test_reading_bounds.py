@@ -201,7 +201,7 @@ def test_a_diff_of_deep_stacks_is_in_bounds(deep: Path, many_functions: Path) ->
         assert done.returncode == 0 and 0 < len(done.stdout) < MOST_BYTES, (name, done.stderr)
         if name == "json":
             said = json.loads(done.stdout)
-            assert sum(row["change_bytes"] for row in said["rows"]) == said["held"]["bytes"]["change"]
+            assert sum(row["change_bytes"] for row in said["rows"]) == said["allocated"]["bytes"]["change"]
             new = max(said["rows"], key=lambda row: row["after_node"] or 0)
             assert len(frames_of(said, new["after_node"])) == DEPTH and new["before_node"] is None
 

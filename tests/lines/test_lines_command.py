@@ -203,9 +203,9 @@ def test_a_capture_annotates_the_files_of_its_call_tree(capture: Path) -> None:
     assert [(file.file, file.bytes, file.is_own) for file in files] == [("/app/etl.py", 5596, True)]
     lines = {line.line: line for line in files[0].lines}
     assert sorted(lines) == [3, 7, 10, 12]
-    assert (lines[12].bytes, lines[12].own_bytes, lines[12].blocks) == (4596, 0, 2)
-    assert (lines[3].bytes, lines[3].own_bytes, lines[3].end_bytes, lines[3].total_bytes) == (1000, 1000, 0, 1000)
-    assert files[0].bytes == sum(line.own_bytes for line in files[0].lines)
+    assert (lines[12].bytes, lines[12].self_bytes, lines[12].blocks) == (4596, 0, 2)
+    assert (lines[3].bytes, lines[3].self_bytes, lines[3].end_bytes, lines[3].total_bytes) == (1000, 1000, 0, 1000)
+    assert files[0].bytes == sum(line.self_bytes for line in files[0].lines)
 
 
 def test_the_views_of_a_captures_lines(capture: Path) -> None:

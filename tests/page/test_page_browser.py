@@ -317,7 +317,7 @@ def test_what_grew_in_the_example_stands_first(tmp_path: Path) -> None:
         )
     assert f"{after} compared with {before}" in seen["head"] and worse.split("#", maxsplit=1)[0].strip() in seen["head"]
     assert seen["root"] == size(said["peak"]["allocated_bytes"]["after"])
-    assert signed_size(said["held"]["bytes"]["change"]) in seen["moment"]
+    assert signed_size(said["allocated"]["bytes"]["change"]) in seen["moment"]
     assert signed_size(said["end"]["allocated_bytes"]["change"]) in seen["end"][0]
     assert see("accessible", page) == []
 

@@ -469,7 +469,7 @@ def test_reports_agree(tmp_path: Path) -> None:
         return {name: count // 1_000_000 * 1_000_000 for name, count in held.items() if count >= 1_000_000}
 
     table = csv.DictReader(report(capture, "--by", "thread", "--format", "csv").splitlines())
-    rows = [(row["function"], int(row["own_bytes"])) for row in table]
+    rows = [(row["function"], int(row["self_bytes"])) for row in table]
     assert len({name for name, _ in rows}) == len(rows)
     assert large(rows) == wanted
     stacks = csv.DictReader(report(capture, "--format", "csv").splitlines())

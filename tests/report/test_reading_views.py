@@ -33,7 +33,7 @@ def test_the_schema_is_a_schema() -> None:
 
 def test_json_has_the_promised_shape() -> None:
     said = as_json(report(program()))
-    assert said["schema"] == "hiwater.report/2"
+    assert said["schema"] == "hiwater.report/3"
     assert said["peak"]["allocated_bytes"] == sum(stack["bytes"] for stack in said["stacks"]) == 2780
     assert said["peak"]["python_bytes"] == 1800 and said["peak"]["blocks"] == 10
     assert {entry["class"]: entry["bytes"] for entry in said["mappings"]}["slack"] == 60
@@ -74,7 +74,7 @@ def test_all_looks_show_the_same_sum_in_the_same_order(kind: str, by: Grouping |
     assert sum(sizes) == said["shown"]["bytes"] == whole
     assert sizes == sorted(sizes, reverse=True)
     if by not in (None, Grouping.stack):
-        assert sum(group["own_bytes"] for group in said["groups"]) == whole
+        assert sum(group["self_bytes"] for group in said["groups"]) == whole
     lines = shown(collapsed, what).splitlines()
     assert [int(line.rpartition(" ")[2]) for line in lines] == sizes
     page = Page(page_of([what]))

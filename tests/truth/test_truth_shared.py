@@ -394,7 +394,7 @@ def test_a_shared_mapping_s_resident_pages_lead_to_its_line(captured: Path) -> N
 
 def test_diff_and_merge_count_shared_memory(captured: Path, tmp_path: Path) -> None:
     said = json.loads(report(captured, str(captured), "--kind", "shared", "--format", "json", verb="diff"))
-    assert said["held"]["bytes"]["before"] == said["held"]["bytes"]["after"] == 11 * MB
+    assert said["allocated"]["bytes"]["before"] == said["allocated"]["bytes"]["after"] == 11 * MB
     merged = tmp_path / "merged.hiw"
     report(captured, "-o", str(merged), verb="merge")
     (capture,) = hiwater.open_all(merged)

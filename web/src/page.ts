@@ -4,7 +4,7 @@
  * The data in a page of `hiwater report --format html` or `hiwater diff --format html`: base64 of a zlib stream that holds the length of this text (4 bytes, little-endian), this text as JSON, and the columns it speaks of. Sizes are bytes, times are nanoseconds since the recording began. Members are only ever added.
  */
 export interface HiwaterPage {
-  schema: "hiwater.page/2";
+  schema: "hiwater.page/3";
   /**
    * one for each process that was recorded, the first one first
    */
@@ -123,7 +123,7 @@ export interface Capture {
       at_ns?: Column;
     }[];
     /**
-     * ceilings in force at the last look: of a cgroup, of address space, of a device
+     * ceilings in force at the last reading: of a cgroup, of address space, of a device
      */
     limits: {
       name: string;
@@ -169,7 +169,7 @@ export interface Capture {
  * The report as `--format json` has it, without its stacks and tables: see report.schema.json. Large blocks have the frame of who allocated them in the place of a node.
  */
 export interface Summary {
-  schema?: "hiwater.report/2";
+  schema?: "hiwater.report/3";
   process: Process;
   /**
    * The moment the counted kinds together were highest.
@@ -200,7 +200,7 @@ export interface Summary {
     start_bytes: number;
     end_bytes: number;
     /**
-     * whether the peak is the kernel's own mark
+     * whether the peak is the kernel's high-water mark
      */
     exact: boolean;
     /**
@@ -211,16 +211,16 @@ export interface Summary {
     /**
      * the recorder's own tables, part of the other figures
      */
-    own_bytes: number;
+    overhead_bytes: number;
   };
   /**
-   * where resident memory was, at the look that saw most of it; null in captures without looks
+   * where resident memory was, at the residency snapshot with the most of it; null in captures without residency snapshots
    */
-  breakdown: Look | null;
+  breakdown: ResidencySnapshot | null;
   /**
-   * the same at the last look
+   * the same at the last snapshot
    */
-  breakdown_at_end: Look | null;
+  breakdown_at_end: ResidencySnapshot | null;
   /**
    * accelerators that the program used
    */
@@ -258,7 +258,7 @@ export interface Summary {
     peak_at_ns: number;
     samples: number;
     /**
-     * what the memory consisted of, at the look that saw most: the terms up to "unaccounted" add up to "used by this process"; null where nobody looked
+     * what the memory consisted of, at the snapshot with the most: the terms up to "unaccounted" add up to "used by this process"; null where nobody looked
      */
     breakdown: {
       at_ns: number;
@@ -271,7 +271,7 @@ export interface Summary {
       }[];
     } | null;
     /**
-     * the same at the last look
+     * the same at the last snapshot
      */
     breakdown_at_end: {
       at_ns: number;
@@ -373,7 +373,7 @@ export interface Process {
 /**
  * Where resident memory was at one moment: the parts add up to resident_bytes.
  */
-export interface Look {
+export interface ResidencySnapshot {
   at_ns: number;
   resident_bytes: number;
   parts: {

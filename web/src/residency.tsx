@@ -1,11 +1,11 @@
 // Where resident memory was, at the look that saw most of it or at the last one; and how much of the largest blocks was in RAM.
 import { useState } from "preact/hooks";
 import type { Capture } from "./capture";
-import type { Look } from "./page";
+import type { ResidencySnapshot } from "./page";
 import { type Column, Table } from "./table";
 import { printable, seconds, share, shortened, shortPath, size } from "./words";
 
-type Part = Look["parts"][number];
+type Part = ResidencySnapshot["parts"][number];
 
 const UNEXPLAINED = "unexplained";
 const OWN = "hiwater's own";
@@ -75,7 +75,7 @@ function untouchedOf(part: Part): number {
   return part.name === OWN || part.name === UNEXPLAINED ? 0 : part.untouched_bytes;
 }
 
-type Block = Look["large"][number];
+type Block = ResidencySnapshot["large"][number];
 
 const placeOf = (block: Block): string => {
   const leaf = block.frame;

@@ -164,6 +164,6 @@ export function made(holders: Holder[], slices = 1): Capture {
     },
     source: { which: "none", files: [], left_out: 0 },
   };
-  const unpacked = packer.unpacked({ schema: "hiwater.page/2", captures: [described] });
+  const unpacked = packer.unpacked({ schema: "hiwater.page/3", captures: [described] });
   return new Capture(unpacked.page.captures[0], unpacked);
 }

@@ -220,19 +220,19 @@ class _Comparer:
     def _changes(self, found: dict[object, list[list[ranking.Row]]]) -> Changes:
         changes = []
         for here, there in found.values():
-            own = [sum(row.own_bytes for row in rows) for rows in (here, there)]
+            own = [sum(row.self_bytes for row in rows) for rows in (here, there)]
             # Rows of one name are a function and its comprehensions, which it called: its total has theirs.
             totals = [
                 max((held, *(row.total_bytes for row in rows))) for held, rows in zip(own, (here, there), strict=True)
             ]
             if own[0] == own[1] and totals[0] == totals[1]:
                 continue
-            blocks = [sum(row.own_blocks for row in rows) for rows in (here, there)]
+            blocks = [sum(row.self_blocks for row in rows) for rows in (here, there)]
             frames = [tuple(sorted((row.frame for row in rows), key=is_comprehension)[:1]) for rows in (here, there)]
             changes.append(
                 Change(
                     frames[0], frames[1], "", own[0], own[1], blocks[0], blocks[1], totals[0], totals[1],
-                    _combined(row.own_error_bytes for row in (*here, *there)),
+                    _combined(row.self_error_bytes for row in (*here, *there)),
                 )
             )  # fmt: skip
         return _ListedChanges(sorted(changes, key=_largest_first))

@@ -20,7 +20,7 @@ _FIGURES = 3 + len(COUNTED_KINDS)  # bytes, blocks, bytes of sampled blocks, byt
 class Branch:
     """A frame and what was held below it.
 
-    `bytes` = `own_bytes` + the children's bytes + `hidden_bytes`. In an inverted tree a child is a caller, and own bytes
+    `bytes` = `self_bytes` + the children's bytes + `hidden_bytes`. In an inverted tree a child is a caller, and own bytes
     are those of stacks that begin here. `kind_bytes` has one figure for each counted kind.
     """
 
@@ -28,7 +28,7 @@ class Branch:
     depth: int
     bytes: int
     blocks: int
-    own_bytes: int
+    self_bytes: int
     kind_bytes: tuple[int, ...]
     error_bytes: int = 0  # standard error of `bytes`, at most
     hidden_bytes: int = 0
@@ -64,7 +64,7 @@ def grow(
             branch.children.append(child)
             shown += child.bytes
             waiting.append((child, below))
-        branch.own_bytes = branch.bytes - branch.hidden_bytes - shown
+        branch.self_bytes = branch.bytes - branch.hidden_bytes - shown
         if len(branch.children) > 1:
             branch.children.sort(key=lambda child: (-child.bytes, str(child.frame)))
     return root

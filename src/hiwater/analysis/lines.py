@@ -20,13 +20,13 @@ from hiwater.capture.paths import Ints
 
 @dataclass(frozen=True, slots=True)
 class LineUse:
-    """One line. `own_bytes` were asked for by itself; the other figures include what it called. `temporaries` are blocks freed
+    """One line. `self_bytes` were asked for by itself; the other figures include what it called. `temporaries` are blocks freed
     before their thread's next allocation."""
 
     line: int
     bytes: int
     blocks: int
-    own_bytes: int
+    self_bytes: int
     end_bytes: int
     end_blocks: int
     total_bytes: int
@@ -45,7 +45,7 @@ class FileUse:
     lines: list[LineUse] = field(default_factory=list)
 
 
-_COLUMNS = ("bytes", "blocks", "own_bytes", "end_bytes", "end_blocks", "total_bytes", "total_blocks", "temporaries")
+_COLUMNS = ("bytes", "blocks", "self_bytes", "end_bytes", "end_blocks", "total_bytes", "total_blocks", "temporaries")
 
 
 def annotate(snapshot: Snapshot, end: Snapshot, kind: str = "all") -> list[FileUse]:
@@ -60,7 +60,7 @@ def annotate(snapshot: Snapshot, end: Snapshot, kind: str = "all") -> list[FileU
     line_of_node = nodes["line"].astype(np.int64)
     columns = _columns(snapshot, end, kind, call_tree)
     totals = {
-        name: sums.sum_upwards(call_tree.parent, values) for name, values in columns.items() if name != "own_bytes"
+        name: sums.sum_upwards(call_tree.parent, values) for name, values in columns.items() if name != "self_bytes"
     }
     visits = sums.walk(call_tree.parent)
     # Native frames, labels and thread roots are in no file: what they hold belongs to the Python lines above them.
@@ -68,9 +68,9 @@ def annotate(snapshot: Snapshot, end: Snapshot, kind: str = "all") -> list[FileU
     named &= np.array([bool(text) for text in number_of], bool)[file_of_node] if number_of else False
     key = np.where(named, (file_of_node << 32) | line_of_node, -1)
     lines = _sums_by_key(key, sums.outermost(visits, key), totals)
-    for place, own in zip(key.tolist(), columns["own_bytes"].tolist(), strict=True):
+    for place, own in zip(key.tolist(), columns["self_bytes"].tolist(), strict=True):
         if own and place >= 0:
-            lines[place]["own_bytes"] += own
+            lines[place]["self_bytes"] += own
     file_key = np.where(named, file_of_node, -1)
     files = _sums_by_key(file_key, sums.outermost(visits, file_key), totals)
     return _assemble(list(number_of), files, lines)
@@ -86,7 +86,7 @@ def _columns(snapshot: Snapshot, end: Snapshot, kind: str, call_tree: CallTree) 
     values = {
         "bytes": snapshot.bytes,
         "blocks": snapshot.blocks,
-        "own_bytes": snapshot.bytes,
+        "self_bytes": snapshot.bytes,
         "end_bytes": end.bytes,
         "end_blocks": end.blocks,
         "total_bytes": accounts["total_bytes"].astype(np.int64),
@@ -112,7 +112,7 @@ def _sums_by_key(key: Ints, outer: Ints, totals: dict[str, Ints]) -> dict[int, d
     found = {}
     for place, row in zip(distinct.tolist(), rows, strict=True):
         if any(row):
-            found[place] = {"own_bytes": 0, **dict(zip(summed, row, strict=True))}
+            found[place] = {"self_bytes": 0, **dict(zip(summed, row, strict=True))}
     return found
 
 

@@ -17,14 +17,14 @@ from hiwater.capture.tables import Tables
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that held memory. `own_bytes` were asked for by itself (rows' own_bytes sum to all that is shown),
+    """One thing that held memory. `self_bytes` were asked for by itself (rows' self_bytes sum to all that is shown),
     `total_bytes` also by what it called, each byte once however often the thing is on the stack."""
 
     frame: Frame
-    own_bytes: int
-    own_blocks: int
+    self_bytes: int
+    self_blocks: int
     total_bytes: int
-    own_error_bytes: int = 0
+    self_error_bytes: int = 0
     """Standard errors, at most; 0 where every block was recorded."""
     total_error_bytes: int = 0
 
@@ -66,7 +66,7 @@ def rank(call_tree: CallTree, holdings: Holdings) -> list[Row]:
         for key in shown.tolist()
     ]
     return sorted(
-        rows, key=lambda row: (-row.own_bytes, -row.total_bytes, row.frame.function, row.frame.file, row.frame.line)
+        rows, key=lambda row: (-row.self_bytes, -row.total_bytes, row.frame.function, row.frame.file, row.frame.line)
     )
 
 

@@ -56,10 +56,10 @@ STACK_COLUMNS = (
 GROUP_COLUMNS = (
     "host",
     "pid",
-    "own_bytes",
-    "own_blocks",
+    "self_bytes",
+    "self_blocks",
     "total_bytes",
-    "own_standard_error_bytes",
+    "self_standard_error_bytes",
     "total_standard_error_bytes",
     "function",
     "file",
@@ -72,11 +72,11 @@ COLUMN_WORDS = {
     "thread": "name of the thread",
     "held_bytes": "bytes held by this stack",
     "held_blocks": "blocks held by this stack",
-    "own_bytes": "bytes that this asked for itself",
-    "own_blocks": "blocks that this asked for itself",
+    "self_bytes": "bytes that this asked for itself",
+    "self_blocks": "blocks that this asked for itself",
     "total_bytes": "bytes that this and what it called asked for, each byte once",
     "standard_error_bytes": "upper bound for the standard error of held_bytes; 0 when every block was recorded",
-    "own_standard_error_bytes": "upper bound for the standard error of own_bytes; 0 when every block was recorded",
+    "self_standard_error_bytes": "upper bound for the standard error of self_bytes; 0 when every block was recorded",
     "total_standard_error_bytes": "upper bound for the standard error of total_bytes; 0 when every block was recorded",
     "function": "function: of the innermost frame, for a stack",
     "file": "file of that function",
@@ -139,8 +139,8 @@ def _leaf(call_tree: CallTree, node: int) -> Frame:
 def _groups(report: Report) -> Iterator[Columns]:
     rows = by(report.capture.tables, report.holdings, report.grouping)
     figures: tuple[list[object], ...] = (
-        [row.own_bytes for row in rows], [row.own_blocks for row in rows], [row.total_bytes for row in rows],
-        [row.own_error_bytes for row in rows], [row.total_error_bytes for row in rows],
+        [row.self_bytes for row in rows], [row.self_blocks for row in rows], [row.total_bytes for row in rows],
+        [row.self_error_bytes for row in rows], [row.total_error_bytes for row in rows],
     )  # fmt: skip
     frames = _frame_columns([row.frame for row in rows])
     yield Columns(GROUP_COLUMNS, (*_process_columns(report, len(rows)), *figures, *frames))

@@ -15,7 +15,7 @@ from hiwater.capture.paths import Ints
 from hiwater.report.diff_request import DiffReport, verdict_words
 from hiwater.report.stack_tables import StackTables, node_text
 
-SCHEMA = "hiwater.diff/2"
+SCHEMA = "hiwater.diff/3"
 
 
 def write(report: DiffReport, stream: TextIO) -> None:
@@ -31,7 +31,7 @@ def write(report: DiffReport, stream: TextIO) -> None:
             "resident_bytes": figure_of(told.resident),
             "blocks": figure_of(told.totals["peak_blocks"]),
         },
-        "held": {
+        "allocated": {
             "bytes": figure_of(told.allocated),
             **{f"{kind}_bytes": figure_of(told.kinds[kind]) for kind in told.kinds},
         },

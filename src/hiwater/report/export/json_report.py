@@ -82,7 +82,7 @@ class _Family:
         said = summary(report, lambda one: {"node": None if node[one] < 0 else int(node[one])})
         host = self._host.get(id(report.capture))
         if host is not None:
-            said["together"] = _together(host)
+            said["aggregate"] = _aggregate(host)
         head = json.dumps(said, indent=1)
         stream.write(head[:-2])  # without the newline and brace that close it: more members follow
         stream.write(",\n ")
@@ -94,7 +94,7 @@ class _Family:
         stream.write("\n}")
 
 
-def _together(host: Host) -> dict[str, Any]:
+def _aggregate(host: Host) -> dict[str, Any]:
     """What the processes of one machine held at one instant, the same for each of them."""
     return {
         "host": host.name,
@@ -123,7 +123,7 @@ def summary(report: Report, place: Place) -> dict[str, Any]:
     kinds, totals = peak.kind_bytes(), capture.totals
     highest, last = _looks(capture)
     said = {
-        "schema": "hiwater.report/2",
+        "schema": "hiwater.report/3",
         "process": _process(report),
         "peak": {
             "allocated_bytes": peak.allocated_bytes,
@@ -223,7 +223,7 @@ def _resident(report: Report) -> dict[str, Any]:
         "exact": resident.exact,
         "error_bytes": resident.error_bytes,
         "source": resident.source,
-        "own_bytes": resident.overhead_bytes,
+        "overhead_bytes": resident.overhead_bytes,
     }
 
 
@@ -323,10 +323,10 @@ def _groups(report: Report) -> list[dict[str, Any]]:
             "function": row.frame.function,
             "file": row.frame.file,
             "line": row.frame.line,
-            "own_bytes": row.own_bytes,
-            "own_blocks": row.own_blocks,
+            "self_bytes": row.self_bytes,
+            "self_blocks": row.self_blocks,
             "total_bytes": row.total_bytes,
-            "own_standard_error_bytes": row.own_error_bytes,
+            "self_standard_error_bytes": row.self_error_bytes,
             "total_standard_error_bytes": row.total_error_bytes,
         }
         for row in by(report.capture.tables, report.holdings, report.grouping)

@@ -171,7 +171,7 @@ def _tooltip(name: str, branch: Branch, whole: int) -> str:
     )
     return (
         f"{printable(name, 400)}\n{size(branch.bytes)} ({branch.bytes:,} bytes), {share(branch.bytes, whole)} of what is shown\n"
-        f"{size(branch.own_bytes)} by itself · {branch.blocks:,} blocks · {kinds or 'nothing'}"
+        f"{size(branch.self_bytes)} by itself · {branch.blocks:,} blocks · {kinds or 'nothing'}"
     )
 
 

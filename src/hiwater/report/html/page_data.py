@@ -28,7 +28,7 @@ from hiwater.report.html.columns import PackedColumns
 from hiwater.report.html.source_text import embedded
 from hiwater.report.request import Report
 
-SCHEMA = "hiwater.page/2"
+SCHEMA = "hiwater.page/3"
 _MOST_POINTS = 6000  # of a timeline; further ones give way to the highest of their neighbours
 _LONGEST_NAME = 2000
 

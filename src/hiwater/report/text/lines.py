@@ -95,7 +95,7 @@ def _file(file: FileUse, sources: Sources, source_width: int, *, is_whole: bool)
         before = line.line
         yield _line(line, file, printable(sources.line(file.file, line.line), source_width))
     if smaller:
-        asked = sum(line.own_bytes for line in smaller)
+        asked = sum(line.self_bytes for line in smaller)
         yield Text(
             f"{size(asked):>11} {'':>9} {'':>11} {'':>11} {'':>10}  on {len(smaller)} smaller lines, by themselves",
             "dim",

@@ -217,11 +217,11 @@ def _rows(report: Report, page: Page) -> Iterator[Text]:
     yield title(f"By {report.grouping}", f"self, then total · {_shown(report)}")
     for row in rows[: report.top]:
         yield Text.assemble(
-            f"  {size(row.own_bytes):>11} {share(row.own_bytes, whole):>8}  {size(row.total_bytes):>11}  ",
+            f"  {size(row.self_bytes):>11} {share(row.self_bytes, whole):>8}  {size(row.total_bytes):>11}  ",
             (frame_text(row.frame, page.room(_FIGURES_WIDTH + 13)), page.style(row.frame, bold=True)),
             _beside_error(row.total_error_bytes),
         )
-    yield from _others(sum(row.own_bytes for row in rows[report.top :]), "in other rows")
+    yield from _others(sum(row.self_bytes for row in rows[report.top :]), "in other rows")
 
 
 def _stacks(report: Report, sources: Sources, page: Page) -> Iterator[Text]:

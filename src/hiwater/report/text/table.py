@@ -42,13 +42,13 @@ def _fill_with_groups(report: Report, table: Table, grouping: Grouping, page: Pa
     rows = by(report.capture.tables, report.holdings, grouping)
     for row in rows[: report.top]:
         table.add_row(
-            size(row.own_bytes, row.own_error_bytes), share(row.own_bytes, whole),
-            size(row.total_bytes, row.total_error_bytes), f"{row.own_blocks:,}",
+            size(row.self_bytes, row.self_error_bytes), share(row.self_bytes, whole),
+            size(row.total_bytes, row.total_error_bytes), f"{row.self_blocks:,}",
             Text(frame_text(row.frame, 200), page.style(row.frame)),
         )  # fmt: skip
     rest = rows[report.top :]
     if rest:
-        own, blocks = sum(row.own_bytes for row in rest), sum(row.own_blocks for row in rest)
+        own, blocks = sum(row.self_bytes for row in rest), sum(row.self_blocks for row in rest)
         table.add_row(size(own), share(own, whole), "", f"{blocks:,}", Text(f"{len(rest):,} others", "dim"))
 
 

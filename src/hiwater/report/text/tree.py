@@ -76,9 +76,9 @@ def _is_lone(branch: Branch, smallest: int) -> bool:
 
 def _beside(branch: Branch, smallest: int) -> list[tuple[int, str]]:
     """What is told of a branch beside its callees."""
-    beside = [(branch.own_bytes, "self" if branch.frame else "no Python frame")] if branch.children else []
+    beside = [(branch.self_bytes, "self" if branch.frame else "no Python frame")] if branch.children else []
     if branch.frame is None and not branch.children:
-        beside = [(branch.own_bytes, "no Python frame")]
+        beside = [(branch.self_bytes, "no Python frame")]
     beside.append((branch.hidden_bytes, "smaller callees"))
     return [(count, what) for count, what in beside if count >= smallest]
 
