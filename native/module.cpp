@@ -60,7 +60,7 @@ nb::object compile_source(const nb::object& source, const nb::str& file) {
 }
 
 int g_heap_users = 0;  // of the heap's meters
-// The heap's two peaks are reset together. The one that a call did not ask for is kept until a call asks for it. Scopes call under one lock.
+// The heap's two peaks are reset together. The one that a call does not return is kept for a later call. Scopes call under one lock.
 std::int64_t g_kept_peaks[2] = {};
 
 void note_shortcoming(const char* fact, const std::string& what) {
@@ -336,7 +336,7 @@ NB_MODULE(_core, m) {
         "resident_watch_start",
         [](std::uint64_t interval_ns) {
             if (!hiwater::resident_watch::start(interval_ns))
-                throw EngineFault("no thread could be made to sample resident memory");
+                throw EngineFault("no thread could be made to sample resident memory (see ulimit -u)");
         },
         "interval_ns"_a);
     m.def("resident_watch_stop", &hiwater::resident_watch::stop);

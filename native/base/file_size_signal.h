@@ -1,5 +1,5 @@
 // A write beyond RLIMIT_FSIZE sends SIGXFSZ to the thread that made it, which ends a program that neither handles nor ignores it. While one of these
-// lives, the signal that our own write causes is held back and taken away again; the call's EFBIG says the same.
+// lives, the signal that our own write causes is held back and taken away again; the call's EFBIG means the same.
 #pragma once
 
 #include <signal.h>

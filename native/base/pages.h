@@ -20,7 +20,7 @@ inline constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
 
-// What mmap() answers; errno is its own.
+// Returns what mmap() returns, and leaves its errno.
 inline void* map_untold(std::size_t bytes) noexcept {
     void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     // A huge page behind a sparse table would cost 2 MiB for a few bytes.
@@ -102,7 +102,7 @@ inline void* map_pages(std::size_t bytes, Use use = Use::kept, bool may_use_spar
     return p;
 }
 
-// Has the kernel put pages where all will be written soon: one call instead of a fault for each. Older kernels say no, and fault.
+// Has the kernel put pages where all will be written soon: one call instead of a fault for each. Older kernels refuse, and fault.
 inline void touch_pages(void* p, std::size_t bytes) noexcept {
 #if defined(MADV_POPULATE_WRITE)
     const ErrnoKept kept;
@@ -185,7 +185,7 @@ private:
         capacity_ = bytes / sizeof(T);
     }
     void* move(std::size_t bytes) noexcept {
-        own_limit.add(bytes);  // both, for a moment: the kernel may want it so
+        own_limit.add(bytes);  // both for a moment, as the kernel may need both
         own_ranges.remove(data_);
         void* moved = map_with_spare(bytes, [&] { return ::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE); });
         const bool is_moved = moved != MAP_FAILED;

@@ -33,7 +33,7 @@ bool reset_peak() noexcept;
 // The most by which the peak may be off: since Linux 6.2 each CPU keeps back up to max(32, 2 * CPUs) pages of each counter,
 // and resident memory is the sum of three.
 std::int64_t peak_error_bytes() noexcept;
-// Field 22 of /proc/PID/stat, which tells a reused pid from the process; 0 where there is none, or only its exit status is left.
+// Field 22 of /proc/PID/stat, which distinguishes a process from a later one with its pid; 0 where there is none, or only its exit status is left.
 std::uint64_t start_ticks(pid_t pid) noexcept;
 int thread_count() noexcept;  // of this process's threads, or -1
 void read_boot_id(char out[40]) noexcept;

@@ -1,5 +1,5 @@
 // Where on its stack a thread was as it began a piece of work. A jump out of a signal's handler (siglongjmp) may leave such a piece for good,
-// and only its place on the stack tells.
+// and only its place on the stack shows it.
 #pragma once
 
 #include <atomic>

@@ -67,7 +67,7 @@ int write_all(int fd, const void* data, std::uint64_t bytes) noexcept {
     return 0;
 }
 
-// What a file system says that knows no shared mappings (FUSE with direct_io, 9p, some network file systems) or no allocation.
+// The errors of a file system that supports no shared mappings (FUSE with direct_io, 9p, some network file systems) or no allocation.
 bool cannot_map(int error) noexcept {
     return error == ENODEV || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL || error == EACCES || error == EPERM;
 }
@@ -386,7 +386,7 @@ std::uint64_t CaptureFile::mapped_bytes() const noexcept { return file_bytes_; }
 
 std::uint64_t CaptureFile::resident_bytes() const noexcept {
     if (header_ == nullptr) return 0;
-    // mincore tells the page cache for a file; pages of ours in the cache are pages we wrote and have mapped.
+    // For a file, mincore reports the page cache; pages of ours in the cache are pages we wrote and have mapped.
     std::uint64_t bytes = resident_in(header_, kFirstExtentOffset);
     for (std::size_t i = 0; i < segments_.size(); ++i) bytes += resident_in(segments_[i].at, segments_[i].bytes);
     return bytes;
@@ -397,11 +397,11 @@ const char* in_words(CaptureFile::Fate fate) noexcept {
         case CaptureFile::Fate::kept:
             break;
         case CaptureFile::Fate::moved:
-            return "the capture was moved while it was written: it is whole, under its new name";
+            return "the capture was moved while it was written: it is complete, under its new name";
         case CaptureFile::Fate::written_again:
-            return "the capture was deleted or replaced while it was written: it has been written again, with everything in it";
+            return "the capture was deleted or replaced while it was written: it has been written again and is complete";
         case CaptureFile::Fate::cut:
-            return "what was recorded is lost, and the figures are those of a moment before the capture was truncated";
+            return "what was recorded is lost; the figures are the last ones from before the capture was truncated";
         case CaptureFile::Fate::lost:
             return "the capture was deleted or replaced while it was written, and is lost";
     }

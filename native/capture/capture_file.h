@@ -16,7 +16,7 @@
 
 namespace hiwater::capture {
 
-// A capture holds the program's arguments and its file names: it is its owner's alone, unless somebody wants it otherwise.
+// A capture holds the program's arguments and its file names: it is its owner's alone, unless an option gives others access.
 inline constexpr mode_t kPrivate = 0600;
 
 class CaptureFile {
@@ -26,7 +26,7 @@ public:
     // Makes the file with a header and an empty directory, under a name of its own in the folder of `path`, with these permissions
     // exactly. Returns 0 or an errno value; on error no file of ours is left.
     int create(const char* path, mode_t mode = kPrivate) noexcept;
-    // Gives it its name, once its header says whose it is: the path it was created for, or one beside it where another process's capture
+    // Gives it its name, once its header identifies the process: the path it was created for, or one beside it where another process's capture
     // is (see placement.h). Returns 0 or an errno value; the caller then discards it.
     int publish() noexcept;
     const char* path() const { return path_.text; }
@@ -56,14 +56,14 @@ public:
         Fate fate;
         PathBuffer path;  // where it is now
     };
-    // Cuts the file to what is used and lets go of it; `state` is the last thing stored. A capture that was deleted meanwhile is written
+    // Truncates the file to what is used and closes it; `state` is the last thing stored. A capture that was deleted meanwhile is written
     // again.
     Ending finish(State state) noexcept;
-    // Lets go of a capture that never began, and takes its file away.
+    // Closes a capture that never began, and deletes its file.
     void discard() noexcept;
-    // Lets go without a word.
+    // Closes it and changes nothing.
     void abandon() noexcept;
-    // For the child of a fork, whose parent goes on writing: the pages are gone already.
+    // For the child of a fork, whose parent continues to write: the pages are gone already.
     void forget_in_child() noexcept;
     // Copies the used part to another file, which replaces one that is there when it is whole; the caller keeps everybody else out.
     // Returns 0 or an errno value, as place() does; EBUSY for the capture's own file, too.

@@ -101,7 +101,7 @@ void on_bus(int number, siginfo_t* info, void* context) {
     } else if (t_own_faults_only && !is_fault(*info)) {
         ::sigaddset(&static_cast<ucontext_t*>(context)->uc_sigmask, number);
         siginfo_t again = *info;
-        again.si_code = SI_QUEUE;  // who sent it stays; that it came by kill() only the main thread may say
+        again.si_code = SI_QUEUE;  // the sender stays; only the main thread may mark a signal as sent by kill()
         ::syscall(SYS_rt_sigqueueinfo, ::getpid(), number, &again);
     } else {
         hand_on(number, info, context);

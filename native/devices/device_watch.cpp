@@ -18,7 +18,7 @@ constexpr std::uint64_t kSpacingNs = 200'000'000;
 
 std::atomic<bool> g_wanted{false};
 std::atomic<bool> g_asked{false};  // and not answered yet: the main thread may be in one long call
-// Before 3.13 the main thread takes no notice of what another thread asks for until it hands over the GIL: there it has to ask itself.
+// Before 3.13 the main thread runs pending calls of other threads only when it releases the GIL: there it must add the call itself.
 constexpr bool kHeardFromOtherThreads = PY_VERSION_HEX >= 0x030D0000;
 std::atomic<bool> g_due{false};
 std::uint64_t g_next_ns = 0;  // the sampler's

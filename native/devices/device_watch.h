@@ -8,12 +8,12 @@ namespace hiwater::device_watch {
 // As in src/hiwater/meters/__init__.py.
 inline constexpr const char* kLibraries[] = {"torch", "jax", "cupy", "tensorflow", "rmm"};
 
-// The caller holds the GIL. `callback` is asked, on the main thread, once one of the libraries is in `sys.modules`, until it
+// The caller holds the GIL. `callback` is called, on the main thread, once one of the libraries is in `sys.modules`, until it
 // returns true; None ends that.
 void set_callback(void* callback) noexcept;
-// From the sampler's thread, which has no GIL: asks the interpreter now and then to look.
+// From the sampler's thread, which has no GIL: now and then requests a call on the main thread.
 void ask_if_due(std::uint64_t now_ns) noexcept;
-// From a thread of the program's that comes by: passes on what the sampler could not.
+// From a thread of the program during an event: makes the request that the sampler could not make.
 void ask_from_here() noexcept;
 
 }  // namespace hiwater::device_watch

@@ -60,7 +60,7 @@ bool has_known_marks(std::size_t bytes) noexcept {
     return is_known;
 }
 
-// The word that glibc writes into each block of a thread's cache; 0 where it cannot be told.
+// The word that glibc writes into each block of a thread's cache; 0 where it cannot be found.
 Word cache_mark() noexcept {
     Word marks[2] = {};
     const std::size_t sizes[] = {24, 200};

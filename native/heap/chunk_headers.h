@@ -1,7 +1,7 @@
-// What the C library's malloc has written beside its blocks: which of those that are taken for live it knows to be free.
+// The headers that the C library's malloc writes beside its blocks: which of the blocks that count as live are free.
 //
-// A block can be freed past every hook: by a pointer in a heap block or in generated code, by __libc_free(). What is said here of a live
-// block is certain: its size word holds its size, and the word behind it says "in use" (malloc/malloc.c, "struct malloc_chunk"), so a
+// A block can be freed past every hook: by a pointer in a heap block or in generated code, by __libc_free(). A result for a live
+// block is certain: its size word holds its size, and the word behind it is marked "in use" (malloc/malloc.c, "struct malloc_chunk"), so a
 // block is called free only where that is not so. Not everything freed is found: small blocks may wait in lists that leave those marks.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace hiwater::chunk_headers {
 
 struct Block {
     std::uintptr_t address;
-    std::uint64_t bytes;  // as asked for
+    std::uint64_t bytes;  // as requested
     bool is_freed = false;
     std::uint64_t chunk_bytes = 0;  // 0: not known
     bool may_wait = false;          // in the cache of free blocks of a thread

@@ -13,9 +13,8 @@ constexpr std::size_t kMostChecked = 100'000;
 constexpr std::uint64_t kLarge = 1024;
 
 std::string in_words(std::size_t blocks, std::uint64_t bytes) {
-    return std::to_string(blocks) + (blocks == 1 ? " block of " : " blocks of ") + std::to_string(bytes) +
-           " bytes in all, freed by calls that the recorder did not see: counted as live up to the end of the recording, but not "
-           "there";
+    return std::to_string(blocks) + (blocks == 1 ? " block" : " blocks") + ", " + std::to_string(bytes) +
+           " bytes in total, freed by calls that were not recorded: they count as live during the recording, and not at its end";
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_
 
 }  // namespace
 
-// A thread that knows its stack checks the epoch only. So the epoch moves at the end of a recording, too.
+// A thread whose stack did not change checks the epoch only. So the epoch moves at the end of a recording, too.
 void Recorder::set_mode(Mode mode) noexcept {
     if (mode != Mode::on) epoch_.fetch_add(1, std::memory_order_relaxed);
     Wanted wanted = Wanted::slow_path;

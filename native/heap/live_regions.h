@@ -76,7 +76,7 @@ public:
         return directory_ != nullptr;
     }
 
-    // Null where nothing was ever put near the address. A block's address is below 2^47, and nobody asks for another.
+    // Null where nothing was ever put near the address. A block's address is below 2^47.
     [[gnu::always_inline]] Region* find(std::uintptr_t address) const noexcept {
         return __atomic_load_n(&directory_[static_cast<std::uint16_t>(address >> Region::kShift)], __ATOMIC_ACQUIRE);
     }
@@ -113,7 +113,7 @@ public:
         });
     }
 
-    // Asked of the kernel.
+    // As the kernel counts them.
     std::uint64_t resident_bytes() const noexcept {
         return regions_.resident_bytes() + small_words_.resident_bytes() + large_words_.resident_bytes();
     }

@@ -12,7 +12,7 @@
 //     top bit 0               31 bits of size, 1 bit "more size in the next word", 5 bits of offset in the granule, 26 bits of account
 //     top bit 1               the size of the block that started one granule before, from bit 31 up
 //
-// Always: a block is in one of the tables, the one its size asks for.
+// Always: a block is in one of the tables, the one for its size.
 #pragma once
 
 #include <atomic>
@@ -87,7 +87,7 @@ public:
     }
 
     // The same for a small block in a stretch that has no large ones, where insert() finds nothing in its way; else nothing is done, and
-    // this says false.
+    // returns false.
     [[gnu::always_inline]] static bool insert_small_fast(Region* region, std::uintptr_t address, std::uint64_t bytes,
                                                          std::uint32_t account) noexcept {
         std::uint32_t* small = region->small_at(address);

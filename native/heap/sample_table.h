@@ -3,7 +3,7 @@
 //   filter   one byte for each 512 bytes of address space: how many recorded blocks start in it (255: at least so many, and for good)
 //   table    open addressing, at most half full, grown by doubling
 //
-// The filter is read without the lock by the thread that frees a block: what it says of that thread's own block was written before the
+// The filter is read without the lock by the thread that frees a block: the count for that thread's own block was written before the
 // block was handed out. All else is under the recorder's lock.
 #pragma once
 

@@ -12,7 +12,7 @@
 
 namespace hiwater::interpose {
 
-// What an entry does, and which of its arguments say how much. Every argument and result is a machine word.
+// What an entry does, and which of its arguments are the size. Every argument and result is a machine word.
 enum class Does {
     allocate_first,    // f(bytes, …)
     allocate_second,   // f(…, bytes)

@@ -1,4 +1,4 @@
-// What the program's recorder has to say when the program ends by _exit, without the interpreter's exit callbacks.
+// The recorder's last call into Python when the program ends by _exit, without the interpreter's exit callbacks.
 #pragma once
 
 namespace hiwater::interpose {

@@ -5,7 +5,7 @@
 
 namespace hiwater::interpose {
 
-// Puts the hooks in; where they are in already only says so. Empty, or what part does not work.
+// Installs the hooks, unless they are installed already. Returns an empty text, or which part does not work.
 std::string install_hooks();
 void remove_hooks() noexcept;
 // Registers, once for the life of the process, what must happen around a fork.

@@ -24,7 +24,7 @@ std::uintptr_t stack_at(const void* place) noexcept {
 #endif
 }
 
-// Whether this C library keeps it so: asked once of a place that is known.
+// Whether this C library stores it so: checked once, with a known stack pointer.
 bool knows_places() noexcept {
     static const bool does = [] {
         constexpr std::uintptr_t kNear = 4096;

@@ -46,7 +46,7 @@ Kind classify(int protection, int flags, int fd, char* label, std::size_t label_
     return kind;
 }
 
-// A library's own mapping says which: a stack of Python's alone would not tell its allocator from another's.
+// A mapping that a library made is labelled with the library: Python's stack alone does not distinguish its allocator from others.
 void label_by_caller(const void* caller, char* label, std::size_t size) noexcept {
     constexpr char kBy[] = "mapped by ";
     constexpr std::size_t kLength = sizeof kBy - 1;
@@ -70,7 +70,7 @@ void book_mapping(void* at, std::size_t bytes, int protection, int flags, int fd
                        static_cast<std::uint64_t>(offset) / kPage});
 }
 
-// What mmap() answered.
+// The result of mmap().
 void note_mmap(void* at, std::size_t bytes, int protection, int flags, int fd, std::int64_t offset, const void* caller) noexcept {
     if (!watching()) return;
     if (at != MAP_FAILED) {

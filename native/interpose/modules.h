@@ -28,7 +28,7 @@ struct Module {
         return false;
     }
 
-    // The protection the module's file asks for at an address; what RELRO made read-only after loading is told apart.
+    // The protection the module's file asks for at an address; read-only for what RELRO protects after loading.
     int protection_at(std::uintptr_t address) const noexcept {
         int protection = PROT_READ;
         for (std::size_t i = 0; i < header_count; ++i) {

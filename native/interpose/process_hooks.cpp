@@ -92,7 +92,7 @@ auto around_filter(Call call) noexcept {
     return around_filter([&] { return real<hook_syscall>(number, a, b, c, d, e, f); });
 }
 
-// Whether a system call makes a child that goes on here, in a copy of this process's memory.
+// Whether a system call makes a child that continues here, in a copy of this process's memory.
 bool makes_child_here(long number, long a, long b) noexcept {
 #if defined(SYS_fork)
     if (number == SYS_fork) return true;
@@ -102,7 +102,7 @@ bool makes_child_here(long number, long a, long b) noexcept {
 
 void after_fork_in_child() noexcept;
 
-// A child of which no fork handler hears.
+// A child that is made without fork handlers.
 template <typename Call>
 auto around_raw_fork(Call call) noexcept {
     residency::hold_malloc_totals_for_fork();
@@ -158,7 +158,7 @@ char* g_single_threaded = nullptr;  // the C library's own __libc_single_threade
 
 // With a second thread in the process, glibc's fork waits for the locks of malloc and of stdio. A signal handler that forks inside malloc
 // would then wait for its own thread, which it would not without hiwater. Where all other threads are hiwater's, which hold neither lock
-// during a fork (residency/malloc_totals.h), the C library is told for the length of the fork that the thread is alone.
+// during a fork (residency/malloc_totals.h), the C library's word __libc_single_threaded is set during the fork.
 bool is_alone_but_for_ours() noexcept {
     const ErrnoKept kept;
     const int ours = (sampler::is_running() ? 1 : 0) + (resident_watch::is_running() ? 1 : 0);
@@ -185,7 +185,7 @@ pid_t around_fork(const void* caller, Call call) {
     return child;
 }
 
-// In the child of a fork. Where the fork was made in the midst of an event, by a signal's handler, that event is gone on with there.
+// In the child of a fork. If a signal handler forked during an event, that event continues in the child.
 void after_fork_in_child() noexcept {
     const ErrnoKept kept;
     residency::forget_malloc_totals_in_child();
@@ -222,7 +222,7 @@ void hook_exit(int code) {
 }
 
 // An exec that succeeds never comes back: the capture must be closed before it. In the child of a vfork, which shares our memory,
-// nothing is touched (note_exit knows our own process id).
+// nothing is touched (note_exit compares the process id).
 template <typename Call>
 int around_exec(Call call) noexcept {
     const bool marked = recording() && recorder().note_exit(-1);

@@ -47,7 +47,7 @@ void* key_of(void* block) noexcept { return reinterpret_cast<void*>(LiveTable::k
     return block;
 }
 
-// The two ways to ask for a new block.
+// The two requests for a new block.
 struct Malloc {
     static constexpr bool is_zeroed = false;
     std::size_t wanted;
@@ -116,7 +116,7 @@ void python_free(void*, void* block) {
 // The same over CPython's own allocator, whose blocks need no key_of(): they lie at multiples of 16, its own and those from malloc alike.
 template <Domain& kDomain, typename Request>
 [[gnu::noinline]] void* allocate_exact_large(Request request) {
-    // The bound is 0 unless every block is recorded and nobody asks for Python: one comparison instead of three.
+    // The bound is 0 unless every block is recorded and no call of answer_for_python() is due: one comparison instead of three.
     if (g_switches.small_below.every_block.load(std::memory_order_relaxed) == 0) [[unlikely]]
         return allocate_any<kDomain>(request);
     void* block = covered_from(kDomain.below, request);
@@ -127,7 +127,7 @@ template <Domain& kDomain, typename Request>
     return recorder().record<Kind::python>(block, request.bytes());
 }
 
-// And for the sizes that it never asks malloc for.
+// And for the sizes that it never takes from malloc.
 template <Domain& kDomain, typename Request>
 [[gnu::always_inline]] inline void* allocate_exact_small(Request request) {
     if (request.bytes() >= g_switches.small_below.every_block.load(std::memory_order_relaxed)) [[unlikely]]
@@ -269,7 +269,7 @@ void install(bool is_own) {
     constexpr Domain &all = kHooked.all, &few = kHooked.few;
     if (wants(Wanted::few_samples) && (is_own || is_reached<few>())) {
         kHooked.used = &few;
-        // CPython's own allocator asks for no context, and its function for a free stands in our place.
+        // CPython's own allocator uses no context, and its function for frees stays in place.
         return install<few>({nullptr, sampling_malloc<few>, sampling_calloc<few>, sampling_realloc<few>, nullptr});
     }
     kHooked.used = &all;

@@ -1,4 +1,4 @@
-// Python's own allocators and what else we ask of the interpreter. All of it needs the GIL.
+// Hooks of Python's allocators, and the interpreter's signs of dying code. All of it needs the GIL.
 #pragma once
 
 namespace hiwater::interpose {

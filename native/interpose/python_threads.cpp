@@ -44,7 +44,7 @@ struct PythonThread {
         PyObject* const text = PyObject_GetAttrString(thread, "_name");
         PyObject* const ident = PyObject_GetAttrString(thread, "_ident");
         const char* const utf8 = text != nullptr && PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : nullptr;
-        // A thread of another making, which called threading.current_thread(): the system may know it better.
+        // A thread that Python did not make, and that called threading.current_thread(): the system's name may mean more.
         if (utf8 != nullptr && !is_numbered(utf8, "Dummy-"))
             name.take(utf8, is_default(utf8) ? NameOf::python_default : NameOf::python);
         if (ident != nullptr && PyLong_Check(ident)) id = PyLong_AsUnsignedLong(ident);
@@ -69,7 +69,7 @@ void tell(PyObject* thread) noexcept {
 PyFunctionObject* g_setter = nullptr;
 vectorcallfunc g_below = nullptr;
 
-// Without an import: a program that has no `threading` has no names to tell.
+// Without an import: a program without `threading` has no names of threads.
 PyObject* threading_module() noexcept {
     PyObject* const modules = PyImport_GetModuleDict();
     return modules == nullptr ? nullptr : Py_XNewRef(PyDict_GetItemString(modules, "threading"));

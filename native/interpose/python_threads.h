@@ -7,7 +7,7 @@ namespace hiwater::interpose {
 
 // The name of the threading.Thread that the calling thread is about to start; left as it is where it is not inside Thread.start.
 void name_started_thread(ThreadName* out) noexcept;
-// Tells the recorder the names of all threads that the module `threading` knows, and hears of new names from then on.
+// Passes the names of all threads in the module `threading` to the recorder, and from then on each new name.
 void name_python_threads() noexcept;
 void forget_python_threads() noexcept;
 

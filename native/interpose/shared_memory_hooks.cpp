@@ -20,7 +20,7 @@ constexpr long kTmpfs = 0x01021994, kHugetlbfs = 0x958458f6;
 
 enum class Which { every, empty };
 
-// The object of shared memory that a file is. Without a name for any other file, and for one with a size where only empty ones are asked for.
+// The object of shared memory that a file is. Without a name for any other file, and for one with a size where `which` is `empty`.
 SharedObject object_of(int fd, Which which) noexcept {
     const ErrnoKept kept;
     SharedObject object;
@@ -51,7 +51,7 @@ int sized(int fd, std::int64_t bytes, Call call) {
 
 }  // namespace
 
-// On a network file system fstatfs() may ask the server: it is asked once for a device, and not at all for disks.
+// On a network file system fstatfs() may call the server: it is called once for each device, and never for disks.
 bool is_memory_file(int fd, dev_t device) noexcept {
     static std::atomic<dev_t> last_memory{0}, last_other{0};
     if (major(device) != 0) return false;

@@ -147,7 +147,7 @@ std::uintptr_t page_of(const Patch& patch) noexcept { return reinterpret_cast<st
 void store(const Patch& patch, bool put_in) noexcept {
     void* const value = put_in ? patch.ours : patch.real;
     void* const expected = put_in ? patch.real : patch.ours;
-    // A slot may still hold the loader's own stub; a symbol or a slot to be put back must hold what we know.
+    // A slot may still hold the loader's own stub; a symbol, or a slot to be restored, must hold one of the two values.
     if (*patch.where != expected && (patch.is_symbol || !put_in)) return;
     __atomic_store_n(patch.where, value, __ATOMIC_RELEASE);
 }

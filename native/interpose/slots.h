@@ -56,7 +56,7 @@ std::string install(const Hook* hooks, std::size_t count);
 void restore(const Hook* hooks, std::size_t count);
 
 // Whether an address lies in the code of the Python interpreter (executable or libpython), once find_real_functions() has been called.
-// Asks nobody.
+// Calls nothing.
 bool in_interpreter(const void* address) noexcept;
 
 }  // namespace hiwater::interpose

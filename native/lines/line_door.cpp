@@ -17,15 +17,15 @@ using namespace nb::literals;
 
 namespace {
 
-// A Python function failed: sys.unraisablehook hears of it. What is no Exception, such as KeyboardInterrupt, is meant for the program
-// and goes on to it: false.
+// A Python function failed: sys.unraisablehook gets the error. What is no Exception, such as KeyboardInterrupt, is meant for the program
+// and is raised there: false.
 bool is_settled(const nb::object& function) noexcept {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
     PyErr_WriteUnraisable(function.ptr());
     return true;
 }
 
-// Bytes as a Python function says. When it fails, what it said before stands.
+// Bytes that a Python function returns. When it fails, its last figure stays.
 class PythonMeter final : public Meter {
 public:
     explicit PythonMeter(nb::object function) : function_(std::move(function)) {}
@@ -101,7 +101,7 @@ void check_code(nb::handle code) {
     if (!PyCode_Check(code.ptr())) throw nb::type_error("a code object is needed");
 }
 
-// Events from a trace function in Python: the frame object tells activations apart.
+// Events from a trace function in Python: the frame object identifies the activation.
 void python_line(nb::handle frame, nb::handle code, std::int32_t line) {
     check_code(code);
     if (!tell({What::line, frame.ptr(), code.ptr(), line})) throw nb::python_error();

@@ -38,7 +38,7 @@ public:
     ~WithoutInt() { thread_heap.live_bytes += bytes_; }
 
 private:
-    // What the interpreter's function asks for differs between versions: so we look.
+    // How much the interpreter's function allocates differs between versions, so it is measured.
     static std::int64_t int_bytes() noexcept {
         static const std::int64_t bytes = [] {
             const std::int64_t before = thread_heap.allocated_bytes;
@@ -147,7 +147,7 @@ long g_displaced = 0;
 
 std::int32_t line_of(PyFrameObject* frame) { return static_cast<std::int32_t>(PyFrame_GetLineNumber(frame)); }
 
-// False when a meter or a listener wants the program to be interrupted.
+// False when a meter or a listener interrupts the program.
 bool watched_event(PyFrameObject* frame, PyCodeObject* code, int what, PyObject* argument) {
     if (what == PyTrace_LINE) {
         const std::int32_t line = line_of(frame);
@@ -179,7 +179,7 @@ int trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument) {
 
 int stand_in(PyThreadState* thread, Attached& state) {
     if (thread->c_tracefunc == trace) return 0;
-    // Somebody may have taken our place: what is there now is what we go on to call.
+    // Another tracer may have replaced ours: the present one is called from now on.
     if (state.func != nullptr) --g_foreign;
     Py_XDECREF(state.object);
     state.func = thread->c_tracefunc;
@@ -197,7 +197,7 @@ void leave(PyThreadState* thread) {
     if (thread->c_tracefunc != trace) {
         ++g_displaced;  // whoever did it stays
     } else if (_PyEval_SetTrace(thread, state.func, state.object) < 0) {
-        PyErr_Clear();  // an audit hook refused: we go on being called, and find nothing watched
+        PyErr_Clear();  // an audit hook refused: our function is still called, and finds nothing watched
     }
     Py_XDECREF(state.object);
 }

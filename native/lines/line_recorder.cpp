@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #if __has_include(<pyconfig.h>)
-#include <pyconfig.h>  // says whether there is a GIL
+#include <pyconfig.h>  // defines Py_GIL_DISABLED
 #endif
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ using Guard = MutexHold;
 int g_statm = -1;
 
 void forget_statm() noexcept {
-    if (g_statm >= 0) ::close(g_statm);  // it speaks of the parent
+    if (g_statm >= 0) ::close(g_statm);  // its figures are the parent's
     g_statm = -1;
 }
 
@@ -140,7 +140,7 @@ void close_segment(LineThread& thread, Frame& frame, Resident& resident) noexcep
 std::uint32_t g_generation = 0;  // moves when something is switched off
 
 // Takes out the frames of what is not active any more. Marks nest, so what lies above the lowest of their lines closes, too, and
-// goes on in a new segment.
+// continues in a new segment.
 [[gnu::noinline]] void drop_inactive(LineThread& thread) {
     auto& frames = thread.frames;
     const auto is_inactive = [](const Frame& frame) { return frame.line != nullptr && !frame.group->active; };
@@ -160,7 +160,7 @@ std::uint32_t g_generation = 0;  // moves when something is switched off
     thread.generation = g_generation;
 }
 
-// The caller of a recursive call goes on as if the call had changed nothing.
+// The caller of a recursive call continues as if the call had changed nothing.
 void take_from_caller(LineThread& thread, const Frame& ended, Resident& resident) noexcept {
     const Group& group = *ended.group;
     if (!group.recursion_apart || ended.nested || ended.epoch != group.epoch) return;
@@ -260,7 +260,7 @@ bool tell(const Event& event) noexcept {
             add_once(listeners, group.listener);
         }
     } catch (const std::bad_alloc&) {
-        return true;  // what they said last stands
+        return true;  // their last figures stay
     }
     bool goes_on = listeners.empty() || hear(listeners, event);
     for (const auto& meter : meters) goes_on = meter->read() && goes_on;
@@ -345,7 +345,7 @@ void on_exit(const void* frame, bool suspends) noexcept {
 
 LineRecorder::~LineRecorder() {
     set_active(false);
-    drop_told();  // a thread that ends may be the last to let go of a group, without the GIL
+    drop_told();  // a thread that ends may be the last to release a group, without the GIL
     HIWATER_LINES_GUARD;
     for (const void* code : codes_) {
         const auto found = watched().find(code);
@@ -389,8 +389,8 @@ void LineRecorder::watch(const void* code, std::uint32_t group, bool nested) {
     codes_.push_back(code);
 }
 
-// What is open in the calling thread ends here, with its figures. In other threads it is of no account: nobody can say what of it
-// came before now.
+// What is open in the calling thread ends here, with its figures. In other threads it does not count, because the part that
+// came before now cannot be determined.
 bool LineRecorder::set_active(bool active, bool here) {
     if (active == active_) return true;
     const bool goes_on = active || meter_ == nullptr || meter_->read();

@@ -7,10 +7,10 @@
 //
 // Lines nest as calls do, so one peak for each thread is enough for all open lines: opening a segment saves the thread's peak
 // and lowers it to what is live now, closing it puts back the higher of the two. Every line's peak is exact, whatever runs inside.
-// Heap figures are the thread's own (ThreadHeap). Resident memory is the process's: the kernel knows no other.
+// Heap figures are the thread's own (ThreadHeap). Resident memory is the process's: the kernel counts it for the process only.
 //
 // A line that is open already in the same thread (recursion) counts its calls and no bytes: each byte is in a line once. A recorder may
-// be asked to tell the calls of a recursion apart, in resident memory: each call's change is then in its own lines and in no line above.
+// distinguish the calls of a recursion, in resident memory: each call's change is then in its own lines and in no line above.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct LineThread;
 class Meter {
 public:
     virtual ~Meter() = default;
-    // Brings `bytes` up to date. It may run foreign code. False when that wants the program to be interrupted.
+    // Brings `bytes` up to date. It may run foreign code. False when the program must be interrupted.
     virtual bool read() noexcept = 0;
     std::int64_t bytes = 0;
 };
@@ -46,11 +46,11 @@ struct Event {
     std::int32_t line;
 };
 
-// Is told of every event of watched code, to keep figures of its own. It may run foreign code.
+// Is called for every event of watched code, to keep figures of its own. It may run foreign code.
 class Listener {
 public:
     virtual ~Listener() = default;
-    // False when it wants the program to be interrupted.
+    // False when the program must be interrupted.
     virtual bool hear(const Event& event) noexcept = 0;
 };
 
@@ -131,12 +131,12 @@ public:
     std::uint32_t add_group(std::int32_t first_line, std::int32_t last_line);
     // The caller keeps the code object alive as long as this recorder.
     void watch(const void* code, std::uint32_t group, bool nested);
-    // `here`: in the calling thread alone. False when the meter wants the program to be interrupted; it is done all the same.
+    // `here`: in the calling thread alone. False when the meter interrupts the program; the switch is made in any case.
     bool set_active(bool active, bool here = false);
     void clear();
     const Meter* meter() const noexcept { return meter_.get(); }
     const Listener* listener() const noexcept { return listener_.get(); }
-    // Without a meter and a listener from now on; what the meter said last stands.
+    // Removes the meter and the listener; the meter's last figure stays.
     void drop_told();
     Group& group(std::uint32_t number) { return *groups_.at(number); }
 
@@ -151,10 +151,10 @@ private:
 };
 
 // --- events, in the thread they happen in ----------------------------------------------------------------------------------------
-// `frame` tells activations apart. A frame first seen by a line of it is taken in: it may have begun before it was watched.
+// `frame` identifies the activation. A frame is added at its first line event: it may have begun before it was watched.
 bool is_watched(const void* code) noexcept;
 // To be called before each event, for meters and listeners. What they run may switch recorders on and off, or let other threads do so:
-// nothing of the event may have begun. False when one of them wants the program to be interrupted. What a listener allocates is no
+// nothing of the event may have begun. False when one of them interrupts the program. What a listener allocates is no
 // memory of the program's: it is in no figure of the thread's.
 bool tell(const Event& event) noexcept;
 void on_line(const void* frame, const void* code, std::int32_t line) noexcept;

@@ -13,7 +13,7 @@ namespace hiwater {
 struct Piece {
     std::uintptr_t end = 0;
     std::uint32_t account = 0;
-    std::uint32_t protection = 0;  // as last asked of mmap or mprotect
+    std::uint32_t protection = 0;  // as last given to mmap or mprotect
     SharedPlace place = 0;         // of its first page, where it shows shared memory that this process made
 };
 

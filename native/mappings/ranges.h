@@ -1,4 +1,4 @@
-// What the hooks of mappings tell the recorder, and what it returns to them.
+// What the hooks of mappings pass to the recorder, and what it returns to them.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ using SharedPlace = std::uint64_t;
 inline constexpr std::uint64_t kSharedPages = 1ULL << 32;  // of one object
 constexpr SharedPlace shared_place(std::uint32_t object, std::uint64_t page) noexcept { return object * kSharedPages + page; }
 
-// The objects that this process was seen to make. The newest of them, as nothing tells when an object ends.
+// The objects that this process was seen to make. Only the newest ones are kept, because the end of an object is not seen.
 class MadeObjects {
 public:
     static constexpr std::size_t kMost = 16 * 1024;
@@ -134,7 +134,7 @@ private:
         run.end = at;
         change(run.account, std::int64_t{0}, 1);
     }
-    // Makes one of two runs that no mapping tells apart any more. Returns the run that is left.
+    // Joins two runs that every mapping shows alike. Returns the run that is left.
     template <typename Change>
     Tree::iterator join(Tree::iterator it, Change change) {
         if (!it->second.is_cut_off || it == tree_.begin()) return it;

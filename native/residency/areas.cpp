@@ -101,7 +101,7 @@ void read_smaps(PageVector<Area>* out) {
     }
 }
 
-// Where the stack of a waiting thread is; 0 for one that is running, which does not say.
+// Where the stack of a waiting thread is; 0 for a running thread, of which the kernel does not show it.
 std::uintptr_t stack_pointer(const char* thread) noexcept {
     char path[64];
     ::snprintf(path, sizeof path, "/proc/self/task/%.20s/syscall", thread);

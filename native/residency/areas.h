@@ -18,7 +18,7 @@ struct Area {
     bool malloc_heap = false;   // of a thread: glibc aligns these, and reserves address space behind them
     bool holds_stack = false;   // a waiting thread's stack pointer is in it
     bool own = false;           // the recorder's
-    bool mapping = false;       // of the program's own, told by the recorder
+    bool mapping = false;       // of the program, as the recorder saw it
 
     std::uint64_t size() const { return end - start; }
     bool is_plain() const {

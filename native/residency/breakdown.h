@@ -1,7 +1,7 @@
 // Where resident memory is: what Python, malloc and mappings hold of it, and what nobody can name.
 //
 // Every page that smaps counts goes into one part, so the parts add up to resident memory; what differs, and what lies beside an
-// allocator's memory without a mark of its own, is "unexplained". What pages hold is told from what allocators wrote at their
+// allocator's memory without a mark of its own, is "unexplained". What a page contains is read from what allocators wrote at its
 // beginnings, and only of pages that are in RAM: a snapshot must not touch what the program did not.
 #pragma once
 
@@ -60,7 +60,7 @@ bool take_snapshot(Breakdown* out, Ranges* mappings = nullptr) noexcept;
 // Bytes in RAM of [address, address + bytes), in whole pages at its ends but never more than `bytes`.
 std::int64_t touched_bytes(std::uintptr_t address, std::uint64_t bytes) noexcept;
 
-// What the first bytes of a page say. `head` has kHeadBytes.
+// What the first bytes of a page mean. `head` has kHeadBytes.
 struct Chunk {
     std::uint64_t bytes = 0;   // of the whole mapping; 0: malloc did not map this for one block
     std::uint64_t offset = 0;  // of the block in it

@@ -1,4 +1,4 @@
-// What the C library says about its heaps. mallinfo2() takes malloc's locks. A child that is forked during the call has locks that nobody
+// The C library's figures of its heaps. mallinfo2() takes malloc's locks. A child that is forked during the call has locks that nobody
 // releases, and hangs in its next malloc(). Therefore a fork waits until no call is running, and a call waits until no fork is running.
 #pragma once
 

@@ -27,7 +27,7 @@ private:
 
     static constexpr std::size_t kBatch = 64;
     PageFlags& pages_;
-    std::size_t count_ = 0, next_ = 0;  // heads that were read; the one that is asked for next, as a rule
+    std::size_t count_ = 0, next_ = 0;  // heads that were read; usually the next one to return
     std::size_t most_ = 1;              // to be read at once
     std::uintptr_t addresses_[kBatch];
     unsigned char heads_[kBatch][kHeadBytes];

@@ -14,7 +14,7 @@ namespace hiwater {
 
 using capture::State;
 
-// A signal's handler ends the process, or puts another program in its place, in the midst of an event of its own thread, which may hold the
+// A signal handler ends the process, or executes another program, during an event of its own thread, which may hold the
 // lock. The state stays `recording`, as the sums may lack the rest of that event.
 void Recorder::note_exit_amid_event(int exit_code) noexcept {
     capture::Header& h = file_.header();
@@ -23,9 +23,9 @@ void Recorder::note_exit_amid_event(int exit_code) noexcept {
 }
 
 bool Recorder::note_exit(int exit_code) noexcept {
-    // Asked first: the child of a vfork runs in our memory, and must change nothing there.
+    // Checked first: the child of a vfork runs in our memory, and must change nothing there.
     if (pid_ != ::getpid()) return false;
-    // An exec during exit() may fail, and must not take back what exit() said.
+    // An exec during exit() may fail, and must not undo what exit() stored.
     const auto is_to_mark = [&] { return file_.is_open() && (exit_code != -1 || file_.header().ended_ns == 0); };
     if (is_inside()) {
         if (!is_to_mark()) return false;
@@ -111,7 +111,7 @@ void Recorder::become_unrecorded_child() noexcept {
         t->id = 0;
     }
     if (is_amid_event) {
-        // A signal's handler forked, and the event that it interrupted goes on here, too, when the handler returns.
+        // A signal handler forked. The event that it interrupted continues here, too, when the handler returns.
         own_ranges.each([](const OwnRanges::Range& range) {
             if (range.use != Use::shared) return;
             make_private(range);

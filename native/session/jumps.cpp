@@ -1,4 +1,4 @@
-// Jumps out of signal handlers, and threads that end in one, in the midst of the recorder's work.
+// Jumps out of signal handlers, and threads that end in one, while the recorder is at work.
 #include <signal.h>
 
 #include "session/recorder.h"

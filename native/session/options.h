@@ -1,4 +1,4 @@
-// What a recording is started with, and what it says of itself.
+// The options of a recording, and its summary.
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +18,7 @@ inline constexpr const char* kCannotGrow = "the capture cannot grow: the disk is
 inline constexpr const char* kTruncated = "another program truncated its capture or wrote over it";
 inline constexpr const char* kJumped = "a signal handler jumped (siglongjmp) out of an allocation while it was recorded";
 inline constexpr const char* kDisplaced =
-    "tracemalloc or its like, there before the recording, ended first and took away what sees Python's objects";
+    "a tool that was active before the recording (such as tracemalloc) ended, and removed hiwater's hooks of Python's objects";
 
 struct StartOptions {
     std::string path;

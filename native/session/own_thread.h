@@ -1,5 +1,5 @@
-// A thread of ours in somebody else's program: it needs no GIL and takes no signal, what it does is not the program's, and when it is
-// ended the kernel counts it no more. Its callers see to it that one of them begins or ends it at a time.
+// A thread of hiwater in the program: it needs no GIL and takes no signal, what it does does not count as the program's, and when it has
+// ended, the kernel no longer counts it. Only one caller may begin or end it at a time.
 #pragma once
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ public:
     bool is_running() const noexcept { return is_running_; }
     void forget_in_child() noexcept { is_running_ = false; }  // no thread but its own comes through a fork
 
-    // For the work: sleeps that long, and says whether to go on.
+    // For the work: sleeps that long, and returns whether to continue.
     bool goes_on_after(std::uint64_t ns) noexcept;
 
 private:

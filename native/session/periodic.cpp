@@ -46,7 +46,7 @@ void Recorder::write_back_if_due(std::uint64_t now) noexcept {
     constexpr std::uint64_t kSecond = 1'000'000'000;
     if (!file_.is_kept_in_memory() || now < next_write_back_ns_) return;
     Hold hold(lock_);
-    file_.write_back();  // what fails now is tried again; the last one, at the stop, is told
+    file_.write_back();  // what fails now is tried again; a failure of the last one, at the stop, is reported
     const std::uint64_t took = now_ns() - now;
     next_write_back_ns_ = now + std::max(kSecond, 100 * took);
 }

@@ -42,17 +42,17 @@ public:
     static void make_instance() noexcept;
 
     // --- control; the caller holds the GIL -------------------------------------------------------------------------------
-    // Returns 0 or an errno value. The capture is at path(), which is another than it was asked for where a living process has that one.
+    // Returns 0 or an errno value. The capture is at path(): another path than the given one where a living process writes to that.
     int start(const StartOptions& options);
     const std::string& path() const noexcept { return path_; }
-    // Ends the recording; the hooks are out already. `exit_code` -1: unknown. With `carry` the heap's meters go on from its figures.
-    // `heap_has_marks`: malloc is the C library's, and knows which blocks are free.
+    // Ends the recording; the hooks are out already. `exit_code` -1: unknown. With `carry` the heap's meters continue from its figures.
+    // `heap_has_marks`: malloc is the C library's, whose headers show which blocks are free.
     void stop(int exit_code, bool carry, bool heap_has_marks);
     int snapshot(const char* path);
     // A window is a stretch of the recording that has whole slices of its own. Returns where it begins, in the recording's time.
     std::uint64_t begin_window() noexcept;
     Accounts::Figures window_peak(std::uint64_t start_ns) noexcept;
-    // Ends it: a copy of the capture that says which part of it the window is. 0 or an errno value.
+    // Ends it: writes a copy of the capture that names the window's interval. 0 or an errno value.
     int write_window(const char* path, std::uint64_t start_ns) noexcept;
     Summary summary();
     bool is_kept_in_memory() noexcept;
@@ -60,7 +60,7 @@ public:
     // Empty, or what is wrong.
     std::string self_check();
 
-    // Ends the recording as a fault of its own would: what it has is kept, and the capture says why it is not whole.
+    // Ends the recording as a fault of its own would: what was recorded is kept, and the capture contains the reason.
     void give_up(const char* reason) noexcept { fail(reason); }
 
     bool counts_only() const noexcept { return recording() && only_counters_; }
@@ -70,7 +70,7 @@ public:
     void leave_own_work() noexcept;
 
     // --- the heap's meters; the caller holds the GIL ---------------------------------------------------------------------
-    // Bytes and blocks allocated since counting began and not freed; counting that changes its manner in between goes on.
+    // Bytes and blocks allocated since counting began and not freed; the count continues where the way of counting changes.
     struct Heap {
         std::int64_t live_bytes, live_blocks, python_bytes, native_bytes, mapping_bytes, shared_bytes;
     };
@@ -139,7 +139,7 @@ public:
     std::uintptr_t range_end(std::uintptr_t start) noexcept;
     void on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t protection) noexcept;
     void on_marker(capture::MarkerKind kind, std::uint64_t value) noexcept;
-    // The program asked for memory and got none. Leaves errno alone.
+    // A request for memory was refused. Leaves errno alone.
     void on_refused(std::size_t bytes) noexcept;
     void on_code_death(const void* code) noexcept;
 
@@ -158,7 +158,7 @@ public:
     }
 
     // --- periodic work -----------------------------------------------------------------------------------------------------
-    // `resident_bytes` -1 where it could not be read; `kernel_peak_bytes` 0 where it was not asked this time.
+    // `resident_bytes` -1 where it could not be read; `kernel_peak_bytes` 0 where it was not read this time.
     void tick(std::uint64_t now_ns, std::int64_t resident_bytes, std::int64_t kernel_peak_bytes) noexcept;
     std::uint64_t now_ns() const noexcept;
     // How near the process is to what limits it.

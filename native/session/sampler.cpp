@@ -36,7 +36,7 @@ bool has_own_descriptors() noexcept {
 }
 
 // Takes a residency snapshot when resident memory reaches a new height: after a large step while it grows, after a small one once it rests.
-// Looking is to take a hundredth of a processor at most.
+// The snapshots may take a hundredth of a processor's time at most.
 class ResidencyLooks {
 public:
     void consider(Recorder& recorder, std::int64_t resident) noexcept {

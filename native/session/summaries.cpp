@@ -1,4 +1,4 @@
-// What a recording says of itself while it runs and when it ends, and whether its tables agree with each other.
+// Summaries of a recording while it runs and when it ends, and the check that its tables agree with each other.
 #include <map>
 #include <string>
 #include <utility>
@@ -128,7 +128,7 @@ std::string Recorder::self_check() {
         const auto kind = static_cast<capture::Kind>(l.kind);
         if (kind == capture::Kind::device) continue;  // not blocks of this process's tables
         if (sums[id].first != l.live_bytes || sums[id].second != l.live_blocks)
-            return "account " + std::to_string(id) + " says " + std::to_string(l.live_bytes) + " bytes in " +
+            return "account " + std::to_string(id) + " has " + std::to_string(l.live_bytes) + " bytes in " +
                    std::to_string(l.live_blocks) + " blocks, the live blocks " + std::to_string(sums[id].first) + " in " +
                    std::to_string(sums[id].second);
     }

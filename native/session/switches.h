@@ -17,7 +17,7 @@ inline bool sampled() noexcept { return g_sampled.load(std::memory_order_relaxed
 // Mode and sampling in one word, for the hooks of the most frequent events. few_samples: so few small blocks are sampled that each of them
 // can come from malloc. The order of the values lets one comparison distinguish them.
 enum class Wanted : std::uint32_t { slow_path = 0, every_block = 1, few_samples = 2 };
-// Up to this size CPython's own allocator never asks malloc.
+// Up to this size CPython's own allocator never calls malloc.
 inline constexpr std::size_t kSmallObject = 512;
 // The same and the size in one comparison: objects below the bound take the fast path. A bound is 0 while its value of Wanted is not set.
 struct SmallBelow {

@@ -1,6 +1,6 @@
 // Interned call paths. Equal paths share a node, equal code objects a code, equal texts a string; the records are the capture's.
 //
-// A node is found by (parent, code, line). Code objects are known by address while they live; forget_code() is told of their death,
+// A node is found by (parent, code, line). Code objects are identified by address while they live. forget_code() is called when one dies,
 // and the same function defined again gets the code record it had, so a program that makes code at run time does not grow us.
 #pragma once
 

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* One remembered frame. `node` and `flags` belong to the caller; the walk says which slots must be filled anew. */
+/* One remembered frame. `node` and `flags` belong to the caller; the walk returns which slots must be filled again. */
 typedef struct {
     const void* frame;    /* the interpreter's frame; only compared, or read once known to be live */
     const void* previous; /* its link to the frame below, as last seen */
@@ -42,7 +42,7 @@ typedef struct {
     unsigned long thread;    /* pthread_self() of its thread */
     const void* state;       /* of the interpreter, as last seen attached to that thread and to no other since; never NULL */
     const void* own_mark;    /* the memo's mark, for where no frame bears it */
-    hw_slot* settled;        /* the top slot, once hw_frames_settle() was told of it; else one that no frame is like */
+    hw_slot* settled;        /* the top slot, once hw_frames_settle() was called; otherwise a slot that equals no frame */
     const hw_slot* lowest;   /* of those that are compared */
     const void* const* mark; /* the marked word of the lowest, or one that always bears the mark */
 } hw_memo;
@@ -58,9 +58,9 @@ typedef int (*hw_grow)(hw_memo* memo, uint32_t capacity);
  * very deep stack the memo is left empty. */
 uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow);
 
-/* Remember that the caller knows the stack as it is in the memo; a walk that finds another takes it back. */
+/* Note that the caller has numbered the stack in the memo. A walk that finds another stack cancels this. */
 void hw_frames_settle(hw_memo* memo);
-/* Begin anew: nothing is remembered. A new memo, of zeros but for slots and capacity, must come by here first. */
+/* Forget everything. A new memo, which is zero except for slots and capacity, must be passed here first. */
 void hw_frames_forget(hw_memo* memo);
 
 /* Whether the top frame is the settled one and all frames below it stand as they did; then *instr is where the top frame stands. */
@@ -68,7 +68,7 @@ int hw_frames_are_settled(hw_memo* memo, const void** instr);
 /* The same for a thread that should hold the GIL: 0 where it does not. */
 int hw_frames_are_settled_with_gil(hw_memo* memo, const void** instr);
 
-/* Take in what hw_frames_are_settled() said. Returns the top slot's index, which is the only one that changed. */
+/* Store the instruction that hw_frames_are_settled() returned. Returns the top slot's index, the only one that changed. */
 uint32_t hw_frames_move_top(hw_memo* memo, const void* instr);
 
 /* What a slot's frame runs. Strings are borrowed pointers into the interpreter, valid only during the call that uses them. */

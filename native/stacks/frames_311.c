@@ -18,7 +18,7 @@ typedef struct _PyInterpreterFrame hw_frame;
 static const int g_none = 0;
 static const void* const g_no_state = &g_none;
 
-/* Whoever holds the GIL. Its fields may be read by that thread alone: another may see it freed at any moment. */
+/* The state that holds the GIL. Only its own thread may read its fields, because it may be freed at any moment. */
 static inline PyThreadState* attached_state(void) {
     return (PyThreadState*)_Py_atomic_load_relaxed(&_PyRuntime.gilstate.tstate_current);
 }
@@ -36,10 +36,10 @@ static struct {
     hw_memo* memo;
 } g_seen[kSeen];
 
-/* Whether a state was ever attached to a thread that it was not made by. The GIL does not say then which thread holds it. */
+/* Whether a state was ever attached to another thread than the one that made it. Then the GIL does not identify the thread that holds it. */
 static _Atomic int g_states_move;
 
-/* By a thread that holds the GIL, as who calls Python's allocators does: the state is this thread's, and of no thread that it was of before. */
+/* For a thread that holds the GIL, as every caller of Python's allocators does: from now on the state belongs to this thread alone. */
 static const hw_frame* see_attached(hw_memo* memo, PyThreadState* state) {
     if (state == NULL || state->cframe == NULL) return NULL;
     const size_t place = ((uintptr_t)state >> 4) % kSeen;
@@ -65,7 +65,7 @@ static inline const hw_frame* top_frame(const hw_memo* memo) {
     return top_of(state_of_origin(state));
 }
 
-/* Whoever holds the GIL is the current one, so an address is enough to know its state by. */
+/* The thread that holds the GIL is the current one, so an address is enough to identify its state. */
 static inline const hw_frame* top_frame_with_gil(hw_memo* memo) {
     PyThreadState* const state = attached_state();
     return __builtin_expect((const void*)state == memo->state, 1) ? state->cframe->current_frame : see_attached(memo, state);

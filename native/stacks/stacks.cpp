@@ -53,7 +53,7 @@ void Recorder::give_thread_back(void* thread) noexcept {
     auto* t = static_cast<Thread*>(thread);
     Recorder& self = instance();
     if (t->ticket.active.load(std::memory_order_relaxed) != 0)
-        self.abandon(t);  // a handler ended the thread in the midst of an event
+        self.abandon(t);  // a signal handler ended the thread during an event
     BusyGuard busy;
     tls.exit_node = t->base;
     tls.exit_session = t->session;
@@ -148,8 +148,8 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
         return;
     }
     const std::uint8_t kind = position->kind;
-    // What hiwater calls for itself is its own, whoever wrote it: such frames have node 0, which no others have. A generated method has no
-    // file that says whose it is: it belongs to hiwater where hiwater's own code called it.
+    // Code that hiwater calls for itself counts as hiwater's, whatever its file: such frames have node 0, which no other frame has. A generated method has no
+    // file that identifies its owner: it belongs to hiwater if hiwater's code called it.
     const bool is_below_own = parent == 0 && parent_flags != 0;
     if (is_below_own || (kind & Codes::kOwn) != 0) {
         edge->node = 0;
@@ -189,7 +189,7 @@ void Recorder::move_top(Thread& t, std::uint32_t changed) {
     hw_frames_settle(&t.memo);
 }
 
-// The same for events that must not throw. The lock is held by its fast path, so `busy` must tell our own code that it is inside.
+// The same for events that must not throw. The lock is held by its fast path, so `busy` must be set while our own code runs.
 bool Recorder::settle_top(Thread& t, std::uint32_t changed) noexcept {
     bool settled = false;
     guarded([&] {

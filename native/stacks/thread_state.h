@@ -94,11 +94,11 @@ struct Thread {
     void note_own(std::uint32_t i) noexcept {
         if (memo.slots[i].node == base) memo.floor = i + 1;
     }
-    // Gives nodes to the slots from `changed` up and settles the stack; false where a frame has not stood there lately.
+    // Gives nodes to the slots from `changed` up and settles the stack; false where the thread has not met one of them lately.
     bool knows_from(std::uint32_t changed) noexcept {
         const std::uint32_t depth = memo.depth;
         std::uint32_t i =
-            changed < depth ? changed : depth - 1;  // frames may only have gone: then the highest that is left says it again
+            changed < depth ? changed : depth - 1;  // if frames have only returned, the highest one left is looked up again
         hw_slot* slot = memo.slots + i;
         std::uint32_t parent = i == 0 ? base : slot[-1].flags << 31 | slot[-1].node;
         Edge* edge;

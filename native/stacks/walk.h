@@ -2,7 +2,7 @@
  *   hw_frame          the interpreter's frame struct
  *   attached_frame()  the current frame of the state that is attached to the calling thread, which has the GIL; or NULL
  *   top_frame(memo)   the calling thread's current frame, or NULL; of a state that runs on another thread meanwhile: NULL
- *   top_frame_with_gil(memo)  the same of a thread that holds the GIL where that is quickly told, and NULL where not
+ *   top_frame_with_gil(memo)  the same for a thread that holds the GIL, where a quick check can show it, and else NULL
  *   may_mark(memo)    whether the frames of the memo can run on no other thread now: their state is attached to this one
  *   frame_instr(f)    the instruction pointer
  *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
@@ -47,7 +47,7 @@ static inline const void** marked_word(const hw_slot* slot) {
     return frame_words((const hw_frame*)slot->frame) + (slot->marked - 1);
 }
 
-/* The mark is the memo's address, which no object has. The slot's frame is live, and stands where the slot says. */
+/* The mark is the memo's address, which no object has. The slot's frame is live, and is at the slot's instruction. */
 static inline int bears_mark(const hw_memo* memo, const hw_slot* slot) {
     return slot->marked != 0 && *marked_word(slot) == (const void*)memo;
 }
@@ -76,7 +76,7 @@ static inline int64_t slot_of(const hw_memo* memo, const hw_frame* f, uint32_t m
     return -1;
 }
 
-/* No frame lies where this one says. */
+/* Equals no frame. */
 static hw_slot g_unsettled = {(const void*)1, NULL, NULL, 0, 0, 0};
 
 void hw_frames_forget(hw_memo* memo) {
@@ -117,7 +117,7 @@ static inline hw_slot* lowest_compared(const hw_memo* memo, uint32_t count) {
     return memo->slots + (lowest < count ? lowest : count - 1);
 }
 
-/* The slots from `changed` up are the caller's to look at anew. */
+/* The caller must check the slots from `changed` up again. */
 static inline uint32_t changed_from(hw_memo* memo, uint32_t changed) {
     if (changed < memo->floor) memo->floor = 0;
     return changed;
@@ -189,7 +189,7 @@ uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
     return changed_from(memo, (uint32_t)lowest);
 }
 
-/* Have the next looks end at a marked frame near the top, where one is there or can be had. */
+/* Let the next checks end at a marked frame near the top, where there is one or one can be marked. */
 static void stop_at_a_mark(hw_memo* memo) {
     enum { kMostTries = 8 };
     hw_slot* slot = memo->settled;
@@ -218,7 +218,7 @@ uint32_t hw_frames_move_top(hw_memo* memo, const void* instr) {
     return changed_from(memo, memo->depth - 1);
 }
 
-/* What nearly every event asks, and all that most ask. Slot by slot: a mark ends it soon where the stack is deep. */
+/* The check of nearly every event, and the only one of most. It goes from slot to slot; in a deep stack a mark ends it early. */
 static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo, const hw_frame* f, const void** instr) {
     const hw_slot* slot = memo->settled;
     if ((const void*)f != slot->frame || (const void*)f->previous != slot->previous) return 0;
