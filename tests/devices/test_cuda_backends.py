@@ -104,7 +104,7 @@ def test_the_breakdown_says_why_it_is_empty(monkeypatch):
     with installed(backend="pluggable") as cuda:
         cuda.initialise()
         (found,) = hiwater.device_breakdown()
-    assert "torch tells nothing of it" in found.reason and "getDeviceStats" in found.reason
+    assert "torch has no figures for it" in found.reason and "getDeviceStats" in found.reason
     assert sum(term.bytes for term in found.terms if term.bytes > 0) == 0
 
 
@@ -167,4 +167,4 @@ def test_where_warnings_are_errors_the_first_use_of_cuda_does_not_fail(backend, 
         histories.begin()
         cuda.initialise()
         histories.end()
-    assert "torch's allocator keeps no history" in capsys.readouterr().err
+    assert "torch's allocator records no history" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def test_a_recording_that_began_before_has_its_history_on_within_the_queue(versi
     with installed(version=version) as cuda:
         histories = DeviceHistories()
         histories.begin()
-        histories.look()  # as often as the sampler looks, there is one call in the queue
+        histories.check()  # as often as the sampler looks, there is one call in the queue
         assert len(cuda.module._queued_calls) == 4 and cuda.bindings.calls == []
         seen = []
         cuda.module._lazy_call(lambda: seen.append((len(cuda.bindings.calls), cuda.module.is_initialized())))

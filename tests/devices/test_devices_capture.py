@@ -372,7 +372,7 @@ cuda[0].free(cuda[0].malloc(700 << 20))
     capture, done = run(tmp_path, with_driver() + body)
     (device,) = capture.devices
     assert (device.peak_allocated_bytes, device.exact) == (700 * MIB, True)
-    assert "the GPU driver's figures are not there to the end: OSError: libnvidia-ml" in done.stderr
+    assert "the GPU driver's figures are missing at the end: OSError: libnvidia-ml" in done.stderr
 
 
 def test_a_device_whose_library_failed_is_not_called_exact(tmp_path):

@@ -124,7 +124,7 @@ def test_a_card_whose_memory_is_not_told_has_its_processes_all_the_same(driver):
     driver.refuse(*MEMORY_OF_CARDS)
     source = Nvml()
     (card,) = source.devices()
-    assert source.card(card) == CardMemory(-1, -1, -1, "the driver does not tell this card's memory: Not Supported")
+    assert source.card(card) == CardMemory(-1, -1, -1, "the driver has no figure of this card's memory: Not Supported")
     assert source.limit_bytes(card) == -1
     with hiwater.track(meters=("gpu", "nvml")) as t:
         pass
@@ -177,7 +177,7 @@ def test_a_card_lost_later_is_no_error_of_ours(driver):
 def test_a_driver_that_withholds_the_figure_says_so(driver):
     driver.processes(driver.card(), {os.getpid(): None, 77: 5 * MIB})
     assert ours(Nvml()).bytes == -1
-    assert "withheld" in ours(Nvml()).reason
+    assert "hides" in ours(Nvml()).reason
     driver.processes(0, {os.getpid(): 5 * MIB, 77: None, 78: 9 * MIB})
     assert ours(Nvml()) == ProcessOnCard(5 * MIB, "", -1)  # what 77 has is not nothing
 
@@ -188,7 +188,7 @@ def test_doctor_names_each_card_and_what_the_driver_refuses(driver, capsys):
     main(["doctor"])
     said = " ".join(capsys.readouterr().out.split())
     assert f"900 MiB of 80.0 GiB used, by everybody ({uuid_of(0, '')})" in said
-    assert "the driver does not tell this card's memory: Not Supported" in said
+    assert "the driver has no figure of this card's memory: Not Supported" in said
     assert uuid_of(1, "") in said
 
 
@@ -436,7 +436,7 @@ thread.join()
 print(source.process(source.devices()[0]).bytes >> 20)
 """
     told = forked(ASKED + body)
-    assert told.startswith("this process was forked while another thread asked the driver")
+    assert told.startswith("this process was forked while another thread called NVML")
     assert told.endswith(" []\n5\n")
 
 

@@ -13,7 +13,7 @@ import hiwater
 from cuda_double import Card, forget
 from cuda_double.device_allocator import DeviceAllocator
 from hiwater.meters import devices
-from hiwater.meters.devices.base import leaves, marks
+from hiwater.meters.devices.base import currents_and_peaks, leaves
 
 MIB = 1 << 20
 
@@ -39,7 +39,7 @@ def test_statistics_of_any_depth_are_flattened_and_what_is_no_number_left_out():
     nested = {"x": {"y": {"current": 1, "peak": 2}, "z": {"current": 1}}, "n": 3, "v": {"current": 5, "peak": 6}}
     nested["deep"] = {"a": {"b": {"current": 7, "peak": 8}, "c": {"d": {"current": 9, "peak": 10}}}}
     nested["pools"] = {(0, 1): {"all": {"current": 3, "peak": 4}}}  # as torch keys private pools, and flattens them
-    assert marks(nested) == {
+    assert currents_and_peaks(nested) == {
         "x.y": (1, 2),
         "v": (5, 6),
         "deep.a.b": (7, 8),
@@ -116,7 +116,7 @@ def test_a_mark_that_cannot_be_started_anew_is_exact_for_a_scope_in_which_it_ros
     first, second = outer.usage.gpu[0], inner.usage.gpu[0]
     assert (first.start_bytes, first.peak_bytes, first.end_bytes, first.exact) == (5 * MIB, 9 * MIB, 3 * MIB, True)
     assert (second.start_bytes, second.peak_bytes, second.exact) == (MIB, 3 * MIB, False)
-    assert "cannot be started anew" in second.reason
+    assert "cannot be reset" in second.reason
     assert list(first.levels) == ["allocated"]  # -1 is unknown
     assert devices.backend("jax").limit_bytes(devices.backend("jax").devices()[0]) == 60 << 30
 

@@ -133,7 +133,7 @@ def test_a_reset_behind_torchs_back_makes_a_lower_bound(cuda):
     with track() as after:
         pass
     assert not t.usage.gpu[0].exact
-    assert "behind the library" in t.usage.gpu[0].reason
+    assert "without the library" in t.usage.gpu[0].reason
     assert "at least" in str(t)
     assert after.usage.gpu[0].exact
 
@@ -150,8 +150,8 @@ def test_a_device_that_comes_into_use_within_a_scope_counts_from_0(cuda):
         device = t.usage.gpu[0]
         assert (device.start_bytes, device.peak_bytes, device.end_bytes) == figures
         assert device.exact
-    assert "came into use within the scope" in inner.usage.gpu[0].reason
-    assert "came into use" in str(outer) and "came into use" not in str(later)
+    assert "began to use the device during the scope" in inner.usage.gpu[0].reason
+    assert "began to use" in str(outer) and "began to use" not in str(later)
     assert "gpu" not in outer.usage.unmeasured
 
 

@@ -101,7 +101,7 @@ def test_totals_of_random_programs_are_those_of_one_that_never_resets():
     totals, counter, since = RunningTotals(), 0, 0
     for _ in range(3000):
         if chosen.random() < 0.3:
-            totals.start_anew({"num_ooms": since, "active.all.current": 5}, {"num_ooms": 0, "active.all.current": 5})
+            totals.program_reset({"num_ooms": since, "active.all.current": 5}, {"num_ooms": 0, "active.all.current": 5})
             since = 0
         added = chosen.randrange(50)
         counter, since = counter + added, since + added

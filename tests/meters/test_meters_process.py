@@ -144,7 +144,7 @@ def test_a_descriptor_that_became_the_programs_is_neither_written_to_nor_closed(
 def test_a_forked_child_reads_and_resets_itself(resident):
     hold = bytearray(b"x") * (64 * MIB)
     resident.read_and_reset()
-    mark = resident.mark()
+    mark = resident.high_water_mark()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

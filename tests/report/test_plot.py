@@ -34,7 +34,7 @@ def capture(tmp_path: Path) -> Path:
 @pytest.fixture
 def sampled(tmp_path: Path) -> Path:
     path = tmp_path / "sampled.hiw"
-    code = "import subprocess, time; from hiwater.sampling.scope_file import tell; a = time.monotonic_ns(); subprocess.run(['sleep', '.05']); tell('$x$ scope', a, time.monotonic_ns())"
+    code = "import subprocess, time; from hiwater.sampling.scope_file import append; a = time.monotonic_ns(); subprocess.run(['sleep', '.05']); append('$x$ scope', a, time.monotonic_ns())"
     words = ["-m", "hiwater", "sample", "-q", "-i", "1ms", "-o", str(path), "--", sys.executable, "-c", code]
     subprocess.run([sys.executable, *words], check=True)
     return path

@@ -205,7 +205,7 @@ def test_the_time_limit_stops_the_sampling_alone(tmp_path: Path) -> None:
 
 
 def test_scopes_that_the_program_tells_of_are_in_the_capture(tmp_path: Path) -> None:
-    code = "import time; from hiwater.sampling.scope_file import tell; a = time.monotonic_ns(); time.sleep(.05); tell('load \"it\"', a, time.monotonic_ns(), peak_bytes=5)"
+    code = "import time; from hiwater.sampling.scope_file import append; a = time.monotonic_ns(); time.sleep(.05); append('load \"it\"', a, time.monotonic_ns(), peak_bytes=5)"
     sample("-q", "-o", tmp_path / "t.hiw", "--", *python(code))
     (scope,) = hiwater.open(tmp_path / "t.hiw").scopes
     assert scope.name == 'load "it"' and scope.end_ns - scope.start_ns > 50e6
@@ -213,7 +213,7 @@ def test_scopes_that_the_program_tells_of_are_in_the_capture(tmp_path: Path) -> 
 
 
 def test_the_command_finds_its_world_as_it_was(tmp_path: Path) -> None:
-    code = "import os, signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, sorted(os.listdir('/proc/self/fd'))[:4], os.environ.pop('HIWATER_MARKS', '') != '')"
+    code = "import os, signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, sorted(os.listdir('/proc/self/fd'))[:4], os.environ.pop('HIWATER_SCOPES', '') != '')"
     done = sample("-q", "-o", tmp_path / "t.hiw", "--", *python(code))
     assert done.stdout == "True ['0', '1', '2', '3'] True\n" and done.stderr == ""
 

@@ -74,8 +74,8 @@ def play(seed, steps=60):
             finished.append((scope, seen))
         elif step < 0.5 and running:
             scope, seen = chance.choice(running)
-            look = figures(manager.look(scope))
-            assert look == {name: (v[0], max(v), v[-1]) for name, v in seen.items()}
+            result_so_far = figures(manager.result_so_far(scope))
+            assert result_so_far == {name: (v[0], max(v), v[-1]) for name, v in seen.items()}
         else:
             name = chance.choice("ab")
             values[name] = chance.randint(0, 1000)
@@ -106,7 +106,7 @@ def test_notes_answer_as_a_walk_over_all_would(values, data):
             continue
     askers = sorted(data.draw(st.sets(st.integers(0, len(values) - 1), min_size=1)))
     peaks.keep(askers)
-    assert len(peaks.moments) <= len(askers)
+    assert len(peaks.epochs) <= len(askers)
     assert [peaks.highest_since(moment) for moment in askers] == [max(values[moment:]) for moment in askers]
 
 
@@ -120,7 +120,7 @@ def test_notes_stay_few_under_one_long_scope():
         inner = Scope("", ("tape",))
         manager.enter(inner)
         manager.exit(inner)
-        assert len(manager._slots["tape", 0].peaks.moments) < 80
+        assert len(manager._slots["tape", 0].peaks.epochs) < 80
     manager.exit(outer)
     assert figures(outer)["tape"] == (0, 5000, 1)
 
@@ -255,7 +255,7 @@ def test_turns_measure_one_stretch_after_the_other_beside_other_scopes():
         stretch, seen, stretches = [0], [0], []
         for _ in range(40):
             if chance.random() < 0.3:
-                done, running = running, manager.turn(running)
+                done, running = running, manager.restart(running)
                 stretches.append((figures(done)["tape"], (stretch[0], max(stretch), stretch[-1])))
                 assert not done.is_open
                 stretch = stretch[-1:]
@@ -277,7 +277,7 @@ def test_turns_measure_one_stretch_after_the_other_beside_other_scopes():
 
 def test_a_mark_that_only_rises_is_whole_for_a_scope_in_which_it_rose_whatever_lay_inside():
     class Rising(Tape):
-        mark_only_rises = True
+        has_lifetime_peak = True
 
         def read_and_reset(self):
             last, self.last = getattr(self, "last", 0), self.mark

@@ -40,7 +40,7 @@ def exact():
     return t.usage.resident.exact
 
 
-needs_mark = pytest.mark.skipif(not exact(), reason="the kernel's mark cannot be started anew here")
+needs_mark = pytest.mark.skipif(not exact(), reason="the high-water mark cannot be reset here")
 
 
 def resident():
@@ -329,7 +329,7 @@ def test_usage_may_be_asked_while_the_block_runs():
 def test_what_was_not_measured_says_why():
     with hiwater.track(meters=("resident",)) as t:
         pass
-    with pytest.raises(HiwaterError, match="not among the meters"):
+    with pytest.raises(HiwaterError, match="did not measure it"):
         _ = t.usage.heap
     with pytest.raises(AttributeError, match="resident"):
         _ = t.usage.nonsense

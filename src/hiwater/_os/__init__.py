@@ -1,1 +1,1 @@
-"""The operating system's side: cgroup files, /proc, sizes, and the way to the native module. Imports nothing of hiwater but its errors."""
+"""The operating system: cgroup files, /proc, sizes, and the loader of the native module. Imports nothing of hiwater except its errors."""

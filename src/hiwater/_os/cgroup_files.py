@@ -1,4 +1,4 @@
-"""The files of a memory cgroup, v1 or v2: where they are, and what they say. Light, since every recording looks for them."""
+"""The files of a memory cgroup, v1 or v2: their paths and their values. Imports little, because every recording reads them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PART_BYTES = 1 << 16
 
 
 class Group:
-    """Where a memory cgroup's files are, and what they are called."""
+    """The folder of a memory cgroup, and the names of its files."""
 
     __slots__ = ("folder", "top", "version")
 
@@ -19,7 +19,7 @@ class Group:
         self.version = version
         self.folder = folder
         self.top = top or folder
-        """The folder of the outermost group that can be seen from here."""
+        """The folder of the outermost group that this process can read."""
 
     @property
     def current(self) -> str:
@@ -31,7 +31,7 @@ class Group:
 
     @property
     def limits(self) -> list[str]:
-        """Return the files with the limits that hold for this group: its own, and those of the groups around it."""
+        """Return the files with the limits of this group and of its ancestors: all of them apply."""
         name = "memory.max" if self.version == 2 else "memory.limit_in_bytes"
         folders = [self.folder]
         while folders[-1] != self.top and len(folders[-1]) > len(self.top):
@@ -50,7 +50,7 @@ class Group:
         return int(text) if int(text) < _NO_LIMIT_FROM else None
 
     def events(self) -> dict[str, int]:
-        """Return how often the group met its limits: `max`, `oom`, `oom_kill` … (v2), `failcnt`, `oom_kill` (v1)."""
+        """Return how often the group reached its limits: `max`, `oom`, `oom_kill` … (v2), `failcnt`, `oom_kill` (v1)."""
         found = event_counts(self.events_file)
         if self.version == 2:
             return found
@@ -58,7 +58,7 @@ class Group:
         return {**({"failcnt": int(failures)} if failures else {}), **found}
 
     def swap_bytes(self) -> int | None:
-        """Return what the group has in swap, where the kernel counts it (v2)."""
+        """Return the group's bytes in swap, None where the kernel does not count them (v1)."""
         text = _text(f"{self.folder}/memory.swap.current") if self.version == 2 else None
         return int(text) if text else None
 
@@ -86,7 +86,7 @@ def find(pid: int | str = "self", proc: str = "/proc") -> Group:
 
 
 def _within(version: int, mount_point: str, mount_root: str, path: str) -> Group | None:
-    # In a container the mount may show the group itself as its root, while /proc tells the path from the host's root.
+    # In a container, the mount may show the group itself as its root, and /proc the path from the host's root.
     inside = path.removeprefix(mount_root.rstrip("/")) if mount_root != "/" else path
     for folder in (f"{mount_point}{inside}".rstrip("/"), mount_point):
         group = Group(version, folder, mount_point)
@@ -101,7 +101,7 @@ def event_counts(path: str) -> dict[str, int]:
 
 
 def _text(path: str) -> str | None:
-    # Five of these are read as a program starts: open() would take five times as long.
+    # A program's start reads five of these; open() would take five times as long.
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -118,4 +118,4 @@ def _text(path: str) -> str | None:
 
 
 def _pairs(text: str) -> dict[str, int]:
-    return {words[0]: int(words[1]) for words in map(str.split, text.splitlines()) if len(words) == 2}
+    return {fields[0]: int(fields[1]) for fields in map(str.split, text.splitlines()) if len(fields) == 2}

@@ -1,8 +1,7 @@
-"""A file of /proc that stays open, because opening costs five times what reading does.
+"""A file of /proc that stays open, because opening it costs five times as much as reading it.
 
-The program owns its descriptors and may close all of them (daemons do), after which the number can stand for a file of the
-program's. Reading that would be wrong, writing to it would be damage: so each use first makes sure that the number still
-stands for our file.
+The program may close all descriptors, as daemons do. Afterwards the number can belong to a file of the program. To read that file
+would give wrong figures, and to write to it would damage it. So each use first checks that the number still belongs to our file.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import fcntl
 import os
 
 _OUT_OF_THE_WAY = 200
-"""Lowest descriptor we take: programs count on small numbers."""
+"""Lowest descriptor that we use: programs rely on small numbers."""
 
 
 class KeptFile:
@@ -31,8 +30,8 @@ class KeptFile:
         return os.pread(self.descriptor(), size, 0)
 
     def read_quickly(self, size: int) -> bytes:
-        """Like `read`, in half the time, for files that tell their kind by what is in them: a number that stands for another file
-        now is not noticed, so the caller looks at the text and falls back on `read`."""
+        """Like `read`, in half the time, without the check that the number still belongs to our file. For files whose contents show
+        which file it is: the caller checks the text and falls back on `read`."""
         if self._owner == os.getpid():
             try:
                 return os.pread(self._descriptor, size, 0)
@@ -45,7 +44,7 @@ class KeptFile:
         os.write(self.descriptor(), data)
 
     def descriptor(self) -> int:
-        """Return a descriptor that stands for our file now; raises OSError when it cannot be opened."""
+        """Return a descriptor of our file, opened again if necessary; raises OSError when it cannot be opened."""
         # A child's copy still reads the parent: /proc/self was resolved when the file was opened.
         if self._owner == os.getpid() and self._is_ours():
             return self._descriptor
@@ -57,7 +56,7 @@ class KeptFile:
 
     @property
     def number(self) -> int:
-        """The descriptor as last opened; whoever uses it as it is checks `identity`."""
+        """The descriptor as last opened; a caller that uses it unchecked compares `identity`."""
         return self._descriptor if self._owner == os.getpid() else -1
 
     @property
@@ -66,7 +65,7 @@ class KeptFile:
         return self._inode, self._device
 
     def close(self) -> None:
-        """Close the descriptor if it is still ours; a number that was reused is the program's."""
+        """Close the descriptor if it is still ours; a number that was reused belongs to the program."""
         if self._descriptor >= 0 and self._is_ours():
             os.close(self._descriptor)
         self._descriptor = -1

@@ -1,4 +1,4 @@
-"""The way to the native module: loads it, or says in one line why that is impossible here."""
+"""Loads the native module, or explains in one line why that is impossible here."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _loaded: ModuleType | None = None
 def load() -> ModuleType:
     """Return `hiwater._core`.
 
-    Raises EngineUnavailable when hiwater was built without it or the loader refuses it, EngineFailed on an interpreter that it
-    refuses to work in.
+    Raises EngineUnavailable when hiwater was built without it or the loader refuses it, EngineFailed on an interpreter that the
+    engine does not support.
     """
     if is_free_threaded():
         raise hiwater.errors.EngineFailed(
             "the engine does not work on a free-threaded build of CPython yet, so nothing can be recorded here",
             f"use the usual build of Python {sys.version_info[0]}.{sys.version_info[1]} to record",
         )
-    global _loaded  # noqa: PLW0603 - an import statement that is run again allocates, which a recording in progress would show
+    global _loaded  # noqa: PLW0603 - a repeated import statement allocates, and a recording in progress would show that
     if _loaded is not None:
         return _loaded
     try:
@@ -35,8 +35,8 @@ def load() -> ModuleType:
     here = f"{sys.version_info[0]}.{sys.version_info[1]} {'debug' if is_debug_build() else 'release'}"
     if here != _core.BUILT_FOR:  # a debug build of CPython loads modules of the release build, too
         raise hiwater.errors.EngineFailed(
-            f"the engine was built for CPython {_core.BUILT_FOR}, and this is {here}, whose frames it would misread",
-            "install hiwater with this interpreter's own pip",
+            f"the engine was built for CPython {_core.BUILT_FOR} and cannot read the frames of this one, {here}",
+            "install hiwater with the pip of this interpreter",
         )
     _loaded = _core
     return _loaded
@@ -53,7 +53,7 @@ def is_debug_build() -> bool:
 
 
 def _explain(error: ImportError) -> tuple[str, str]:
-    # `from package import missing` is a plain ImportError; only a file that exists and fails to load carries a path of its own.
+    # `from package import missing` is a plain ImportError; only a file that exists and fails to load has a path.
     missing = isinstance(error, ModuleNotFoundError) or "cannot import name" in str(error)
     if missing:
         return (

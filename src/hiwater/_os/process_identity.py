@@ -1,6 +1,6 @@
-"""Which process is meant: a number is used again, a number with a start time and a boot is not. Asked of the kernel, never guessed.
+"""The identity of a process. The kernel reuses process numbers; number, start time and boot together are unique.
 
-It runs inside the watched program, too: it imports the standard library alone.
+This module also runs inside the recorded program, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ STATE, PARENT, _STARTED = 0, 1, 19
 
 
 def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: Path = Path("/proc")) -> bool:
-    """Whether the process with this number, start time and boot still runs. A number alone could be someone else's."""
+    """Whether the process with this number, start time and boot still runs. The number alone could belong to another process."""
     try:
         if current_boot_id(proc=proc) != boot_id:
             return False
@@ -23,12 +23,12 @@ def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: Path = Path("/pr
 
 
 def current_boot_id(*, proc: Path = Path("/proc")) -> str:
-    """The number the kernel drew for itself when it was started. Raises OSError."""
+    """The random number that the kernel chose at boot. Raises OSError."""
     return (proc / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def start_ticks_of(pid: int) -> int | None:
-    """When the process started, in the kernel's ticks since boot; None when there is none."""
+    """When the process started, in the kernel's ticks since boot; None when there is no such process."""
     fields = stat_fields(pid)
     return int(fields[_STARTED]) if fields else None
 

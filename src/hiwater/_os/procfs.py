@@ -20,7 +20,7 @@ _COUNTERS = 3  # file-backed, anonymous and shared pages
 
 
 def peak_error_bytes() -> int:
-    """Return the most by which the kernel's mark may be off here.
+    """Return the largest error of the kernel's high-water mark on this machine.
 
     Resident memory is the sum of three counters, and each CPU keeps back up to max(32, 2 × CPUs) pages of each
     (lib/percpu_counter.c of Linux 6.2 and later).
@@ -43,7 +43,7 @@ class ProcessMemory:
         self.start_ticks = start_ticks_of(pid) or 0
 
     def resident_bytes(self) -> int | None:
-        """Bytes in RAM now; None when the process has ended, a zombie included."""
+        """Resident bytes now; None when the process has ended, a zombie included."""
         text = self._read(self._statm, "statm", 96)
         if text is None:
             return None
@@ -51,18 +51,18 @@ class ProcessMemory:
         # A process between two programs, or one that is gone and not yet waited for, has no memory at all: size 0.
         return int(fields[1]) * PAGE_BYTES if fields and fields[0] != b"0" else None
 
-    def mark_and_resident(self) -> tuple[int, int] | None:
-        """The kernel's mark of the most ever resident (VmHWM) and bytes now; None when the process has ended."""
+    def peak_and_resident(self) -> tuple[int, int] | None:
+        """The high-water mark of resident memory (VmHWM) and resident bytes now; None when the process has ended."""
         text = self._read(self._status, "status", 4096)
         if text is None:
             return None
-        mark, now = field_bytes(text, b"\nVmHWM:"), field_bytes(text, b"\nVmRSS:")
-        if mark < 0 or now < 0:
+        peak, now = field_bytes(text, b"\nVmHWM:"), field_bytes(text, b"\nVmRSS:")
+        if peak < 0 or now < 0:
             return None
-        return max(mark, now), now  # the mark is brought up to date later than the count it is of
+        return max(peak, now), now  # the kernel updates the high-water mark later than the count
 
     def shares_memory_with(self, other: ProcessMemory) -> bool:
-        """Whether both seem to be one and the same memory: a child between vfork and exec runs in its parent's."""
+        """Whether both processes seem to share one address space, as a child does between vfork and exec."""
         mine = self._read(self._statm, "statm", 96)
         return mine is not None and mine == other._read(other._statm, "statm", 96)
 
@@ -76,7 +76,7 @@ class ProcessMemory:
         try:
             if descriptor >= 0:
                 return os.pread(descriptor, size, 0)
-            # No descriptor was left for us; then the number has to be proved each time.
+            # Without a descriptor, each reading has to check that the number still belongs to the same process.
             with open(f"/proc/{self.pid}/{name}", "rb", buffering=0) as file:
                 text = file.read(size)
             return text if start_ticks_of(self.pid) == self.start_ticks else None
@@ -99,7 +99,7 @@ def _explained(pid: int, error: OSError) -> HiwaterError:
     if isinstance(error, (FileNotFoundError, ProcessLookupError)):
         return NoSuchProcess(f"there is no process {pid}", "check the number: it may have ended")
     return ProcessNotReadable(
-        f"process {pid} cannot be read ({error.strerror})", "it is another user's: ask as that user or as root"
+        f"process {pid} cannot be read ({error.strerror})", "it belongs to another user: ask as that user or as root"
     )
 
 
@@ -110,7 +110,7 @@ def field_bytes(text: bytes, key: bytes) -> int:
 
 
 class ProportionalMemory(ProcessMemory):
-    """Reads PSS or USS instead of resident memory; the kernel keeps no mark of those."""
+    """Reads PSS or USS instead of resident memory; the kernel has no high-water mark of those."""
 
     __slots__ = ("_field",)
 
@@ -121,21 +121,21 @@ class ProportionalMemory(ProcessMemory):
     def resident_bytes(self) -> int | None:
         return proportional_bytes(self.pid, self._field) if super().resident_bytes() is not None else None
 
-    def mark_and_resident(self) -> None:
+    def peak_and_resident(self) -> None:
         return None
 
 
 def open_target(pid: int, reader: Callable[[int], ProcessMemory] = ProcessMemory) -> ProcessMemory:
-    """A process that was asked for by number, with a clear error where there is nothing to watch."""
+    """Open the process that the user gave by number. Raises NoSuchProcess or ProcessNotReadable where it has no memory to read."""
     if pid <= 0:
-        raise NoSuchProcess(f"{pid} is no process number", "give one above 0, as `ps` shows it")
+        raise NoSuchProcess(f"{pid} is not a process number", "give one above 0, as `ps` shows it")
     memory = reader(pid)
     if memory.resident_bytes() is None:
         kind = state_of(pid)
         memory.close()
         if kind in {"Z", "X", ""}:
             raise NoSuchProcess(f"process {pid} has ended already", "start sampling earlier, or with `-- COMMAND`")
-        raise ProcessNotReadable(f"process {pid} has no memory of its own", "it is a thread of the kernel's")
+        raise ProcessNotReadable(f"process {pid} has no memory", "it is a kernel thread: give another process")
     return memory
 
 
@@ -157,9 +157,9 @@ def name_of(pid: int) -> str:
 
 
 def command_of(pid: int) -> list[str]:
-    """Its command line, word by word; empty for a process that is gone or has none."""
+    """The arguments of its command line; empty for a process that has ended or has none."""
     text = _content(f"/proc/{pid}/cmdline")
-    return [word.decode("utf-8", "replace") for word in text.removesuffix(b"\0").split(b"\0")] if text else []
+    return [argument.decode("utf-8", "replace") for argument in text.removesuffix(b"\0").split(b"\0")] if text else []
 
 
 def resident_bytes_of(pid: int) -> int | None:
@@ -169,7 +169,7 @@ def resident_bytes_of(pid: int) -> int | None:
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that this one's threads have started and not waited for."""
+    """The child processes that the threads of this process have started and not yet waited for."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -183,11 +183,11 @@ def children_of(pid: int) -> list[int]:
 def descendants_of(pid: int) -> list[int]:
     """All processes below this one, parents before their children."""
     found: list[int] = []
-    look = [pid]
-    while look:
-        children = [child for child in children_of(look.pop()) if child not in found]
+    pending = [pid]
+    while pending:
+        children = [child for child in children_of(pending.pop()) if child not in found]
         found += children
-        look += children
+        pending += children
     return found
 
 
@@ -204,8 +204,8 @@ def _has_children_files() -> bool:
 def proportional_bytes(pid: int, field: str) -> int | None:
     """PSS ("pss") or USS ("uss") of a process from smaps_rollup; None when it has ended.
 
-    Costs from 0.25 ms for a small process to tens of ms for one of gigabytes, for the kernel walks all of its pages.
-    Raises ProcessNotReadable for another user's.
+    Costs from 0.25 ms for a small process to tens of ms for one of gigabytes, because the kernel walks all of its pages.
+    Raises ProcessNotReadable for a process of another user.
     """
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:

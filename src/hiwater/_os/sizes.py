@@ -23,7 +23,7 @@ def parse_size(text: str) -> int:
     unit = stripped[len(number) :].strip().upper()
     factor = _FACTORS.get(unit)
     if factor is None:
-        raise hiwater.errors.BadSize(f"{text!r} is not a size, {unit!r} is no unit", _REMEDY)
+        raise hiwater.errors.BadSize(f"{text!r} is not a size: {unit!r} is not a unit", _REMEDY)
     try:
         count = int(number) * factor
     except ValueError:

@@ -1,4 +1,4 @@
-"""Work of hiwater's own inside a recorded program: nothing of it is recorded, whoever wrote what it calls."""
+"""Calls work of hiwater inside a recorded program, so that the recording leaves out everything that the work and its callees allocate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 
-# The engine knows this function by its name. The arguments are two, as a tuple of any number would be allocated before the first line.
+# The engine recognises this function by its name. It takes two arguments, because a tuple of them would be allocated before the first line.
 def _hiwater_own_(work: Callable[[Subject, Argument], Result], subject: Subject, argument: Argument) -> Result:
     core = sys.modules.get("hiwater._core")
     if core is None:
@@ -27,4 +27,4 @@ def _hiwater_own_(work: Callable[[Subject, Argument], Result], subject: Subject,
 
 
 do = _hiwater_own_
-"""Return `work(subject, argument)`. The recording in progress, if any, leaves out what it allocates."""
+"""Return `work(subject, argument)`. A recording in progress leaves out what it allocates."""

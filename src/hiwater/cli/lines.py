@@ -52,7 +52,7 @@ def _find(arguments: lines_arguments.LinesArguments) -> target.Target:
 # --- a program --------------------------------------------------------------------------------------------------------
 
 
-def _run(arguments: lines_arguments.LinesArguments, program: target.Target, own_arguments: int) -> int:
+def _run(arguments: lines_arguments.LinesArguments, program: target.Target, hiwater_arguments: int) -> int:
     # Imported while the search path is still ours: a program may have a module of the same name.
     from hiwater.lines import decorator
 
@@ -60,7 +60,7 @@ def _run(arguments: lines_arguments.LinesArguments, program: target.Target, own_
     session.take_over()
     session.resident = arguments.resident
     builtins.profile = decorator.profile  # type: ignore[attr-defined]  # as kernprof and memory_profiler do
-    main_module = launcher.prepare(program, own_arguments)
+    main_module = launcher.prepare(program, hiwater_arguments)
     ending = _Ending(arguments, session)
     atexit.register(ending.report)  # before anything of the program's: exit callbacks run last first
     try:

@@ -34,9 +34,9 @@ def main(words: Sequence[str]) -> int:
 
 
 def run_recorded(
-    arguments: run_arguments.RunArguments, own_arguments: int, kind: type[ProgramRecording] | None = None
+    arguments: run_arguments.RunArguments, hiwater_arguments: int, kind: type[ProgramRecording] | None = None
 ) -> int:
-    """Run and record a program; `own_arguments` of `sys.orig_argv` are not the program's. Returns and raises as `main` does."""
+    """Run and record a program; `hiwater_arguments` of `sys.orig_argv` are not the program's. Returns and raises as `main` does."""
     try:
         program = _find(arguments)
         recording = (kind or ProgramRecording)(arguments, program)
@@ -47,7 +47,7 @@ def run_recorded(
         wrong = error
         wrong.__traceback__ = None
     else:
-        return _run(program, recording, own_arguments)
+        return _run(program, recording, hiwater_arguments)
     # The program's own fault, shown as the interpreter shows it; nothing has run, so there is nothing to record.
     return launcher.conclude(wrong)
 
@@ -57,8 +57,8 @@ def _find(arguments: run_arguments.RunArguments) -> target.Target:
     return find(arguments.program, arguments.arguments)
 
 
-def _run(program: target.Target, recording: ProgramRecording, own_arguments: int) -> int:
-    main = launcher.prepare(program, own_arguments)
+def _run(program: target.Target, recording: ProgramRecording, hiwater_arguments: int) -> int:
+    main = launcher.prepare(program, hiwater_arguments)
     # Registered before anything of the program's: exit callbacks run last first, so this one sees all of its end.
     atexit.register(recording.finish)
     try:
@@ -119,9 +119,9 @@ class ProgramRecording:
             sample_seed=int(arguments.sample_seed or 0),
             device_history=arguments.device_history,
             mode=run_arguments.permissions(arguments.mode),
-            tell=lambda text: say(f"warning: {text}"),
+            notify=lambda text: say(f"warning: {text}"),
         )
-        self._recorder.leave_out(_outermost_file())
+        self._recorder.exclude_script(_outermost_file())
         self._limit = parse_size(arguments.limit) if arguments.limit is not None else 0
         if self._limit:
             self._recorder.note("limit_bytes", str(self._limit))

@@ -24,7 +24,7 @@ from hiwater.errors import HiwaterError, NotFound, NotRunnable, UsageError
 from hiwater.recording.facts import json_list
 from hiwater.recording.summary import shown_path
 from hiwater.sampling.recording import SampleRecording
-from hiwater.sampling.scope_file import VARIABLE as MARKS_VARIABLE
+from hiwater.sampling.scope_file import VARIABLE as SCOPES_VARIABLE
 from hiwater.sampling.watcher import Watcher
 
 TYPE_CHECKING = False
@@ -157,7 +157,7 @@ class _Job:
         recording = SampleRecording(
             path, pid=gate.pid, start_ticks=ticks, facts=self._facts(command), started_ns=started_ns
         )
-        recording.read_marks_from(marks)
+        recording.read_scopes_from(marks)
         try:
             watcher = Watcher(
                 gate.pid, recording, interval_ns=self._interval_ns, children=self._children, is_fresh=True
@@ -243,7 +243,7 @@ def _number(text: str | None, command: list[str]) -> int:
 def _own_mark() -> int:
     """The most this process ever used: what a child's `ru_maxrss` begins with, whatever it runs (exec keeps it)."""
     memory = procfs.ProcessMemory(os.getpid())
-    figures = memory.mark_and_resident()
+    figures = memory.peak_and_resident()
     memory.close()
     return figures[0] if figures is not None else 0
 
@@ -262,7 +262,7 @@ class _Gate:
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._go)
-            _become(command, {**os.environ, MARKS_VARIABLE: marks}, waiting, failed)
+            _become(command, {**os.environ, SCOPES_VARIABLE: marks}, waiting, failed)
         os.close(waiting)
         os.close(failed)
         for number in _FORWARDED:
@@ -319,7 +319,7 @@ def _take_final_figures(watcher: Watcher, own_mark: int) -> int:
     _final_status[root.pid] = status
     whole_life = usage.ru_maxrss * 1024
     has_children = len(watcher.processes) > 1 or watcher.finds_children_by == "not asked for"
-    if whole_life == root.mark_bytes or (not has_children and whole_life > own_mark):
+    if whole_life == root.high_water_bytes or (not has_children and whole_life > own_mark):
         root.peak_bytes = max(root.peak_bytes, whole_life)
         root.peak_is_exact = True
     root.exit_status = os.waitstatus_to_exitcode(status)

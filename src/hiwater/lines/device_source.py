@@ -84,7 +84,7 @@ class DeviceSource:
         if self._peaks is not None and device is not None:
             self._peaks.unwatch(self._told)
             self._peaks = None
-            self._backend.let_go(device)
+            self._backend.release(device)
 
     def _find(self) -> Device | None:
         if self._kind == "cpu":

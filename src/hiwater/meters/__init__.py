@@ -1,4 +1,4 @@
-"""Meters: each reads one quantity now, and says what its figure is worth. One module a source, loaded when first asked for."""
+"""Meters: each reads one quantity and states how exact its figure is. Each source is a module, loaded at its first use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hiwater.meters.base import Meter
 
 DEFAULT = ("resident", "heap", "python", "thread")
-"""What a scope measures unless told otherwise. CPU, faults, switches and I/O are always taken."""
+"""What a scope measures by default. CPU, faults, switches and I/O are always read."""
 
 _HOMES = {
     "resident": ("process", "ResidentMeter"),
@@ -29,15 +29,15 @@ _HOMES = {
     "tracemalloc": ("traced", "Traced"),
 }
 NAMES = tuple(_HOMES)
-"""All there are of this machine's memory. Those of accelerators are called BACKEND:DEVICE:QUANTITY: see hiwater.meters.devices."""
+"""All meters of host memory. Those of accelerators are called BACKEND:DEVICE:QUANTITY: see hiwater.meters.devices."""
 GROUPS = frozenset({"gpu", "nvml"})
-"""Names that stand for several meters: all devices in use, and all cards that the driver shows."""
+"""Names of several meters at once: all devices in use, and all cards that the driver shows."""
 PER_THREAD = frozenset({"thread"})
-"""Those whose figure each thread has for itself."""
+"""Meters that have a separate figure for each thread."""
 
 
 def create(name: str) -> Meter:
-    """Return a new meter; raises MeterUnavailable for a name that is none."""
+    """Return a new meter; raises MeterUnavailable for an unknown name."""
     import importlib
 
     if ":" in name:
@@ -47,7 +47,7 @@ def create(name: str) -> Meter:
     home = _HOMES.get(name)
     if home is None:
         raise MeterUnavailable(
-            f"{name!r} is no meter", f"choose from {', '.join(NAMES)}, gpu, or torch:cuda:0:allocated and the like"
+            f"{name!r} is not a meter", f"choose from {', '.join(NAMES)}, gpu, or torch:cuda:0:allocated and the like"
         )
     module = importlib.import_module(f"hiwater.meters.{home[0]}")
     meter: Meter = getattr(module, home[1])()
@@ -55,7 +55,7 @@ def create(name: str) -> Meter:
 
 
 def device_names() -> list[str]:
-    """The meters of all devices that the program uses now; a glance where no GPU library is loaded."""
+    """The meters of all devices that the program uses now. Costs almost nothing where no GPU library is loaded."""
     if not any(name in sys.modules for name in ALLOCATORS):
         return []
     from hiwater.meters import devices
@@ -64,15 +64,15 @@ def device_names() -> list[str]:
 
 
 def device_refusals() -> dict[str, str]:
-    """Devices in use that cannot be measured, with the reason. Known after `device_names`."""
+    """Devices in use that cannot be measured, with the reason. `device_names` finds them."""
     devices = sys.modules.get("hiwater.meters.devices")
     return devices.refusals() if devices is not None else {}
 
 
 def expand(wanted: Sequence[str], in_use: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Names with the groups `gpu` (those `in_use`) and `nvml` replaced by the meters they stand for, and why a group stands for none now.
+    """The names, with the groups `gpu` (the meters `in_use`) and `nvml` replaced by their meters; and the reason for each group without one.
 
-    Raises MeterUnavailable for `nvml` where there is none: a driver does not come later, as the use of a device may.
+    Raises MeterUnavailable for `nvml` where there is no driver: the program may begin to use a device later, but a driver does not appear.
     """
     if not GROUPS.intersection(wanted):
         return list(wanted), {}

@@ -1,8 +1,8 @@
-"""The memory of this process's cgroup: all processes in it, with page cache, kernel memory and tmpfs: what a container's limit is about.
+"""The memory of this process's cgroup: all its processes, page cache, kernel memory and tmpfs. A container's limit applies to this sum.
 
-Peaks: v2 since Linux 6.12 starts `memory.peak` anew for one descriptor alone, so ours is exact and disturbs nobody. Where it cannot
-(older kernels, v1, whose reset would be everybody's) the group's lifetime mark still tells when it moved: then the peak is exact,
-otherwise what was seen is a lower bound.
+Peaks: since Linux 6.12, v2 resets `memory.peak` for one descriptor alone, so our peak is exact and disturbs no other reader. Older
+kernels cannot do this, and in v1 a reset would affect all readers. There we read the group's lifetime high-water mark: if it rose, the
+peak is exact; otherwise the highest reading is a lower bound.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ class Cgroup(Meter):
         self._group = group
         self._current: KeptFile | None = None
         self._peak: KeptFile | None = None
-        self._own_mark = False
-        self._last_mark = self._last_now = 0
+        self._resets_peak = False
+        self._last_peak = self._last_now = 0
 
     @property
-    def mark_only_rises(self) -> bool:
-        """Whether the group's lifetime mark is all there is; known once it is open."""
-        return not self._own_mark
+    def has_lifetime_peak(self) -> bool:
+        """Whether only the group's lifetime high-water mark is available; known once the meter is open."""
+        return not self._resets_peak
 
     @property
     def traits(self) -> Traits:
-        """Exact where the mark can be started anew for us alone, or moved during the scope."""
+        """Exact where the peak can be reset for one descriptor, or rose during the scope."""
         version = self._group.version if self._group else 0
-        own = f"memory.peak of cgroup v{version}, started anew for one descriptor"
+        resettable = f"memory.peak of cgroup v{version}, reset for one descriptor"
         return Traits(
             self.name,
-            own if self._own_mark else f"cgroup v{version} usage and its lifetime mark",
+            resettable if self._resets_peak else f"cgroup v{version} usage and its lifetime high-water mark",
             "cgroup",
-            exact=self._own_mark,
-            reason="" if self._own_mark else "the group's mark cannot be started anew for one observer here",
-            resets_peak=self._own_mark,
+            exact=self._resets_peak,
+            reason="" if self._resets_peak else "this kernel cannot reset the group's peak for one reader",
+            resets_peak=self._resets_peak,
             cost_us=4,
         )
 
@@ -54,8 +54,8 @@ class Cgroup(Meter):
             self._last_now = self.now()
         except OSError as error:
             raise MeterUnavailable(f"the cgroup's memory cannot be read ({error})", "see `hiwater doctor`") from error
-        self._peak, self._own_mark = self._open_peak(self._group)
-        self._last_mark = int(self._peak.read(32)) if self._peak else 0
+        self._peak, self._resets_peak = self._open_peak(self._group)
+        self._last_peak = int(self._peak.read(32)) if self._peak else 0
 
     def now(self) -> int:
         """Return bytes charged to the group now; raises OSError."""
@@ -63,16 +63,16 @@ class Cgroup(Meter):
         return int(self._current.read(32))
 
     def read_and_reset(self) -> Reading:
-        """Return (charged now, the most since the last reset, whether that misses nothing)."""
+        """Return (bytes charged now, their peak since the last reset, whether that peak is exact)."""
         now = self.now()
-        mark = int(self._peak.read(32)) if self._peak else 0
-        if self._own_mark and self._peak is not None:
+        kernel_peak = int(self._peak.read(32)) if self._peak else 0
+        if self._resets_peak and self._peak is not None:
             os.pwrite(self._peak.descriptor(), b"reset\n", 0)
-            return now, max(now, mark), True
-        moved = mark > self._last_mark
-        peak = mark if moved else max(now, self._last_now)
-        self._last_mark, self._last_now = mark, now
-        return now, max(now, peak), moved
+            return now, max(now, kernel_peak), True
+        rose = kernel_peak > self._last_peak
+        peak = kernel_peak if rose else max(now, self._last_now)
+        self._last_peak, self._last_now = kernel_peak, now
+        return now, max(now, peak), rose
 
     @staticmethod
     def _open_peak(group: Group) -> tuple[KeptFile | None, bool]:

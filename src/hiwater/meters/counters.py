@@ -1,4 +1,4 @@
-"""What only grows: CPU time, page faults, context switches, bytes read and written. A scope's share is the difference of two readings.
+"""Counters that only rise: CPU time, page faults, context switches, bytes read and written. A scope's value is the difference of two readings.
 
 getrusage is right for these: unlike its ru_maxrss, differences are not disturbed by what the process was before exec.
 """
@@ -24,14 +24,14 @@ NAMES = (
 )
 _IO_KEYS = {b"read_bytes:": 0, b"write_bytes:": 1, b"rchar:": 2, b"wchar:": 3}
 _io = KeptFile("/proc/self/io")
-_io_shown = [True]  # the kernel may not show it to us, and then never will
+_io_shown = [True]  # if the kernel refuses it once, it always will
 
 Counters = tuple[int, "resource.struct_rusage", bytes]
-"""(perf_counter in ns, getrusage, /proc/self/io as text): kept raw, since a scope pays for taking it and a reader for parsing it."""
+"""(perf_counter in ns, getrusage, /proc/self/io as text). The text is parsed only when a result is read, to keep scopes cheap."""
 
 
 def read() -> Counters:
-    """Read all counters of this process, in about 3 us. I/O is left empty where the kernel does not show it."""
+    """Read all counters of this process, in about 3 us. The text of I/O is empty where the kernel does not show it."""
     io = b""
     if _io_shown[0]:
         try:
@@ -44,9 +44,9 @@ def read() -> Counters:
 
 
 def difference(start: Counters, end: Counters) -> dict[str, int | float | None]:
-    """Return what was used between two readings, by NAMES; None where it is not known.
+    """Return the differences between two readings, by NAMES; None where a counter is not known.
 
-    `io_read_bytes` is what came from storage, `io_read_call_bytes` what read() and its like returned, cache included.
+    `io_read_bytes` came from storage; `io_read_call_bytes` is what read() and similar calls returned, cache included.
     """
     a, b = start[1], end[1]
     known: list[int | float | None] = [
@@ -63,6 +63,8 @@ def difference(start: Counters, end: Counters) -> dict[str, int | float | None]:
 
 
 def _io_fields(text: bytes) -> list[int]:
-    words = text.split()
-    found = {_IO_KEYS[key]: int(value) for key, value in zip(words[::2], words[1::2], strict=False) if key in _IO_KEYS}
+    fields = text.split()
+    found = {
+        _IO_KEYS[key]: int(value) for key, value in zip(fields[::2], fields[1::2], strict=False) if key in _IO_KEYS
+    }
     return [found[i] for i in sorted(found)] if len(found) == len(_IO_KEYS) else []

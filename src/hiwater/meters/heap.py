@@ -1,9 +1,9 @@
-"""Live heap and live Python objects, from the engine: every allocation counted, peaks exact to the byte.
+"""Live heap and live Python objects, from the engine, which counts every allocation. Peaks are exact to the byte.
 
-Without a recording the engine counts without stacks, and only while somebody measures. Beginning and ending that takes a
-millisecond, so counting lingers for a second after the last scope: a function called in a loop does not pay it on each call.
-Figures are of blocks allocated since counting began. What hiwater itself allocates between two readings is in them: some
-hundred bytes for each open scope.
+Without a recording, the engine counts without stacks, and only while a scope is open. To begin and end counting takes a millisecond,
+so counting goes on for a second after the last scope: a function called in a loop does not pay this cost at each call. The figures
+cover blocks allocated since counting began. They include what hiwater allocates between two readings: some hundred bytes for each
+open scope.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from hiwater._os.unrecorded_thread import OwnThread
+from hiwater._os.unrecorded_thread import UnrecordedThread
 from hiwater.errors import EngineFailed, EngineUnavailable
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
 
@@ -29,14 +29,14 @@ _THREAD = 2
 
 
 class Counting:
-    """The engine's counting, shared by the meters of this module: begun by the first that opens, ended a while after the last closes."""
+    """The engine's counting, shared by the meters of this module. The first meter that opens begins it; it ends some time after the last closes."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._core: ModuleType | None = None
         self._users = 0
         self._process = os.getpid()
-        # The process that counts: a forked child inherits the figures, not the thread that ends it.
+        # The process that counts: a forked child inherits the figures, but not the thread that ends the counting.
         self._counting_in = 0
         self._ends_at = 0.0
         self._cancel: threading.Event | None = None
@@ -44,7 +44,7 @@ class Counting:
         os.register_at_fork(before=self._settle, after_in_child=self.after_fork)
 
     def open(self) -> None:
-        """Begin to count; raises MeterUnavailable."""
+        """Begin counting; raises MeterUnavailable."""
         with self._lock:
             if self._counting_in == 0:
                 core = self._load()
@@ -57,7 +57,7 @@ class Counting:
             self._users += 1
 
     def close(self) -> None:
-        """Leave; counting ends LINGER_SECONDS later if nobody has come meanwhile."""
+        """Remove one user; counting ends LINGER_SECONDS later unless a new one comes."""
         with self._lock:
             self._users -= 1
             if self._users > 0:
@@ -65,7 +65,7 @@ class Counting:
             self._ends_at = time.monotonic() + LINGER_SECONDS
             if self._thread is None:
                 self._cancel = threading.Event()
-                self._thread = OwnThread(self._linger, self._cancel)
+                self._thread = UnrecordedThread(self._linger, self._cancel)
                 self._thread.start()
 
     def now(self) -> tuple[int, int, int]:
@@ -74,23 +74,23 @@ class Counting:
         return live[0], live[2], live[6]
 
     def by_kind(self) -> dict[str, int]:
-        """Return live bytes by kind, or nothing while nobody counts."""
+        """Return live bytes by kind; empty while counting is off."""
         if self._core is None or self._counting_in != os.getpid():
             return {}
         live = self._core.heap_now()
         return {"python": live[2], "native": live[3], "mapping": live[4], "shared": live[5]}
 
     def reader(self, which: int) -> Callable[[], Reading]:
-        """Return what reads figure `which` and its peak since it was last read, and starts its mark anew: 0 is everything, 1 is what
-        came from Python's allocators, 2 the calling thread's own balance. Of use while counting is open.
+        """Return a function that reads figure `which` and its peak since the last call, and resets the peak. 0 is the whole heap, 1 is
+        Python's allocators, 2 is the balance of the calling thread. Call it only while counting is open.
 
-        The engine's own functions, without a layer of Python: scopes call them at every beginning and end.
+        It is a function of the engine, without a layer of Python, because scopes call it at every beginning and end.
         """
         core: Any = self._core
         return core.thread_heap_read_and_reset if which == _THREAD else partial(core.heap_read_and_reset, which)
 
     def end(self) -> None:
-        """End counting now if nobody measures."""
+        """End counting now unless a scope is open."""
         with self._lock:
             if self._users == 0 and self._counting_in == os.getpid() and self._core is not None:
                 self._counting_in = 0
@@ -108,7 +108,7 @@ class Counting:
             self.end()
 
     def _settle(self) -> None:
-        # A process that forks while it has a second thread is warned (Python 3.12), and ours is no business of the program's.
+        # Since Python 3.12, a process that forks while it has a second thread gets a warning. Our thread must not cause it.
         with self._lock:
             thread, cancel = self._thread, self._cancel
             self._thread = self._cancel = None
@@ -116,14 +116,14 @@ class Counting:
             return
         cancel.set()
         thread.join()
-        for _ in range(200):  # joined, and still counted by the kernel for a moment
+        for _ in range(200):  # the kernel still counts a joined thread for a short time
             if not os.path.exists(f"/proc/self/task/{thread.native_id}"):
                 break
             time.sleep(0.0001)
         self.end()
 
     def after_fork(self) -> None:
-        """Make good what a fork took away; does nothing the second time."""
+        """Restore the state in a forked child; does nothing the second time."""
         if self._process == os.getpid():
             return
         self._process = os.getpid()
@@ -132,8 +132,8 @@ class Counting:
         core = self._core
         if self._counting_in == 0 or core is None:
             return
-        # The engine stops in a child. Close what the parent opened, and count anew if a scope of this thread is still open.
-        with suppress(core.EngineFault):  # it may have forgotten by itself
+        # The engine stops in a child. Close what the parent opened, and count from 0 if a scope of this thread is still open.
+        with suppress(core.EngineFault):  # the engine may have closed it already
             core.heap_close()
         self._counting_in = 0
         if self._users > 0:
@@ -168,13 +168,13 @@ class _Counted(Meter):
 
     @property
     def traits(self) -> Traits:
-        """Exact to the byte, of what was allocated since counting began, but for the time of a sampled recording."""
+        """Exact to the byte for blocks allocated since counting began, except during a sampled recording."""
         return Traits(self.name, self._source, self._whose, relative=self._relative, cost_us=0.5)
 
     @property
     def disturbance(self) -> str:
-        """Where the engine draws blocks at random, figures are estimates."""
-        return "a sampled recording was in progress: an estimate, which may be too high or too low"
+        """During a sampled recording, figures are estimates."""
+        return "a sampled recording was in progress, so this is an estimate and may be too high or too low"
 
     def open(self) -> None:
         """Raises MeterUnavailable where hiwater has no engine."""
@@ -183,15 +183,15 @@ class _Counted(Meter):
             self.read_and_reset = COUNTING.reader(self._which)  # type: ignore[method-assign]  # see there
 
     def close(self) -> None:
-        """Counting goes on for a while: see Counting."""
+        """Counting continues for LINGER_SECONDS: see Counting."""
         COUNTING.close()
 
     def forked(self) -> None:
-        """The engine stops in a child: count anew there."""
+        """The engine stops in a child: count from 0 there."""
         COUNTING.after_fork()
 
     def now(self) -> int:
-        """Return live bytes of blocks allocated since counting began; of a thread, its balance since some moment in the past."""
+        """Return live bytes of blocks allocated since counting began; for a thread, its balance since an arbitrary start."""
         return COUNTING.now()[self._which]
 
     def read_and_reset(self) -> Reading:
@@ -200,7 +200,7 @@ class _Counted(Meter):
 
 
 class Heap(_Counted):
-    """Live bytes of the whole heap: Python's objects, malloc's blocks, usable anonymous mappings, shared memory that the process made. Requested bytes, not rounded."""
+    """Live bytes of the whole heap: Python's objects, malloc's blocks, usable anonymous mappings, and shared memory that the process created. Requested bytes, not rounded."""
 
     name = "heap"
     _which = 0
@@ -208,7 +208,7 @@ class Heap(_Counted):
 
 
 class PythonObjects(_Counted):
-    """Live bytes that Python's allocators handed out: objects, and the buffers of lists, strings and dicts, of any size."""
+    """Live bytes from Python's allocators: objects, and the buffers of lists, strings and dicts, of any size."""
 
     name = "python"
     _which = 1
@@ -217,11 +217,11 @@ class PythonObjects(_Counted):
 
 
 class ThreadHeap(_Counted):
-    """What one thread allocated less what it freed, all allocators. Below zero where it frees what others made."""
+    """What one thread allocated minus what it freed, in all allocators. Negative when it frees blocks of other threads."""
 
     name = "thread"
     per_thread = True
     _which = _THREAD
-    _source = "engine: this thread's allocations less its frees"
+    _source = "engine: this thread's allocations minus its frees"
     _whose = "thread"
     _relative = True

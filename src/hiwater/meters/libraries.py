@@ -1,6 +1,6 @@
-"""The libraries whose device memory can be measured, by name: looking for them loads none."""
+"""The names of the libraries whose device memory can be measured. hiwater checks whether they are loaded and never loads them."""
 
 from __future__ import annotations
 
 ALLOCATORS = ("torch", "jax", "cupy", "tensorflow", "rmm")
-"""Libraries that hand out memory of devices: those that the program uses are measured by default, too. None is ever loaded for it."""
+"""Libraries that allocate device memory. By default, hiwater measures those that the program has loaded."""

@@ -1,8 +1,8 @@
-"""What the kernel knows of this process's memory: resident and its peak, and, on demand, PSS, USS and swap.
+"""The kernel's figures of this process's memory: resident memory and its peak, and, on demand, PSS, USS and swap.
 
-The peak is the kernel's own mark, VmHWM, which it keeps at every page: nothing between two looks can be missed, also inside one
-call that holds the GIL. Writing "5" to clear_refs starts the mark anew. What is inexact about it: each CPU keeps back up to
-max(32, 2 x CPUs) pages of each counter (since Linux 6.2), and resident memory is the sum of three: that is `error_bytes`.
+The peak is the kernel's high-water mark, VmHWM. The kernel updates it with every page, so it misses nothing between two readings, even
+inside one call that holds the GIL. Writing "5" to clear_refs resets it. Its error, `error_bytes`: since Linux 6.2, each CPU keeps back
+up to max(32, 2 x CPUs) pages of each counter, and resident memory is the sum of three counters.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.meters.watch import Watch
 
-_WORDS_OF_STATM = 7
+_STATM_FIELDS = 7
 _REMEDY = "this meter needs Linux with /proc mounted"
 
 
 class ResidentMeter(Meter):
-    """Bytes of this process in RAM (VmRSS), and the most since the last reset.
+    """Resident bytes of this process (VmRSS), and their peak since the last reset.
 
-    Whose peak: the whole process's, all threads included. Where the mark cannot be reset (sandboxes, /proc read-only), the peak
-    is the highest of samples taken by a thread that needs no GIL, and `traits` says so.
+    The peak covers the whole process, all threads included. Where the high-water mark cannot be reset (sandboxes, a read-only /proc), the
+    peak is the highest sample of a thread that does not need the GIL, and `traits` says so.
     """
 
     name = "resident"
@@ -37,8 +37,8 @@ class ResidentMeter(Meter):
         self._status = KeptFile(f"{folder}/status")
         self._clear = KeptFile(f"{folder}/clear_refs", os.O_WRONLY)
         self._error_bytes = peak_error_bytes()
-        self._seen = 0  # the most we saw since we started the mark anew: a lower mark was reset by somebody else
-        # Lowest ru_maxrss ever seen. It is max(mark, what this process had before exec), so what came before exec is no higher.
+        self._seen = 0  # the highest value since our last reset: if VmHWM is lower, something else has reset it
+        # The lowest ru_maxrss so far. ru_maxrss is max(VmHWM, the peak before exec), so the peak before exec is no higher.
         self._lowest_maximum = sys.maxsize
         self._refusal: str | None = None
         self._watch: Watch | None = None
@@ -46,10 +46,10 @@ class ResidentMeter(Meter):
 
     @property
     def traits(self) -> Traits:
-        """Exact within `error_bytes` where the kernel's mark can be reset; else sampled."""
+        """Exact within `error_bytes` where the kernel's high-water mark can be reset; else sampled."""
         if self._refusal is None:
             return Traits(
-                self.name, "VmHWM, started anew through clear_refs", "process", error_bytes=self._error_bytes, cost_us=5
+                self.name, "VmHWM, reset through clear_refs", "process", error_bytes=self._error_bytes, cost_us=5
             )
         source = self._watch.source if self._watch is not None else "VmRSS at the ends of scopes"
         return Traits(
@@ -75,31 +75,31 @@ class ResidentMeter(Meter):
         self._opened = True
 
     def close(self) -> None:
-        """Descriptors stay: they cost nothing. A sampling thread goes."""
+        """Stop the sampling thread, if any. Descriptors stay open: they cost nothing."""
         if self._watch is not None:
             self._watch.stop()
 
     def now(self) -> int:
         """Return resident bytes, page-exact on current kernels; raises OSError."""
-        words = self._statm.read_quickly(96).split()
-        if len(words) != _WORDS_OF_STATM:
-            words = self._statm.read(96).split()
-        return int(words[1]) * PAGE_BYTES
+        fields = self._statm.read_quickly(96).split()
+        if len(fields) != _STATM_FIELDS:
+            fields = self._statm.read(96).split()
+        return int(fields[1]) * PAGE_BYTES
 
-    def mark(self) -> int:
-        """Return the kernel's mark (VmHWM) without starting it anew; raises OSError."""
+    def high_water_mark(self) -> int:
+        """Return the kernel's high-water mark (VmHWM) without a reset; raises OSError."""
         return field_bytes(self._status.read(2048), b"VmHWM:")
 
     def peak_so_far(self) -> int:
-        """Return the highest since the last reset, and leave the mark alone: for whoever looks while scopes are open."""
+        """Return the peak since the last reset, without a reset: for readings while scopes are open."""
         now = self.now()
         self._seen = max(self._seen, now)
         if self._refusal is not None:
             return max(now, self._watch.peak() if self._watch is not None else 0)
-        return max(now, self.mark())
+        return max(now, self.high_water_mark())
 
     def read_and_reset(self) -> Reading:
-        """Return (resident now, its peak since the last reset, whether the mark is whole), and start the mark anew."""
+        """Return (resident bytes now, their peak since the last reset, whether nothing else reset the peak), and reset the peak."""
         if self._refusal is not None:
             now = self.now()
             return now, max(now, self._watch.read_and_reset() if self._watch is not None else 0), True
@@ -122,37 +122,37 @@ class ResidentMeter(Meter):
         return now, peak
 
     def _read_and_reset_in_python(self) -> tuple[int, int]:
-        clear = self._clear.descriptor()  # makes sure that the number is ours: this one is written to
+        clear = self._clear.descriptor()  # checked, because we write to this one
         now = self.now()
-        # getrusage costs a tenth of /proc/self/status, but its maximum survives exec: a small program started by a large one
-        # reports the large one's. A figure above the lowest ever seen can only be the mark of now.
+        # getrusage costs a tenth of /proc/self/status, but its maximum survives exec: a small program that a large one started
+        # reports the peak of the large one. Only a value above the lowest so far must be the current VmHWM.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if now < peak <= self._lowest_maximum:
             self._lowest_maximum = peak
-            peak = self.mark()
-        os.write(clear, b"5")  # right behind the reading: a spike of another thread in between is in neither interval
-        _tell_recorder(peak)
+            peak = self.high_water_mark()
+        os.write(clear, b"5")  # directly after the reading: a peak of another thread in between is in neither interval
+        _notify_recorder(peak)
         return now, peak
 
     def _try_reset(self) -> str | None:
-        """Start the mark anew once; return why that does not work here, or None."""
+        """Reset the high-water mark once; return why that does not work here, or None."""
         try:
-            before = self.mark()
+            before = self.high_water_mark()
             if before < 0:
-                return "this kernel shows no peak mark (VmHWM)"
-            _tell_recorder(before)
+                return "this kernel has no high-water mark (VmHWM)"
+            _notify_recorder(before)
             self._clear.write(b"5")
             now = self.now()
             self._seen = now
         except OSError as error:
-            return f"the kernel's peak mark cannot be started anew: {error.strerror or error} ({self._clear.path})"
-        if self.mark() > max(now, self.now()) + self._error_bytes:
-            return "the kernel's peak mark did not move when it was started anew"
+            return f"the kernel's high-water mark cannot be reset: {error.strerror or error} ({self._clear.path})"
+        if self.high_water_mark() > max(now, self.now()) + self._error_bytes:
+            return "the kernel's high-water mark did not change when it was reset"
         return None
 
 
-def _tell_recorder(peak: int) -> None:
-    # A recording in progress reads the same mark; it must hear of a peak that we are about to wipe out.
+def _notify_recorder(peak: int) -> None:
+    # A recording in progress reads the same high-water mark, so it must be told each peak before we reset it.
     core = sys.modules.get("hiwater._core")
     if core is not None:
         core.note_resident_peak(peak)
@@ -161,7 +161,7 @@ def _tell_recorder(peak: int) -> None:
 class _Rollup(Meter):
     """A figure of smaps_rollup. The kernel walks the page tables for it: 0.3 ms in a small process, 30 ms at 2 GB."""
 
-    words = ""
+    description = ""
     keys: tuple[bytes, ...] = ()
 
     def __init__(self, folder: str = "/proc/self") -> None:
@@ -169,10 +169,10 @@ class _Rollup(Meter):
 
     @property
     def traits(self) -> Traits:
-        """Read at the ends of scopes only, so the peak is a lower bound."""
+        """Read only when scopes begin and end, so the peak is a lower bound."""
         return Traits(
             self.name,
-            f"smaps_rollup: {self.words}",
+            f"smaps_rollup: {self.description}",
             "process",
             exact=False,
             reason="read when a scope begins or ends, not between",
@@ -195,10 +195,10 @@ class _Rollup(Meter):
 
 
 class Pss(_Rollup):
-    """Resident bytes with each shared page divided by the number of processes that share it: what can be summed."""
+    """Resident bytes, with each shared page divided by the number of processes that share it. Can be summed over processes."""
 
     name = "pss"
-    words = "private pages, and this process's share of shared ones"
+    description = "private pages, and this process's share of shared ones"
     keys = (b"\nPss:",)
 
 
@@ -206,13 +206,13 @@ class Uss(_Rollup):
     """Resident bytes that would be free if this process ended."""
 
     name = "uss"
-    words = "private pages"
+    description = "private pages"
     keys = (b"Private_Clean:", b"Private_Dirty:", b"Private_Hugetlb:")
 
 
 class Swap(_Rollup):
-    """Bytes of this process in swap. Swapping out lowers resident memory without anybody having freed anything."""
+    """Bytes of this process in swap. When the kernel swaps pages out, resident memory falls although nothing was freed."""
 
     name = "swap"
-    words = "swapped out"
+    description = "swapped out"
     keys = (b"\nSwap:",)

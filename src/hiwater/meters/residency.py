@@ -1,8 +1,8 @@
-"""Where resident memory is: what Python, malloc and mappings hold of it, and what nobody can name.
+"""Where resident memory is: in Python's allocators, in malloc, in mappings, or in none that can be named.
 
-Every page that smaps counts goes into one row, so the rows add up to resident memory; what differs, and what lies in memory that
-allocators share with something unknown, is the row "unexplained", and is printed. The looking itself is the engine's
-(native/residency/): a recording takes the same looks, from a thread of its own.
+Every page that smaps counts is in exactly one row, so the rows add up to resident memory. The row "unexplained" has the remaining
+difference and the memory that allocators share with something unknown; it is always printed. The engine does the reading
+(native/residency/); a recording takes the same residency snapshots from a thread of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ResidencyRow:
     name: str
     resident_bytes: int
     untouched_bytes: int = 0
-    """Address space that belongs to it and has never been written: allocated, not resident."""
+    """Address space of this part that has never been written: allocated, but not resident."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class LargeResidentBlock:
     """One large block or mapping."""
 
     kind: str
-    """"malloc" for a block that malloc mapped for itself, "mapping" for any other mapping that is anonymous or shared memory."""
+    """"malloc" for a block with a mapping of its own from malloc, "mapping" for any other anonymous or shared mapping."""
     address: int
     bytes: int
     touched_bytes: int
@@ -46,7 +46,7 @@ class LargeResidentBlock:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Resident memory by what it is for. `sum(row.resident_bytes for row in rows) == resident_bytes`, the unexplained included."""
+    """Resident memory by use. `sum(row.resident_bytes for row in rows) == resident_bytes`, the unexplained included."""
 
     resident_bytes: int
     rows: tuple[ResidencyRow, ...]
@@ -54,7 +54,7 @@ class Breakdown:
     at_ns: int
     took_seconds: float
     allocated: dict[str, int] = field(default_factory=dict)
-    """What the engine counts as live now, where it counts: python, native, mapping and shared bytes, requested."""
+    """Live bytes by the engine's count, where it counts: python, native, mapping and shared, as requested."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -88,10 +88,10 @@ class Breakdown:
 
     def __str__(self) -> str:
         width = max(len(row.name) for row in self.rows)
-        lines = [f"resident {format_size(self.resident_bytes)}, looked at in {self.took_seconds * 1e3:.0f} ms"]
+        lines = [f"resident {format_size(self.resident_bytes)}, read in {self.took_seconds * 1e3:.0f} ms"]
         for row in self.rows:
-            beside = f"  and {format_size(row.untouched_bytes)} never touched" if row.untouched_bytes else ""
-            lines.append(f"  {row.name.ljust(width)}  {format_size(row.resident_bytes):>9}{beside}")
+            untouched = f"  and {format_size(row.untouched_bytes)} never touched" if row.untouched_bytes else ""
+            lines.append(f"  {row.name.ljust(width)}  {format_size(row.resident_bytes):>9}{untouched}")
         if self.large:
             lines.append("largest blocks: size, of which touched")
         lines += [
@@ -110,17 +110,17 @@ class Breakdown:
 
 
 def breakdown() -> Breakdown:
-    """Say where this process's resident memory is now. Takes some milliseconds, more in a large process.
+    """Return where this process's resident memory is now. Takes some milliseconds, more in a large process.
 
     Raises MeterUnavailable where the kernel shows no smaps, or hiwater has no engine.
     """
     core = _core()
     began = time.perf_counter_ns()
     try:
-        resident, rows, large, cannot_look, looked_enough, not_found = core.residency_look()
+        resident, rows, large, unreadable, page_limit_reached, not_found = core.residency_look()
     except core.EngineFault as error:
         raise MeterUnavailable(
-            f"where memory is cannot be told ({error})", "mount /proc, or look at the meter `resident` alone"
+            f"the pages of this process cannot be read ({error})", "mount /proc, or use only the meter `resident`"
         ) from error
     took = (time.perf_counter_ns() - began) / 1e9
     return Breakdown(
@@ -130,25 +130,25 @@ def breakdown() -> Breakdown:
         began,
         took,
         _engine_count(),
-        tuple(_notes(cannot_look, looked_enough, not_found)),
+        tuple(_notes(unreadable, page_limit_reached, not_found)),
     )
 
 
 def touched_bytes(buffer: object) -> tuple[int, int]:
-    """Return (bytes in RAM, bytes in all) of an array, a tensor on the CPU, or a writable buffer, in whole pages at its ends.
+    """Return (resident bytes, total bytes) of an array, a tensor on the CPU, or a writable buffer. Counts whole pages at both ends.
 
-    Raises TypeError for what has no memory of its own to look at, MeterUnavailable where hiwater has no engine.
+    Raises TypeError for an object without memory of its own, MeterUnavailable where hiwater has no engine.
     """
     address, size = _where(buffer)
     return (int(_core().touched_bytes(address, size)) if size else 0), size
 
 
-def _notes(cannot_look: bool, looked_enough: bool, not_found_bytes: int) -> list[str]:
+def _notes(unreadable: bool, page_limit_reached: bool, not_found_bytes: int) -> list[str]:
     notes = []
-    if cannot_look:
-        notes.append("memory cannot be looked into: allocators' large blocks are under anonymous maps")
-    if looked_enough:
-        notes.append("there are too many pages to look at: the rest is under anonymous maps")
+    if unreadable:
+        notes.append("the contents of memory cannot be read: allocators' large blocks are counted as anonymous maps")
+    if page_limit_reached:
+        notes.append("there are too many pages to read: the rest is counted as anonymous maps")
     if not_found_bytes:
         notes.append(f"{format_size(not_found_bytes)} of malloc's large blocks were not found: see anonymous maps")
     return notes
@@ -171,7 +171,7 @@ def _where(buffer: Any) -> tuple[int, int]:
         return int(buffer.data_ptr()), int(buffer.nbytes)
     view = memoryview(buffer)
     if view.readonly:
-        raise TypeError("only arrays, tensors and writable buffers can be looked at")
+        raise TypeError("only arrays, tensors and writable buffers can be measured")
     import ctypes
 
     return ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes else 0, view.nbytes

@@ -1,4 +1,4 @@
-"""tracemalloc as a meter: only when asked for by name, because it slows a program several times and enlarges it."""
+"""tracemalloc as a meter. Used only when named explicitly, because it slows a program several times and needs much memory."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from hiwater.meters.base import Meter, Reading, Traits
 
 
 class Traced(Meter):
-    """Bytes that tracemalloc has traced. Tracing that somebody else started is left running, its peak included in ours is not.
+    """Bytes that tracemalloc has traced. If the program started tracing, tracing continues after the last scope.
 
-    tracemalloc has one peak for the process; each reading resets it, so while a scope that asked for this meter is open, the user's
-    own `get_traced_memory()` peak begins at the last reset.
+    tracemalloc has one peak for the process, and each reading resets it. So while a scope with this meter is open, the peak in the
+    program's `get_traced_memory()` begins at the last reset.
     """
 
     name = "tracemalloc"
@@ -19,12 +19,12 @@ class Traced(Meter):
 
     @property
     def traits(self) -> Traits:
-        """Exact for what Python's allocators handed out since tracing began, blind for all else."""
+        """Exact for blocks of Python's allocators since tracing began; nothing else is included."""
         return Traits(
             self.name,
             "tracemalloc: Python's allocators only",
             "interpreter",
-            reason="torch, C++ and other native memory is not in it",
+            reason="it does not include torch, C++ and other native memory",
             cost_us=1,
         )
 
@@ -37,7 +37,7 @@ class Traced(Meter):
             tracemalloc.start(1)
 
     def close(self) -> None:
-        """Leave tracing as it was found."""
+        """Stop tracing if this meter started it."""
         import tracemalloc
 
         if self._started_here:

@@ -1,5 +1,5 @@
-"""This process and all its descendants. The sum is of PSS, which counts a page shared by five processes once; a sum of RSS counts it
-five times. A process whose PSS may not be read is taken with its RSS, and then the figure says so."""
+"""This process and all its descendants. The figure is a sum of PSS, which counts a page shared by five processes once; a sum of RSS counts
+it five times. For a process whose PSS may not be read, the sum has its RSS, and the figure says so."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
 
 @dataclass(frozen=True, slots=True)
 class TreeReading:
-    """What the processes of a tree hold together."""
+    """The memory of a process tree, as a sum."""
 
     bytes: int
     processes: int
     by_resident: int
-    """How many were taken with their RSS, which counts shared pages again: the sum is then an upper bound."""
+    """How many processes count with their RSS, which counts shared pages several times: the sum is then an upper bound."""
 
     @property
     def is_exact(self) -> bool:
@@ -26,16 +26,16 @@ class TreeReading:
 
 
 def read(pid: int | None = None) -> TreeReading:
-    """Sum the tree below `pid` (this process by default). Processes that end meanwhile count nothing."""
+    """Sum the tree below `pid` (this process by default). Processes that end during the reading count nothing."""
     root = os.getpid() if pid is None else pid
     total = processes = by_resident = 0
     for each in (root, *procfs.descendants_of(root)):
-        held = _pss(each)
-        if held is None:
-            held = procfs.resident_bytes_of(each)
-            by_resident += held is not None and held > 0
-        if held is not None:
-            total += held
+        size = _pss(each)
+        if size is None:
+            size = procfs.resident_bytes_of(each)
+            by_resident += size is not None and size > 0
+        if size is not None:
+            total += size
             processes += 1
     return TreeReading(total, processes, by_resident)
 
@@ -50,10 +50,10 @@ class Tree(Meter):
 
     @property
     def traits(self) -> Traits:
-        """Read at the ends of scopes: the peak of a sum over processes has no mark, except a cgroup's."""
-        reason = "read when a scope begins or ends, not between; meters=('cgroup',) has a mark"
+        """Read only when scopes begin and end: the kernel has no high-water mark for a sum over processes, except a cgroup's."""
+        reason = "read when a scope begins or ends, not between; meters=('cgroup',) has an exact peak"
         if self._by_resident:
-            reason = f"{self._by_resident} processes may not be asked for PSS and count with their RSS; {reason}"
+            reason = f"{self._by_resident} processes do not show their PSS and count with their RSS; {reason}"
         return Traits(
             self.name,
             "sum of PSS" if not self._by_resident else "sum of PSS, and of RSS where PSS may not be read",

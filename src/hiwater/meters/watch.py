@@ -1,4 +1,4 @@
-"""The highest of many readings, for places where the kernel's mark cannot be started anew."""
+"""The highest of many samples, for systems where the kernel's high-water mark cannot be reset."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 
-from hiwater._os.unrecorded_thread import OwnThread
+from hiwater._os.unrecorded_thread import UnrecordedThread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ INTERVAL_SECONDS = 0.001
 
 
 class Watch:
-    """Samples resident memory every millisecond: from a native thread that needs no GIL, or, without the engine, from a Python
-    thread, which sees nothing while a call holds the GIL. `source` says which it is."""
+    """Samples resident memory every millisecond, in a native thread that does not need the GIL. Without the engine, it is a Python
+    thread, which takes no samples while a call holds the GIL. `source` says which one it is."""
 
     def __init__(self, read: Callable[[], int]) -> None:
         self._read = read
@@ -28,22 +28,22 @@ class Watch:
 
     @property
     def source(self) -> str:
-        """Where the samples come from, in words."""
+        """Where the samples come from, as a phrase for reports."""
         if self._native is not None:
             return "VmRSS, sampled every 1 ms by a native thread"
-        return "VmRSS, sampled every 1 ms by a Python thread (blind while one call holds the GIL)"
+        return "VmRSS, sampled every 1 ms by a Python thread (no samples while a call holds the GIL)"
 
     def start(self) -> None:
-        """Begin to sample; does nothing when sampling already."""
+        """Begin to sample; does nothing if it already samples."""
         if self._native is not None:
             _follow_forks()
             self._native.resident_watch_start(int(INTERVAL_SECONDS * 1e9))
         elif self._stop is None:
             self._stop = threading.Event()
-            OwnThread(self._sample, self._stop).start()
+            UnrecordedThread(self._sample, self._stop).start()
 
     def stop(self) -> None:
-        """Sample no more; returns at once."""
+        """Stop sampling, without waiting for the thread."""
         if self._native is not None:
             self._native.resident_watch_stop()
         elif self._stop is not None:
@@ -55,7 +55,7 @@ class Watch:
         return int(self._native.resident_watch_peak()) if self._native is not None else self._peak
 
     def read_and_reset(self) -> int:
-        """Return the highest sample since the last reset and begin anew."""
+        """Return the highest sample since the last reset, and reset it."""
         if self._native is not None:
             return int(self._native.resident_watch_read_and_reset())
         peak, self._peak = self._peak, 0
@@ -68,7 +68,7 @@ class Watch:
 
 @functools.cache
 def _follow_forks() -> None:
-    """The interpreter warns who forks with a second thread."""
+    """Stop sampling during forks: the interpreter warns when a process forks with a second thread."""
     native = _native()
     resume = native.resident_watch_resume
     os.register_at_fork(before=native.resident_watch_pause, after_in_parent=resume, after_in_child=resume)

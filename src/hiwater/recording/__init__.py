@@ -1,1 +1,1 @@
-"""What runs inside the recorded process: standard library and the native module only."""
+"""The part of hiwater that runs inside the recorded process. It uses only the standard library and the native module."""

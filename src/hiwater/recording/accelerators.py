@@ -1,5 +1,4 @@
-"""What a recording does for accelerators, from the moment that the program has loaded a library that uses one; until then nothing of it
-is even loaded."""
+"""A recording's work for accelerators. It begins when the program has loaded a library that uses one; until then, none of it is loaded."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ _waiting: list[Accelerators] = []
 
 
 class Accelerators:
-    """The devices of one recording, from `begin()` to `finish()`, and the histories that their libraries keep, until `end()`. `core` is
-    the native engine."""
+    """The devices of one recording, from `begin()` to `finish()`, and the histories of their libraries, until `end()`. `core` is the native
+    engine."""
 
     def __init__(self, core: Any, *, histories: bool) -> None:
         self._core = core
@@ -30,24 +29,24 @@ class Accelerators:
         self._sampler: DeviceSampler | None = None
 
     def prepare(self) -> None:
-        """Before the recording: what the program's libraries take to begin is then not in it."""
+        """Begin histories before the recording, so that it does not include what the libraries allocate for them."""
         if self._is_library_loaded():
             self._begin_histories()
 
     def begin(self) -> None:
-        """Measure devices in use from now on, and others when they come into use."""
+        """Measure devices in use from now on, and others once the program begins to use them."""
         if self._is_library_loaded():
             self._begin_sampler(late=False)
             return
         _waiting.append(self)
-        self._core.on_device_library(self.come)
+        self._core.on_device_library(self.start_if_loaded)
 
-    def come(self) -> bool:
-        """Begin when a library has been loaded since; whether there is no more need to be asked."""
+    def start_if_loaded(self) -> bool:
+        """Begin if a library has been loaded since; return True if no further call is needed."""
         if self._sampler is not None:
             return True
-        is_time = self._is_library_loaded() and not is_import_under_way(self._core.DEVICE_LIBRARIES)
-        return is_time and self._begin_late()
+        is_ready = self._is_library_loaded() and not is_import_under_way(self._core.DEVICE_LIBRARIES)
+        return is_ready and self._begin_late()
 
     def _begin_late(self) -> bool:
         self._leave_waiting()
@@ -55,7 +54,7 @@ class Accelerators:
         return self._begin_sampler(late=True)
 
     def finish(self) -> None:
-        """Take the last figures: the recording is about to stop."""
+        """Take the last figures, before the recording stops."""
         if self._sampler is None and self._is_library_loaded():
             self._begin_late()
         if self._sampler is not None:
@@ -65,7 +64,7 @@ class Accelerators:
             self._core.on_device_library(None)
 
     def attach(self, path: str) -> None:
-        """Put what libraries know of their memory beside the finished capture at `path`. A capture without it is no failure."""
+        """Attach the histories of libraries to the finished capture at `path`. If that fails, a warning says so; the capture stays valid."""
         found = self._histories.collect() if self._histories is not None else {}
         if not found:
             return
@@ -79,14 +78,14 @@ class Accelerators:
             warnings.warn(f"hiwater: {error}", RuntimeWarning, stacklevel=4)
 
     def end(self) -> None:
-        """Have libraries stop what was begun here."""
+        """Stop the histories that were begun here."""
         self._leave_waiting()
         if self._histories is not None:
             self._histories.end()
             self._histories = None
 
     def summary(self) -> dict[str, Any]:
-        """For the recording's summary: the devices with their peaks, and why they are not sampled any more, if so."""
+        """For the recording's summary: the devices with their peaks, and why sampling stopped, if it did."""
         if self._sampler is None:
             return {"devices": [], "device_trouble": "", "driver_trouble": ""}
         sampler = self._sampler
@@ -110,7 +109,7 @@ class Accelerators:
     def _begin_sampler(self, *, late: bool) -> bool:
         from hiwater.recording.device_sampler import DeviceSampler
 
-        self._sampler = DeviceSampler(self._core, self._histories.look if self._histories is not None else None)
+        self._sampler = DeviceSampler(self._core, self._histories.check if self._histories is not None else None)
         return self._sampler.begin(late=late)
 
     def _leave_waiting(self) -> None:
@@ -118,10 +117,10 @@ class Accelerators:
             _waiting.remove(self)
 
 
-def notice() -> None:
-    """Have the recording of this process, if there is one, see now what libraries are loaded, and not at its next look."""
+def check_now() -> None:
+    """Have the recording of this process, if any, check now which libraries are loaded, instead of at its next check."""
     for waiting in tuple(_waiting):
-        waiting.come()
+        waiting.start_if_loaded()
 
 
 def _forget_in_child() -> None:

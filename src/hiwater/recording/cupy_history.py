@@ -1,8 +1,8 @@
-"""A history of CuPy's memory pool, through its own hooks: `with CupyHistory() as history: ...; history.save("cupy.pickle")`.
+"""A history of CuPy's memory pool, through CuPy's hooks: `with CupyHistory() as history: ...; history.save("cupy.pickle")`.
 
-Written against CuPy's documented MemoryHook and tested over a stand-in for it; not seen with CuPy itself, nor on a GPU. CuPy's hooks are
-those of a thread: allocations of other threads, and those of MemoryAsyncPool, which has no hooks, are not seen. What one costs is a walk
-along Python's frames, some microseconds.
+Written for CuPy's documented MemoryHook and tested with a replacement of it; not yet tested with CuPy or on a GPU. A hook belongs to one
+thread: the history has no allocations of other threads, and none of MemoryAsyncPool, which has no hooks. Each event costs a walk through
+Python's frames, some microseconds.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _FREED = "free_completed"
 
 
 class CupyHistory:
-    """Records what this thread takes from CuPy's pool and gives back, with Python stacks, in the form of torch's snapshots."""
+    """Records what this thread allocates from CuPy's pool and frees, with Python stacks, in the form of torch's snapshots."""
 
     def __init__(self, most_events: int = MOST_EVENTS) -> None:
-        """Raises MeterUnavailable where the program has not loaded CuPy."""
+        """Raises MeterUnavailable if the program has not loaded CuPy."""
         cupy = sys.modules.get("cupy")
         if cupy is None:
-            raise MeterUnavailable("CuPy is not loaded", "import cupy before")
+            raise MeterUnavailable("CuPy is not loaded", "import cupy first")
         self._most_events = most_events
         self._events: dict[int, deque[dict[str, Any]]] = {}
         self._live: dict[tuple[int, int], dict[str, Any]] = {}
@@ -55,8 +55,8 @@ class CupyHistory:
         if recording is not None:
             recording.give("cupy.pickle", self.to_bytes())
 
-    def took(self, device: int, address: int, size: int, rounded: int, frame: FrameType | None) -> None:
-        """A block was handed out: `size` bytes were asked for, `rounded` given."""
+    def allocated(self, device: int, address: int, size: int, rounded: int, frame: FrameType | None) -> None:
+        """A block was allocated: `size` bytes were requested, and the block has `rounded` bytes."""
         frames = self._stack(frame)
         with self._lock:
             self._live[device, address] = {
@@ -64,8 +64,8 @@ class CupyHistory:
             }  # fmt: skip
             self._note("alloc", device, address, size, frames)
 
-    def gave_back(self, device: int, address: int) -> None:
-        """A block went back to the pool. One that was taken before this history began is none of it."""
+    def freed(self, device: int, address: int) -> None:
+        """A block was freed. A block from before this history is ignored."""
         with self._lock:
             block = self._live.pop((device, address), None)
             if block is not None:
@@ -104,7 +104,7 @@ class CupyHistory:
         )  # fmt: skip
 
     def _stack(self, frame: FrameType | None) -> list[dict[str, Any]]:
-        """Innermost first, each place as one dict however many stacks it is in."""
+        """The frames, innermost first. A frame that is in several stacks is one dict."""
         stack: list[dict[str, Any]] = []
         while frame is not None and len(stack) < _DEEPEST:
             key = (frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_qualname)
@@ -117,21 +117,21 @@ class CupyHistory:
 
 
 def _hook_class(cupy: Any) -> type[Any]:
-    """A hook of CuPy's that tells a history. CuPy takes no hook whose class is not derived from its own."""
+    """A hook that passes events to a history. CuPy accepts only subclasses of its own hook."""
     base: type[Any] = cupy.cuda.MemoryHook
 
     class Hook(base):  # type: ignore[misc]  # known at run time only
         def __init__(self, history: CupyHistory) -> None:
-            self.name = f"hiwater {id(history)}"  # CuPy refuses a second hook of one name in a thread
+            self.name = f"hiwater {id(history)}"  # CuPy refuses a second hook with the same name in a thread
             self._history = history
 
-        def malloc_postprocess(self, **said: int) -> None:
-            if said["mem_ptr"]:
-                self._history.took(
-                    said["device_id"], said["mem_ptr"], said["size"], said["mem_size"], sys._getframe(1)
+        def malloc_postprocess(self, **event: int) -> None:
+            if event["mem_ptr"]:
+                self._history.allocated(
+                    event["device_id"], event["mem_ptr"], event["size"], event["mem_size"], sys._getframe(1)
                 )  # fmt: skip
 
-        def free_postprocess(self, **said: int) -> None:
-            self._history.gave_back(said["device_id"], said["mem_ptr"])
+        def free_postprocess(self, **event: int) -> None:
+            self._history.freed(event["device_id"], event["mem_ptr"])
 
     return Hook

@@ -1,8 +1,9 @@
-"""Inside the watched process: have GPU libraries keep their histories while a recording runs, and hand them over when it is done.
+"""Inside the recorded process: the histories of GPU libraries during a recording.
 
-Nothing is loaded or initialised by looking. torch's allocator is asked to keep a bounded history with Python stacks from the moment the
-program has initialised CUDA; where the program has one kept already, that one is used and left on. JAX is asked at the end for what it
-always knows. What comes is attached to the capture as it is, and read afterwards, by another process if need be. Not seen on a real GPU.
+This loads and initialises nothing. When the program has initialised CUDA, torch's allocator records a bounded history with Python stacks;
+if the program has switched that history on already, it is used and stays on. JAX always has its profile, which is read at the end. The
+histories are attached to the capture unchanged and parsed later, possibly by another process. docs/gpu-history.md says what was tested
+on a GPU.
 """
 
 from __future__ import annotations
@@ -20,41 +21,41 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_EVENTS = 100_000
-"""Events that torch's ring holds for each device; older ones give way. torch's manual speaks of several KB each, with C++ frames; handing
-100,000 over takes it about a second (pytorch #172672: 0.7 s)."""
+"""The number of events in torch's ring buffer for each device; newer ones replace older ones. According to torch's manual, an event with C++
+frames takes several KB. A snapshot of 100,000 events takes about a second (pytorch #172672: 0.7 s)."""
 _PROTOCOL = 4
 
 _active: list[DeviceHistories] = []
 
 
 class DeviceHistories:
-    """What is kept for one recording, from `begin()` to `end()`; `collect()` may be called at any time between."""
+    """The histories of one recording, from `begin()` to `end()`; `collect()` may be called at any time in between."""
 
     def __init__(self, most_events: int = MOST_EVENTS) -> None:
         self._torch = TorchHistory(most_events)
         self._given: dict[str, bytes] = {}
         self._owner = 0
         self._refusals: Any = None
-        """The observer of refusals, while it listens for this recording."""
+        """The module that notes refused allocations, while it works for this recording."""
 
     def begin(self) -> None:
-        """Begin to look. Does nothing to programs that use no GPU."""
+        """Begin to check for devices. Has no effect on programs that use no GPU."""
         self._owner = os.getpid()
         _active.append(self)
-        self.look()
+        self.check()
 
-    def look(self) -> bool:
-        """See whether a device has come into use since; whether there is nothing more to wait for. Never raises."""
+    def check(self) -> bool:
+        """Begin the history if the program has begun to use a device; return True if no further check is needed. Never raises."""
         if self._owner != os.getpid():
             return True
         try:
-            self._torch.wait_for_cuda(self.look)
+            self._torch.wait_for_cuda(self.check)
             if not self._torch.is_ready():
                 return False
             self._listen()
             self._torch.begin()
-        except Exception as error:  # noqa: BLE001 - the program must not suffer from a history that cannot be had
-            _complain("torch's allocator keeps no history", error)
+        except Exception as error:  # noqa: BLE001 - a failure of the history must not break the program
+            _complain("torch's allocator records no history", error)
         return True
 
     def _listen(self) -> None:
@@ -64,30 +65,30 @@ class DeviceHistories:
             refusals.listen()
 
     def collect(self) -> dict[str, bytes]:
-        """What there is now, by the names under which it is attached to a capture. Never raises."""
+        """The histories so far, by their names in a capture. Never raises."""
         found = dict(self._given)
         for name, taken in (("torch.pickle", self._torch.taken), ("jax.pb.gz", jax_profile)):
             try:
                 content = taken()
             except Exception as error:  # noqa: BLE001 - as above
-                _complain(f"no history of device memory could be had for {name}", error)
+                _complain(f"the history of device memory for {name} could not be read", error)
                 continue
             if content is not None:
                 found[name] = content
         return found
 
     def give(self, name: str, content: bytes) -> None:
-        """Have something more attached, or the same anew."""
+        """Attach another history, or replace the one of this name."""
         self._given[name] = content
 
     def end(self) -> None:
-        """Have torch stop, if it was begun here. Never raises."""
+        """Stop torch's history if it was begun here. Never raises."""
         if self in _active:
             _active.remove(self)
         if self._owner != os.getpid():
             return
         self._owner = 0
-        cuda_ready.forget(self.look)
+        cuda_ready.forget(self.check)
         if self._refusals is not None:
             self._refusals.leave()
             self._refusals = None
@@ -98,36 +99,36 @@ class DeviceHistories:
 
 
 def active() -> DeviceHistories | None:
-    """The histories of the recording that runs, if one does."""
+    """The histories of the recording in progress, if any."""
     accelerators = sys.modules.get("hiwater.recording.accelerators")
     if accelerators is not None:
-        accelerators.notice()  # a library may have been loaded since the recording last looked
+        accelerators.check_now()  # a library may have been loaded since the last check
     return _active[-1] if _active else None
 
 
 class TorchHistory:
-    """The history of torch's CUDA allocator (and ROCm's, which has its names), all devices together."""
+    """The history of torch's CUDA allocator (and of ROCm's, which uses the same names), for all devices."""
 
     def __init__(self, most_events: int) -> None:
         self._most_events = most_events
         self._was_tried = False
         self._is_on = False
         self._switch: HistorySwitch | None = None
-        """Where the history was begun here."""
+        """Set if the history was begun here."""
 
-    def wait_for_cuda(self, look: Callable[[], object]) -> None:
-        """Where torch is loaded for CUDA and has not initialised it, have it call `look` when it does."""
+    def wait_for_cuda(self, check: Callable[[], object]) -> None:
+        """If torch is loaded with CUDA and has not initialised it, have torch call `check` when it does."""
         torch = _torch()
         if torch is not None and not self._was_tried and not torch.cuda.is_initialized():
-            cuda_ready.call_when_ready(torch, look)
+            cuda_ready.call_when_ready(torch, check)
 
     def is_ready(self) -> bool:
-        """Whether CUDA is initialised, so that a history can be begun."""
+        """Whether CUDA is initialised, so that a history can begin."""
         torch = _torch()
         return torch is not None and cuda_ready.is_ready(torch)
 
     def begin(self) -> None:
-        """Switch the history on, unless it is on. Tries once; raises RuntimeError where this allocator keeps none."""
+        """Switch the history on, unless it is on. Tries once; raises RuntimeError if this allocator has no history."""
         if self._was_tried:
             return
         self._was_tried = True
@@ -140,7 +141,7 @@ class TorchHistory:
         self._is_on = True
 
     def taken(self) -> bytes | None:
-        """The snapshot, pickled; None where there is none."""
+        """The snapshot, pickled; None if there is no history."""
         if self.is_ready():
             self.begin()
         if not self._is_on:
@@ -156,7 +157,7 @@ class TorchHistory:
         return pickle.dumps(snapshot, _PROTOCOL)
 
     def end(self) -> None:
-        """Leave torch as it was found: a history that the program has begun meanwhile goes on."""
+        """Restore torch's original state; a history that the program has begun meanwhile continues."""
         switch, self._switch = self._switch, None
         self._is_on = self._was_tried = False
         if switch is not None:
@@ -166,7 +167,7 @@ class TorchHistory:
 
 
 def _torch() -> Any:
-    """torch, where the program has loaded it and its CUDA part; else None."""
+    """The module torch, if the program has loaded it with its CUDA part; else None."""
     torch = sys.modules.get("torch")
     if torch is None or "torch.cuda.memory" not in sys.modules:
         return None
@@ -175,34 +176,34 @@ def _torch() -> Any:
 
 
 def is_enabled(torch: Any) -> bool:
-    """Whether a history is kept. Not by a torch that cannot tell, nor by the driver's or the program's own allocator, where asking raises."""
-    asked = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+    """Whether torch records a history. False for a torch without this function, and for the driver's or a pluggable allocator, which raise."""
+    is_history_enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
     try:
-        return bool(asked()) if asked is not None else False
+        return bool(is_history_enabled()) if is_history_enabled is not None else False
     except RuntimeError:
         return False
 
 
 def jax_profile() -> bytes | None:
-    """JAX's profile of device memory, where the program has used a device of JAX's that is not the CPU."""
+    """JAX's profile of device memory, if the program has used a JAX device other than the CPU."""
     bridge, jax = sys.modules.get("jax._src.xla_bridge"), sys.modules.get("jax")
-    asked = getattr(bridge, "backends_are_initialized", None)
-    if jax is None or asked is None or not asked():
+    are_initialised = getattr(bridge, "backends_are_initialized", None)
+    if jax is None or are_initialised is None or not are_initialised():
         return None
     if all(device.platform == "cpu" for device in jax.local_devices()):
-        return None  # its buffers are in the figures of RAM
+        return None  # the figures of host memory include its buffers
     profile: bytes = jax.profiler.device_memory_profile()
     return profile
 
 
 def _complain(what: str, error: Exception) -> None:
-    import warnings  # none that a plain program would find loaded
+    import warnings  # here, because a program without hiwater would not have it loaded
 
     text = f"hiwater: {what} ({type(error).__name__}: {error})"
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
     except (
         RuntimeWarning
-    ):  # where the program makes errors of warnings; within torch's queue one would fail its use of CUDA
+    ):  # the program turns warnings into errors; an error inside torch's queue would break its use of CUDA
         if sys.stderr is not None:
             sys.stderr.write(f"{text}\n")

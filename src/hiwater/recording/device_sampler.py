@@ -1,8 +1,7 @@
-"""What a recording notes of accelerators: their figures in time, each with the peak since the one before, from a thread that exists only
-while the program uses one.
+"""Samples the devices of a recording: their figures over time, each with the peak since the sample before.
 
-As long as no GPU library is loaded nothing of this runs: the engine's own thread has the interpreter look into `sys.modules` now and then.
-Once a device is in use, a Python thread measures one stretch after the other, as scopes do, so that no peak falls between two samples.
+While no GPU library is loaded, none of this runs: the engine's thread has the interpreter check `sys.modules` from time to time. Once a
+device is in use, a Python thread measures one interval after the other, as scopes do, so that no peak is lost between two samples.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.05, 1.0
-_SHARE_OF_AGE = 1024  # as the engine spaces what it keeps: those in between bring its last one up to date
+_SHARE_OF_AGE = 1024  # the engine stores samples at the same distance; those in between update its last one
 _PATIENCE_SECONDS = 2.0
 _TERMS_SECONDS, _TERMS_GROWTH = 1.0, 1.05
 UNKNOWN = -1
 
 
-class Noted:
+class SampledDevice:
     """A device in the capture."""
 
     def __init__(self, number: int, backend: Backend, device: Device, *, came_late: bool) -> None:
@@ -44,15 +43,15 @@ class Noted:
         self.now: dict[str, int] = {}
         self.terms_at = 0.0
         self.terms_height = -1
-        # A mark of the source's whole life is the recording's where the device came into use within it, or where it has risen since.
+        # A lifetime peak is the recording's peak if the program began to use the device during the recording, or if it has risen since.
         self.note = backend.refusal(device)
-        has_mark = any(standing.peak != UNKNOWN for standing in backend.standings(device).values())
-        self.exact = not self.note or (came_late and has_mark)
+        has_peak = any(standing.peak != UNKNOWN for standing in backend.standings(device).values())
+        self.exact = not self.note or (came_late and has_peak)
 
-    def judge(self, figures: Iterable[Figure]) -> None:
-        """Take in whether these figures, of one stretch, miss nothing."""
+    def update_accuracy(self, figures: Iterable[Figure]) -> None:
+        """Update `exact` and `note` from the figures of one interval."""
         for figure in figures:
-            if figure.slot.meter.mark_only_rises:
+            if figure.slot.meter.has_lifetime_peak:
                 self.exact = self.exact or figure.intact
             elif not figure.intact:
                 self.exact, self.note = False, figure.slot.meter.disturbance
@@ -61,25 +60,25 @@ class Noted:
 class DeviceSampler:
     """Samples the devices in use, from `begin()` to `finish()`. `core` is the native engine, which is recording."""
 
-    def __init__(self, core: Any, noticed: Callable[[], object] | None = None) -> None:
-        """`noticed` is called whenever a device may have come into use; it must not raise."""
+    def __init__(self, core: Any, on_check: Callable[[], object] | None = None) -> None:
+        """`on_check` is called whenever the program may have begun to use a device; it must not raise."""
         self._core = core
-        self._noticed = noticed
-        self._noted: dict[Device, Noted] = {}
+        self._on_check = on_check
+        self._devices: dict[Device, SampledDevice] = {}
         self._scope: Scope | None = None
         self._began = time.monotonic()
         self._stop = _thread.allocate_lock()
-        self._turn = _thread.allocate_lock()  # the thread's samples and the last one
-        self._driver = _thread.allocate_lock()  # held while its library is being loaded
+        self._sampling = _thread.allocate_lock()  # serialises the thread's samples and the last one
+        self._driver = _thread.allocate_lock()  # locked while the driver's library is being loaded
         self._from_start = self._is_running = False
         self.trouble = ""
-        """Why devices are not, or no longer, sampled; "" when all is well."""
+        """Why devices are not sampled, or no longer; "" if they are."""
         self.driver_trouble = ""
-        """Why the driver's figures are missing, from the whole recording or from its end; "" when all is well, or there is no driver."""
+        """Why the driver's figures are missing in the whole recording or at its end; "" if they are complete, or there is no driver."""
 
     def begin(self, *, late: bool = False) -> bool:
-        """Look for devices from now on, and return whether one is in use; it is measured from here on. `late` says that the recording
-        began before the program had a library to use it: then all of its figures are the recording's."""
+        """Check for devices from now on, and return whether one is in use; it is measured from now on. `late` says that the recording began
+        before the program had loaded a library for it: then all figures of the device belong to the recording."""
         self._from_start = not late
         is_in_use = self.consider()
         self._from_start = self._from_start and is_in_use
@@ -88,11 +87,11 @@ class DeviceSampler:
         return is_in_use
 
     def consider(self) -> bool:
-        """Begin to measure when a device is in use; return whether that is so."""
+        """Begin to measure if a device is in use; return whether one is."""
         return not is_import_under_way(self._core.DEVICE_LIBRARIES) and self._safely(self._consider)
 
     def finish(self) -> None:
-        """Take the last sample. A device that was never come upon, as in a program that leaves no time to look, has its lifetime's peak."""
+        """Take the last sample. A device that no check has found, because the program was too short, gets its lifetime peak."""
         self._core.on_device_library(None)
         if self._is_running:
             self._stop.release()
@@ -103,27 +102,27 @@ class DeviceSampler:
             SCOPE_MANAGER.exit(self._scope)
 
     def _safely(self, work: Callable[[], bool]) -> bool:
-        """Do something of ours inside the program: what libraries raise ends the sampling, and nothing else."""
+        """Call `work` inside the program. An error of a library ends the sampling, and nothing else."""
         if self.trouble:
             return True
         try:
             return unrecorded.do(_call, work, None)
-        except Exception as error:  # noqa: BLE001 - libraries have errors of their own, and the recording goes on without them
+        except Exception as error:  # noqa: BLE001 - libraries may raise anything, and the recording continues without them
             self._give_up(error)
             return True
 
     def _give_up(self, error: Exception) -> None:
-        """Sample no longer: what devices did from here on is in no figure."""
-        self.trouble = _words(error)
-        for noted in self._noted.values():
-            noted.exact, noted.note = False, f"not measured to the end: {self.trouble}"
-            self._write(noted, noted.now, noted.now, UNKNOWN)
+        """Stop sampling: no figure includes what devices do from now on."""
+        self.trouble = _error_text(error)
+        for sampled in self._devices.values():
+            sampled.exact, sampled.note = False, f"not measured to the end: {self.trouble}"
+            self._write(sampled, sampled.now, sampled.now, UNKNOWN)
 
     def _consider(self) -> bool:
         from hiwater.meters import device_names
 
-        if self._noticed is not None:
-            self._noticed()
+        if self._on_check is not None:
+            self._on_check()
         if self._scope is not None:
             return True
         if not device_names():
@@ -131,25 +130,25 @@ class DeviceSampler:
         self._open()
         self._stop.acquire()
         self._is_running = True
-        # Here, as an import by a thread waits for the GIL at each of its files, and may meet one of the program's half-way. Only the
-        # driver's library, which takes its time to begin, is a thread's to load, beside the samples.
+        # Imported here, because an import in a thread waits for the GIL at each file and may collide with an import of the program. Only
+        # the driver's library, which takes long to initialise, is loaded by a thread, in parallel with the samples.
         from hiwater.meters.devices import nvml, reconcile  # noqa: F401 - loaded
 
         self._driver.acquire()
-        _thread.start_new_thread(unrecorded.do, (_call, self._meet_driver, None))
+        _thread.start_new_thread(unrecorded.do, (_call, self._load_driver, None))
         _thread.start_new_thread(unrecorded.do, (_call, self._run, None))
         return True
 
-    def _meet_driver(self) -> None:
+    def _load_driver(self) -> None:
         from hiwater.meters.devices import reconcile
 
         try:
-            self._of_driver(lambda: [reconcile.card_of(device) for device in tuple(self._noted)])
+            self._of_driver(lambda: [reconcile.card_of(device) for device in tuple(self._devices)])
         finally:
             self._driver.release()
 
     def _knows_driver(self, *, last: bool) -> bool:
-        """Whether the driver can be asked without a wait; at the end it is waited for."""
+        """Whether the driver can be called without a wait. At the end of the recording, wait for it."""
         if not self._driver.acquire(timeout=_PATIENCE_SECONDS if last else 0):
             return False
         self._driver.release()
@@ -167,30 +166,30 @@ class DeviceSampler:
         return True
 
     def summary(self) -> list[dict[str, Any]]:
-        """For each device its name and its peaks in bytes, UNKNOWN where not measured."""
+        """The name and the peaks in bytes of each device; UNKNOWN if not measured."""
         return [
-            {"name": noted.device.name, "backend": noted.device.backend, "exact": noted.exact}
-            | {f"peak_{quantity}_bytes": peak for quantity, peak in noted.peaks.items()}
-            for noted in self._noted.values()
+            {"name": sampled.device.name, "backend": sampled.device.backend, "exact": sampled.exact}
+            | {f"peak_{quantity}_bytes": peak for quantity, peak in sampled.peaks.items()}
+            for sampled in self._devices.values()
         ]
 
     def sample(self, *, last: bool = False) -> None:
-        """Note what happened since the sample before."""
+        """Write a sample of each device, with its peak since the sample before."""
         from hiwater.scopes.manager import SCOPE_MANAGER
 
-        if self._noticed is not None:
-            self._noticed()
-        # A library may hang in the thread's sample; the program's end must not.
-        if not self._turn.acquire(timeout=_PATIENCE_SECONDS):
+        if self._on_check is not None:
+            self._on_check()
+        # A library may hang in the thread's sample; that must not delay the end of the program.
+        if not self._sampling.acquire(timeout=_PATIENCE_SECONDS):
             return
         try:
             if self._scope is None or not self._scope.is_open:
                 return
-            done, self._scope = self._scope, SCOPE_MANAGER.turn(self._scope)
+            done, self._scope = self._scope, SCOPE_MANAGER.restart(self._scope)
             for device, levels in _by_device(done).items():
-                self._tell(self._noted.get(device) or self._note(device, levels), levels, last=last)
+                self._write_sample(self._devices.get(device) or self._note(device, levels), levels, last=last)
         finally:
-            self._turn.release()
+            self._sampling.release()
 
     def _open(self) -> None:
         from hiwater.scopes.manager import SCOPE_MANAGER, Scope
@@ -210,73 +209,75 @@ class DeviceSampler:
                 return
             try:
                 self.sample()
-            except Exception as error:  # noqa: BLE001 - a library at its end must not print into the program's stderr
+            except Exception as error:  # noqa: BLE001 - a library during shutdown must not print to the program's stderr
                 self._give_up(error)
                 return
 
-    def _note(self, device: Device, levels: dict[str, Figure]) -> Noted:
-        """Make the device's record. Where it came into use within the recording, its peak before we came upon it is the recording's."""
+    def _note(self, device: Device, levels: dict[str, Figure]) -> SampledDevice:
+        """Create the entry of a device. If the program began to use it during the recording, its earlier peak belongs to the recording."""
         backend = _meter_of(levels).backend
         number = self._core.add_device(device.name, device.backend, backend.source, backend.limit_bytes(device))
-        noted = self._noted[device] = Noted(number, backend, device, came_late=not self._from_start)
+        sampled = self._devices[device] = SampledDevice(number, backend, device, came_late=not self._from_start)
         now = {quantity: figure.start for quantity, figure in levels.items()}
         before = {} if self._from_start else {quantity: backend.lifetime_peak(device, quantity) for quantity in levels}
-        self._write(noted, now, {quantity: max(now[quantity], before.get(quantity, 0)) for quantity in now}, UNKNOWN)
-        return noted
+        self._write(sampled, now, {quantity: max(now[quantity], before.get(quantity, 0)) for quantity in now}, UNKNOWN)
+        return sampled
 
-    def _tell(self, noted: Noted, levels: dict[str, Figure], *, last: bool) -> None:
-        noted.judge(levels.values())
+    def _write_sample(self, sampled: SampledDevice, levels: dict[str, Figure], *, last: bool) -> None:
+        sampled.update_accuracy(levels.values())
         knows_driver = self._knows_driver(last=last)
-        used = self._of_driver(lambda: self._used(noted)) if knows_driver else None
+        used = self._of_driver(lambda: self._used(sampled)) if knows_driver else None
         now = {quantity: figure.end for quantity, figure in levels.items()}
         peak = {quantity: figure.peak for quantity, figure in levels.items()}
-        self._write(noted, now, peak, UNKNOWN if used is None else used)
+        self._write(sampled, now, peak, UNKNOWN if used is None else used)
         if knows_driver:
-            self._of_driver(lambda: self._tell_terms(noted, max(now.values(), default=0), last=last))
+            self._of_driver(lambda: self._write_terms(sampled, max(now.values(), default=0), last=last))
 
     def _of_driver(self, work: Callable[[], T]) -> T | None:
-        """Ask the driver. What it refuses takes nothing from the library's own figures; it is asked no more."""
+        """Call the driver, until its first error. The figures of libraries do not depend on it."""
         if self.driver_trouble:
             return None
         try:
             return work()
-        except Exception as error:  # noqa: BLE001 - NVML has errors of its own
-            self.driver_trouble = _words(error)
+        except Exception as error:  # noqa: BLE001 - NVML may raise anything
+            self.driver_trouble = _error_text(error)
             return None
 
-    def _write(self, noted: Noted, now: dict[str, int], peak: dict[str, int], used: int) -> None:
-        noted.now = now
+    def _write(self, sampled: SampledDevice, now: dict[str, int], peak: dict[str, int], used: int) -> None:
+        sampled.now = now
         for quantity, value in (*peak.items(), ("used", used)):
-            noted.peaks[quantity] = max(noted.peaks.get(quantity, UNKNOWN), value)
-        if noted.number >= 0:
+            sampled.peaks[quantity] = max(sampled.peaks.get(quantity, UNKNOWN), value)
+        if sampled.number >= 0:
             figures = [each.get(quantity, UNKNOWN) for quantity in ("allocated", "reserved") for each in (now, peak)]
-            self._core.sample_device(noted.number, *figures, used, noted.exact, "" if noted.exact else noted.note)
+            self._core.sample_device(
+                sampled.number, *figures, used, sampled.exact, "" if sampled.exact else sampled.note
+            )
 
-    def _used(self, noted: Noted) -> int:
-        """What the driver counts for this process on the device; UNKNOWN where it cannot be asked, or does not tell."""
+    def _used(self, sampled: SampledDevice) -> int:
+        """Bytes that the driver counts for this process on the device; UNKNOWN if it cannot be called or has no figure."""
         from hiwater.meters.devices import reconcile
 
-        found = reconcile.card_of(noted.device)
+        found = reconcile.card_of(sampled.device)
         return found[0].process(found[1], has_context=True).bytes if found is not None else UNKNOWN
 
-    def _tell_terms(self, noted: Noted, height: int, *, last: bool) -> None:
-        """Note what the memory consists of: whenever there is clearly more of it than ever, and at the end."""
+    def _write_terms(self, sampled: SampledDevice, height: int, *, last: bool) -> None:
+        """Write the terms of the device's memory: at each clearly higher peak, and at the end."""
         now = time.monotonic()
-        if not last and (now - noted.terms_at < _TERMS_SECONDS or height <= noted.terms_height * _TERMS_GROWTH):
+        if not last and (now - sampled.terms_at < _TERMS_SECONDS or height <= sampled.terms_height * _TERMS_GROWTH):
             return
-        noted.terms_at, noted.terms_height = now, max(height, noted.terms_height)
+        sampled.terms_at, sampled.terms_height = now, max(height, sampled.terms_height)
         from hiwater.meters.devices import reconcile
 
-        found = reconcile.of_device(noted.backend, noted.device, context_bytes=noted.context_bytes)
-        if noted.is_new and found[reconcile.USED] != UNKNOWN:
-            noted.context_bytes = max(0, found[reconcile.UNACCOUNTED])
-            found = reconcile.of_device(noted.backend, noted.device, context_bytes=noted.context_bytes)
-        noted.is_new = False
-        if noted.number >= 0:
-            self._core.note_device_terms(noted.number, [(term.name, term.bytes) for term in found.terms])
+        found = reconcile.of_device(sampled.backend, sampled.device, context_bytes=sampled.context_bytes)
+        if sampled.is_new and found[reconcile.USED] != UNKNOWN:
+            sampled.context_bytes = max(0, found[reconcile.UNACCOUNTED])
+            found = reconcile.of_device(sampled.backend, sampled.device, context_bytes=sampled.context_bytes)
+        sampled.is_new = False
+        if sampled.number >= 0:
+            self._core.note_device_terms(sampled.number, [(term.name, term.bytes) for term in found.terms])
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -285,7 +286,7 @@ def _call(work: Callable[[], object], _: None) -> bool:
 
 
 def _by_device(scope: Scope) -> dict[Device, dict[str, Figure]]:
-    """Figures of a scope by device and quantity."""
+    """The figures of a scope, by device and quantity."""
     from hiwater.meters.devices.device_meter import DeviceMeter
 
     found: dict[Device, dict[str, Figure]] = {}

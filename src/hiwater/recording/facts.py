@@ -1,4 +1,4 @@
-"""What a capture says about its process. Never the environment, which holds secrets, but for the rank in a job."""
+"""The facts about the process in its capture. The environment may contain secrets, so only the rank in a job is taken from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def process_facts(argv: Sequence[str] | None) -> dict[str, str]:
-    """Return the facts for a capture; `argv` is the program's own, or None to leave it out."""
+    """Return the facts for a capture; `argv` is the program's, or None to omit it."""
     system = os.uname()
     facts = {
         "hiwater": __version__,
@@ -33,7 +33,7 @@ def process_facts(argv: Sequence[str] | None) -> dict[str, str]:
     try:
         facts["cwd"] = os.getcwd()
     except OSError:
-        facts["cwd"] = ""  # it was removed
+        facts["cwd"] = ""  # the folder was removed
     if argv is not None:
         facts["argv"] = json_list(argv)
     return facts
@@ -48,12 +48,12 @@ def memory_group() -> Group | None:
 
 
 def group_facts(group: Group) -> dict[str, str]:
-    """Return what tells later whether the kernel's OOM killer came: the file with its count, and the count as of now."""
+    """Return what shows later whether the kernel's OOM killer ran: the file with its count, and the count now."""
     return {"cgroup_events": group.events_file, "oom_kills": str(group.events().get("oom_kill", 0))}
 
 
 def library_prefixes() -> list[str]:
-    """Return the folders whose code is not the user's own: the standard library, its frozen part, installed packages."""
+    """Return the folders of library code: the standard library, its frozen modules, and installed packages."""
     standard = os.path.dirname(os.__file__)
     prefixes = ["<frozen ", standard + os.sep]
     for entry in sys.path:
@@ -64,7 +64,7 @@ def library_prefixes() -> list[str]:
 
 
 def internal_prefix() -> str:
-    """Return the folder of hiwater's own code, whose frames are in no stack."""
+    """Return the folder of hiwater's code, whose frames are in no stack."""
     return os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -75,8 +75,8 @@ def json_list(texts: Sequence[str]) -> str:
 
 def _json_string(text: str) -> str:
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'  # as most are: the program's start is spared a library
-    # The C half of the json module alone: json itself would load `re`, too.
+        return f'"{text}"'  # the usual case, which needs no library at the program's start
+    # Only the C part of the json module: json itself would also load `re`.
     from _json import encode_basestring_ascii
 
     return encode_basestring_ascii(text)

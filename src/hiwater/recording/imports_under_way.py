@@ -1,7 +1,7 @@
-"""Whether code of ours that comes between two instructions of the program's may import what it needs.
+"""Whether our code, which runs between two instructions of the program, may import modules now.
 
-An import that the program is in the middle of has left a module half-way in `sys.modules`. In the same thread, importing it again gives
-just that half, without a wait; and a wait for one that another thread imports is a wait of the program's.
+During an import of the program, an incomplete module is in `sys.modules`. In the same thread, a second import returns this incomplete
+module. If another thread imports it, a second import waits for that thread, and the program waits with it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _NONE: dict[str, object] = {}
 
 
 def is_import_under_way(libraries: Collection[str]) -> bool:
-    """Whether a module is half-way that one of ours may need: of the standard library, of hiwater, or of these libraries. The program's
-    own do not count, as it may run in one of them to its end."""
+    """Whether a module that ours may need is incomplete: of the standard library, of hiwater, or of these libraries. The program's modules
+    do not count, because the program may run inside an import of one until it ends."""
     for name, module in tuple(sys.modules.items()):
-        # No getattr on the module: some make their attributes, or import them, when asked.
+        # No getattr on the module: some modules create or import their attributes on access.
         spec = getattr(module, "__dict__", _NONE).get("__spec__")
         if spec is not None and getattr(spec, "_initializing", False):
             top = name.partition(".")[0]

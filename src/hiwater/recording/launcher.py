@@ -1,7 +1,7 @@
-"""Running a program in this process as the interpreter itself would, to its end and with its ending.
+"""Runs a program in this process as the interpreter would, and ends it in the same way.
 
-Three steps, so that a recording can be put between them: `prepare` puts the interpreter into the state a program finds,
-`launch` runs it, and `conclude` does what the interpreter does with the exception that ended it.
+There are three steps, so that a recording can begin and end between them: `prepare` puts the interpreter into the state that a program
+expects, `launch` runs the program, and `conclude` treats the exception that ended it as the interpreter does.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _FLAGS = frozenset("bBdEiIOPqRsSuvx")  # the interpreter's options of one letter
 _STATUS_OF_AN_INTERRUPT = 130  # 128 + SIGINT
 
 
-def prepare(target: Target, own_arguments: int) -> ModuleType:
-    """Give `target` the interpreter it would find under `python`, and return its `__main__`.
+def prepare(target: Target, hiwater_arguments: int) -> ModuleType:
+    """Put the interpreter into the state that `target` would find under `python`, and return its `__main__`.
 
-    `own_arguments` is how many arguments at the end of `sys.orig_argv` belong to hiwater's command line.
+    `hiwater_arguments` is the number of arguments at the end of `sys.orig_argv` that belong to hiwater's command line.
     """
     sys.argv = target.argv
-    sys.orig_argv = [*_interpreter_arguments(own_arguments), *target.original]
+    sys.orig_argv = [*_interpreter_arguments(hiwater_arguments), *target.original]
     if not sys.flags.safe_path and sys.path:
-        del sys.path[0]  # hiwater's: the folder of its script, or the current one with -m
+        del sys.path[0]  # hiwater's entry: the folder of its script, or the current folder with -m
     if target.path_head is not None and (target.container or not sys.flags.safe_path):
         sys.path.insert(0, target.path_head)
     main = _new_main()
@@ -41,14 +41,16 @@ def prepare(target: Target, own_arguments: int) -> ModuleType:
 
 
 def launch(target: Target, main: ModuleType) -> BaseException | None:
-    """Run `target` in `main` and return the exception that ended it, its traceback free of hiwater's frames."""
+    """Run `target` in `main` and return the exception that ended it, without hiwater's frames in its traceback."""
     entry, arguments = target.entry(main)
-    del main  # the interpreter keeps none: the module must die when the program takes it out of sys.modules
+    del (
+        main
+    )  # like the interpreter, keep no reference: the module must end when the program removes it from sys.modules
     sys.audit(*target.audit)
     ended_by: BaseException | None = None
     try:
         _hiwater_launch_(entry, arguments)
-    except BaseException as error:  # noqa: BLE001 - whatever ends the program is for `conclude` to deal with
+    except BaseException as error:  # noqa: BLE001 - `conclude` handles whatever ends the program
         _forget_our_frames(error)
         ended_by = error
     if target.is_file:
@@ -58,7 +60,7 @@ def launch(target: Target, main: ModuleType) -> BaseException | None:
 
 
 def _flush(name: str) -> None:
-    """Flush a stream of `sys`, as `flush_io` in CPython's pythonrun.c does: one of the program's own notices it."""
+    """Flush a stream of `sys`, as `flush_io` in CPython's pythonrun.c does: the program may have replaced the stream."""
     try:
         _hiwater_launch_(getattr(sys, name).flush, ())
     except BaseException:  # noqa: BLE001 - the interpreter ignores whatever this raises
@@ -66,7 +68,7 @@ def _flush(name: str) -> None:
 
 
 def _hiwater_launch_(entry: Callable[..., object], arguments: tuple[object, ...]) -> None:
-    # The engine knows this frame by its name: what stands below it is in no stack, and counts against no limit of recursion.
+    # The engine recognises this frame by its name: the frames below it are in no stack and do not count for the recursion limit.
     call = _call_at_the_bottom()
     if call is None:
         entry(*arguments)
@@ -75,7 +77,7 @@ def _hiwater_launch_(entry: Callable[..., object], arguments: tuple[object, ...]
 
 
 def _call_at_the_bottom() -> Callable[[Callable[..., object], tuple[object, ...]], object] | None:
-    """Return the engine's call, under which the program recurses as deep as without hiwater; None without the engine."""
+    """Return the engine's call, which gives the program the same recursion depth as without hiwater; None without the engine."""
     try:
         call: Callable[..., object] = native.load().call_at_the_bottom
     except HiwaterError:
@@ -84,7 +86,7 @@ def _call_at_the_bottom() -> Callable[[Callable[..., object], tuple[object, ...]
 
 
 def exit_status(error: BaseException | None) -> int:
-    """Return the exit status that the interpreter would end with after `error`."""
+    """Return the exit status of the interpreter after `error`."""
     if error is None:
         return 0
     if isinstance(error, SystemExit):
@@ -95,10 +97,10 @@ def exit_status(error: BaseException | None) -> int:
 
 
 def conclude(error: BaseException | None) -> int:
-    """Report `error` as the interpreter does; return the status to exit with, or raise what makes it end as it should.
+    """Report `error` as the interpreter does; return the exit status, or raise the exception with which the interpreter must end.
 
-    SystemExit is raised again for the interpreter to read. KeyboardInterrupt too, with nothing more to print: after its
-    finalization the interpreter then dies by SIGINT, as shells expect.
+    SystemExit is raised again for the interpreter. So is KeyboardInterrupt, without a second traceback: after its finalization, the
+    interpreter then dies of SIGINT, as shells expect.
     """
     if error is None:
         return 0
@@ -111,20 +113,20 @@ def conclude(error: BaseException | None) -> int:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether the interpreter dies by SIGINT of `error`: from 3.14 on also where its class is one of the program's own."""
+    """Whether the interpreter dies of SIGINT after `error`: since 3.14 also for a subclass of KeyboardInterrupt."""
     if sys.version_info >= (3, 14):
         return isinstance(error, KeyboardInterrupt)
     return type(error) is KeyboardInterrupt
 
 
-def _interpreter_arguments(own_arguments: int) -> list[str]:
-    """Return the interpreter and its options from sys.orig_argv, without hiwater's script or `-m hiwater`, or a drop-in's."""
+def _interpreter_arguments(hiwater_arguments: int) -> list[str]:
+    """Return the interpreter and its options from sys.orig_argv, without the script or `-m` of hiwater or of a drop-in module."""
     original = sys.orig_argv
-    head = original[: len(original) - own_arguments]
+    head = original[: len(original) - hiwater_arguments]
     if head:
         head.pop()
     if head and head[-1].startswith("-") and head[-1].endswith("m") and _FLAGS.issuperset(head[-1][1:-1]):
-        flags = head.pop()[1:-1]  # `-m`, or options run together as in `-Im`
+        flags = head.pop()[1:-1]  # `-m`, or combined options such as `-Im`
         if flags:
             head.append("-" + flags)
     return head
@@ -133,12 +135,12 @@ def _interpreter_arguments(own_arguments: int) -> list[str]:
 def _new_main() -> ModuleType:
     from _frozen_importlib import (
         BuiltinImporter,
-    )  # importlib.machinery has it, too, and would be one more import to see
+    )  # importlib.machinery would be another loaded module, which the program could see
 
     main = type(sys)("__main__")
     names = main.__dict__
     names["__loader__"] = BuiltinImporter
-    if sys.version_info < (3, 14):  # made on demand from there on
+    if sys.version_info < (3, 14):  # later versions create it on demand
         names["__annotations__"] = {}
     names["__builtins__"] = builtins
     return main
@@ -155,13 +157,13 @@ def _forget_our_frames(error: BaseException) -> None:
 
 
 def _print_uncaught(error: BaseException) -> None:
-    """Do with `error` what PyErr_Print does: remember it, and have the hook show it."""
+    """Treat `error` as PyErr_Print does: store it in `sys`, and have the hook show it."""
     traceback = error.__traceback__
     _remember(type(error), error, traceback)
     hook = getattr(sys, "excepthook", None)
     sys.audit("sys.excepthook", hook, type(error), error, traceback)
     if hook is None:
-        _say("sys.excepthook is missing\n")
+        _write_error("sys.excepthook is missing\n")
         sys.__excepthook__(type(error), error, traceback)
         return
     try:
@@ -173,9 +175,9 @@ def _print_uncaught(error: BaseException) -> None:
     else:
         return
     _forget_our_frames(failed)
-    _say("Error in sys.excepthook:\n")
+    _write_error("Error in sys.excepthook:\n")
     sys.__excepthook__(type(failed), failed, failed.__traceback__)
-    _say("\nOriginal exception was:\n")
+    _write_error("\nOriginal exception was:\n")
     sys.__excepthook__(type(error), error, traceback)
 
 
@@ -185,13 +187,13 @@ def _remember(kind: type[BaseException], error: BaseException, traceback: Traceb
     sys.last_type, sys.last_value, sys.last_traceback = kind, error, traceback
 
 
-def _say(text: str) -> None:
+def _write_error(text: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(text)
 
 
 def _interrupt_silently() -> NoReturn:
-    """Raise KeyboardInterrupt out of everything without a second traceback, and without a trace in `sys`."""
+    """Raise KeyboardInterrupt without a second traceback and without changes in `sys`."""
     names = ("excepthook", "last_exc", "last_type", "last_value", "last_traceback")
     before = {name: getattr(sys, name) for name in names if hasattr(sys, name)}
 

@@ -1,4 +1,4 @@
-"""Recording a stretch of this process: `with hiwater.record("run.hiw") as recorder: ...`."""
+"""Records a part of this process: `with hiwater.record("run.hiw") as recorder: ...`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from typing import Any, Self, TypedDict
 
     class Summary(TypedDict):
-        """What a recording came to. `top_line` is (file, line, function, bytes) of the user's own code, if any; `devices` has
-        name, backend, exact and the peaks of each accelerator that was used, −1 where not measured; `shortcomings` are what this
-        process did not let hiwater see; `file_fate` says what others did to the capture's file meanwhile, "" where nothing, `is_lost` whether
+        """The result of a recording. `top_line` is (file, line, function, bytes) of the program's code, if any. `devices` has name,
+        backend, exact and the peaks of each accelerator that was used, −1 if not measured. `shortcomings` are what hiwater could not
+        record in this process. `file_fate` says what other programs did to the capture's file, "" if nothing. `is_lost` says whether
         nothing of it can be read."""
 
         path: str
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 LARGEST_SAMPLE = 1 << 40
 _windows: list[Recorder] = []
 PRIVATE = 0o600
-"""The permissions of captures: they hold the program's arguments and the names of its files."""
+"""The permissions of captures, which contain the program's arguments and the names of its files."""
 
 
 def _warn(text: str) -> None:
-    import warnings  # only where there is something to say
+    import warnings  # loaded only for a warning
 
     warnings.warn(text, RuntimeWarning, stacklevel=4)
 
@@ -70,38 +70,39 @@ class Recorder:
         sample_seed: int | None = None,
         device_history: bool = True,
         mode: int = PRIVATE,
-        tell: Callable[[str], None] = _warn,
+        notify: Callable[[str], None] = _warn,
     ) -> None:
         """Describe a recording; nothing happens before `start()`.
 
-        `path` may hold `%p`, `%h` and `%r`. `sample` is the size (65536, "64KiB") below which blocks are sampled, with
-        a probability that grows with their size; None or 0 records every block. `sample_seed`, a number above 0, makes the draw
-        repeatable. `device_history` has torch's allocator keep a history of GPU memory, once the program uses a GPU. `mode` is the
-        capture's permissions, exactly, whatever the umask is. `tell` is called with what the user must know at the start. Raises
-        CaptureUnwritable for an unknown `%`, BadSize for a size that is none.
+        `path` may contain `%p`, `%h` and `%r`. `sample` is the size (65536, "64KiB") below which blocks are sampled, with a probability
+        that grows with their size; None or 0 records every block. `sample_seed`, a number above 0, makes the sampling repeatable. With
+        `device_history`, torch's allocator records a history of GPU memory once the program uses a GPU. `mode` is the capture's
+        permissions, independent of the umask. `notify` is called with what the user must know at the start. Raises CaptureUnwritable for
+        an unknown `%`, BadSize for an invalid size.
         """
-        # Absolute from the start: the program may change its folder before it stops.
+        # Made absolute now, because the program may change its folder before the stop.
         self._path = destination.absolute(destination.expand(os.fspath(path)))
         self._sample_bytes = parse_size(str(sample)) if sample is not None else 0
         if self._sample_bytes > LARGEST_SAMPLE:
             raise hiwater.errors.BadSize(
-                f"sampling at {self._sample_bytes} bytes would see nothing", f"stay below {LARGEST_SAMPLE}"
+                f"with a sample size of {self._sample_bytes} bytes, nothing would be sampled",
+                f"choose a size up to {LARGEST_SAMPLE}",
             )
         self._sample_seed = sample_seed or 0
-        self._own_script = ""
+        self._excluded_script = ""
         self._window: Window | None = None
         self._owner = 0
         self._snapshots = 0
         self._facts: dict[str, str] = {}
         self._wants_histories = device_history
         self._mode = mode
-        self._tell = tell
+        self._notify = notify
         self._accelerators: Accelerators | None = None
 
     @property
     def path(self) -> str:
-        """The capture, as an absolute path. It is another from the start on where a living process has a capture at the one given,
-        and from the stop on where somebody moved or deleted the file meanwhile."""
+        """The absolute path of the capture. It changes at the start if the capture of a living process is at this path, and at the stop if
+        the file was moved or deleted during the recording."""
         return self._path
 
     @property
@@ -119,19 +120,19 @@ class Recorder:
             return False
         return self.owned_here and bool(native.load().is_recording())
 
-    def leave_out(self, script: str) -> None:
-        """Have no frame of the file `script` in a stack, as none of hiwater's own; before `start()`."""
-        self._own_script = script
+    def exclude_script(self, script: str) -> None:
+        """Leave frames of the file `script` out of stacks, like those of hiwater's code. Call it before `start()`."""
+        self._excluded_script = script
 
     def note(self, key: str, value: str) -> None:
-        """Have a fact in the capture; before `start()`."""
+        """Add a fact to the capture. Call it before `start()`."""
         self._facts[key] = value
 
     @property
     def kept_in_memory(self) -> bool:
-        """Whether the file system cannot hold the growing capture: copies go there about every second and at the stop.
+        """Whether the file system cannot map the growing capture, so that hiwater copies it there about every second and at the stop.
 
-        What came after the last copy is lost when the process is killed. False when not recording.
+        If the process is killed, what came after the last copy is lost. False when not recording.
         """
         return unrecorded.do(Recorder._is_kept_in_memory, self, None)
 
@@ -139,33 +140,30 @@ class Recorder:
         return self.recording and bool(native.load().is_kept_in_memory())
 
     def check(self) -> None:
-        """Make sure that `start()` has what it needs.
-
-        Raises EngineUnavailable, CaptureUnwritable or AlreadyRecording.
-        """
+        """Check that `start()` can work: raises EngineUnavailable, CaptureUnwritable or AlreadyRecording."""
         native.load()
         if self.recording:
             raise hiwater.errors.AlreadyRecording(
-                f"this recorder is recording into {self._path!r} already", "stop it first, or make another"
+                f"this recorder is already recording into {self._path!r}", "stop it first, or create another one"
             )
         destination.check(self._path)
 
     def start(self, argv: Sequence[str] | None = None) -> None:
-        """Record from now on; `argv` goes into the capture, None leaves it out.
+        """Record from now on; `argv` goes into the capture, None omits it.
 
-        Where a living process other than this one has a capture at the path, that one stays, and this one is beside it: `run.hiw`
-        becomes `run.PID.hiw`, and a warning says so.
+        If the capture of another living process is at the path, it stays, and this one gets another name: `run.hiw` becomes
+        `run.PID.hiw`, and a warning says so.
 
-        Inside another recording of this process this one is a window of it: that one goes on, and `stop()` writes a capture whose
-        peak is the window's. What was live before is part of it, and `sample` is that of the recording around.
+        Inside another recording of this process, this one is a window of it: the outer recording continues, and `stop()` writes a
+        capture with the peak of the window. The window includes what was live before, and has the `sample` of the outer recording.
 
-        Raises EngineUnavailable, CaptureUnwritable, AlreadyRecording, or EngineFailed when the engine cannot work here.
+        Raises EngineUnavailable, CaptureUnwritable, AlreadyRecording, or EngineFailed if the engine cannot work here.
         """
-        native.load()  # for what follows to be known as our own
+        native.load()  # so that the engine recognises what follows as hiwater's
         given = unrecorded.do(Recorder._start, self, argv)
         if given != self._path:
             wanted, self._path = self._path, given
-            self._tell(
+            self._notify(
                 f"{wanted!r} is the capture of another process that is still running: this recording goes into {given!r}"
             )
 
@@ -184,7 +182,7 @@ class Recorder:
         self._accelerators = Accelerators(core, histories=self._wants_histories)
         self._accelerators.prepare()
         try:
-            # Last, so that nothing of what it took to get here is in the recording.
+            # Last, so that the recording includes nothing of this preparation.
             self._owner = os.getpid()
             with _ScopesNoted():
                 given: str = core.start(
@@ -196,7 +194,7 @@ class Recorder:
                     sample_seed=self._sample_seed,
                     cgroup_usage=group.current if group is not None else "",
                     cgroup_limits=group.limits if group is not None else [],
-                    own_script=self._own_script,
+                    own_script=self._excluded_script,
                     mode=self._mode,
                 )
         except OSError as error:
@@ -204,16 +202,16 @@ class Recorder:
             raise destination.explain(self._path, error) from error
         except core.EngineFault as error:
             self._forget()
-            raise hiwater.errors.EngineFailed(str(error), "`hiwater doctor` says what works here") from error
+            raise hiwater.errors.EngineFailed(str(error), "`hiwater doctor` shows what works here") from error
         self._accelerators.begin()
         return given
 
     def _begin_window(self, core: Any) -> str:
         around = core.summary()
         if self._sample_bytes != around["sample_bytes"]:
-            self._tell(
-                f"this process is being recorded into {around['path']!r}: the recording inside is a window of that one, "
-                "and has its sampling"
+            self._notify(
+                f"this process is already being recorded into {around['path']!r}: the new recording is a window of that one, "
+                "with the same sampling"
             )
         self._owner = os.getpid()
         self._window = Window(core, self._path)
@@ -227,7 +225,7 @@ class Recorder:
     def stop(self, exit_code: int | None = None) -> None:
         """Stop recording and close the capture; does nothing when not recording.
 
-        A forked child inherits the recorder but not the recording, so stopping there leaves the parent's alone.
+        A forked child inherits the recorder but not the recording, so `stop()` in the child does not affect the parent.
         """
         unrecorded.do(Recorder._stop, self, exit_code)
 
@@ -252,17 +250,17 @@ class Recorder:
             self._accelerators.end()
 
     def snapshot(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Write the capture as of now to `path` and return its absolute path; recording goes on.
+        """Write the capture so far to `path` and return its absolute path; the recording continues.
 
-        Without `path` it goes beside the capture: `run.hiw` has `run.1.hiw`, `run.2.hiw` …
-        Raises NotRecording before the start and after the stop, CaptureUnwritable when the file cannot be made.
+        Without `path`, it goes to the folder of the capture: `run.1.hiw`, `run.2.hiw` … for `run.hiw`. Raises NotRecording before the
+        start and after the stop, CaptureUnwritable if the file cannot be written.
         """
         return unrecorded.do(Recorder._write_snapshot, self, path)
 
     def _write_snapshot(self, path: str | os.PathLike[str] | None) -> str:
         if not self.recording:
             raise hiwater.errors.NotRecording(
-                "there is nothing to take a snapshot of", "call start(), or use `with hiwater.record(...)`"
+                "a snapshot needs a recording, and none is running", "call start(), or use `with hiwater.record(...)`"
             )
         target = self._next_snapshot() if path is None else destination.absolute(destination.expand(os.fspath(path)))
         destination.check(target)
@@ -275,22 +273,23 @@ class Recorder:
         return target
 
     def summary(self) -> Summary:
-        """Return what the recording has come to: so far, or in all once it is stopped.
+        """Return the figures of the recording: those so far, or the final ones after the stop.
 
-        Raises NotRecording when another recording of this process has begun since, or none was started.
+        Raises NotRecording if another recording of this process has begun since, or none was started.
         """
         return unrecorded.do(Recorder._summary, self, None)
 
     def _summary(self, _: None) -> Summary:
         if self._window is not None:
-            return self._window.summary() | {"devices": [], "device_trouble": "", "driver_trouble": ""}  # type: ignore[return-value] # has them all
+            return self._window.summary() | {"devices": [], "device_trouble": "", "driver_trouble": ""}  # type: ignore[return-value] # has all keys
         summary: Summary = native.load().summary()
         if summary.get("path") != self._path:
             raise hiwater.errors.NotRecording(
-                f"nothing is known of a recording into {self._path!r}", "ask before the next one starts"
+                f"the figures of the recording into {self._path!r} are gone",
+                "call summary() before the next recording starts",
             )
         if self._accelerators is not None:
-            summary.update(self._accelerators.summary())  # type: ignore[typeddict-item] # those two keys, as it says
+            summary.update(self._accelerators.summary())  # type: ignore[typeddict-item] # three keys of Summary
         return summary
 
     def __enter__(self) -> Self:
@@ -304,7 +303,7 @@ class Recorder:
         self.stop()
 
     def note_ending(self, error: BaseException | None) -> None:
-        """Where the program ended for want of GPU memory, write what was live (see `hiwater.contrib.torch.guard`); before `stop()`."""
+        """If the program ended because GPU memory ran out, write what was live (see `hiwater.contrib.torch.guard`). Call it before `stop()`."""
         if error is None or "torch" not in sys.modules or not self.recording:
             return
         if _registry.load(_registry.IS_DEVICE_REFUSAL)(error):
@@ -320,24 +319,22 @@ class Recorder:
 
 
 class _ScopesNoted:
-    """Starting and stopping begins the kernel's mark and the engine's anew: scopes that are open, and read the same marks, note
-    what they say before, and stand still meanwhile."""
+    """A start or stop resets the peaks of the kernel and of the engine. Open scopes read the same peaks: they note them before the
+    reset, and are paused meanwhile."""
 
     def __init__(self) -> None:
-        scopes = sys.modules.get("hiwater.scopes.manager")  # without scopes there is nothing to load here
-        self._held: AbstractContextManager[None] | None = (
-            scopes.SCOPE_MANAGER.standing_still() if scopes is not None else None
-        )
+        scopes = sys.modules.get("hiwater.scopes.manager")  # not loaded if the program has no scopes
+        self._pause: AbstractContextManager[None] | None = scopes.SCOPE_MANAGER.paused() if scopes is not None else None
 
     def __enter__(self) -> None:
-        if self._held is not None:
-            self._held.__enter__()
+        if self._pause is not None:
+            self._pause.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._held is not None:
-            self._held.__exit__(kind, error, traceback)
+        if self._pause is not None:
+            self._pause.__exit__(kind, error, traceback)
 
 
 def record(
@@ -348,8 +345,8 @@ def record(
     device_history: bool = True,
     mode: int = PRIVATE,
 ) -> Recorder:
-    """Return a context manager that records every allocation inside its block into a capture at `path`, which its owner alone may read
-    unless `mode` says otherwise.
+    """Return a context manager that records every allocation inside its block into a capture at `path`. By default, only its owner may read
+    the capture; `mode` changes that.
 
         with hiwater.record("load.hiw") as recorder:
             table = load()

@@ -1,4 +1,4 @@
-"""The three lines a recording ends with, and the warning when something went wrong."""
+"""The three lines at the end of a recording, and the warning if it is incomplete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def summary_lines(summary: Summary, shown_path: str) -> list[str]:
-    """Return the lines: the two peaks, the line that held most at the peak, the capture unless it is lost."""
+    """Return the lines: the two peaks, the line with the most bytes at the peak, and the capture unless it is lost."""
     lines = [_peaks(summary), _top_line(summary)]
     if not summary["is_lost"]:
         lines.append(f"capture {shown_path}: read it with `hiwater report {shown_path}`")
@@ -22,33 +22,33 @@ def summary_lines(summary: Summary, shown_path: str) -> list[str]:
 
 
 def trouble(summary: Summary) -> str | None:
-    """Return the one warning about a recording that is not whole, None for one that is."""
-    said = []
+    """Return the warning about an incomplete recording, None for a complete one."""
+    found = []
     if summary["stop_reason"]:
-        said.append(f"recording stopped before the program did: {summary['stop_reason']}")
+        found.append(f"recording stopped before the program did: {summary['stop_reason']}")
     if summary["lost_events"]:
-        said.append(f"{summary['lost_events']:,} events were lost: the figures miss these allocations and frees")
+        found.append(f"{summary['lost_events']:,} events were lost: the figures miss these allocations and frees")
     if summary["file_fate"]:
-        said.append(summary["file_fate"])
-    said += summary["shortcomings"].values()
+        found.append(summary["file_fate"])
+    found += summary["shortcomings"].values()
     if summary["device_trouble"]:
-        said.append(f"memory of devices was not measured to the end: {summary['device_trouble']}")
+        found.append(f"memory of devices was not measured to the end: {summary['device_trouble']}")
     if summary["driver_trouble"]:
-        said.append(f"the GPU driver's figures are not there to the end: {summary['driver_trouble']}")
-    return "warning: " + "; ".join(said) if said else None
+        found.append(f"the GPU driver's figures are missing at the end: {summary['driver_trouble']}")
+    return "warning: " + "; ".join(found) if found else None
 
 
 def kept_in_memory(path: str) -> str:
-    """Return the warning that the capture at `path` cannot grow there."""
+    """Return the warning that the file system of `path` cannot map the capture."""
     return (
-        f"warning: the file system of {path!r} can map no files, so the capture is kept in memory and copied there every second or so "
-        "and at the end; choose a file elsewhere with -o for one that loses nothing when the program is killed"
+        f"warning: the file system of {path!r} cannot map files, so hiwater keeps the capture in memory and copies it there about every "
+        "second and at the end; if the program is killed, the last second is lost: choose another file with -o to avoid this"
     )
 
 
 def _peaks(summary: Summary) -> str:
     resident = "exact" if summary["resident_exact"] else f"± {format_size(summary['resident_error_bytes'])}"
-    # A recording that dropped events knows its peak no better than that.
+    # If events were lost, the peak is a lower bound.
     is_least = summary["lost_events"] or "calls_not_recorded" in summary["shortcomings"]
     allocated = "at least" if is_least else "exact"
     if summary["sample_bytes"] and not is_least:
@@ -69,7 +69,7 @@ def _device(device: dict[str, Any]) -> str:
 
 
 def shown_path(path: str) -> str:
-    """Return `path` as short as it can be typed where the program ended."""
+    """Return `path`, relative to the current folder if it is in there."""
     try:
         here = os.getcwd()
     except OSError:
@@ -80,6 +80,6 @@ def shown_path(path: str) -> str:
 def _top_line(summary: Summary) -> str:
     top = summary["top_line"]
     if top is None:
-        return "most at the peak: no line of the program's own code held anything"
-    file, line, function, held = top
-    return f"most at the peak: {format_size(held)} at {file}:{line} in {function}"
+        return "most at the peak: no line of the program's code had live bytes"
+    file, line, function, size = top
+    return f"most at the peak: {format_size(size)} at {file}:{line} in {function}"

@@ -1,7 +1,7 @@
-"""What is to be run, found and made ready the way the interpreter does it, before any of it has run.
+"""The program to run, found and prepared as the interpreter would do it, before any of it has run.
 
-A target knows how `python` would run it: what `sys.argv` and `sys.path[0]` become, what the new `__main__` holds, and the call
-that runs it. The interpreter's own rules are in Modules/main.c, Python/pythonrun.c and Lib/runpy.py.
+A target describes how `python` would run it: the values of `sys.argv` and `sys.path[0]`, the contents of the new `__main__`, and the call
+that runs it. The interpreter's rules are in Modules/main.c, Python/pythonrun.c and Lib/runpy.py.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import CodeType, ModuleType
 
-# The interpreter itself gives a script's __main__ this name up to 3.14.
+# Up to 3.14, the interpreter gives the __main__ of a script this name.
 _CACHED: dict[str, object] = {} if sys.version_info >= (3, 15) else {"__cached__": None}
 
 
 class Target:
-    """A program that is ready to run. `entry(main)` gives the call that runs it in the module `main`."""
+    """A program that is ready to run. `entry(main)` returns the call that runs it in the module `main`."""
 
     __slots__ = ("argv", "audit", "container", "entry", "is_file", "name", "original", "path_head")
 
@@ -38,13 +38,13 @@ class Target:
         container: bool = False,
         is_file: bool = False,
     ) -> None:
-        self.name = name  # for people, and for the capture's name
+        self.name = name  # for messages, and for the name of the capture
         self.argv = argv
-        self.path_head = path_head  # what becomes sys.path[0]; None: nothing
+        self.path_head = path_head  # the new sys.path[0]; None for no new entry
         self.entry = entry
-        self.audit = audit  # the event that `python` raises, with its argument
+        self.audit = audit  # the audit event of `python`, with its argument
         self.original = original  # the end of sys.orig_argv
-        self.is_file = is_file  # a script, or standard input: the interpreter flushes stdout and stderr after it
+        self.is_file = is_file  # a script or standard input: the interpreter flushes stdout and stderr after it
         self.container = container  # a folder or an archive: it is on sys.path even with -P
 
 
@@ -65,7 +65,7 @@ def script(path: str, arguments: Sequence[str]) -> Target:
     code = _unmarshal(path, source) if compiled else _compile(absolute, source)
 
     def entry(main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
-        # From where importlib.machinery has them: a program finds no module loaded that python had not.
+        # Not from importlib.machinery, which `python` would not have loaded.
         from _frozen_importlib_external import SourceFileLoader, SourcelessFileLoader
 
         loader = SourcelessFileLoader if compiled else SourceFileLoader
@@ -84,8 +84,8 @@ def script(path: str, arguments: Sequence[str]) -> Target:
 
 
 def module(name: str, arguments: Sequence[str]) -> Target:
-    """Return the target for `python -m name arguments…`. The module is looked for when it runs, as the interpreter does."""
-    import runpy  # the interpreter's own way for -m: its frames are in the traceback there, too
+    """Return the target for `python -m name arguments…`. As in the interpreter, the module is searched for when it runs."""
+    import runpy  # the interpreter uses it for -m, so its frames are in the same tracebacks
 
     def entry(_main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
         return runpy._run_module_as_main, (name,)  # type: ignore[attr-defined]  # private, and what `python -m` calls
@@ -104,7 +104,7 @@ def command(source: str, arguments: Sequence[str]) -> Target:
     """Return the target for `python -c source arguments…`. Raises SyntaxError as compiling it does."""
     text = source + "\n"
     code = _code_of(text, "<string>")
-    if sys.version_info >= (3, 13):  # from there on a traceback shows the lines of -c, too
+    if sys.version_info >= (3, 13):  # since 3.13, a traceback shows the lines of -c
         import linecache
 
         linecache.cache["<string>"] = (len(text), None, text.splitlines(keepends=True), "<string>")
@@ -125,10 +125,12 @@ def command(source: str, arguments: Sequence[str]) -> Target:
 def standard_input(arguments: Sequence[str]) -> Target:
     """Return the target for `python - arguments…` with a program on standard input.
 
-    Raises NotRunnable on a terminal, where the interpreter would start a session; SyntaxError as compiling the program does.
+    Raises NotRunnable on a terminal, where the interpreter would be interactive; SyntaxError as compiling the program does.
     """
     if sys.stdin is None or sys.stdin.isatty():
-        raise hiwater.errors.NotRunnable("standard input is a terminal, not a program", "pipe one in, or name a script")
+        raise hiwater.errors.NotRunnable(
+            "standard input is a terminal, not a program", "pipe a program in, or name a script"
+        )
     code = _compile("<stdin>", sys.stdin.buffer.read())
 
     def entry(main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:
@@ -164,7 +166,7 @@ def _container(path: str, absolute: str, arguments: Sequence[str]) -> Target:
 
 
 def _is_importable_from(path: str) -> bool:
-    """Whether `path` could stand on sys.path: what makes the interpreter look for a `__main__` inside it."""
+    """Whether `path` could be an entry of sys.path: then the interpreter looks for a `__main__` inside it."""
     if path not in sys.path_importer_cache:
         importer = None
         for hook in sys.path_hooks:
@@ -192,12 +194,12 @@ def _read(path: str) -> bytes:
 def _compile(path: str, source: bytes) -> CodeType:
     if b"\0" in source:
         raise hiwater.errors.NotRunnable(
-            f"{path!r} is not Python source, it has null bytes", "hiwater runs Python programs only"
+            f"{path!r} is not Python source: it contains null bytes", "hiwater runs only Python programs"
         )
     try:
         return _code_of(source, path)
     except SyntaxError as error:
-        # The interpreter reads a file line by line and words this its own way; to us it is a file that is not source.
+        # The interpreter reads a file line by line and has another message for this; here the file is not source.
         if "'utf-8' codec can't decode" in str(error.msg):
             raise hiwater.errors.NotRunnable(
                 f"{path!r} is not Python source in UTF-8", "declare its encoding in the first line"
@@ -206,12 +208,12 @@ def _compile(path: str, source: bytes) -> CodeType:
 
 
 def _code_of(source: str | bytes, file: str) -> CodeType:
-    """Compile as the interpreter does with what it is told to run. The builtin makes all types of syntax trees first, two
-    milliseconds of every start-up, and raises an audit event that `python` does not."""
+    """Compile as the interpreter does. The builtin `compile` first creates all types of syntax trees, which takes two milliseconds, and
+    raises an audit event that `python` does not raise."""
     try:
         core = native.load()
     except hiwater.errors.HiwaterError:
-        core = None  # and not compiled in here, where an error of the program's would have ours for its context
+        core = None  # compiled below, because here an error of the program would have ours as its context
     if core is None:
         return compile(source, file, "exec", dont_inherit=True)
     code: CodeType = core.compile_source(source, file)
@@ -234,11 +236,11 @@ def _unmarshal(path: str, data: bytes) -> CodeType:
             f"{path!r} was compiled by another version of Python", "run the source, or compile it again"
         )
     try:
-        code = marshal.loads(data[header:])  # noqa: S302 - a program that is to be run is trusted as far as that goes
+        code = marshal.loads(data[header:])  # noqa: S302 - the user wants to run this program, so it is trusted
     except (EOFError, TypeError, ValueError) as error:
         raise hiwater.errors.NotRunnable(f"{path!r} is not complete ({error})", "compile it again") from error
     if not hasattr(code, "co_code"):
-        raise hiwater.errors.NotRunnable(f"{path!r} holds no code", "compile it again")
+        raise hiwater.errors.NotRunnable(f"{path!r} contains no code", "compile it again")
     compiled: CodeType = code
     return compiled
 
@@ -247,7 +249,7 @@ def _current_folder() -> str | None:
     try:
         return os.getcwd()
     except OSError:
-        return None  # a folder that was removed: the interpreter goes without
+        return None  # the folder was removed; the interpreter then continues without it
 
 
 def _without_suffix(name: str) -> str:

@@ -1,7 +1,7 @@
-"""Whether the program has used torch's switch of the history since we switched it on: what it began is not ours to end.
+"""Whether the program has switched torch's history on or off since we switched it on: a history of the program must not end with ours.
 
-torch tells that a history is kept, and not for whom. All of its Python functions come through two of `torch._C`, looked up at each call;
-while a history of ours is kept, ours stand in those and call theirs.
+torch says whether it records a history, but not who began it. All of its Python functions look up two functions of `torch._C` at each
+call. While our history is on, our wrappers replace these two.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _NAMES = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
 
 
 class HistorySwitch:
-    """Watches the switch from now on until `leave()`. `module` is `torch._C`."""
+    """Notes uses of the switch from now on until `leave()`. `module` is `torch._C`."""
 
     def __init__(self, module: Any) -> None:
         self.was_used = False
         """Whether the program has switched the history on or off."""
         self.was_ended = False
-        """Whether it has switched it off, which forgets all events up to then."""
+        """Whether it has switched the history off, which drops all events up to then."""
         self._module = module
         self._theirs = {name: getattr(module, name) for name in _NAMES if hasattr(module, name)}
         self._ours = {name: self._standing_in(theirs) for name, theirs in self._theirs.items()}
@@ -29,7 +29,7 @@ class HistorySwitch:
             setattr(module, name, ours)
 
     def leave(self) -> None:
-        """Give torch its functions back. Where somebody has put theirs over ours, ours stay below and only call on."""
+        """Restore torch's functions. If other wrappers were put around ours, ours stay and only call the originals."""
         for name, ours in self._ours.items():
             if getattr(self._module, name, None) is ours:
                 setattr(self._module, name, self._theirs[name])

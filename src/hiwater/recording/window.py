@@ -1,4 +1,4 @@
-"""A recording that begins inside another one of the same process: a window of that one, with a capture of its own."""
+"""A recording that begins inside another one of the same process: a window of the outer one, with a separate capture."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Window:
-    """From its making to `finish()`. The recording around it goes on as it is."""
+    """A window from its creation to `finish()`. The outer recording continues unchanged."""
 
     def __init__(self, core: Any, path: str) -> None:
-        """`core` is the native engine, `path` where the capture of the window is to be."""
+        """`core` is the native engine, `path` the path for the capture of the window."""
         self._core = core
         self._path = path
         self._summary: dict[str, Any] | None = None
@@ -24,11 +24,11 @@ class Window:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not been finished."""
+        """Whether it has not yet been finished."""
         return self._summary is None
 
     def finish(self) -> str:
-        """Write the capture: a copy of the recording around, whose peak is the window's. Return its path. Raises CaptureUnwritable."""
+        """Write the capture: a copy of the outer recording with the peak of the window. Return its path. Raises CaptureUnwritable."""
         self._summary = self.summary()
         try:
             try:
@@ -36,7 +36,7 @@ class Window:
             except OSError as error:
                 if error.errno != errno.EBUSY:
                     raise
-                stem, suffix = os.path.splitext(self._path)  # the recording around is being written there
+                stem, suffix = os.path.splitext(self._path)  # the outer recording is being written there
                 self._path = f"{stem}.window{suffix}"
                 self._core.write_window(self._path, self._start_ns)
         except OSError as error:
@@ -45,7 +45,7 @@ class Window:
         return self._path
 
     def summary(self) -> dict[str, Any]:
-        """What the recording around has come to, with the allocated peak of the window."""
+        """The figures of the outer recording, with the allocated peak of the window."""
         if self._summary is not None:
             return dict(self._summary)
         found: dict[str, Any] = self._core.summary()

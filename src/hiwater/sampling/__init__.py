@@ -1,6 +1,6 @@
-"""Timelines: what a process, or a call in this one, uses over time.
+"""Timelines: the memory of a process, or of a call in this process, over time.
 
-What runs inside the watched program uses the standard library alone.
+The part that runs inside the measured program uses only the standard library.
 """
 
 from hiwater.errors import NoSuchProcess, ProcessNotReadable

@@ -1,4 +1,4 @@
-"""The names by which memory_profiler chooses what is measured, and what they are here."""
+"""memory_profiler's names of backends, and what they measure here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 DEFAULT = "psutil"
 TRACEMALLOC = "tracemalloc"
-# Resident memory is one quantity, however it is asked for: `posix` ran `ps` for it.
+# `psutil` and `posix` are the same quantity, resident memory; in memory_profiler, `posix` runs `ps`.
 _READERS: dict[str, Callable[[int], ProcessMemory]] = {
     "psutil": ProcessMemory,
     "posix": ProcessMemory,
@@ -25,10 +25,9 @@ NAMES = (*_READERS, TRACEMALLOC, "no_backend")
 
 
 def choose_backend(new_backend: str | None = None) -> str:
-    """The backend that will be used when `new_backend` is asked for (None: the default).
+    """The backend that is used for the name `new_backend` (None: the default).
 
-    A name that memory_profiler knows and this machine cannot serve gives the default, with a warning. Raises BadRequest for a
-    name that nobody knows.
+    For a name of memory_profiler that does not work here, it is the default, with a warning. Raises BadRequest for an unknown name.
     """
     if new_backend is None:
         return DEFAULT
@@ -36,10 +35,10 @@ def choose_backend(new_backend: str | None = None) -> str:
         warnings.warn(f"no_backend can not be used, {DEFAULT} used instead", stacklevel=2)
         return DEFAULT
     if new_backend not in NAMES:
-        raise BadRequest(f"{new_backend!r} is no backend", f"choose one of {', '.join(NAMES[:-1])}")
+        raise BadRequest(f"{new_backend!r} is not a backend", f"choose one of {', '.join(NAMES[:-1])}")
     return new_backend
 
 
 def reader_of(backend: str) -> Callable[[int], ProcessMemory]:
-    """How a process is read under this backend."""
+    """The class that reads a process with this backend."""
     return _READERS[backend]

@@ -1,7 +1,7 @@
-"""The kernel's own news of every fork, exec and exit (connector(7), CONFIG_PROC_EVENTS): no child is too short-lived for it.
+"""The kernel's events for every fork, exec and exit (connector(7), CONFIG_PROC_EVENTS). They include the shortest-lived children.
 
-It can be listened to by root, and since Linux 6.6 by anyone, outside of containers that have their own process numbers.
-Elsewhere `listen()` returns None, and whoever watches has to look for children at intervals.
+Root can subscribe to them, and since Linux 6.6 every user, except in containers with their own process numbers. Elsewhere `listen()`
+returns None, and a watcher has to search for children at intervals.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple
 
     class Event(NamedTuple):
-        """`kind` is FORK, EXEC or EXIT; `parent` is the forker of a FORK; `status` is the wait status of an EXIT."""
+        """`kind` is FORK, EXEC or EXIT; `parent` is the process that called fork; `status` is the wait status of an EXIT."""
 
         kind: int
         pid: int
@@ -32,14 +32,14 @@ FORK, EXEC, EXIT = 0x1, 0x2, 0x80000000
 _NETLINK_CONNECTOR = 11
 _CN_IDX_PROC = _CN_VAL_PROC = 1
 _LISTEN, _IGNORE = 1, 2
-_EVENT_OFFSET = 16 + 20  # behind struct nlmsghdr and struct cn_msg
+_EVENT_OFFSET = 16 + 20  # after struct nlmsghdr and struct cn_msg
 _EVENT = struct.Struct("=IIQ")  # what, cpu, timestamp on CLOCK_MONOTONIC
 _FOUR = struct.Struct("=IIII")
-_ROOM = 4 << 20  # bytes of news the kernel may keep for us while we are busy
+_ROOM = 4 << 20  # the size of the socket's buffer for events while we are busy
 
 
 class ProcessEvents:
-    """A subscription. `lost` turns true when the kernel had more to tell than there was room for."""
+    """A subscription. `lost` becomes true when the kernel has dropped events because the buffer was full."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
@@ -49,7 +49,7 @@ class ProcessEvents:
         return self._stream.fileno()
 
     def read(self) -> list[Event]:
-        """All news since the last call, of every process on the machine."""
+        """All events since the last call, of every process on the machine."""
         found: list[Event] = []
         while True:
             try:
@@ -70,7 +70,7 @@ class ProcessEvents:
 
 
 def listen() -> ProcessEvents | None:
-    """Subscribe; None where the kernel does not offer it to us."""
+    """Subscribe; None if the kernel does not allow it."""
     try:
         stream = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, _NETLINK_CONNECTOR)
     except OSError:
@@ -89,7 +89,7 @@ def listen() -> ProcessEvents | None:
 
 
 def _delivers(stream: socket.socket) -> bool:
-    """Whether news comes: the answer to the request says so, and a kernel that ignores us sends none."""
+    """Whether events arrive: the reply to the request says so, and a kernel that ignores the request sends none."""
     import select
 
     readable, _, _ = select.select([stream], [], [], 0.02)
@@ -97,7 +97,7 @@ def _delivers(stream: socket.socket) -> bool:
         return False
     message = stream.recv(1024)
     what = _EVENT.unpack_from(message, _EVENT_OFFSET)[0] if len(message) >= _EVENT_OFFSET + _EVENT.size else 1
-    # Kind 0 is the answer, its first word an errno. Anything else is news already.
+    # Kind 0 is the reply; it begins with an errno. Anything else is an event.
     return what != 0 or _FOUR.unpack_from(message.ljust(_EVENT_OFFSET + 32, b"\0"), _EVENT_OFFSET + 16)[0] == 0
 
 
@@ -107,7 +107,7 @@ def _request(operation: int) -> bytes:
 
 
 def _parse(message: bytes) -> Event | None:
-    """One message; None for news that is not of processes coming and going (threads, names, users)."""
+    """The event in a message; None for events other than fork, exec and exit of processes (threads, names, users)."""
     if len(message) < _EVENT_OFFSET + _EVENT.size + _FOUR.size:
         return None
     kind, _, at_ns = _EVENT.unpack_from(message, _EVENT_OFFSET)

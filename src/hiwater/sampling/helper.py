@@ -1,8 +1,8 @@
-"""Watches the process that starts it, from a process of its own.
+"""Samples the process that starts it, from a separate process.
 
-A sampling thread would wait for the interpreter's lock exactly while a long call into C makes its temporaries. A forked
-sampler would share, and so disturb, the memory it is to measure. This one is a fresh interpreter that loads nothing but a few
-small modules. It is no child of the process it watches: that program may wait for its children as it likes.
+A sampling thread would wait for the GIL exactly while a long call into C allocates its temporaries. A forked sampler would share the
+memory that it measures, and so change it. This one is a new interpreter that loads only a few small modules. It is not a child of the
+process that it samples, so that it does not interfere when that program waits for its children.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ class OutsideSampler:
     """Samples this process while the `with` block runs; `rows` has the samples after it."""
 
     def __init__(self, *, interval: float, children: bool, backend: str, timeout: float | None) -> None:
-        self._words = [str(os.getpid()), repr(interval), str(int(children)), backend, repr(timeout or 0.0)]
+        self._arguments = [str(os.getpid()), repr(interval), str(int(children)), backend, repr(timeout or 0.0)]
         self.rows: list[Row] = []
         self._to_helper = self._from_helper = -1
 
     def __enter__(self) -> Self:
-        """Start sampling: the first sample has been taken when this returns. Raises HelperFailed."""
+        """Start sampling; returns after the first sample. Raises HelperFailed."""
         if not sys.executable:
-            raise HelperFailed("there is no interpreter to sample with", "set sys.executable to one")
+            raise HelperFailed("no interpreter is known for the sampling process", "set sys.executable to one")
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         stop, self._to_helper = os.pipe()
         self._from_helper, out = os.pipe()
         try:
             child = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-I", "-S", "-c", _SOURCE, root, *self._words],
-                os.environ,  # the loader may need some of it; the interpreter itself ignores it (-I)
+                [sys.executable, "-I", "-S", "-c", _SOURCE, root, *self._arguments],
+                os.environ,  # the loader may need it; the interpreter ignores it (-I)
                 file_actions=[(os.POSIX_SPAWN_DUP2, stop, 0), (os.POSIX_SPAWN_DUP2, out, 1)],
             )
         except OSError as error:
@@ -56,7 +56,7 @@ class OutsideSampler:
         _wait(child)
         if os.read(self._from_helper, 1) != _READY:
             self._close()
-            raise HelperFailed("the sampling process ended at once", "look at what it said on stderr")
+            raise HelperFailed("the sampling process ended immediately", "read its messages on stderr")
         return self
 
     def __exit__(
@@ -68,7 +68,7 @@ class OutsideSampler:
             with os.fdopen(self._from_helper, "rb") as stream:
                 self._from_helper = -1
                 data = stream.read()
-            self.rows = marshal.loads(data) if data else []  # noqa: S302 - from our own process, over our own pipe
+            self.rows = marshal.loads(data) if data else []  # noqa: S302 - from our own process through our own pipe
         finally:
             self._close()
 
@@ -80,16 +80,16 @@ class OutsideSampler:
 
 
 def _wait(pid: int) -> None:
-    """Wait for the process that only starts the sampler; the program may have set things up so that none needs waiting for."""
+    """Wait for the process that only starts the sampler. There is none to wait for if the program ignores SIGCHLD."""
     with suppress(ChildProcessError):
         os.waitpid(pid, 0)
 
 
 def main(pid: str, interval: str, children: str, backend: str, timeout: str) -> None:
-    """The sampling process itself: samples until its standard input closes, then writes all rows to its standard output."""
-    starter = os.getpid()  # a child of the watched process, for as long as it takes to end
+    """The sampling process: samples until its standard input closes, then writes all rows to its standard output."""
+    starter = os.getpid()  # a child of the watched process, which ends immediately
     if os.fork():
-        os._exit(0)  # the one that samples belongs to nobody
+        os._exit(0)  # so the sampling process has no parent that could wait for it
     import signal
     import time
 
@@ -121,7 +121,7 @@ def main(pid: str, interval: str, children: str, backend: str, timeout: str) -> 
     until = time.monotonic_ns() + int(float(timeout) * 1e9) if float(timeout) else None
     watcher.run(on_tick=end_of_tick, stop_on=0, until_ns=until)
     watcher.close()
-    ticks.end_of_tick(time.monotonic_ns())  # what the last look at the kernel's mark found
+    ticks.end_of_tick(time.monotonic_ns())  # the result of the last reading of the high-water mark
     if until is not None:
         sys.stdin.buffer.read()
     with os.fdopen(1, "wb") as stream:

@@ -1,4 +1,4 @@
-"""A watcher's sink that is a capture: every reading of every process, thinned as the recording grows long."""
+"""A sink for watchers that writes a capture: every reading of every process, thinned in long recordings."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
     from hiwater.sampling.watcher import Watched
 
-_FLUSH_EVERY_NS = 250_000_000  # what a killed sampler may lose
-_SAMPLES_AT_ONE_STEP = 200_000  # of a process: after as many, only the highest of two is kept, then of four …
+_FLUSH_EVERY_NS = 250_000_000  # a killed sampler loses at most this much
+_SAMPLES_AT_ONE_STEP = 200_000  # of a process: after so many, only the highest of two is kept, then of four …
 _NO_KINDS = (0,) * len(KINDS)
-_MARKS_READ_BYTES = 1 << 20
+_SCOPES_READ_BYTES = 1 << 20
 
 
 class SampleRecording:
-    """The capture of one `hiwater sample`. A disk that fills up ends the recording and leaves the program alone."""
+    """The capture of one `hiwater sample`. A full disk ends the recording, and the program continues."""
 
     def __init__(self, path: str, *, pid: int, start_ticks: int, facts: Mapping[str, str], started_ns: int) -> None:
-        """Make the capture. Raises CaptureUnwritable."""
+        """Create the capture. Raises CaptureUnwritable."""
         self._writer = CaptureWriter(path, pid=pid, start_ticks=start_ticks, facts=facts, started_ns=started_ns)
         self._started_ns = started_ns
         self._flushed_ns = started_ns
         self._thinned: dict[int, _Thinned] = {}
-        self._marks: int | None = None
-        self._marks_rest = b""
+        self._scope_descriptor: int | None = None
+        self._scope_text = b""
         self.failure: str | None = None
         self.sum_peak_bytes = 0
         self._last: dict[int, int] = {}
@@ -42,17 +42,17 @@ class SampleRecording:
 
     @property
     def sum_now_bytes(self) -> int:
-        """Resident bytes of all processes that live, each with the pages it shares with others."""
+        """Resident bytes of all living processes, each with all of its shared pages."""
         return self._sum_bytes
 
-    def read_marks_from(self, path: str) -> None:
-        """Take scopes from this file, which the watched processes append to."""
-        self._marks = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    def read_scopes_from(self, path: str) -> None:
+        """Read scopes from this file, to which the watched processes append."""
+        self._scope_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    # What a watcher tells
+    # Called by a watcher
 
     def appeared(self, process: Watched) -> None:
-        """Also called when a process begins another program."""
+        """Also called when a process starts another program."""
         self._store("processes", process.number, self._row(process))
         if process.number == 0:
             self._root = process
@@ -70,9 +70,9 @@ class SampleRecording:
 
     def ended(self, process: Watched) -> None:
         self._sum_bytes -= self._last.pop(process.number, 0)
-        self._let_go(process)
+        self._flush_process(process)
 
-    def _let_go(self, process: Watched) -> None:
+    def _flush_process(self, process: Watched) -> None:
         thinned = self._thinned.pop(process.number, None)
         rest = thinned.rest() if thinned is not None else None
         if rest is not None:
@@ -96,29 +96,29 @@ class SampleRecording:
     # The file
 
     def fact(self, key: str, value: str) -> None:
-        """Add to what the capture says of the process and of how it was watched."""
+        """Add a fact about the process and the sampling."""
         self._store("facts", None, (self._string(key), self._string(value)))
 
     def end_of_tick(self, now: int) -> None:
-        """Write what waits, at intervals."""
+        """Write buffered data, at intervals."""
         if now - self._flushed_ns < _FLUSH_EVERY_NS:
             return
         self._flushed_ns = now
-        self._read_marks()
+        self._read_scopes()
         root = self._root
         if root is not None:
             self._set_resident(root)
         self._attempt(self._writer.flush)
 
     def finish(self, processes: list[Watched], exit_code: int | None, ended_ns: int) -> None:
-        """Complete the capture. `exit_code` is the target's, where it is known."""
+        """Complete the capture. `exit_code` is the target's, if known."""
         for process in processes:
             if process.number in self._thinned:
-                self._let_go(process)
+                self._flush_process(process)
         self._store("processes", 0, self._row(processes[0]))
-        self._read_marks()
-        if self._marks is not None:
-            os.close(self._marks)
+        self._read_scopes()
+        if self._scope_descriptor is not None:
+            os.close(self._scope_descriptor)
         self._set_resident(processes[0])
         if self.failure is not None:
             self._attempt_last()
@@ -129,12 +129,12 @@ class SampleRecording:
         )
 
     def abandon(self) -> None:
-        """Remove the capture: there was nothing to watch."""
+        """Remove the capture, because there was no process to watch."""
         self._writer.close()
         os.unlink(self._writer.path)
 
     def _attempt_last(self) -> None:
-        """Say in the header that it is not complete: that needs no room."""
+        """Say in the header that the capture is incomplete; this needs no space on the disk."""
         import contextlib
 
         with contextlib.suppress(OSError):
@@ -170,27 +170,27 @@ class SampleRecording:
         except OSError as error:
             self.failure = error.strerror or str(error)
 
-    def _read_marks(self) -> None:
-        if self._marks is None:
+    def _read_scopes(self) -> None:
+        if self._scope_descriptor is None:
             return
         while True:
-            text = os.read(self._marks, _MARKS_READ_BYTES)
+            text = os.read(self._scope_descriptor, _SCOPES_READ_BYTES)
             if not text:
                 return
-            whole, _, self._marks_rest = (self._marks_rest + text).rpartition(b"\n")
-            for told in parse(whole):
-                if told.end_ns < self._started_ns:
+            whole, _, self._scope_text = (self._scope_text + text).rpartition(b"\n")
+            for line in parse(whole):
+                if line.end_ns < self._started_ns:
                     continue
-                times = (max(0, told.start_ns - self._started_ns), told.end_ns - self._started_ns)
+                times = (max(0, line.start_ns - self._started_ns), line.end_ns - self._started_ns)
                 row = (
-                    self._string(told.name), told.pid, told.thread_id, told.depth, *times,
-                    told.start_bytes, told.end_bytes, told.peak_bytes,
+                    self._string(line.name), line.pid, line.thread_id, line.depth, *times,
+                    line.start_bytes, line.end_bytes, line.peak_bytes,
                 )  # fmt: skip
                 self._store("scopes", None, row)
 
 
 class _Thinned:
-    """The samples of one process: all of them at first, then the highest of every two, of every four, and so on."""
+    """The samples of one process: at first all, then the highest of every two, of every four, and so on."""
 
     __slots__ = ("best", "kept", "step", "waiting")
 
@@ -201,7 +201,7 @@ class _Thinned:
         self.best: tuple[int, int] | None = None
 
     def take(self, at_ns: int, count: int) -> tuple[int, int] | None:
-        """Take a sample; the one to keep, if it is time for one."""
+        """Take a sample; return the one to keep, if any."""
         if self.best is None or count > self.best[1]:
             self.best = (at_ns, count)
         self.waiting += 1

@@ -1,7 +1,7 @@
-"""The most that was resident during a block, by the kernel's own mark.
+"""The peak of resident memory during a block, by the kernel's high-water mark.
 
-There is one mark a process, and whoever starts it anew takes it from whoever reads it later. So a block is a scope like any
-other: scopes and blocks that nest or overlap share each reading, and a recording hears of each mark that is wiped out.
+A process has one high-water mark, and a reset affects all its readers. So a block is an ordinary scope: scopes and blocks that nest or
+overlap share each reading, and a recording is told each value before a reset.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class ResidentPeak:
-    """A block whose resident peak is asked for; without `is_wanted`, one that measures nothing."""
+    """Measures the resident peak of a block; nothing without `is_wanted`."""
 
     def __init__(self, *, is_wanted: bool = True) -> None:
         self._scope: Scope | None = Scope("memory_usage", ("resident",)) if is_wanted else None
 
     def so_far(self) -> int:
-        """The most that was resident since the block began, in bytes; 0 where that is not known."""
-        figures = SCOPE_MANAGER.look(self._scope).figures if self._scope is not None else []
+        """The peak of resident bytes since the beginning of the block; 0 if it is not known."""
+        figures = SCOPE_MANAGER.result_so_far(self._scope).figures if self._scope is not None else []
         return figures[0].peak if figures else 0
 
     def __enter__(self) -> Self:

@@ -1,11 +1,11 @@
-"""Tells whoever samples this process from outside what it is doing: named intervals, drawn on the timeline.
+"""Named intervals of this process for a sampler outside, which shows them on the timeline.
 
-`hiwater sample -- COMMAND` names a file in HIWATER_MARKS, which the command and its children inherit. Each interval is one
-line, appended by one write, so that processes and threads never mix theirs. Nothing happens where nobody samples.
+`hiwater sample -- COMMAND` names a file in HIWATER_SCOPES, which the command and its children inherit. Each interval is one line,
+appended with one write, so that processes and threads never mix their lines. Without a sampler, nothing happens.
 
     start_ns end_ns pid thread_id depth start_bytes end_bytes peak_bytes name
 
-Times are CLOCK_MONOTONIC nanoseconds; sizes are bytes resident, -1 where not known; the name is a JSON string.
+Times are CLOCK_MONOTONIC nanoseconds; sizes are resident bytes, -1 if not known; the name is a JSON string.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import NamedTuple
 
-    class Told(NamedTuple):
-        """One interval, as its line says it."""
+    class ScopeLine(NamedTuple):
+        """One interval, as in its line."""
 
         start_ns: int
         end_ns: int
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Told = namedtuple("Told", "start_ns end_ns pid thread_id depth start_bytes end_bytes peak_bytes name")  # noqa: PYI024 - typing takes longer to load than all of this
+    ScopeLine = namedtuple("ScopeLine", "start_ns end_ns pid thread_id depth start_bytes end_bytes peak_bytes name")  # noqa: PYI024 - typing takes longer to load than all of this
 
-VARIABLE = "HIWATER_MARKS"
+VARIABLE = "HIWATER_SCOPES"
 UNKNOWN = -1
 _LONGEST_NAME = 1000
 
 
 def wanted() -> bool:
-    """Whether somebody samples this process and wants to know."""
+    """Whether a sampler reads the intervals of this process."""
     return bool(os.environ.get(VARIABLE))
 
 
-def tell(
+def append(
     name: str,
     start_ns: int,
     end_ns: int,
@@ -54,7 +54,7 @@ def tell(
     end_bytes: int = UNKNOWN,
     peak_bytes: int = UNKNOWN,
 ) -> None:
-    """Tell of an interval that has ended. Never raises: a program must not suffer for being watched."""
+    """Append the line of an interval that has ended. Never raises, because sampling must not break a program."""
     path = os.environ.get(VARIABLE)
     if not path:
         return
@@ -70,11 +70,11 @@ def tell(
         finally:
             os.close(descriptor)
     except OSError:
-        return  # the sampler is gone
+        return  # the sampler has ended
 
 
-def parse(text: bytes) -> Iterator[Told]:
-    """The intervals in whole lines of such a file; lines that are none are left out."""
+def parse(text: bytes) -> Iterator[ScopeLine]:
+    """The intervals in complete lines of such a file; invalid lines are skipped."""
     import json
 
     for line in text.split(b"\n"):
@@ -92,4 +92,4 @@ def parse(text: bytes) -> Iterator[Told]:
             and start_ns <= end_ns < 1 << 63
             and all(abs(size) < 1 << 62 for size in sizes)
         ):
-            yield Told(start_ns, end_ns, pid, thread_id, depth, sizes[0], sizes[1], sizes[2], name)
+            yield ScopeLine(start_ns, end_ns, pid, thread_id, depth, sizes[0], sizes[1], sizes[2], name)

@@ -1,4 +1,4 @@
-"""Samples put together by tick: what every watched process used at one moment."""
+"""Samples grouped by tick: the memory of every watched process at one moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Ticks:
-    """A watcher's sink that hands on one row a tick; a child that lived between two ticks is in the second."""
+    """A sink for watchers that passes on one row for each tick; a child that lived between two ticks is in the second."""
 
     def __init__(self, take: Callable[[Row], object]) -> None:
         self._take = take
@@ -37,7 +37,7 @@ class Ticks:
         self._children[process.number] = process.pid, max(before, resident_bytes)
 
     def end_of_tick(self, now: int) -> bool:
-        """Hand on the row of this tick; the return value tells a watcher to go on."""
+        """Pass on the row of this tick; the return value False lets the watcher continue."""
         if self._target:
             self._take((now, self._target, tuple(self._children.values())))
         self._target = 0

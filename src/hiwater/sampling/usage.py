@@ -1,4 +1,4 @@
-"""`memory_usage()`: how much memory a process, or a call, uses over time."""
+"""`memory_usage()`: the memory of a process or a call over time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Call: TypeAlias = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
     Target: TypeAlias = int | str | subprocess.Popen[Any] | Callable[..., Any] | Sequence[Any]
 
-_ENOUGH_MEASUREMENTS = 4  # a call that may be repeated is, until it gives more than these
+_ENOUGH_MEASUREMENTS = 4  # a call with `max_iterations` is repeated until it has more samples than this
 _SHORTEST_INTERVAL = 1e-6
 _LINES_BETWEEN_FLUSHES = 50
 
@@ -46,24 +46,23 @@ def memory_usage(
 
     `proc` is a process number (-1: this process), a `subprocess.Popen`, a callable, or `(f,)`, `(f, args)`, `(f, args, kw)`.
 
-    - A process is sampled every `interval` seconds for `timeout` seconds or until it ends; a number without a `timeout`
-      gives one sample, at once.
-    - A call is made **once**, in the calling thread, and sampled from another process, which the interpreter's lock does not
-      hold up. Where the kernel keeps a mark of resident memory (VmHWM), peaks between two samples are found, too, and are
-      samples of their own: then the maximum is exact. `timeout` ends the sampling, not the call. With `max_iterations` above 1
-      the call is repeated, at a tenth of the interval, until there are more than 4 samples. What the call raises is raised;
-      no process is ever killed.
+    - A process is sampled every `interval` seconds for `timeout` seconds or until it ends; for a number without a `timeout`, one sample
+      is taken immediately.
+    - A call is made **once**, in the calling thread, and sampled from another process, which does not wait for the GIL. If the kernel has
+      a high-water mark of resident memory (VmHWM), a peak between two samples is found and added as a sample, so the maximum is exact.
+      `timeout` ends the sampling, not the call. With `max_iterations` above 1, the call is repeated at a tenth of the interval until there
+      are more than 4 samples. Exceptions of the call are raised; no process is ever killed.
 
-    The result is a list of MiB. `timestamps` makes each entry `(MiB, seconds since 1970)`; `max_usage` gives the largest entry
-    alone; `retval` gives `(result, what the call returned)`. `include_children` adds all descendants, each with all of its
-    resident memory: pages that processes share count once for each. `multiprocess` makes each entry a list, the process first
-    and then its children. `stream`, a text file, gets the lines of an mprof file (MEM, CHLD) instead, and None is returned.
+    The result is a list of MiB. With `timestamps`, each entry is `(MiB, seconds since 1970)`; with `max_usage`, the result is the largest
+    entry; with `retval`, it is `(result, return value of the call)`. `include_children` adds all descendants, each with all of its
+    resident memory: shared pages count once for each process. With `multiprocess`, each entry is a list: the process, then its
+    children. `stream`, a text file, gets the lines of an mprof file (MEM, CHLD) instead, and the result is None.
 
-    `backend` is "psutil" (default) or "posix" for resident memory, "psutil_pss", "psutil_uss" (each costs 0.3 ms and up a
-    sample), or "tracemalloc" (Python objects only; of this process alone).
+    `backend` is "psutil" (default) or "posix" for resident memory, "psutil_pss" or "psutil_uss" (each sample costs 0.3 ms or more), or
+    "tracemalloc" (Python objects only, and only in this process).
 
     Raises NoSuchProcess (127), ProcessNotReadable (126), BadRequest for options that cannot be used, BadInterval (a ValueError)
-    for an interval that is no number above 0, ValueError for a tuple of another length. A process that ends while it is sampled ends the list.
+    for an interval that is not a number above 0, ValueError for a tuple of another length. The list ends when the sampled process ends.
     """
     chosen = backends.choose_backend(backend)
     interval = checked_interval(interval)
@@ -74,7 +73,7 @@ def memory_usage(
         shaped = shape.shaped(rows)
         return (shaped, value) if retval else shaped
     if chosen == backends.TRACEMALLOC:
-        raise BadRequest("tracemalloc sees this process alone", "give a function, or another backend")
+        raise BadRequest("tracemalloc works only in this process", "give a function, or another backend")
     pid, is_open_ended = _process_number(proc)
     if timeout is None and not is_open_ended:
         return shape.shaped([_one_row(pid, shape.wants_children, chosen)])
@@ -82,7 +81,7 @@ def memory_usage(
 
 
 class _ResultShape:
-    """How the result is to look."""
+    """The form of the result."""
 
     def __init__(
         self, timestamps: bool, include_children: bool, multiprocess: bool, max_usage: bool, stream: TextIO | None
@@ -99,7 +98,7 @@ class _ResultShape:
         return self._sum or self._apart
 
     def watched(self, pid: int, interval: float, timeout: float | None, is_open_ended: bool, backend: str) -> Any:
-        """Watch a process from here, and shape what is seen; lines of a stream are written as it is."""
+        """Watch a process from now on, and return the result; lines of a stream are written meanwhile."""
         rows: list[Row] = []
         ticks = Ticks(rows.append if self._stream is None else self._write)
         step_ns = max(1, int(interval * 1e9))
@@ -136,7 +135,7 @@ class _ResultShape:
         return [(self._entry(row), wall_seconds(row[0])) if self._timestamps else self._entry(row) for row in rows]
 
     def _number(self, row: Row) -> float:
-        """One figure for a row: with `include_children` the sum, else the process alone."""
+        """One figure for a row: the sum with `include_children`, else the figure of the process."""
         children = sum(size for _, size in row[2]) if self._sum else 0
         return (row[1] + children) / BYTES_PER_MIB
 
@@ -146,21 +145,21 @@ class _ResultShape:
         return [row[1] / BYTES_PER_MIB, *(size / BYTES_PER_MIB for _, size in row[2])]
 
     def _write(self, row: Row) -> None:
-        """The lines of one row, as an mprof file has them."""
-        assert self._stream is not None, "only asked for with a stream"
+        """Write the lines of one row, in the form of an mprof file."""
+        assert self._stream is not None, "only called with a stream"
         seconds = wall_seconds(row[0])
         self._stream.write(f"MEM {self._number(row):.6f} {seconds:.4f}\n")
         if self._apart:
             for pid, size in row[2]:
                 self._stream.write(f"CHLD {pid} {size / BYTES_PER_MIB:.6f} {seconds:.4f}\n")
         self._lines += 1 + len(row[2])
-        if self._lines >= _LINES_BETWEEN_FLUSHES:  # by whole lines: others may append to the same file
+        if self._lines >= _LINES_BETWEEN_FLUSHES:  # complete lines only: others may append to the same file
             self._stream.flush()
             self._lines = 0
 
 
 def _as_call(proc: Target) -> Call | None:
-    """What is to be called, or None for a process."""
+    """The function and its arguments, or None for a process."""
     if callable(proc):
         return proc, (), {}
     if not isinstance(proc, (tuple, list)):
@@ -171,11 +170,11 @@ def _as_call(proc: Target) -> Call | None:
         return proc[0], proc[1], {}
     if len(proc) == 3:
         return proc[0], proc[1], proc[2]
-    raise ValueError(f"a call is (f,), (f, args) or (f, args, kw), not {len(proc)} things")
+    raise ValueError(f"a call is (f,), (f, args) or (f, args, kw), not a tuple of {len(proc)}")
 
 
 def _process_number(proc: Any) -> tuple[int, bool]:
-    """The number, and whether to watch until the process ends."""
+    """The process number, and whether to watch until the process ends."""
     if isinstance(proc, subprocess.Popen):
         return proc.pid, True
     if hasattr(proc, "pid") and not isinstance(proc, (int, str)):  # psutil.Process and Popen, multiprocessing.Process
@@ -188,7 +187,7 @@ def _process_number(proc: Any) -> tuple[int, bool]:
 
 
 def _one_row(pid: int, children: bool, backend: str) -> Row:
-    """One reading, with nothing set up for more of them."""
+    """One reading, without a watcher."""
     read = backends.reader_of(backend)
     memory = procfs.open_target(pid, read)
     try:
@@ -203,7 +202,7 @@ def _one_row(pid: int, children: bool, backend: str) -> Row:
         try:
             below = read(child)
         except (NoSuchProcess, ProcessNotReadable):
-            continue  # it ended while we looked
+            continue  # it ended during the reading
         size = below.resident_bytes()
         below.close()
         if size is not None:
@@ -214,7 +213,7 @@ def _one_row(pid: int, children: bool, backend: str) -> Row:
 def _of_call(
     call: Call, interval: float, timeout: float | None, children: bool, backend: str, repeats: int
 ) -> tuple[list[Row], Any]:
-    """Make the call under watch, again at a tenth of the interval only where that was asked for."""
+    """Make and sample the call; repeat it at a tenth of the interval if `repeats` allows it."""
     while True:
         sample = _traced if backend == backends.TRACEMALLOC else _sampled
         rows, value = sample(call, interval, timeout, children, backend)
@@ -229,17 +228,19 @@ def _sampled(call: Call, interval: float, timeout: float | None, children: bool,
     from hiwater.sampling.resident_peak import ResidentPeak
 
     function, args, keywords = call
-    has_mark = backends.reader_of(backend) is procfs.ProcessMemory
+    has_peak = backends.reader_of(backend) is procfs.ProcessMemory
     sampler = OutsideSampler(interval=interval, children=children, backend=backend, timeout=timeout)
-    with ResidentPeak(is_wanted=has_mark) as block, sampler:
+    with ResidentPeak(is_wanted=has_peak) as block, sampler:
         value = function(*args, **keywords)
-        mark = block.so_far() if timeout is None else 0
+        peak = block.so_far() if timeout is None else 0
         after = _one_row(os.getpid(), children, backend)
     rows = [row for row in sampler.rows if row[0] < after[0]]
     rows.append(after)
-    missing = mark > max(row[1] for row in rows)
-    if missing:  # it came between the sampler's last look and the end of the call; what children had then is not known
-        rows.insert(len(rows) - 1, (after[0], mark, ()))
+    is_missing = peak > max(row[1] for row in rows)
+    if (
+        is_missing
+    ):  # it was between the last sample and the end of the call; the children's memory at that time is not known
+        rows.insert(len(rows) - 1, (after[0], peak, ()))
     return rows, value
 
 
@@ -247,10 +248,10 @@ def _traced(
     call: Call,
     interval: float,
     timeout: float | None,
-    children: bool,  # noqa: ARG001 - tracemalloc sees this process alone
+    children: bool,  # noqa: ARG001 - tracemalloc works only in this process
     backend: str,  # noqa: ARG001
 ) -> tuple[list[Row], Any]:
-    """Sample tracemalloc's own count, and its exact peak; tracing that was on stays on, and one that was off ends."""
+    """Sample tracemalloc's count and its exact peak; tracing stays on afterwards only if it was on before."""
     import threading
     import tracemalloc
 

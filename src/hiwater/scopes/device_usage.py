@@ -1,4 +1,4 @@
-"""What a scope came to on one device: the figures of `usage.gpu`."""
+"""The result of a scope on one device: the figures of `usage.gpu`."""
 
 from __future__ import annotations
 
@@ -15,59 +15,59 @@ _CHIEF = ("allocated", "used", "device_used", "reserved")
 
 
 class DeviceUsage:
-    """One device over a scope. `.allocated` (what tensors take), `.reserved` (what the library holds for them) and `.used` (what the driver
-    counts for this process, with the context) are Levels; those not measured raise MeterUnavailable. The short names,
-    `.peak_bytes` and the rest, are those of `.allocated`, or of the first that was measured.
+    """One device during a scope. `.allocated` (bytes of tensors), `.reserved` (bytes that the library has from the driver) and `.used` (bytes
+    that the driver counts for this process, with the context) are Levels; a quantity that was not measured raises MeterUnavailable. The
+    short names, such as `.peak_bytes`, refer to `.allocated`, or to the first quantity that was measured.
     """
 
     def __init__(self, name: str, backend: str, levels: Mapping[str, Level]) -> None:
         self.name = name
-        """As the library names it: "cuda:0"."""
+        """The library's name of it, such as "cuda:0"."""
         self.backend = backend
-        """The library: "torch"."""
+        """The library, such as "torch"."""
         self.levels = dict(levels)
-        """By quantity."""
+        """The Levels by quantity."""
 
     @property
     def chief(self) -> Level:
-        """The quantity that the short names are of."""
+        """The quantity that the short names refer to."""
         return next(
             (self.levels[quantity] for quantity in _CHIEF if quantity in self.levels), next(iter(self.levels.values()))
         )
 
     @property
     def allocated(self) -> Level:
-        """What the library handed out: tensors, arrays, and what it rounds up."""
+        """Bytes that the library allocated to tensors and arrays, rounding included."""
         return self._level("allocated")
 
     @property
     def reserved(self) -> Level:
-        """What the library took from the driver and holds, in use or not."""
+        """Bytes that the library has from the driver, in use or not."""
         return self._level("reserved")
 
     @property
     def used(self) -> Level:
-        """What the driver counts for this process: measured with `meters=("gpu", "nvml")`."""
+        """Bytes that the driver counts for this process; measured with `meters=("gpu", "nvml")`."""
         return self._level("used")
 
     @property
     def start_bytes(self) -> int:
-        """Allocated when the scope began."""
+        """Bytes at the beginning of the scope."""
         return self.chief.start_bytes
 
     @property
     def end_bytes(self) -> int:
-        """Allocated when it ended."""
+        """Bytes at its end."""
         return self.chief.end_bytes
 
     @property
     def peak_bytes(self) -> int:
-        """The most in between."""
+        """Peak during the scope."""
         return self.chief.peak_bytes
 
     @property
     def peak_above_start_bytes(self) -> int:
-        """What the scope needed on top of what was there."""
+        """Peak − start: what the scope needed in addition."""
         return self.chief.peak_above_start_bytes
 
     @property
@@ -87,7 +87,7 @@ class DeviceUsage:
 
     @property
     def error_bytes(self) -> int:
-        """The most by which an exact peak may be off."""
+        """The largest error of an exact peak."""
         return self.chief.error_bytes
 
     @property
@@ -101,7 +101,7 @@ class DeviceUsage:
         return self.chief.reason
 
     def to_dict(self) -> dict[str, object]:
-        """Return all of it as plain values: the short names, and each quantity below its own."""
+        """Return plain values: the short names, and all Levels below `quantities`."""
         found: dict[str, object] = {"name": self.name, "backend": self.backend, **self.chief.to_dict()}
         return found | {"quantities": {quantity: level.to_dict() for quantity, level in self.levels.items()}}
 
@@ -115,15 +115,15 @@ class DeviceUsage:
         found = self.levels.get(quantity)
         if found is None:
             raise MeterUnavailable(
-                f"{self.name} has no {quantity!r} figure in this scope", f"look at {', '.join(self.levels)}"
+                f"{self.name} has no {quantity!r} figure in this scope", f"it has {', '.join(self.levels)}"
             )
         return found
 
 
 def of_devices(measured: Iterable[tuple[Device, str, Level]]) -> list[DeviceUsage]:
-    """(device, quantity, level) of a scope, by device, in the order in which they were measured.
+    """Group the (device, quantity, level) of a scope by device, in the order of measurement.
 
-    A card that the driver's figures are of and a library's device are one when they have the same UUID, or where there is no other card.
+    A card with figures of the driver and a library's device are joined if they have the same UUID, or if there is only one card.
     """
     found: dict[Device, dict[str, Level]] = {}
     for device, quantity, level in measured:

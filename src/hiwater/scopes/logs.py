@@ -1,7 +1,7 @@
-"""While a run is open: its log, so that a program that is killed leaves its figures, and its timeline.
+"""The log and the timeline of an open run. A program that is killed leaves its figures in the log.
 
-Each line of a log is one JSON object, written by one call to the system: whatever kills the program, the lines before are whole.
-Samples come from a thread; no peak depends on them.
+Each line of a log is one JSON object, written by one system call, so a kill never leaves an incomplete earlier line. A thread takes the
+samples; no peak depends on them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import threading
 import time
 
-from hiwater._os.unrecorded_thread import OwnThread
+from hiwater._os.unrecorded_thread import UnrecordedThread
 from hiwater.errors import OutputFailed
 from hiwater.scopes.manager import SCOPE_MANAGER
 from hiwater.scopes.usage import Usage
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from hiwater.scopes.tracker import Log, Run
 
 LOG_SECONDS = 1.0
-"""How often a log is told what an open run has come to."""
+"""The interval between lines for an open run."""
 MOST_SAMPLES = 4096
-"""A timeline that grows beyond this loses every second sample, and is sampled half as often from then on."""
+"""A longer timeline loses every second sample, and its interval doubles."""
 
 
 class Sampling:
-    """What accompanies one run."""
+    """Writes the log and samples the timeline of one run."""
 
     def __init__(self, run: Run, log: Log | None, interval: float | None) -> None:
         """Raises OutputFailed when the log cannot be opened."""
@@ -55,8 +55,8 @@ class Sampling:
         if self._writes:
             self._write("begin", self._run.usage)
         if self._interval is not None or self._writes:
-            OwnThread(self._sample).start()
-        SCOPE_MANAGER.spend(time.perf_counter_ns() - arrived)
+            UnrecordedThread(self._sample).start()
+        SCOPE_MANAGER.add_overhead(time.perf_counter_ns() - arrived)
 
     def end(self) -> None:
         """Write the last line; returns without waiting for a sample."""
@@ -68,7 +68,7 @@ class Sampling:
         self.give_up()
 
     def give_up(self) -> None:
-        """Let go of the log."""
+        """Close the log without a last line."""
         self._stop.set()
         with self._writing:
             if self._descriptor >= 0:
@@ -83,7 +83,7 @@ class Sampling:
         line = json.dumps({"event": event, "pid": os.getpid(), "at": time.time(), **usage.to_dict()}) + "\n"
         with self._writing:
             if event == "sample" and self._stop.is_set():
-                return  # the last line is the end
+                return  # the line of the end is the last
             try:
                 if self._stream is not None:
                     self._stream.write(line)
@@ -103,7 +103,7 @@ class Sampling:
             if self._writes and time.monotonic() >= next_line:
                 next_line = time.monotonic() + LOG_SECONDS
                 self._write("sample", self._run.usage)
-            SCOPE_MANAGER.spend(time.perf_counter_ns() - arrived)
+            SCOPE_MANAGER.add_overhead(time.perf_counter_ns() - arrived)
 
     def _take(self) -> bool:
         """Add a sample to the timeline; return whether it was thinned."""

@@ -1,8 +1,9 @@
-"""Many scopes, one mark: how each interval gets its own exact peak from counters that exist once per process.
+"""Gives each of many scopes an exact peak, although a peak exists only once per process.
 
-At every beginning and end of any scope, under one lock: read each meter's mark, note it, start it anew. A scope's peak is then the
-highest note taken after it began, whether scopes nest, overlap, or belong to other threads and tasks. What is measured is the
-process during the scope, so scopes that are open together see each other's memory.
+At every beginning and end of any scope, under one lock, the manager reads each meter's peak, notes it and resets it. These readings are
+numbered: an epoch is the number of a reading. A scope's peak is then the highest note since its epoch, also if scopes nest, overlap, or
+belong to other threads and tasks. A scope measures the whole process, so scopes that are open at the same time include each other's
+memory.
 """
 
 from __future__ import annotations
@@ -31,52 +32,52 @@ _MOST_SLOTS = 64
 
 
 class Peaks:
-    """Notes of peaks in order of time, answering "the highest since moment m" without a walk over open scopes.
+    """Notes of peaks in order of time. They answer "the highest since epoch m" without a loop over open scopes.
 
-    A note that a later one reaches can never be an answer again, so what is kept falls strictly: the first note at or after m is
-    the highest. Adding one costs O(1) on average, asking O(log n).
+    A note is dropped once a later one is at least as high, so the remaining values fall strictly, and the first note at or after m is the
+    highest. `add` costs O(1) on average, `highest_since` O(log n).
     """
 
-    __slots__ = ("moments", "values")
+    __slots__ = ("epochs", "values")
 
     def __init__(self) -> None:
-        self.moments: list[int] = []
+        self.epochs: list[int] = []
         self.values: list[int] = []
 
-    def add(self, moment: int, value: int) -> None:
-        """Note `value`; moments never go back."""
+    def add(self, epoch: int, value: int) -> None:
+        """Note `value`; epochs never decrease."""
         values = self.values
         while values and values[-1] <= value:
             values.pop()
-            self.moments.pop()
+            self.epochs.pop()
         values.append(value)
-        self.moments.append(moment)
+        self.epochs.append(epoch)
 
-    def highest_since(self, moment: int) -> int:
-        """Return the highest value noted at `moment` or later; there must be one."""
-        return self.values[bisect_left(self.moments, moment)]
+    def highest_since(self, epoch: int) -> int:
+        """Return the highest value noted at `epoch` or later; there must be one."""
+        return self.values[bisect_left(self.epochs, epoch)]
 
     def keep(self, askers: Sequence[int]) -> None:
-        """Forget all notes that none of `askers` (moments in order) will be told."""
-        positions = sorted({bisect_left(self.moments, moment) for moment in askers} - {len(self.moments)})
-        self.moments = [self.moments[i] for i in positions]
+        """Drop all notes that none of `askers` (epochs in ascending order) can get."""
+        positions = sorted({bisect_left(self.epochs, epoch) for epoch in askers} - {len(self.epochs)})
+        self.epochs = [self.epochs[i] for i in positions]
         self.values = [self.values[i] for i in positions]
 
     def clear(self) -> None:
-        """Forget everything."""
-        self.moments.clear()
+        """Drop all notes."""
+        self.epochs.clear()
         self.values.clear()
 
 
 class Slot:
-    """A meter in use: its notes, how many scopes want it, and when its mark was last disturbed or unreadable."""
+    """A meter in use: its notes, the number of scopes that use it, and when its peak was last disturbed or unreadable."""
 
     __slots__ = ("disturbed_at", "failed", "meter", "name", "now", "peaks", "risen_at", "thread", "users")
 
     def __init__(self, meter: Meter, thread: int = 0) -> None:
         self.meter = meter
         self.thread = thread
-        """The thread whose own figure it is; 0 for a figure that all share."""
+        """The thread that the figure belongs to; 0 for a figure of the process."""
         self.name = meter.name
         self.peaks = Peaks()
         self.users = 0
@@ -84,42 +85,42 @@ class Slot:
         self.disturbed_at = self.risen_at = -1
         self.failed = ""
 
-    def read_and_reset(self, moment: int) -> None:
-        """Take a note. A meter that fails costs its own figure, never the program."""
+    def read_and_reset(self, epoch: int) -> None:
+        """Take a note. If a meter fails, only its figure is lost; the program continues."""
         try:
             self.now, peak, intact = self.meter.read_and_reset()
-        except Exception as error:  # noqa: BLE001 - whatever a meter meets, the watched program must not suffer
+        except Exception as error:  # noqa: BLE001 - no failure of a meter may break the measured program
             self.failed = f"{type(error).__name__}: {error}"
             intact, peak = False, self.now
-        self.peaks.add(moment, peak)
+        self.peaks.add(epoch, peak)
         if intact:
-            self.risen_at = moment
+            self.risen_at = epoch
         else:
-            self.disturbed_at = moment
+            self.disturbed_at = epoch
 
-    def is_intact_since(self, moment: int) -> bool:
-        """Whether the notes since then miss nothing. A mark that only rises tells so with its last rise; another one must be whole always."""
-        return self.risen_at >= moment if self.meter.mark_only_rises else self.disturbed_at < moment
+    def is_intact_since(self, epoch: int) -> bool:
+        """Whether the notes since `epoch` miss nothing: a lifetime peak must have risen since then; any other peak must never have been disturbed."""
+        return self.risen_at >= epoch if self.meter.has_lifetime_peak else self.disturbed_at < epoch
 
 
 class Figure:
-    """What one meter said of one scope, raw."""
+    """The raw figures of one meter for one scope."""
 
     __slots__ = ("came_late", "end", "intact", "peak", "slot", "start")
 
     def __init__(self, slot: Slot, *, came_late: bool = False) -> None:
         self.slot = slot
         self.came_late = came_late
-        """Whether what is measured came into being within the scope: it began at 0 then."""
+        """Whether the meter joined during the scope; its figure then starts at 0."""
         self.start = self.end = self.peak = 0 if came_late else slot.now
         self.intact = True
 
 
 class Scope:
-    """One interval. Made by `ScopeManager.enter`; complete once it has been through `ScopeManager.exit`."""
+    """One interval. `ScopeManager.enter` begins it; it is complete after `ScopeManager.exit`."""
 
     __slots__ = (
-        "began", "ended", "error", "figures", "is_open", "moment", "name", "slots", "spent_ns", "started_at", "thread", "unmeasured", "wanted", "wants_devices",
+        "began", "ended", "epoch", "error", "figures", "is_open", "name", "slots", "spent_ns", "started_at", "thread", "unmeasured", "wanted", "wants_devices",
     )  # fmt: skip
 
     def __init__(self, name: str, wanted: Sequence[str] | None = None) -> None:
@@ -127,7 +128,7 @@ class Scope:
         self.wanted = wanted
         self.wants_devices = wanted is None or "gpu" in wanted
         self.is_open = False
-        self.moment = 0
+        self.epoch = 0
         self.slots: list[Slot] = []
         self.figures: list[Figure] = []
         self.unmeasured: dict[str, str] = {}
@@ -153,9 +154,9 @@ class ScopeManager:
         self._read_counters = read_counters
         self._list_devices = list_devices
         self._clock_ns = clock_ns
-        # Re-entrant: a signal handler or a finaliser may begin a scope while its thread is in here.
+        # Re-entrant: a signal handler or a finaliser may begin a scope while its thread holds the lock.
         self._lock = threading.RLock()
-        self._moment = 0
+        self._epoch = 0
         self._slots: dict[tuple[str, int], Slot] = {}
         self._refused: dict[str, str] = {}
         self._active: list[Slot] = []
@@ -165,11 +166,11 @@ class ScopeManager:
 
     @property
     def open_scopes(self) -> int:
-        """How many scopes are open now."""
+        """The number of open scopes."""
         return len(self._open)
 
     def enter(self, scope: Scope) -> None:
-        """Begin a scope: its baseline is what the meters say now. Raises MeterUnavailable for a meter that was asked for by name."""
+        """Begin a scope; the current readings are its baseline. Raises MeterUnavailable for a meter that the scope names and that does not work."""
         unrecorded.do(ScopeManager._enter, self, scope)
 
     def _enter(self, scope: Scope) -> None:
@@ -177,7 +178,7 @@ class ScopeManager:
         with self._lock:
             scope.slots = self._acquire(scope, self._join_devices(also=scope))
             self._read_and_reset()
-            scope.moment = self._moment
+            scope.epoch = self._epoch
             scope.figures = [Figure(slot) for slot in scope.slots]
             scope.is_open = True
             scope.thread = get_ident()
@@ -203,22 +204,22 @@ class ScopeManager:
             self._finish(scope, ended)
             scope.is_open = False
             del self._open[id(scope)]
-            self._let_go(scope.slots)
+            self._release(scope.slots)
             self._spent_ns += self._clock_ns() - ended[0]
             scope.spent_ns += self._spent_ns
 
-    def turn(self, scope: Scope) -> Scope:
-        """End a scope and return one like it that begins at the same moment: for whoever measures one stretch after the other."""
-        return unrecorded.do(ScopeManager._turn, self, scope)
+    def restart(self, scope: Scope) -> Scope:
+        """End a scope and return an equal one that begins at the same time, for measurements without a gap."""
+        return unrecorded.do(ScopeManager._restart, self, scope)
 
-    def _turn(self, scope: Scope) -> Scope:
+    def _restart(self, scope: Scope) -> Scope:
         arrived = self._clock_ns()
         with self._lock:
             self._join_devices()
             self._read_and_reset()
             following = Scope(scope.name, scope.wanted)
             self._finish(scope, self._read_counters())
-            following.slots, following.moment, following.thread = scope.slots, self._moment, get_ident()
+            following.slots, following.epoch, following.thread = scope.slots, self._epoch, get_ident()
             following.figures = [Figure(slot) for slot in scope.slots]
             following.began, following.started_at = scope.ended, time.time()
             scope.is_open, following.is_open = False, True
@@ -229,11 +230,11 @@ class ScopeManager:
             following.spent_ns = -self._spent_ns
             return following
 
-    def look(self, scope: Scope) -> Scope:
-        """Return what a scope has come to so far, as a scope that ended now; the open one goes on."""
-        return unrecorded.do(ScopeManager._look, self, scope)
+    def result_so_far(self, scope: Scope) -> Scope:
+        """Return the result of an open scope so far, as a scope that ends now; the open one continues."""
+        return unrecorded.do(ScopeManager._result_so_far, self, scope)
 
-    def _look(self, scope: Scope) -> Scope:
+    def _result_so_far(self, scope: Scope) -> Scope:
         with self._lock:
             if not scope.is_open:
                 return scope
@@ -241,7 +242,7 @@ class ScopeManager:
             self._join_devices()
             self._read_and_reset()
             seen = Scope(scope.name, scope.wanted)
-            for field in ("moment", "began", "started_at", "thread", "is_open"):
+            for field in ("epoch", "began", "started_at", "thread", "is_open"):
                 setattr(seen, field, getattr(scope, field))
             seen.unmeasured = dict(scope.unmeasured)
             seen.figures = []
@@ -255,28 +256,28 @@ class ScopeManager:
             return seen
 
     @contextmanager
-    def standing_still(self) -> Iterator[None]:
-        """Hold all scopes while a recording begins or ends, which starts the same marks anew: what they say is noted before."""
+    def paused(self) -> Iterator[None]:
+        """Note all peaks, and hold all scopes while a recording begins or ends, because that resets the same peaks."""
         with self._lock:
             self._read_and_reset()
             yield
 
-    def spend(self, nanoseconds: int) -> None:
-        """Add to what hiwater's own work has cost: scopes that are open show it as their overhead."""
+    def add_overhead(self, nanoseconds: int) -> None:
+        """Add to the overhead of hiwater that the open scopes show."""
         with self._lock:
             self._spent_ns += nanoseconds
 
     def _read_and_reset(self) -> None:
-        moment = self._moment
+        epoch = self._epoch
         enough = 2 * len(self._open) + 64
         me = get_ident()
         for slot in self._active:
             if slot.thread not in (0, me):
-                continue  # that thread's own scopes ask for it, and nobody else
-            slot.read_and_reset(moment)
-            if len(slot.peaks.moments) > enough:
-                slot.peaks.keep([scope.moment for scope in self._open.values()])
-        self._moment = moment + 1
+                continue  # only the scopes of that thread read it
+            slot.read_and_reset(epoch)
+            if len(slot.peaks.epochs) > enough:
+                slot.peaks.keep([scope.epoch for scope in self._open.values()])
+        self._epoch = epoch + 1
 
     def _finish(self, scope: Scope, ended: Counters) -> None:
         scope.ended = ended
@@ -284,20 +285,20 @@ class ScopeManager:
         for figure in scope.figures:
             slot = figure.slot
             if slot.thread not in (0, me):
-                scope.unmeasured[slot.name] = "it was asked for in another thread than the one that began it"
+                scope.unmeasured[slot.name] = "the scope was read in another thread than the one that began it"
                 continue
             figure.end = slot.now
-            figure.peak = max(figure.start, slot.peaks.highest_since(scope.moment))
-            figure.intact = slot.is_intact_since(scope.moment)
+            figure.peak = max(figure.start, slot.peaks.highest_since(scope.epoch))
+            figure.intact = slot.is_intact_since(scope.epoch)
             if slot.failed:
                 scope.unmeasured[slot.name] = slot.failed
         if scope.unmeasured:
             scope.figures = [figure for figure in scope.figures if figure.slot.name not in scope.unmeasured]
 
     def _join_devices(self, also: Scope | None = None) -> list[str]:
-        """Give the scopes that are open the devices that came into use since: those began at 0, and their marks, too.
+        """Add devices that have come into use to the open scopes; their figures and peaks start at 0.
 
-        Returns the devices in use now, unless nobody wants them: no open scope, nor the one that is about to be.
+        Returns the meters of the devices in use now; empty if neither an open scope nor `also` measures devices.
         """
         waiting = [scope for scope in self._open.values() if scope.wants_devices]
         if not waiting and (also is None or not also.wants_devices):
@@ -335,7 +336,7 @@ class ScopeManager:
                     slots.append(slot)
                     slot.users += 1
         except MeterUnavailable:
-            self._let_go(slots)
+            self._release(slots)
             raise
         return slots
 
@@ -356,12 +357,14 @@ class ScopeManager:
                 raise
             return None
         except Exception as error:
-            # What a library of devices raises is its own; the watched program must not suffer where nobody asked for the figure.
+            # A device library may raise anything. It must not break the measured program if the scope does not name the meter.
             if ":" not in name:
                 raise
             self._refused[name] = scope.unmeasured[name] = f"{type(error).__name__}: {error}"
             if required:
-                raise MeterUnavailable(f"{name} cannot be read: {scope.unmeasured[name]}", "leave it out") from error
+                raise MeterUnavailable(
+                    f"{name} cannot be read: {scope.unmeasured[name]}", "remove it from the meters"
+                ) from error
             return None
 
     def _begin(self, key: tuple[str, int]) -> Slot:
@@ -370,19 +373,19 @@ class ScopeManager:
             self._forget_threads()
             slot = self._slots[key] = Slot(self._create(key[0]), key[1])
         if self._open:
-            self._read_and_reset()  # beginning to measure one thing may disturb the mark of another
+            self._read_and_reset()  # opening one meter may disturb the peak of another
         slot.meter.open()
         slot.failed = ""
         slot.disturbed_at = slot.risen_at = -1
-        self._active.append(slot)  # its next note, of what lies before, is older than any scope that will ask
+        self._active.append(slot)  # its next note covers the time before, and is older than any scope that uses it
         return slot
 
     def _forget_threads(self) -> None:
-        """Threads come and go: keep the slots of few that measure nothing now."""
+        """Drop unused slots of threads, which may have ended, once there are many."""
         if len(self._slots) > _MOST_SLOTS:
             self._slots = {key: slot for key, slot in self._slots.items() if slot.thread == 0 or slot.users > 0}
 
-    def _let_go(self, slots: Iterable[Slot]) -> None:
+    def _release(self, slots: Iterable[Slot]) -> None:
         for slot in slots:
             slot.users -= 1
             if slot.users == 0:
@@ -390,19 +393,19 @@ class ScopeManager:
                 slot.peaks.clear()
                 try:
                     slot.meter.close()
-                except Exception as error:  # noqa: BLE001 - the scope is over, and its figures are taken
+                except Exception as error:  # noqa: BLE001 - the scope has ended, and has its figures
                     self._refused[slot.name] = f"{type(error).__name__}: {error}"
 
     def _after_fork(self) -> None:
-        self._lock = threading.RLock()  # another thread of the parent's may have held it
+        self._lock = threading.RLock()  # another thread of the parent may have locked it
         for slot in self._active:
             slot.meter.forked()
         me = get_ident()
         for scope in [scope for scope in self._open.values() if scope.thread != me]:
-            scope.is_open = False  # its thread does not exist here, so nobody will end it
+            scope.is_open = False  # its thread does not exist in the child, so nothing will end it
             del self._open[id(scope)]
-            self._let_go(scope.slots)
+            self._release(scope.slots)
 
 
 SCOPE_MANAGER = ScopeManager()
-"""The process's own."""
+"""The manager of this process."""

@@ -23,55 +23,55 @@ DEFAULT_INTERVAL = 0.1
 class MemoryMonitor:
     """Resident memory of this process between `start()` and `stop()`; can be started again.
 
-    The peak is the kernel's own where it keeps one, so no thread samples, and `interval` has no influence on it.
+    The peak is the kernel's high-water mark where the kernel has one. Then no thread samples, and `interval` has no influence on the peak.
     """
 
     _highest_bytes: ClassVar[int] = 0
 
     def __init__(self, interval: float = DEFAULT_INTERVAL, logger: Any = print) -> None:
-        """`interval` is in seconds; `logger` is kept and never called. Raises BadInterval, a ValueError."""
+        """`interval` is in seconds; `logger` is stored but never called. Raises BadInterval, a ValueError."""
         from hiwater._os.durations import checked_interval
 
         self.interval = checked_interval(interval)
         self.logger = logger or print
         self._tracker = Tracker(meters=("resident",))
         self._run: Run | None = None
-        self._is_own = False  # an open run of `_tracker`, not of a ResourceTracker
+        self._started_here = False  # an open run of `_tracker`, not of a ResourceTracker
         self._read_bytes: tuple[int, int] | None = None
 
     @property
     def running(self) -> bool:
-        """Whether memory is being watched now."""
+        """Whether memory is being measured now."""
         return self._run is not None and self._run.scope.is_open
 
     @property
     def initial_cpu_memory(self) -> int | None:
-        """Resident bytes when watching began; None before that."""
+        """Resident bytes at the start of the measurement; None before it."""
         if self._run is not None:
             return self._run.usage.resident.start_bytes
         return self._read_bytes[0] if self._read_bytes is not None else None
 
     @property
     def peak_cpu_memory(self) -> int:
-        """The most resident bytes since then; 0 before that."""
+        """Peak of resident bytes since the start; 0 before it."""
         if self._run is not None:
             return self._run.usage.resident.peak_bytes
         return self._read_bytes[1] if self._read_bytes is not None else 0
 
     def start(self) -> None:
-        """Begin to watch; does nothing while it is running."""
+        """Begin to measure; does nothing if the monitor is running."""
         if not self.running:
             self._run = self._tracker.start()
-            self._is_own = True
+            self._started_here = True
 
     def stop(self) -> None:
-        """End it; does nothing where it is not running, or where a ResourceTracker's block ends it."""
-        if self._is_own:
-            self._is_own = False
+        """End the measurement; does nothing if the monitor is not running, or if the block of a ResourceTracker ends it."""
+        if self._started_here:
+            self._started_here = False
             self.finished(self._tracker.stop())
 
     def monitor_memory(self) -> None:
-        """Take a reading now. Needed only without `start()`: otherwise no reading can be missed."""
+        """Take a reading now. Only useful without `start()`; after `start()` the peak needs no readings."""
         if self._run is not None:
             return
         from hiwater import meters
@@ -81,22 +81,22 @@ class MemoryMonitor:
         self._read_bytes = (first, max(most, used))
 
     def get_peak_memory_usage(self) -> float:
-        """Return the peak above the start, in MiB; 0 before anything was watched."""
+        """Return the peak above the start, in MiB; 0 before a measurement."""
         initial = self.initial_cpu_memory
         return 0.0 if initial is None else (self.peak_cpu_memory - initial) / BYTES_PER_MIB
 
     @classmethod
     def get_peak_memory(cls) -> int:
-        """Return the highest peak of all monitors of this process that have ended, in bytes."""
+        """Return the highest peak of all ended monitors of this process, in bytes."""
         return cls._highest_bytes
 
     def watch(self, run: Run) -> None:
-        """Show the figures of a ResourceTracker's run that has just begun."""
+        """Take the figures from a ResourceTracker's run that has just begun."""
         self.stop()
         self._run = run
 
     def finished(self, run: Run) -> None:
-        """Take note of the peak of a run that has ended."""
+        """Include the peak of a run that has ended in `get_peak_memory()`."""
         resident = run.usage.levels.get("resident")
         if resident is not None:
             MemoryMonitor._highest_bytes = max(MemoryMonitor._highest_bytes, resident.peak_bytes)
@@ -107,9 +107,9 @@ class ResourceTracker(Tracker):
 
     Each run ends with the published log lines, in their order: "Execution time", "Peak Python Allocated Memory", "Peak CUDA GPU Memory Usage
     (Incremental)", "Peak System RAM Usage (Incremental)"; each figure is in MiB (2**20 bytes) and comes first after the colon. `tracker.usage`
-    has all figures. It can be used as often as wanted, nested and several at once, with or without a logger. `monitoring_interval` (seconds)
-    sets how often the timeline is sampled and has no influence on peaks. `start_time` and `end_time` are the last run's, in seconds since 1970, as
-    `time.time()` gives them; None before it.
+    has all figures. A tracker can be used repeatedly, nested and concurrently, with or without a logger. `monitoring_interval` (seconds) is
+    the sampling interval of the timeline and has no influence on peaks. `start_time` and `end_time` are those of the last run, in seconds
+    since 1970, as from `time.time()`; None before it.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class ResourceTracker(Tracker):
         log: Log | None = None,
     ) -> None:
         """`logger` is anything with an `info` method, or a function such as print. Raises BadInterval, a ValueError, for a
-        `monitoring_interval` that is no number above 0."""
+        `monitoring_interval` that is not a number above 0."""
         super().__init__(name, meters=meters, log=log, interval=monitoring_interval)
         self.logger = logger
         self.monitoring_interval = monitoring_interval
@@ -143,32 +143,32 @@ class ResourceTracker(Tracker):
         self.monitor.watch(run)
         return run
 
-    def _tell(self, run: Run) -> None:
+    def _report_run(self, run: Run) -> None:
         self.end_time = time.time()
         self.monitor.finished(run)
-        say: Callable[[str], object] | None = getattr(self.logger, "info", self.logger)
-        if say is not None:
+        write_line: Callable[[str], object] | None = getattr(self.logger, "info", self.logger)
+        if write_line is not None:
             for line in _published_lines(run.usage, counts_devices=self.meters is None or "gpu" in self.meters):
-                say(line)
+                write_line(line)
 
     def get_peak_memory_usage(self) -> float:
         """Return the peak of resident memory above its start, in MiB."""
         return self.usage.resident.peak_above_start_bytes / BYTES_PER_MIB
 
     def get_peak_gpu_memory_usage(self) -> float:
-        """Return the peak on the device that needed most, above its start, in MiB; 0 where none was in use, and before the first run."""
+        """Return the highest peak above the start of all devices, in MiB; 0 if no device was in use, and before the first run."""
         if not self._runs and not self._open:
             return 0.0
         return max((device.peak_above_start_bytes for device in self.usage.gpu), default=0) / BYTES_PER_MIB
 
     @property
     def timeline(self) -> list[tuple[float, int]]:
-        """(seconds, resident bytes) of the last run."""
+        """Samples of the last run: a list of (seconds since its start, resident bytes)."""
         return self._runs[-1].timeline if self._runs else self._open[-1].timeline if self._open else []
 
 
 def _published_lines(usage: Usage, *, counts_devices: bool) -> list[str]:
-    """The lines for the logger: the published four where all was measured, then those of other devices and what could not be measured."""
+    """The lines for the logger: the four published ones, then those of other devices, then the meters that could not be read."""
     lines = [f"Execution time: {usage.wall_seconds:.2f} seconds"]
     lines += _python_line(usage)
     if counts_devices or usage.gpu:
@@ -199,7 +199,7 @@ def _level_line(name: str, usage: Usage, meter: str) -> list[str]:
 
 
 def _device_lines(devices: Sequence[DeviceUsage]) -> list[str]:
-    """A line for each device; the published one also where torch has no CUDA device in use."""
+    """A line for each device; the published one also if torch uses no CUDA device."""
     published = "Peak CUDA GPU Memory Usage (Incremental)"
     lines, others = [], []
     for device in devices:

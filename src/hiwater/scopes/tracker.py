@@ -1,6 +1,6 @@
-"""`hiwater.track()`: what a block, a function or a coroutine used.
+"""`hiwater.track()`: the memory and time of a block, a function or a coroutine.
 
-The block's figures are in `t.usage`: `with hiwater.track("load") as t: ...`, then `print(t)`.
+The figures of a block are in `t.usage`: `with hiwater.track("load") as t: ...`, then `print(t)`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ REMEMBERED = 1000
 
 
 class _Shown:
-    """The faces of a result, for whatever has a `usage`."""
+    """The output formats of a result, for classes with a `usage`."""
 
     @property
     def usage(self) -> Usage:
-        """What was used."""
+        """The figures."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, object]:
@@ -55,7 +55,7 @@ class _Shown:
 
 
 class Run(_Shown):
-    """One passage through a tracker. `usage` may be asked while it is open, and is then what it has come to so far."""
+    """One pass through a tracker. While it is open, `usage` has the figures so far."""
 
     def __init__(self, tracker: Tracker, place: tuple[int, int], frame: int) -> None:
         self.scope = Scope(tracker.name, tracker.meters)
@@ -64,13 +64,13 @@ class Run(_Shown):
         self._usage: Usage | None = None
         self.sampling: Sampling | None = None
         self.timeline: list[tuple[float, int]] = []
-        """(seconds since the start, resident bytes): samples, where a monitoring interval was asked for."""
+        """Samples, if the tracker has an `interval`: a list of (seconds since the start, resident bytes)."""
 
     @property
     def usage(self) -> Usage:
-        """What was used; so far, while the block is still running."""
+        """The figures of the run; while it is open, those so far."""
         if self.scope.is_open:
-            return Usage(SCOPE_MANAGER.look(self.scope))
+            return Usage(SCOPE_MANAGER.result_so_far(self.scope))
         if self._usage is None:
             self._usage = Usage(self.scope)
         return self._usage
@@ -80,8 +80,9 @@ class Run(_Shown):
 
 
 class Tracker(_Shown):
-    """A named place to measure: context manager (plain and async) and decorator; reusable, re-entrant, usable from many threads and
-    tasks at once. Each passage is a Run of its own; `usage` is that of the last one to finish, or of the last begun while none has.
+    """A named place to measure: context manager (plain and async) and decorator. It is reusable and re-entrant, and many threads and tasks
+    can use it at the same time. Each pass is a separate Run; `usage` is that of the last finished run, or of the last begun one if none
+    has finished.
     """
 
     def __init__(
@@ -94,11 +95,11 @@ class Tracker(_Shown):
     ) -> None:
         """Describe what to measure; nothing happens before a block begins.
 
-        `meters` are names from `hiwater.meters.NAMES`, and of devices ("gpu" is all in use, "torch:cuda:0:active" one figure); by default
-        resident, heap, python and the thread's own, and all devices in use, as far as they work here. `log` is a
-        file that gets a JSON line at every begin and end, and every second in between, so that a program that is killed leaves
-        its figures; or a logging.Logger, which gets the table. `interval` (seconds) takes a timeline of samples. Raises BadInterval, a
-        ValueError, for an `interval` that is no number above 0.
+        `meters` are names from `hiwater.meters.NAMES` and of devices ("gpu" means all in use, "torch:cuda:0:active" one figure). The default
+        is resident, heap, python, thread and all devices in use, where they work. `log` is a file that gets a JSON line at every beginning
+        and end, and every second in between, so that a program that is killed leaves its figures; or a logging.Logger, which gets the
+        table. `interval` (seconds) is the sampling interval of the timeline; without it there is none. Raises BadInterval, a ValueError,
+        for an `interval` that is not a number above 0.
         """
         if interval is not None:
             interval = unrecorded.do(_checked_interval, interval, None)
@@ -113,7 +114,7 @@ class Tracker(_Shown):
 
     @property
     def usage(self) -> Usage:
-        """Of the last run that finished, or, while none has, of the last that was begun."""
+        """The figures of the last finished run; if none has finished, of the last begun one. Raises MeterUnavailable before the first run."""
         if self._runs:
             return self._runs[-1].usage
         if self._open:
@@ -124,7 +125,7 @@ class Tracker(_Shown):
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The finished runs, the latest last: at most REMEMBERED; `calls` counts them all."""
+        """The finished runs, the latest last. At most REMEMBERED are kept; `calls` counts all."""
         return tuple(self._runs)
 
     def start(self) -> Run:
@@ -152,8 +153,8 @@ class Tracker(_Shown):
         self._end(id(sys._getframe(1)), kind)
 
     def __call__(self, function: Function) -> Function:
-        """Return `function` measured at every call. Coroutines and generators are measured from their first step to their end,
-        the waits included."""
+        """Return a wrapper of `function` that measures every call. Coroutines and generators are measured from their first step to their
+        end, including waits."""
         if not self.name:
             self.name = getattr(function, "__qualname__", repr(function))
         wrapped: Any = functools.update_wrapper(_wrapper(self, function), function)
@@ -168,8 +169,8 @@ class Tracker(_Shown):
             return str(self.usage)
         total = sum(run.usage.wall_seconds for run in self._runs)
         most = max((run.usage for run in self._runs), key=_above_start)
-        words = f"{self.calls:,} runs, {total:.3g} s in all; the last, and the one that needed most:"
-        return "\n".join([words, str(self.usage), str(most)])
+        title = f"{self.calls:,} runs, {total:.3g} s in total; the last one, and the one with the highest peak above its start:"
+        return "\n".join([title, str(self.usage), str(most)])
 
     def _repr_html_(self) -> str:
         if self._runs or self._open:
@@ -206,7 +207,7 @@ class Tracker(_Shown):
 
     def _end(self, frame: int, kind: type[BaseException] | None) -> Run:
         run = unrecorded.do(Tracker._end_run, self, (frame, kind))
-        self._tell(run)  # a logger is the program's
+        self._report_run(run)  # recorded: a logger belongs to the program
         return run
 
     def _end_run(self, ending: tuple[int, type[BaseException] | None]) -> Run:
@@ -223,11 +224,11 @@ class Tracker(_Shown):
             run.sampling.end()
         return run
 
-    def _tell(self, run: Run) -> None:
-        """Do what a kind of tracker does with a finished run."""
+    def _report_run(self, run: Run) -> None:
+        """Called with each finished run, for subclasses."""
 
     def _mine(self, frame: int) -> Run:
-        """Find the run that is ending: both ends of a `with` block are in one frame; else it is the thread's or task's latest."""
+        """Find the run that ends: a `with` block ends in the frame where it began; any other run is the latest of its thread or task."""
         place = _place()
         with self._lock:
             candidates = self._open
@@ -267,8 +268,8 @@ def track(
         @hiwater.track
         @hiwater.track("fit", meters=("resident", "pss"), log="fit.jsonl")
 
-    Raises MeterUnavailable, when the block begins, for a meter named in `meters` that does not work here; BadInterval, a ValueError, at
-    once for an `interval` that is no number of seconds above 0.
+    Raises MeterUnavailable at the beginning of the block for a meter named in `meters` that does not work here; BadInterval, a
+    ValueError, immediately for an `interval` that is not a number of seconds above 0.
     """
     if callable(name):
         return Tracker(meters=meters, log=log, interval=interval)(name)
@@ -287,7 +288,7 @@ def _above_start(usage: Usage) -> int:
 
 
 def _place() -> tuple[int, int]:
-    """Return what tells the thread and, inside an event loop, the task."""
+    """Return the identity of the thread and, inside an event loop, of the task."""
     asyncio = sys.modules.get("asyncio")
     task = None
     if asyncio is not None and asyncio._get_running_loop() is not None:
@@ -333,7 +334,7 @@ def _stream_wrapper(tracker: Tracker, function: Callable[..., Any]) -> Any:
                         sent = yield item
                     except GeneratorExit:
                         raise
-                    except BaseException as error:  # noqa: BLE001 - what the consumer throws is the source's to handle
+                    except BaseException as error:  # noqa: BLE001 - the source handles whatever the consumer throws
                         item = await source.athrow(error)
                     else:
                         item = await source.asend(sent)

@@ -1,4 +1,4 @@
-"""What a scope came to: figures with what they are worth, as attributes, table, dict, JSON and HTML."""
+"""The result of a scope: figures with their accuracy, as attributes, table, dict, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from hiwater.scopes.device_usage import DeviceUsage
     from hiwater.scopes.manager import Figure, Scope, Slot
 
-_UNNAMED = frozenset({"torch"})  # its devices' names are known for its
+_UNNAMED = frozenset({"torch"})  # the names of its devices are unmistakable
 SCHEMA = "hiwater.usage/1"
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One quantity over a scope, in bytes: what it was when the scope began and ended, and the most in between."""
+    """One quantity during a scope, in bytes: at its beginning, at its end, and its peak in between."""
 
     name: str
     start_bytes: int
@@ -36,24 +36,24 @@ class Level:
 
     @property
     def label(self) -> str:
-        """The name as tables show it: `torch:cuda:0:allocated` is `cuda:0 allocated`."""
+        """The name in tables: `cuda:0 allocated` for `torch:cuda:0:allocated`."""
         backend, _, rest = self.name.partition(":")
         device, _, quantity = rest.rpartition(":")
         return f"{'' if backend in _UNNAMED else backend + ' '}{device} {quantity}" if device else self.name
 
     @property
     def peak_above_start_bytes(self) -> int:
-        """What the scope needed on top of what was there."""
+        """Peak − start: what the scope needed in addition."""
         return self.peak_bytes - self.start_bytes
 
     @property
     def kept_bytes(self) -> int:
-        """What stayed: end − start. Below zero when more was given back than taken."""
+        """End − start: what the scope retained. Negative if it freed more than it allocated."""
         return self.end_bytes - self.start_bytes
 
     @property
     def transient_bytes(self) -> int:
-        """What was only there for a while: peak − the higher end."""
+        """Peak − the higher of start and end: what was only live for a part of the scope."""
         return self.peak_bytes - max(self.start_bytes, self.end_bytes)
 
     def to_dict(self) -> dict[str, object]:
@@ -74,10 +74,10 @@ class Level:
 
 
 class Usage:
-    """The result of one scope. `usage.resident`, `.heap`, `.python` (and every other meter that was asked for) are Levels."""
+    """The result of one scope. `usage.resident`, `.heap`, `.python` and every other measured meter are Levels."""
 
     def __init__(self, scope: Scope) -> None:
-        """Take what a scope holds; `scope` must have been ended or looked at."""
+        """Take the figures of `scope`, which has ended or is a result so far."""
         began, ended = scope.began, scope.ended
         assert began is not None
         assert ended is not None
@@ -89,7 +89,7 @@ class Usage:
         """Seconds since the epoch, for logs; durations come from a monotonic clock."""
         self.wall_seconds = (ended[0] - began[0]) / 1e9
         self.overhead_seconds = scope.spent_ns / 1e9
-        """What hiwater's own scopes and samples cost while this one was open, its own ends included."""
+        """The overhead of hiwater's scopes and samples while this one was open, including its own beginning and end."""
         self.levels = {figure.slot.name: _level(figure) for figure in scope.figures}
         self._on_devices: list[Slot] = [figure.slot for figure in scope.figures if ":" in figure.slot.name]
         self.unmeasured = dict(scope.unmeasured)
@@ -99,7 +99,7 @@ class Usage:
 
     @property
     def resident(self) -> Level:
-        """Bytes in RAM, of the whole process."""
+        """Resident bytes of the whole process."""
         return self._level("resident")
 
     @property
@@ -109,19 +109,19 @@ class Usage:
 
     @property
     def python(self) -> Level:
-        """Live bytes that Python's allocators handed out: objects and their buffers."""
+        """Live bytes of Python's allocators: objects and their buffers."""
         return self._level("python")
 
     @property
     def thread(self) -> Level:
-        """What the thread that ran the scope allocated less what it freed, counted from the scope's start, which is 0. Other threads'
-        allocations are not in it; those of other tasks of the same thread, while the scope was open, are.
+        """What the thread of the scope allocated minus what it freed, counted from 0 at the scope's start. Allocations of other threads are
+        not included; those of other tasks of the same thread, while the scope was open, are.
         """
         return self._level("thread")
 
     @cached_property
     def gpu(self) -> list[DeviceUsage]:
-        """What was used on each device, in the order of libraries and of their devices; empty where no device was in use."""
+        """The figures of each device, ordered by library and by its order of devices; empty if no device was in use."""
         if not self._on_devices:
             return []
         from hiwater.meters.devices.device_meter import DeviceMeter
@@ -137,17 +137,17 @@ class Usage:
 
     @property
     def page_faults(self) -> int:
-        """Page faults, minor and major."""
+        """Minor and major page faults."""
         return int(self.counters["minor_page_faults"] or 0) + int(self.counters["major_page_faults"] or 0)
 
     @property
     def context_switches(self) -> int:
-        """Context switches, voluntary and not."""
+        """Voluntary and involuntary context switches."""
         return int(self.counters["voluntary_switches"] or 0) + int(self.counters["involuntary_switches"] or 0)
 
     @property
     def breakdown(self) -> Breakdown:
-        """Where resident memory is: taken when first asked for (some milliseconds), and then kept."""
+        """Where resident memory is. The first access reads it, which takes some milliseconds; later ones return the same object."""
         if self._breakdown is None:
             from hiwater.meters.residency import breakdown
 
@@ -155,7 +155,7 @@ class Usage:
         return self._breakdown
 
     def __getattr__(self, name: str) -> Level | int | float | None:
-        # Only what is not an attribute comes here: the other meters, and the counters by their names.
+        # Called only for names that are no attributes: the other meters, and the counters.
         levels = self.__dict__.get("levels", {})
         if name in levels:
             found: Level = levels[name]
@@ -167,7 +167,7 @@ class Usage:
         raise AttributeError(f"this usage has no {name!r}; it has {', '.join([*levels, *known])}")
 
     def to_dict(self) -> dict[str, object]:
-        """Return everything as plain values; its keys only ever grow."""
+        """Return everything as plain values. Later versions only add keys."""
         return {
             "schema": SCHEMA,
             "name": self.name,
@@ -216,21 +216,21 @@ class Usage:
     def _level(self, name: str) -> Level:
         level = self.levels.get(name)
         if level is None:
-            reason = self.unmeasured.get(name, "it was not among the meters asked for")
+            reason = self.unmeasured.get(name, "the scope did not measure it")
             raise MeterUnavailable(
-                f"this scope has no {name!r} figure: {reason}", f"look at {', '.join(self.levels) or 'wall_seconds'}"
+                f"this scope has no {name!r} figure: {reason}", f"it has {', '.join(self.levels) or 'wall_seconds'}"
             )
         return level
 
     def _shown_levels(self) -> list[Level]:
-        """All but a thread's own figure that says the same as the process's heap: nobody else allocated anything."""
+        """All Levels, without the thread's if it equals that of the heap: then no other thread allocated anything."""
         thread, heap = self.levels.get("thread"), self.levels.get("heap")
         if thread is None or heap is None:
             return list(self.levels.values())
         apart = abs(thread.kept_bytes - heap.kept_bytes)
         apart += abs(thread.peak_above_start_bytes - heap.peak_above_start_bytes)
         # The two are read one after the other, and reading allocates a little.
-        return [level for level in self.levels.values() if level is not thread or apart > _OWN_BYTES]
+        return [level for level in self.levels.values() if level is not thread or apart > _OVERHEAD_BYTES]
 
     def _headline(self) -> str:
         ended = "" if self.complete else ", still open"
@@ -242,22 +242,24 @@ class Usage:
         read, written = self.counters["io_read_bytes"], self.counters["io_write_bytes"]
         if read is not None and written is not None:
             used += f", read {format_size(int(read))}, written {format_size(int(written))}"
-        notes = [f"{used}, hiwater itself {_seconds(self.overhead_seconds)}"]
+        notes = [f"{used}, overhead of hiwater {_seconds(self.overhead_seconds)}"]
         late = [level.label for level in self.levels.values() if level.exact and level.reason == _CAME_LATE]
         notes += [f"{', '.join(late)}: {_CAME_LATE}"] if late else []
-        notes += [f"{level.label}: a lower bound: {level.reason}" for level in self.levels.values() if not level.exact]
+        notes += [
+            f"{level.label}: at least this much: {level.reason}" for level in self.levels.values() if not level.exact
+        ]
         notes += [f"{name}: not measured: {reason}" for name, reason in self.unmeasured.items()]
         return notes
 
 
-_OWN_BYTES = 4096
-_CAME_LATE = "counted from 0, as the device came into use within the scope (peaks that the program reset before then are not known)"
+_OVERHEAD_BYTES = 4096
+_CAME_LATE = "counted from 0, because the program began to use the device during the scope (peaks before a reset by the program are not known)"
 _HEADS = ("", "start", "end", "peak", "peak above start", "kept", "transient", "exact")
 
 
 def _level(figure: Figure) -> Level:
     traits = figure.slot.meter.traits
-    # A mark that only tells by moving is exact for this scope when it moved.
+    # A lifetime peak is exact for this scope if it rose during the scope.
     exact = figure.intact and (traits.exact or (traits.keeps_peak and not traits.resets_peak))
     reason = traits.reason if traits.exact == exact or not exact else ""
     if not exact and not traits.reason:

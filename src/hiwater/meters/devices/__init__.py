@@ -1,6 +1,6 @@
-"""Memory of accelerators: which libraries have a device in use in this process, and a meter for each quantity of it.
+"""Memory of accelerators: which libraries use a device in this process, and a meter for each quantity of it.
 
-A device's meter is called `BACKEND:DEVICE:QUANTITY`, for instance `torch:cuda:0:allocated`; `gpu` stands for all that are in use.
+A device's meter is called `BACKEND:DEVICE:QUANTITY`, for instance `torch:cuda:0:allocated`; `gpu` means all meters of devices in use.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _HOMES = {
     "nvml": ("nvml", "Nvml"),
 }
 _made: dict[str, Backend] = {}
-_names: dict[tuple[str, str], list[str]] = {}  # which quantities a device has does not change
-_refusals: dict[str, str] = {}  # nor that its library has no figures of it
+_names: dict[tuple[str, str], list[str]] = {}  # the quantities of a device do not change
+_refusals: dict[str, str] = {}  # a library without figures never gets them
 
 
 def backend(name: str) -> Backend:
-    """The backend of this name; made at first use. Raises MeterUnavailable for an unknown one."""
+    """The backend of this name, created at its first use. Raises MeterUnavailable for an unknown one."""
     found = _made.get(name)
     if found is None:
         home = _HOMES.get(name)
         if home is None:
-            raise MeterUnavailable(f"{name!r} is no source of device memory", f"choose from {', '.join(_HOMES)}")
+            raise MeterUnavailable(f"{name!r} is not a source of device memory", f"choose from {', '.join(_HOMES)}")
         import importlib
 
         module = importlib.import_module(f"hiwater.meters.devices.{home[0]}")
@@ -45,23 +45,23 @@ def backend(name: str) -> Backend:
 
 
 def allocators() -> list[Backend]:
-    """The backends whose library the program has loaded; without one this costs a look into `sys.modules`."""
+    """The backends whose library the program has loaded. Without one, this costs only a search in `sys.modules`."""
     return [backend(name) for name in ALLOCATORS if name in sys.modules]
 
 
 def in_use() -> list[tuple[Backend, Device]]:
-    """The devices that the program uses now, in the order of libraries and of their devices. A library that fails has none."""
+    """The devices that the program uses now, ordered by library and by its order of devices. A library that fails has none."""
     found = []
     for each in allocators():
         try:
             found += [(each, device) for device in each.devices()]
-        except Exception:  # noqa: BLE001, S112 - a library in the middle of its import or of its end must not hurt the program
+        except Exception:  # noqa: BLE001, S112 - a library during its import or shutdown must not break the program
             continue
     return found
 
 
 def names() -> list[str]:
-    """The meters of all devices in use: what `gpu` stands for."""
+    """The meters of all devices in use: the group `gpu`."""
     found = []
     for each, device in in_use():
         key = (each.name, device.name)
@@ -72,22 +72,22 @@ def names() -> list[str]:
 
 
 def refusals() -> dict[str, str]:
-    """Devices in use that cannot be measured, by `BACKEND:DEVICE`, with what their library said: torch has no statistics of an allocator that
-    the program plugged in."""
+    """Devices in use that cannot be measured, by `BACKEND:DEVICE`, with the library's error. For example, torch has no statistics of a
+    pluggable allocator."""
     return dict(_refusals)
 
 
 def nvml_names() -> list[str]:
-    """The meters of all cards that the driver shows. Raises MeterUnavailable where it cannot be asked."""
+    """The meters of all cards that the driver shows. Raises MeterUnavailable where NVML does not work."""
     nvml = backend("nvml")
     status = nvml.status()
     if not status.works:
-        raise MeterUnavailable(f"NVML cannot be asked: {status.reason}", "leave out nvml")
+        raise MeterUnavailable(f"NVML cannot be used: {status.reason}", "remove nvml from the meters")
     return [name for device in nvml.devices() for name in _names_of(nvml, device)]
 
 
 def nvml_unknown() -> dict[str, str]:
-    """The meters of cards that the driver does not tell, with the reasons."""
+    """The meters for which the driver has no figure, with the reasons."""
     from hiwater.meters.devices.nvml import Nvml
 
     nvml = backend("nvml")
@@ -100,7 +100,7 @@ def nvml_unknown() -> dict[str, str]:
 
 
 def why_none() -> str:
-    """Why no device is in use, in words."""
+    """Why no device is in use, as a phrase for reports."""
     if _refusals:
         return "; ".join(f"{name}: {reason}" for name, reason in _refusals.items())
     loaded = [each.status().reason for each in allocators()]
@@ -110,7 +110,7 @@ def why_none() -> str:
 def _names_or_refusal(source: Backend, device: Device) -> list[str]:
     try:
         return _names_of(source, device)
-    except Exception as error:  # noqa: BLE001 - a library has errors of its own, and the program did not ask for its figures
+    except Exception as error:  # noqa: BLE001 - a library may raise anything, and the program did not ask for these figures
         _refusals[f"{source.name}:{device.name}"] = f"{type(error).__name__}: {error}"
         return []
 
@@ -129,11 +129,12 @@ def meter(name: str) -> DeviceMeter:
     source = backend(head)
     if not place or not quantity:
         raise MeterUnavailable(
-            f"{name!r} is no device's meter", f"write it as {head}:DEVICE:QUANTITY, as in torch:cuda:0:allocated"
+            f"{name!r} is not the meter of a device",
+            f"write it as {head}:DEVICE:QUANTITY, as in torch:cuda:0:allocated",
         )
     return DeviceMeter(source, source.device(place), quantity)
 
 
 def statuses() -> dict[str, Status]:
-    """What each backend says of itself."""
+    """The status of each backend, by name."""
     return {name: backend(name).status() for name in _HOMES}

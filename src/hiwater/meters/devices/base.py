@@ -1,7 +1,7 @@
-"""What every source of device memory has: a backend names itself, lists the devices in use, reads them, and says what it cannot do.
+"""The interface of sources of device memory: a backend has a name, lists the devices in use, reads them, and explains what it cannot do.
 
-A backend looks at a library only when the program has loaded it already (it is in `sys.modules`) and has begun to use a device with it: looking
-imports nothing, initialises nothing and never makes a context, which would cost hundreds of MiB on the device.
+A backend uses a library only after the program has loaded it (it is in `sys.modules`) and has begun to use a device with it. A backend
+imports nothing, initialises nothing and never creates a context, which would cost hundreds of MiB on the device.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ UNKNOWN = -1
 
 
 class Device(NamedTuple):
-    """One device as one library counts it: two libraries that use the same card are two of these."""
+    """One device of one library. A card that two libraries use is two Devices."""
 
     backend: str
     name: str
-    """As the library names it: `cuda:0`."""
+    """The library's name of it, such as `cuda:0`."""
     number: int
-    """Its number in the library, which need not be NVML's."""
+    """Its number in the library, which may differ from NVML's."""
     uuid: str = ""
-    """What tells cards and MIG instances apart, in identity.canonical()'s form; "" where neither the library nor CUDA says it."""
+    """The UUID of the card or MIG instance, in the form of identity.canonical(); "" where neither the library nor CUDA has it."""
     ordinal: int = UNKNOWN
-    """CUDA's or HIP's number of it in this process; UNKNOWN for devices of other kinds, or where the library does not say it."""
+    """Its CUDA or HIP number in this process; UNKNOWN for devices of other kinds, or where the library does not have it."""
 
 
 class Standing(NamedTuple):
-    """One quantity: bytes now, and the most since the source's mark began; UNKNOWN where the source does not tell."""
+    """One quantity: bytes now, and their peak since the source last reset it; UNKNOWN where the source has no such figure."""
 
     now: int
     peak: int = UNKNOWN
 
 
 class Status(NamedTuple):
-    """Whether a backend can measure here and now, and the reason in words."""
+    """Whether a backend can measure now, and the reason as a phrase for reports."""
 
     works: bool
     reason: str
 
 
 class Backend:
-    """One source. `status` may be asked always, `devices` once the library is in `sys.modules`, everything else of the devices it names."""
+    """One source. Call `status` at any time, `devices` once the library is in `sys.modules`, and everything else for the devices that it lists."""
 
     name = ""
     library = ""
-    """The module whose presence in `sys.modules` comes before everything."""
+    """The module that has to be in `sys.modules`."""
     quantities: tuple[str, ...] = ()
-    """What a scope measures of each device unless told otherwise, the chief one first."""
+    """The quantities of each device that a scope measures by default, the main one first."""
     source = ""
-    """Where the figures come from, in words."""
+    """Where the figures come from, as a phrase for reports."""
     whose = "process"
     cost_us = 10.0
 
@@ -67,51 +67,51 @@ class Backend:
         raise NotImplementedError
 
     def devices(self) -> list[Device]:
-        """The devices that the program uses through this library, in its order; none is no error. Asked at each end of each scope."""
+        """The devices that the program uses through this library, in its order; may be empty. Called at the beginning and end of each scope."""
         raise NotImplementedError
 
     def statistics(self, device: Device) -> dict[str, int]:
-        """All whole numbers the source has of a device, by its own names joined with dots."""
+        """All integers that the source has for a device, by its names joined with dots."""
         raise NotImplementedError
 
     def statistics_at_reset(self, device: Device) -> Mapping[str, int]:
-        """The statistics as of the last reset of the device's peaks, where that comes cheaper than reading them once more."""
+        """The statistics at the last reset of the device's peaks, where they are cheaper than another reading."""
         return self.statistics(device)
 
     def standings(self, device: Device) -> dict[str, Standing]:
-        """The quantities of a device, by hiwater's names: `allocated`, `reserved`, `used` …; those not known are left out."""
+        """The known quantities of a device, by hiwater's names: `allocated`, `reserved`, `used` and others."""
         raise NotImplementedError
 
     def lifetime_peak(self, device: Device, quantity: str) -> int:
-        """The most since the program began, or last started its peaks anew; UNKNOWN where the source keeps no mark."""
+        """The peak since the program began or last reset its peaks; UNKNOWN where the source has no peak."""
         found = self.standings(device).get(quantity)
         return found.peak if found is not None else UNKNOWN
 
-    def segments(self, device: Device) -> list[dict[str, Any]] | None:  # noqa: ARG002 - a source without them has nothing to look at
-        """What the library took from the driver, piece by piece, as torch's snapshots have it; None where there is no such thing."""
+    def segments(self, device: Device) -> list[dict[str, Any]] | None:  # noqa: ARG002 - for sources that have segments
+        """The segments that the library got from the driver, in the form of torch's snapshots; None where the library has none."""
         return None
 
-    def limit_bytes(self, device: Device) -> int:  # noqa: ARG002 - a source without one has nothing to look at
-        """The most the device, or the library's share of it, can hold; UNKNOWN where the source does not tell."""
+    def limit_bytes(self, device: Device) -> int:  # noqa: ARG002 - for sources that have a limit
+        """The capacity of the device, or the library's share of it; UNKNOWN where the source has no such figure."""
         return UNKNOWN
 
     def shared_peaks(self, device: Device) -> SharedPeaks | None:  # noqa: ARG002 - the same
-        """What reads and resets the device's peaks, all at once; None where they cannot be reset."""
+        """The object that reads and resets all peaks of the device; None where they cannot be reset."""
         return None
 
-    def let_go(self, device: Device) -> None:
-        """A meter of this device was closed: leave the library as it was found, as far as that is possible."""
+    def release(self, device: Device) -> None:
+        """Called after a meter of this device was closed: restore the library to its original state as far as possible."""
 
     def refusal(self, device: Device) -> str:
-        """Why a scope's peak is a lower bound unless the source's own mark rose; empty where that mark can be started anew."""
+        """Why a scope's peak is a lower bound unless the source's high-water mark rose; empty where that high-water mark can be reset."""
         raise NotImplementedError
 
     def statistic_of(self, quantity: str) -> str:
-        """The source's own name for a quantity; any other name is taken as the source's."""
+        """The source's name for a quantity; any other name is returned unchanged, as a name of the source."""
         return quantity
 
     def device(self, name: str) -> Device:
-        """The device in use of this name. Raises MeterUnavailable, with what there is."""
+        """The device in use of this name. Raises MeterUnavailable, with a list of the devices in use."""
         status = self.status()
         found = self.devices() if status.works else []
         for each in found:
@@ -120,19 +120,19 @@ class Backend:
         there = ", ".join(each.name for each in found) or "none"
         raise MeterUnavailable(
             f"{self.name} has no device {name!r} in use here ({status.reason}; in use: {there})",
-            "begin the scope after the program has used the device, or see `hiwater doctor`",
+            "begin the scope after the program's first use of the device, or see `hiwater doctor`",
         )
 
 
 def flat_name(key: object) -> str:
-    """A key of nested statistics in a flat name, as `torch.cuda.memory_stats()` writes it: a private pool's `(0, 1)` as `0_1`."""
+    """A key of nested statistics as text for a flat name, in the form of `torch.cuda.memory_stats()`: `0_1` for the private pool `(0, 1)`."""
     return "_".join(map(str, key)) if isinstance(key, tuple) else str(key)
 
 
 def leaves(nested: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, int]]:
-    """The whole numbers in nested mappings, by their keys joined with dots, however deep; whatever else is there is left out.
+    """The integers in nested mappings of any depth, by their keys joined with dots. Other values are skipped.
 
-    torch's statistics have one to four parts, and versions add and drop some.
+    The names of torch's statistics have one to four parts, which differ between versions.
     """
     for key, value in nested.items():
         path = f"{before}.{flat_name(key)}" if before else flat_name(key)
@@ -142,10 +142,10 @@ def leaves(nested: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, i
             yield path, value
 
 
-def marks(nested: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+def currents_and_peaks(nested: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """(now, peak) of the statistics in nested mappings that have both, by the keys above them joined with dots.
 
-    Runs twice for each scope: torch's two levels are gone through here, whatever is deeper by itself.
+    Runs twice for each scope, so the two usual levels of torch are loops here, and only deeper levels recurse.
     """
     found: dict[str, tuple[int, int]] = {}
     for name, pools in nested.items():
@@ -160,7 +160,9 @@ def marks(nested: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
             if "peak" in figures:
                 found[f"{name}.{pool}"] = figures["current"], figures["peak"]
             else:
-                found |= {f"{name}.{flat_name(pool)}.{deeper}": both for deeper, both in marks(figures).items()}
+                found |= {
+                    f"{name}.{flat_name(pool)}.{deeper}": both for deeper, both in currents_and_peaks(figures).items()
+                }
     return found
 
 

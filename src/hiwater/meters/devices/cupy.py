@@ -1,4 +1,4 @@
-"""CuPy: its default memory pool, which keeps no peak. Not seen on a real GPU."""
+"""CuPy: its default memory pool, which has no peak. Not yet tested on a real GPU."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class Cupy(Backend):
-    """Memory that CuPy's default pool handed out (`allocated`) and holds (`reserved`).
+    """Memory of CuPy's default pool: `allocated` to arrays, and `reserved` from the driver.
 
-    The pool has one pool for each device, and its methods answer for the device that is current in the calling thread: in another thread
-    than the program's that is device 0. Asking there may make a pool, with a limit given as a share even a context; and so may making
-    another device current, or the one before it current again. So its parts are asked themselves, which look at no current device.
+    The default pool contains one pool for each device. Its methods use the current device of the calling thread, which is device 0 in
+    threads of hiwater. Such a call may create a pool, or even a context if the limit is a fraction; so may a change of the current
+    device. Therefore this backend calls the pools of single devices, which do not depend on the current device.
     """
 
     name = "cupy"
@@ -35,13 +35,13 @@ class Cupy(Backend):
         if cupy is None:
             return Status(False, "CuPy is not loaded")
         if not hasattr(cupy, "get_default_memory_pool"):
-            return Status(False, "CuPy is not loaded wholly")  # in the middle of its import
+            return Status(False, "CuPy is not completely loaded")  # during its import
         if not self.devices():
-            return Status(False, f"CuPy {cupy.__version__}'s default pool holds nothing in this process")
+            return Status(False, f"the default pool of CuPy {cupy.__version__} is empty in this process")
         return Status(True, f"CuPy {cupy.__version__}")
 
     def devices(self) -> list[Device]:
-        """Devices on which the pool was seen to hold memory."""
+        """Devices on which the pool has had memory."""
         self._seen.update(number for number, pool in _pools().items() if pool.total_bytes() > 0)
         return [
             Device(self.name, f"cuda:{number}", number, identity.of_ordinal(number), number)
@@ -49,7 +49,7 @@ class Cupy(Backend):
         ]
 
     def statistics(self, device: Device) -> dict[str, int]:
-        """The figures of the device's pool, by its methods' names."""
+        """The figures of the device's pool, by the names of its methods."""
         pool = _pools()[device.number]
         return {name: int(getattr(pool, name)()) for name in ("used_bytes", "total_bytes", "free_bytes", "get_limit")}
 
@@ -59,19 +59,19 @@ class Cupy(Backend):
         return {"allocated": Standing(figures["used_bytes"]), "reserved": Standing(figures["total_bytes"])}
 
     def limit_bytes(self, device: Device) -> int:
-        """What the pool was told to stay below."""
+        """The limit that was set for the pool."""
         return self.statistics(device)["get_limit"] or UNKNOWN
 
     def refusal(self, device: Device) -> str:  # noqa: ARG002 - the same for all
-        """CuPy's pools count nothing of the past."""
-        return "CuPy's pool keeps no peak: it is read when a scope begins or ends, not between"
+        """CuPy's pools have no peak."""
+        return "CuPy's pool has no peak, so it is read when a scope begins or ends, not between"
 
 
 def _pools() -> dict[int, Any]:
-    """The pools of single devices in the default pool, by CUDA's number: those that the program has made by using it.
+    """The pools of single devices in the default pool, by CUDA's number. The program has created them by using the devices.
 
-    CuPy has no function for them: they are in an attribute that only C sees (a dict up to CuPy 13, a sequence in 14), and the garbage
-    collector, which tells what an object refers to.
+    CuPy has no function for them. They are in an attribute that Python cannot read (a dict up to CuPy 13, a sequence in 14), but the
+    garbage collector lists what the pool refers to.
     """
     cupy: Any = sys.modules["cupy"]
     kind = cupy.cuda.memory.SingleDeviceMemoryPool

@@ -1,4 +1,4 @@
-"""One quantity of one device as a meter, which scopes use like any other."""
+"""One quantity of one device as a meter for scopes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 class DeviceMeter(Meter):
     """Bytes of one quantity on one device.
 
-    Where the library's marks can be started anew, each scope has an exact peak. Where they can only be read, a peak that rose during the
-    scope is exact, and otherwise the highest of what was seen at the ends of scopes is a lower bound. Where there is no mark at all it
-    is always that.
+    Where the library's peaks can be reset, each scope has an exact peak. Where they can only be read, the peak of a scope is exact if the
+    library's peak rose during the scope; otherwise the highest reading is a lower bound. Where the library has no peak, it always is one.
     """
 
     def __init__(self, backend: Backend, device: Device, quantity: str) -> None:
@@ -30,20 +29,20 @@ class DeviceMeter(Meter):
         self._inherited = False
 
     @property
-    def mark_only_rises(self) -> bool:
-        """Whether the source's own mark is all there is; known once it is open."""
+    def has_lifetime_peak(self) -> bool:
+        """Whether only the source's lifetime peak is available; known once the meter is open."""
         return self._peaks is None
 
     @property
     def disturbance(self) -> str:
-        """What it means when `read_and_reset` says that the peak was disturbed."""
+        """Why a peak is a lower bound when `read_and_reset` says that something else reset it."""
         if self._peaks is None:
             return self.backend.refusal(self.device)
-        return "something else in the process started the device's peaks anew behind the library's Python functions"
+        return "something else in the process reset the device's peaks without the library's Python functions"
 
     @property
     def traits(self) -> Traits:
-        """What the figure is worth here."""
+        """How exact the figure is here."""
         backend = self.backend
         refusal = backend.refusal(self.device)
         return Traits(
@@ -52,13 +51,13 @@ class DeviceMeter(Meter):
             backend.whose,
             exact=not refusal,
             reason=refusal,
-            keeps_peak=True,  # `read_and_reset` says itself whether the peak moved
+            keeps_peak=True,  # `read_and_reset` reports whether the peak rose
             resets_peak=not refusal,
             cost_us=backend.cost_us,
         )
 
     def open(self) -> None:
-        """Begin; raises MeterUnavailable when the device is not in use any more, or the source has no such quantity."""
+        """Begin; raises MeterUnavailable when the device is no longer in use, or the source has no such quantity."""
         self.device = self.backend.device(self.device.name)
         self._inherited = False
         self._peaks = self.backend.shared_peaks(self.device)
@@ -68,46 +67,48 @@ class DeviceMeter(Meter):
         try:
             self._peaks.open(self._statistic)
         except Exception:
-            self.backend.let_go(self.device)
+            self.backend.release(self.device)
             raise
 
     def close(self) -> None:
-        """Let go of the device's marks."""
+        """Stop keeping the device's peaks."""
         if self._peaks is not None:
             self._peaks.close(self._statistic)
-            self.backend.let_go(self.device)
+            self.backend.release(self.device)
 
     def forked(self) -> None:
-        """A context does not outlive a fork: the child's figures would be the parent's of then."""
+        """A context does not survive a fork: the figures in the child would be those of the parent at the fork."""
         self._inherited = True
         if self._peaks is not None:
             self._peaks.forked()
 
     def now(self) -> int:
-        """Read the quantity; raises MeterUnavailable when the source has it no longer."""
+        """Read the quantity; raises MeterUnavailable when the source no longer has it."""
         self._check_process()
         return self._peaks.now(self._statistic) if self._peaks is not None else self._standing().now
 
     def read_and_reset(self) -> Reading:
-        """Return (now, the most since the last reset, whether that misses nothing)."""
+        """Return (now, peak since the last reset, whether that peak is exact)."""
         self._check_process()
         if self._peaks is not None:
             return self._peaks.read_and_reset(self._statistic)
         before, standing = self._last, self._standing()
         self._last = standing
-        moved = before is not None and 0 <= before.peak < standing.peak
+        rose = before is not None and 0 <= before.peak < standing.peak
         highest = max(standing.now, before.now if before is not None else 0)
-        return standing.now, max(standing.peak, highest) if moved else highest, moved
+        return standing.now, max(standing.peak, highest) if rose else highest, rose
 
     def _check_process(self) -> None:
         if self._inherited:
-            raise MeterUnavailable("a device's memory is not a forked child's", "begin a scope in the child")
+            raise MeterUnavailable(
+                "a forked child does not inherit the memory of a device", "begin a scope in the child"
+            )
 
     def _standing(self) -> Standing:
         found = self.backend.standings(self.device).get(self.quantity)
         if found is None:
             raise MeterUnavailable(
-                f"{self.backend.name} does not tell {self.quantity!r} of {self.device.name}",
+                f"{self.backend.name} has no figure {self.quantity!r} for {self.device.name}",
                 f"choose from {', '.join(self.backend.standings(self.device)) or 'nothing'}",
             )
         return found

@@ -1,6 +1,6 @@
-"""JAX: what each local device's allocator says of itself. It has a peak since the process began, which cannot be started anew.
+"""JAX: the memory statistics of each local device. Their peak covers the whole process and cannot be reset.
 
-Seen so far: JAX 0.10 on a CPU, whose devices say nothing. The names of the figures on a GPU are from its documentation and not seen.
+Tested so far: JAX 0.10 on a CPU, whose devices have no statistics. The names of the figures on a GPU are from JAX's documentation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GPUS = frozenset({"gpu", "cuda", "rocm"})
 
 
 class Jax(Backend):
-    """Memory that JAX's allocator handed out; what it holds (`reserved`) where it tells. By default JAX takes 3/4 of the device at once."""
+    """Memory of JAX's allocator: `allocated`, and `reserved` where it is known. By default, JAX reserves 3/4 of the device at its start."""
 
     name = "jax"
     library = "jax"
@@ -30,48 +30,50 @@ class Jax(Backend):
     source = "JAX, Device.memory_stats()"
 
     def __init__(self) -> None:
-        self._tells: dict[str, bool] = {}  # whether a device's allocator does never changes
+        self._has_statistics: dict[str, bool] = {}  # by device; never changes
 
     def status(self) -> Status:
-        """Works once a device of JAX's has been used that tells its memory; its CPU does not."""
+        """Works once the program has used a JAX device with memory statistics; a CPU device has none."""
         jax = sys.modules.get("jax")
         if jax is None:
             return Status(False, "JAX is not loaded")
         if not _is_initialised():
             return Status(False, f"JAX {jax.__version__} has not initialised a device in this process")
         if not self.devices():
-            return Status(False, f"JAX {jax.__version__} has no device here that tells its memory: its CPU does not")
+            return Status(
+                False, f"JAX {jax.__version__} has no device with memory statistics here: its CPU devices have none"
+            )
         return Status(True, f"JAX {jax.__version__}")
 
     def devices(self) -> list[Device]:
-        """Local devices whose allocator tells of itself."""
+        """Local devices with memory statistics."""
         found = []
         for device in _local_devices():
             name = f"{device.platform}:{device.id}"
-            if name not in self._tells:
-                self._tells[name] = bool(device.memory_stats())
-            if self._tells[name]:
+            if name not in self._has_statistics:
+                self._has_statistics[name] = bool(device.memory_stats())
+            if self._has_statistics[name]:
                 found.append(_device(device, name))
         return found
 
     def statistics(self, device: Device) -> dict[str, int]:
-        """`Device.memory_stats()`; figures that JAX gives as −1 are unknown, and left out."""
+        """`Device.memory_stats()` without unknown figures, which are −1 in JAX."""
         for each in _local_devices():
             if f"{each.platform}:{each.id}" == device.name:
                 return {name: value for name, value in leaves(each.memory_stats() or {}) if value >= 0}
         return {}
 
     def standings(self, device: Device) -> dict[str, Standing]:
-        """Allocated bytes, and reserved ones where the allocator is a pool that tells."""
+        """Allocated bytes, and reserved bytes where the allocator has them."""
         return known(self.statistics(device), _NAMES)
 
     def limit_bytes(self, device: Device) -> int:
-        """What the allocator may take."""
+        """The limit of the allocator."""
         return self.statistics(device).get("bytes_limit", UNKNOWN)
 
     def refusal(self, device: Device) -> str:  # noqa: ARG002 - the same for all
-        """JAX has no function for it."""
-        return "JAX's peak is that of the process so far and cannot be started anew"
+        """JAX has no function that resets the peak."""
+        return "JAX's peak covers the whole process so far and cannot be reset"
 
 
 def _device(device: Any, name: str) -> Device:
@@ -83,10 +85,10 @@ def _device(device: Any, name: str) -> Device:
 
 
 def _is_initialised() -> bool:
-    """Without asking JAX anything that would initialise it."""
+    """Whether JAX has initialised its backends. The call initialises nothing."""
     bridge = sys.modules.get("jax._src.xla_bridge")
-    asked = getattr(bridge, "backends_are_initialized", None)
-    return bool(asked()) if asked is not None else False
+    are_initialised = getattr(bridge, "backends_are_initialized", None)
+    return bool(are_initialised()) if are_initialised is not None else False
 
 
 def _local_devices() -> list[Any]:

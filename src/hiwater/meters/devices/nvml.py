@@ -1,8 +1,8 @@
-"""NVML, the library behind nvidia-smi: what the driver says of each card, of everybody on it, and of this process (extra `gpu`).
+"""NVML, the library behind nvidia-smi: the driver's figures for each card, for all processes on it, and for this process (extra `gpu`).
 
-It needs no context on a card. All its calls take the driver's one lock, and the list of processes takes milliseconds under it, so that list is
-read at most once a second, and memory figures at most 20 times. The driver knows nothing of PID namespaces: in a container it tells the host's
-process numbers, among which we do not find ourselves. Not seen on a real GPU.
+It needs no context on a card. All its calls take one lock in the driver, and the list of processes takes milliseconds under it. So that
+list is read at most once a second, and memory figures at most 20 times a second. The driver ignores PID namespaces: in a container it
+lists the host's process numbers, so this process cannot find its own. Not yet tested on a real GPU.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in Linux' include/linux/p
 
 @dataclass(frozen=True, slots=True)
 class CardMemory:
-    """A card, or a MIG instance of one, in bytes; UNKNOWN where the driver does not tell, with the `reason` where it tells none of it.
-    `reserved_bytes` is the driver's own share."""
+    """Memory of a card or MIG instance, in bytes; UNKNOWN where the driver has no figure. `reason` explains why it has none at all.
+    `reserved_bytes` is what the driver reserves for itself."""
 
     total_bytes: int
     used_bytes: int
@@ -41,8 +41,8 @@ class CardMemory:
 
 @dataclass(frozen=True, slots=True)
 class ProcessOnCard:
-    """What the driver says this process has on a card; UNKNOWN with the `reason`. `others_bytes` is the sum of the other processes it
-    names; UNKNOWN where it does not tell that of each."""
+    """This process's bytes on a card by the driver's count; UNKNOWN with the `reason`. `others_bytes` is the sum of the other processes;
+    UNKNOWN where the driver does not show the figure of each."""
 
     bytes: int
     reason: str
@@ -53,16 +53,16 @@ _made: weakref.WeakSet[Nvml] = weakref.WeakSet()
 
 
 class Running(NamedTuple):
-    """The processes that the driver names on a card: bytes by process number, UNKNOWN where it withholds them; `refusal` says why it names none."""
+    """The processes on a card by the driver's list: bytes by process number, UNKNOWN where they are hidden. `refusal` says why there is no list."""
 
     used: dict[int, int]
     refusal: str = ""
 
 
 class Nvml(Backend):
-    """Bytes that the driver counts for this process on each card (`used`), and for everybody (`device_used`).
+    """Bytes that the driver counts on each card for this process (`used`) and for all processes (`device_used`).
 
-    Reading never raises NVML's errors: a driver refuses single figures of single cards, and the rest is as good as before.
+    A reading never raises NVML's errors, because a driver may refuse single figures of single cards while all others are valid.
     """
 
     name = "nvml"
@@ -79,7 +79,7 @@ class Nvml(Backend):
         _made.add(self)
 
     def _forget(self) -> None:
-        self._asking = threading.RLock()  # held around all calls, which the driver does one after the other anyway
+        self._asking = threading.RLock()  # around all calls, which the driver serialises in any case
         self._nvml: Any = None
         self._status: Status | None = None
         self._devices: list[Device] = []
@@ -89,18 +89,18 @@ class Nvml(Backend):
         self._lists: dict[str, tuple[float, Running]] = {}
 
     def status(self) -> Status:
-        """Works where nvidia-ml-py is installed and there is a driver. Loads both at the first call in this process."""
+        """Works where nvidia-ml-py and a driver are installed. The first call in this process loads both."""
         if self._status is None:
             with self._asking:
                 self._status = self._begin()
         return self._status
 
     def devices(self) -> list[Device]:
-        """All cards this process may see, in PCI order, which need not be CUDA's; instances in place of a card that MIG divides."""
+        """All cards that this process may see, in PCI order, which may differ from CUDA's order; for a card divided by MIG, its instances."""
         return list(self._devices) if self.status().works else []
 
     def statistics(self, device: Device) -> dict[str, int]:
-        """The card's memory and ours of it, flat."""
+        """The memory of the card and of this process on it."""
         card, mine = self.card(device), self.process(device)
         return {
             "total_bytes": card.total_bytes,
@@ -110,26 +110,28 @@ class Nvml(Backend):
         }
 
     def standings(self, device: Device) -> dict[str, Standing]:
-        """`used` and `device_used`; what the driver does not tell is left out."""
+        """`used` and `device_used`, where the driver has them."""
         found = {"used": self.process(device).bytes, "device_used": self.card(device).used_bytes}
         return {quantity: Standing(count) for quantity, count in found.items() if count != UNKNOWN}
 
     def unknown(self, device: Device) -> dict[str, str]:
-        """The quantities that the driver does not tell of a card, with the reasons."""
+        """The quantities of a card for which the driver has no figure, with the reasons."""
         mine, card = self.process(device), self.card(device)
         found = {"used": (mine.bytes, mine.reason), "device_used": (card.used_bytes, card.reason)}
         return {quantity: reason for quantity, (count, reason) in found.items() if count == UNKNOWN}
 
     def limit_bytes(self, device: Device) -> int:
-        """The card's memory, or the instance's."""
+        """The total memory of the card or instance."""
         return self.card(device).total_bytes
 
     def refusal(self, device: Device) -> str:  # noqa: ARG002 - the same for all
-        """NVML keeps no peak."""
-        return "NVML keeps no peak, and its list of processes is read at most once a second: figures are that old"
+        """NVML has no peak."""
+        return (
+            "NVML has no peak, and hiwater reads its list of processes at most once a second: figures may be that old"
+        )
 
     def card(self, device: Device) -> CardMemory:
-        """Everybody's memory on a card."""
+        """The memory of all processes on a card."""
         refusal = self._refusal_of(device)
         if refusal:
             return CardMemory(UNKNOWN, UNKNOWN, UNKNOWN, refusal)
@@ -142,7 +144,7 @@ class Nvml(Backend):
         return known
 
     def process(self, device: Device, *, has_context: bool = False) -> ProcessOnCard:
-        """This process's memory on a card. `has_context` says that it is known to use it: then the only process there is taken for us."""
+        """This process's memory on a card. With `has_context`, this process is known to use the card, so a single process in the list must be it."""
         refusal = self._refusal_of(device)
         if refusal:
             return ProcessOnCard(UNKNOWN, refusal, UNKNOWN)
@@ -155,32 +157,32 @@ class Nvml(Backend):
         return _ours(running, has_context=has_context)
 
     def before_fork(self) -> None:
-        """Wait for other threads to have their answers, but not for long: the child has the driver's lock as it is now. If it were held, whoever
-        asks there, the program too, would wait for ever."""
+        """Wait for calls in other threads, but not for long. The child inherits the state of the driver's lock: if it were locked, every call
+        in the child, also by the program, would block forever."""
         self._fork.is_quiet = self._asking.acquire(timeout=_PATIENCE_SECONDS)
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Release the lock."""
         if self._fork.is_quiet:
             self._asking.release()
 
     def after_fork_in_child(self) -> None:
-        """Begin anew, since what NVML gave out was given to the parent; unless its lock may be held for ever."""
+        """Forget all handles, which belong to the parent. Use NVML no more if its lock may be locked forever."""
         self._forget()
         if not self._fork.is_quiet:
             self._status = Status(
-                False, "this process was forked while another thread asked the driver, whose lock may be held since: "
-                "a process begun anew can ask it"
+                False, "this process was forked while another thread called NVML, whose lock may be locked since then: "
+                "start a new process to use NVML"
             )  # fmt: skip
 
     def _refusal_of(self, device: Device) -> str:
-        """Why a card cannot be asked at all; "" where it can."""
+        """Why a card cannot be read at all; "" where it can."""
         status = self.status()
         if not status.works:
             return status.reason
         if device.name in self._handles:
             return ""
-        return self._refused.get(device.name, "the driver knows this card no longer")
+        return self._refused.get(device.name, "the driver no longer lists this card")
 
     def _begin(self) -> Status:
         """Load the library and find the cards."""
@@ -195,18 +197,18 @@ class Nvml(Backend):
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             if type(error).__name__ == "NVMLError_LibraryNotFound":
-                return Status(False, "no NVIDIA driver is here (libnvidia-ml.so.1 is not found)")
+                return Status(False, "no NVIDIA driver is installed (libnvidia-ml.so.1 is not found)")
             return Status(False, f"the NVIDIA driver does not answer: {error}")
         found = [part for index in range(count) for part in self._parts_at(index)]
         if not found:
-            return Status(False, "the NVIDIA driver is there, and knows no card that this process may see")
+            return Status(False, "the NVIDIA driver lists no card that this process may see")
         self._devices = [Device(self.name, name, number, uuid) for number, (name, uuid, _) in enumerate(found)]
         self._handles = {name: handle for name, _, handle in found if handle is not None}
         return Status(True, f"NVML, driver {version}")
 
     def _parts_at(self, index: int) -> list[tuple[str, str, Any]]:
-        """Name, UUID and handle of a card, or of its MIG instances. One that the driver refuses to show is there without a handle, so that
-        no other card is taken for it."""
+        """Name, UUID and handle of a card, or of its MIG instances. A card that the driver refuses to show is in the list without a handle, so
+        that no other card is mistaken for it."""
         name = str(index)
         try:
             parts = self._parts(name, self._nvml.nvmlDeviceGetHandleByIndex(index))
@@ -216,7 +218,7 @@ class Nvml(Backend):
         return [(part, self._uuid(handle), handle) for part, handle in parts.items()]
 
     def _parts(self, name: str, handle: Any) -> dict[str, Any]:
-        """A card, or its MIG instances: each of those has lists of processes and memory of its own."""
+        """A card, or its MIG instances: each instance has its own list of processes and its own memory."""
         nvml = self._nvml
         try:
             current, _ = nvml.nvmlDeviceGetMigMode(handle)
@@ -250,18 +252,18 @@ class Nvml(Backend):
             found = nvml.nvmlDeviceGetMemoryInfo(handle)
             return CardMemory(int(found.total), int(found.used), UNKNOWN)
         except nvml.NVMLError as error:
-            # As on chips whose GPU has the machine's memory (GB10, Jetson): there is none of its own to tell.
-            return CardMemory(UNKNOWN, UNKNOWN, UNKNOWN, f"the driver does not tell this card's memory: {error}")
+            # For example on chips whose GPU shares the host's memory (GB10, Jetson).
+            return CardMemory(UNKNOWN, UNKNOWN, UNKNOWN, f"the driver has no figure of this card's memory: {error}")
 
     def _read_processes(self, handle: Any) -> Running:
-        """A process that computes and draws is in both lists with the same figure. Drawing is refused more often, and matters less."""
+        """A process with compute and graphics work is in both lists with the same figure. Drivers refuse the graphics list more often, and it matters less."""
         found: dict[int, int] = {}
         refusal = ""
         for name in ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetComputeRunningProcesses"):
             refusal = ""
             try:
                 listed = getattr(self._nvml, name)(handle)
-            except self._nvml.NVMLError as error:  # not for this kind of card, or not for us
+            except self._nvml.NVMLError as error:  # not for this kind of card, or not for this user
                 refusal = f"the driver does not list the processes on this card: {error}"
                 continue
             for each in listed:
@@ -277,8 +279,8 @@ def _ours(running: Running, *, has_context: bool) -> ProcessOnCard:
     of_others = [count for pid, count in used.items() if pid != me]
     others = UNKNOWN if UNKNOWN in of_others else sum(of_others)
     if me in used:
-        withheld = "the driver does not tell how much a process uses here (Windows' WDDM, or withheld)"
-        return ProcessOnCard(used[me], withheld if used[me] == UNKNOWN else "", others)
+        hidden = "the driver hides how much a process uses here (as Windows' WDDM does)"
+        return ProcessOnCard(used[me], hidden if used[me] == UNKNOWN else "", others)
     if not has_context and (not used or _in_first_namespace()):
         return ProcessOnCard(0, "", others)
     if not has_context:
@@ -287,15 +289,17 @@ def _ours(running: Running, *, has_context: bool) -> ProcessOnCard:
         )
     if len(used) == 1:
         (mine,) = used.values()
-        return ProcessOnCard(mine, "taken for this process: it is the only one on the card, under another number", 0)
+        return ProcessOnCard(
+            mine, "assumed to be this process: it is the only one on the card, under another number", 0
+        )
     count = f"{len(used)} processes, none with" if used else "no process with"
     return ProcessOnCard(
-        UNKNOWN, f"the driver lists {count} this one's number: in a container it tells the host's numbers", others
+        UNKNOWN, f"the driver lists {count} the number of this one: in a container it lists the host's numbers", others
     )
 
 
 def _in_first_namespace() -> bool:
-    """Whether our process numbers are the driver's: the kernel gives the machine's own PID namespace a number that never changes."""
+    """Whether our process numbers are the driver's: the kernel gives the initial PID namespace a constant number."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
     except OSError:

@@ -1,7 +1,7 @@
-"""One device's marks, shared by all who want a peak from them: hiwater's meters, and the program, which must not notice.
+"""The peaks of one device, shared by hiwater's meters and the program, which must not see a difference.
 
-A library has one way to start peaks anew, for all statistics of a device at once. So each time, every peak that is about to be wiped out is
-noted: for each meter that is open, until it asks, and for the program, until it starts its peaks anew itself.
+A library can only reset the peaks of all statistics of a device at once. So before each reset, every peak is noted: for each open meter,
+until its next reading, and for the program, until the program resets its peaks.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ if TYPE_CHECKING:
 
 
 class SharedPeaks:
-    """Reads and resets the peaks of one device. `read` gives (now, peak) of all statistics that have one; `reset` starts those anew, all at once.
+    """Reads and resets the peaks of one device. `read` returns (now, peak) of all statistics that have a peak; `reset` resets all of them.
 
-    What lies between the two calls is a hole of some microseconds: a spike of another thread in it is in no interval.
+    Some microseconds pass between the two calls: a peak of another thread in this gap is in no interval.
     """
 
     def __init__(self, read: Callable[[], dict[str, tuple[int, int]]], reset: Callable[[], object]) -> None:
         self._read = read
         self._reset = reset
-        self._lock = threading.RLock()  # around our own notes only, never around the library
+        self._lock = threading.RLock()  # around our notes only, never around calls of the library
         self._now: dict[str, int] = {}
-        self._pending: dict[str, int] = {}  # by statistic that a meter is open for: the highest since it last asked
-        self._fresh: set[str] = set()  # those that have not been asked for since the last reading
+        self._pending: dict[str, int] = {}  # by statistic with an open meter: the peak since the meter's last reading
+        self._fresh: set[str] = set()  # statistics that no meter has read since the last collection
         self._disturbed: set[str] = set()
-        self._floor: dict[str, int] = {}  # no mark can be lower unless somebody else started it anew
+        self._floor: dict[str, int] = {}  # a peak below this was reset by something else
         self._for_program: dict[str, int] = {}
         self._watchers: list[Watcher] = []
 
     @property
     def in_use(self) -> bool:
-        """Whether a meter is open, or somebody watches."""
+        """Whether a meter is open, or a watcher is registered."""
         return bool(self._pending or self._watchers)
 
     @property
     def owes(self) -> bool:
-        """Whether the program may see a lower peak than it should, were it not told what was noted."""
+        """Whether the program would see a peak that is too low, without our correction."""
         return any(noted > self._floor.get(name, 0) for name, noted in self._for_program.items())
 
     def noted_for_program(self, statistic: str) -> int:
-        """The highest that was wiped out of a statistic's mark since the program last started it anew."""
+        """The highest peak of a statistic that we have reset since the program's last reset."""
         return self._for_program.get(statistic, 0)
 
     def open(self, statistic: str) -> None:
-        """Begin to keep the peaks of a statistic; its first interval is that since the mark began. Raises MeterUnavailable for an unknown name."""
+        """Begin to keep the peaks of a statistic; its first interval begins at the library's last reset. Raises MeterUnavailable for an unknown name."""
         found = self._read()
         if statistic not in found:
             raise MeterUnavailable(
@@ -65,32 +65,32 @@ class SharedPeaks:
             self._fresh.discard(statistic)
 
     def close(self, statistic: str) -> None:
-        """Keep the peaks of a statistic no longer."""
+        """Stop keeping the peaks of a statistic."""
         with self._lock:
             self._pending.pop(statistic, None)
             self._fresh.discard(statistic)
             self._disturbed.discard(statistic)
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell `watcher` of every reading from the next one on: all statistics that have a peak, the peaks being those since the reading
-        before, and whether somebody else started them anew meanwhile.
+        """Call `watcher` at every reading from now on, with (now, peak since the reading before) of all statistics that have a peak, and
+        whether something else reset them in between.
         """
         with self._lock:
             self._watchers = [*self._watchers, watcher]
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Tell it no longer."""
+        """Stop calling `watcher`."""
         with self._lock:
             self._watchers = [each for each in self._watchers if each != watcher]
 
     def collect(self) -> None:
-        """Take a reading, for those who watch."""
+        """Take a reading for the watchers."""
         self._collect()
 
     def read_and_reset(self, statistic: str) -> Reading:
-        """Return (now, the most since this statistic was last reset, whether nobody else started the mark anew).
+        """Return (now, peak since the last reset of this statistic, whether nothing else reset it).
 
-        One reading of the library serves all meters that are read together.
+        Meters that are read at the same time share one reading of the library.
         """
         if statistic not in self._fresh:
             self._collect()
@@ -107,14 +107,14 @@ class SharedPeaks:
         return now, peak, intact
 
     def now(self, statistic: str) -> int:
-        """Read one statistic, and leave its mark alone. Raises MeterUnavailable when it is gone."""
+        """Read one statistic without a reset. Raises MeterUnavailable when it no longer exists."""
         found = self._read().get(statistic)
         if found is None:
             raise MeterUnavailable(f"there is no statistic {statistic!r} here", "see `hiwater doctor`")
         return found[0]
 
     def program_resets(self) -> None:
-        """The program starts its peaks anew: for the meters that is one more reading."""
+        """The program resets its peaks: take one more reading for the meters."""
         if self.in_use:
             self._collect()
         else:
@@ -123,11 +123,11 @@ class SharedPeaks:
             self._for_program.clear()
 
     def forked(self) -> None:
-        """In a forked child: another thread of the parent's may have held the lock."""
+        """Replace the lock in a forked child: another thread of the parent may have locked it."""
         self._lock = threading.RLock()
 
     def show_program(self, nested: Any) -> None:
-        """Put into statistics that the program asked for (nested mappings, changed in place) the peaks as they were without us."""
+        """Correct the peaks in statistics for the program (nested mappings, changed in place): as they would be without our resets."""
         with self._lock:
             self._raise_peaks(nested, "")
 
@@ -147,7 +147,7 @@ class SharedPeaks:
         with self._lock:
             floor, noted = self._floor, self._for_program
             foreign = any(both[1] < floor.get(name, 0) for name, both in found.items())
-            if foreign:  # whoever did it wanted the program's peaks to begin there
+            if foreign:  # such a reset is meant for the program's peaks
                 self._disturbed.update(self._pending)
                 noted.clear()
             for name, (_, peak) in found.items():
@@ -160,4 +160,4 @@ class SharedPeaks:
             watchers = self._watchers
         for watcher in watchers:
             watcher(found, foreign)
-        self._reset()  # after the note: a thread that asks in between is told the higher of the two
+        self._reset()  # after the note: a thread that reads in between gets the higher of the two

@@ -1,17 +1,18 @@
-"""Why the driver says more than the tensors: what a device's memory consists of, term by term, with what nobody accounts for.
+"""Why the driver's figure is higher than the sum of the tensors: the terms of a device's memory, with an unaccounted remainder.
 
     what the driver counts for this process
-      = tensors, as requested, and what the library rounds up
-      + freed, and waiting for a stream to be done with it
-      + fragments, which stay with segments (of expandable ones, with pages) that are in use
-      + cached, which empty_cache() gives back, and private pools (CUDA graphs), which it does not
-      + what other libraries hold
-      + the context, where the driver was asked when the device had just come into use: what was there beside the pools then
-      + unaccounted: the kernels' code, communication buffers, memory taken past all of them, and the context where it is not known
+      = tensors, as requested, and what the library adds by rounding
+      + freed memory that waits for a stream
+      + fragments: free parts of segments (or of pages in expandable segments) that are in use
+      + cached memory, which empty_cache() returns to the driver, and private pools (CUDA graphs), which it does not return
+      + memory of other libraries
+      + the context: the driver's figure minus the pools, if it was read when the program had just begun to use the device
+      + unaccounted: the code of kernels, communication buffers, memory allocated outside all libraries, and an unknown context
 
-Each term but the last is a figure of whoever holds it. torch's pool is told from a snapshot of its blocks, or, where that is not taken, from its
-counters, of which some fall when memory is freed (`allocated`) and others when it can be used again (`active`, `requested`). The last is what is left over, and is always shown; it may be below zero, since
-the driver's figure is up to a second older than the others.
+Each term but the last is a figure of the library that has the memory. The terms of torch's pool come from a snapshot of its blocks or,
+without one, from its counters: some fall when memory is freed (`allocated`), others when it can be used again (`active`, `requested`).
+The last term is the remainder and is always shown. It may be below zero, because the driver's figure is up to a second older than the
+others.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ OTHERS, DRIVER, ELSEWHERE, CARD = "other processes", "the driver's own", "unname
 OF_PROCESS = (
     "tensors, requested", "rounding", "waiting for a stream", "fragments", "cached", "private pools",
 )  # fmt: skip
-"""The terms of torch's pool, in the order of how near they are to a tensor."""
+"""The terms of torch's pool, from the tensors to the outermost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +49,15 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBreakdown:
-    """What the memory of a device consists of. The terms up to `unaccounted` add up to `used by this process`, where that is known; those
-    after it are the card's. `reason` says why something is not known."""
+    """The terms of a device's memory. The terms up to `unaccounted` add up to `used by this process`, where that is known; the terms after
+    it describe the card. `reason` says why a term is not known."""
 
     device: str
     terms: tuple[Term, ...]
     reason: str
 
     def __getitem__(self, name: str) -> int:
-        """Bytes of a term; raises KeyError for one that is not there."""
+        """Bytes of a term; raises KeyError for an unknown one."""
         for term in self.terms:
             if term.name == name:
                 return term.bytes
@@ -74,7 +75,7 @@ class DeviceBreakdown:
 
 
 def text_rows(terms: tuple[Term, ...]) -> list[str]:
-    """A line for each term that is not 0, aligned; sums come after what they add up."""
+    """An aligned line for each term that is not 0; sums come after their terms."""
     from hiwater._os.sizes import format_size
 
     shown = [term for term in terms if term.bytes != 0 or term.name in {USED, UNACCOUNTED}]
@@ -85,16 +86,17 @@ def text_rows(terms: tuple[Term, ...]) -> list[str]:
 
 
 def is_unknown(term: Term) -> bool:
-    """Whether a term's figure is not known; a sum or a remainder of −1 byte cannot be."""
+    """Whether a term's figure is not known. A sum or remainder is never −1, the value of UNKNOWN."""
     return term.bytes == UNKNOWN
 
 
 def now() -> list[DeviceBreakdown]:
-    """What the memory of each device in use consists of now, with the driver's figures where they can be had (extra `gpu`).
+    """The terms of the memory of each device in use now, with the driver's figures where available (extra `gpu`).
 
-    Looks at every segment of torch's pools for what private ones hold: some milliseconds, or more while its history is recorded with all frames.
+    Reads every segment of torch's pools for the memory of private pools. This takes some milliseconds, or more while torch records its
+    history with all frames.
     """
-    return [of_device(source, device, looks_into_pools=True) for source, device in in_use()]
+    return [of_device(source, device, reads_pools=True) for source, device in in_use()]
 
 
 def reconcile(
@@ -108,19 +110,19 @@ def reconcile(
     card: CardMemory | None = None,
     reason: str = "",
 ) -> DeviceBreakdown:
-    """Put the terms together from what each source says.
+    """Build the terms from the figures of each source.
 
-    `flat` are torch's statistics (or {"allocated": …, "reserved": …} of another library), `others` the bytes that other libraries
-    hold on the same card, `state` what a snapshot of torch's blocks tells, in place of `flat`, `context_bytes` what was used beside the pools when the device
-    had just come into use, `process` and `card` the driver's.
+    `flat` are torch's statistics (or {"allocated": …, "reserved": …} of another library), `others` the bytes of other libraries on the
+    same card, `state` the sums of a snapshot of torch's blocks, used instead of `flat`, `context_bytes` the bytes outside the pools when
+    the program had just begun to use the device, `process` and `card` the driver's figures.
     """
     pool = _of_state(state) if state is not None else _of_pool(flat)
-    terms = [*pool, *(Term(f"held by {name}", held) for name, held in (others or {}).items())]
+    terms = [*pool, *(Term(f"held by {name}", size) for name, size in (others or {}).items())]
     if context_bytes != UNKNOWN:
         terms.append(Term(CONTEXT, context_bytes))
     reasons = [reason] if reason else []
     known = sum(term.bytes for term in terms if not is_unknown(term))
-    reasons += [told.reason for told in (process, card) if told is not None and told.reason]
+    reasons += [figure.reason for figure in (process, card) if figure is not None and figure.reason]
     if process is None or process.bytes == UNKNOWN:
         terms += [Term(UNACCOUNTED, UNKNOWN), Term(USED, UNKNOWN)]
     else:
@@ -131,20 +133,20 @@ def reconcile(
 
 
 def of_device(
-    source: Backend, device: Device, *, looks_into_pools: bool = False, context_bytes: int = UNKNOWN
+    source: Backend, device: Device, *, reads_pools: bool = False, context_bytes: int = UNKNOWN
 ) -> DeviceBreakdown:
-    """What a device's memory consists of now. `looks_into_pools` takes what torch's pools hold from a snapshot and not from its counters."""
+    """The terms of a device's memory now. With `reads_pools`, those of torch's pools come from a snapshot instead of its counters."""
     found = card_of(device)
     card = found[0].card(found[1]) if found is not None else None
     process = found[0].process(found[1], has_context=True) if found is not None else None
     reason = "" if found is not None else "the driver's figures are missing: " + _why_no_card()
     try:
-        flat = source.statistics(device) if source.name == "torch" else _held(source, device)
-    except Exception as error:  # noqa: BLE001 - a library has errors of its own: what it holds is then among the unaccounted
+        flat = source.statistics(device) if source.name == "torch" else _library_bytes(source, device)
+    except Exception as error:  # noqa: BLE001 - a library may raise anything: its memory is then part of the unaccounted
         flat = {}
-        refusal = f"{source.name} tells nothing of it ({type(error).__name__}: {error})"
+        refusal = f"{source.name} has no figures for it ({type(error).__name__}: {error})"
         reason = f"{refusal}; {reason}" if reason else refusal
-    segments = source.segments(device) if looks_into_pools else None
+    segments = source.segments(device) if reads_pools else None
     others = _others(source, device)
     return reconcile(
         device.name,
@@ -159,7 +161,7 @@ def of_device(
 
 
 def card_of(device: Device) -> tuple[Nvml, Device] | None:
-    """The driver's side of a library's device. None where it is not known, or the driver cannot be asked."""
+    """NVML and its device for a library's device. None where the card is not known, or NVML does not work."""
     from hiwater.meters.devices.nvml import Nvml
 
     nvml = backend("nvml")
@@ -171,7 +173,7 @@ def card_of(device: Device) -> tuple[Nvml, Device] | None:
 
 
 def _of_state(state: AllocatorState) -> list[Term]:
-    """The pool's terms from its blocks: exact."""
+    """The exact terms of the pool, from its blocks."""
     private = state.private_free_segments_bytes
     sizes = (
         state.requested_bytes, state.rounding_bytes, state.awaiting_free_bytes, state.inactive_split_bytes,
@@ -181,12 +183,12 @@ def _of_state(state: AllocatorState) -> list[Term]:
 
 
 def _of_pool(flat: Mapping[str, int]) -> list[Term]:
-    """The pool's terms from its counters.
+    """The terms of the pool, from its counters.
 
-    Freed memory that waits for a stream has left `allocated` already, and not yet `active` and `requested`. Its rounding is counted with
-    that of the others, as nothing tells it: the tensors are then too low by as much.
+    `allocated` no longer includes freed memory that waits for a stream; `active` and `requested` still do. The rounding of such memory is
+    not known, so it is counted as rounding of tensors: their figure is too low by that amount.
     """
-    if "reserved" in flat or "allocated" in flat:  # a library that tells no more
+    if "reserved" in flat or "allocated" in flat:  # a library with only these two figures
         allocated = flat.get("allocated", 0)
         return [Term("arrays", allocated), Term("cached", max(0, flat.get("reserved", allocated) - allocated))]
     allocated, reserved = _now(flat, "allocated_bytes"), _now(flat, "reserved_bytes")
@@ -204,13 +206,13 @@ def _of_card(card: CardMemory, process: ProcessOnCard | None) -> list[Term]:
     others = process.others_bytes if process is not None else UNKNOWN
     terms = [Term(OTHERS, others), Term(DRIVER, card.reserved_bytes)]
     if UNKNOWN not in {ours, others, card.used_bytes}:
-        # With the second version of the driver's figure, `used` leaves out what it reserves for itself.
+        # In the second version of the driver's figures, `used` does not include what the driver reserves for itself.
         terms.append(Term(ELSEWHERE, _not_unknown(card.used_bytes - ours - others)))
     return [*terms, Term(CARD, card.used_bytes)]
 
 
 def _private(flat: Mapping[str, int]) -> int:
-    """The most that private pools may hold free (torch 2.15 and later; 0 before, where it is among the cached): the counter has what is in use, too."""
+    """An upper bound of free memory in private pools, because the counter includes memory in use. 0 before torch 2.15, where it is part of `cached`."""
     return sum(
         value
         for name, value in flat.items()
@@ -227,23 +229,23 @@ def _not_unknown(value: int) -> int:
     return 0 if value == UNKNOWN else value
 
 
-def _held(source: Backend, device: Device) -> dict[str, int]:
+def _library_bytes(source: Backend, device: Device) -> dict[str, int]:
     return {quantity: standing.now for quantity, standing in source.standings(device).items()}
 
 
 def _others(source: Backend, device: Device) -> dict[str, int]:
-    """What other libraries hold on the same card, as far as one can tell that it is the same."""
+    """The bytes of other libraries on the same card, where the card is known to be the same."""
     found: dict[str, int] = {}
     for other in allocators():
         if (
             other.name in {source.name, "rmm"} or not other.status().works
-        ):  # RMM's memory is counted by those that take it from there
+        ):  # the libraries that use RMM count its memory
             continue
         for each in other.devices():
             if identity.is_same(each, device):
-                held = _held(other, each)
+                figures = _library_bytes(other, each)
                 # TensorFlow may have several devices on one card.
-                found[other.name] = found.get(other.name, 0) + held.get("reserved", held.get("allocated", 0))
+                found[other.name] = found.get(other.name, 0) + figures.get("reserved", figures.get("allocated", 0))
     return found
 
 

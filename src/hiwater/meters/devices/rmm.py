@@ -1,4 +1,4 @@
-"""RMM: RAPIDS' memory manager, which also serves CuPy, Numba and torch where they were told to use it. Not seen on a real GPU, nor run at all."""
+"""RMM: RAPIDS' memory manager, which CuPy, Numba and torch can be configured to use. Not yet tested, on a GPU or elsewhere."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _FIELDS = ("current_bytes", "current_count", "peak_bytes", "peak_count", "total_
 
 
 class Rmm(Backend):
-    """Memory handed out through RMM since the program called `rmm.statistics.enable_statistics()`; we do not, as that replaces its allocator.
+    """Memory allocated through RMM since the program called `rmm.statistics.enable_statistics()`. hiwater does not call it, because the call
+    replaces the program's allocator.
 
-    RMM counts for the device that was current then.
+    RMM counts for the device that was current at that call.
     """
 
     name = "rmm"
@@ -34,23 +35,23 @@ class Rmm(Backend):
         return Status(True, "RMM")
 
     def devices(self) -> list[Device]:
-        """One, whichever it is."""
+        """One device; RMM does not say which."""
         return [Device(self.name, "current", 0)] if _statistics() is not None else []
 
     def statistics(self, device: Device) -> dict[str, int]:  # noqa: ARG002 - there is one
         """The counters on top of RMM's stack of them."""
-        said = _statistics()
-        return dict(leaves({name: getattr(said, name, None) for name in _FIELDS}))
+        counters = _statistics()
+        return dict(leaves({name: getattr(counters, name, None) for name in _FIELDS}))
 
     def standings(self, device: Device) -> dict[str, Standing]:
         """Allocated bytes."""
         return known(self.statistics(device), _NAMES)
 
     def refusal(self, device: Device) -> str:  # noqa: ARG002 - the same for all
-        """Its counters are a stack, which is the program's."""
-        return "RMM's peak begins where the program last pushed its statistics, and is the program's to start anew"
+        """RMM's counters are a stack, which belongs to the program."""
+        return "RMM's peak begins at the program's last push of statistics, and only the program may reset it"
 
 
 def _statistics() -> Any:
-    asked = getattr(sys.modules.get("rmm.statistics"), "get_statistics", None)
-    return asked() if asked is not None else None
+    get_statistics = getattr(sys.modules.get("rmm.statistics"), "get_statistics", None)
+    return get_statistics() if get_statistics is not None else None

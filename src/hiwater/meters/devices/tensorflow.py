@@ -1,4 +1,4 @@
-"""TensorFlow: bytes now and their peak for each GPU; the peak can be started anew, for everybody. Not seen on a real GPU, nor run at all."""
+"""TensorFlow: bytes and their peak for each GPU. A reset of the peak affects all its readers. Not yet tested, on a GPU or elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Tensorflow(Backend):
-    """Memory that TensorFlow's allocator handed out. Unless told otherwise it takes the whole device at once, and does not say how much."""
+    """Memory of TensorFlow's allocator. By default, TensorFlow reserves the whole device at its start; it has no figure of that."""
 
     name = "tensorflow"
     library = "tensorflow"
@@ -56,28 +56,30 @@ class Tensorflow(Backend):
 
     def standings(self, device: Device) -> dict[str, Standing]:
         """Allocated bytes."""
-        return {name: Standing(*both) for name, both in self._marks(device).items()}
+        return {name: Standing(*both) for name, both in self._read_peaks(device).items()}
 
     def shared_peaks(self, device: Device) -> SharedPeaks:
-        """The device's mark. A program that reads it itself sees it begin anew at each scope."""
+        """The device's peak. If the program reads it, it sees a reset at each beginning and end of a scope."""
         found = self._peaks.get(device.name)
         if found is None:
-            found = SharedPeaks(lambda: self._marks(device), lambda: _experimental().reset_memory_stats(device.name))
+            found = SharedPeaks(
+                lambda: self._read_peaks(device), lambda: _experimental().reset_memory_stats(device.name)
+            )
             self._peaks[device.name] = found
         return found
 
     def refusal(self, device: Device) -> str:  # noqa: ARG002 - the same for all
-        """None: the mark can be started anew."""
+        """Empty: the peak can be reset."""
         return ""
 
-    def _marks(self, device: Device) -> dict[str, tuple[int, int]]:
+    def _read_peaks(self, device: Device) -> dict[str, tuple[int, int]]:
         figures = self.statistics(device)
         return {"allocated": (figures["allocated.current"], figures["allocated.peak"])}
 
 
 def _ordinals(config: Any, count: int) -> list[int]:
-    """CUDA's numbers of the logical GPUs, which TensorFlow makes in the order of the visible physical ones, one of each unless told
-    otherwise. UNKNOWN where that does not come to `count`."""
+    """CUDA's numbers of the logical GPUs, which TensorFlow creates in the order of the visible physical GPUs, by default one for each.
+    UNKNOWN where this does not result in `count` numbers."""
     found: list[int] = []
     try:
         for physical in config.get_visible_devices("GPU"):
@@ -93,6 +95,6 @@ def _experimental() -> Any:
 
 
 def _is_initialised() -> bool:
-    """Listing devices would initialise them, so this looks at the eager context, which exists after its module was loaded."""
+    """Whether TensorFlow has initialised its devices. A list of devices would initialise them, so this reads the eager context."""
     context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
     return bool(getattr(context, "_initialized", False))

@@ -1,7 +1,7 @@
-"""torch's caching allocators, all device types through one adapter: cuda (and ROCm, which uses its names), xpu, mps, and any other accelerator.
+"""torch's caching allocators, one adapter for all device types: cuda (and ROCm, which uses its names), xpu, mps, and any other accelerator.
 
-Seen so far: the statistics' shape, the functions' names and what they do without a driver (torch 2.2 to 2.15). Not seen: any of it on a real
-device; docs/gpu.md keeps the list.
+Tested so far: the shape of the statistics, the names of the functions, and their behaviour without a driver (torch 2.2 to 2.15). docs/gpu.md
+lists what was tested on real devices.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STATISTICS = {
 
 
 class Torch(Backend):
-    """Memory that torch's allocators handed out (`allocated`) and hold (`reserved`) on each device this process uses."""
+    """Memory of torch's allocators, `allocated` to tensors and `reserved` from the driver, on each device that this process uses."""
 
     name = "torch"
     library = "torch"
@@ -75,14 +75,14 @@ class Torch(Backend):
         return found
 
     def statistics(self, device: Device) -> dict[str, int]:
-        """What `torch.cuda.memory_stats()` and its kin say, flat."""
+        """The flat statistics, as from `torch.cuda.memory_stats()` and its counterparts for other devices."""
         torch, kind = sys.modules["torch"], _kind(device)
         if kind == "mps":
             return _of_mps(torch)
         return dict(leaves(self._door(torch, kind).statistics(device.number)))
 
     def statistics_at_reset(self, device: Device) -> Mapping[str, int]:
-        """The statistics that the device's peaks were last read from: the same object as long as nothing changed."""
+        """The statistics of the last reading of the device's peaks: the same object as long as nothing changed."""
         door = self._door(sys.modules["torch"], _kind(device))
         nested = door.last_read(device.number)
         before = self._flat.get(device.name)
@@ -91,7 +91,7 @@ class Torch(Backend):
         return before[1]
 
     def standings(self, device: Device) -> dict[str, Standing]:
-        """Allocated, reserved, active and requested bytes, as far as this allocator counts them."""
+        """Allocated, reserved, active and requested bytes, where this allocator counts them."""
         flat = self.statistics(device)
         found = {}
         for quantity, name in _STATISTICS.items():
@@ -101,7 +101,7 @@ class Torch(Backend):
         return found
 
     def lifetime_peak(self, device: Device, quantity: str) -> int:
-        """What `torch.cuda.max_memory_allocated()` and its kin say."""
+        """The value of `torch.cuda.max_memory_allocated()` and its counterparts."""
         native, kind = super().lifetime_peak(device, quantity), _kind(device)
         if kind == "mps":
             return native
@@ -110,7 +110,7 @@ class Torch(Backend):
         )
 
     def segments(self, device: Device) -> list[dict[str, Any]] | None:
-        """The segments of a snapshot, without the history of allocations where this torch can leave it out."""
+        """The segments of a snapshot, without the history of allocations if this torch can omit it."""
         snapshot = getattr(getattr(sys.modules["torch"], _kind(device), None), "memory_snapshot", None)
         if snapshot is None:
             return None
@@ -123,7 +123,7 @@ class Torch(Backend):
         return [segment for segment in found if segment["device"] == device.number]
 
     def limit_bytes(self, device: Device) -> int:
-        """The device's memory; of mps what Metal recommends to stay below."""
+        """The total memory of the device; for mps, the limit that Metal recommends."""
         torch, kind = sys.modules["torch"], _kind(device)
         if kind == "mps":
             return int(torch.mps.recommended_max_memory()) if hasattr(torch.mps, "recommended_max_memory") else UNKNOWN
@@ -131,22 +131,22 @@ class Torch(Backend):
         return int(getattr(properties(device.number), "total_memory", UNKNOWN)) if properties is not None else UNKNOWN
 
     def shared_peaks(self, device: Device) -> SharedPeaks | None:
-        """The device's marks; mps has none."""
+        """The device's peaks; mps has none."""
         kind = _kind(device)
         return None if kind == "mps" else self._door(sys.modules["torch"], kind).peaks(device.number)
 
-    def let_go(self, device: Device) -> None:
-        """Give torch its functions back, as far as nothing is owed."""
+    def release(self, device: Device) -> None:
+        """Restore torch's functions unless the program's peaks still need a correction."""
         kind = _kind(device)
         if kind != "mps":
             self._door(sys.modules["torch"], kind).leave_if_done()
 
     def refusal(self, device: Device) -> str:
-        """Why mps has none of its own: it keeps no peak."""
-        return "torch keeps no peak for mps" if _kind(device) == "mps" else ""
+        """Only mps has no peak."""
+        return "torch has no peak for mps" if _kind(device) == "mps" else ""
 
     def statistic_of(self, quantity: str) -> str:
-        """`allocated` is `allocated_bytes.all`; any name of `memory_stats()` with a peak may be given, without the `.peak`."""
+        """`allocated` is `allocated_bytes.all`. Any name from `memory_stats()` that has a peak is valid, without the `.peak`."""
         return _STATISTICS.get(quantity, quantity)
 
     def _door(self, torch: Any, kind: str) -> Doors:
@@ -167,7 +167,7 @@ class Torch(Backend):
         return kinds
 
     def _meet(self, torch: Any) -> None:
-        """Take another torch than last time for what it is, as tests load them."""
+        """Reset the state if another torch was loaded, as tests do."""
         if torch is not self._torch:
             self._built_for = _accelerator(torch)
             self._doors, self._known, self._torch = {}, {}, torch
@@ -178,15 +178,15 @@ def _kind(device: Device) -> str:
 
 
 def _is_initialised(module: Any) -> bool:
-    asked = getattr(module, "is_initialized", None)
-    return bool(asked()) if asked is not None else False
+    is_initialized = getattr(module, "is_initialized", None)
+    return bool(is_initialized()) if is_initialized is not None else False
 
 
 def _accelerator(torch: Any) -> str:
-    """The type of device this torch was built for, or ""; asking whether one is there could initialise it, this does not.
+    """The type of device that this torch was built for, or "". Unlike a check whether such a device exists, this initialises nothing.
 
-    Asked from 2.9 on, when accelerators in general got statistics: the first that had the function (2.6) looked for a device, and
-    raised where there was none.
+    Only from 2.9 on, where all accelerators have statistics. In 2.6, the first version with this function, it searched for a device and
+    raised an error without one.
     """
     if not hasattr(torch._C, "_accelerator_isAllocatorInitialized"):
         return ""
@@ -195,18 +195,18 @@ def _accelerator(torch: Any) -> str:
 
 
 def _allocator_is_initialised(torch: Any) -> bool:
-    asked = getattr(torch._C, "_accelerator_isAllocatorInitialized", None)
-    return bool(asked()) if asked is not None else False
+    is_initialized = getattr(torch._C, "_accelerator_isAllocatorInitialized", None)
+    return bool(is_initialized()) if is_initialized is not None else False
 
 
 def _mps_is_there(torch: Any) -> bool:
-    """Metal has no context to create, so being there is enough."""
+    """Whether Metal is available: it has no context to initialise."""
     mps = getattr(getattr(torch, "backends", None), "mps", None)
     return mps is not None and bool(mps.is_available())
 
 
 def _used(torch: Any, kind: str) -> list[int]:
-    """Numbers of the devices on which this process has a context: others need no look and would only show zeros."""
+    """Numbers of the devices on which this process has a context: all others would only show zeros."""
     if kind == "mps":
         return [0]
     module: Any = getattr(torch, kind, None)
@@ -219,10 +219,10 @@ def _uuid(torch: Any, kind: str, index: int) -> str:
     if kind != "cuda":
         return ""
     try:
-        said = str(getattr(torch.cuda.get_device_properties(index), "uuid", ""))  # since 2.3
-    except (RuntimeError, AssertionError, AttributeError):  # a name is no reason to fail
-        said = ""
-    return identity.canonical(said) or identity.of_ordinal(index)
+        uuid = str(getattr(torch.cuda.get_device_properties(index), "uuid", ""))  # since 2.3
+    except (RuntimeError, AssertionError, AttributeError):  # a missing UUID is no reason to fail
+        uuid = ""
+    return identity.canonical(uuid) or identity.of_ordinal(index)
 
 
 def _of_mps(torch: Any) -> dict[str, int]:

@@ -1,6 +1,6 @@
-"""Totals that a library counts up (bytes allocated so far, refusals so far), as they would be had the program not started them anew.
+"""Totals that a library counts (bytes allocated so far, refused allocations so far), corrected for the program's resets.
 
-torch's `reset_accumulated_memory_stats()` puts all of a device's back to 0.
+torch's `reset_accumulated_memory_stats()` resets all totals of a device to 0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def is_total(name: str) -> bool:
-    """Whether a statistic only counts up, so that what happened in a stretch is what it added."""
+    """Whether a statistic only counts up, so that the difference of two readings is the amount in between."""
     return name.rpartition(".")[2] in ("allocated", "freed") or name.startswith("num_")
 
 
@@ -20,15 +20,15 @@ class RunningTotals:
 
     def __init__(self) -> None:
         self._before: dict[str, int] = {}
-        """What had been counted whenever they were started anew."""
+        """The sum of the totals before each reset."""
 
     def lift(self, flat: dict[str, int]) -> dict[str, int]:
-        """The statistics of a reading, with totals as though they had never been started anew; the same object where they were not."""
+        """The statistics of a reading, with totals as without the program's resets; the same object if there was no reset."""
         if not self._before:
             return flat
         return flat | {name: flat[name] + value for name, value in self._before.items() if name in flat}
 
-    def start_anew(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-        """The totals were put back: statistics from just before and just after."""
+    def program_reset(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+        """The program has reset the totals; `before` and `after` are the statistics around the reset."""
         lost = {name: value - after.get(name, 0) for name, value in before.items() if is_total(name)}
         self._before = {name: self._before.get(name, 0) + value for name, value in lost.items()}

@@ -76,7 +76,7 @@ def _refuse(problem: str) -> int:
     return 2
 
 
-def _run(words: list[str], root: str, opens_browser: bool, own_arguments: int) -> int:
+def _run(words: list[str], root: str, opens_browser: bool, hiwater_arguments: int) -> int:
     if not words:
         return _refuse("there is no program to run")
     try:
@@ -102,7 +102,7 @@ def _run(words: list[str], root: str, opens_browser: bool, own_arguments: int) -
                 result_folder.write_reports(capture, folder, opens_browser=opens_browser)
 
     try:
-        return run.run_recorded(arguments, own_arguments, FilRecording)
+        return run.run_recorded(arguments, hiwater_arguments, FilRecording)
     finally:
         result_folder.remove_if_empty(folder)
 

@@ -100,7 +100,7 @@ class TimeStamper:
                 self.stack[key].append(level)
             if scope_file.wanted():
                 sizes = (int(stamp[0] * BYTES_PER_MIB) for stamp in (start, end))
-                scope_file.tell(
+                scope_file.append(
                     name, start_ns, time.monotonic_ns(), depth=level, start_bytes=next(sizes), end_bytes=next(sizes)
                 )
 
