@@ -9,6 +9,7 @@ import pytest
 
 import hiwater
 from children import run_hiwater
+from hiwater.capture.program import recorded_window
 from recording import needs_engine
 
 pytestmark = needs_engine
@@ -56,9 +57,9 @@ def test_a_program_that_records_itself_under_run(tmp_path: Path, options: tuple[
     assert inner.peak.allocated_bytes >> 20 == 40
     assert held(inner, 9) >> 20 == 30
     assert held(inner, 4) >> 20 == 10
-    assert inner.recorded_window is not None
+    assert recorded_window(inner.tables) is not None
     assert inner.process.ended == "exit"
-    assert outer.recorded_window is None
+    assert recorded_window(outer.tables) is None
     assert outer.peak.allocated_bytes >> 20 == 210
     assert outer.process.exit_code == 0
     assert ("sampling" in done.stderr) == bool(options)

@@ -45,8 +45,6 @@ class Capture:
     def __repr__(self) -> str:
         return f"<Capture {str(self.path)!r} of process {self.process.pid}, {self.process.ended}>"
 
-    # The process
-
     process: cached_property[Process] = _of_tables(program.read_process)
     """What ran, and how it ended."""
     resident: cached_property[Resident] = _of_tables(program.read_resident)
@@ -171,8 +169,6 @@ class Capture:
         """The captures to ask for memory of a kind: for "device" those of `device_histories`, where there are any; for all else this one."""
         return (self.device_histories if kind == "device" else ()) or (self,)
 
-    # Compared with another, and with itself
-
     def diff(
         self, after: Capture | str | os.PathLike[str], *, at: str | float = "peak", kind: str = "all", by: str = "stack"
     ) -> Comparison[Capture]:
@@ -199,6 +195,5 @@ class Capture:
         """Raise CorruptCapture with the first of `problems()`, if there is one."""
         found = self.problems()
         if found:
-            raise CorruptCapture(
-                f"the capture contradicts itself: {found[0]}", "do not trust its figures; record again"
-            )
+            problem = f"the capture contradicts itself: {found[0]}"
+            raise CorruptCapture(problem, "do not trust its figures; record again")
