@@ -300,10 +300,10 @@ def test_what_is_attached_comes_back_and_changes_nothing_else(plain):
     attachments.append(str(plain), {"a.bin": large, "b.txt": b""})
     after = hiwater.open(plain)
     assert attachments.read(after) == {"a.bin": large, "b.txt": b""}
-    for name, table in before.tables.items():
+    for name, table in before.tables.contents.tables.items():
         assert (after.tables[name] == table).all()
-    assert {k: v for k, v in after.header.items() if k not in ("extents_used", "table_count")} == {
-        k: v for k, v in before.header.items() if k not in ("extents_used", "table_count")
+    assert {k: v for k, v in after.tables.contents.header.items() if k not in ("extents_used", "table_count")} == {
+        k: v for k, v in before.tables.contents.header.items() if k not in ("extents_used", "table_count")
     }
 
 
