@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater import contrib, errors
     from hiwater.capture import open, open_all
+    from hiwater.contrib.compat.resource_tracker import MemoryMonitor, ResourceTracker
     from hiwater.errors import HiwaterError
     from hiwater.lines.decorator import profile
     from hiwater.meters.devices.reconcile import now as device_breakdown
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from hiwater.notebook import load_ipython_extension, unload_ipython_extension
     from hiwater.recording.recorder import Recorder, record
     from hiwater.sampling.usage import memory_usage
-    from hiwater.scopes.resource_tracker import MemoryMonitor, ResourceTracker
     from hiwater.scopes.tracker import track
 
 __version__ = "0.1.0"
@@ -44,9 +44,9 @@ __all__ = [
 _MODULES = ("contrib", "errors")  # whose names are public below their own
 _HOMES = {
     "HiwaterError": "hiwater.errors",
-    "MemoryMonitor": "hiwater.scopes.resource_tracker",
+    "MemoryMonitor": "hiwater.contrib.compat.resource_tracker",
     "Recorder": "hiwater.recording.recorder",
-    "ResourceTracker": "hiwater.scopes.resource_tracker",
+    "ResourceTracker": "hiwater.contrib.compat.resource_tracker",
     "breakdown": "hiwater.meters.residency",
     "device_breakdown": "hiwater.meters.devices.reconcile:now",
     "load_ipython_extension": "hiwater.notebook",

@@ -22,6 +22,18 @@ MAGICS = (
     "hiwater.contrib.compat.pytorch_memlab.mlrun:load",
 )
 """Functions that register more magics with IPython's shell, which they are given."""
+DEVICE_LIBRARIES = {
+    "torch": "hiwater.contrib.devices.torch:Torch",
+    "jax": "hiwater.contrib.devices.jax:Jax",
+    "cupy": "hiwater.contrib.devices.cupy:Cupy",
+    "tensorflow": "hiwater.contrib.devices.tensorflow:Tensorflow",
+    "rmm": "hiwater.contrib.devices.rmm:Rmm",
+}
+"""Libraries that hand out memory of devices: those that the program uses are measured by default. None is ever loaded for it."""
+TORCH_HISTORY = "hiwater.contrib.torch.history:TorchHistory"
+"""The history of torch's CUDA allocator while a recording runs."""
+JAX_PROFILE = "hiwater.contrib.devices.jax:memory_profile"
+"""JAX's profile of device memory at the end of a recording, or None."""
 TIMELINE_READER = "hiwater.contrib.compat.memory_profiler.datfile"
 """A module that reads files of another tool as timelines: `is_profile(path)` and `read_picture(path, children=, functions=)`."""
 HISTORY_READER = "hiwater.device_history.files"

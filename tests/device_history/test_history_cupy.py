@@ -6,9 +6,9 @@ import types
 import pytest
 
 import hiwater
+from hiwater.contrib.cupy_history import CupyHistory
 from hiwater.errors import MeterUnavailable
 from hiwater.recording import device_histories
-from hiwater.recording.cupy_history import CupyHistory
 from recording import needs_engine
 
 

@@ -269,9 +269,10 @@ def test_jax_tells_its_profile_where_it_used_more_than_the_cpu(tmp_path):
     pytest.importorskip("google.protobuf")
     code = """
 import types, hiwater, jax
+from hiwater import _registry
 from hiwater.recording import device_histories
 kept = jax.block_until_ready(jax.numpy.ones((300, 300), "float32"))
-assert device_histories.jax_profile() is None
+assert _registry.load(_registry.JAX_PROFILE)() is None
 jax.local_devices = lambda: [types.SimpleNamespace(platform="gpu", id=0, memory_stats=lambda: None)]
 with hiwater.record("run.hiw"):
     pass

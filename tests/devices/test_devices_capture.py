@@ -12,8 +12,8 @@ import compiled
 import hiwater
 import schemas
 from children import run_hiwater
+from hiwater._registry import DEVICE_LIBRARIES
 from hiwater.cli import main
-from hiwater.meters import ALLOCATORS
 from hiwater.report.export import json_report, openmetrics
 from hiwater.report.request import Report
 from page_reader import Page, page_of
@@ -169,7 +169,7 @@ DeviceSampler.consider = asked
 
 
 def test_the_engine_waits_for_the_libraries_that_there_are_meters_for():
-    assert pytest.importorskip("hiwater._core").DEVICE_LIBRARIES == ALLOCATORS
+    assert tuple(DEVICE_LIBRARIES) == pytest.importorskip("hiwater._core").DEVICE_LIBRARIES
 
 
 def test_nothing_of_pythons_runs_as_long_as_no_library_is_loaded(tmp_path):
@@ -237,7 +237,7 @@ print(torch.cuda.max_memory_allocated() >> 20)
 
 def test_a_library_that_fails_ends_the_sampling_and_nothing_else(tmp_path):
     body = """
-from hiwater.meters.devices.torch import Torch
+from hiwater.contrib.devices.torch import Torch
 cuda.initialise(0)
 cuda[0].malloc(700 << 20)
 wait(0.6)
@@ -377,7 +377,7 @@ cuda[0].free(cuda[0].malloc(700 << 20))
 
 def test_a_device_whose_library_failed_is_not_called_exact(tmp_path):
     body = """
-from hiwater.meters.devices.torch import Torch
+from hiwater.contrib.devices.torch import Torch
 held, hits, until = Torch.limit_bytes, [], time.time() + 60
 def told(self, device):
     hits.append(1)

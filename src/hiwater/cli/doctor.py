@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-from hiwater import __version__
+from hiwater import __version__, _registry
 from hiwater._os import cgroup_files, native
 from hiwater._os.sizes import format_size
 from hiwater.errors import EngineFailed, EngineUnavailable, MeterUnavailable
@@ -154,11 +154,12 @@ def _about_devices() -> Iterator[Finding]:
 
     from hiwater.meters import devices
     from hiwater.meters.devices.nvml import Nvml
-    from hiwater.meters.libraries import ALLOCATORS
 
-    found = [name for name in ALLOCATORS if find_spec(name) is not None]
+    found = [name for name in _registry.DEVICE_LIBRARIES if find_spec(name) is not None]
     yield Finding(
-        "GPU libraries", None, ", ".join(map(_library, found)) or f"none of {', '.join(ALLOCATORS)} is installed"
+        "GPU libraries",
+        None,
+        ", ".join(map(_library, found)) or f"none of {', '.join(_registry.DEVICE_LIBRARIES)} is installed",
     )
     nvml = devices.backend("nvml")
     assert isinstance(nvml, Nvml)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from hiwater import _registry
 from hiwater.errors import MeterUnavailable
-from hiwater.meters.libraries import ALLOCATORS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def create(name: str) -> Meter:
 
 def device_names() -> list[str]:
     """The meters of all devices that the program uses now. Costs almost nothing where no GPU library is loaded."""
-    if not any(name in sys.modules for name in ALLOCATORS):
+    if not any(name in sys.modules for name in _registry.DEVICE_LIBRARIES):
         return []
     from hiwater.meters import devices
 

@@ -12,18 +12,14 @@ import os
 import sys
 
 from hiwater import _registry
-from hiwater.recording import cuda_ready
-from hiwater.recording.torch_history_switch import HistorySwitch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
 MOST_EVENTS = 100_000
 """The number of events in torch's ring buffer for each device; newer ones replace older ones. According to torch's manual, an event with C++
 frames takes several KB. A snapshot of 100,000 events takes about a second (pytorch #172672: 0.7 s)."""
-_PROTOCOL = 4
 
 _active: list[DeviceHistories] = []
 
@@ -32,7 +28,7 @@ class DeviceHistories:
     """The histories of one recording, from `begin()` to `end()`; `collect()` may be called at any time in between."""
 
     def __init__(self, most_events: int = MOST_EVENTS) -> None:
-        self._torch = TorchHistory(most_events)
+        self._torch = _registry.load(_registry.TORCH_HISTORY)(most_events)
         self._given: dict[str, bytes] = {}
         self._owner = 0
         self._refusals: Any = None
@@ -67,7 +63,7 @@ class DeviceHistories:
     def collect(self) -> dict[str, bytes]:
         """The histories so far, by their names in a capture. Never raises."""
         found = dict(self._given)
-        for name, taken in (("torch.pickle", self._torch.taken), ("jax.pb.gz", jax_profile)):
+        for name, taken in (("torch.pickle", self._torch.taken), ("jax.pb.gz", _registry.load(_registry.JAX_PROFILE))):
             try:
                 content = taken()
             except Exception as error:  # noqa: BLE001 - as above
@@ -88,7 +84,7 @@ class DeviceHistories:
         if self._owner != os.getpid():
             return
         self._owner = 0
-        cuda_ready.forget(self.check)
+        self._torch.forget(self.check)
         if self._refusals is not None:
             self._refusals.leave()
             self._refusals = None
@@ -104,96 +100,6 @@ def active() -> DeviceHistories | None:
     if accelerators is not None:
         accelerators.check_now()  # a library may have been loaded since the last check
     return _active[-1] if _active else None
-
-
-class TorchHistory:
-    """The history of torch's CUDA allocator (and of ROCm's, which uses the same names), for all devices."""
-
-    def __init__(self, most_events: int) -> None:
-        self._most_events = most_events
-        self._was_tried = False
-        self._is_on = False
-        self._switch: HistorySwitch | None = None
-        """Set if the history was begun here."""
-
-    def wait_for_cuda(self, check: Callable[[], object]) -> None:
-        """If torch is loaded with CUDA and has not initialised it, have torch call `check` when it does."""
-        torch = _torch()
-        if torch is not None and not self._was_tried and not torch.cuda.is_initialized():
-            cuda_ready.call_when_ready(torch, check)
-
-    def is_ready(self) -> bool:
-        """Whether CUDA is initialised, so that a history can begin."""
-        torch = _torch()
-        return torch is not None and cuda_ready.is_ready(torch)
-
-    def begin(self) -> None:
-        """Switch the history on, unless it is on. Tries once; raises RuntimeError if this allocator has no history."""
-        if self._was_tried:
-            return
-        self._was_tried = True
-        torch = _torch()
-        if not is_enabled(torch):
-            torch.cuda.memory._record_memory_history(
-                "all", context="alloc", stacks="python", max_entries=self._most_events
-            )
-            self._switch = HistorySwitch(torch._C)
-        self._is_on = True
-
-    def taken(self) -> bytes | None:
-        """The snapshot, pickled; None if there is no history."""
-        if self.is_ready():
-            self.begin()
-        if not self._is_on:
-            return None
-        import pickle
-
-        snapshot = _torch().cuda.memory._snapshot()
-        is_ours = self._switch is not None and not self._switch.was_used
-        snapshot["hiwater"] = {
-            "most_events": self._most_events if is_ours else None,
-            "ended_by_program": self._switch is not None and self._switch.was_ended,
-        }
-        return pickle.dumps(snapshot, _PROTOCOL)
-
-    def end(self) -> None:
-        """Restore torch's original state; a history that the program has begun meanwhile continues."""
-        switch, self._switch = self._switch, None
-        self._is_on = self._was_tried = False
-        if switch is not None:
-            switch.leave()
-            if not switch.was_used:
-                _torch().cuda.memory._record_memory_history(None)
-
-
-def _torch() -> Any:
-    """The module torch, if the program has loaded it with its CUDA part; else None."""
-    torch = sys.modules.get("torch")
-    if torch is None or "torch.cuda.memory" not in sys.modules:
-        return None
-    is_being_imported = getattr(getattr(torch, "__spec__", None), "_initializing", False)
-    return None if is_being_imported else torch
-
-
-def is_enabled(torch: Any) -> bool:
-    """Whether torch records a history. False for a torch without this function, and for the driver's or a pluggable allocator, which raise."""
-    is_history_enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    try:
-        return bool(is_history_enabled()) if is_history_enabled is not None else False
-    except RuntimeError:
-        return False
-
-
-def jax_profile() -> bytes | None:
-    """JAX's profile of device memory, if the program has used a JAX device other than the CPU."""
-    bridge, jax = sys.modules.get("jax._src.xla_bridge"), sys.modules.get("jax")
-    are_initialised = getattr(bridge, "backends_are_initialized", None)
-    if jax is None or are_initialised is None or not are_initialised():
-        return None
-    if all(device.platform == "cpu" for device in jax.local_devices()):
-        return None  # the figures of host memory include its buffers
-    profile: bytes = jax.profiler.device_memory_profile()
-    return profile
 
 
 def _complain(what: str, error: Exception) -> None:

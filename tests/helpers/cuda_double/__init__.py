@@ -109,8 +109,8 @@ def installed(cards=1, *, backend="native", version="installed", expandable=Fals
 
 def forget():
     """Have hiwater forget what it knew of libraries: before and after another one is put in place."""
+    from hiwater.contrib.torch import cuda_ready
     from hiwater.meters import devices
-    from hiwater.recording import cuda_ready
     from hiwater.scopes.manager import SCOPE_MANAGER
 
     devices._made.clear()

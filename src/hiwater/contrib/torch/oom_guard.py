@@ -7,11 +7,11 @@ import pickle
 import sys
 
 from hiwater.capture import destination
-from hiwater.contrib.torch import oom_message, oom_report
+from hiwater.contrib.torch import cuda_ready, oom_message, oom_report
+from hiwater.contrib.torch.history import is_enabled
 from hiwater.contrib.torch.oom_message import Observed, Refusal
 from hiwater.contrib.torch.oom_report import OomReport
-from hiwater.recording import cuda_ready
-from hiwater.recording.device_histories import active, is_enabled
+from hiwater.recording.device_histories import active
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

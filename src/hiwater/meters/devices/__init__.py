@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
+from hiwater import _registry
 from hiwater.errors import MeterUnavailable
 from hiwater.meters.devices.base import UNKNOWN, Backend, Device, Standing, Status
-from hiwater.meters.libraries import ALLOCATORS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UNKNOWN", "Backend", "Device", "Standing", "Status", "allocators", "backend", "in_use", "meter", "names", "refusals", "statuses"]  # fmt: skip
 
-_HOMES = {
-    "torch": ("torch", "Torch"),
-    "jax": ("jax", "Jax"),
-    "cupy": ("cupy", "Cupy"),
-    "tensorflow": ("tensorflow", "Tensorflow"),
-    "rmm": ("rmm", "Rmm"),
-    "nvml": ("nvml", "Nvml"),
-}
+_HOMES = {**_registry.DEVICE_LIBRARIES, "nvml": "hiwater.meters.devices.nvml:Nvml"}
 _made: dict[str, Backend] = {}
 _names: dict[tuple[str, str], list[str]] = {}  # the quantities of a device do not change
 _refusals: dict[str, str] = {}  # a library without figures never gets them
@@ -37,16 +30,13 @@ def backend(name: str) -> Backend:
         home = _HOMES.get(name)
         if home is None:
             raise MeterUnavailable(f"{name!r} is not a source of device memory", f"choose from {', '.join(_HOMES)}")
-        import importlib
-
-        module = importlib.import_module(f"hiwater.meters.devices.{home[0]}")
-        found = _made[name] = getattr(module, home[1])()
+        found = _made[name] = _registry.load(home)()
     return found
 
 
 def allocators() -> list[Backend]:
     """The backends whose library the program has loaded. Without one, this costs only a search in `sys.modules`."""
-    return [backend(name) for name in ALLOCATORS if name in sys.modules]
+    return [backend(name) for name in _registry.DEVICE_LIBRARIES if name in sys.modules]
 
 
 def in_use() -> list[tuple[Backend, Device]]:
@@ -104,7 +94,7 @@ def why_none() -> str:
     if _refusals:
         return "; ".join(f"{name}: {reason}" for name, reason in _refusals.items())
     loaded = [each.status().reason for each in allocators()]
-    return "no device is in use: " + ("; ".join(loaded) or f"none of {', '.join(ALLOCATORS)} is loaded")
+    return "no device is in use: " + ("; ".join(loaded) or f"none of {', '.join(_registry.DEVICE_LIBRARIES)} is loaded")
 
 
 def _names_or_refusal(source: Backend, device: Device) -> list[str]:

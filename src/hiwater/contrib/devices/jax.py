@@ -93,3 +93,15 @@ def _is_initialised() -> bool:
 
 def _local_devices() -> list[Any]:
     return list(sys.modules["jax"].local_devices()) if _is_initialised() else []
+
+
+def memory_profile() -> bytes | None:
+    """JAX's profile of device memory, if the program has used a JAX device other than the CPU."""
+    bridge, jax = sys.modules.get("jax._src.xla_bridge"), sys.modules.get("jax")
+    are_initialised = getattr(bridge, "backends_are_initialized", None)
+    if jax is None or are_initialised is None or not are_initialised():
+        return None
+    if all(device.platform == "cpu" for device in jax.local_devices()):
+        return None  # the figures of host memory include its buffers
+    profile: bytes = jax.profiler.device_memory_profile()
+    return profile

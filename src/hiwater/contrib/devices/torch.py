@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 
+from hiwater.contrib.devices.torch_doors import Doors
 from hiwater.meters.devices import identity
 from hiwater.meters.devices.base import UNKNOWN, Backend, Device, Standing, Status, leaves
-from hiwater.meters.devices.torch_doors import Doors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
