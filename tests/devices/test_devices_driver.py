@@ -86,7 +86,7 @@ def test_without_its_package_or_a_driver_nvml_says_what_is_missing(monkeypatch):
 
 def test_a_driver_without_cards_says_so(driver):
     assert driver
-    assert "knows no card" in Nvml().status().reason
+    assert "lists no card" in Nvml().status().reason
 
 
 def test_nvml_finds_this_process(driver):
