@@ -359,7 +359,7 @@ def test_blocks_freed_unseen_are_not_live_at_the_end(tmp_path: Path, sample_byte
     assert (recorded.held("kept", at="end"), recorded.blocks("kept", at="end")) == (20 * sizes, 120)
     assert (recorded.held("aligned", at="end"), recorded.blocks("aligned", at="end")) == (sizes, 6)
     (told,) = hiwater.open(recorded.path).shortcomings
-    assert told.startswith("18 blocks of ")
+    assert told.startswith("18 blocks, ")
 
 
 def test_the_c_library_s_own_name_for_free_is_seen(tmp_path: Path) -> None:
