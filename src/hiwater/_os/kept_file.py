@@ -16,11 +16,10 @@ _OUT_OF_THE_WAY = 200
 class KeptFile:
     """A kept descriptor on `path`; opens it again when it was lost, reused, or inherited by a forked child."""
 
-    __slots__ = ("_descriptor", "_device", "_flags", "_inode", "_owner", "path", "times_lost")
+    __slots__ = ("_descriptor", "_device", "_flags", "_inode", "_owner", "path")
 
     def __init__(self, path: str, flags: int = os.O_RDONLY) -> None:
         self.path = path
-        self.times_lost = 0
         self._flags = flags
         self._descriptor = self._device = self._inode = -1
         self._owner = 0
@@ -48,8 +47,6 @@ class KeptFile:
         # A child's copy still reads the parent: /proc/self was resolved when the file was opened.
         if self._owner == os.getpid() and self._is_ours():
             return self._descriptor
-        if self._owner == os.getpid():
-            self.times_lost += 1
         self.close()
         self._open()
         return self._descriptor

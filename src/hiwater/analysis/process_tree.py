@@ -214,13 +214,6 @@ def _parent(captures: Sequence[Capture], numbered: dict[tuple[object, str], list
     return None
 
 
-def worst(captures: Sequence[Capture]) -> int:
-    """The place of the capture whose allocated peak is highest; of watched ones, whose resident peak is."""
-    return max(
-        range(len(captures)), key=lambda n: (captures[n].peak.allocated_bytes, captures[n].resident.peak_bytes, -n)
-    )
-
-
 def pairs(before: Sequence[Capture], after: Sequence[Capture]) -> list[tuple[Capture, Capture]]:
     """Which process of one run was which of another: equal rank and program, then the order in which they began.
 

@@ -21,7 +21,6 @@ class Reconciliation:
     resident_peak_bytes: int
     overhead_bytes: int
     rest_bytes: int
-    beside_bytes: dict[str, int]
 
 
 def reconcile(capture: Capture) -> Reconciliation:
@@ -29,8 +28,7 @@ def reconcile(capture: Capture) -> Reconciliation:
     kinds, resident = capture.peak.kind_bytes(), capture.resident
     in_ram = kinds["python"] + kinds["native"] + kinds["mapping"] + kinds["shared"]
     rest = resident.peak_bytes - resident.start_bytes - resident.overhead_bytes - in_ram
-    beside = {kind: kinds[kind] for kind in ("file", "attached", "reserved", "slack")}
-    return Reconciliation(in_ram, resident.start_bytes, resident.peak_bytes, resident.overhead_bytes, rest, beside)
+    return Reconciliation(in_ram, resident.start_bytes, resident.peak_bytes, resident.overhead_bytes, rest)
 
 
 def standard_error_bytes(snapshot: Snapshot) -> int:

@@ -75,12 +75,12 @@ class Capture:
 
     def window(self, from_seconds: float, to_seconds: float) -> Snapshot:
         """The highest of the slices that touch the time from `from_seconds` to `to_seconds`. Raises MomentOutOfRange."""
-        return find_window(self.tables, from_seconds, to_seconds)
+        return find_window(self.tables, self.slices, from_seconds, to_seconds)
 
     @cached_property
     def oom(self) -> Snapshot:
         """What was live when memory was last refused, of the refusals at which that was noted. Raises MomentOutOfRange."""
-        found = find_refusal(self.tables, {marker.at_ns for marker in self.refusals})
+        found = find_refusal(self.tables, self.slices, {marker.at_ns for marker in self.refusals})
         if found is not None:
             return found
         if self.device_refusals:

@@ -71,15 +71,15 @@ def find_end(tables: Tables) -> Snapshot:
     return _moment(tables, "end", (at_ns, at_ns, at_ns), live, recorded)
 
 
-def find_refusal(tables: Tables, refused_at: Collection[int]) -> Snapshot | None:
+def find_refusal(tables: Tables, slices: Sequence[Slice], refused_at: Collection[int]) -> Snapshot | None:
     """What was live when memory was last refused, of the times `refused_at` at which that was noted."""
-    for piece in reversed(read_slices(tables)):
+    for piece in reversed(slices):
         if piece.index is not None and piece.start_ns == piece.end_ns and piece.peak_ns in refused_at:
             return replace(of_slice(tables, piece), name="oom")
     return None
 
 
-def find_window(tables: Tables, from_seconds: float, to_seconds: float) -> Snapshot:
+def find_window(tables: Tables, slices: Sequence[Slice], from_seconds: float, to_seconds: float) -> Snapshot:
     """The highest of the slices that touch the time from `from_seconds` to `to_seconds`. Raises MomentOutOfRange."""
     lasted = program.duration_ns(tables) / 1e9
     if not 0 <= from_seconds <= to_seconds or from_seconds > lasted:
@@ -88,7 +88,6 @@ def find_window(tables: Tables, from_seconds: float, to_seconds: float) -> Snaps
             f"give seconds between 0 and {lasted:.3f}, the first not above the second",
         )
     begin, end = from_seconds * 1e9, to_seconds * 1e9
-    slices = read_slices(tables)
     touching = [piece for piece in slices if piece.start_ns <= end and piece.end_ns > begin]
     return of_slice(tables, highest(touching or slices[-1:]))
 

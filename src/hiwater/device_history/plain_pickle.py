@@ -44,8 +44,7 @@ def load(content: bytes) -> object:
     """
     _look_through(content)
     try:
-        with without_collection():
-            return _NoClasses(io.BytesIO(content)).load()
+        return _NoClasses(io.BytesIO(content)).load()
     except ForeignFile:
         raise
     except EOFError as error:

@@ -127,7 +127,6 @@ class _Pairs:
         self.freed_unseen = order[is_alloc & after_alloc]
         # Freed without having been allocated: at the first event of an address, what was there before; later, said twice.
         self.frees_before = order[~is_alloc & ~follows]
-        self.first_is_alloc = order[is_alloc & ~follows]
         self.events = len(action)
 
 
