@@ -9,7 +9,7 @@ BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ni
 SOURCES := src tests examples benchmarks tools
 NATIVE := build/native
 
-.PHONY: help demo test test-programs test-cpython test-suites test-long test-pythons test-notebooks-oldest test-native test-native-plain test-native-address test-native-thread test-valgrind stress stress-endings fuzz lint format docs web web-check pictures bench bench-instructions clean
+.PHONY: help demo test test-programs test-cpython test-suites test-long test-leaks test-service-hour test-services test-pythons test-notebooks-oldest test-clusters test-native test-native-plain test-native-address test-native-thread test-valgrind stress stress-endings fuzz check-memory lint format docs web web-check pictures bench bench-children bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -29,14 +29,16 @@ demo: $(VENV)/installed ## run an example and show what held its memory
 	$(BIN)/hiwater report $(OUT)/etl.hiw --format html -o $(OUT)/etl.html
 	@echo 'all of it is in $(OUT)/etl.html: open it in a browser'
 
-# Two at a time, each file's tests in one process: most of them wait for a program. Tests of what is done for torch have processes of their
-# own: with its libraries loaded, resident memory is nothing to measure to the page. Without torch they are skipped, all of them (5).
+# Five at a time on two processors: most of them wait for a program. Tests of what is done for torch have processes of their own: with its
+# libraries loaded, resident memory is nothing to measure to the page. Each of these files has one process. Without torch they are skipped, all
+# of them (5). What the tests start does not write compiled modules, and would compile hiwater each time.
 WITH_TORCH := $(shell grep -rlE --include='test_*.py' '^(import torch|.*importorskip..torch)' tests | sort)
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n 5 --dist
 
 test: $(VENV)/installed ## build and run all tests
-	$(PYTEST) $(addprefix --ignore=,$(WITH_TORCH))
-	$(PYTEST) $(WITH_TORCH) || [ $$? -eq 5 ]
+	$(BIN)/python -m compileall -q src
+	$(PYTEST) worksteal $(addprefix --ignore=,$(WITH_TORCH))
+	$(PYTEST) loadfile $(WITH_TORCH) || [ $$? -eq 5 ]
 
 # Environments of its own, and any Python from 3.11 on to run it: `make test-pythons WORDS='--only 3.14'`.
 test-pythons: ## build and test on every CPython from 3.11 to 3.15 that is found, and show a table
@@ -49,6 +51,17 @@ test-notebooks-oldest: ## test notebooks with the oldest IPython and ipykernel t
 	build/oldest-notebooks/bin/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS)
 	build/oldest-notebooks/bin/python -m pip install --quiet --no-build-isolation '.[test]' $(OLDEST_NOTEBOOKS)
 	build/oldest-notebooks/bin/python -m pytest tests/notebook/test_notebook.py
+
+# An environment of its own, with the engines, each where it can be installed.
+CLUSTER_ENGINES := 'distributed>=2024.1' 'pyspark>=4' pandas pyarrow 'ray>=2.40' 'celery>=5.4' 'prefect>=3' 'fastapi<0.150' pyyaml
+CLUSTER_TORCH := 'torch>=2.2' # without the libraries for GPUs; one that needs them cannot be imported, and its tests fail
+test-clusters: ## test what is done for cluster engines, with real clusters on this machine
+	$(PYTHON) -m venv build/clusters
+	build/clusters/bin/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS)
+	build/clusters/bin/python -m pip install --quiet --no-build-isolation . pytest psutil hypothesis jsonschema $(CLUSTER_ENGINES)
+	-build/clusters/bin/python -m pip install --quiet filelock typing-extensions sympy networkx jinja2 fsspec
+	-build/clusters/bin/python -m pip install --quiet --no-deps $(CLUSTER_TORCH)
+	PATH="$(CURDIR)/build/clusters/bin:$$PATH" build/clusters/bin/python -m pytest tests/clusters
 
 # What is not installed is a failure here, not a test left out.
 test-programs: $(VENV)/installed ## install real programs and compare what they do alone and recorded
@@ -67,10 +80,26 @@ test-suites: $(VENV)/installed ## compare parts of other projects' test suites p
 test-long: $(VENV)/installed ## 10⁹ allocations, 10⁵ threads, 10⁵ forks: time and memory for one more must not grow
 	$(BIN)/python tests/stress/long_runs.py $(WORDS)
 
+test-leaks: $(VENV)/installed ## 20 programs, half of which leak, with 20 seeds each: none missed, none falsely flagged
+	HIWATER_LEAK_SEEDS=20 $(BIN)/python -m pytest -q tests/leaks/test_leak_programs.py -n 2
+
+# `make test-service-hour WORDS='--share 6'` runs ten minutes of it.
+test-service-hour: $(VENV)/installed ## a service with 100,000 allocations a second for an hour: time, memory and capture must not grow
+	$(BIN)/python tests/stress/long_runs.py service $(WORDS)
+
+# An environment of its own, with torch for CPUs alone: `make test-services WORDS='gunicorn --rounds 20'`.
+SERVICES := gunicorn uvicorn celery joblib filelock typing-extensions sympy networkx jinja2 fsspec
+test-services: ## real services with several processes under load: their answers, reports and times, plain and recorded
+	$(PYTHON) -m venv build/services
+	build/services/bin/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS)
+	build/services/bin/python -m pip install --quiet --no-build-isolation '.[live]' $(SERVICES)
+	build/services/bin/python -m pip install --quiet --no-deps torch==2.13.0
+	build/services/bin/python tests/services/run_services.py $(WORDS)
+
 # Needs no Python environment: a compiler and CMake. Each build has jobs of its own, whatever make was told.
 define build-native-tests
 cmake -S . -B $(NATIVE)-$(1) -DHIWATER_NATIVE_TESTS=ON -DHIWATER_ENGINE=OFF -DHIWATER_SANITIZE=$(2) >/dev/null
-MAKEFLAGS= cmake --build $(NATIVE)-$(1) --parallel >/dev/null
+MAKEFLAGS= cmake --build $(NATIVE)-$(1) --parallel $$(nproc) >/dev/null
 endef
 NATIVE_TESTS := native/tests/native_tests
 
@@ -106,7 +135,10 @@ stress-endings: $(VENV)/installed ## random endings of programs whose captures o
 fuzz: $(VENV)/installed ## a minute of damaged captures, opened and shown in all manners
 	$(BIN)/python tests/stress/fuzz.py
 
-lint: $(VENV)/installed ## check style, types, imports between packages, formatting and the words of the documentation
+check-memory: $(VENV)/installed ## compare the memory of five programs with the committed baseline, as `hiwater check` counts it
+	$(BIN)/hiwater check
+
+lint: $(VENV)/installed ## check style, types, imports between packages, formatting and the words of documentation and code
 	$(BIN)/ruff check $(wildcard $(SOURCES))
 	$(BIN)/ruff format --check $(wildcard $(SOURCES))
 	$(BIN)/mypy
@@ -131,8 +163,12 @@ $(DOCS)/installed: pyproject.toml
 docs: $(DOCS)/installed ## build the documentation site into build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 
-pictures: $(VENV)/installed web/node_modules ## make the pictures of docs/notebooks.md, in a real JupyterLab and Chromium
+pictures: demo web/node_modules ## make the pictures of docs/page.md and docs/notebooks.md, in a real JupyterLab and Chromium
+	node web/browser/pictures.mjs $(abspath $(OUT))/etl.html docs/images
 	$(BIN)/python tests/helpers/jupyterlab_server.py examples/notebook.ipynb docs/images
+
+bench-children: $(VENV)/installed ## 10,000 forked children of 5 ms: what one costs, and what they leave on the disk
+	$(BIN)/python benchmarks/children.py --check --count 10000 forked
 
 bench: $(VENV)/installed ## measure what recording costs, beside the peers that are installed
 	$(BIN)/python benchmarks/run.py

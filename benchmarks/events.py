@@ -91,7 +91,6 @@ def main(event: str, count: str, capture: str = "") -> None:
             capture,
             facts={},
             internal_prefix=os.path.dirname(_core.__file__ or ""),
-            library_prefixes=[],
             sample_bytes=int(os.environ.get("HIWATER_SAMPLE", "0")),
             sample_seed=1,
         )

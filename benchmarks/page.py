@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--stacks", type=int, nargs="*", default=[100_000, 1_000_000])
     parser.add_argument("--program", type=Path, default=ROOT / "benchmarks" / "programs" / "pandas_etl.py")
     arguments = parser.parse_args()
-    template = (ROOT / "src" / "hiwater" / "views" / "page.template.html").read_bytes()
+    template = (ROOT / "src" / "hiwater" / "report" / "html" / "page.template.html").read_bytes()
     print(
         f"page without data: {len(template):,} bytes, {len(gzip.compress(template, 9)):,} gzipped; {os.cpu_count()} cores"
     )

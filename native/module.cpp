@@ -1,4 +1,4 @@
-// The Python door. What each function promises stands in src/hiwater/_core.pyi.
+// The module's functions for Python. What each promises stands in src/hiwater/_core.pyi. Longer than 400 lines, as the list of them is one.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -19,6 +19,9 @@
 #include "accounting/thread_heap.h"
 #include "lines/line_door.h"
 #include "base/process.h"
+#include "capture/placement.h"
+#include "session/children.h"
+#include "session/fatal_signals.h"
 #include "session/recorder.h"
 #include "stacks/recursion.h"
 #include "residency/breakdown.h"
@@ -74,7 +77,10 @@ int begin(const hiwater::StartOptions& options) {
     if (int error = Recorder::instance().start(options)) return error;
     const std::string missed = hiwater::interpose::install_hooks();
     hiwater::interpose::install_python_hooks();
+    hiwater::children.begin(options, Recorder::instance().path().c_str());
     if (options.only_counters) return 0;
+    hiwater::interpose::find_os_abort();
+    hiwater::fatal_signals::begin();
     hiwater::interpose::name_python_threads();
     g_shortcomings.clear();
     if (!missed.empty()) note_shortcoming("calls_not_recorded", missed);
@@ -87,12 +93,16 @@ int begin(const hiwater::StartOptions& options) {
 }
 
 void end(int exit_code) {
+    hiwater::children.end();
     hiwater::sampler::stop();
+    if (const std::string& failure = Recorder::instance().last_words_failure(); !failure.empty())
+        g_shortcomings[hiwater::kLastWordsNotWritten] = failure;
     Recorder::instance().note_collections(hw_full_collections());  // since the last call
-    Recorder::instance().take_residency_snapshot();
+    if (!Recorder::instance().is_of_small_child()) Recorder::instance().take_residency_snapshot();
     hiwater::interpose::name_python_threads();
     hiwater::interpose::forget_python_threads();
     hiwater::interpose::remove_python_hooks();
+    hiwater::fatal_signals::end();
     hiwater::interpose::remove_hooks();
     Recorder::instance().stop(exit_code, g_heap_users > 0, hiwater::interpose::allocators_in_words().empty());
 }
@@ -105,15 +115,15 @@ void begin_counting() {
 }
 
 std::string start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
-                  const std::vector<std::string>& library_prefixes, std::uint64_t sample_bytes, std::uint64_t sample_seed,
-                  const std::string& cgroup_usage, const std::vector<std::string>& cgroup_limits, const std::string& own_script,
-                  unsigned mode) {
+                  std::uint64_t sample_bytes, std::uint64_t sample_seed, const std::string& cgroup_usage,
+                  const std::vector<std::string>& cgroup_limits, const std::string& own_script, const std::string& last_words,
+                  unsigned mode, const std::string& run_variable, const std::string& run_folder) {
     const bool counting = Recorder::instance().counts_only();
     if (hiwater::recording() && !counting)
         throw EngineFault("a recording is in progress already: stop it before another is started");
     if (counting) end(-1);
     if (int error = begin({path, mode, false, facts, sample_bytes, sample_seed, cgroup_usage, cgroup_limits, internal_prefix,
-                           own_script, library_prefixes})) {
+                           own_script, last_words, run_variable, run_folder})) {
         if (counting) begin_counting();
         raise_os_error(error, path);
     }
@@ -152,6 +162,11 @@ nb::tuple heap_now() {
                           hiwater::thread_heap.live_bytes);
 }
 
+nb::tuple heap_totals() {
+    const hiwater::Accounts::Figures process = Recorder::instance().heap_totals();
+    return nb::make_tuple(process.bytes, process.blocks, hiwater::thread_heap.allocated_bytes, hiwater::thread_heap.allocations);
+}
+
 bool heap_is_sampled() noexcept { return hiwater::recording() && hiwater::sampled(); }
 
 nb::tuple read_and_reset_heap_peak(unsigned which) {
@@ -185,7 +200,27 @@ void snapshot(const std::string& path) {
     if (!hiwater::recording() || Recorder::instance().counts_only())
         throw EngineFault("nothing is being recorded: start a recording first");
     hiwater::interpose::name_python_threads();
-    if (int error = Recorder::instance().snapshot(path.c_str())) raise_os_error(error, path);
+    int error = 0;
+    {
+        nb::gil_scoped_release release;  // the program's other threads go on
+        error = Recorder::instance().snapshot(path.c_str());
+    }
+    if (error != 0) raise_os_error(error, path);
+}
+
+nb::object read_ending(const std::string& path) {
+    hiwater::capture::Ending found{};
+    if (!hiwater::capture::read_ending(path.c_str(), &found)) return nb::none();
+    return nb::make_tuple(found.pid, found.ended_unix_ns, found.resident_peak_bytes, found.used_bytes, found.limit_bytes,
+                          found.is_orderly, found.is_of_this_boot, found.signal);
+}
+
+// Names that are not UTF-8 are the program's mistake, and not worth an exception there.
+std::string_view text_of(nb::handle name) {
+    Py_ssize_t bytes = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(name.ptr(), &bytes);
+    if (text == nullptr) PyErr_Clear();
+    return text == nullptr ? std::string_view("?") : std::string_view(text, static_cast<std::size_t>(bytes));
 }
 
 nb::tuple window_peak(std::uint64_t start_ns) {
@@ -198,6 +233,30 @@ void write_window(const std::string& path, std::uint64_t start_ns) {
     if (int error = Recorder::instance().write_window(path.c_str(), start_ns)) raise_os_error(error, path);
 }
 
+nb::dict top_line(const hiwater::TopLine& top) {
+    constexpr const char* groups[] = {"line", "import", "other"};
+    nb::dict out;
+    out["group"] = groups[static_cast<std::size_t>(top.group)];
+    out["file"] = top.file;
+    out["line"] = top.line;
+    out["function"] = top.function;
+    out["bytes"] = top.bytes;
+    out["untouched_bytes"] = top.untouched_bytes;
+    out["imports_bytes"] = top.imports_bytes;
+    out["all_untouched_bytes"] = top.all_untouched_bytes;
+    return out;
+}
+
+nb::dict refusal(const hiwater::Refusal& refused) {
+    nb::dict out;
+    out["count"] = refused.count;
+    out["bytes"] = refused.bytes;
+    out["file"] = refused.file;
+    out["line"] = refused.line;
+    out["function"] = refused.function;
+    return out;
+}
+
 nb::dict summary() {
     const hiwater::Summary s = Recorder::instance().summary();
     nb::dict out;
@@ -208,6 +267,7 @@ nb::dict summary() {
     out["resident_peak_bytes"] = s.resident_peak_bytes;
     out["resident_exact"] = s.resident_exact;
     out["resident_error_bytes"] = s.resident_error_bytes;
+    out["overhead_bytes"] = s.overhead_bytes;
     out["lost_events"] = s.lost_events;
     out["file_fate"] = s.fate;
     out["is_lost"] = s.is_lost;
@@ -215,12 +275,12 @@ nb::dict summary() {
     out["sample_bytes"] = s.sample_bytes;
     out["standard_error_bytes"] = s.standard_error_bytes;
     out["stop_reason"] = s.stop_reason.empty() ? nb::none() : nb::object(nb::str(s.stop_reason.c_str()));
-    out["top_line"] =
-        s.top.bytes == 0 ? nb::none() : nb::object(nb::make_tuple(s.top.file, s.top.line, s.top.function, s.top.bytes));
+    out["top_line"] = s.top.is_known ? nb::object(top_line(s.top)) : nb::none();
+    out["refused"] = s.refused.count != 0 ? nb::object(refusal(s.refused)) : nb::none();
     return out;
 }
 
-nb::tuple residency_look() {
+nb::tuple residency_snapshot() {
     hiwater::BusyGuard busy;  // what it allocates is not the program's
     hiwater::interpose::watch_forks();
     hiwater::residency::Breakdown found;
@@ -236,7 +296,7 @@ nb::tuple residency_look() {
                                    found.rows[i].resident_bytes, found.rows[i].untouched_bytes));
     for (const auto& block : found.large)
         large.append(nb::make_tuple(block.from_malloc, block.address, block.bytes, block.touched_bytes));
-    return nb::make_tuple(found.resident_bytes, rows, large, found.cannot_look, found.looked_enough, found.not_found_bytes);
+    return nb::make_tuple(found.resident_bytes, rows, large, found.is_unreadable, found.page_limit_reached, found.not_found_bytes);
 }
 
 std::int32_t add_device(const std::string& name, const std::string& backend, const std::string& source, std::int64_t limit_bytes) {
@@ -273,7 +333,7 @@ const std::string kBuiltFor = std::to_string(PY_MAJOR_VERSION) + "." + std::to_s
 
 // A program may leave through the C library's exit() without the interpreter's consent.
 [[gnu::destructor]] void at_library_exit() {
-    if (hiwater::recording()) Recorder::instance().note_exit(-1);
+    if (hiwater::recording()) Recorder::instance().note_exit({hiwater::capture::EndedBy::unknown});
 }
 
 }  // namespace
@@ -291,9 +351,9 @@ NB_MODULE(_core, m) {
         },
         "callable"_a, "arguments"_a);
     m.def("compile_source", &compile_source, "source"_a, "file"_a);
-    m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "library_prefixes"_a, "sample_bytes"_a = 0,
-          "sample_seed"_a = 0, "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>(), "own_script"_a = "",
-          "mode"_a = hiwater::capture::kPrivate);
+    m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "sample_bytes"_a = 0, "sample_seed"_a = 0,
+          "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>(), "own_script"_a = "", "last_words"_a = "",
+          "mode"_a = hiwater::capture::kPrivate, "run_variable"_a = "", "run_folder"_a = "");
     m.def(
         "limit_address_space",
         [](std::uint64_t bytes) {
@@ -306,13 +366,25 @@ NB_MODULE(_core, m) {
     m.def("is_recording", [] { return hiwater::recording() && !Recorder::instance().counts_only(); });
     m.def("is_kept_in_memory", [] { return Recorder::instance().is_kept_in_memory(); });
     m.def("snapshot", &snapshot, "path"_a);
+    m.def("add_marker", [](nb::handle name) {
+        if (hiwater::recording()) Recorder::instance().add_marker(text_of(name));
+    });
+    m.def("begin_scope", [](nb::handle name) {
+        return hiwater::recording() ? Recorder::instance().begin_scope(text_of(name)) : std::uint64_t{0};
+    });
+    m.def("end_scope", [](std::uint64_t scope) { Recorder::instance().end_scope(scope); });
+    m.def("note_fact", [](nb::handle name, nb::handle value) {
+        hiwater::BusyGuard busy;
+        Recorder::instance().note_fact(std::string(text_of(name)), std::string(text_of(value)));
+    });
     m.def("summary", &summary);
+    m.def("read_ending", &read_ending, "path"_a);
     m.def("begin_window", [] { return Recorder::instance().begin_window(); });
     m.def("window_peak", &window_peak, "start_ns"_a);
     m.def("write_window", &write_window, "path"_a, "start_ns"_a);
     m.def("counters", [] { return Recorder::instance().counters(); });
     m.def("self_check", &self_check);
-    m.def("residency_look", &residency_look);
+    m.def("residency_snapshot", &residency_snapshot);
     m.def("touched_bytes", &hiwater::residency::touched_bytes, "address"_a, "bytes"_a);
     m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_exit_callback(callback.ptr()); }, "callback"_a.none());
     nb::list libraries;
@@ -328,6 +400,7 @@ NB_MODULE(_core, m) {
     m.def("heap_open", &heap_open);
     m.def("heap_close", &heap_close);
     m.def("heap_now", &heap_now);
+    m.def("heap_totals", &heap_totals);
     m.def("heap_read_and_reset", &read_and_reset_heap_peak, "which"_a);
     m.def("thread_heap_read_and_reset", &read_and_reset_thread_heap_peak);
     m.def("note_resident_peak", [](std::int64_t bytes) { Recorder::instance().note_resident_peak_before_reset(bytes); }, "bytes"_a);

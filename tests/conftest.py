@@ -1,11 +1,32 @@
 """What every test finds: signals as in a terminal, and nothing of ours that is about to end by itself."""
 
+import sys
+import zlib
+from collections import defaultdict
+
 import pytest
 
 import faithful
 from hiwater.meters.heap import COUNTING
+from recording import SHARE
 
 faithful.default_signals()
+# jsonschema would load it for a check that no schema here has: a parser that takes longer to make than all tests to collect.
+sys.modules["rfc3987_syntax"] = None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps one in HIWATER_TEST_SHARE of the tests of each grid. Each version of Python has a choice of its own."""
+    grids = defaultdict(list)
+    for item in items:
+        if SHARE > 1 and item.get_closest_marker("grid"):
+            grids[item.nodeid.partition("[")[0]].append(item)
+    for name, cells in grids.items():
+        cells.sort(key=lambda item: zlib.crc32(f"{sys.version_info[:2]} {item.nodeid}".encode()))
+        grids[name] = cells[-(-len(cells) // SHARE) :]
+    left_out = {item for cells in grids.values() for item in cells}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,16 @@
-"""Look for retired words in the documentation: `docs/glossary.md` has the words to use instead.
+"""Look for retired words in the documentation and in the code: `docs/glossary.md` has the words to use instead.
 
-Code blocks and inline code are not prose and are not read. Usage: check_words.py [FILE …]; without files, README, CONTRIBUTING and docs/.
+Of Markdown the prose is read, without code blocks and inline code. Of Python, C and C++ the comments, the strings and the identifiers are
+read, of TypeScript the comments and strings. A line of code with the comment `retired word: REASON` is exempt.
+
+Usage: check_words.py [FILE …]; without files, README, CONTRIBUTING, docs/, src/hiwater, native/ and web/src.
 """
 
+import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -23,13 +29,13 @@ class Retired(NamedTuple):
 
 TABLE = [
     Retired(
-        r"\b(?:a|the|each|one|such|two|which|several|last|these|between|from|takes) looks?\b",
+        r"\b(?:a|the|each|one|such|two|which|several|last|these|between|from|takes) looks?\b(?! like\b|-)",
         "residency snapshot; reading; check",
         "the look that saw most",
         "look at the report; the page looks empty",
     ),
     Retired(
-        r"(?<!question )(?<!you )(?<!to )\bmarks?\b(?! (?:a|an|the|it)\b)",
+        r"(?<!question )(?<!you )(?<!to )\bmarks?\b(?! (?:a|an|the|it|functions)\b)",
         "high-water mark; marker; tag",
         "the kernel's own mark",
         "functions marked @profile; mark the function",
@@ -38,7 +44,7 @@ TABLE = [
     Retired(r"\bledgers?\b", "accounts", "the ledger of a stack", "a table of accounts"),
     Retired(
         r"\b(?:drawn|draws?|drawing) (?:blocks?|objects?|allocations?|at random|with probability)\b"
-        r"|\b(?:blocks?|objects?|bytes) (?:that )?(?:is |are )?drawn\b|\b\d+ draws\b|\brepeats a draw\b",
+        r"|\b(?:blocks?|objects?|bytes) (?:that )?(?:is |are )?drawn\b|\b\d+ draws\b|\brepeats? a draw\b",
         "sample; sampled",
         "blocks below 64 KiB are drawn at random",
         "cells are drawn as bands; a drawing of memory over time",
@@ -46,7 +52,7 @@ TABLE = [
     Retired(r"\bpicked\b(?! up)", "sampled; selected", "one byte is picked", "the child picked up the signal"),
     Retired(r"\bfold(?:s|ed|ing)?\b(?! (?:away|up)\b)", "read and reset", "peaks are folded", "a folder of captures"),
     Retired(
-        r"\bcut (?:captures?|files?|recordings?)\b|\b(?:foreign|is|are|was),? cut\b",
+        r"\bcut (?:captures?|files?|recordings?)\b|\b(?:foreign|is|are|was),? cut\b(?! from\b)",
         "truncated",
         "a cut capture",
         "cut the time in half",
@@ -105,39 +111,124 @@ def check_table() -> None:
         assert not re.search(word.pattern, word.not_used, re.IGNORECASE), f"{word.pattern!r} finds {word.not_used!r}"
 
 
+class Text(NamedTuple):
+    """A comment, a string or a page, and the line of the file where it begins."""
+
+    line: int
+    text: str
+
+
+# Parts of identifiers, as in `held_ledger` or `HeldLedger`.
+RETIRED_PARTS = {
+    "book": "count, account", "booked": "counted", "books": "accounts", "ledger": "account", "fold": "read_and_reset",
+    "look": "snapshot, reading", "looks": "snapshots, readings", "mark": "marker, high_water_mark", "marks": "markers", "beside": "baseline",
+    "plant": "build",
+    "folded": "read_and_reset", "forest": "call_tree", "stranger": "foreign", "wishes": "options", "talk": "messages",
+}  # fmt: skip
+NOT_RETIRED = re.compile(r"high_?water_?mark", re.IGNORECASE)
+EXEMPT = re.compile(r"(?:#|//|/\*).*\bretired word: \w")
+
+
 def prose(text: str) -> str:
     """The text without code and the targets of links; what stays is on the line where it was."""
-
-    def blank(found: re.Match[str]) -> str:
-        return re.sub(r"[^\n]", " ", found[0])
-
     text = re.sub(r"^```.*?^```$", blank, text, flags=re.MULTILINE | re.DOTALL)
-    text = re.sub(r"^ {4}.*$", blank, text, flags=re.MULTILINE)
-    text = re.sub(r"`[^`]*`", blank, text)
-    text = re.sub(r"(?<=\])\([^)]*\)", blank, text)
-    return re.sub(r"high-water\s+marks?", blank, text)  # the one mark that there is, also across lines
+    text = re.sub(r"^(?: {4}|::: ).*$", blank, text, flags=re.MULTILINE)
+    return re.sub(r"(?<=\])\([^)]*\)", blank, text)
 
 
-def retired_in(text: str) -> Iterator[tuple[int, str, str]]:
+def blank(found: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", found[0])
+
+
+def retired_in(texts: list[Text]) -> Iterator[tuple[int, str, str]]:
     """Line, words found and words to use; a phrase may go on in the next line."""
-    text = prose(text)
-    flat = text.replace("\n", " ")
-    for word in TABLE:
-        for found in re.finditer(word.pattern, flat, re.IGNORECASE):
-            yield text.count("\n", 0, found.start()) + 1, found[0], word.instead
+    for start, text in texts:
+        kept = re.sub(r"`[^`]*`", blank, text)
+        kept = re.sub(r"high-water\s+marks?", blank, kept)  # the one mark that there is, also across lines
+        flat = kept.replace("\n", " ")
+        for word in TABLE:
+            for found in re.finditer(word.pattern, flat, re.IGNORECASE):
+                yield start + kept.count("\n", 0, found.start()), found[0], word.instead
+
+
+def retired_names(names: Iterator[Text]) -> Iterator[tuple[int, str, str]]:
+    """Line, name and words to use of identifiers that contain a retired word."""
+    for line, name in names:
+        for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", NOT_RETIRED.sub("", name)):
+            if part.lower() in RETIRED_PARTS:
+                yield line, name, RETIRED_PARTS[part.lower()]
+
+
+def joined(comments: list[Text]) -> list[Text]:
+    """Comments on consecutive lines are one text."""
+    texts: list[Text] = []
+    for comment in comments:
+        if texts and texts[-1].line + texts[-1].text.count("\n") + 1 == comment.line:
+            texts[-1] = Text(texts[-1].line, f"{texts[-1].text}\n{comment.text}")
+        else:
+            texts.append(comment)
+    return texts
+
+
+def of_python(source: str) -> Iterator[tuple[int, str, str]]:
+    """The retired words in the comments, strings and identifiers of a Python file."""
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    comments = [Text(token.start[0], token.string.lstrip("#:")) for token in tokens if token.type == tokenize.COMMENT]
+    strings = [
+        Text(node.lineno, node.value)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    yield from retired_in(joined(comments) + strings)
+    yield from retired_names(Text(token.start[0], token.string) for token in tokens if token.type == tokenize.NAME)
+
+
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+CPP = re.compile(
+    rf"(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<string>{_STRING})|(?P<name>[A-Za-z_]\w*)|'(?:[^'\\\n]|\\.)'", re.DOTALL
+)
+TYPESCRIPT = re.compile(
+    rf"(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<string>{_STRING}|'(?:[^'\\\n]|\\.)*'|`[^`]*`|(?<=>)[^<>{{}};=]+(?=<))|[A-Za-z_]\w*",
+    re.DOTALL,
+)
+
+
+def of_tokens(pattern: re.Pattern[str], source: str) -> Iterator[tuple[int, str, str]]:
+    """The retired words in the comments, strings and identifiers of a file of C, C++ or TypeScript."""
+    found = [(source.count("\n", 0, token.start()) + 1, token) for token in pattern.finditer(source)]
+    comments = [Text(line, token[0].strip("/*")) for line, token in found if token.lastgroup == "comment"]
+    strings = [Text(line, token[0].strip("`")) for line, token in found if token.lastgroup == "string"]
+    yield from retired_in(joined(comments) + strings)
+    yield from retired_names(Text(line, token[0]) for line, token in found if token.lastgroup == "name")
+
+
+def retired_of(path: Path) -> list[tuple[int, str, str]]:
+    """The retired words of a file, but for exempt lines."""
+    source = path.read_text("utf-8")
+    if path.suffix == ".md":
+        return sorted(retired_in([Text(1, prose(source))]))
+    if path.suffix == ".py":
+        found = of_python(source)
+    else:
+        found = of_tokens(TYPESCRIPT if path.suffix in (".ts", ".tsx") else CPP, source)
+    lines = source.split("\n")
+    return sorted(item for item in found if not EXEMPT.search(lines[item[0] - 1]))
+
+
+def files() -> Iterator[Path]:
+    """All files that are checked."""
+    yield ROOT / "README.md"
+    yield ROOT / "CONTRIBUTING.md"
+    for folder, pattern in (("docs", "*.md"), ("src/hiwater", "**/*.py"), ("native", "**/*.*"), ("web/src", "*.ts*")):
+        yield from sorted(path for path in (ROOT / folder).glob(pattern) if path.suffix != ".txt")
 
 
 def main(names: list[str]) -> int:
     check_table()
-    pages = [Path(name) for name in names] or [
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        *sorted(ROOT.glob("docs/*.md")),
-    ]
     count = 0
-    for page in pages:
-        for line, words, instead in sorted(retired_in(page.read_text("utf-8"))):
-            print(f"{page}:{line}: {words!r} is retired: {instead}")
+    for path in [Path(name) for name in names] or files():
+        for line, words, instead in retired_of(path):
+            print(f"{path}:{line}: {words!r} is retired: {instead}")
             count += 1
     if count:
         print(f"{count} retired words; docs/glossary.md has the words to use")

@@ -76,18 +76,13 @@ class Interpreter:
 
 @dataclass
 class Outcome:
-    """What came of one interpreter; `step` is where it ended."""
+    """What came of one interpreter; `step` is where it ended: "done" where the whole suite ran and nothing in it failed."""
 
     interpreter: Interpreter
     step: str = "environment"
     counts: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     lacking: list[str] = field(default_factory=list)
-
-    @property
-    def passed(self) -> bool:
-        """Whether the whole suite ran and nothing in it failed."""
-        return self.step == "done"
 
 
 def inside(root: Path | None, folder: Path, words: list[str]) -> list[str]:
@@ -293,6 +288,8 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="say what is found, and test nothing")
     parser.add_argument("--only", metavar="NAME", action="append", default=[], help="3.14, 3.14d, 3.14t …: these alone")
     parser.add_argument("--without", metavar="NAME", action="append", default=[], help="leave this one out")
+    parser.add_argument("--build", action="store_true", help="make the environments, and test nothing")
+    parser.add_argument("--built", action="store_true", help="use the environments that are there")
     parser.add_argument("--work", type=Path, default=TREE / "build/pythons", help="where environments and logs go")
     parser.add_argument(
         "--leave-out", nargs="+", default=[], metavar="NAME", help="packages of the tests that are not to be installed"
@@ -316,18 +313,25 @@ def main() -> int:
     work.mkdir(parents=True, exist_ok=True)
     for root in {one.root for one in chosen if one.root is not None}:
         copy_tree(root)
-    # Environments are made side by side, since most of that is waiting; the suites run one after another, for the clocks in them.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        outcomes = list(pool.map(lambda one: build(one, work, arguments.leave_out), chosen))
+    if arguments.built:
+        outcomes = [Outcome(one, "tests") for one in chosen]
+    else:
+        # Environments are made side by side, since most of that is waiting; the suites run one after another, for the clocks in them.
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            outcomes = list(pool.map(lambda one: build(one, work, arguments.leave_out), chosen))
+    wanted = "tests" if arguments.build else "done"
     for one, outcome in zip(chosen, outcomes, strict=True):
         say(f"CPython {one.full} ({one.build}), {one.root or ''}{one.executable}")
-        if outcome.step == "tests":
+        if outcome.step == "tests" and not arguments.build:
             test(outcome, work, arguments.pytest)
-        if not outcome.passed:
+        if outcome.step != wanted:
             log = (work / f"{one.name}.log").read_text(errors="replace").splitlines()
             say("\n".join(log[-40:]))
-    show(outcomes, unusable, work)
-    return 0 if all(outcome.passed for outcome in outcomes) else 1
+        if arguments.build and outcome.lacking:
+            say(f"without {', '.join(outcome.lacking)}")
+    if not arguments.build:
+        show(outcomes, unusable, work)
+    return 0 if all(outcome.step == wanted for outcome in outcomes) else 1
 
 
 if __name__ == "__main__":

@@ -12,10 +12,6 @@
 #include "accounting/thread_accounts.h"
 #include "accounting/thread_heap.h"
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 namespace hiwater {
 
 class Accounts {
@@ -35,6 +31,7 @@ public:
         first_of_node_.reset();
         next_of_node_.reset();
         touched_.reset();
+        first_of_interval_ = 1;
         touched_.push_back(0);
         cold_.append({});
         hot_.append({});
@@ -42,11 +39,11 @@ public:
         header_->generation = 1;
     }
 
-    // The account of a call path and kind, opened at its first block. Throws NoRoom, bad_alloc.
+    // The account of a call path and kind, opened at its first block in an interval. Throws NoRoom, bad_alloc.
     std::uint32_t account(std::uint32_t node, capture::Kind kind, bool sampled = false) {
         const auto k = static_cast<std::uint16_t>(kind);
         if (node >= first_of_node_.size()) first_of_node_.resize(node + 1);
-        for (std::uint32_t id = first_of_node_[node]; id != 0; id = next_of_node_[id])
+        for (std::uint32_t id = first_of_node_[node]; id >= first_of_interval_; id = next_of_node_[id])  // newest first
             if (hot_[id].kind == k && (hot_[id].sampled != 0) == sampled) return id;
         if (hot_.size() / kGroup >= touched_.size()) touched_.push_back(0);
         cold_.append({});
@@ -73,12 +70,12 @@ public:
     void credit_block(std::uint32_t id, std::int64_t bytes) noexcept {
         credit_fast(id, hot_[id].kind, bytes);
         if (is_peak_read_) [[unlikely]]
-            update_meters(bytes);
+            update_meters(bytes, 1);
     }
     void debit_block(std::uint32_t id, std::int64_t bytes) noexcept {
         debit_fast(id, bytes);
         if (is_peak_read_) [[unlikely]]
-            update_meters(-bytes);
+            update_meters(-bytes, -1);
     }
     // The same while no meter reads the heap's peaks. `kind` is the account's.
     [[gnu::always_inline]] void credit_fast(std::uint32_t id, std::uint32_t kind, std::int64_t bytes) noexcept {
@@ -97,7 +94,11 @@ public:
     // Restores what a debit took for a call that then failed. It was never freed, so it is not counted as allocated again.
     void restore(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
         debit(id, -bytes, -blocks);
-        if (is_peak_read_ && counted(hot_[id].kind)) thread_heap.allocated_bytes -= bytes;
+        if (!is_peak_read_ || !counted(hot_[id].kind)) return;
+        thread_heap.allocated_bytes -= bytes;
+        thread_heap.allocations -= blocks;
+        metered_.bytes -= bytes;
+        metered_.blocks -= blocks;
     }
 
     // After an event that was left half done: sets the totals to the sums of the accounts. O(accounts).
@@ -146,6 +147,19 @@ public:
         forget_touches(best);
     }
 
+    // What is live now becomes a slice of no length, between two slices that are closed at the same time. Returns its number.
+    std::uint64_t take_instant_slice(std::uint64_t now_ns) {
+        close_slice(now_ns);
+        close_slice(now_ns);
+        return slices_.size() - 1;
+    }
+    // From now on blocks go into accounts that are opened after this call, so that their accounts tell when they were allocated. Returns
+    // the first of them, or 0 where there are too many accounts. Numbers of accounts that a caller kept are for blocks from before.
+    std::uint32_t begin_interval() {
+        if (size() > capture::kMostRenewedAccounts) return 0;
+        return first_of_interval_ = size();
+    }
+
     // The highest total of the slices that began at `start_ns` or later, the open one among them.
     Figures highest_since(std::uint64_t start_ns) {
         const capture::Header& h = *header_;
@@ -153,6 +167,17 @@ public:
         for (std::uint64_t i = slices_.size(); i-- > 0 && slices_[i].start_ns >= start_ns;)
             if (slices_[i].peak_bytes > highest.bytes) highest = {slices_[i].peak_bytes, slices_[i].peak_blocks};
         return highest;
+    }
+
+    // What was allocated in all.
+    Figures total() const {
+        Figures sum;
+        for (std::uint32_t id = 1; id < size(); ++id) {
+            if (!counted(hot_[id].kind)) continue;
+            sum.bytes += static_cast<std::int64_t>(hot_[id].total_bytes);
+            sum.blocks += static_cast<std::int64_t>(hot_[id].total_blocks);
+        }
+        return sum;
     }
 
     // The highest totals since the last call, for scopes, which raise the peaks of all open scopes by it. The next interval begins now.
@@ -166,6 +191,8 @@ public:
         return highest;
     }
     void stop_peak_reading() noexcept { is_peak_read_ = false; }
+    // What was allocated while the peaks were read, in this recording and those before it. Readers take differences.
+    Figures metered() const noexcept { return metered_; }
     bool is_peak_read() const noexcept { return is_peak_read_; }
 
     Figures at_slice_peak(std::uint32_t id) const {
@@ -244,34 +271,21 @@ private:
     static void order() noexcept { std::atomic_signal_fence(std::memory_order_seq_cst); }
     static_assert(offsetof(capture::AccountRecord, live_bytes) % 16 == 0 &&
                   offsetof(capture::AccountRecord, saved_bytes) % 16 == 0);
-#if defined(__SSE2__)
-    // Derived from the whole record: a compiler may assume that a pointer to one member reaches no further than that member.
-    static __m128i* pair_at(capture::AccountRecord& account, std::size_t offset) noexcept {
-        return reinterpret_cast<__m128i*>(reinterpret_cast<char*>(&account) + offset);
-    }
-#endif
-    static void add_live(capture::AccountRecord& account, std::int64_t bytes, std::int64_t blocks) noexcept {
-#if defined(__SSE2__)
-        __m128i* pair = pair_at(account, offsetof(capture::AccountRecord, live_bytes));
-        _mm_store_si128(pair, _mm_add_epi64(_mm_load_si128(pair), _mm_set_epi64x(blocks, bytes)));
-#else
-        account.live_bytes += bytes;
-        account.live_blocks += blocks;
-#endif
+    // Bytes and blocks, changed by one store. Derived from the whole record: a compiler may assume that a pointer to one member reaches no
+    // further than that member.
+    using Pair [[gnu::vector_size(16), gnu::may_alias]] = std::int64_t;
+    template <typename Record>
+    static Pair& pair_at(Record& record, std::size_t offset) noexcept {
+        return *reinterpret_cast<Pair*>(reinterpret_cast<char*>(&record) + offset);
     }
     static void save_live(capture::AccountRecord& account) noexcept {
-#if defined(__SSE2__)
-        _mm_store_si128(pair_at(account, offsetof(capture::AccountRecord, saved_bytes)),
-                        _mm_load_si128(pair_at(account, offsetof(capture::AccountRecord, live_bytes))));
-#else
-        account.saved_bytes = account.live_bytes;
-        account.saved_blocks = account.live_blocks;
-#endif
+        pair_at(account, offsetof(capture::AccountRecord, saved_bytes)) =
+            pair_at(account, offsetof(capture::AccountRecord, live_bytes));
     }
     [[gnu::always_inline]] capture::AccountRecord& change_live(std::uint32_t id, std::int64_t bytes, std::int64_t blocks) noexcept {
         capture::AccountRecord& account = hot_[id];
         save(id, account, *header_);
-        add_live(account, bytes, blocks);
+        pair_at(account, offsetof(capture::AccountRecord, live_bytes)) += Pair{bytes, blocks};
         return account;
     }
     [[gnu::always_inline]] capture::AccountRecord& add_allocated(std::uint32_t id, std::int64_t bytes,
@@ -290,19 +304,11 @@ private:
         header_->kind_live_bytes[account.kind] += entry.bytes;
         add_total(*header_, entry.bytes, entry.blocks);
     }
-    // One store of both, or two stores that stay apart: where a compiler joins two stores, a later load of both waits for them.
     static std::int64_t add_total(capture::Header& h, std::int64_t bytes, std::int64_t blocks) noexcept {
-#if defined(__SSE2__)
-        auto* pair = reinterpret_cast<__m128i*>(reinterpret_cast<char*>(&h) + offsetof(capture::Header, live_bytes));
-        const __m128i both = _mm_add_epi64(_mm_load_si128(pair), _mm_set_epi64x(blocks, bytes));
-        _mm_store_si128(pair, both);
-        return _mm_cvtsi128_si64(both);
-#else
-        const std::int64_t live = h.live_bytes + bytes;
-        __atomic_store_n(&h.live_bytes, live, __ATOMIC_RELAXED);
-        __atomic_store_n(&h.live_blocks, h.live_blocks + blocks, __ATOMIC_RELAXED);
-        return live;
-#endif
+        Pair& total = pair_at(h, offsetof(capture::Header, live_bytes));
+        const Pair changed = total + Pair{bytes, blocks};
+        total = changed;
+        return changed[0];
     }
     static_assert(offsetof(capture::Header, live_bytes) % 16 == 0 &&
                   offsetof(capture::Header, live_blocks) == offsetof(capture::Header, live_bytes) + 8);
@@ -334,14 +340,17 @@ private:
             return;
         const std::int64_t live = add_total(h, bytes, blocks);
         if (is_peak_read_) [[unlikely]]
-            update_meters(bytes);
+            update_meters(bytes, blocks);
         if (bytes > 0 && live > h.slice_peak_bytes) raise_peak(h, live);
     }
 
     // Scopes or lines read the heap's meters: updates figures that a recording alone does not need.
-    [[gnu::noinline]] void update_meters(std::int64_t bytes) noexcept {
+    [[gnu::noinline]] void update_meters(std::int64_t bytes, std::int64_t blocks) noexcept {
         thread_heap.change(bytes);
         if (bytes <= 0) return;
+        thread_heap.allocations += blocks;
+        metered_.bytes += bytes;
+        metered_.blocks += blocks;
         const std::int64_t python = header_->kind_live_bytes[static_cast<std::uint32_t>(capture::Kind::python)];
         if (header_->live_bytes > heap_peak_.total_bytes) heap_peak_.total_bytes = header_->live_bytes;
         if (python > heap_peak_.python_bytes) heap_peak_.python_bytes = python;
@@ -405,11 +414,13 @@ private:
     capture::Header* header_ = nullptr;
     bool is_peak_read_ = false;
     HeapPeak heap_peak_;
+    Figures metered_;
     capture::FileTable<capture::AccountRecord> hot_;
     capture::FileTable<capture::AccountPeakRecord> cold_;
     capture::FileTable<capture::SliceRecord> slices_;
     capture::FileTable<capture::SliceEntryRecord> entries_;
     PageVector<std::uint32_t> first_of_node_, next_of_node_;
+    std::uint32_t first_of_interval_ = 1;  // account
 
     // When each group of accounts was last touched, so that the end of a slice goes over those alone.
     static constexpr std::uint32_t kGroup = 32;

@@ -12,6 +12,7 @@ struct ThreadHeap {
     std::int64_t peak_bytes;  // highest live_bytes since the last reset
     std::int64_t allocated_bytes;
     std::int64_t scope_peak_bytes;  // highest live_bytes since read_and_reset_peak(): scopes have a peak apart from the lines'
+    std::int64_t allocations;
 
     void change(std::int64_t bytes) noexcept {
         live_bytes += bytes;

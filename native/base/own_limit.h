@@ -14,47 +14,58 @@ class OwnLimit {
 public:
     // From now on the program may have `bytes` of address space. Returns false where the hard limit is lower, or it is refused.
     bool set(std::uint64_t bytes) noexcept {
-        bytes_.store(bytes, std::memory_order_relaxed);
-        set_.store(0, std::memory_order_relaxed);
+        bytes_.store(bytes);
         return apply();
     }
-    // Before pages of our own are mapped, and after they are gone. No locks: other threads may do the same, and the last is right.
+    // Before pages of our own are mapped, and after they are gone. No locks: a child of a fork would keep them.
     void add(std::size_t bytes) noexcept {
-        own_.fetch_add(bytes, std::memory_order_relaxed);
-        if (bytes_.load(std::memory_order_relaxed) != 0) apply();
+        own_.fetch_add(bytes);
+        move();
     }
     void remove(std::size_t bytes) noexcept {
-        own_.fetch_sub(bytes, std::memory_order_relaxed);
-        if (bytes_.load(std::memory_order_relaxed) != 0) apply();
+        own_.fetch_sub(bytes);
+        move();
     }
-    // What the program may have, of the soft limit in force; -1 where there is none.
-    std::int64_t in_force() const noexcept {
+    // What the program may have, of the soft limit in force (-1 where there is none), and which bytes of ours do not count against it.
+    struct InForce {
+        std::int64_t limit, uncounted;
+    };
+    InForce in_force() const noexcept {
         rlimit now{};
-        if (::getrlimit(RLIMIT_AS, &now) != 0 || now.rlim_cur == RLIM_INFINITY) return -1;
-        const bool ours = bytes_.load(std::memory_order_relaxed) != 0 && now.rlim_cur == set_.load(std::memory_order_relaxed);
-        return static_cast<std::int64_t>(ours ? bytes_.load(std::memory_order_relaxed) : now.rlim_cur);
+        if (::getrlimit(RLIMIT_AS, &now) != 0 || now.rlim_cur == RLIM_INFINITY) return {-1, 0};
+        const std::uint64_t bytes = bytes_.load();
+        if (bytes == 0 || !is_ours(now.rlim_cur)) return {static_cast<std::int64_t>(now.rlim_cur), 0};
+        return {static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(own_.load())};
     }
-    std::uint64_t own_bytes() const noexcept { return own_.load(std::memory_order_relaxed); }
 
 private:
     static constexpr std::uint64_t kModules = 8 << 20;  // what hiwater's library and its Python modules take
+    // The kernel reads whole pages of the limit. The rest tells a limit set here from one that the program has set since, which holds.
+    static constexpr rlim_t kRest = 0xfff, kOurs = 0x9a7;
 
+    static bool is_ours(rlim_t limit) noexcept { return (limit & kRest) == kOurs; }
+    rlim_t total() const noexcept { return ((bytes_.load() + own_.load()) & ~kRest) | kOurs; }
+
+    void move() noexcept {
+        if (bytes_.load() == 0) return;
+        rlimit now{};
+        if (::getrlimit(RLIMIT_AS, &now) != 0) return;
+        is_ours(now.rlim_cur) ? static_cast<void>(apply()) : bytes_.store(0);
+    }
+
+    // Threads may do this at once: whichever is last to set the limit finds afterwards that it is the sum.
     bool apply() noexcept {
         rlimit limit{};
         if (::getrlimit(RLIMIT_AS, &limit) != 0) return false;
-        const rlim_t last = set_.load(std::memory_order_relaxed);
-        if (last != 0 && limit.rlim_cur != last) {  // the program has set one of its own since: that one holds
-            bytes_.store(0, std::memory_order_relaxed);
-            return true;
-        }
-        limit.rlim_cur = bytes_.load(std::memory_order_relaxed) + own_.load(std::memory_order_relaxed);
-        set_.store(limit.rlim_cur, std::memory_order_relaxed);
-        return ::setrlimit(RLIMIT_AS, &limit) == 0;
+        do {
+            limit.rlim_cur = total();
+            if (::setrlimit(RLIMIT_AS, &limit) != 0) return false;
+        } while (limit.rlim_cur != total());
+        return true;
     }
 
     std::atomic<std::uint64_t> bytes_{0};  // 0: no ceiling of ours
     std::atomic<std::uint64_t> own_{kModules};
-    std::atomic<rlim_t> set_{0};
 };
 
 inline constinit OwnLimit own_limit;

@@ -1,4 +1,5 @@
-// Which address ranges are the recorder's own, so that whoever explains a process's memory can leave them out of the program's.
+// Sets of address ranges: which are the recorder's own, so that whoever explains a process's memory can leave them out of the program's, and
+// which are a file's.
 #pragma once
 
 #include <atomic>

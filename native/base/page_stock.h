@@ -15,7 +15,8 @@ namespace hiwater {
 // One thread at a time takes pieces; any other may go over them.
 class PageStock : Uncopied {
 public:
-    explicit PageStock(std::size_t piece_bytes) noexcept : piece_bytes_(piece_bytes) {}
+    // `is_wiped`: the child of a fork has zeros in place of what the parent wrote, so the fork copies nothing.
+    explicit PageStock(std::size_t piece_bytes, bool is_wiped = false) noexcept : piece_bytes_(piece_bytes), is_wiped_(is_wiped) {}
     ~PageStock() {
         for (const Mapping& mapping : mappings_)
             if (mapping.pieces != 0) unmap_pages(mapping.at, bytes_of(mapping));
@@ -78,6 +79,10 @@ private:
             const bool is_needed = pieces == 1;
             mapping.at = static_cast<char*>(map_pages(pieces * piece_bytes_, Use::kept, is_needed));
             if (mapping.at == nullptr) continue;
+            if (is_wiped_) {
+                const ErrnoKept kept;
+                ::madvise(mapping.at, pieces * piece_bytes_, MADV_WIPEONFORK);  // not before Linux 4.14
+            }
             __atomic_store_n(&mapping.pieces, pieces, __ATOMIC_RELEASE);
             spare_room.refill();  // what was given may be there again
             return true;
@@ -86,6 +91,7 @@ private:
     }
 
     const std::size_t piece_bytes_;
+    const bool is_wiped_;
     Mapping mappings_[kMost] = {};
     std::atomic<std::size_t> taken_{0};
 };

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <new>
 #include <utility>
 
@@ -112,6 +114,21 @@ inline void touch_pages(void* p, std::size_t bytes) noexcept {
 #endif
 }
 
+// Makes memory zero whose pages were mapped by map_pages(). Whole pages go back to the kernel: to write them would cost the child of a fork a
+// copy of each.
+inline void zero_pages(void* p, std::size_t bytes) noexcept {
+    const ErrnoKept kept;
+    char* const at = static_cast<char*>(p);
+    char* const first = reinterpret_cast<char*>(round_up(reinterpret_cast<std::uintptr_t>(at), kPage));
+    char* const last = reinterpret_cast<char*>(reinterpret_cast<std::uintptr_t>(at + bytes) & ~(kPage - 1));
+    if (first >= last || ::madvise(first, static_cast<std::size_t>(last - first), MADV_DONTNEED) != 0) {  // locked in memory
+        __builtin_memset(at, 0, bytes);
+        return;
+    }
+    __builtin_memset(at, 0, static_cast<std::size_t>(first - at));
+    __builtin_memset(last, 0, static_cast<std::size_t>(at + bytes - last));
+}
+
 inline void unmap_pages(void* p, std::size_t bytes) noexcept {
     if (p == nullptr) return;
     own_ranges.remove(p);
@@ -201,7 +218,8 @@ private:
 // Fixed-size pieces for the standard containers the core uses; freed pieces are used again, pages are given back by reset().
 class PiecePool : Uncopied {
 public:
-    explicit PiecePool(std::size_t piece_bytes) : piece_bytes_(round_up(piece_bytes, 16)) {}
+    static constexpr std::size_t kLargest = 128;  // bytes
+    explicit PiecePool(std::size_t piece_bytes = kLargest) : piece_bytes_(round_up(piece_bytes, 16)) {}
     ~PiecePool() { reset(); }
 
     void* take() {
@@ -242,16 +260,16 @@ private:
     Piece* chunks_ = nullptr;
 };
 
-// A standard allocator over one pool; for node-based containers whose nodes fit a piece.
+// A standard allocator over one pool, for maps.
 template <typename T>
 struct PieceAllocator {
     using value_type = T;
     PiecePool* pool;
-    explicit PieceAllocator(PiecePool* p) : pool(p) {}
+    PieceAllocator(PiecePool* p) : pool(p) {}  // NOLINT(google-explicit-constructor): a map is made of its pool
     template <typename U>
     PieceAllocator(const PieceAllocator<U>& other) : pool(other.pool) {}  // NOLINT(google-explicit-constructor): rebind
     T* allocate(std::size_t n) {
-        static_assert(sizeof(T) <= kLargestPiece);
+        static_assert(sizeof(T) <= PiecePool::kLargest);
         if (n != 1) throw std::bad_alloc();
         return static_cast<T*>(pool->take());
     }
@@ -260,7 +278,9 @@ struct PieceAllocator {
     bool operator==(const PieceAllocator<U>& other) const {
         return pool == other.pool;
     }
-    static constexpr std::size_t kLargestPiece = 128;
 };
+
+template <typename Key, typename Value>
+using PieceMap = std::map<Key, Value, std::less<>, PieceAllocator<std::pair<const Key, Value>>>;
 
 }  // namespace hiwater

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/uncancelled.h"
 
 namespace hiwater::process {
@@ -52,6 +54,16 @@ bool read_status(Resident* out) noexcept {
     out->now_bytes = kib_after(text, "VmRSS:");
     out->peak_bytes = kib_after(text, "VmHWM:");
     return out->now_bytes >= 0 && out->peak_bytes >= 0;
+}
+
+bool read_shared(Shared* out) noexcept {
+    char text[4096];
+    if (read_file("/proc/self/smaps_rollup", text, sizeof text) <= 0) return false;
+    const std::int64_t resident = kib_after(text, "\nRss:"), proportional = kib_after(text, "\nPss:");
+    const std::int64_t clean = kib_after(text, "\nPrivate_Clean:"), dirty = kib_after(text, "\nPrivate_Dirty:");
+    if (resident < 0 || proportional < 0 || clean < 0 || dirty < 0) return false;
+    *out = {std::max<std::int64_t>(0, resident - proportional), clean + dirty};
+    return true;
 }
 
 std::int64_t read_statm(int fd, std::int64_t* address_space_bytes) noexcept {
@@ -101,9 +113,15 @@ std::int64_t read_number(const char* path) noexcept {
     return number >= kUnlimited - 4096 ? -1 : number;
 }
 
+std::int64_t read_entry(const char* path, const char* key) noexcept {
+    char text[8192];
+    const char* const at = read_file(path, text, sizeof text) <= 0 ? nullptr : ::strstr(text, key);
+    return at == nullptr ? -1 : ::strtoll(at + ::strlen(key), nullptr, 10);
+}
+
 std::int64_t available_bytes() noexcept {
-    char text[1024];
-    return read_file("/proc/meminfo", text, sizeof text) <= 0 ? -1 : kib_after(text, "MemAvailable:");
+    const std::int64_t kib = read_entry("/proc/meminfo", "MemAvailable:");
+    return kib < 0 ? -1 : kib * 1024;
 }
 
 bool reset_peak() noexcept {

@@ -13,6 +13,12 @@ struct Resident {
 };
 
 bool read_status(Resident* out) noexcept;
+struct Shared {
+    std::int64_t excess_bytes = -1;  // RSS minus PSS: what other processes count of the pages that this one shares with them
+    std::int64_t private_bytes = -1;
+};
+// From smaps_rollup: the kernel visits every resident page, which takes about a millisecond for 100 MiB.
+bool read_shared(Shared* out) noexcept;
 // Resident bytes from an open /proc/self/statm, or -1; and the size of the address space, if asked for.
 std::int64_t read_statm(int fd, std::int64_t* address_space_bytes = nullptr) noexcept;
 // The same, with a descriptor that is open during the call alone: five microseconds more.
@@ -20,6 +26,8 @@ std::int64_t resident_bytes(std::int64_t* address_space_bytes = nullptr) noexcep
 // The number a file of cgroupfs holds; -1 for "max", for v1's way of saying it, and where there is none.
 std::int64_t read_number(const char* path) noexcept;
 std::int64_t available_bytes() noexcept;  // MemAvailable of the machine, or -1
+// The number after `key` in a small file; -1 where there is none.
+std::int64_t read_entry(const char* path, const char* key) noexcept;
 // For the end of a scope: reads what is resident now and the kernel's peak since its last reset, and resets it. The descriptors are the
 // caller's, kept open; `clear_refs` is written to, so it must still be the file with that inode. `lowest_maximum` is the lowest
 // ru_maxrss ever seen: that figure survives exec, and is the present peak only where it is above all before. False: read it otherwise.

@@ -77,7 +77,7 @@ bool cannot_map(int error) noexcept {
 int CaptureFile::create(const char* path, mode_t mode) noexcept {
     mode_ = mode;
     in_memory_ = false;
-    fd_ = make_beside(path, mode, &made_);
+    fd_ = create_temporary(path, mode, &made_);
     if (fd_ < 0) {
         made_.text[0] = '\0';
         return errno;
@@ -96,7 +96,7 @@ int CaptureFile::create(const char* path, mode_t mode) noexcept {
 
 int CaptureFile::publish() noexcept {
     if (in_memory_) {
-        if (int error = copy_beside(path_.text, &made_)) return error;
+        if (int error = copy_to_temporary(path_.text, &made_)) return error;
         const int fd = ::open(made_.text, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         const int error = fd < 0 ? errno : note_identity(fd);
         if (fd >= 0) ::close(fd);
@@ -115,7 +115,7 @@ int CaptureFile::write_back() noexcept {
     if (!is_kept_in_memory()) return 0;
     if (!is_in_place()) return ESTALE;
     PathBuffer made;
-    if (int error = copy_beside(path_.text, &made)) return error;
+    if (int error = copy_to_temporary(path_.text, &made)) return error;
     struct stat about{};
     int error = ::lstat(made.text, &about) == 0 && ::rename(made.text, path_.text) == 0 ? 0 : errno;
     if (error != 0) ::unlink(made.text);
@@ -136,6 +136,7 @@ int CaptureFile::set_up() noexcept {
     if (error == 0) error = map_next(0, kFirstExtentOffset, kMargin, &base);
     if (error != 0) return error;
     file_bytes_ = kFirstExtentOffset;
+    end_ = base + kFirstExtentOffset;
     header_ = reinterpret_cast<Header*>(base);
     directory_ = reinterpret_cast<std::uint32_t*>(base + kDirectoryOffset);
     Header& h = *header_;
@@ -218,6 +219,7 @@ int CaptureFile::add_segment() noexcept {
         return ENOMEM;
     }
     file_bytes_ += bytes;
+    __atomic_store_n(&end_, at + bytes, __ATOMIC_RELEASE);
     return 0;
 }
 
@@ -230,8 +232,9 @@ std::byte* CaptureFile::add_extent(Table table, std::uint32_t chunk) {
     }
     const Segment& last = segments_[segments_.size() - 1];
     directory_[number] = static_cast<std::uint32_t>(table) << 24 | chunk;
-    extents_used_ = number + 1;
-    __atomic_store_n(&header_->extents_used, extents_used_, __ATOMIC_RELEASE);
+    // The header's first, for find_truncation().
+    __atomic_store_n(&header_->extents_used, number + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&extents_used_, number + 1, __ATOMIC_RELEASE);
     return last.at + (offset - (file_bytes_ - last.bytes));
 }
 
@@ -243,8 +246,13 @@ void CaptureFile::put_pages(const void* at, std::size_t bytes) const noexcept {
     touch_pages(reinterpret_cast<void*>(first), end - first);
 }
 
-// Whole pages of what is zero already. A file system makes pages for a write in larger pieces, and books them together; for a fault
-// it does that page by page, which takes twice as long.
+void CaptureFile::give_pages_back(void* extent) const noexcept {
+    const ErrnoKept kept;
+    if (!is_truncated()) ::madvise(extent, kExtentBytes, MADV_DONTNEED);
+}
+
+// Writes zeros over whole pages that are zero already. A file system makes the pages of a write in larger pieces. Faults make
+// them one by one, which takes twice as long.
 void CaptureFile::write_zeros(std::uintptr_t start, std::uintptr_t end) const noexcept {
     static const char zeros[32 * 1024] = {};
     const Segment& last = segments_[segments_.size() - 1];
@@ -311,7 +319,7 @@ void CaptureFile::find_again(Ending* ending) noexcept {
         return;
     }
     PathBuffer made;
-    ending->error = copy_beside(path_.text, &made);
+    ending->error = copy_to_temporary(path_.text, &made);
     if (ending->error == 0) {
         ending->error = place_or_evade(made.text, path_.text, &ending->path, Over::nothing);
         if (ending->error != 0) ::unlink(made.text);
@@ -339,30 +347,59 @@ void CaptureFile::forget_in_child() noexcept {
     ::new (static_cast<void*>(this)) CaptureFile();
 }
 
-// The last page, and what only a recorder writes at the start.
+// The last page, and what only a recorder writes at the start. The sampler looks while another thread adds extents.
 void CaptureFile::find_truncation() const noexcept {
     if (in_memory_ || header_ == nullptr || made_.text[0] != '\0' || is_truncated()) return;
-    const std::byte* end = segments_.size() == 0 ? reinterpret_cast<const std::byte*>(header_) + kFirstExtentOffset
-                                                 : segments_[segments_.size() - 1].at + segments_[segments_.size() - 1].bytes;
-    if (!file_guard::has_page(header_) || !file_guard::has_page(end - 1) || header_->started_unix_ns != started_unix_ns_ ||
-        header_->pid != pid_ || header_->extents_used != extents_used_)
-        file_guard::cut();
+    const std::byte* end = __atomic_load_n(&end_, __ATOMIC_ACQUIRE);
+    const std::uint32_t before = __atomic_load_n(&extents_used_, __ATOMIC_ACQUIRE);
+    if (file_guard::has_page(header_) && file_guard::has_page(end - 1) && header_->started_unix_ns == started_unix_ns_ &&
+        header_->pid == pid_) {
+        const std::uint32_t in_file = __atomic_load_n(&header_->extents_used, __ATOMIC_ACQUIRE);
+        const std::uint32_t after = __atomic_load_n(&extents_used_, __ATOMIC_ACQUIRE);
+        if (in_file >= before && in_file <= after + 1) return;
+    }
+    file_guard::cut();
 }
 
-int CaptureFile::copy_to(const char* path) const noexcept {
-    if (is_truncated()) return ESTALE;
-    if (is_at(path, device_, inode_)) return EBUSY;
-    PathBuffer made;
-    if (int error = copy_beside(path, &made)) return error;
-    const int error = place(made.text, path);
-    if (error != 0) ::unlink(made.text);
+CaptureCopy::~CaptureCopy() {
+    if (fd_ >= 0) ::close(fd_);
+    if (made_.text[0] != '\0') ::unlink(made_.text);
+}
+
+int CaptureCopy::begin(const char* path, mode_t mode, std::uint64_t bytes) noexcept {
+    static const char zeros[64 * 1024] = {};
+    if (!path_.set(path)) return ENAMETOOLONG;
+    fd_ = create_temporary(path, mode, &made_);
+    if (fd_ < 0) {
+        made_.text[0] = '\0';
+        return errno;
+    }
+    int error = 0;
+    for (std::uint64_t left = bytes; left > 0 && error == 0;) {
+        const std::uint64_t part = left < sizeof zeros ? left : sizeof zeros;
+        error = write_all(fd_, zeros, part);
+        left -= part;
+    }
+    return error != 0 || ::lseek(fd_, 0, SEEK_SET) == 0 ? error : errno;
+}
+
+int CaptureCopy::fill(const CaptureFile& file, std::uint64_t now_ns) noexcept {
+    if (file.is_truncated()) return ESTALE;
+    if (is_at(path_.text, file.device_, file.inode_)) return EBUSY;
+    return file.write_to(fd_, now_ns);
+}
+
+int CaptureCopy::end() noexcept {
+    int error = ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;
+    if (error == 0) error = place(made_.text, path_.text);
+    if (error == 0) made_.text[0] = '\0';
     return error;
 }
 
-int CaptureFile::copy_beside(const char* path, PathBuffer* made) const noexcept {
-    const int out = make_beside(path, mode_, made);
+int CaptureFile::copy_to_temporary(const char* path, PathBuffer* made) const noexcept {
+    const int out = create_temporary(path, mode_, made);
     if (out < 0) return errno;
-    int error = write_to(out);
+    int error = write_to(out, 0);
     if (::close(out) != 0 && error == 0) error = errno;
     if (error != 0) {
         ::unlink(made->text);
@@ -371,8 +408,11 @@ int CaptureFile::copy_beside(const char* path, PathBuffer* made) const noexcept 
     return error;
 }
 
-int CaptureFile::write_to(int fd) const noexcept {
-    int error = write_all(fd, header_, kFirstExtentOffset);
+int CaptureFile::write_to(int fd, std::uint64_t snapshot_ns) const noexcept {
+    Header header = *header_;
+    header.snapshot_ns = snapshot_ns;
+    int error = write_all(fd, &header, sizeof header);
+    if (error == 0) error = write_all(fd, header_ + 1, kFirstExtentOffset - sizeof header);
     std::uint64_t left = extents_used_ * kExtentBytes;
     for (std::size_t i = 0; i < segments_.size() && left > 0 && error == 0; ++i) {
         const std::uint64_t part = left < segments_[i].bytes ? left : segments_[i].bytes;

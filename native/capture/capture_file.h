@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/pages.h"
+#include "base/uncopied.h"
 #include "capture/file_guard.h"
 #include "capture/format.h"
 #include "capture/placement.h"
@@ -48,6 +49,8 @@ public:
     std::byte* add_extent(Table table, std::uint32_t chunk);
     // Puts pages where records will be written soon. Nothing may have been written from `at` on.
     void put_pages(const void* at, std::size_t bytes) const noexcept;
+    // The opposite, for a whole extent: its pages stay in the file, and come back if they are read.
+    void give_pages_back(void* extent) const noexcept;
 
     // What became of a capture's file while it was written.
     enum class Fate { kept, moved, written_again, lost, cut };
@@ -65,14 +68,14 @@ public:
     void abandon() noexcept;
     // For the child of a fork, whose parent continues to write: the pages are gone already.
     void forget_in_child() noexcept;
-    // Copies the used part to another file, which replaces one that is there when it is whole; the caller keeps everybody else out.
-    // Returns 0 or an errno value, as place() does; EBUSY for the capture's own file, too.
-    int copy_to(const char* path) const noexcept;
-
     std::uint64_t mapped_bytes() const noexcept;
     std::uint64_t resident_bytes() const noexcept;
+    // What a copy has: the header and the extents in use.
+    std::uint64_t used_bytes() const noexcept { return kFirstExtentOffset + extents_used_ * kExtentBytes; }
+    mode_t mode() const noexcept { return mode_; }
 
 private:
+    friend class CaptureCopy;
     struct Segment {
         std::byte* at;
         std::uint64_t bytes;
@@ -85,13 +88,12 @@ private:
     int take_descriptor() noexcept;
     int note_identity(int fd) noexcept;
     bool is_in_place() const noexcept { return is_at(path_.text, device_, inode_); }
-    int write_to(int fd) const noexcept;
-    int copy_beside(const char* path, PathBuffer* made) const noexcept;
+    int write_to(int fd, std::uint64_t snapshot_ns) const noexcept;
+    int copy_to_temporary(const char* path, PathBuffer* made) const noexcept;
     void find_again(Ending* ending) noexcept;
     void write_zeros(std::uintptr_t start, std::uintptr_t end) const noexcept;
     int map_next(std::uint64_t offset, std::uint64_t bytes, std::uint64_t margin, std::byte** at) noexcept;
     int add_segment() noexcept;
-    std::uint64_t used_bytes() const noexcept { return kFirstExtentOffset + extents_used_ * kExtentBytes; }
     bool owns_descriptor() const noexcept;
     int reopen_if_lost() noexcept;
     void unmap() noexcept;
@@ -107,8 +109,27 @@ private:
     PathBuffer made_;  // its name until it is published
     PageVector<Segment> segments_;
     std::uint64_t file_bytes_ = 0;
+    const std::byte* end_ = nullptr;  // of what is mapped last
     std::uint32_t extents_used_ = 0, pid_ = 0;
     std::uint64_t started_unix_ns_ = 0;  // with pid_, what the header of our own file says
+};
+
+// A copy of the used part in another file, in three steps. Only the second needs everybody else kept out, and it is short: the first one makes
+// the pages of the file, which takes most of the time. Each returns 0 or an errno value. A copy that does not get to its end leaves nothing.
+class CaptureCopy : Uncopied {
+public:
+    ~CaptureCopy();
+    // Makes a file of this size in the folder of `path`.
+    int begin(const char* path, mode_t mode, std::uint64_t bytes) noexcept;
+    // Writes the content. The copy's header says that it is a snapshot of `now_ns`. EBUSY where `path` is the capture itself, ESTALE for one
+    // that was truncated.
+    int fill(const CaptureFile& file, std::uint64_t now_ns) noexcept;
+    // Moves the file to `path`, as place() does.
+    int end() noexcept;
+
+private:
+    int fd_ = -1;
+    PathBuffer path_, made_;
 };
 
 // What became of a capture's file, for people; "" where nothing did.
@@ -159,7 +180,7 @@ public:
 
 private:
     // Where pages are put ahead of their use, at first: most tables of a short run stay small.
-    static constexpr std::uint64_t kFirstReady = 16 * 1024 / sizeof(Record);
+    static constexpr std::uint64_t kFirstReady = kPage / sizeof(Record);
 
     [[gnu::noinline]] void make_ready(std::uint64_t id) {
         const std::uint64_t chunk = id / kPerExtent;
@@ -168,11 +189,16 @@ private:
         ready_ = std::min(wanted, end);
         file_->put_pages(&(*this)[id], (ready_ - id) * sizeof(Record));
     }
+    // Of what is written once and not read again, the pages of a full extent leave the process's resident memory. The file has them.
+    static constexpr bool is_only_appended(Table table) noexcept {
+        return table == Table::timeline || table == Table::slice_entries;
+    }
     void add_chunk() {
         const auto chunk = static_cast<std::uint32_t>(chunks_.size());
         chunks_.push_back(nullptr);
         try {
             chunks_[chunk] = reinterpret_cast<Record*>(file_->add_extent(table_, chunk));
+            if (chunk != 0 && is_only_appended(table_)) file_->give_pages_back(chunks_[chunk - 1]);
         } catch (...) {
             chunks_.resize(chunk);
             throw;

@@ -1,9 +1,7 @@
 #include "capture/file_guard.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -11,22 +9,18 @@
 #include <cstdint>
 
 #include "base/errno_kept.h"
-#include "base/uncopied.h"
+#include "base/own_ranges.h"
+#include "base/signal_defaults.h"
 
 namespace hiwater::capture::file_guard {
 
 namespace {
 
-// A capture of the greatest size has some 250 segments.
-constexpr std::size_t kMostRanges = 512;
-struct Range {
-    std::atomic<std::uintptr_t> start;
-    std::atomic<std::size_t> bytes;
-};
-Range g_ranges[kMostRanges];
+constinit OwnRanges g_ranges;  // a capture of the greatest size has some 250 segments
 
 std::atomic<bool> g_is_cut{false};
 std::atomic<void (*)()> g_on_truncation{nullptr};
+std::atomic<OnDeath> g_on_death{nullptr};
 [[gnu::tls_model("initial-exec")]] thread_local bool t_own_faults_only = false;
 
 // What SIGBUS does for the program: in the slot that the number names, so that a handler finds it whole while it is changed.
@@ -43,48 +37,23 @@ void set_program(const struct sigaction& action) noexcept {
     g_current.store(next, std::memory_order_release);
 }
 
-// Of who changes what SIGBUS does: no signal may come meanwhile whose handler would do the same.
-class Changing : Uncopied {
-public:
-    Changing() noexcept {
-        sigset_t all;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-        while (g_changing.test_and_set(std::memory_order_acquire)) ::sched_yield();
-    }
-    ~Changing() {
-        g_changing.clear(std::memory_order_release);
-        ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-    }
-
-private:
-    sigset_t before_;
-};
-
 bool is_guarded(std::uintptr_t address) noexcept {
-    for (const Range& range : g_ranges) {
-        const std::uintptr_t start = range.start.load(std::memory_order_acquire);
-        if (start != 0 && address >= start && address - start < range.bytes.load(std::memory_order_relaxed)) return true;
-    }
-    return false;
+    bool is_in_one = false;
+    g_ranges.each([&](const OwnRanges::Range& range) { is_in_one |= address >= range.start && address < range.end; });
+    return is_in_one;
 }
 
 bool is_fault(const siginfo_t& info) noexcept {
     return info.si_code == BUS_ADRALN || info.si_code == BUS_ADRERR || info.si_code == BUS_OBJERR || info.si_code == BUS_MCEERR_AR;
 }
 
-// As if the handler had never been: a fault happens again when it returns, and a signal that was sent is sent again.
-void do_default(int number, siginfo_t* info) noexcept {
-    struct sigaction standard{};
-    standard.sa_handler = SIG_DFL;
-    ::sigaction(number, &standard, nullptr);
-    if (!is_fault(*info)) ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::syscall(SYS_gettid), number, info);
-}
-
 void hand_on(int number, siginfo_t* info, void* context) noexcept {
     const struct sigaction action = program();
     if (action.sa_handler == SIG_IGN && !is_fault(*info)) return;
-    if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) return do_default(number, info);
+    if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) {
+        if (OnDeath on_death = g_on_death.load(std::memory_order_acquire)) on_death(number, *info, context);
+        return do_signal_default(number, info, is_fault(*info));
+    }
     if ((action.sa_flags & static_cast<int>(SA_RESETHAND)) != 0) {
         struct sigaction next = action;
         next.sa_handler = SIG_DFL;
@@ -130,29 +99,25 @@ void install() noexcept {
     ::sigaction(SIGBUS, &ours, nullptr);
 }
 
+void mask_bus(int how) noexcept {
+    sigset_t bus;
+    ::sigemptyset(&bus);
+    ::sigaddset(&bus, SIGBUS);
+    ::pthread_sigmask(how, &bus, nullptr);
+}
+
 }  // namespace
 
-void add(void* at, std::size_t bytes) noexcept {
-    for (Range& range : g_ranges) {
-        std::uintptr_t none = 0;
-        if (range.start.load(std::memory_order_relaxed) != 0) continue;
-        range.bytes.store(bytes, std::memory_order_relaxed);
-        if (range.start.compare_exchange_strong(none, reinterpret_cast<std::uintptr_t>(at), std::memory_order_release)) return;
-    }
-}
+void add(void* at, std::size_t bytes) noexcept { g_ranges.add(at, bytes); }
 
-void remove(const void* at) noexcept {
-    for (Range& range : g_ranges) {
-        std::uintptr_t found = reinterpret_cast<std::uintptr_t>(at);
-        if (range.start.compare_exchange_strong(found, 0, std::memory_order_release, std::memory_order_relaxed)) return;
-    }
-}
+void remove(const void* at) noexcept { g_ranges.remove(at); }
 
-void begin(void (*on_truncation)()) noexcept {
-    Changing changing;
+void begin(void (*on_truncation)(), OnDeath on_death) noexcept {
+    const SignalChange changing(g_changing);
     if (g_is_begun.load(std::memory_order_relaxed)) return;
     g_is_cut.store(false, std::memory_order_relaxed);
     g_on_truncation.store(on_truncation, std::memory_order_release);
+    g_on_death.store(on_death, std::memory_order_release);
     struct sigaction before{};
     if (::sigaction(SIGBUS, nullptr, &before) != 0) return;
     set_program(before);
@@ -162,10 +127,11 @@ void begin(void (*on_truncation)()) noexcept {
 
 void end() noexcept {
     if (!g_is_begun.load(std::memory_order_acquire)) return;
-    Changing changing;
+    const SignalChange changing(g_changing);
     if (is_held()) ::sigaction(SIGBUS, &program(), nullptr);
     g_is_begun.store(false, std::memory_order_release);
     g_on_truncation.store(nullptr, std::memory_order_release);
+    g_on_death.store(nullptr, std::memory_order_release);
 }
 
 void end_in_child() noexcept {
@@ -176,11 +142,10 @@ void end_in_child() noexcept {
 bool is_truncated() noexcept { return g_is_cut.load(std::memory_order_acquire); }
 
 void cut() noexcept {
-    for (const Range& range : g_ranges) {
-        void* at = reinterpret_cast<void*>(range.start.load(std::memory_order_acquire));
+    g_ranges.each([](const OwnRanges::Range& range) {
         constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-        if (at != nullptr) ::mmap(at, range.bytes.load(std::memory_order_relaxed), PROT_READ | PROT_WRITE, kFlags, -1, 0);
-    }
+        ::mmap(reinterpret_cast<void*>(range.start), range.end - range.start, PROT_READ | PROT_WRITE, kFlags, -1, 0);
+    });
     if (g_is_cut.exchange(true, std::memory_order_acq_rel)) return;
     void (*on_truncation)() = g_on_truncation.load(std::memory_order_acquire);
     if (on_truncation != nullptr) on_truncation();
@@ -201,7 +166,7 @@ bool has_page(const void* at) noexcept {
 bool program_action(const struct sigaction* action, struct sigaction* old, int* result) noexcept {
     if (!g_is_begun.load(std::memory_order_acquire)) return false;
     const struct sigaction wanted = action != nullptr ? *action : program();  // here a bad pointer faults as in the C library
-    Changing changing;
+    const SignalChange changing(g_changing);
     if (!g_is_begun.load(std::memory_order_relaxed) || !is_held()) return false;
     const struct sigaction before = program();
     if (action != nullptr) {
@@ -226,17 +191,9 @@ bool program_signal(sighandler_t handler, sighandler_t* old) noexcept {
 
 OwnFaults::OwnFaults() noexcept {
     t_own_faults_only = true;
-    sigset_t bus;
-    ::sigemptyset(&bus);
-    ::sigaddset(&bus, SIGBUS);
-    ::pthread_sigmask(SIG_UNBLOCK, &bus, nullptr);
+    mask_bus(SIG_UNBLOCK);
 }
 
-OwnFaults::~OwnFaults() {
-    sigset_t bus;
-    ::sigemptyset(&bus);
-    ::sigaddset(&bus, SIGBUS);
-    ::pthread_sigmask(SIG_BLOCK, &bus, nullptr);
-}
+OwnFaults::~OwnFaults() { mask_bus(SIG_BLOCK); }
 
 }  // namespace hiwater::capture::file_guard

@@ -1,6 +1,7 @@
 // What keeps a program alive whose capture somebody truncates (`: > run.hiw`, `cp other run.hiw`). The kernel takes the pages away and
 // answers the next access with SIGBUS, at any instruction that keeps an account, in any thread. The handler here puts zeroed memory in
-// the place of the capture, for good, and notifies the recorder, which stops. Every other SIGBUS goes to the handler that was set before.
+// the place of the capture, for good, and notifies the recorder, which stops. Every other SIGBUS goes to the handler that was set before;
+// where there is none, on_death is called before the process dies.
 //
 // The program does not see the handler: its calls of sigaction() and signal() for SIGBUS come here (program_action, program_signal), are
 // remembered, and decide what SIGBUS then does. A program that ignores SIGBUS has it ignored, and is not protected by the handler;
@@ -19,8 +20,10 @@ namespace hiwater::capture::file_guard {
 void add(void* at, std::size_t bytes) noexcept;
 void remove(const void* at) noexcept;
 
-// From here to end(), `on_truncation` is called when a file has been truncated, possibly in a signal handler.
-void begin(void (*on_truncation)()) noexcept;
+// From here to end(), `on_truncation` is called when a file has been truncated, and `on_death` when the process is about to die of SIGBUS, both
+// possibly in a signal handler.
+using OnDeath = void (*)(int number, const siginfo_t& info, const void* context);
+void begin(void (*on_truncation)(), OnDeath on_death) noexcept;
 void end() noexcept;
 void end_in_child() noexcept;  // of a fork: another thread may have been inside begin() or end()
 

@@ -76,6 +76,8 @@ enum class Table : std::uint32_t {
     devices,
     device_samples,
     device_terms,
+    scopes,
+    live_snapshots,
     count_
 };
 inline constexpr std::uint32_t kTables = static_cast<std::uint32_t>(Table::count_);
@@ -158,12 +160,12 @@ struct FactRecord {
 // accounts is at most header.sample_bytes times the sum over those that are `sampled`.
 
 // An instant slice (start_ns == end_ns == peak_ns) is what was live at that moment: taken when memory was refused.
-enum class MarkerKind : std::uint32_t { fork = 1, out_of_memory = 2, exec = 3, gc = 4 };
+enum class MarkerKind : std::uint32_t { fork = 1, out_of_memory = 2, exec = 3, gc = 4, named = 5 };
 
 struct MarkerRecord {
     std::uint64_t at_ns;
     std::uint64_t
-        value;  // fork: the child's pid; out_of_memory: bytes asked for; gc: full collections since the last one of these markers
+        value;  // fork: the child's pid; out_of_memory: bytes asked for; gc: full collections since the last one of these markers; named: string
     std::uint32_t kind;  // MarkerKind
     std::uint32_t node;
 };
@@ -193,6 +195,9 @@ struct PressureRecord {
     std::int64_t address_space_bytes, address_space_limit;  // RLIMIT_AS; hiwater's own pages are in neither when --limit set it
     std::int64_t cgroup_bytes, cgroup_limit;                // the group's usage, others in it included, and its nearest limit
     std::int64_t available_bytes;                           // MemAvailable of the machine
+    // At the last reading of smaps_rollup, for a process that was forked or has forked: RSS minus PSS, which is what others count of the
+    // pages that it shares with them; and the pages that it shares with nobody.
+    std::int64_t shared_excess_bytes, private_bytes;
 };
 
 // An accelerator that the program used, as one library counts it. -1: not measured. A record is kept up to date in place, so that a
@@ -223,16 +228,55 @@ struct DeviceTermRecord {
     std::uint32_t term;  // string
 };
 
+// A phase that the program named. A record is written at its start, with end_ns 0, and completed at its end. At most kMostScopes are kept: a
+// later phase takes the record of the oldest that has ended.
+struct ScopeRecord {
+    std::uint32_t name;  // string
+    std::uint32_t pid, thread_id, depth;
+    std::uint64_t start_ns, end_ns;
+    std::int64_t start_bytes, end_bytes, peak_bytes;  // resident: -1, not measured
+    std::int64_t allocated_start_bytes, allocated_end_bytes, allocated_peak_bytes;
+};
+inline constexpr std::uint32_t kMostScopes = 10'000, kMostNamedMarkers = 10'000;
+
+// What was live when the program set a named marker or a phase ended: the values of slice number `slice`, an instant slice. Blocks allocated
+// after this moment are in accounts that were opened after it, so an account tells when its blocks were allocated: between two of these
+// moments. Of one name, there are none at the first two, then one at each up to kDenseSnapshots, and then one whenever their number has
+// grown by a sixteenth.
+struct LiveSnapshotRecord {
+    std::uint64_t at_ns;  // since header.started_ns
+    std::uint64_t slice;
+    std::uint64_t number;         // how many moments of this name there were, with this one
+    std::uint32_t first_account;  // that may hold blocks allocated later; 0: there were too many accounts to open new ones
+    std::uint32_t name;           // string
+};
+inline constexpr std::uint64_t kDenseSnapshots = 64, kMostSnapshots = 2'000;
+// No new accounts are opened for old call paths when there are so many, which take 24 MiB of the capture.
+inline constexpr std::uint32_t kMostRenewedAccounts = 256 * 1024;
+
 struct EpochRecord {  // about all closed slices; two copies, so that a new one is put in place by one store
     std::int64_t peak_bytes, peak_blocks;
     std::uint64_t peak_ns;
     std::uint64_t slice_start_ns;  // of the open slice
 };
 
+// What limits a process's memory.
+enum class LimitKind : std::uint32_t { none = 0, address_space = 1, cgroup = 2, machine = 3 };
+
 enum class State : std::uint32_t {
     recording = 1,  // with ended_ns: a handler of a signal ended the process in the middle of an event
     ended = 2,      // stopped, or the program ended in a way we saw
     failed = 3,     // our own fault: recording stopped early, see stop_reason
+};
+
+// How the process ended, where more is known than its exit code.
+enum class EndedBy : std::uint32_t {
+    unknown = 0,
+    signal = 1,          // header.end_signal, left to its default
+    stack_overflow = 2,  // SIGSEGV at the end of a thread's stack
+    fatal_error = 3,     // of the interpreter, which calls abort()
+    exit_call = 4,       // _exit(), which runs no callbacks
+    exec = 5,
 };
 
 struct Header {
@@ -268,7 +312,17 @@ struct Header {
     std::uint64_t table_count[32];  // more than there are tables, so that one more moves nothing
     // In a sampled recording: what was allocated in all, by every thread, in kinds python and native, counted block by block.
     std::uint64_t exact_total_bytes, exact_total_blocks;
-    std::uint64_t inherited_bytes;  // live before a fork made this process; part of live from the first moment
+    std::uint64_t inherited_bytes;  // live in the parent when a fork made this process; in no other figure
+    // The limit that was nearest a moment before the end, so that the next run can say it without reading tables.
+    std::uint64_t nearest_used_bytes, nearest_limit_bytes;
+    std::uint32_t nearest_limit_kind;  // LimitKind
+    std::uint32_t ended_by;            // EndedBy
+    std::uint64_t snapshot_ns;         // of a copy that was made while the recording continued: when, since started_ns; otherwise 0
+    std::uint64_t named_markers, scopes;  // that the program made so far, with those that are not kept
+    std::uint64_t unknown_frees;     // of blocks from before the recording; an exact recording counts them, a sampled one does not
+    std::uint64_t end_signal;        // that ended the process; 0: none, or not known
+    std::uint32_t refused_children;  // of forks, or executed by them, that could not be recorded or named in the run's index
+    std::int32_t refused_error;      // errno of the last one
     // changes with every event
     alignas(64) std::int64_t live_bytes;  // counted kinds
     std::int64_t live_blocks;

@@ -39,10 +39,22 @@ bool is_alive(const Header& h) noexcept {
     return ::kill(pid, 0) == 0 || errno == EPERM ? process::start_ticks(pid) == h.process_start_ticks : false;
 }
 
+bool read_header(int fd, Header* out) noexcept {
+    if (::pread(fd, out, sizeof *out, 0) != static_cast<ssize_t>(sizeof *out)) return false;
+    return ::memcmp(out->magic, kMagic, sizeof out->magic) == 0 && out->version == kVersion;
+}
+
 bool is_of_living_process(int fd) noexcept {
     Header h;
-    if (::pread(fd, &h, sizeof h, 0) != static_cast<ssize_t>(sizeof h)) return false;
-    return ::memcmp(h.magic, kMagic, sizeof h.magic) == 0 && h.version == kVersion && is_alive(h);
+    return read_header(fd, &h) && is_alive(h);
+}
+
+// Within a version the header may have got fields: a capture names those that it has.
+bool has_field(int fd, const char* name) noexcept {
+    char schema[kSchemaBytes];
+    const ssize_t n = ::pread(fd, schema, sizeof schema - 1, kHeaderBytes);
+    schema[n < 0 ? 0 : n] = '\0';
+    return ::strstr(schema, name) != nullptr;
 }
 
 // For file systems that know neither of the two ways to take a free name: an empty file takes it, which is then replaced as any is.
@@ -87,7 +99,31 @@ bool is_at(const char* path, dev_t device, ino_t inode) noexcept {
     return ::lstat(path, &about) == 0 && about.st_dev == device && about.st_ino == inode;
 }
 
-int make_beside(const char* path, mode_t mode, PathBuffer* made) noexcept {
+bool read_ending(const char* path, Ending* out) noexcept {
+    const int fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0) return false;
+    Header h;
+    const bool is_found = read_header(fd, &h) && !is_alive(h);
+    if (is_found) {
+        const bool knows_limit = has_field(fd, "\"nearest_limit_bytes\"");
+        char boot[40];
+        process::read_boot_id(boot);
+        const int signal = has_field(fd, "\"end_signal\"") ? static_cast<int>(h.end_signal) : 0;
+        const bool is_orderly = signal == 0 && (h.state != static_cast<std::uint32_t>(State::recording) || h.ended_ns != 0);
+        *out = {h.pid,
+                h.started_unix_ns + (h.ended_ns != 0 ? h.ended_ns : h.heartbeat_ns),
+                h.resident_peak_bytes,
+                knows_limit ? h.nearest_used_bytes : 0,
+                knows_limit ? h.nearest_limit_bytes : 0,
+                is_orderly,
+                ::memcmp(boot, h.boot_id, sizeof boot) == 0,
+                signal};
+    }
+    ::close(fd);
+    return is_found;
+}
+
+int create_temporary(const char* path, mode_t mode, PathBuffer* made) noexcept {
     static std::atomic<unsigned> serial{0};
     const char* slash = ::strrchr(path, '/');
     const int folder = slash == nullptr ? 0 : static_cast<int>(slash - path) + 1;

@@ -1,10 +1,12 @@
-// How a file of ours comes to its name: it is made beside it under a name that nobody else has, and moved there when it is whole. No file
-// that is there is ever truncated, since other processes may have it mapped. No link is followed. A capture that a living process
-// made is not replaced.
+// How a file of ours gets its name: it is created in the same folder under a unique name, and moved to its path when it is complete. An
+// existing file is never truncated, since other processes may have mapped it. No link is followed. A capture that a living process made
+// is not replaced.
 #pragma once
 
 #include <limits.h>
 #include <sys/types.h>
+
+#include <cstdint>
 
 namespace hiwater::capture {
 
@@ -15,9 +17,9 @@ struct PathBuffer {
     bool set(const char* path) noexcept;
 };
 
-// Makes an empty file with exactly these permissions in the folder of `path`, open for reading and writing. Returns its descriptor, or -1
+// Creates an empty file with exactly these permissions in the folder of `path`, open for reading and writing. Returns its descriptor, or -1
 // with errno set.
-int make_beside(const char* path, mode_t mode, PathBuffer* made) noexcept;
+int create_temporary(const char* path, mode_t mode, PathBuffer* made) noexcept;
 
 enum class Over { captures, nothing };  // what may be replaced
 
@@ -26,8 +28,20 @@ enum class Over { captures, nothing };  // what may be replaced
 // each other. Over::nothing: EBUSY for any file.
 int place(const char* made, const char* path, Over over = Over::captures) noexcept;
 
-// The same, and where that capture is in the way, beside it: run.hiw becomes run.PID.hiw. `placed` is where it is now.
+// The same. If such a capture is in the way, run.hiw becomes run.PID.hiw. `placed` is the final path.
 int place_or_evade(const char* made, const char* path, PathBuffer* placed, Over over = Over::captures) noexcept;
+
+// How the process that wrote a capture ended, as far as its header says.
+struct Ending {
+    std::uint32_t pid;
+    std::uint64_t ended_unix_ns;  // the last sign of life
+    std::int64_t resident_peak_bytes;
+    std::uint64_t used_bytes, limit_bytes;  // of the limit that was nearest; 0 where none was
+    bool is_orderly, is_of_this_boot;
+    int signal;  // that ended it, left to its default; 0: none, or not known
+};
+// False where there is no capture at `path`, or its process lives.
+bool read_ending(const char* path, Ending* out) noexcept;
 
 // Whether the file of this device and inode is at the path.
 bool is_at(const char* path, dev_t device, ino_t inode) noexcept;

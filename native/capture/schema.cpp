@@ -59,38 +59,30 @@ private:
     bool first_ = true, first_table_ = true;
 };
 
-#define HIWATER_FIELD(Record, name) schema.field<decltype(Record::name)>(#name, offsetof(Record, name))
+// HIWATER_FIELDS(Record, a, b, c) names the fields Record::a, Record::b and Record::c. The preprocessor takes one name off the list each time
+// that it scans the text: 36 times at most.
+#define HIWATER_FIELDS(Record, ...) HIWATER_SCAN(HIWATER_FIELD(Record, __VA_ARGS__))
+#define HIWATER_FIELD(Record, name, ...)                                 \
+    schema.field<decltype(Record::name)>(#name, offsetof(Record, name)); \
+    __VA_OPT__(HIWATER_FIELD_LATER HIWATER_PARENTHESES(Record, __VA_ARGS__))
+#define HIWATER_FIELD_LATER() HIWATER_FIELD
+#define HIWATER_PARENTHESES ()
+#define HIWATER_SCAN(...) HIWATER_SCAN6(HIWATER_SCAN6(HIWATER_SCAN6(HIWATER_SCAN6(HIWATER_SCAN6(HIWATER_SCAN6(__VA_ARGS__))))))
+#define HIWATER_SCAN6(...) HIWATER_SCAN1(HIWATER_SCAN1(HIWATER_SCAN1(HIWATER_SCAN1(HIWATER_SCAN1(HIWATER_SCAN1(__VA_ARGS__))))))
+#define HIWATER_SCAN1(...) __VA_ARGS__
+#define HIWATER_TABLE(table_name, Record, ...) \
+    schema.table(#table_name, sizeof(Record)); \
+    HIWATER_FIELDS(Record, __VA_ARGS__)
+
 #define HIWATER_EPOCH(index, name)             \
     schema.field<decltype(EpochRecord::name)>( \
         "epoch" #index "_" #name, offsetof(Header, epoch) + (index) * sizeof(EpochRecord) + offsetof(EpochRecord, name))
 
 void header_fields(SchemaText& schema) {
-    HIWATER_FIELD(Header, version);
-    HIWATER_FIELD(Header, extent_bytes);
-    HIWATER_FIELD(Header, directory_offset);
-    HIWATER_FIELD(Header, first_extent_offset);
-    HIWATER_FIELD(Header, max_extents);
-    HIWATER_FIELD(Header, extents_used);
-    HIWATER_FIELD(Header, state);
-    HIWATER_FIELD(Header, pid);
-    HIWATER_FIELD(Header, process_start_ticks);
-    HIWATER_FIELD(Header, boot_id);
-    HIWATER_FIELD(Header, started_unix_ns);
-    HIWATER_FIELD(Header, started_ns);
-    HIWATER_FIELD(Header, heartbeat_ns);
-    HIWATER_FIELD(Header, ended_ns);
-    HIWATER_FIELD(Header, exit_code);
-    HIWATER_FIELD(Header, counted_kinds);
-    HIWATER_FIELD(Header, sample_bytes);
-    HIWATER_FIELD(Header, lost_events);
-    HIWATER_FIELD(Header, stop_reason);
-    HIWATER_FIELD(Header, table_total);
-    HIWATER_FIELD(Header, resident_start_bytes);
-    HIWATER_FIELD(Header, resident_last_bytes);
-    HIWATER_FIELD(Header, resident_peak_bytes);
-    HIWATER_FIELD(Header, resident_error_bytes);
-    HIWATER_FIELD(Header, resident_exact);
-    HIWATER_FIELD(Header, epoch_index);
+    HIWATER_FIELDS(Header, version, extent_bytes, directory_offset, first_extent_offset, max_extents, extents_used, state, pid,
+                   process_start_ticks, boot_id, started_unix_ns, started_ns, heartbeat_ns, ended_ns, exit_code, counted_kinds,
+                   sample_bytes, lost_events, stop_reason, table_total, resident_start_bytes, resident_last_bytes,
+                   resident_peak_bytes, resident_error_bytes, resident_exact, epoch_index);
     HIWATER_EPOCH(0, peak_bytes);
     HIWATER_EPOCH(0, peak_blocks);
     HIWATER_EPOCH(0, peak_ns);
@@ -99,131 +91,38 @@ void header_fields(SchemaText& schema) {
     HIWATER_EPOCH(1, peak_blocks);
     HIWATER_EPOCH(1, peak_ns);
     HIWATER_EPOCH(1, slice_start_ns);
-    HIWATER_FIELD(Header, overhead_bytes);
-    HIWATER_FIELD(Header, table_count);
-    HIWATER_FIELD(Header, exact_total_bytes);
-    HIWATER_FIELD(Header, exact_total_blocks);
-    HIWATER_FIELD(Header, inherited_bytes);
-    HIWATER_FIELD(Header, live_bytes);
-    HIWATER_FIELD(Header, live_blocks);
-    HIWATER_FIELD(Header, slice_peak_bytes);
-    HIWATER_FIELD(Header, slice_peak_blocks);
-    HIWATER_FIELD(Header, generation);
-    HIWATER_FIELD(Header, slice_peak_ns);
-    HIWATER_FIELD(Header, kind_live_bytes);
+    HIWATER_FIELDS(Header, overhead_bytes, table_count, exact_total_bytes, exact_total_blocks, inherited_bytes, nearest_used_bytes,
+                   nearest_limit_bytes, nearest_limit_kind, ended_by, snapshot_ns, named_markers, scopes, end_signal, unknown_frees,
+                   refused_children, refused_error, live_bytes, live_blocks, slice_peak_bytes, slice_peak_blocks, generation,
+                   slice_peak_ns, kind_live_bytes);
 }
 
-void name_tables(SchemaText& schema) {
+void tables(SchemaText& schema) {
     schema.table("string_bytes", 1);
-    schema.table("strings", sizeof(StringRecord));
-    HIWATER_FIELD(StringRecord, offset);
-    HIWATER_FIELD(StringRecord, length);
-    HIWATER_FIELD(StringRecord, reserved);
-    schema.table("codes", sizeof(CodeRecord));
-    HIWATER_FIELD(CodeRecord, function);
-    HIWATER_FIELD(CodeRecord, file);
-    HIWATER_FIELD(CodeRecord, first_line);
-    HIWATER_FIELD(CodeRecord, kind);
-    schema.table("nodes", sizeof(NodeRecord));
-    HIWATER_FIELD(NodeRecord, parent);
-    HIWATER_FIELD(NodeRecord, code);
-    HIWATER_FIELD(NodeRecord, line);
-    HIWATER_FIELD(NodeRecord, reserved);
-}
-
-void account_tables(SchemaText& schema) {
-    schema.table("accounts", sizeof(AccountRecord));
-    HIWATER_FIELD(AccountRecord, live_bytes);
-    HIWATER_FIELD(AccountRecord, live_blocks);
-    HIWATER_FIELD(AccountRecord, saved_bytes);
-    HIWATER_FIELD(AccountRecord, saved_blocks);
-    HIWATER_FIELD(AccountRecord, generation);
-    HIWATER_FIELD(AccountRecord, total_bytes);
-    HIWATER_FIELD(AccountRecord, total_blocks);
-    HIWATER_FIELD(AccountRecord, node);
-    HIWATER_FIELD(AccountRecord, kind);
-    HIWATER_FIELD(AccountRecord, sampled);
-    schema.table("account_peaks", sizeof(AccountPeakRecord));
-    HIWATER_FIELD(AccountPeakRecord, peak_bytes);
-    HIWATER_FIELD(AccountPeakRecord, peak_blocks);
-    HIWATER_FIELD(AccountPeakRecord, entered_bytes);
-    HIWATER_FIELD(AccountPeakRecord, temporaries);
-}
-
-void time_tables(SchemaText& schema) {
-    schema.table("slices", sizeof(SliceRecord));
-    HIWATER_FIELD(SliceRecord, start_ns);
-    HIWATER_FIELD(SliceRecord, end_ns);
-    HIWATER_FIELD(SliceRecord, peak_ns);
-    HIWATER_FIELD(SliceRecord, peak_bytes);
-    HIWATER_FIELD(SliceRecord, peak_blocks);
-    HIWATER_FIELD(SliceRecord, first_entry);
-    HIWATER_FIELD(SliceRecord, entry_count);
-    HIWATER_FIELD(SliceRecord, unlisted_bytes);
-    schema.table("slice_entries", sizeof(SliceEntryRecord));
-    HIWATER_FIELD(SliceEntryRecord, account);
-    HIWATER_FIELD(SliceEntryRecord, blocks);
-    HIWATER_FIELD(SliceEntryRecord, bytes);
-    schema.table("timeline", sizeof(TimelineRecord));
-    HIWATER_FIELD(TimelineRecord, at_ns);
-    HIWATER_FIELD(TimelineRecord, resident_bytes);
-    HIWATER_FIELD(TimelineRecord, live_bytes);
-    schema.table("facts", sizeof(FactRecord));
-    HIWATER_FIELD(FactRecord, key);
-    HIWATER_FIELD(FactRecord, value);
-    schema.table("markers", sizeof(MarkerRecord));
-    HIWATER_FIELD(MarkerRecord, at_ns);
-    HIWATER_FIELD(MarkerRecord, value);
-    HIWATER_FIELD(MarkerRecord, kind);
-    HIWATER_FIELD(MarkerRecord, node);
-    schema.table("residency", sizeof(ResidencyRecord));
-    HIWATER_FIELD(ResidencyRecord, at_ns);
-    HIWATER_FIELD(ResidencyRecord, resident_bytes);
-    HIWATER_FIELD(ResidencyRecord, untouched_bytes);
-    HIWATER_FIELD(ResidencyRecord, part);
-    HIWATER_FIELD(ResidencyRecord, reserved);
-    schema.table("large_blocks", sizeof(LargeBlockRecord));
-    HIWATER_FIELD(LargeBlockRecord, at_ns);
-    HIWATER_FIELD(LargeBlockRecord, bytes);
-    HIWATER_FIELD(LargeBlockRecord, touched_bytes);
-    HIWATER_FIELD(LargeBlockRecord, node);
-    HIWATER_FIELD(LargeBlockRecord, from_malloc);
-    schema.table("pressure", sizeof(PressureRecord));
-    HIWATER_FIELD(PressureRecord, at_ns);
-    HIWATER_FIELD(PressureRecord, address_space_bytes);
-    HIWATER_FIELD(PressureRecord, address_space_limit);
-    HIWATER_FIELD(PressureRecord, cgroup_bytes);
-    HIWATER_FIELD(PressureRecord, cgroup_limit);
-    HIWATER_FIELD(PressureRecord, available_bytes);
-}
-
-void device_tables(SchemaText& schema) {
-    schema.table("devices", sizeof(DeviceRecord));
-    HIWATER_FIELD(DeviceRecord, name);
-    HIWATER_FIELD(DeviceRecord, backend);
-    HIWATER_FIELD(DeviceRecord, source);
-    HIWATER_FIELD(DeviceRecord, note);
-    HIWATER_FIELD(DeviceRecord, limit_bytes);
-    HIWATER_FIELD(DeviceRecord, peak_allocated_bytes);
-    HIWATER_FIELD(DeviceRecord, peak_reserved_bytes);
-    HIWATER_FIELD(DeviceRecord, peak_used_bytes);
-    HIWATER_FIELD(DeviceRecord, peak_at_ns);
-    HIWATER_FIELD(DeviceRecord, exact);
-    HIWATER_FIELD(DeviceRecord, reserved);
-    schema.table("device_samples", sizeof(DeviceSampleRecord));
-    HIWATER_FIELD(DeviceSampleRecord, at_ns);
-    HIWATER_FIELD(DeviceSampleRecord, allocated_bytes);
-    HIWATER_FIELD(DeviceSampleRecord, allocated_peak_bytes);
-    HIWATER_FIELD(DeviceSampleRecord, reserved_bytes);
-    HIWATER_FIELD(DeviceSampleRecord, reserved_peak_bytes);
-    HIWATER_FIELD(DeviceSampleRecord, used_bytes);
-    HIWATER_FIELD(DeviceSampleRecord, device);
-    HIWATER_FIELD(DeviceSampleRecord, reserved);
-    schema.table("device_terms", sizeof(DeviceTermRecord));
-    HIWATER_FIELD(DeviceTermRecord, at_ns);
-    HIWATER_FIELD(DeviceTermRecord, bytes);
-    HIWATER_FIELD(DeviceTermRecord, device);
-    HIWATER_FIELD(DeviceTermRecord, term);
+    HIWATER_TABLE(strings, StringRecord, offset, length, reserved);
+    HIWATER_TABLE(codes, CodeRecord, function, file, first_line, kind);
+    HIWATER_TABLE(nodes, NodeRecord, parent, code, line, reserved);
+    HIWATER_TABLE(accounts, AccountRecord, live_bytes, live_blocks, saved_bytes, saved_blocks, generation, total_bytes,
+                  total_blocks, node, kind, sampled);
+    HIWATER_TABLE(account_peaks, AccountPeakRecord, peak_bytes, peak_blocks, entered_bytes, temporaries);
+    HIWATER_TABLE(slices, SliceRecord, start_ns, end_ns, peak_ns, peak_bytes, peak_blocks, first_entry, entry_count,
+                  unlisted_bytes);
+    HIWATER_TABLE(slice_entries, SliceEntryRecord, account, blocks, bytes);
+    HIWATER_TABLE(timeline, TimelineRecord, at_ns, resident_bytes, live_bytes);
+    HIWATER_TABLE(facts, FactRecord, key, value);
+    HIWATER_TABLE(markers, MarkerRecord, at_ns, value, kind, node);
+    HIWATER_TABLE(residency, ResidencyRecord, at_ns, resident_bytes, untouched_bytes, part, reserved);
+    HIWATER_TABLE(large_blocks, LargeBlockRecord, at_ns, bytes, touched_bytes, node, from_malloc);
+    HIWATER_TABLE(pressure, PressureRecord, at_ns, address_space_bytes, address_space_limit, cgroup_bytes, cgroup_limit,
+                  available_bytes, shared_excess_bytes, private_bytes);
+    HIWATER_TABLE(devices, DeviceRecord, name, backend, source, note, limit_bytes, peak_allocated_bytes, peak_reserved_bytes,
+                  peak_used_bytes, peak_at_ns, exact, reserved);
+    HIWATER_TABLE(device_samples, DeviceSampleRecord, at_ns, allocated_bytes, allocated_peak_bytes, reserved_bytes,
+                  reserved_peak_bytes, used_bytes, device, reserved);
+    HIWATER_TABLE(device_terms, DeviceTermRecord, at_ns, bytes, device, term);
+    HIWATER_TABLE(scopes, ScopeRecord, name, pid, thread_id, depth, start_ns, end_ns, start_bytes, end_bytes, peak_bytes,
+                  allocated_start_bytes, allocated_end_bytes, allocated_peak_bytes);
+    HIWATER_TABLE(live_snapshots, LiveSnapshotRecord, at_ns, slice, number, first_account, name);
 }
 
 }  // namespace
@@ -235,10 +134,7 @@ void write_schema(char* out) noexcept {
     schema.fields_begin();
     header_fields(schema);
     schema.text("],\"tables\":[");
-    name_tables(schema);
-    account_tables(schema);
-    time_tables(schema);
-    device_tables(schema);
+    tables(schema);
     schema.text("]}]}");
     schema.pad();
 }

@@ -27,16 +27,16 @@ pid_t g_owner = 0;
 PyObject* g_names[std::size(kLibraries)] = {};
 
 bool is_one_loaded() {
-    BusyGuard busy;  // looking makes nothing, but must not be counted if it ever does
+    BusyGuard busy;  // the look-up does not allocate; if it ever does, that must not be counted
     PyObject* modules = PyImport_GetModuleDict();
     for (PyObject* name : g_names)
         if (name != nullptr && PyDict_Check(modules) && PyDict_GetItemWithError(modules, name) != nullptr) return true;
     return false;
 }
 
-// On the main thread, between two instructions of the program's. The callback keeps errors of ours to itself: what it raises is the
-// program's, such as a KeyboardInterrupt that came in meanwhile.
-int look(void*) {
+// Runs on the main thread, between two instructions of the program. The callback handles hiwater's errors itself. What it raises belongs
+// to the program, such as a KeyboardInterrupt that came meanwhile.
+int call_if_loaded(void*) {
     g_asked.store(false, std::memory_order_release);
     if (g_callback == nullptr || g_owner != ::getpid() || !is_one_loaded()) return 0;
     PyObject* callback = g_callback;
@@ -50,7 +50,7 @@ int look(void*) {
 }
 
 void ask() noexcept {
-    if (Py_AddPendingCall(look, nullptr) != 0) g_asked.store(false, std::memory_order_release);  // its queue is full
+    if (Py_AddPendingCall(call_if_loaded, nullptr) != 0) g_asked.store(false, std::memory_order_release);  // its queue is full
 }
 
 }  // namespace

@@ -44,8 +44,8 @@ bool is_mapped(Word address) noexcept {
     return ::mincore(reinterpret_cast<void*>(address & ~(kPage - 1)), kPage, &in_core) == 0 || errno != ENOMEM;
 }
 
-// Whether a block just made has the marks that a live block has.
-bool has_known_marks(std::size_t bytes) noexcept {
+// Whether a new block has the header that a live block is expected to have.
+bool has_known_header(std::size_t bytes) noexcept {
     constexpr Word kMostUnused = 16;  // too little behind a block for a block of its own
     void* volatile block = ::malloc(bytes);
     const Word address = reinterpret_cast<Word>(block), before = address - sizeof(Word);
@@ -61,8 +61,8 @@ bool has_known_marks(std::size_t bytes) noexcept {
 }
 
 // The word that glibc writes into each block of a thread's cache; 0 where it cannot be found.
-Word cache_mark() noexcept {
-    Word marks[2] = {};
+Word cache_key() noexcept {
+    Word keys[2] = {};
     const std::size_t sizes[] = {24, 200};
     for (int i = 0; i < 2; ++i) {
         void* volatile block = ::malloc(sizes[i]);
@@ -70,13 +70,13 @@ Word cache_mark() noexcept {
         Word words[1][1];
         bool is_read = false;
         ::free(block);
-        if (read_each(&at, 1, words, &is_read) && is_read) marks[i] = words[0][0];
+        if (read_each(&at, 1, words, &is_read) && is_read) keys[i] = words[0][0];
     }
-    return marks[0] == marks[1] ? marks[0] : 0;
+    return keys[0] == keys[1] ? keys[0] : 0;
 }
 
-// Reads what stands at the beginning of each block, and behind it.
-bool look_at(Block* blocks, std::size_t count, Word cached) noexcept {
+// Reads the header of each block, and that of the block behind it.
+bool read_headers(Block* blocks, std::size_t count, Word cached) noexcept {
     Word at[kAtOnce], heads[kAtOnce][3], behind[kAtOnce][1];
     bool is_read[kAtOnce] = {};
     for (std::size_t i = 0; i < count; ++i) at[i] = blocks[i].address - sizeof(Word);
@@ -98,7 +98,8 @@ bool look_at(Block* blocks, std::size_t count, Word cached) noexcept {
     return true;
 }
 
-// Blocks of one size that bear the cache's mark, which may be left over from another block: those that malloc gives out now, were free.
+// For blocks of one size that contain the cache's key. The key may be left over from another block, but a block that malloc
+// returns now was free.
 void ask_malloc(Block** blocks, std::size_t count) noexcept {
     void* given[kMostCached];
     std::size_t taken = 0, found = 0;
@@ -119,10 +120,10 @@ void ask_malloc(Block** blocks, std::size_t count) noexcept {
 
 void find_freed(Block* blocks, std::size_t count) noexcept {
     constexpr std::size_t kMostWaiting = 256;
-    if (!has_known_marks(24) || !has_known_marks(1000) || !has_known_marks(5000)) return;
-    const Word cached = cache_mark();
+    if (!has_known_header(24) || !has_known_header(1000) || !has_known_header(5000)) return;
+    const Word cached = cache_key();
     for (std::size_t at = 0; at < count; at += kAtOnce)
-        if (!look_at(blocks + at, std::min(kAtOnce, count - at), cached)) return;
+        if (!read_headers(blocks + at, std::min(kAtOnce, count - at), cached)) return;
     Block* waiting[kMostWaiting];
     std::size_t number = 0;
     for (std::size_t i = 0; i < count && number < kMostWaiting; ++i)

@@ -1,8 +1,8 @@
 // The headers that the C library's malloc writes beside its blocks: which of the blocks that count as live are free.
 //
-// A block can be freed past every hook: by a pointer in a heap block or in generated code, by __libc_free(). A result for a live
-// block is certain: its size word holds its size, and the word behind it is marked "in use" (malloc/malloc.c, "struct malloc_chunk"), so a
-// block is called free only where that is not so. Not everything freed is found: small blocks may wait in lists that leave those marks.
+// A block can be freed past every hook: by a pointer in a heap block or in generated code, by __libc_free(). A live block is never
+// called free: its size word holds its size, and the word behind it has the bit "previous in use" (malloc/malloc.c,
+// "struct malloc_chunk"). Some freed blocks are not found: small ones may wait in lists, and their headers then look live.
 #pragma once
 
 #include <cstddef>

@@ -49,7 +49,7 @@ template <bool kFreeIsHooked>
 [[gnu::always_inline]] inline void Recorder::forget(const void* block) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(block);
     LiveTable::Region* const region = live_.find(address);
-    if (region == nullptr) return;
+    if (region == nullptr) return count_unknown_free(block);
     Thread* const t = tls.thread;
     // Read without the lock: other blocks may come to the same stretch, but this one stays in the table it is in.
     if (!LiveTable::has_small_only(region, address) || t == nullptr || !Lock::may_enter_fast_path(t->ticket)) [[unlikely]]
@@ -62,6 +62,8 @@ template <bool kFreeIsHooked>
         const Block taken = LiveTable::remove_small_fast(found);
         accounts_.debit_fast(taken.account, static_cast<std::int64_t>(taken.bytes));
         if (t->last_block == address) accounts_.count_temporary(taken.account);
+    } else {
+        count_unknown_free(block);
     }
     Lock::leave_fast_path(t->ticket);
 }

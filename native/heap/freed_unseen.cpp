@@ -21,15 +21,15 @@ std::string in_words(std::size_t blocks, std::uint64_t bytes) {
 
 // Under the lock. Larger blocks first: no more than kMostChecked are checked.
 void Recorder::forget_freed() {
-    PageVector<chunk_headers::Block> blocks;
+    PageVector<chunk_headers::Block> blocks, small;
     const auto native = static_cast<std::uint32_t>(capture::Kind::native);
-    for (const bool large : {true, false}) {
-        const auto gather = [&](std::uintptr_t address, const Block& block) {
-            if ((block.bytes >= kLarge) == large && blocks.size() < kMostChecked && accounts_.record(block.account).kind == native)
-                blocks.push_back({address, block.bytes});
-        };
-        sampled() ? samples_.each(gather) : live_.each(gather);
-    }
+    const auto gather = [&](std::uintptr_t address, const Block& block) {
+        PageVector<chunk_headers::Block>& list = block.bytes >= kLarge ? blocks : small;
+        if (list.size() < kMostChecked && accounts_.record(block.account).kind == native) list.push_back({address, block.bytes});
+    };
+    sampled() ? samples_.each(gather) : live_.each(gather);
+    for (const chunk_headers::Block& block : small)
+        if (blocks.size() < kMostChecked) blocks.push_back(block);
     chunk_headers::find_freed(blocks.data(), blocks.size());
     std::size_t freed = 0;
     std::uint64_t bytes = 0;

@@ -172,8 +172,10 @@ template <bool kFreed>
 
 void Recorder::forget_biased_rare(Thread& t, LiveTable::Region* region, const void* block) noexcept {
     const std::uintptr_t address = address_of(block);
-    remove_exclusive<true>(region, address, LiveTable::place_of(region, address), &t);
+    const Block taken = remove_exclusive<true>(region, address, LiveTable::place_of(region, address), &t);
     Lock::leave_fast_path(t.ticket);
+    if (taken.account == 0) count_unknown_free(block);
+    if (taken.bytes >= kLargeRelease) announce_release(block, taken);
 }
 
 template <bool kFreed>
@@ -197,7 +199,10 @@ Block Recorder::take_locked(LiveTable::Region* region, std::uintptr_t address) n
 }
 
 void Recorder::forget_locked(LiveTable::Region* region, const void* block) noexcept {
-    take_locked<true>(region, address_of(block));
+    // The thread owns the block, so it may read its words without the lock.
+    const std::uint64_t bytes = live_.find_block(address_of(block)).bytes;
+    if (bytes >= kLargeRelease) before_release(bytes);
+    if (take_locked<true>(region, address_of(block)).account == 0) count_unknown_free(block);
 }
 
 // A block of any size, in a stretch that may have large blocks. Makes no call, so no register has to be saved.
@@ -209,12 +214,33 @@ void Recorder::forget_any_size(LiveTable::Region* region, const void* block) noe
         return forget_shared<false>(*t, region, block);
     if (!is_on() || accounts_.is_peak_read()) [[unlikely]]
         return forget_biased_rare(*t, region, block);
-    const Block taken = LiveTable::remove_any_size(region, address_of(block));
+    Block taken = LiveTable::remove_any_size(region, address_of(block));
+    taken.session = session_;
     if (taken.account != 0) [[likely]] {
         accounts_.debit_fast(taken.account, static_cast<std::int64_t>(taken.bytes));
         if (t->last_block == address_of(block)) accounts_.count_temporary(taken.account);
+    } else {
+        count_unknown_free(block);
     }
     Lock::leave_fast_path(t->ticket);
+    if (taken.bytes >= kLargeRelease) [[unlikely]]
+        announce_release(block, taken);
+}
+
+// A block that is not in the tables: from before the recording. Python's allocator hands a block that it has from malloc on to free(), whose
+// hook finds it as unknown as its own did.
+void Recorder::count_unknown_free(const void* block) noexcept {
+    if (tls.busy != 0 || !is_on()) return;
+    const void* const last = tls.unknown_free;
+    tls.unknown_free = last == block ? nullptr : block;
+    if (last != block) unknown_frees_.fetch_add(1, std::memory_order_relaxed);
+}
+
+// The block is live again meanwhile, so that a residency snapshot names its line.
+void Recorder::announce_release(const void* block, const Block& taken) noexcept {
+    put_back(block, taken);
+    before_release(taken.bytes);
+    take(block);
 }
 
 void Recorder::forget_unless_large(LiveTable::Region* region, const void* block) noexcept {
@@ -276,11 +302,9 @@ void Recorder::on_refused(std::size_t bytes) noexcept {
         if (++refusals_ > kMostMarkers) return;
         const std::uint64_t now = now_ns();
         markers_.append({now, bytes, static_cast<std::uint32_t>(capture::MarkerKind::out_of_memory), t.top->node});
-        // What is live now becomes a slice of no length, between two slices that are closed at the same time.
         if (refusals_ > 1 && now - last_refused_slice_ns_ < std::max(kShortestNs, now / 64)) return;
         last_refused_slice_ns_ = now;
-        accounts_.close_slice(now);
-        accounts_.close_slice(now);
+        accounts_.take_instant_slice(now);
     });
 }
 

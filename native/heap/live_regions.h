@@ -83,13 +83,13 @@ public:
 
     // The region of an address with the words for a block there, made where they are not. Throws bad_alloc. Safe without the recorder's lock,
     // which may be held.
-    Region* room_for(std::uintptr_t address, bool is_small) {
+    Region* with_words(std::uintptr_t address, bool is_small) {
         Region* const region = find(address);
         const bool is_ready = region != nullptr && (is_small ? region->has_small(address) : region->has_large(address));
         return is_ready ? region : make_room(address, is_small);
     }
 
-    // Every word is zero again. All stays mapped: another thread may be about to read it.
+    // Forgets every block: every word is zero again. All stays mapped, as another thread may be about to read it.
     void empty() noexcept {
         each([](Region& region) { ::madvise(region.stretch, sizeof region.stretch, MADV_DONTNEED); });
         small_words_.give_pages_back();
@@ -113,7 +113,7 @@ public:
         });
     }
 
-    // As the kernel counts them.
+    // Of these tables, as the kernel counts them.
     std::uint64_t resident_bytes() const noexcept {
         return regions_.resident_bytes() + small_words_.resident_bytes() + large_words_.resident_bytes();
     }
@@ -153,7 +153,7 @@ private:
     }
 
     Region** directory_ = nullptr;
-    PageStock regions_{round_up(sizeof(Region), kPage)}, small_words_{kSmallBytes}, large_words_{kLargeBytes};
+    PageStock regions_{round_up(sizeof(Region), kPage)}, small_words_{kSmallBytes, true}, large_words_{kLargeBytes, true};
     FutexMutex growth_;  // of who maps
 };
 

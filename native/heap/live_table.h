@@ -30,27 +30,23 @@ struct Block {
     std::uint32_t session = 0;  // recording that the account belongs to, where the block is kept over a call
 };
 
-class LiveTable {
+class LiveTable : public LiveRegions {
 public:
+    // A forked child has its parent's heap, and puts few blocks into each of many gaps. There the first stretch of those that get their pages
+    // together has one of its own.
+    static inline constinit bool is_in_forked_child = false;
+
     static constexpr std::uint32_t kMaxAccount = (1u << 26) - 1;
     static constexpr std::uint64_t kLargeBytes = 512;
 
     using Region = hiwater::Region;
 
-    bool init() noexcept { return regions_.init(); }
-    // Forgets every block and gives the pages back.
-    void empty() noexcept { regions_.empty(); }
-    void forget_growth() noexcept { regions_.forget_growth(); }
-
     // The address that a block is kept under. jemalloc and its like have blocks of 8 bytes, two of them in a granule: the second one's is
     // where no program has memory.
     static constexpr std::uintptr_t key_of(std::uintptr_t address) noexcept { return address ^ (address & 8) << 42; }
 
-    // The region of an address, or null where nothing was ever put near it.
-    [[gnu::always_inline]] Region* find(std::uintptr_t address) const noexcept { return regions_.find(address); }
-
-    // The same with room for a block of that size, made where there is none. Throws bad_alloc. Safe without any lock.
-    Region* room_for(std::uintptr_t address, std::uint64_t bytes) { return regions_.room_for(address, bytes < kLargeBytes); }
+    // The region of an address with room for a block of that size, made where there is none. Throws bad_alloc. Safe without any lock.
+    Region* room_for(std::uintptr_t address, std::uint64_t bytes) { return with_words(address, bytes < kLargeBytes); }
     static bool has_room(const Region* region, std::uintptr_t address, std::uint64_t bytes) noexcept {
         return bytes < kLargeBytes ? region->has_small(address) : region->has_large(address);
     }
@@ -78,7 +74,7 @@ public:
         if (bytes >= kLargeBytes) return insert_large(region, address, bytes, account, stale);
         std::uint32_t* small = region->small_at(address);
         if (region->stretch_at(address) != Region::kUsed) [[unlikely]]
-            look_around_small(region, address, stale);
+            prepare_stretch(region, address, stale);
         if (*small != 0) [[unlikely]]
             hand_over(evict_small(small, address), stale);
         if (bytes > kSmallest && small[1] != 0) [[unlikely]]
@@ -179,11 +175,17 @@ public:
     void each(Visit visit) const {
         each_stretch([&](const Region& region, std::uintptr_t start, std::uintptr_t end) {
             const std::uint8_t stretch = region.stretch_at(start);
-            for (std::uintptr_t at = start; at < end && stretch >= Region::kOneLarge; at += kLargeStep)
-                if (const std::uint64_t* word = region.large_at(at); *word != 0 && (*word & kLargeContinued) == 0)
+            const auto visit_words = [&](const auto* first, std::uintptr_t step, auto visit_word) {
+                for (const auto *word = first, *last = first + (end - start) / step; word < last; ++word)
+                    if (starts(*word)) visit_word(start + static_cast<std::uintptr_t>(word - first) * step, word);
+            };
+            if (stretch >= Region::kOneLarge)
+                visit_words(region.large_at(start), kLargeStep, [&](std::uintptr_t at, const std::uint64_t* word) {
                     visit(at + (offset_of(*word) << 4), read_large(word));
-            for (std::uintptr_t at = start; at < end && (stretch & Region::kUsed) != 0; at += kSmallStep)
-                if (const std::uint32_t* word = region.small_at(at); starts(*word)) visit(at, read_small(word));
+                });
+            if ((stretch & Region::kUsed) != 0)
+                visit_words(region.small_at(start), kSmallStep,
+                            [&](std::uintptr_t at, const std::uint32_t* word) { visit(at, read_small(word)); });
         });
     }
 
@@ -201,16 +203,13 @@ public:
         return sound;
     }
 
-    // Resident bytes of the tables themselves.
-    std::uint64_t resident_bytes() const noexcept { return regions_.resident_bytes(); }
-
 private:
     static constexpr std::uintptr_t kLargeStep = std::uintptr_t{1} << Region::kLargeShift,
                                     kSmallStep = std::uintptr_t{1} << Region::kSmallShift;
 
     template <typename Visit>  // visit(region, start, end), of the chunks that have words
     void each_stretch(Visit visit) const {
-        regions_.each_chunk([&](const Region& region, std::uintptr_t chunk) {
+        each_chunk([&](const Region& region, std::uintptr_t chunk) {
             for (std::uintptr_t at = chunk; at < chunk + Region::kChunkBytes; at += Region::kStretchBytes)
                 visit(region, at, at + Region::kStretchBytes);
         });
@@ -232,9 +231,11 @@ private:
     static bool is_first(std::uintptr_t address, std::uintptr_t step) noexcept { return address % Region::kChunkBytes < step; }
     static std::uint64_t offset(std::uintptr_t address) noexcept { return address >> 4 & 31; }
     static std::uint64_t offset_of(std::uint64_t word) noexcept { return word >> kOffsetShift & 31; }
+    // Whether a block starts at the word: it is not 0, and its top bit is.
     static bool starts(std::uint32_t word) noexcept { return static_cast<std::int32_t>(word) > 0; }
+    static bool starts(std::uint64_t word) noexcept { return static_cast<std::int64_t>(word) > 0; }
     static bool is_large_at(std::uint64_t word, std::uintptr_t address) noexcept {
-        return static_cast<std::int64_t>(word) > 0 && offset_of(word) == offset(address);
+        return starts(word) && offset_of(word) == offset(address);
     }
 
     // A page of the table that is first read and then written faults twice: the kernel lends its zero page for the reading, and
@@ -243,7 +244,8 @@ private:
     static void claim(Region* region, std::uintptr_t address) noexcept {
         static_assert(Region::kStretchBytes / kSmallStep * sizeof(std::uint32_t) == kPage);
         const std::uintptr_t first = address & ~(kTogether * Region::kStretchBytes - 1);
-        if (!any_used(&region->stretch_at(first))) touch_pages(region->small_at(first), kTogether * kPage);
+        if (used_of(&region->stretch_at(first)) == (is_in_forked_child ? 1 : 0))
+            touch_pages(region->small_at(first), kTogether * kPage);
         std::uint32_t* const word = region->small_at(address);
 #if defined(__x86_64__)
         asm volatile("addl $0, %0" : "+m"(*word) : : "cc");
@@ -252,13 +254,13 @@ private:
 #endif
     }
 
-    // Whether any of the stretches that get their pages together has had them.
-    static bool any_used(const std::uint8_t* stretches) noexcept {
+    // How many of the stretches that get their pages together have had one.
+    static int used_of(const std::uint8_t* stretches) noexcept {
         std::uint64_t together = 0, used = 0;
         static_assert(sizeof together == kTogether);
         __builtin_memcpy(&together, stretches, sizeof together);
         __builtin_memset(&used, Region::kUsed, sizeof used);
-        return (together & used) != 0;
+        return std::popcount(together & used);
     }
 
     static Block read_small(const std::uint32_t* word) noexcept {
@@ -334,7 +336,7 @@ private:
 
     // Before a small block goes into a stretch that is new, or has large blocks.
     template <typename Stale>
-    static void look_around_small(Region* region, std::uintptr_t address, Stale& stale) noexcept {
+    static void prepare_stretch(Region* region, std::uintptr_t address, Stale& stale) noexcept {
         std::uint8_t& stretch = region->stretch_at(address);
         if ((stretch & Region::kUsed) == 0) {
             claim(region, address);
@@ -380,8 +382,6 @@ private:
         if (!is_first(address + kLargeStep, kLargeStep)) return take_large(region, address + kLargeStep);
         return put_large(region, address, 1, 0), Block{};
     }
-
-    LiveRegions regions_;
 };
 
 }  // namespace hiwater

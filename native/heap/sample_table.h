@@ -1,7 +1,7 @@
 // The recorded blocks of sampled mode, by address: few, so a hash table holds them; and before it a filter that most frees end at.
 //
 //   filter   one byte for each 512 bytes of address space: how many recorded blocks start in it (255: at least so many, and for good)
-//   table    open addressing, at most half full, grown by doubling
+//   table    by the hash of the address
 //
 // The filter is read without the lock by the thread that frees a block: the count for that thread's own block was written before the
 // block was handed out. All else is under the recorder's lock.
@@ -14,12 +14,26 @@
 #include <iterator>
 #include <new>
 
+#include "base/open_table.h"
 #include "base/page_stock.h"
 #include "heap/live_table.h"
 
 namespace hiwater {
 
 class SampleTable {
+    static std::uint64_t hash_of(std::uintptr_t address) noexcept { return (address >> 4) * 0x9e3779b97f4a7c15ULL >> 20; }
+    struct Entry {
+        std::uintptr_t address;
+        std::uint64_t bytes;
+        std::uint32_t account;
+        bool is_free() const { return address == 0; }
+        std::uint64_t hash() const { return hash_of(address); }
+        Block block() const { return {account, bytes}; }
+    };
+    static auto is_at(std::uintptr_t address) noexcept {
+        return [address](const Entry& entry) { return entry.address == address; };
+    }
+
 public:
     ~SampleTable() {
         for (Filter** part : parts_)
@@ -34,8 +48,7 @@ public:
 
     // In the child of a fork: what is under the lock is gone already.
     void forget_in_child() noexcept {
-        ::new (static_cast<void*>(&entries_)) PageVector<Entry>();
-        used_ = 0;
+        ::new (static_cast<void*>(&entries_)) OpenTable<Entry>();
         filters_.give_pages_back();
     }
 
@@ -46,53 +59,35 @@ public:
 
     // A block that was there was freed behind our back, and is returned. Throws bad_alloc.
     Block insert(std::uintptr_t address, std::uint64_t bytes, std::uint32_t account) {
-        if (2 * (used_ + 1) > entries_.size()) grow();
         Filter* const filter = filter_for(address);
-        Entry& entry = place_of(address);
-        Block stale;
-        if (entry.address != 0) {
-            stale = {entry.account, entry.bytes};
-        } else {
-            ++used_;
-            std::uint8_t& count = filter->count[span_of(address)];
-            if (count != kFull) __atomic_store_n(&count, static_cast<std::uint8_t>(count + 1), __ATOMIC_RELAXED);
-        }
-        entry = {address, bytes, account};
-        return stale;
+        const Entry stale = entries_.put({address, bytes, account}, is_at(address));
+        if (stale.is_free()) change_count(*filter, address, 1);
+        return stale.block();
     }
 
     Block find_block(std::uintptr_t address) const noexcept {
-        if (entries_.size() == 0) return {};
-        const Entry& entry = place_of(address);
-        return entry.address == 0 ? Block{} : Block{entry.account, entry.bytes};
+        const Entry* entry = entries_.find(hash_of(address), is_at(address));
+        return entry == nullptr ? Block{} : entry->block();
     }
 
     // Takes a block out; account 0 when none starts there.
     Block remove(std::uintptr_t address) noexcept {
-        if (entries_.size() == 0) return {};
-        Entry& entry = place_of(address);
-        if (entry.address == 0) return {};
-        const Block block{entry.account, entry.bytes};
-        std::uint8_t& count = filter_at(address)->count[span_of(address)];
-        if (count != kFull) __atomic_store_n(&count, static_cast<std::uint8_t>(count - 1), __ATOMIC_RELAXED);
-        close_gap(static_cast<std::size_t>(&entry - entries_.begin()));
-        --used_;
-        return block;
+        const Entry removed = entries_.remove(hash_of(address), is_at(address));
+        if (!removed.is_free()) change_count(*filter_at(address), address, -1);
+        return removed.block();
     }
 
     template <typename Visit>  // visit(address, block)
     void each(Visit visit) const {
-        for (const Entry& entry : entries_)
-            if (entry.address != 0) visit(entry.address, Block{entry.account, entry.bytes});
+        entries_.each([&](const Entry& entry) { visit(entry.address, entry.block()); });
     }
 
-    std::size_t size() const { return used_; }
-    std::size_t own_bytes() const { return entries_.capacity_bytes() + filters_.bytes(); }
+    std::size_t size() const { return entries_.size(); }
+    std::size_t own_bytes() const { return entries_.own_bytes() + filters_.bytes(); }
 
     // Forgets every block. The filter's pages stay mapped: another thread may be about to read it.
     void empty() noexcept {
         entries_.reset();
-        used_ = 0;
         filters_.give_pages_back();
     }
 
@@ -100,18 +95,16 @@ public:
     bool is_consistent() const {
         std::size_t found = 0, counted = 0;
         bool full = false;
-        for (const Entry& entry : entries_) {
-            if (entry.address == 0) continue;
-            ++found;
-            if (&place_of(entry.address) != &entry || !may_hold(entry.address)) return false;
-        }
+        entries_.each([&](const Entry& entry) {
+            found += entries_.find(entry.hash(), is_at(entry.address)) == &entry && may_hold(entry.address);
+        });
         filters_.each([&](const void* filter) {
             for (const std::uint8_t count : static_cast<const Filter*>(filter)->count) {
                 counted += count;
                 full = full || count == kFull;
             }
         });
-        return found == used_ && (full || counted == used_);
+        return found == size() && (full || counted == size());
     }
 
 private:
@@ -127,48 +120,12 @@ private:
     };
     static inline constinit Filter no_filter_{};              // where no recorded block ever was
     static inline constinit Filter* no_part_[kFilters] = {};  // the same for a whole part
-    struct Entry {
-        std::uintptr_t address;
-        std::uint64_t bytes;
-        std::uint32_t account;
-    };
-
     static std::size_t span_of(std::uintptr_t address) noexcept {
         return (address >> kSpanShift) % (std::size_t{1} << (kStretchShift - kSpanShift));
     }
-    std::size_t home_of(std::uintptr_t address) const noexcept {
-        return ((address >> 4) * 0x9e3779b97f4a7c15ULL >> 20) & (entries_.size() - 1);
-    }
-    // The entry of an address, or the empty one where it would go.
-    Entry& place_of(std::uintptr_t address) noexcept {
-        return const_cast<Entry&>(static_cast<const SampleTable*>(this)->place_of(address));
-    }
-    const Entry& place_of(std::uintptr_t address) const noexcept {
-        std::size_t i = home_of(address);
-        while (entries_[i].address != 0 && entries_[i].address != address) i = (i + 1) & (entries_.size() - 1);
-        return entries_[i];
-    }
-
-    // Moves up what a removed entry had pushed on (D. Knuth, The Art of Computer Programming, vol. 3, 6.4, algorithm R).
-    void close_gap(std::size_t gap) noexcept {
-        const std::size_t mask = entries_.size() - 1;
-        for (std::size_t i = (gap + 1) & mask; entries_[i].address != 0; i = (i + 1) & mask) {
-            const std::size_t from_home = (i - home_of(entries_[i].address)) & mask, from_gap = (i - gap) & mask;
-            if (from_home < from_gap) continue;
-            entries_[gap] = entries_[i];
-            gap = i;
-        }
-        entries_[gap] = {};
-    }
-
-    void grow() {
-        PageVector<Entry> old;
-        PageVector<Entry> wider;
-        wider.resize(entries_.size() == 0 ? kFirstEntries : 2 * entries_.size());
-        old.swap(entries_);
-        entries_.swap(wider);
-        for (const Entry& entry : old)
-            if (entry.address != 0) place_of(entry.address) = entry;
+    static void change_count(Filter& filter, std::uintptr_t address, int by) noexcept {
+        std::uint8_t& count = filter.count[span_of(address)];
+        if (count != kFull) __atomic_store_n(&count, static_cast<std::uint8_t>(count + by), __ATOMIC_RELAXED);
     }
 
     // A user's address lies below 2^47; of any other the answer is as good.
@@ -194,12 +151,9 @@ private:
         return fresh;
     }
 
-    static constexpr std::size_t kFirstEntries = 4096;
-
     Filter** parts_[kParts] = {};
     PageStock filters_{sizeof(Filter)};
-    PageVector<Entry> entries_;
-    std::size_t used_ = 0;
+    OpenTable<Entry> entries_;
 };
 
 }  // namespace hiwater

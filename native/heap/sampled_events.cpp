@@ -112,7 +112,12 @@ Block Recorder::take_sampled(const void* block) noexcept {
     return taken;
 }
 
-// Under the lock: the reallocation of the block failed.
+void Recorder::forget_sampled(const void* block) noexcept {
+    const Block taken = take_sampled(block);
+    if (taken.bytes >= kLargeRelease) announce_release(block, taken);
+}
+
+// Under the lock: the block was not freed.
 void Recorder::put_back_sampled(std::uintptr_t address, const Block& taken) noexcept {
     try {
         samples_.insert(address, taken.bytes, taken.account);

@@ -117,8 +117,13 @@ void Recorder::forget_shared(Thread& t, LiveTable::Region* region, const void* b
     } else {
         place = LiveTable::place_of(region, address);
     }
+    if (!kPlain && LiveTable::find_block(region, address, place).bytes >= kLargeRelease) [[unlikely]] {
+        Lock::leave_fast_path(t.ticket);
+        return forget_locked(region, block);
+    }
     const bool is_done = place == Place::nowhere || remove_shared(t, region, address, place, nullptr);
     Lock::leave_fast_path(t.ticket);
+    if (place == Place::nowhere) count_unknown_free(block);
     if (!is_done) forget_locked(region, block);
 }
 

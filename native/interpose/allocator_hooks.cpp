@@ -1,6 +1,9 @@
 #include "interpose/allocator_hooks.h"
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
+#include <string>
 #include <utility>
 
 #include "interpose/block_hooks.h"
@@ -9,153 +12,90 @@ namespace hiwater::interpose {
 
 namespace {
 
+// Entries that do the same.
+struct Group {
+    Does does;
+    const char* names[15];
+};
+
+constexpr Group kGroups[] = {
+    // the C library
+    {Does::allocate_first, {"malloc", "valloc", "pvalloc", "__libc_malloc", "__libc_valloc", "__libc_pvalloc"}},
+    {Does::allocate_second, {"aligned_alloc", "memalign", "__libc_memalign"}},
+    {Does::allocate_product, {"calloc", "__libc_calloc"}},
+    {Does::fill_pointer, {"posix_memalign", "__posix_memalign"}},
+    {Does::resize, {"realloc", "__libc_realloc"}},
+    {Does::resize_product, {"reallocarray"}},
+    {Does::resize_or_free, {"reallocf"}},
+    {Does::release, {"free", "cfree", "vfree", "free_sized", "free_aligned_sized", "__libc_free", "__libc_cfree"}},
+    // C++: operator new and new[], each also with nothrow, an alignment, or both; delete also with a size.
+    {Does::allocate_first,
+     {"_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t", "_ZnwmSt11align_val_tRKSt9nothrow_t", "_ZnamSt11align_val_tRKSt9nothrow_t"}},
+    {Does::release,
+     {"_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm", "_ZdlPvRKSt9nothrow_t", "_ZdaPvRKSt9nothrow_t", "_ZdlPvSt11align_val_t",
+      "_ZdaPvSt11align_val_t", "_ZdlPvmSt11align_val_t", "_ZdaPvmSt11align_val_t", "_ZdlPvSt11align_val_tRKSt9nothrow_t",
+      "_ZdaPvSt11align_val_tRKSt9nothrow_t"}},
+    {Does::allocate_or_throw, {"_Znwm", "_Znam"}},
+    {Does::allocate_aligned_or_throw, {"_ZnwmSt11align_val_t", "_ZnamSt11align_val_t"}},
+    // jemalloc, also as built with its usual prefix
+    {Does::allocate_first, {"mallocx", "je_malloc", "je_valloc", "je_pvalloc", "je_mallocx"}},
+    {Does::allocate_second, {"je_aligned_alloc", "je_memalign"}},
+    {Does::allocate_product, {"je_calloc"}},
+    {Does::fill_pointer, {"je_posix_memalign"}},
+    {Does::resize, {"rallocx", "je_realloc", "je_rallocx"}},
+    {Does::grow_in_place, {"xallocx", "je_xallocx"}},
+    {Does::release, {"dallocx", "sdallocx", "je_free", "je_free_sized", "je_free_aligned_sized", "je_dallocx", "je_sdallocx"}},
+    // mimalloc, without its heaps, which may be destroyed with all that is in them, and what throws and has no sister
+    {Does::allocate_first,
+     {"mi_malloc", "mi_malloc_small", "mi_zalloc", "mi_zalloc_small", "mi_malloc_aligned", "mi_malloc_aligned_at",
+      "mi_zalloc_aligned", "mi_zalloc_aligned_at", "mi_valloc", "mi_pvalloc", "mi_new_nothrow", "mi_new_aligned_nothrow"}},
+    {Does::allocate_second, {"mi_memalign", "mi_aligned_alloc"}},
+    {Does::allocate_product, {"mi_calloc", "mi_mallocn", "mi_calloc_aligned", "mi_calloc_aligned_at"}},
+    {Does::fill_pointer, {"mi_posix_memalign"}},
+    {Does::resize,
+     {"mi_realloc", "mi_rezalloc", "mi_realloc_aligned", "mi_realloc_aligned_at", "mi_rezalloc_aligned", "mi_rezalloc_aligned_at"}},
+    {Does::resize_product, {"mi_reallocn", "mi_reallocarray", "mi_recalloc", "mi_recalloc_aligned", "mi_recalloc_aligned_at"}},
+    {Does::resize_or_free, {"mi_reallocf"}},
+    {Does::release, {"mi_free", "mi_cfree", "mi_free_size", "mi_free_aligned", "mi_free_size_aligned"}},
+    {Does::allocate_or_throw, {"mi_new"}},
+    {Does::allocate_aligned_or_throw, {"mi_new_aligned"}},
+    // tcmalloc
+    {Does::allocate_first,
+     {"tc_malloc", "tc_malloc_skip_new_handler", "tc_valloc", "tc_pvalloc", "tc_new_nothrow", "tc_new_aligned_nothrow",
+      "tc_newarray_nothrow", "tc_newarray_aligned_nothrow"}},
+    {Does::allocate_second, {"tc_memalign"}},
+    {Does::allocate_product, {"tc_calloc"}},
+    {Does::fill_pointer, {"tc_posix_memalign"}},
+    {Does::resize, {"tc_realloc"}},
+    {Does::release,
+     {"tc_free", "tc_cfree", "tc_free_sized", "tc_delete", "tc_delete_nothrow", "tc_delete_sized", "tc_delete_aligned",
+      "tc_delete_aligned_nothrow", "tc_delete_sized_aligned", "tc_deletearray", "tc_deletearray_nothrow", "tc_deletearray_sized",
+      "tc_deletearray_aligned", "tc_deletearray_aligned_nothrow", "tc_deletearray_sized_aligned"}},
+    {Does::allocate_or_throw, {"tc_new", "tc_newarray"}},
+    {Does::allocate_aligned_or_throw, {"tc_new_aligned", "tc_newarray_aligned"}},
+};
+
 struct Entry {
     const char* name;
     Does does;
-    const char* sister = nullptr;  // of what throws: the entry that gives null instead
 };
+constexpr std::size_t kCount = [] {
+    std::size_t count = 0;
+    for (const Group& group : kGroups)
+        count += static_cast<std::size_t>(std::ranges::count_if(group.names, [](auto* name) { return name != nullptr; }));
+    return count;
+}();
+constexpr auto kEntries = [] {
+    std::array<Entry, kCount> entries{};
+    std::size_t count = 0;
+    for (const Group& group : kGroups)
+        for (const char* name : group.names)
+            if (name != nullptr) entries[count++] = {name, group.does};
+    return entries;
+}();
 
-constexpr Entry kEntries[] = {
-    {"malloc", Does::allocate_first},
-    {"calloc", Does::allocate_product},
-    {"realloc", Does::resize},
-    {"reallocarray", Does::resize_product},
-    {"reallocf", Does::resize_or_free},
-    {"free", Does::release},
-    {"cfree", Does::release},
-    {"vfree", Does::release},
-    {"free_sized", Does::release},
-    {"free_aligned_sized", Does::release},
-    {"posix_memalign", Does::fill_pointer},
-    {"aligned_alloc", Does::allocate_second},
-    {"memalign", Does::allocate_second},
-    {"valloc", Does::allocate_first},
-    {"pvalloc", Does::allocate_first},
-    {"__libc_malloc", Does::allocate_first},
-    {"__libc_calloc", Does::allocate_product},
-    {"__libc_realloc", Does::resize},
-    {"__libc_free", Does::release},
-    {"__libc_cfree", Does::release},
-    {"__libc_memalign", Does::allocate_second},
-    {"__libc_valloc", Does::allocate_first},
-    {"__libc_pvalloc", Does::allocate_first},
-    {"__posix_memalign", Does::fill_pointer},
-    // C++: operator new and new[], each also with nothrow, an alignment, or both; delete also with a size.
-    {"_Znwm", Does::allocate_or_throw, "_ZnwmRKSt9nothrow_t"},
-    {"_Znam", Does::allocate_or_throw, "_ZnamRKSt9nothrow_t"},
-    {"_ZnwmRKSt9nothrow_t", Does::allocate_first},
-    {"_ZnamRKSt9nothrow_t", Does::allocate_first},
-    {"_ZnwmSt11align_val_t", Does::allocate_aligned_or_throw, "_ZnwmSt11align_val_tRKSt9nothrow_t"},
-    {"_ZnamSt11align_val_t", Does::allocate_aligned_or_throw, "_ZnamSt11align_val_tRKSt9nothrow_t"},
-    {"_ZnwmSt11align_val_tRKSt9nothrow_t", Does::allocate_first},
-    {"_ZnamSt11align_val_tRKSt9nothrow_t", Does::allocate_first},
-    {"_ZdlPv", Does::release},
-    {"_ZdaPv", Does::release},
-    {"_ZdlPvm", Does::release},
-    {"_ZdaPvm", Does::release},
-    {"_ZdlPvRKSt9nothrow_t", Does::release},
-    {"_ZdaPvRKSt9nothrow_t", Does::release},
-    {"_ZdlPvSt11align_val_t", Does::release},
-    {"_ZdaPvSt11align_val_t", Does::release},
-    {"_ZdlPvmSt11align_val_t", Does::release},
-    {"_ZdaPvmSt11align_val_t", Does::release},
-    {"_ZdlPvSt11align_val_tRKSt9nothrow_t", Does::release},
-    {"_ZdaPvSt11align_val_tRKSt9nothrow_t", Does::release},
-    // jemalloc, also as built with its usual prefix
-    {"mallocx", Does::allocate_first},
-    {"rallocx", Does::resize},
-    {"xallocx", Does::grow_in_place},
-    {"dallocx", Does::release},
-    {"sdallocx", Does::release},
-    {"je_malloc", Does::allocate_first},
-    {"je_calloc", Does::allocate_product},
-    {"je_realloc", Does::resize},
-    {"je_free", Does::release},
-    {"je_free_sized", Does::release},
-    {"je_free_aligned_sized", Does::release},
-    {"je_posix_memalign", Does::fill_pointer},
-    {"je_aligned_alloc", Does::allocate_second},
-    {"je_memalign", Does::allocate_second},
-    {"je_valloc", Does::allocate_first},
-    {"je_pvalloc", Does::allocate_first},
-    {"je_mallocx", Does::allocate_first},
-    {"je_rallocx", Does::resize},
-    {"je_xallocx", Does::grow_in_place},
-    {"je_dallocx", Does::release},
-    {"je_sdallocx", Does::release},
-    // mimalloc, without its heaps, which may be destroyed with all that is in them, and what throws and has no sister
-    {"mi_malloc", Does::allocate_first},
-    {"mi_malloc_small", Does::allocate_first},
-    {"mi_zalloc", Does::allocate_first},
-    {"mi_zalloc_small", Does::allocate_first},
-    {"mi_calloc", Does::allocate_product},
-    {"mi_mallocn", Does::allocate_product},
-    {"mi_realloc", Does::resize},
-    {"mi_rezalloc", Does::resize},
-    {"mi_reallocf", Does::resize_or_free},
-    {"mi_reallocn", Does::resize_product},
-    {"mi_reallocarray", Does::resize_product},
-    {"mi_recalloc", Does::resize_product},
-    {"mi_malloc_aligned", Does::allocate_first},
-    {"mi_malloc_aligned_at", Does::allocate_first},
-    {"mi_zalloc_aligned", Does::allocate_first},
-    {"mi_zalloc_aligned_at", Does::allocate_first},
-    {"mi_calloc_aligned", Does::allocate_product},
-    {"mi_calloc_aligned_at", Does::allocate_product},
-    {"mi_realloc_aligned", Does::resize},
-    {"mi_realloc_aligned_at", Does::resize},
-    {"mi_rezalloc_aligned", Does::resize},
-    {"mi_rezalloc_aligned_at", Does::resize},
-    {"mi_recalloc_aligned", Does::resize_product},
-    {"mi_recalloc_aligned_at", Does::resize_product},
-    {"mi_posix_memalign", Does::fill_pointer},
-    {"mi_memalign", Does::allocate_second},
-    {"mi_aligned_alloc", Does::allocate_second},
-    {"mi_valloc", Does::allocate_first},
-    {"mi_pvalloc", Does::allocate_first},
-    {"mi_new", Does::allocate_or_throw, "mi_new_nothrow"},
-    {"mi_new_nothrow", Does::allocate_first},
-    {"mi_new_aligned", Does::allocate_aligned_or_throw, "mi_new_aligned_nothrow"},
-    {"mi_new_aligned_nothrow", Does::allocate_first},
-    {"mi_free", Does::release},
-    {"mi_cfree", Does::release},
-    {"mi_free_size", Does::release},
-    {"mi_free_aligned", Does::release},
-    {"mi_free_size_aligned", Does::release},
-    // tcmalloc
-    {"tc_malloc", Does::allocate_first},
-    {"tc_malloc_skip_new_handler", Does::allocate_first},
-    {"tc_calloc", Does::allocate_product},
-    {"tc_realloc", Does::resize},
-    {"tc_free", Does::release},
-    {"tc_cfree", Does::release},
-    {"tc_free_sized", Does::release},
-    {"tc_posix_memalign", Does::fill_pointer},
-    {"tc_memalign", Does::allocate_second},
-    {"tc_valloc", Does::allocate_first},
-    {"tc_pvalloc", Does::allocate_first},
-    {"tc_new", Does::allocate_or_throw, "tc_new_nothrow"},
-    {"tc_new_nothrow", Does::allocate_first},
-    {"tc_new_aligned", Does::allocate_aligned_or_throw, "tc_new_aligned_nothrow"},
-    {"tc_new_aligned_nothrow", Does::allocate_first},
-    {"tc_newarray", Does::allocate_or_throw, "tc_newarray_nothrow"},
-    {"tc_newarray_nothrow", Does::allocate_first},
-    {"tc_newarray_aligned", Does::allocate_aligned_or_throw, "tc_newarray_aligned_nothrow"},
-    {"tc_newarray_aligned_nothrow", Does::allocate_first},
-    {"tc_delete", Does::release},
-    {"tc_delete_nothrow", Does::release},
-    {"tc_delete_sized", Does::release},
-    {"tc_delete_aligned", Does::release},
-    {"tc_delete_aligned_nothrow", Does::release},
-    {"tc_delete_sized_aligned", Does::release},
-    {"tc_deletearray", Does::release},
-    {"tc_deletearray_nothrow", Does::release},
-    {"tc_deletearray_sized", Does::release},
-    {"tc_deletearray_aligned", Does::release},
-    {"tc_deletearray_aligned_nothrow", Does::release},
-    {"tc_deletearray_sized_aligned", Does::release},
-};
-constexpr std::size_t kCount = sizeof kEntries / sizeof kEntries[0];
+// Of an entry that throws: the one that gives null instead.
+std::string sister_of(const std::string& name) { return name + (name.starts_with("_Z") ? "RKSt9nothrow_t" : "_nothrow"); }
 
 // A function that takes fewer arguments than four finds those it takes where it expects them.
 Function g_real[kMostAllocators][kCount], g_sister[kMostAllocators][kCount];
@@ -166,20 +106,12 @@ Word hook(Word a, Word b, Word c, Word d) {
 }
 
 template <int kNumber, std::size_t... kEntry>
-constexpr void fill(Function* hooks, std::index_sequence<kEntry...>) {
-    ((hooks[kEntry] = &hook<kNumber, kEntry>), ...);
+constexpr std::array<Function, kCount> hooks_of(std::index_sequence<kEntry...>) {
+    return {hook<kNumber, kEntry>...};
 }
-
-struct Table {
-    Function hooks[kMostAllocators][kCount];
-    constexpr Table() : hooks() {
-        fill<0>(hooks[0], std::make_index_sequence<kCount>());
-        fill<1>(hooks[1], std::make_index_sequence<kCount>());
-        fill<2>(hooks[2], std::make_index_sequence<kCount>());
-    }
-};
-static_assert(kMostAllocators == 3);
-constinit const Table g_table;
+constexpr auto kIndices = std::make_index_sequence<kCount>();
+constexpr std::array<Function, kCount> kHooks[] = {hooks_of<0>(kIndices), hooks_of<1>(kIndices), hooks_of<2>(kIndices)};
+static_assert(std::size(kHooks) == kMostAllocators);
 
 }  // namespace
 
@@ -187,9 +119,9 @@ void add_allocator_hooks(int number, const Module& module, std::vector<Hook>* ho
     for (std::size_t i = 0; i < kCount; ++i) {
         g_real[number][i] = reinterpret_cast<Function>(function_in(module, kEntries[i].name));
         if (g_real[number][i] == nullptr) continue;
-        if (kEntries[i].sister != nullptr)
-            g_sister[number][i] = reinterpret_cast<Function>(function_in(module, kEntries[i].sister));
-        hooks->push_back({kEntries[i].name, reinterpret_cast<void*>(g_table.hooks[number][i]),
+        if (throws(kEntries[i].does))
+            g_sister[number][i] = reinterpret_cast<Function>(function_in(module, sister_of(kEntries[i].name).c_str()));
+        hooks->push_back({kEntries[i].name, reinterpret_cast<void*>(kHooks[number][i]),
                           reinterpret_cast<void**>(&g_real[number][i]), Hook::Of::allocator, false});
     }
 }

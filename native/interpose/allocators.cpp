@@ -36,11 +36,11 @@ std::vector<Allocator>& known() {
 }
 
 const char* product_of(const Module& module) noexcept {
-    constexpr const char* kMarks[][2] = {
+    constexpr const char* kProducts[][2] = {
         {"mallctl", "jemalloc"},   {"je_mallctl", "jemalloc"}, {"mi_version", "mimalloc"},          {"tc_version", "tcmalloc"},
         {"tc_malloc", "tcmalloc"}, {"mi_malloc", "mimalloc"},  {"__asan_init", "AddressSanitizer"},
     };
-    for (const auto& [function, product] : kMarks)
+    for (const auto& [function, product] : kProducts)
         if (function_in(module, function) != nullptr) return product;
     return nullptr;
 }
@@ -61,7 +61,7 @@ bool is_known(const dl_phdr_info* info) noexcept {
     return false;
 }
 
-int look_at(dl_phdr_info* info, std::size_t, void* data) {
+int add_if_allocator(dl_phdr_info* info, std::size_t, void* data) {
     Found& found = *static_cast<Found*>(data);
     const bool is_program = found.is_first_module;
     found.is_first_module = false;
@@ -112,7 +112,7 @@ void find_new_allocators() {
     if (now == last) return;
     Found found;
     found.c_library = base_of(::dlsym(RTLD_DEFAULT, "gnu_get_libc_version"));
-    ::dl_iterate_phdr(look_at, &found);
+    ::dl_iterate_phdr(add_if_allocator, &found);
     for (Allocator& allocator : found.allocators) {
         for (Hook& hook : allocator.hooks) hook.is_global = *hook.real == global_function(hook.name);
         known().push_back(std::move(allocator));

@@ -4,12 +4,17 @@
 
 #include <unistd.h>
 
+#include <cstdint>
+
+#include "stacks/thread_state.h"
+
 namespace hiwater::interpose {
 
 namespace {
 
 PyObject* g_callable = nullptr;
 pid_t g_set_by = 0;
+std::uintptr_t g_os_abort = 0;
 
 }  // namespace
 
@@ -29,6 +34,19 @@ void call_exit_callback(int exit_code) noexcept {
     if (result == nullptr) PyErr_WriteUnraisable(callable);
     Py_XDECREF(result);
     Py_DECREF(callable);
+}
+
+void find_os_abort() noexcept {
+    if (g_os_abort != 0) return;
+    BusyGuard busy;
+    PyObject* const posix = PyDict_GetItemString(PyImport_GetModuleDict(), "posix");
+    PyObject* const abort = posix == nullptr ? nullptr : PyDict_GetItemString(PyModule_GetDict(posix), "abort");
+    if (abort != nullptr && PyCFunction_Check(abort)) g_os_abort = reinterpret_cast<std::uintptr_t>(PyCFunction_GetFunction(abort));
+}
+
+bool is_in_os_abort(const void* address) noexcept {
+    constexpr std::uintptr_t kLongest = 128;  // it does nothing but call abort()
+    return reinterpret_cast<std::uintptr_t>(address) - g_os_abort < kLongest;
 }
 
 }  // namespace hiwater::interpose

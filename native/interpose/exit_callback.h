@@ -1,4 +1,4 @@
-// The recorder's last call into Python when the program ends by _exit, without the interpreter's exit callbacks.
+// The recorder's last call into Python when the program ends by _exit, without the interpreter's exit callbacks; and os.abort().
 #pragma once
 
 namespace hiwater::interpose {
@@ -7,5 +7,9 @@ namespace hiwater::interpose {
 void set_exit_callback(void* callable) noexcept;
 // Calls it where this thread may run Python.
 void call_exit_callback(int exit_code) noexcept;
+
+// Whether an address lies in os.abort(), once find_os_abort() has been called. The latter needs the GIL.
+void find_os_abort() noexcept;
+bool is_in_os_abort(const void* address) noexcept;
 
 }  // namespace hiwater::interpose

@@ -9,12 +9,10 @@
 
 #include "interpose/allocators.h"
 #include "interpose/block_hooks.h"
-#include "interpose/jump_hooks.h"
+#include "interpose/exec_hooks.h"
 #include "interpose/kept_pointers.h"
 #include "interpose/libraries.h"
-#include "interpose/mapping_hooks.h"
 #include "interpose/process_hooks.h"
-#include "interpose/shared_memory_hooks.h"
 #include "interpose/slots.h"
 
 namespace hiwater::interpose {
@@ -98,21 +96,6 @@ Word hook_any(Word a, Word b, Word c, Word d) {
     return call_recorded<kDoes>(real<hook_any<kDoes, kEntry>>, nullptr, a, b, c, d);
 }
 
-// --- signals ---------------------------------------------------------------------------------------------------------------------------
-
-// SIGBUS is answered by us while a capture is mapped, and the program does not see it: capture/file_guard.h.
-int hook_sigaction(int number, const struct sigaction* action, struct sigaction* old) {
-    int result = 0;
-    if (number == SIGBUS && capture::file_guard::program_action(action, old, &result)) return result;
-    return real<hook_sigaction>(number, action, old);
-}
-
-sighandler_t hook_signal(int number, sighandler_t handler) {
-    sighandler_t old = SIG_ERR;
-    if (number == SIGBUS && capture::file_guard::program_signal(handler, &old)) return old;
-    return real<hook_signal>(number, handler);
-}
-
 // Of the C library.
 std::vector<Hook> make_hooks() {
     using Of = Hook::Of;
@@ -129,13 +112,13 @@ std::vector<Hook> make_hooks() {
         hook_of<hook_any<Does::allocate_second, 1>>("memalign", Of::heap),
         hook_of<hook_any<Does::allocate_first, 0>>("valloc", Of::heap),
         hook_of<hook_any<Does::allocate_first, 1>>("pvalloc", Of::heap),
-        hook_of<hook_sigaction>("sigaction", Of::process),
-        hook_of<hook_signal>("signal", Of::process),
     };
     add_mapping_hooks(&hooks);
     add_shared_memory_hooks(&hooks);
     add_process_hooks(&hooks);
+    add_exec_hooks(&hooks);
     add_jump_hooks(&hooks);
+    add_signal_hooks(&hooks);
     return hooks;
 }
 
@@ -155,8 +138,11 @@ bool g_installed = false;
 
 }  // namespace
 
+// Both functions allocate. A program that is not position-independent and uses the address of `malloc` defines the symbol: then this
+// module's own calls go through the program's slots, too. What is allocated before a slot is exchanged may be freed after it.
 std::string install_hooks() {
     if (g_installed) return {};
+    BusyGuard busy;
     forget_libraries();
     std::vector<Hook>& library = library_hooks();
     find_real_functions(library.data(), library.size());
@@ -174,6 +160,7 @@ std::string install_hooks() {
 
 void remove_hooks() noexcept {
     if (!g_installed) return;
+    BusyGuard busy;
     exchange_in_data(all_hooks(), false);
     restore(all_hooks().data(), all_hooks().size());
     g_installed = false;

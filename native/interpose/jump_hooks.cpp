@@ -1,4 +1,4 @@
-#include "interpose/jump_hooks.h"
+#include "interpose/hooks.h"
 
 #include <setjmp.h>
 

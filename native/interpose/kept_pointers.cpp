@@ -1,6 +1,5 @@
 #include "interpose/kept_pointers.h"
 
-#include <fcntl.h>
 #include <link.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <new>
 
 #include "base/pages.h"
+#include "residency/page_flags.h"
 #include "session/recorder.h"
 #include "interpose/allocators.h"
 #include "interpose/modules.h"
@@ -89,7 +89,7 @@ struct Exchange {
 
 struct Search {
     std::vector<Exchange> exchanges;  // by what is looked for
-    int pages = -1;                   // /proc/self/pagemap
+    residency::PageFlags pages;
 };
 
 // Our memory as the kernel reads and writes it: a page that the program closed is an error, and not a fault.
@@ -119,29 +119,19 @@ void exchange_in_pages(const Search& search, Address start, Address end) noexcep
     }
 }
 
-// Goes over the pages that the program has written to: present, and no file's.
-void exchange_in_segment(const Search& search, Address start, Address end) noexcept {
-    constexpr std::uint64_t kPresent = 1ULL << 63, kNotAnonymous = 1ULL << 61;
-    constexpr std::size_t kWindow = 256;
-    std::uint64_t flags[kWindow];
-    const Address last = (end + kPage - 1) / kPage;
-    for (Address page = start / kPage; page < last;) {
-        const std::size_t wanted = std::min<std::size_t>(kWindow, last - page) * sizeof flags[0];
-        const ssize_t n = ::pread(search.pages, flags, wanted, static_cast<off_t>(page * sizeof flags[0]));
-        const std::size_t count = n <= 0 ? 0 : static_cast<std::size_t>(n) / sizeof flags[0];
-        if (count == 0) return;
-        const auto is_written = [&](std::size_t i) { return (flags[i] & (kPresent | kNotAnonymous)) == kPresent; };
-        for (std::size_t i = 0, run = 0; i < count; i += std::max<std::size_t>(run, 1)) {
-            for (run = 0; run < kPagesAtOnce && i + run < count && is_written(i + run);) ++run;
-            const Address from = std::max(start, (page + i) * kPage), to = std::min(end, (page + i + run) * kPage);
-            if (run != 0) exchange_in_pages(search, from, to);
-        }
-        page += count;
+// Goes over the pages that the program has written to.
+void exchange_in_segment(Search& search, Address start, Address end) noexcept {
+    for (Address at = search.pages.next_present(start, end); at < end;) {
+        const Address first = at, behind = std::min(end, first + kPagesAtOnce * kPage);
+        do at += kPage;
+        while (at < behind && search.pages.next_present(at, at + kPage) == at);
+        exchange_in_pages(search, std::max(start, first), std::min(end, at));
+        at = search.pages.next_present(at, end);
     }
 }
 
 int exchange_in_module(dl_phdr_info* info, std::size_t, void* data) {
-    const Search& search = *static_cast<const Search*>(data);
+    Search& search = *static_cast<Search*>(data);
     if (info->dlpi_addr == own_base() || is_linker(info) || is_allocator_library(info->dlpi_addr)) return 0;
     for (std::size_t i = 0; i < info->dlpi_phnum; ++i) {
         const ElfW(Phdr) & segment = info->dlpi_phdr[i];
@@ -181,10 +171,7 @@ void exchange_in_data(const std::vector<Hook>& hooks, bool put_in) noexcept {
         if (search.exchanges.empty()) return;
         std::sort(search.exchanges.begin(), search.exchanges.end(),
                   [](const Exchange& a, const Exchange& b) { return a.from < b.from; });
-        search.pages = ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-        if (search.pages < 0) return;
-        ::dl_iterate_phdr(exchange_in_module, &search);
-        ::close(search.pages);
+        if (search.pages.works()) ::dl_iterate_phdr(exchange_in_module, &search);
     } catch (const std::bad_alloc&) {
         return;  // those pointers are not exchanged
     }

@@ -1,16 +1,16 @@
 #include "interpose/libraries.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <string_view>
 
+#include "base/proc_lines.h"
 #include "base/signals_blocked.h"
+#include "base/uncancelled.h"
 
 namespace hiwater::interpose {
 
@@ -27,52 +27,30 @@ Library g_libraries[kMost];
 std::atomic<std::size_t> g_count{0};
 std::atomic_flag g_adding;
 
-bool starts(const char* text, const char* head) noexcept { return ::strncmp(text, head, ::strlen(head)) == 0; }
-
-bool is_told_by_the_stack(const char* path, const char* file) noexcept {
+bool is_told_by_the_stack(std::string_view path, std::string_view file) noexcept {
     char program[512];
-    const long n = ::syscall(SYS_readlink, "/proc/self/exe", program, sizeof program - 1);
-    program[n > 0 ? n : 0] = '\0';
-    return path[0] != '/' || ::strcmp(path, program) == 0 || ::strstr(path, "/lib-dynload/") != nullptr ||
-           starts(file, "libpython") || starts(file, "libc.so") || starts(file, "libc-") || starts(file, "libffi") ||
-           starts(file, "libpthread");
+    const ssize_t n = ::readlink("/proc/self/exe", program, sizeof program);
+    if (!path.starts_with('/') || path == std::string_view(program, n > 0 ? static_cast<std::size_t>(n) : 0)) return true;
+    return path.find("/lib-dynload/") != path.npos || file.starts_with("libpython") || file.starts_with("libc.so") ||
+           file.starts_with("libc-") || file.starts_with("libffi") || file.starts_with("libpthread");
 }
 
-// "start-end mode offset device inode   path"; false where the address is not in it.
-bool read_line(const char* line, std::uintptr_t address, Library* out) noexcept {
-    unsigned long start = 0, end = 0;
-    int path_at = 0;
-    if (std::sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &start, &end, &path_at) < 2) return false;
-    if (address < start || address >= end) return false;
-    const char* path = path_at > 0 ? line + path_at : "";
-    const char* slash = ::strrchr(path, '/');
-    const char* file = slash == nullptr ? path : slash + 1;
-    out->start = start;
-    out->end = end;
-    std::snprintf(out->name, sizeof out->name, "%s", is_told_by_the_stack(path, file) ? "" : file);
-    return true;
-}
-
-// System calls of our own: the C library's read() is a point at which a thread may be cancelled.
 bool find_in_maps(std::uintptr_t address, Library* out) noexcept {
-    const long fd = ::syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    char block[4096], line[1024];
-    std::size_t length = 0;
-    bool found = false;
-    for (long n; !found && (n = ::syscall(SYS_read, fd, block, sizeof block)) > 0;) {
-        for (long i = 0; i < n && !found; ++i) {
-            if (block[i] != '\n') {
-                if (length < sizeof line - 1) line[length++] = block[i];
-                continue;
-            }
-            line[length] = '\0';
-            length = 0;
-            found = read_line(line, address, out);
-        }
-    }
-    ::syscall(SYS_close, fd);
-    return found;
+    const Uncancelled whole;
+    ProcLines<4096> lines("/proc/self/maps");
+    MapsLine mapping;
+    do {
+        const char* line = lines.next();
+        if (line == nullptr) return false;
+        mapping = {};
+        mapping.read(line);
+    } while (address < mapping.start || address >= mapping.end);
+    const char* slash = ::strrchr(mapping.path, '/');
+    const char* file = slash == nullptr ? mapping.path : slash + 1;
+    out->start = mapping.start;
+    out->end = mapping.end;
+    std::snprintf(out->name, sizeof out->name, "%s", is_told_by_the_stack(mapping.path, file) ? "" : file);
+    return true;
 }
 
 const Library* known(std::uintptr_t address) noexcept {

@@ -1,4 +1,4 @@
-#include "interpose/mapping_hooks.h"
+#include "interpose/hooks.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -12,7 +12,6 @@
 #include "base/errno_kept.h"
 #include "session/recorder.h"
 #include "interpose/libraries.h"
-#include "interpose/shared_memory_hooks.h"
 
 namespace hiwater::interpose {
 
@@ -59,8 +58,8 @@ void label_by_caller(const void* caller, char* label, std::size_t size) noexcept
     }
 }
 
-void book_mapping(void* at, std::size_t bytes, int protection, int flags, int fd, std::int64_t offset,
-                  const void* caller) noexcept {
+void count_mapping(void* at, std::size_t bytes, int protection, int flags, int fd, std::int64_t offset,
+                   const void* caller) noexcept {
     char label[512];
     SharedObject object;
     const Kind kind = classify(protection, flags, fd, label, sizeof label, &object);
@@ -74,7 +73,7 @@ void book_mapping(void* at, std::size_t bytes, int protection, int flags, int fd
 void note_mmap(void* at, std::size_t bytes, int protection, int flags, int fd, std::int64_t offset, const void* caller) noexcept {
     if (!watching()) return;
     if (at != MAP_FAILED) {
-        book_mapping(at, bytes, protection, flags, fd, offset, caller);
+        count_mapping(at, bytes, protection, flags, fd, offset, caller);
     } else if (errno == ENOMEM) {
         recorder().on_refused(bytes);
     }
@@ -89,6 +88,7 @@ void* hook_mmap(void* hint, std::size_t bytes, int protection, int flags, int fd
 
 int hook_munmap(void* at, std::size_t bytes) {
     if (!recording()) return real<hook_munmap>(at, bytes);
+    if (bytes >= Recorder::kLargeRelease) recorder().before_release(bytes);
     TakenRange taken;
     recorder().take_range(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), &taken);
     const int result = real<hook_munmap>(at, bytes);
@@ -157,8 +157,8 @@ int hook_shmdt(const void* at) {
     return result;
 }
 
-// What the program itself moves the break by; the C library's own moves are malloc's business and not seen here.
-void book_break(std::uintptr_t before, std::uintptr_t after) noexcept {
+// Counts the bytes by which the program itself moves the break. The C library's own moves belong to malloc and are not seen here.
+void count_break(std::uintptr_t before, std::uintptr_t after) noexcept {
     if (after > before) return recorder().on_map(before, after - before, {Kind::mapping, PROT_READ | PROT_WRITE, "program break"});
     TakenRange gone;
     if (after < before) recorder().take_range(after, before - after, &gone);
@@ -168,7 +168,7 @@ void* hook_sbrk(intptr_t bytes) {
     void* before = real<hook_sbrk>(bytes);
     if (bytes != 0 && before != reinterpret_cast<void*>(-1) && watching()) {
         const auto at = reinterpret_cast<std::uintptr_t>(before);
-        book_break(at, at + static_cast<std::uintptr_t>(bytes));
+        count_break(at, at + static_cast<std::uintptr_t>(bytes));
     }
     return before;
 }
@@ -176,7 +176,7 @@ void* hook_sbrk(intptr_t bytes) {
 int hook_brk(void* to) {
     const auto before = reinterpret_cast<std::uintptr_t>(real<hook_sbrk>(0));
     const int result = real<hook_brk>(to);
-    if (result == 0 && watching()) book_break(before, reinterpret_cast<std::uintptr_t>(to));
+    if (result == 0 && watching()) count_break(before, reinterpret_cast<std::uintptr_t>(to));
     return result;
 }
 

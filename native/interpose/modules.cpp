@@ -8,11 +8,16 @@ namespace hiwater::interpose {
 
 namespace {
 
-template <typename T>
-T at(ElfW(Addr) base, ElfW(Addr) value) noexcept {
-    // glibc has added the load address already, except where the section is read-only (the vDSO).
-    return reinterpret_cast<T>(value < base ? base + value : value);
-}
+// A module's table of symbols by the hash of their names.
+struct GnuHash {
+    std::uint32_t buckets, first;  // symbols from `first` on are in the table
+    const std::uint32_t *bucket, *chain;
+    explicit GnuHash(const std::uint32_t* table) noexcept
+        : buckets(table[0]),
+          first(table[1]),
+          bucket(reinterpret_cast<const std::uint32_t*>(reinterpret_cast<const ElfW(Addr) *>(table + 4) + table[2])),
+          chain(bucket + buckets) {}
+};
 
 }  // namespace
 
@@ -46,46 +51,28 @@ bool read_module(const dl_phdr_info* info, Module* module) noexcept {
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
             dynamic = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
     if (dynamic == nullptr) return false;
-    bool plt_is_rela = true;
-    for (const ElfW(Dyn)* d = dynamic; d->d_tag != DT_NULL; ++d) {
-        switch (d->d_tag) {
-            case DT_STRTAB:
-                module->strings = at<const char*>(module->base, d->d_un.d_ptr);
-                break;
-            case DT_SYMTAB:
-                module->symbols = at<ElfW(Sym)*>(module->base, d->d_un.d_ptr);
-                break;
-            case DT_JMPREL:
-                module->tables[0] = at<const ElfW(Rela)*>(module->base, d->d_un.d_ptr);
-                break;
-            case DT_PLTRELSZ:
-                module->table_bytes[0] = d->d_un.d_val;
-                break;
-            case DT_PLTREL:
-                plt_is_rela = d->d_un.d_val == DT_RELA;
-                break;
-            case DT_RELA:
-                module->tables[1] = at<const ElfW(Rela)*>(module->base, d->d_un.d_ptr);
-                break;
-            case DT_RELASZ:
-                module->table_bytes[1] = d->d_un.d_val;
-                break;
-            case DT_GNU_HASH:
-                module->gnu_hash = at<const std::uint32_t*>(module->base, d->d_un.d_ptr);
-                break;
-            default:
-                break;
-        }
-    }
-    if (!plt_is_rela) module->tables[0] = nullptr;
+    const auto value = [dynamic](ElfW(Sxword) tag) -> ElfW(Addr) {
+        for (const ElfW(Dyn)* d = dynamic; d->d_tag != DT_NULL; ++d)
+            if (d->d_tag == tag) return d->d_un.d_ptr;
+        return 0;
+    };
+    const auto find = [&]<typename T>(ElfW(Sxword) tag, T** out) {
+        // glibc has added the load address already, except where the section is read-only (the vDSO).
+        if (const ElfW(Addr) at = value(tag); at != 0) *out = reinterpret_cast<T*>(at < module->base ? module->base + at : at);
+    };
+    find(DT_STRTAB, &module->strings);
+    find(DT_SYMTAB, &module->symbols);
+    find(DT_GNU_HASH, &module->gnu_hash);
+    if (value(DT_PLTREL) == DT_RELA) find(DT_JMPREL, &module->tables[0]);
+    find(DT_RELA, &module->tables[1]);
+    module->table_bytes[0] = value(DT_PLTRELSZ);
+    module->table_bytes[1] = value(DT_RELASZ);
     return module->strings != nullptr && module->symbols != nullptr;
 }
 
 std::size_t symbol_count(const Module& module) noexcept {
     if (module.gnu_hash == nullptr) return 0;
-    const std::uint32_t buckets = module.gnu_hash[0], first = module.gnu_hash[1], bloom = module.gnu_hash[2];
-    const auto* bucket = reinterpret_cast<const std::uint32_t*>(reinterpret_cast<const ElfW(Addr)*>(module.gnu_hash + 4) + bloom);
-    const std::uint32_t* chain = bucket + buckets;
+    const auto [buckets, first, bucket, chain] = GnuHash(module.gnu_hash);
     std::uint32_t last = 0;
     for (std::uint32_t i = 0; i < buckets; ++i) last = bucket[i] > last ? bucket[i] : last;
     if (last < first) return first;
@@ -97,9 +84,7 @@ void* function_in(const Module& module, const char* name) noexcept {
     if (module.gnu_hash == nullptr) return nullptr;
     std::uint32_t hash = 5381;
     for (const char* c = name; *c != '\0'; ++c) hash = hash * 33 + static_cast<unsigned char>(*c);
-    const std::uint32_t buckets = module.gnu_hash[0], first = module.gnu_hash[1], bloom = module.gnu_hash[2];
-    const auto* bucket = reinterpret_cast<const std::uint32_t*>(reinterpret_cast<const ElfW(Addr)*>(module.gnu_hash + 4) + bloom);
-    const std::uint32_t* chain = bucket + buckets;
+    const auto [buckets, first, bucket, chain] = GnuHash(module.gnu_hash);
     for (std::uint32_t i = buckets == 0 ? 0 : bucket[hash % buckets]; i >= first && i != 0; ++i) {
         const ElfW(Sym) & symbol = module.symbols[i];
         if ((chain[i - first] | 1) == (hash | 1) && symbol.st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol.st_info) == STT_FUNC &&

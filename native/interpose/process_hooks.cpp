@@ -12,6 +12,7 @@
 
 #include "base/errno_kept.h"
 #include "base/process.h"
+#include "session/children.h"
 #include "session/recorder.h"
 #include "residency/malloc_totals.h"
 #include "residency/resident_watch.h"
@@ -150,7 +151,7 @@ int hook_pthread_setname_np(pthread_t thread, const char* name) {
     return error;
 }
 
-void mark_fork(pid_t child) noexcept {
+void add_fork_marker(pid_t child) noexcept {
     if (recording()) recorder().on_marker(capture::MarkerKind::fork, static_cast<std::uint64_t>(child));
 }
 
@@ -174,14 +175,21 @@ pid_t fork_as_if_alone() {
     return child;
 }
 
-// A fork by the interpreter's own code, in which CPython counts threads: the sampler's must be gone. Nothing of the kind is done for a fork
-// by other code, which may be a signal's handler: to end a thread is not for handlers.
+// A fork by the interpreter's own code, in which CPython counts threads: the sampler's must be gone. The child has a recording of its own if
+// children are recorded. Nothing of the kind is done for a fork by other code, which may be a signal's handler that came in the middle of
+// malloc: to end a thread, or to take memory, is not for handlers.
 template <typename Call>
 pid_t around_fork(const void* caller, Call call) {
-    const bool is_paused = recording() && !Recorder::is_inside() && in_interpreter(caller) && sampler::pause_for_fork();
+    const bool is_interpreters = recording() && !Recorder::is_inside() && in_interpreter(caller);
+    const bool is_paused = is_interpreters && sampler::pause_for_fork();
+    const std::int64_t live_bytes = is_interpreters ? recorder().live_bytes() : 0;
     const pid_t child = call();
+    if (child == 0 && is_interpreters) {
+        const ErrnoKept kept;
+        recorder().record_child(live_bytes);
+    }
     if (child != 0 && is_paused) sampler::note_forked();
-    if (child > 0) mark_fork(child);
+    if (child > 0) add_fork_marker(child);
     return child;
 }
 
@@ -202,16 +210,28 @@ int hook_forkpty(int* master, char* name, const termios* attributes, const winsi
 // The fork for signals' handlers, which calls no handlers of forks.
 pid_t hook__Fork() {
     const pid_t child = around_raw_fork([] { return real<hook__Fork>(); });
-    if (child > 0) mark_fork(child);
+    if (child > 0) add_fork_marker(child);
     return child;
+}
+
+// A child of a fork has no callback that ends its recording. What was freed unseen is not looked for: most such children are short.
+void end_child(int code) {
+    constexpr std::uint64_t kWorthSnapshot = 1'000'000'000;  // of its time: a snapshot may take some fifty milliseconds
+    sampler::stop();
+    if (recorder().now_ns() >= kWorthSnapshot) recorder().take_residency_snapshot();
+    recorder().stop(code, false, false, true);
 }
 
 // The callback is Python: only the interpreter's own code (os._exit) may be about to leave where Python can be run. A signal's handler
 // may have come in anywhere, also where the thread has the GIL.
 void before_exit(int code, const void* caller) {
     if (!recording()) return;
-    if (!Recorder::is_inside() && in_interpreter(caller)) call_exit_callback(code & 0xff);
-    if (recording()) recorder().note_exit(code & 0xff);
+    if (!Recorder::is_inside() && in_interpreter(caller)) {
+        recorder().expect_end(capture::EndedBy::exit_call);
+        call_exit_callback(code & 0xff);
+        if (recording() && children.is_child()) end_child(code & 0xff);
+    }
+    if (recording()) recorder().note_exit({capture::EndedBy::exit_call, code & 0xff});
 }
 
 template <int kEntry>  // _exit and _Exit
@@ -221,28 +241,10 @@ void hook_exit(int code) {
     __builtin_unreachable();
 }
 
-// An exec that succeeds never comes back: the capture must be closed before it. In the child of a vfork, which shares our memory,
-// nothing is touched (note_exit compares the process id).
-template <typename Call>
-int around_exec(Call call) noexcept {
-    const bool marked = recording() && recorder().note_exit(-1);
-    const int result = call();
-    const ErrnoKept kept;
-    if (marked) recorder().withdraw_exit();
-    return result;
-}
-
-template <int kEntry, typename... Arguments>  // execv and its family: the number distinguishes those that take the same arguments
-int hook_exec(Arguments... arguments) {
-    return around_exec([&] { return real<hook_exec<kEntry, Arguments...>>(arguments...); });
-}
-
 }  // namespace
 
 void add_process_hooks(std::vector<Hook>* hooks) {
     constexpr auto of = Hook::Of::process;
-    using Text = const char*;
-    using Texts = char* const*;
     hooks->insert(hooks->end(), {
                                     hook_of<hook_pthread_create>("pthread_create", of),
                                     hook_of<hook_prctl>("prctl", of),
@@ -253,11 +255,6 @@ void add_process_hooks(std::vector<Hook>* hooks) {
                                     hook_of<hook_forkpty>("forkpty", of),
                                     hook_of<hook_exit<0>>("_exit", of),
                                     hook_of<hook_exit<1>>("_Exit", of),
-                                    hook_of<hook_exec<0, Text, Texts>>("execv", of),
-                                    hook_of<hook_exec<0, Text, Texts, Texts>>("execve", of),
-                                    hook_of<hook_exec<1, Text, Texts>>("execvp", of),
-                                    hook_of<hook_exec<1, Text, Texts, Texts>>("execvpe", of),
-                                    hook_of<hook_exec<0, int, Texts, Texts>>("fexecve", of),
                                 });
 }
 

@@ -61,6 +61,16 @@ struct Calloc {
     void* from(const PyMemAllocatorEx& next) const { return next.calloc(next.ctx, count, each); }
 };
 
+// The functions of the interpreter's table, for one of the functions below that take a request.
+template <void* (*kAllocate)(Malloc)>
+void* malloc_by(void*, std::size_t bytes) {
+    return kAllocate({bytes});
+}
+template <void* (*kAllocate)(Calloc)>
+void* calloc_by(void*, std::size_t count, std::size_t each) {
+    return kAllocate({count, each});
+}
+
 template <typename Request>
 [[gnu::always_inline]] inline void* covered_from(const PyMemAllocatorEx& next, Request request) {
     Covered covered;
@@ -75,15 +85,6 @@ template <Domain& kDomain, typename Request>
         recorder().answer_for_python();
     void* block = covered_from(next, request);
     return tls.covered == 0 ? recorded(block, request.bytes()) : block;
-}
-
-template <Domain& kDomain>
-void* python_malloc(void*, std::size_t bytes) {
-    return allocate_any<kDomain>(Malloc{bytes});
-}
-template <Domain& kDomain>
-void* python_calloc(void*, std::size_t count, std::size_t each) {
-    return allocate_any<kDomain>(Calloc{count, each});
 }
 
 // The old block has been removed from the tables; the new one is not in them yet.
@@ -137,14 +138,6 @@ template <Domain& kDomain, typename Request>
         return recorded(block, request.bytes());
     return recorder().record<Kind::python>(block, request.bytes());
 }
-template <Domain& kDomain>
-void* exact_malloc(void*, std::size_t bytes) {
-    return allocate_exact_small<kDomain>(Malloc{bytes});
-}
-template <Domain& kDomain>
-void* exact_calloc(void*, std::size_t count, std::size_t each) {
-    return allocate_exact_small<kDomain>(Calloc{count, each});
-}
 
 template <Domain& kDomain>
 void exact_free(void* context, void* block) {
@@ -194,14 +187,6 @@ template <Domain& kDomain, typename Request>
     if (!Recorder::passes_unsampled(request.bytes())) [[unlikely]]
         return allocate_sample<kDomain>(request);
     return request.from(kDomain.below);
-}
-template <Domain& kDomain>
-void* sampling_malloc(void*, std::size_t bytes) {
-    return allocate_sampling_small<kDomain>(Malloc{bytes});
-}
-template <Domain& kDomain>
-void* sampling_calloc(void*, std::size_t count, std::size_t each) {
-    return allocate_sampling_small<kDomain>(Calloc{count, each});
 }
 
 template <Domain& kDomain>
@@ -270,15 +255,17 @@ void install(bool is_own) {
     if (wants(Wanted::few_samples) && (is_own || is_reached<few>())) {
         kHooked.used = &few;
         // CPython's own allocator uses no context, and its function for frees stays in place.
-        return install<few>({nullptr, sampling_malloc<few>, sampling_calloc<few>, sampling_realloc<few>, nullptr});
+        return install<few>({nullptr, malloc_by<allocate_sampling_small<few>>, calloc_by<allocate_sampling_small<few>>,
+                             sampling_realloc<few>, nullptr});
     }
     kHooked.used = &all;
     if (is_own) {
         // A realloc leaves a block with malloc, however small it becomes, and other mallocs put those of 8 bytes at multiples of 8.
         const auto free = is_malloc_replaced() ? python_free<all> : exact_free<all>;
-        return install<all>({nullptr, exact_malloc<all>, exact_calloc<all>, python_realloc<all>, free});
+        return install<all>(
+            {nullptr, malloc_by<allocate_exact_small<all>>, calloc_by<allocate_exact_small<all>>, python_realloc<all>, free});
     }
-    install<all>({nullptr, python_malloc<all>, python_calloc<all>, python_realloc<all>, python_free<all>});
+    install<all>({nullptr, malloc_by<allocate_any<all>>, calloc_by<allocate_any<all>>, python_realloc<all>, python_free<all>});
 }
 
 // Returns whether all went by us until now. Below another's hooks ours stay, and pass on.

@@ -1,4 +1,4 @@
-#include "interpose/shared_memory_hooks.h"
+#include "interpose/hooks.h"
 
 #include <fcntl.h>
 #include <stdarg.h>

@@ -41,6 +41,12 @@ public:
             if (hooks_[i].real != nullptr && *hooks_[i].real != nullptr && ::strcmp(hooks_[i].name, name) == 0) visit(hooks_[i]);
     }
 
+    template <typename Is>  // is(hook)
+    bool any(Is is) const noexcept {
+        return std::any_of(hooks_, hooks_ + count_,
+                           [&](const Hook& hook) { return hook.real != nullptr && *hook.real != nullptr && is(hook); });
+    }
+
 private:
     static constexpr std::size_t kPlaces = 1024;
     static std::size_t place(const char* name) noexcept {  // by its first three letters
@@ -115,8 +121,10 @@ void plan_slots(const Module& module, Plan& plan) {
     });
 }
 
-// The dynamic symbols that define a hooked function. A name may have several versions; all with the same code move.
+// The dynamic symbols that define a hooked function. A name may have several versions; all with the same code move. Most modules define none:
+// the names of their symbols, which may be megabytes, stay unread.
 void plan_symbols(const Module& module, Plan& plan) {
+    if (!plan.filter->any([&](const Hook& hook) { return module.holds(reinterpret_cast<std::uintptr_t>(*hook.real)); })) return;
     const std::size_t count = symbol_count(module);
     for (std::size_t i = 1; i < count; ++i) {
         ElfW(Sym) & symbol = module.symbols[i];

@@ -3,9 +3,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#if __has_include(<pyconfig.h>)
-#include <pyconfig.h>  // defines Py_GIL_DISABLED
-#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,15 +27,6 @@ LineThread& own_state() noexcept {
     thread_local LineThread thread;
     return thread;
 }
-
-// With a GIL the events of all threads come one after the other.
-#if defined(Py_GIL_DISABLED)
-FutexMutex g_mutex;
-using Guard = MutexHold;
-#define HIWATER_LINES_GUARD Guard guard(g_mutex)
-#else
-#define HIWATER_LINES_GUARD static_cast<void>(0)
-#endif
 
 // --- resident memory -------------------------------------------------------------------------------------------------------------
 
@@ -115,8 +103,8 @@ void close_segment(LineThread& thread, Frame& frame, Resident& resident) noexcep
     if (line == nullptr) return;
     frame.line = nullptr;
     ThreadHeap& heap = thread_heap;
-    const std::int64_t mark = heap.peak_bytes;
-    heap.peak_bytes = std::max(frame.saved_peak_bytes, mark);
+    const std::int64_t peak = heap.peak_bytes;
+    heap.peak_bytes = std::max(frame.saved_peak_bytes, peak);
     give_back(thread, frame, *line);
     if (frame.epoch != frame.group->epoch) return;
     const std::int64_t kept = heap.live_bytes - frame.live_bytes;
@@ -127,7 +115,7 @@ void close_segment(LineThread& thread, Frame& frame, Resident& resident) noexcep
     if (frame.outermost) {
         line->kept_bytes += kept;
         line->allocated_bytes += heap.allocated_bytes - frame.allocated_bytes;
-        line->peak_bytes = std::max(line->peak_bytes, frame.before_bytes + mark - frame.live_bytes);
+        line->peak_bytes = std::max(line->peak_bytes, frame.before_bytes + peak - frame.live_bytes);
     }
     if (frame.outermost || (frame.group->recursion_apart && !frame.nested)) {
         line->resident_bytes += resident_end - frame.resident_bytes;
@@ -139,8 +127,8 @@ void close_segment(LineThread& thread, Frame& frame, Resident& resident) noexcep
 
 std::uint32_t g_generation = 0;  // moves when something is switched off
 
-// Takes out the frames of what is not active any more. Marks nest, so what lies above the lowest of their lines closes, too, and
-// continues in a new segment.
+// Removes the frames of groups that are not active any more. Their peaks nest, so the lines above the lowest such frame close, too,
+// and continue in a new segment.
 [[gnu::noinline]] void drop_inactive(LineThread& thread) {
     auto& frames = thread.frames;
     const auto is_inactive = [](const Frame& frame) { return frame.line != nullptr && !frame.group->active; };
@@ -250,7 +238,6 @@ bool tell(const Event& event) noexcept {
     std::vector<std::shared_ptr<Meter>> meters;  // ours while they run: their recorder may go
     std::vector<std::shared_ptr<Listener>> listeners;
     try {
-        HIWATER_LINES_GUARD;
         const auto found = watched().find(event.code);
         if (found == watched().end()) return true;
         for (const Watch& watch : found->second) {
@@ -267,13 +254,9 @@ bool tell(const Event& event) noexcept {
     return goes_on;
 }
 
-bool is_watched(const void* code) noexcept {
-    HIWATER_LINES_GUARD;
-    return watched().find(code) != watched().end();
-}
+bool is_watched(const void* code) noexcept { return watched().find(code) != watched().end(); }
 
 void on_line(const void* frame, const void* code, std::int32_t line) noexcept {
-    HIWATER_LINES_GUARD;
     LineThread& thread = own_state();
     Resident resident;
     bool is_new = false;
@@ -294,7 +277,6 @@ void on_line(const void* frame, const void* code, std::int32_t line) noexcept {
 }
 
 void on_resume(const void* frame, const void* code, std::int32_t line) noexcept {
-    HIWATER_LINES_GUARD;
     LineThread& thread = own_state();
     Resident resident;
     try {
@@ -322,7 +304,6 @@ void on_resume(const void* frame, const void* code, std::int32_t line) noexcept 
 }
 
 void on_exit(const void* frame, bool suspends) noexcept {
-    HIWATER_LINES_GUARD;
     LineThread& thread = own_state();
     auto& frames = thread.frames;
     if (std::none_of(frames.begin(), frames.end(), [&](const Frame& other) { return other.frame == frame; })) return;
@@ -346,7 +327,6 @@ void on_exit(const void* frame, bool suspends) noexcept {
 LineRecorder::~LineRecorder() {
     set_active(false);
     drop_told();  // a thread that ends may be the last to release a group, without the GIL
-    HIWATER_LINES_GUARD;
     for (const void* code : codes_) {
         const auto found = watched().find(code);
         if (found == watched().end()) continue;
@@ -357,12 +337,11 @@ LineRecorder::~LineRecorder() {
 }
 
 void LineRecorder::drop_told() {
-    std::shared_ptr<Meter> meter;  // what they keep alive goes when the lock is free again
+    std::shared_ptr<Meter> meter;  // what they keep alive goes last: that may run foreign code
     std::shared_ptr<Listener> listener;
-    HIWATER_LINES_GUARD;
-    if ((meter_ != nullptr || listener_ != nullptr) && !groups_.empty()) --g_told;
-    meter.swap(meter_);
-    listener.swap(listener_);
+    if (settings_.is_told() && !groups_.empty()) --g_told;
+    meter.swap(settings_.meter);
+    listener.swap(settings_.listener);
     for (const auto& group : groups_) {
         group->meter = nullptr;
         group->listener = nullptr;
@@ -370,21 +349,12 @@ void LineRecorder::drop_told() {
 }
 
 std::uint32_t LineRecorder::add_group(std::int32_t first_line, std::int32_t last_line) {
-    HIWATER_LINES_GUARD;
-    auto group = std::make_shared<Group>(first_line, std::max(first_line, last_line));
-    if ((meter_ != nullptr || listener_ != nullptr) && groups_.empty()) ++g_told;
-    group->reads_resident = reads_resident_;
-    group->recursion_apart = recursion_apart_;
-    group->meter = meter_;
-    group->listener = listener_;
-    group->only = only_;
-    group->active = active_;
-    groups_.push_back(std::move(group));
+    if (settings_.is_told() && groups_.empty()) ++g_told;
+    groups_.push_back(std::make_shared<Group>(settings_, first_line, std::max(first_line, last_line)));
     return static_cast<std::uint32_t>(groups_.size() - 1);
 }
 
 void LineRecorder::watch(const void* code, std::uint32_t group, bool nested) {
-    HIWATER_LINES_GUARD;
     watched()[code].push_back({groups_.at(group), nested});
     codes_.push_back(code);
 }
@@ -392,16 +362,12 @@ void LineRecorder::watch(const void* code, std::uint32_t group, bool nested) {
 // What is open in the calling thread ends here, with its figures. In other threads it does not count, because the part that
 // came before now cannot be determined.
 bool LineRecorder::set_active(bool active, bool here) {
-    if (active == active_) return true;
-    const bool goes_on = active || meter_ == nullptr || meter_->read();
-    HIWATER_LINES_GUARD;
-    if (active == active_) return goes_on;  // the meter was quicker
-    active_ = active;
-    only_ = active && here ? &own_state() : nullptr;
-    for (const auto& group : groups_) {
-        group->active = active;
-        group->only = only_;
-    }
+    if (active == settings_.active) return true;
+    const bool goes_on = active || settings_.meter == nullptr || settings_.meter->read();
+    if (active == settings_.active) return goes_on;  // the meter was quicker
+    settings_.active = active;
+    settings_.only = active && here ? &own_state() : nullptr;
+    for (const auto& group : groups_) static_cast<Settings&>(*group) = settings_;
     if (active) return goes_on;
     ++g_generation;
     drop_inactive(own_state());
@@ -414,7 +380,6 @@ bool LineRecorder::set_active(bool active, bool here) {
 }
 
 void LineRecorder::clear() {
-    HIWATER_LINES_GUARD;
     for (const auto& group : groups_) {
         ++group->epoch;
         std::fill(group->figures.begin(), group->figures.end(), LineFigure{});
@@ -425,10 +390,9 @@ void LineRecorder::clear() {
 }
 
 std::string self_check() {
-    HIWATER_LINES_GUARD;
     const LineThread& thread = mine();
     if (!thread.frames.empty()) return std::to_string(thread.frames.size()) + " frames are on the stack of lines";
-    if (thread.unmarked != 0) return std::to_string(thread.unmarked) + " lines without a mark are open";
+    if (thread.unmarked != 0) return std::to_string(thread.unmarked) + " open lines belong to another thread";
     if (thread_heap.peak_bytes < thread_heap.live_bytes) return "the thread's peak is below its live bytes";
     for (const auto& [code, watches] : watched()) {
         for (const Watch& watch : watches) {

@@ -20,7 +20,6 @@
 #include <utility>
 #include <vector>
 
-#include "lock/lock.h"
 #include "base/uncopied.h"
 
 namespace hiwater::lines {
@@ -73,8 +72,21 @@ struct Parked {
     std::int64_t kept_bytes;
 };
 
-struct Group {
-    Group(std::int32_t first, std::int32_t last) : first_line(first), figures(static_cast<std::size_t>(last - first + 1)) {}
+// Of a recorder and all its groups.
+struct Settings {
+    bool reads_resident = false;
+    bool recursion_apart = false;
+    std::shared_ptr<Meter> meter;        // gone when the recorder is
+    std::shared_ptr<Listener> listener;  // the same
+    bool active = false;
+    const LineThread* only = nullptr;  // the one thread that is measured; nullptr: all of them
+
+    bool is_told() const noexcept { return meter != nullptr || listener != nullptr; }
+};
+
+struct Group : Settings {
+    Group(const Settings& settings, std::int32_t first, std::int32_t last)
+        : Settings(settings), first_line(first), figures(static_cast<std::size_t>(last - first + 1)) {}
     LineFigure* figure(std::int32_t line) noexcept {
         const auto index = static_cast<std::size_t>(static_cast<std::int64_t>(line) - first_line);
         return index < figures.size() ? &figures[index] : nullptr;  // below first_line the index wraps around
@@ -83,12 +95,6 @@ struct Group {
     const std::int32_t first_line;
     std::vector<LineFigure> figures;  // never resized: frames point into it
     std::unordered_map<const void*, Parked> parked;
-    bool active = false;
-    bool reads_resident = false;
-    bool recursion_apart = false;
-    std::shared_ptr<Meter> meter;           // gone when the recorder is
-    std::shared_ptr<Listener> listener;     // the same
-    const LineThread* only = nullptr;       // the one thread that is measured; nullptr: all of them
     std::uint64_t calls = 0;                // of the function: frames taken in by a line, those of nested code left out
     std::int64_t resident_first_bytes = 0;  // at the first of them
     std::uint32_t epoch = 0;                // moves when it is switched off or cleared: segments opened before are of no account
@@ -117,15 +123,12 @@ struct LineThread {
     std::uint32_t unmarked = 0;    // open lines whose figure another thread had marked as its own
 };
 
-// One profiler's groups. All members need the GIL, or on a free-threaded interpreter the lock that they take.
+// One profiler's groups. All members need the GIL, so the events of all threads come one after the other.
 class LineRecorder : Uncopied {
 public:
     explicit LineRecorder(bool reads_resident, bool recursion_apart = false, std::shared_ptr<Meter> meter = nullptr,
                           std::shared_ptr<Listener> listener = nullptr)
-        : reads_resident_(reads_resident),
-          recursion_apart_(recursion_apart),
-          meter_(std::move(meter)),
-          listener_(std::move(listener)) {}
+        : settings_{reads_resident, recursion_apart, std::move(meter), std::move(listener)} {}
     ~LineRecorder();
 
     std::uint32_t add_group(std::int32_t first_line, std::int32_t last_line);
@@ -134,18 +137,14 @@ public:
     // `here`: in the calling thread alone. False when the meter interrupts the program; the switch is made in any case.
     bool set_active(bool active, bool here = false);
     void clear();
-    const Meter* meter() const noexcept { return meter_.get(); }
-    const Listener* listener() const noexcept { return listener_.get(); }
+    const Meter* meter() const noexcept { return settings_.meter.get(); }
+    const Listener* listener() const noexcept { return settings_.listener.get(); }
     // Removes the meter and the listener; the meter's last figure stays.
     void drop_told();
     Group& group(std::uint32_t number) { return *groups_.at(number); }
 
 private:
-    const bool reads_resident_, recursion_apart_;
-    std::shared_ptr<Meter> meter_;
-    std::shared_ptr<Listener> listener_;
-    const LineThread* only_ = nullptr;
-    bool active_ = false;
+    Settings settings_;
     std::vector<std::shared_ptr<Group>> groups_;
     std::vector<const void*> codes_;
 };

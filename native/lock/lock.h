@@ -22,19 +22,26 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <mutex>
 #include <utility>
 
 #include "lock/sharing.h"
+#include "base/process.h"
 #include "base/signals_blocked.h"
 #include "base/uncopied.h"
 
 namespace hiwater {
+
+inline void pause_processor() noexcept {  // between two reads of what another thread is to change
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
 
 // The instruction that locks it also stores which thread holds it, because a signal handler may jump away from any point (see Lock::abandon).
 class FutexMutex {
@@ -68,9 +75,7 @@ private:
             if (word_.load(std::memory_order_relaxed) == kFree &&
                 word_.compare_exchange_weak(expected, mine, std::memory_order_acquire, std::memory_order_relaxed))
                 return;
-#if defined(__x86_64__)
-            __builtin_ia32_pause();
-#endif
+            pause_processor();
         }
         for (std::uint64_t seen = word_.load(std::memory_order_relaxed);;) {
             if (seen == kFree) {  // other threads may still be waiting
@@ -272,18 +277,13 @@ private:
     static bool is_at_work(const LockTicket& owner) noexcept {
         for (int check = 0; check < kChecks; ++check) {
             if (owner.active.load(std::memory_order_relaxed) != 0) return true;
-            pause();
+            pause_processor();
         }
         return false;
     }
     // Without reading the other's ticket: that thread needs its cache line.
     static void wait_a_turn() noexcept {
-        for (int i = 0; i < kTurn; ++i) pause();
-    }
-    static void pause() noexcept {
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#endif
+        for (int i = 0; i < kTurn; ++i) pause_processor();
     }
 
     [[gnu::noinline]] void revoke_bias_of(const LockTicket* owner) noexcept {
@@ -299,15 +299,10 @@ private:
     // A filter refuses the call. A thread that took the lock by its fast path just before has its store to `active` still in its
     // processor's store buffer, which is empty within a microsecond: five milliseconds later everybody sees the store. Once a recording.
     void give_up_bias() noexcept {
-        constexpr std::int64_t kLongEnoughNs = 5'000'000;
+        constexpr std::uint64_t kLongEnoughNs = 5'000'000;
         may_bias_ = false;
-        const std::int64_t begun = clock_ns();
-        while (clock_ns() - begun < kLongEnoughNs) pause();
-    }
-    static std::int64_t clock_ns() noexcept {
-        timespec now{};
-        ::clock_gettime(CLOCK_MONOTONIC, &now);
-        return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+        const std::uint64_t begun = process::monotonic_ns();
+        while (process::monotonic_ns() - begun < kLongEnoughNs) pause_processor();
     }
     // A thread is inside for a few dozen instructions, unless the kernel took it off its processor there.
     static void wait_until_out(const LockTicket& one) noexcept {
@@ -341,14 +336,7 @@ private:
     bool by_fast_path_;
 };
 
-class MutexHold : Uncopied {
-public:
-    explicit MutexHold(FutexMutex& mutex) noexcept : mutex_(mutex) { mutex_.lock(); }
-    ~MutexHold() { mutex_.unlock(); }
-
-private:
-    FutexMutex& mutex_;
-};
+using MutexHold = std::lock_guard<FutexMutex>;
 
 // The same with signals blocked, for a lock that is rarely taken: no signal handler can jump out of it or wait for its own thread.
 class UninterruptedHold {

@@ -2,8 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
+#include <iterator>
 
 #include "base/pages.h"
 #include "mappings/shared_pages.h"
@@ -18,11 +17,7 @@ struct Piece {
 };
 
 class Mappings {
-    using Tree = std::map<std::uintptr_t, Piece, std::less<>, PieceAllocator<std::pair<const std::uintptr_t, Piece>>>;
-
 public:
-    Mappings() : pool_(PieceAllocator<int>::kLargestPiece), tree_(PieceAllocator<std::pair<const std::uintptr_t, Piece>>(&pool_)) {}
-
     // Adds [start, end), which must be free. Throws bad_alloc.
     void add(std::uintptr_t start, std::uintptr_t end, std::uint32_t account, std::uint32_t protection, SharedPlace place = 0) {
         tree_.emplace(start, Piece{end, account, protection, place});
@@ -100,7 +95,7 @@ private:
     }
 
     PiecePool pool_;
-    Tree tree_;
+    PieceMap<std::uintptr_t, Piece> tree_{&pool_};
 };
 
 }  // namespace hiwater

@@ -4,9 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <iterator>
-#include <map>
 #include <utility>
 
 #include "base/pages.h"
@@ -73,11 +71,9 @@ class SharedPages {
         std::uint32_t mappings = 0;
         bool is_cut_off = false;  // the run before this one was once one with it
     };
-    using Tree = std::map<SharedPlace, Run, std::less<>, PieceAllocator<std::pair<const SharedPlace, Run>>>;
+    using Tree = PieceMap<SharedPlace, Run>;
 
 public:
-    SharedPages() : pool_(PieceAllocator<int>::kLargestPiece), tree_(PieceAllocator<std::pair<const SharedPlace, Run>>(&pool_)) {}
-
     // One more mapping shows [start, end). Calls change(account, pages, runs) with what the account gains. Throws bad_alloc.
     template <typename Change>
     void map(SharedPlace start, SharedPlace end, std::uint32_t account, Change change) {
@@ -149,7 +145,7 @@ private:
     }
 
     PiecePool pool_;
-    Tree tree_;
+    Tree tree_{&pool_};
 };
 
 }  // namespace hiwater

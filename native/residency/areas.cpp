@@ -8,78 +8,35 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
 
+#include "base/proc_lines.h"
 #include "residency/page_flags.h"
-#include "base/uncopied.h"
 
 namespace hiwater::residency {
 
 namespace {
 
-// The lines of a file of /proc, one after another, without a heap of our own that grows with it.
-class Lines : Uncopied {
-public:
-    explicit Lines(const char* path) : fd_(::open(path, O_RDONLY | O_CLOEXEC)) {}
-    ~Lines() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-
-    // The next line with NUL for its newline, or null. A line longer than the buffer comes in pieces.
-    char* next() noexcept {
-        for (;;) {
-            char* newline = static_cast<char*>(::memchr(text_ + from_, '\n', to_ - from_));
-            if (newline != nullptr) {
-                *newline = '\0';
-                char* line = text_ + from_;
-                from_ = static_cast<std::size_t>(newline - text_) + 1;
-                return line;
-            }
-            if (!refill()) return nullptr;
-        }
-    }
-
-private:
-    bool refill() noexcept {
-        ::memmove(text_, text_ + from_, to_ - from_);
-        to_ -= from_;
-        from_ = 0;
-        if (to_ == sizeof text_) text_[to_ - 1] = '\n';
-        const ssize_t n = fd_ < 0 || to_ == sizeof text_ ? 0 : ::read(fd_, text_ + to_, sizeof text_ - to_);
-        if (n > 0) to_ += static_cast<std::size_t>(n);
-        return n > 0 || to_ == sizeof text_;
-    }
-
-    int fd_;
-    std::size_t from_ = 0, to_ = 0;
-    char text_[16384];
-};
+using Lines = ProcLines<16384>;
 
 constexpr std::uintptr_t kMallocHeap = 64 << 20;  // HEAP_MAX_SIZE of glibc on 64-bit machines
 
-bool starts(const char* text, const char* head) noexcept { return ::strncmp(text, head, ::strlen(head)) == 0; }
-
-Area::Path path_of(const char* path, char sharing) noexcept {
-    if (sharing == 's' || starts(path, "/dev/shm/") || starts(path, "/memfd:") || starts(path, "/SYSV") ||
-        starts(path, "/dev/zero"))
+Area::Path path_of(std::string_view path, char sharing) noexcept {
+    if (sharing == 's' || path.starts_with("/dev/shm/") || path.starts_with("/memfd:") || path.starts_with("/SYSV") ||
+        path.starts_with("/dev/zero"))
         return Area::Path::shared;
-    if (path[0] == '/') return Area::Path::file;
-    if (path[0] == '\0' || starts(path, "[anon:")) return Area::Path::none;
-    if (starts(path, "[heap]")) return Area::Path::heap;
-    return starts(path, "[stack") ? Area::Path::stack : Area::Path::other;
+    if (path.starts_with('/')) return Area::Path::file;
+    if (path.empty() || path.starts_with("[anon:")) return Area::Path::none;
+    if (path.starts_with("[heap]")) return Area::Path::heap;
+    return path.starts_with("[stack") ? Area::Path::stack : Area::Path::other;
 }
 
-// "start-end mode offset device inode   path"
 bool read_head(const char* line, Area* out) noexcept {
-    char mode[8] = {};
-    unsigned long start = 0, end = 0;
-    int path_at = 0;
-    if (::sscanf(line, "%lx-%lx %7s %*s %*s %*s %n", &start, &end, mode, &path_at) < 3) return false;
-    *out = {};
-    out->start = start;
-    out->end = end;
-    out->writable = mode[0] == 'r' && mode[1] == 'w' && mode[3] == 'p';
-    out->inaccessible = mode[0] == '-' && mode[1] == '-' && mode[2] == '-';
-    out->path = path_of(path_at > 0 ? line + path_at : "", mode[3]);
+    MapsLine head;
+    if (!head.read(line)) return false;
+    *out = {.start = head.start, .end = head.end, .path = path_of(head.path, head.mode[3])};
+    out->writable = std::string_view(head.mode).starts_with("rw") && head.mode[3] == 'p';
+    out->inaccessible = std::string_view(head.mode).starts_with("---");
     return true;
 }
 
@@ -89,7 +46,7 @@ void read_smaps(PageVector<Area>* out) {
     for (char* line = lines.next(); line != nullptr; line = lines.next()) {
         Area area;
         if (line[0] >= 'A' && line[0] <= 'Z') {
-            if (found.size() != 0 && starts(line, "Rss:"))
+            if (found.size() != 0 && std::string_view(line).starts_with("Rss:"))
                 found[found.size() - 1].resident = ::strtoll(line + 4, nullptr, 10) * 1024;
         } else if (read_head(line, &area)) {
             if (found.size() != 0 && found[found.size() - 1].end == area.start) {
@@ -134,7 +91,7 @@ void stack_pointers(PageVector<std::uintptr_t>* out) {
     std::sort(out->begin(), out->end());
 }
 
-void mark_stacks(PageVector<Area>& areas) {
+void find_stacks(PageVector<Area>& areas) {
     PageVector<std::uintptr_t> pointers;
     stack_pointers(&pointers);
     for (Area& area : areas) {
@@ -176,10 +133,10 @@ void cut(PageVector<Area>* areas, Ranges& ranges, bool Area::* flag) {
 
 void read_areas(PageVector<Area>* out, Ranges* mappings) {
     read_smaps(out);
-    mark_stacks(*out);
-    Ranges own;
-    own_ranges.each([&own](const OwnRanges::Range& range) { own.push_back(range); });
-    cut(out, own, &Area::own);
+    find_stacks(*out);
+    Ranges overhead;
+    own_ranges.each([&overhead](const OwnRanges::Range& range) { overhead.push_back(range); });
+    cut(out, overhead, &Area::is_overhead);
     if (mappings != nullptr) cut(out, *mappings, &Area::mapping);
 }
 

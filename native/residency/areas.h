@@ -17,12 +17,12 @@ struct Area {
     bool follows_file = false;  // a library's zeroed data follows its file without a name
     bool malloc_heap = false;   // of a thread: glibc aligns these, and reserves address space behind them
     bool holds_stack = false;   // a waiting thread's stack pointer is in it
-    bool own = false;           // the recorder's
+    bool is_overhead = false;   // the recorder's
     bool mapping = false;       // of the program, as the recorder saw it
 
     std::uint64_t size() const { return end - start; }
     bool is_plain() const {
-        return path == Path::none && writable && !follows_file && !malloc_heap && !holds_stack && !own && !mapping;
+        return path == Path::none && writable && !follows_file && !malloc_heap && !holds_stack && !is_overhead && !mapping;
     }
 };
 

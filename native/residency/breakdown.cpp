@@ -15,13 +15,13 @@ namespace hiwater::residency {
 
 namespace {
 
-constexpr int kMostLooks = 100'000;  // pages looked at, at about half a microsecond each
+constexpr int kMostPagesRead = 100'000;  // at about half a microsecond each
 constexpr std::int64_t kLarge = 1 << 20;
 constexpr std::uint64_t kTooSparse = 64ULL << 30;
 
-class Looker {
+class Sorter {
 public:
-    explicit Looker(Breakdown& out) : out_(out) { out_.cannot_look = !PageHeads::works() || !pages_.works(); }
+    explicit Sorter(Breakdown& out) : out_(out) { out_.is_unreadable = !PageHeads::works() || !pages_.works(); }
 
     // Goes through the areas. Neighbouring plain ones are one: advice about huge pages, which NumPy gives, cuts a block in two.
     void sort_out(const PageVector<Area>& areas) {
@@ -35,7 +35,7 @@ public:
                 run.end = areas[i + 1].end;
                 run.resident += areas[i + 1].resident;
             }
-            look_into(run);
+            sort_pages(run);
         }
     }
 
@@ -48,7 +48,7 @@ public:
         out_[Part::malloc_live] = {small_blocks + chunks_touched_,
                                    std::max<std::int64_t>(0, in_use - heap_) + chunks_ - chunks_touched_};
         out_[Part::malloc_slack].resident_bytes = heap_ - small_blocks;
-        out_.looked_enough = looks_ <= 0;
+        out_.page_limit_reached = pages_left_ <= 0;
         if (mapped - chunks_ > kLarge) out_.not_found_bytes = mapped - chunks_;
         std::sort(out_.large.begin(), out_.large.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
     }
@@ -56,12 +56,12 @@ public:
 private:
     void add(Part part, const Area& area) {
         out_[part].resident_bytes += area.resident;
-        if (part == Part::own) out_[part].untouched_bytes += static_cast<std::int64_t>(area.size()) - area.resident;
+        if (part == Part::overhead) out_[part].untouched_bytes += static_cast<std::int64_t>(area.size()) - area.resident;
     }
 
     void sort(const Area& area) {
         using Path = Area::Path;
-        if (area.own) return add(Part::own, area);
+        if (area.is_overhead) return add(Part::overhead, area);
         if (area.mapping && area.path == Path::none) return add_mapping(area);
         if (area.path == Path::shared) return add_shared(area);
         if (area.path == Path::file || (area.follows_file && area.path == Path::none && area.size() < kLarge))
@@ -70,30 +70,30 @@ private:
         if (area.path == Path::heap || area.malloc_heap) {
             heap_ += area.resident;
         } else if (area.path == Path::none && area.writable) {
-            look_into(area);
+            sort_pages(area);
         } else {
             add(Part::anonymous, area);
         }
     }
 
-    // Tells malloc's own mappings and Python's pools from other anonymous memory, page by page.
-    void look_into(const Area& area) {
+    // Separates malloc's own mappings and Python's pools from other anonymous memory, page by page.
+    void sort_pages(const Area& area) {
         if (area.resident == 0 && area.size() >= kLarge) return add_mapping(area);
-        if (out_.cannot_look || area.size() > kTooSparse) return add_mapping(area);
+        if (out_.is_unreadable || area.size() > kTooSparse) return add_mapping(area);
         pages_.choose(area.start, area.end, area.resident);
         std::int64_t found = 0;
-        for (std::uintptr_t at = area.start; looks_ > 0;) {
+        for (std::uintptr_t at = area.start; pages_left_ > 0;) {
             at = pages_.next_present(at, area.end);
             if (at >= area.end) break;
             at += one_thing(at, area, &found);
         }
         // The rest of an area with an allocator's memory in it lies beside it, so perhaps is the allocator's: unexplained.
-        if (found == 0 || looks_ <= 0) add_mapping(area, found);
+        if (found == 0 || pages_left_ <= 0) add_mapping(area, found);
     }
 
     // What begins at a page that is in RAM: adds it where it belongs, and returns how long it is.
     std::uint64_t one_thing(std::uintptr_t at, const Area& area, std::int64_t* found) {
-        --looks_;
+        --pages_left_;
         const unsigned char* head = heads_.at(at, area.end);
         if (head == nullptr) return kPage;
         if (const Chunk chunk = chunk_of(head, area.end - at); chunk.bytes != 0) {
@@ -133,7 +133,7 @@ private:
     Breakdown& out_;
     PageFlags pages_;
     PageHeads heads_{pages_};
-    int looks_ = kMostLooks;
+    int pages_left_ = kMostPagesRead;
     std::int64_t heap_ = 0, pools_ = 0, objects_ = 0, chunks_ = 0, chunks_touched_ = 0;
 };
 
@@ -149,28 +149,32 @@ const char* name_of(Part part) noexcept {
         "files and libraries",
         "shared",
         "stacks",
-        "hiwater's own",
+        "hiwater's overhead",
         "unexplained",
     };
     return kNames[static_cast<std::size_t>(part)];
 }
 
 bool take_snapshot(Breakdown* out, Ranges* mappings) noexcept {
+    const std::int64_t before = process::resident_bytes();
     try {
         PageVector<Area> areas;
         read_areas(&areas, mappings);
         if (areas.size() == 0) return false;
-        Looker looker(*out);
-        looker.sort_out(areas);
-        looker.finish();
+        Sorter sorter(*out);
+        sorter.sort_out(areas);
+        sorter.finish();
     } catch (const std::bad_alloc&) {
         return false;
     }
-    out->resident_bytes = process::resident_bytes();
+    const std::int64_t after = process::resident_bytes();
     std::int64_t sum = 0;
     for (const Row& row : out->rows) sum += row.resident_bytes;
+    // The program goes on meanwhile. What it grew by after its pages were counted is not unexplained: of the values that resident memory
+    // had during the snapshot, the nearest to the sum is taken.
+    out->resident_bytes = std::clamp(sum, std::min(before, after), std::max(before, after));
     (*out)[Part::unexplained].resident_bytes += out->resident_bytes - sum;
-    return out->resident_bytes >= 0;
+    return before >= 0 && after >= 0;
 }
 
 std::int64_t touched_bytes(std::uintptr_t address, std::uint64_t bytes) noexcept {

@@ -1,7 +1,7 @@
 // Where resident memory is: what Python, malloc and mappings hold of it, and what nobody can name.
 //
 // Every page that smaps counts goes into one part, so the parts add up to resident memory; what differs, and what lies beside an
-// allocator's memory without a mark of its own, is "unexplained". What a page contains is read from what allocators wrote at its
+// allocator's memory and cannot be recognised, is "unexplained". What a page contains is read from what allocators wrote at its
 // beginnings, and only of pages that are in RAM: a snapshot must not touch what the program did not.
 #pragma once
 
@@ -22,7 +22,7 @@ enum class Part : std::uint8_t {
     files,
     shared,
     stacks,
-    own,
+    overhead,
     unexplained,
     count_
 };
@@ -46,8 +46,8 @@ struct Breakdown {
     std::int64_t resident_bytes = 0;
     Row rows[kParts];
     PageVector<LargeBlock> large;      // largest first
-    bool cannot_look = false;          // our memory cannot be read: allocators' large blocks are under anonymous maps
-    bool looked_enough = false;        // too many pages to read: the rest is under anonymous maps
+    bool is_unreadable = false;        // our memory cannot be read: allocators' large blocks are under anonymous maps
+    bool page_limit_reached = false;   // too many pages to read: the rest is under anonymous maps
     std::int64_t not_found_bytes = 0;  // of malloc's large blocks, by its own count
 
     Row& operator[](Part part) { return rows[static_cast<std::size_t>(part)]; }

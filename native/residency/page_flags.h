@@ -25,8 +25,9 @@ public:
     std::int64_t resident_bytes(std::uintptr_t start, std::uintptr_t end) noexcept;
 
 private:
-    bool is_present(std::uint64_t page) noexcept;
-    bool load(std::uint64_t page) noexcept;
+    // Reads `most` pages from `page` on where it is not in the window. The kernel walks over each of them.
+    bool is_present(std::uint64_t page, std::uint64_t most) noexcept;
+    bool load(std::uint64_t page, std::uint64_t most) noexcept;
 
     static constexpr std::size_t kWindow = 2048;
     int fd_;

@@ -8,41 +8,45 @@
 
 #include "base/uncancelled.h"
 #include "base/process.h"
+#include "session/children.h"
+#include "session/fatal_signals.h"
 #include "session/recorder.h"
 
 namespace hiwater {
 
 using capture::State;
 
-// A signal handler ends the process, or executes another program, during an event of its own thread, which may hold the
-// lock. The state stays `recording`, as the sums may lack the rest of that event.
-void Recorder::note_exit_amid_event(int exit_code) noexcept {
+void Recorder::store_exit(const Exit& exit) noexcept {
     capture::Header& h = file_.header();
-    h.exit_code = exit_code;
+    h.exit_code = exit.code;
+    h.ended_by = static_cast<std::uint32_t>(exit.by);
+    h.end_signal = static_cast<std::uint64_t>(exit.signal);
     h.heartbeat_ns = h.ended_ns = now_ns();
+    note_refused_children();
 }
 
-bool Recorder::note_exit(int exit_code) noexcept {
+bool Recorder::note_exit(const Exit& exit) noexcept {
     // Checked first: the child of a vfork runs in our memory, and must change nothing there.
     if (pid_ != ::getpid()) return false;
     // An exec during exit() may fail, and must not undo what exit() stored.
-    const auto is_to_mark = [&] { return file_.is_open() && (exit_code != -1 || file_.header().ended_ns == 0); };
+    const auto may_note = [&] { return file_.is_open() && (exit.code != -1 || exit.signal != 0 || file_.header().ended_ns == 0); };
     if (is_inside()) {
-        if (!is_to_mark()) return false;
-        note_exit_amid_event(exit_code);
+        // The process ends, or executes another program, during an event of its own thread, which may hold the lock. The state stays
+        // `recording`, as the sums may lack the rest of that event.
+        if (!may_note()) return false;
+        store_exit(exit);
         return true;
     }
     BusyGuard busy;
     Uncancelled whole;
     Hold hold(lock_);
-    if (!is_to_mark()) return false;
+    if (!may_note()) return false;
     process::Resident resident;
     capture::Header& h = file_.header();
     if (h.resident_exact != 0 && process::read_status(&resident))
         note_resident_peak(std::max(resident.peak_bytes, resident.now_bytes));
-    h.lost_events = lost_.load(std::memory_order_relaxed);
-    h.exit_code = exit_code;
-    h.heartbeat_ns = h.ended_ns = now_ns();
+    store_counts();
+    store_exit(exit);
     h.state =
         static_cast<std::uint32_t>(g_switches.mode.load(std::memory_order_relaxed) == Mode::on ? State::ended : State::failed);
     file_.write_back();
@@ -54,6 +58,7 @@ void Recorder::withdraw_exit() noexcept {
     // Of its own process alone, and no other thread writes these: an event that a signal's handler interrupted may have the lock.
     capture::Header& h = file_.header();
     h.exit_code = -1;
+    h.ended_by = 0;
     h.ended_ns = 0;
     h.state = static_cast<std::uint32_t>(State::recording);
 }
@@ -82,11 +87,26 @@ void make_private(const OwnRanges::Range& range) noexcept {
 
 // Other threads of the parent may have been anywhere in the recorder when this process was made, so its tables are not read.
 void Recorder::forget_tables_of_parent() noexcept {
-    own_ranges.each([](const OwnRanges::Range& range) {
+    // Many ranges lie side by side: one call unmaps those that are next to each other.
+    std::uintptr_t start = 0, end = 0;
+    const auto unmap = [&] {
+        if (start != end) ::munmap(reinterpret_cast<void*>(start), end - start);
+    };
+    own_ranges.each([&](const OwnRanges::Range& range) {
         if (range.use == Use::kept) return;
         capture::file_guard::remove(reinterpret_cast<void*>(range.start));
-        unmap_pages(reinterpret_cast<void*>(range.start), range.end - range.start);
+        own_ranges.remove(reinterpret_cast<void*>(range.start));
+        own_limit.remove(range.end - range.start);
+        if (range.end == start) {
+            start = range.start;
+        } else if (range.start == end) {
+            end = range.end;
+        } else {
+            unmap();
+            start = range.start, end = range.end;
+        }
     });
+    unmap();
     spare_room.drop();
     file_.forget_in_child();
     begin_anew(mappings_, accounts_, tree_);
@@ -97,6 +117,24 @@ void Recorder::forget_tables_of_parent() noexcept {
     anew(tree_, accounts_, timeline_, facts_, markers_, residency_, large_blocks_, pressure_);
     live_.empty();
     samples_.forget_in_child();
+}
+
+void Recorder::record_child(std::int64_t inherited_bytes) noexcept {
+    BusyGuard busy;
+    int error = ENOMEM;
+    try {
+        const StartOptions* const options = children.begin_in_fork();
+        LiveTable::is_in_forked_child = true;
+        if (options == nullptr) return children.note_refused(errno);
+        error = start(*options);
+    } catch (const capture::NoRoom& full) {
+        error = full.error;
+    } catch (const std::exception&) {
+    }
+    if (error != 0) return children.note_refused(error);
+    fatal_signals::begin();
+    file_.header().inherited_bytes = static_cast<std::uint64_t>(inherited_bytes);
+    sampler::start_later();
 }
 
 void Recorder::become_unrecorded_child() noexcept {
@@ -121,6 +159,7 @@ void Recorder::become_unrecorded_child() noexcept {
         forget_tables_of_parent();
     }
     capture::file_guard::end_in_child();
+    fatal_signals::end_in_child();
 }
 
 }  // namespace hiwater

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "capture/capture_file.h"
+#include "session/top_line.h"
 
 namespace hiwater {
 
@@ -20,6 +21,8 @@ inline constexpr const char* kJumped = "a signal handler jumped (siglongjmp) out
 inline constexpr const char* kDisplaced =
     "a tool that was active before the recording (such as tracemalloc) ended, and removed hiwater's hooks of Python's objects";
 
+inline constexpr const char* kLastWordsNotWritten = "last_words_not_written";  // a fact
+
 struct StartOptions {
     std::string path;
     mode_t mode = capture::kPrivate;  // the capture's permissions
@@ -30,13 +33,10 @@ struct StartOptions {
     std::string cgroup_usage;                // file with the group's usage; "" where there is none
     std::vector<std::string> cgroup_limits;  // files with the limits of the group and of those around it
     std::string internal_prefix, own_script;
-    std::vector<std::string> library_prefixes;
-};
-
-struct TopLine {
-    std::string file, function;
-    std::uint32_t line = 0;
-    std::int64_t bytes = 0;
+    std::string last_words;  // the file for them; "": none
+    // How children of the process are recorded (session/children.h). `run_variable`: the entry for their environment, to which the run's
+    // folder is added; "" where they are not recorded. `run_folder`: set in a child; the first process has its own beside its capture.
+    std::string run_variable, run_folder;
 };
 
 struct Summary {
@@ -45,11 +45,13 @@ struct Summary {
     std::string fate;      // what became of the capture's file meanwhile, in words; "" where nothing did
     std::int64_t peak_bytes = 0, peak_blocks = 0, live_bytes = 0;
     std::int64_t resident_peak_bytes = 0, resident_error_bytes = 0;
+    std::int64_t overhead_bytes = 0;  // hiwater's tables, part of the resident peak
     bool resident_exact = false;
     std::uint64_t lost_events = 0;
     std::uint64_t sample_bytes = 0;
     std::int64_t standard_error_bytes = 0;  // of the peak, at most; 0 where every block was recorded
     TopLine top;
+    Refusal refused;
 };
 
 }  // namespace hiwater

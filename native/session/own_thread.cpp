@@ -44,7 +44,7 @@ bool OwnThread::begin(const char* name, void (*work)()) noexcept {
 void OwnThread::end() noexcept {
     if (!is_running_) return;
     is_to_end_.store(1, std::memory_order_release);
-    ::syscall(SYS_futex, &is_to_end_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    wake();
     BusyGuard busy;
     Uncancelled whole;
     ::pthread_join(thread_, nullptr);
@@ -53,6 +53,8 @@ void OwnThread::end() noexcept {
     const std::int32_t id = id_.load(std::memory_order_acquire);
     for (int i = 0; i < 2000 && id != 0 && ::syscall(SYS_tgkill, ::getpid(), id, 0) == 0; ++i) ::sched_yield();
 }
+
+void OwnThread::wake() noexcept { ::syscall(SYS_futex, &is_to_end_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); }
 
 bool OwnThread::goes_on_after(std::uint64_t ns) noexcept {
     const timespec left{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};

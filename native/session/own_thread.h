@@ -17,6 +17,8 @@ public:
     bool is_running() const noexcept { return is_running_; }
     void forget_in_child() noexcept { is_running_ = false; }  // no thread but its own comes through a fork
 
+    // Ends a sleep of the work early. Where the work is about to sleep, it may miss this. Any thread, any time.
+    void wake() noexcept;
     // For the work: sleeps that long, and returns whether to continue.
     bool goes_on_after(std::uint64_t ns) noexcept;
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/process.h"
+#include "session/children.h"
 #include "session/recorder.h"
 
 namespace hiwater {
@@ -20,8 +21,9 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
     capture::Header& h = file_.header();
     if (is_on()) last_peak_ = {accounts_.peak_bytes(), accounts_.peak_blocks()};
     __atomic_store_n(&h.heartbeat_ns, now, __ATOMIC_RELAXED);
-    h.lost_events = lost_.load(std::memory_order_relaxed);
+    store_counts();
     if (sampled()) note_exact_totals();
+    note_refused_children();
     if (resident_bytes >= 0) h.resident_last_bytes = resident_bytes;
     write_back_if_due(now);
     note_resident_peak(h.resident_exact != 0 ? std::max(resident_bytes, kernel_peak_bytes) : resident_bytes);
@@ -39,6 +41,12 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
         accounts_.close_slice(begun);
         last_close_ns_ = now_ns() - begun;
     });
+}
+
+void Recorder::note_refused_children() noexcept {
+    const auto [count, error] = children.refused();
+    file_.header().refused_children = count;
+    file_.header().refused_error = error;
 }
 
 // For a capture that its file system cannot hold: a copy each second, or less often where a copy takes more than a hundredth of that.
@@ -79,20 +87,21 @@ void Recorder::note_collections(std::int64_t collections) noexcept {
     });
 }
 
-void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes) noexcept {
-    constexpr std::uint64_t kShortestNs = 10'000'000, kShortestRowNs = 20'000'000, kMachineNs = 100'000'000;
-    if (!is_on() || (pressure_.size() != 0 && now - pressure_[pressure_.size() - 1].at_ns < kShortestNs)) return;
-    if (last_available_ns_ == 0 || now - last_available_ns_ >= kMachineNs) {
-        last_available_bytes_ = process::available_bytes();
-        last_available_ns_ = now;
+void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes, const process::Shared& shared) noexcept {
+    constexpr std::uint64_t kShortestNs = 10'000'000, kShortestRowNs = 20'000'000;
+    if (!is_on()) return;
+    if (pressure_.size() != 0) {
+        const capture::PressureRecord& last = pressure_[pressure_.size() - 1];
+        if (now - last.at_ns < kShortestNs && shared.excess_bytes == last.shared_excess_bytes) return;
     }
-    capture::PressureRecord row{now, address_space_bytes, own_limit.in_force(), -1, -1, last_available_bytes_};
-    if (row.address_space_limit >= 0) row.address_space_bytes -= static_cast<std::int64_t>(own_limit.own_bytes());
-    if (!cgroup_usage_.empty()) row.cgroup_bytes = process::read_number(cgroup_usage_.c_str());
-    for (const std::string& path : cgroup_limits_) {
-        const std::int64_t limit = process::read_number(path.c_str());
-        if (limit >= 0 && (row.cgroup_limit < 0 || limit < row.cgroup_limit)) row.cgroup_limit = limit;
-    }
+    capture::PressureRecord row = limits_.read(now, address_space_bytes);
+    row.shared_excess_bytes = shared.excess_bytes;
+    row.private_bytes = shared.private_bytes;
+    const NearestLimit& nearest = limits_.find_nearest(row);
+    capture::Header& h = file_.header();
+    h.nearest_used_bytes = static_cast<std::uint64_t>(nearest.used_bytes);
+    h.nearest_limit_bytes = static_cast<std::uint64_t>(nearest.limit_bytes);
+    h.nearest_limit_kind = static_cast<std::uint32_t>(nearest.kind);
     if_there_is_room([&] {
         const bool keep = pressure_.size() == 0 || now - last_pressure_ns_ >= std::max(kShortestRowNs, now / 512);
         if (!keep) {
@@ -109,6 +118,19 @@ void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes
     });
 }
 
+void Recorder::leave_last_words() noexcept {
+    if (!is_on() || !last_words_.become_due(limits_.nearest())) return;
+    if (last_words_.have_file()) {
+        LastWords::Text words;
+        if_there_is_room([&] {
+            Hold hold(lock_);
+            if (is_on()) compose_last_words(&words);
+        });
+        if (words.size != 0 && !last_words_.write(words)) note_fact(kLastWordsNotWritten, last_words_.failure());
+    }
+    take_residency_snapshot();  // after it: reading all mappings takes time that the process may not have
+}
+
 void Recorder::take_residency_snapshot() noexcept {
     BusyGuard busy;
     if (!is_on() || only_counters_) return;
@@ -123,6 +145,24 @@ void Recorder::take_residency_snapshot() noexcept {
     });
 }
 
+bool Recorder::is_of_small_child() const noexcept {
+    constexpr std::uint64_t kShortNs = 1'000'000'000;
+    return is_on() && !only_counters_ && children.is_child() && now_ns() < kShortNs && Children::is_small(accounts_.peak_bytes());
+}
+
+// What falls next may be the peak of resident memory.
+void Recorder::before_release(std::uint64_t bytes) noexcept {
+    if (is_inside() || only_counters_) return;
+    std::int64_t live = 0;
+    BusyGuard busy;
+    {
+        Hold hold(lock_, ticket());
+        if (!is_on()) return;
+        live = live_bytes();
+    }
+    sampler::before_release(live, static_cast<std::int64_t>(bytes));
+}
+
 void Recorder::large_mappings(residency::Ranges* out) {
     constexpr std::uintptr_t kWorthKnowing = 64 * 1024;
     Hold hold(lock_);
@@ -135,7 +175,7 @@ void Recorder::large_mappings(residency::Ranges* out) {
 
 // Under the lock. The parts come last: a reader takes a snapshot as complete when it has all parts.
 void Recorder::append_residency(const residency::Breakdown& found, std::uint64_t at_ns) {
-    constexpr std::size_t kMostBlocks = 16;
+    constexpr std::size_t kMostBlocks = 64;
     for (std::size_t i = 0; i < std::min(kMostBlocks, found.large.size()); ++i) {
         const residency::LargeBlock& large = found.large[i];
         const Block block = sampled() ? samples_.find_block(large.block) : live_.find_block(large.block);

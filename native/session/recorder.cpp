@@ -8,6 +8,8 @@
 #include <new>
 
 #include "base/process.h"
+#include "session/children.h"
+#include "session/fatal_signals.h"
 
 namespace hiwater {
 
@@ -28,11 +30,13 @@ std::uint64_t Recorder::now_ns() const noexcept { return process::monotonic_ns()
 void Recorder::write_facts(const StartOptions& options) {
     facts_.attach(file_, capture::Table::facts);
     markers_.attach(file_, capture::Table::markers);
+    live_snapshots_.attach(file_, capture::Table::live_snapshots);
     timeline_.attach(file_, capture::Table::timeline);
     residency_.attach(file_, capture::Table::residency);
     large_blocks_.attach(file_, capture::Table::large_blocks);
     pressure_.attach(file_, capture::Table::pressure);
     devices_.attach(file_);
+    scopes_.attach(file_);
     for (const auto& [key, value] : options.facts) append_fact(key, value);
     for (const char* reason : {kNoMemory, kCannotGrow, kTruncated}) tree_.string(reason);
 }
@@ -61,7 +65,7 @@ int Recorder::start(const StartOptions& options) {
             if (!is_kept) capture::file_guard::end();
         }
     } guard;
-    if (!options.only_counters) capture::file_guard::begin([] { instance().give_up(kTruncated); });
+    if (!options.only_counters) capture::file_guard::begin([] { instance().give_up(kTruncated); }, fatal_signals::note);
     last_peak_ = {};
     last_resident_peak_ = 0;
     if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str(), options.mode))
@@ -75,8 +79,8 @@ int Recorder::start(const StartOptions& options) {
     capture::Header& h = file_.header();
     try {
         codes_.begin(options);
-        cgroup_usage_ = options.cgroup_usage;
-        cgroup_limits_ = options.cgroup_limits;
+        limits_.begin(options.cgroup_usage, options.cgroup_limits);
+        last_words_.begin(options.last_words, options.mode);
         tree_.attach(file_);
         accounts_.attach(file_);
         write_facts(options);
@@ -92,25 +96,29 @@ int Recorder::start(const StartOptions& options) {
         names_.forget();
     }
     shared_events_ = 0;
-    lost_ = 0;
+    lost_ = unknown_frees_ = 0;
     fail_reason_[0] = '\0';
+    ended_by_ = capture::EndedBy::unknown;
     if (!only_counters_) last_ = {};
-    last_point_ns_ = last_close_ns_ = next_write_back_ns_ = last_refused_slice_ns_ = refusals_ = last_pressure_ns_ =
-        last_available_ns_ = 0;
-    last_available_bytes_ = -1;
+    last_point_ns_ = last_close_ns_ = next_write_back_ns_ = last_refused_slice_ns_ = refusals_ = last_pressure_ns_ = 0;
     collections_ = hw_full_collections();
     collection_markers_ = 0;
+    scope_names_.clear();
     pid_ = ::getpid();
     h.pid = static_cast<std::uint32_t>(pid_);
     h.process_start_ticks = process::start_ticks(pid_);
-    process::read_boot_id(h.boot_id);
+    if (boot_id_[0] == '\0') {  // both are the same in the child of a fork
+        process::read_boot_id(boot_id_);
+        resident_error_bytes_ = process::peak_error_bytes();
+    }
+    ::memcpy(h.boot_id, boot_id_, sizeof h.boot_id);
     h.started_unix_ns = process::wall_ns();
     h.started_ns = started_ns_ = process::monotonic_ns();
     process::Resident resident;
     h.resident_exact = !only_counters_ && process::reset_peak() ? 1 : 0;
     if (process::read_status(&resident))
         h.resident_start_bytes = h.resident_last_bytes = h.resident_peak_bytes = resident.now_bytes;
-    h.resident_error_bytes = process::peak_error_bytes();
+    h.resident_error_bytes = resident_error_bytes_;
     h.state = static_cast<std::uint32_t>(State::recording);
     ::memcpy(h.magic, capture::kMagic, sizeof h.magic);
     if (!only_counters_) {
@@ -145,7 +153,13 @@ void Recorder::note_resident_peak_before_reset(std::int64_t peak_bytes) noexcept
     if (file_.is_open()) note_resident_peak(peak_bytes);
 }
 
-void Recorder::stop(int exit_code, bool carry, bool heap_has_marks) {
+void Recorder::store_counts() noexcept {
+    capture::Header& h = file_.header();
+    h.lost_events = lost_.load(std::memory_order_relaxed);
+    h.unknown_frees = unknown_frees_.load(std::memory_order_relaxed);
+}
+
+void Recorder::stop(int exit_code, bool carry, bool heap_has_headers, bool is_leaving) {
     BusyGuard busy;
     process::Resident resident;
     const bool known = process::read_status(&resident);
@@ -167,38 +181,74 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_marks) {
     }
     h.heartbeat_ns = h.ended_ns = now_ns();
     h.exit_code = exit_code;
+    h.ended_by = static_cast<std::uint32_t>(ended_by_);
     if (sampled()) note_exact_totals();
+    note_refused_children();
+    h.lost_events = lost_.load(std::memory_order_relaxed);
+    if (!failed && children.is_child() && leave_row_alone(heap_has_headers, is_leaving)) return;
+    end_open_scopes();
     h.overhead_bytes = live_.resident_bytes() + samples_.own_bytes() + file_.resident_bytes();
     try {
         if (fail_reason_[0] != '\0') h.stop_reason = tree_.string(fail_reason_);
         if (!failed) show_last_names();
         if (failed && ::strcmp(fail_reason_, kJumped) == 0) accounts_.recompute_totals();
-        if (!failed && heap_has_marks) forget_freed();
+        if (!failed && heap_has_headers) forget_freed();
         if (!failed) accounts_.close_slice(h.ended_ns);
     } catch (const std::exception&) {
         lost_ += 1;  // the open slice still holds its figures; only its entry in the list of slices is missing
     } catch (const capture::NoRoom&) {
         lost_ += 1;
     }
-    h.lost_events = lost_.load(std::memory_order_relaxed);
+    store_counts();
     try {
         last_ = {};
         last_ = summary_so_far();
     } catch (const std::bad_alloc&) {
         // The capture must be closed all the same; a report finds what this summary lacks.
     }
-    const capture::CaptureFile::Ending ending = close_capture(failed ? State::failed : State::ended);
+    const State state = failed ? State::failed : State::ended;
+    const Children::Ended ended = figures_at_end(state);
+    const capture::CaptureFile::Ending ending = close_capture(state, is_leaving);
     last_.path = path_ = ending.path.text;
     last_.fate = in_words(ending.fate);
     last_.is_lost = ending.fate == capture::CaptureFile::Fate::lost || ending.fate == capture::CaptureFile::Fate::cut;
+    if (children.is_child()) children.note_ended(ended, path_.c_str());
     if (ending.error != 0) last_.stop_reason = std::string("the capture could not be written: ") + ::strerror(ending.error);
 }
 
+Children::Ended Recorder::figures_at_end(State state) noexcept {
+    merge_thread_accounts();
+    const capture::Header& h = file_.header();
+    Children::Ended ended{h, {accounts_.peak_bytes(), accounts_.peak_blocks()}, accounts_.total()};
+    if (sampled()) ended.total = {static_cast<std::int64_t>(h.exact_total_bytes), static_cast<std::int64_t>(h.exact_total_blocks)};
+    ended.header.state = static_cast<std::uint32_t>(state);
+    return ended;
+}
+
+// Under the lock. The capture of a child that held little, where the run has many, is not completed: a row in the index is all that stays.
+bool Recorder::leave_row_alone(bool heap_has_headers, bool is_leaving) noexcept {
+    if (file_.is_truncated() || !children.is_row_enough(accounts_.peak_bytes())) return false;
+    if (heap_has_headers) if_there_is_room([this] { forget_freed(); });
+    children.note_ended(figures_at_end(State::ended), "");
+    last_ = {};
+    last_.path = path_;
+    is_leaving ? fatal_signals::leave() : fatal_signals::end();
+    file_.discard();
+    if (!is_leaving) {
+        capture::file_guard::end();
+        forget_tables();
+    }
+    return true;
+}
+
 // Under the lock: closes the capture and forgets everything that spoke of it.
-capture::CaptureFile::Ending Recorder::close_capture(State state) noexcept {
+capture::CaptureFile::Ending Recorder::close_capture(State state, bool is_leaving) noexcept {
+    is_leaving ? fatal_signals::leave() : fatal_signals::end();
     const capture::CaptureFile::Ending ending = file_.finish(state);
-    capture::file_guard::end();
-    forget_tables();
+    if (!is_leaving) {
+        capture::file_guard::end();
+        forget_tables();
+    }
     return ending;
 }
 
@@ -212,13 +262,31 @@ void Recorder::forget_tables() noexcept {
     codes_.reset();
 }
 
-int Recorder::snapshot(const char* path) {
+int Recorder::snapshot(const char* path) noexcept {
     BusyGuard busy;
-    Hold hold(lock_);
-    if (!file_.is_open()) return ENOENT;
-    if_there_is_room([&] { show_last_names(); });
-    file_.header().heartbeat_ns = now_ns();
-    return file_.copy_to(path);
+    capture::CaptureCopy copy;
+    if (int error = begin_copy(&copy, path)) return error;
+    {
+        Hold hold(lock_);
+        if (!file_.is_open()) return ENOENT;
+        if_there_is_room([&] { show_last_names(); });
+        file_.header().heartbeat_ns = now_ns();
+        if (int error = copy.fill(file_, file_.header().heartbeat_ns)) return error;
+    }
+    return copy.end();
+}
+
+// Makes the file of a copy, while the recording goes on.
+int Recorder::begin_copy(capture::CaptureCopy* copy, const char* path) noexcept {
+    mode_t mode = 0;
+    std::uint64_t bytes = 0;
+    {
+        Hold hold(lock_);
+        if (!file_.is_open()) return ENOENT;
+        mode = file_.mode();
+        bytes = file_.used_bytes();
+    }
+    return copy->begin(path, mode, bytes);
 }
 
 bool Recorder::is_kept_in_memory() noexcept {

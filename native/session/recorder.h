@@ -4,6 +4,8 @@
 // on the fast path one event reads the thread's stack and changes the table of live blocks and the accounts in one section under the
 // lock, without a call (heap/fast_path.h). So their events are functions of this class, defined in heap/ and stacks/.
 //
+// Longer than 400 lines for the same reason: the variants of these events are declared here, each with what it expects of the lock.
+//
 // block: one live allocation, [address, address + bytes).   stack: a node of the call tree.   account: bytes and blocks of a stack and kind.
 // A block is removed from the tables before it is really freed: once released, another thread may get the same address.
 #pragma once
@@ -12,6 +14,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -19,6 +22,7 @@
 
 #include "lock/lock.h"
 #include "base/own_count.h"
+#include "base/process.h"
 #include "capture/capture_file.h"
 #include "devices/devices.h"
 #include "accounting/accounts.h"
@@ -29,8 +33,11 @@
 #include "mappings/mapping_accounts.h"
 #include "heap/sample_table.h"
 #include "residency/breakdown.h"
+#include "session/children.h"
+#include "session/last_words.h"
 #include "session/options.h"
 #include "session/sampler.h"
+#include "session/scopes.h"
 #include "session/switches.h"
 #include "stacks/thread_state.h"
 
@@ -46,9 +53,11 @@ public:
     int start(const StartOptions& options);
     const std::string& path() const noexcept { return path_; }
     // Ends the recording; the hooks are out already. `exit_code` -1: unknown. With `carry` the heap's meters continue from its figures.
-    // `heap_has_marks`: malloc is the C library's, whose headers show which blocks are free.
-    void stop(int exit_code, bool carry, bool heap_has_marks);
-    int snapshot(const char* path);
+    // `heap_has_headers`: malloc is the C library's, whose headers show which blocks are free.
+    // `is_leaving`: the process ends next, and the kernel takes the tables with it.
+    void stop(int exit_code, bool carry, bool heap_has_headers, bool is_leaving = false);
+    // Needs no GIL. 0 or an errno value.
+    int snapshot(const char* path) noexcept;
     // A window is a stretch of the recording that has whole slices of its own. Returns where it begins, in the recording's time.
     std::uint64_t begin_window() noexcept;
     Accounts::Figures window_peak(std::uint64_t start_ns) noexcept;
@@ -75,6 +84,7 @@ public:
         std::int64_t live_bytes, live_blocks, python_bytes, native_bytes, mapping_bytes, shared_bytes;
     };
     Heap heap_now() noexcept;
+    Accounts::Figures heap_totals() const noexcept { return accounts_.metered(); }
     // For a caller that is about to reset the kernel's peak: the recording in progress, if any, reads the same peak.
     void note_resident_peak_before_reset(std::int64_t peak_bytes) noexcept;
     // Highest totals since the last call. The next interval begins now.
@@ -91,7 +101,7 @@ public:
         if (!sampled()) {
             forget(block);
         } else if (may_be_sampled(block)) {
-            take_sampled(block);
+            forget_sampled(block);
         }
     }
     // The same in an exact recording: fast_path.h.
@@ -139,6 +149,10 @@ public:
     std::uintptr_t range_end(std::uintptr_t start) noexcept;
     void on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t protection) noexcept;
     void on_marker(capture::MarkerKind kind, std::uint64_t value) noexcept;
+    // Markers and phases that the program names; the caller holds the GIL. A phase is what begin_scope() returned, 0 where nothing is recorded.
+    void add_marker(std::string_view name) noexcept;
+    std::uint64_t begin_scope(std::string_view name) noexcept;
+    void end_scope(std::uint64_t scope) noexcept;
     // A request for memory was refused. Leaves errno alone.
     void on_refused(std::size_t bytes) noexcept;
     void on_code_death(const void* code) noexcept;
@@ -161,22 +175,41 @@ public:
     // `resident_bytes` -1 where it could not be read; `kernel_peak_bytes` 0 where it was not read this time.
     void tick(std::uint64_t now_ns, std::int64_t resident_bytes, std::int64_t kernel_peak_bytes) noexcept;
     std::uint64_t now_ns() const noexcept;
-    // How near the process is to what limits it.
-    void note_pressure(std::uint64_t now, std::int64_t address_space_bytes) noexcept;
+    // How near the process is to what limits it, and what it shares with others.
+    void note_pressure(std::uint64_t now, std::int64_t address_space_bytes, const process::Shared& shared) noexcept;
+    // Where that is clearly nearer than before: writes the last words and takes a residency snapshot.
+    void leave_last_words() noexcept;
+    const std::string& last_words_failure() const noexcept { return last_words_.failure(); }
     // `collections`: full garbage collections so far. A marker is added for those since the last call.
     void note_collections(std::int64_t collections) noexcept;
     // A fact that became known after the start, for readers of the capture.
     void note_fact(const std::string& name, const std::string& value) noexcept;
     // Takes a residency snapshot and appends it to the capture. Not from a thread that is being recorded.
     void take_residency_snapshot() noexcept;
-    // _exit and exec: the last stores before the process image is gone. Both are safe in a signal's handler. Returns whether it did.
-    bool note_exit(int exit_code) noexcept;
+    // Whether this is a child of a run that was short and held little: what its end costs is much of what it costs.
+    bool is_of_small_child() const noexcept;
+    // Bytes that the program has allocated, for the sampler: the capture stays open while it runs.
+    std::int64_t live_bytes() const noexcept { return __atomic_load_n(&file_.header().live_bytes, __ATOMIC_RELAXED); }
+    // From this size on, blocks and mappings are announced before they are freed.
+    static constexpr std::size_t kLargeRelease = 1 << 20;
+    [[gnu::cold, gnu::noinline]] void before_release(std::uint64_t bytes) noexcept;
+    // The last stores before the process image is gone. Both are safe in a signal's handler. Returns whether it did.
+    struct Exit {
+        capture::EndedBy by;
+        int code = -1, signal = 0;  // -1: not known; 0: none
+    };
+    bool note_exit(const Exit& exit) noexcept;
+    // The recording is about to be stopped because the process ends in this way.
+    void expect_end(capture::EndedBy by) noexcept { ended_by_ = by; }
     void withdraw_exit() noexcept;
 
     // Under a BusyGuard.
     Lock& lock() noexcept { return lock_; }
     // In the child of a fork, which is not recorded: the capture is the parent's. Safe in a signal's handler.
     void become_unrecorded_child() noexcept;
+    // Then, in the child of a recorded process that forked where memory can be taken: if children are recorded, it has a recording of its own
+    // from now on. `inherited_bytes`: live in the parent.
+    void record_child(std::int64_t inherited_bytes) noexcept;
     // Makes every thread check more than its stack at its next event.
     void request_attention() noexcept { epoch_.fetch_add(1, std::memory_order_relaxed); }
     // Makes the next allocation by Python's allocators call answer_for_python(). Signal handlers do not call these allocators, so that call
@@ -235,8 +268,10 @@ private:
     [[gnu::noinline]] void* record_biased_large(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
     template <capture::Kind kKind>
     [[gnu::noinline]] void* record_biased_rare(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    [[gnu::cold, gnu::noinline]] void count_unknown_free(const void* block) noexcept;
     [[gnu::noinline]] void forget_locked(LiveTable::Region* region, const void* block) noexcept;
     [[gnu::noinline]] void forget_any_size(LiveTable::Region* region, const void* block) noexcept;
+    [[gnu::cold, gnu::noinline]] void announce_release(const void* block, const Block& taken) noexcept;
     [[gnu::noinline]] void forget_unless_large(LiveTable::Region* region, const void* block) noexcept;
     [[gnu::noinline]] void forget_biased_rare(Thread& t, LiveTable::Region* region, const void* block) noexcept;
     Block take_exact(const void* block) noexcept;
@@ -264,6 +299,7 @@ private:
     void put_back_sampled(std::uintptr_t address, const Block& taken) noexcept;
     void insert_sampled(std::uintptr_t address, std::uint64_t bytes, std::uint32_t account);
     Block take_sampled(const void* block) noexcept;
+    void forget_sampled(const void* block) noexcept;
     void debit_sampled(const Block& block) noexcept;
     bool samples_few_blocks() const noexcept { return sample_bytes_ >= kFewBlocksFrom; }
     sampling::Weight weight_of(std::uint64_t bytes) const noexcept { return sampling::weight(bytes, sample_bytes_); }
@@ -274,7 +310,18 @@ private:
     };
     Counts counts_of(const Thread& t) const noexcept;
     void note_exact_totals() noexcept;
+    void note_refused_children() noexcept;
     std::int64_t standard_error_of_peak() const;
+    // Of a marker or phase: its text, how many moments there were, and the first of them at which a snapshot is due. A name that occurs twice
+    // has none.
+    struct ScopeName {
+        std::uint32_t text = 0;  // string
+        std::uint64_t moments = 0, next_snapshot = 3;
+    };
+    std::uint32_t scope_name(std::string_view name);
+    void note_live(std::string_view name);
+    void raise_heap_peaks() noexcept;
+    void end_open_scopes() noexcept;
     void note_resident_peak(std::int64_t peak_bytes) noexcept;
     void large_mappings(residency::Ranges* out);
     void append_residency(const residency::Breakdown& found, std::uint64_t at_ns);
@@ -288,7 +335,8 @@ private:
     static bool is_on() noexcept { return g_switches.mode.load(std::memory_order_relaxed) == Mode::on; }
     void set_mode(Mode mode) noexcept;
     static void set_small_below() noexcept;
-    void note_exit_amid_event(int exit_code) noexcept;
+    void store_exit(const Exit& exit) noexcept;
+    void store_counts() noexcept;
     void fail(const char* reason) noexcept;
     void abandon(Thread* t) noexcept;
     // Everything that may end a recording by our own fault runs in here; nothing of it reaches the program.
@@ -324,13 +372,17 @@ private:
             if (is_on() && !only_counters_) work();
         });
     }
+    int begin_copy(capture::CaptureCopy* copy, const char* path) noexcept;
     void write_facts(const StartOptions& options);
     void append_fact(const std::string& name, const std::string& value);
-    capture::CaptureFile::Ending close_capture(capture::State state) noexcept;
+    bool leave_row_alone(bool heap_has_headers, bool is_leaving) noexcept;
+    Children::Ended figures_at_end(capture::State state) noexcept;
+    capture::CaptureFile::Ending close_capture(capture::State state, bool is_leaving = false) noexcept;
     void forget_tables() noexcept;
     void forget_tables_of_parent() noexcept;
     Summary summary_so_far();
-    TopLine top_line();
+    void name_lines(Summary& summary);
+    void compose_last_words(LastWords::Text* out);
 
     Lock lock_;
     capture::CaptureFile file_;
@@ -348,25 +400,32 @@ private:
     capture::FileTable<capture::ResidencyRecord> residency_;
     capture::FileTable<capture::LargeBlockRecord> large_blocks_;
     capture::FileTable<capture::PressureRecord> pressure_;
+    Scopes scopes_;
+    std::map<std::string, ScopeName, std::less<>> scope_names_;  // of markers and phases
+    capture::FileTable<capture::LiveSnapshotRecord> live_snapshots_;
+    Accounts::HeapPeak unread_{};  // by the heap's meters, which share their peaks with phases
+    bool is_heap_read_ = false;
 
     // Moves when a code object dies or a recording starts or ends: caches keyed by address are void, and threads check the mode.
     std::atomic<std::uint32_t> epoch_{1};
-    std::uint32_t session_ = 0;
-    std::atomic<std::uint64_t> lost_{0};
+    std::uint32_t session_ = 0, interval_ = 0;
+    std::atomic<std::uint64_t> lost_{0}, unknown_frees_{0};
     std::uint64_t started_ns_ = 0;
     std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0;
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;
     std::int64_t collections_ = 0;  // full garbage collections, at the last call of note_collections()
     std::uint64_t collection_markers_ = 0;
-    std::uint64_t last_pressure_ns_ = 0, last_available_ns_ = 0;
-    std::int64_t last_available_bytes_ = -1;
-    std::string cgroup_usage_;
-    std::vector<std::string> cgroup_limits_;
+    std::uint64_t last_pressure_ns_ = 0;
+    Limits limits_;
+    LastWords last_words_;
     std::uint64_t next_write_back_ns_ = 0;
     pid_t pid_ = 0;  // that records
+    char boot_id_[40] = {};
+    std::int64_t resident_error_bytes_ = 0;
     bool only_counters_ = false;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use
     char fail_reason_[128] = {};
+    capture::EndedBy ended_by_ = capture::EndedBy::unknown;
     std::string path_;
     Summary last_;
     Accounts::Figures last_peak_;  // at the last tick: all there is of a capture that somebody truncated

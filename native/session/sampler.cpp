@@ -1,12 +1,15 @@
 #include "session/sampler.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 
 #include "devices/device_watch.h"
 #include "session/own_thread.h"
@@ -35,45 +38,166 @@ bool has_own_descriptors() noexcept {
 #endif
 }
 
-// Takes a residency snapshot when resident memory reaches a new height: after a large step while it grows, after a small one once it rests.
-// The snapshots may take a hundredth of a processor's time at most.
-class ResidencyLooks {
+// Requests for a residency snapshot before memory is released. Only one thread at a time has one.
+class Requests {
 public:
-    void consider(Recorder& recorder, std::int64_t resident) noexcept {
-        const std::uint64_t now = process::monotonic_ns();
+    static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+    // For the program's threads. The estimate of resident memory takes what was allocated since the last sample as touched.
+    void ask(std::int64_t live_bytes, std::int64_t released_bytes) noexcept {
+        const std::int64_t estimate = not_live_.load(std::memory_order_relaxed) + live_bytes;
+        if (estimate < from_.load(std::memory_order_relaxed)) return;
+        std::int64_t highest = highest_.load(std::memory_order_relaxed);
+        while (highest < estimate && !highest_.compare_exchange_weak(highest, estimate, std::memory_order_relaxed)) {
+        }
+        highest = std::max(highest, estimate);
+        if (estimate - released_bytes > highest - highest / 32) return;  // soon enough at a later release
+        std::uint32_t none = 0;
+        if (!pages_.compare_exchange_strong(none, static_cast<std::uint32_t>(estimate / kPageBytes))) return;
+        const std::uint64_t began = process::monotonic_ns();
+        g_thread.wake();
+        for (std::uint64_t waited = 0; waited < kMostWaitNs; waited = process::monotonic_ns() - began) {
+            const std::uint32_t pages = pages_.load(std::memory_order_acquire);
+            if (pages == 0) break;
+            const timespec left{0, static_cast<long>(kMostWaitNs - waited)};
+            ::syscall(SYS_futex, &pages_, FUTEX_WAIT_PRIVATE, pages, &left, nullptr, 0);
+        }
+        pages_.store(0, std::memory_order_relaxed);
+        // On a busy machine a thread continues long after its wait is over. That is not the recorder's doing.
+        waited_ns_.fetch_add(std::min(process::monotonic_ns() - began, kMostWaitNs), std::memory_order_relaxed);
+    }
+
+    // For the sampler: the estimate of who waits, or 0.
+    std::int64_t pending() const noexcept { return pages_.load(std::memory_order_acquire) * kPageBytes; }
+    void answer() noexcept {
+        pages_.store(0, std::memory_order_release);
+        ::syscall(SYS_futex, &pages_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    }
+    // `from`: the resident memory from which on a request is worth its wait.
+    void accept(std::int64_t from, std::int64_t not_live) noexcept {
+        not_live_.store(not_live, std::memory_order_relaxed);
+        from_.store(from, std::memory_order_relaxed);
+    }
+    void forget_highest() noexcept { highest_.store(0, std::memory_order_relaxed); }
+    void forget_waits() noexcept { waited_ns_.store(0, std::memory_order_relaxed); }
+    std::uint64_t waited_ns() const noexcept { return waited_ns_.load(std::memory_order_relaxed); }
+    void refuse() noexcept {
+        from_.store(kNever, std::memory_order_relaxed);
+        answer();
+    }
+
+private:
+    static constexpr std::int64_t kPageBytes = 4096;
+    static constexpr std::uint64_t kMostWaitNs = 50'000'000;
+    std::atomic<std::uint32_t> pages_{0};  // the estimate of who waits; 0: nobody waits
+    std::atomic<std::int64_t> from_{kNever}, highest_{0};
+    std::atomic<std::int64_t> not_live_{0};  // resident memory minus live bytes, at the last sample
+    std::atomic<std::uint64_t> waited_ns_{0};
+};
+
+Requests g_requests;
+
+// Takes a residency snapshot when resident memory reaches a new height: after a step of 4 % while it grows or before it falls, after a
+// smaller one once it rests. While it grows, a snapshot is followed by a pause of kPause times what it took. All together take at most a
+// hundredth of one processor's time, half of it for those who ask, and a burst for each: short programs rise fast.
+class ResidencySnapshots {
+public:
+    // `asked_bytes`: the estimate of a thread that waits to release memory, or 0.
+    void consider(Recorder& recorder, std::int64_t resident, std::int64_t asked_bytes) noexcept {
+        const std::uint64_t now = recorder.now_ns();
         if (height_ == 0) height_ = highest_ = resident;  // as the recording began
         if (resident > highest_ + kStir) {
             highest_ = resident;
             rose_ns_ = now;
         }
-        const bool has_grown = resident >= height_ + height_ / 20 + kLeastGrowth;
+        const bool has_grown = resident >= next_height();
         const bool rests = resident >= height_ + height_ / 100 + kLeastAtRest && now - rose_ns_ >= kRestNs;
-        if ((!has_grown && !rests) || now < next_ns_) return;
-        height_ = resident;
-        // Of the processor's time: on a busy machine a thread waits for its turn ten times as long as a snapshot takes.
-        const std::uint64_t began_ns = process::thread_ns();
-        recorder.take_residency_snapshot();
-        next_ns_ = process::monotonic_ns() + 100 * (process::thread_ns() - began_ns);
+        const bool is_due = asked_bytes != 0 ? has_grown : (has_grown || rests) && now >= next_ns_;
+        Cost& cost = asked_bytes != 0 ? asked_ : unasked_;
+        if (is_due && can_afford(cost, now)) {
+            take(recorder, resident, cost);
+        } else {
+            refused_ = std::max(refused_, asked_bytes);  // the program did not touch all that it allocated
+        }
+    }
+    // The estimate of resident memory from which a thread is to ask before it releases memory.
+    std::int64_t asks_from(std::uint64_t now) const noexcept {
+        if (!can_afford(asked_, now) || g_requests.waited_ns() > kWaitBurstNs + now / 100) return Requests::kNever;
+        return std::max(next_height(), refused_ + refused_ / kStep);
     }
 
 private:
-    static constexpr std::int64_t kLeastGrowth = 4 << 20, kLeastAtRest = 1 << 20, kStir = 64 << 10;
-    static constexpr std::uint64_t kRestNs = 200'000'000;
+    static constexpr std::int64_t kStep = 25, kLeastAtRest = 1 << 20, kStir = 64 << 10;
+    static constexpr std::uint64_t kRestNs = 200'000'000, kWaitBurstNs = 200'000'000, kPause = 20;
+
+    struct Cost {
+        std::uint64_t burst_ns, spent_ns = 0, last_ns = 0;
+    };
+
+    std::int64_t next_height() const noexcept { return height_ + height_ / kStep; }
+    static bool can_afford(const Cost& cost, std::uint64_t now) noexcept {
+        return cost.spent_ns + cost.last_ns <= cost.burst_ns + now / 200;
+    }
+    void take(Recorder& recorder, std::int64_t resident, Cost& cost) noexcept {
+        height_ = resident;
+        refused_ = 0;
+        g_requests.forget_highest();
+        // Of the processor's time: on a busy machine a thread waits for its turn ten times as long as a snapshot takes.
+        const std::uint64_t began_ns = process::thread_ns();
+        recorder.take_residency_snapshot();
+        cost.last_ns = process::thread_ns() - began_ns;
+        cost.spent_ns += cost.last_ns;
+        next_ns_ = recorder.now_ns() + kPause * cost.last_ns;
+    }
+
     std::int64_t height_ = 0;   // at the last snapshot
     std::int64_t highest_ = 0;  // since
+    std::int64_t refused_ = 0;  // the highest estimate since that was wrong
     std::uint64_t rose_ns_ = 0, next_ns_ = 0;
+    Cost asked_{80'000'000}, unasked_{40'000'000};
 };
 
-// What every recording has from its first instant: a point of the timeline, and the limits as they are. Taken by the thread that starts it,
-// which would only wait for ours to do it.
-void look_first() noexcept {
+std::atomic<bool> g_has_relatives{false};  // this process was forked, or has forked: it may share pages that each of the two counts
+
+// What the process shares with its relatives. Each reading is followed by a pause of kPause times what it took: below 1 % of one processor's
+// time. Only for the sampler's thread.
+class SharedPages {
+public:
+    const process::Shared& at(std::uint64_t now) noexcept {
+        if (now < next_ns_ || !g_has_relatives.load(std::memory_order_relaxed)) return last_;
+        const std::uint64_t began_ns = process::thread_ns();
+        process::read_shared(&last_);
+        next_ns_ = now + std::max(kLeastPauseNs, kPause * (process::thread_ns() - began_ns));
+        return last_;
+    }
+
+private:
+    static constexpr std::uint64_t kPause = 128, kLeastPauseNs = 20 * kMillisecond;
+    process::Shared last_;
+    std::uint64_t next_ns_ = 0;
+};
+
+SharedPages g_shared;            // as the next one
+ResidencySnapshots g_snapshots;  // of this recording: the sampler's thread comes and goes with forks
+
+// Takes the first sample of the timeline and of the limits. The thread that starts the recording takes it: it would otherwise wait for
+// the sampler's thread.
+void take_first_sample(bool with_limits) noexcept {
     BusyGuard busy;
     Recorder& recorder = Recorder::instance();
     const std::uint64_t now = recorder.now_ns();
     std::int64_t address_space_bytes = -1;
     const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
     recorder.tick(now, resident_bytes, 0);
-    recorder.note_pressure(now, address_space_bytes);
+    if (with_limits) recorder.note_pressure(now, address_space_bytes, {});
+}
+
+void note_pressure() noexcept {
+    Recorder& recorder = Recorder::instance();
+    const std::uint64_t now = recorder.now_ns();
+    std::int64_t address_space_bytes = -1;
+    process::resident_bytes(&address_space_bytes);
+    recorder.note_pressure(now, address_space_bytes, g_shared.at(now));
 }
 
 void run() {
@@ -81,9 +205,9 @@ void run() {
     const int kept = own_descriptors ? ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC) : -1;
     Recorder& recorder = Recorder::instance();
     std::uint64_t last_peak_ns = 0, now = recorder.now_ns();
-    ResidencyLooks looks;
     while (g_thread.goes_on_after(std::clamp(now / 128, kMillisecond, 10 * kMillisecond))) {
         now = recorder.now_ns();
+        const std::int64_t asked_bytes = g_requests.pending();
         const capture::file_guard::OwnFaults faults;  // the capture may be truncated under us
         // Reading the kernel's peak costs ten times a plain reading. It only has to be recent in case the process is killed.
         process::Resident resident;
@@ -92,12 +216,23 @@ void run() {
         const std::int64_t resident_bytes =
             kept >= 0 ? process::read_statm(kept, &address_space_bytes) : process::resident_bytes(&address_space_bytes);
         recorder.tick(now, resident_bytes, resident.peak_bytes);
-        recorder.note_pressure(now, address_space_bytes);
+        recorder.note_pressure(now, address_space_bytes, g_shared.at(now));
         recorder.note_collections(hw_full_collections());
-        looks.consider(recorder, resident_bytes);
+        g_snapshots.consider(recorder, resident_bytes, asked_bytes);
+        recorder.leave_last_words();
+        if (asked_bytes != 0) g_requests.answer();
+        g_requests.accept(g_snapshots.asks_from(now), resident_bytes - recorder.live_bytes());
         device_watch::ask_if_due(now);
     }
+    g_requests.refuse();
     if (kept >= 0) ::close(kept);
+}
+
+void prepare(bool with_limits) noexcept {
+    g_shared = {};
+    g_snapshots = {};
+    g_requests.forget_waits();
+    take_first_sample(with_limits);
 }
 
 bool begin_thread() noexcept { return g_thread.begin("hiwater", run); }
@@ -109,8 +244,14 @@ bool start() noexcept {
     UninterruptedHold hold(g_control);
     g_paused_at.store(0, std::memory_order_relaxed);
     if (g_thread.is_running()) return true;
-    look_first();
+    prepare(true);
     return begin_thread();
+}
+
+void start_later() noexcept {
+    prepare(false);  // its parent has read the limits, and many children end before the thread begins
+    g_paused_at.store(process::monotonic_ns(), std::memory_order_relaxed);
+    Recorder::instance().ask_python();
 }
 
 void stop() noexcept {
@@ -129,7 +270,15 @@ bool pause_for_fork() noexcept {
     return true;
 }
 
+// The sampler begins again when the program asks for memory, and a program that waits for its child does not. So what the two share, which is
+// most at this moment, is read here.
 void note_forked() noexcept {
+    g_has_relatives.store(true, std::memory_order_relaxed);
+    {
+        BusyGuard busy;
+        UninterruptedHold hold(g_control);
+        if (!g_thread.is_running()) note_pressure();
+    }
     std::uint64_t paused = g_paused_at.load(std::memory_order_acquire);
     if (paused != 0) g_paused_at.compare_exchange_strong(paused, process::monotonic_ns());
     Recorder::instance().ask_python();
@@ -146,9 +295,14 @@ void resume_if_due() noexcept {
 
 bool is_running() noexcept { return g_thread.is_running(); }
 
+void before_release(std::int64_t live_bytes, std::int64_t released_bytes) noexcept { g_requests.ask(live_bytes, released_bytes); }
+
 void forget_in_child() noexcept {
+    g_has_relatives.store(true, std::memory_order_relaxed);
+    g_shared = {};
     g_control.reset();
     g_thread.forget_in_child();
+    g_requests.refuse();
     g_paused_at.store(0, std::memory_order_relaxed);
 }
 

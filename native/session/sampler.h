@@ -2,9 +2,13 @@
 // of its own, so the program sees none of them.
 #pragma once
 
+#include <cstdint>
+
 namespace hiwater::sampler {
 
 bool start() noexcept;
+// The same some time after the fork that made this process: most children of forks are over before.
+void start_later() noexcept;
 void stop() noexcept;
 // A fork by the interpreter must find no second thread (CPython warns of one): the sampler ends before it, and comes back some time after.
 // Returns whether it is paused. Not in a signal's handler, as note_forked() and resume_if_due().
@@ -13,6 +17,10 @@ bool pause_for_fork() noexcept;
 void note_forked() noexcept;
 void resume_if_due() noexcept;
 bool is_running() noexcept;
+// The calling thread is about to free a large block or mapping. If the process seems to use clearly more memory than at the last
+// residency snapshot, and this release ends that, the thread asks the sampler for another snapshot and waits for it: 50 ms at most, and
+// all waits of a recording take 0.2 s and a hundredth of its time at most.
+void before_release(std::int64_t live_bytes, std::int64_t released_bytes) noexcept;
 void forget_in_child() noexcept;
 
 }  // namespace hiwater::sampler

@@ -8,38 +8,6 @@
 
 namespace hiwater {
 
-// The line of the program's own code whose stacks held most at the peak. A stack belongs to its innermost line that is not a
-// library's; a stack that has none, to its innermost line.
-TopLine Recorder::top_line() {
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t> bytes_of_line;  // (code, line)
-    std::vector<bool> is_own(tree_.code_count(), false);
-    for (std::uint32_t code = 1; code < is_own.size(); ++code) {
-        const auto kind = static_cast<capture::CodeKind>(tree_.code_record(code).kind);
-        is_own[code] = kind == capture::CodeKind::python && !codes_.is_of_library(code);
-    }
-    std::vector<std::uint32_t> owner(tree_.node_count(), 0);  // innermost own node at or above
-    for (std::uint32_t id = 1; id < owner.size(); ++id) {
-        const capture::NodeRecord& n = tree_.node(id);
-        if (n.code >= is_own.size() || n.parent >= id) return {};  // somebody else wrote to the file
-        owner[id] = is_own[n.code] ? id : owner[n.parent];
-    }
-    std::uint32_t top_node = 0;
-    std::int64_t top_bytes = 0;
-    for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
-        const capture::AccountRecord& account = accounts_.record(id);
-        const std::int64_t bytes = accounts_.at_peak(id).bytes;
-        if (bytes <= 0 || !Accounts::counted(account.kind) || account.node >= owner.size()) continue;
-        const std::uint32_t node = owner[account.node] != 0 ? owner[account.node] : account.node;
-        const std::int64_t sum = bytes_of_line[{tree_.node(node).code, tree_.node(node).line}] += bytes;
-        if (sum <= top_bytes) continue;
-        top_node = node;
-        top_bytes = sum;
-    }
-    if (top_node == 0) return {};
-    const capture::CodeRecord& code = tree_.code_record(tree_.node(top_node).code);
-    return {std::string(tree_.text_of(code.file)), std::string(tree_.text_of(code.function)), tree_.node(top_node).line, top_bytes};
-}
-
 Summary Recorder::summary() {
     BusyGuard busy;
     Hold hold(lock_);
@@ -67,8 +35,9 @@ Summary Recorder::summary_so_far() {
     s.resident_peak_bytes = h.resident_peak_bytes;
     s.resident_error_bytes = h.resident_error_bytes;
     s.resident_exact = h.resident_exact != 0;
+    s.overhead_bytes = static_cast<std::int64_t>(h.overhead_bytes);
     s.standard_error_bytes = standard_error_of_peak();
-    s.top = top_line();
+    name_lines(s);
     return s;
 }
 
@@ -78,17 +47,12 @@ std::map<std::string, std::int64_t> Recorder::counters() {
     std::map<std::string, std::int64_t> out{{"recording", recording() ? 1 : 0}};
     if (!file_.is_open()) return out;
     const capture::Header& h = file_.header();
-    std::int64_t total_bytes = 0, total_blocks = 0;
-    for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
-        if (!Accounts::counted(accounts_.record(id).kind)) continue;
-        total_bytes += static_cast<std::int64_t>(accounts_.record(id).total_bytes);
-        total_blocks += static_cast<std::int64_t>(accounts_.record(id).total_blocks);
-    }
+    const Accounts::Figures total = accounts_.total();
     out["live_bytes"] = h.live_bytes;
     out["live_blocks"] = h.live_blocks;
     out["peak_bytes"] = accounts_.peak_bytes();
-    out["total_bytes"] = total_bytes;
-    out["total_blocks"] = total_blocks;
+    out["total_bytes"] = total.bytes;
+    out["total_blocks"] = total.blocks;
     out["python_live_bytes"] = h.kind_live_bytes[0];
     out["native_live_bytes"] = h.kind_live_bytes[1];
     out["mapping_live_bytes"] = h.kind_live_bytes[2];
@@ -155,7 +119,9 @@ Accounts::HeapPeak Recorder::read_and_reset_heap_peak() noexcept {
     BusyGuard busy;
     Hold hold(lock_, ticket());
     if (!file_.is_open()) return {carried_.live_bytes, carried_.python_bytes};
-    Accounts::HeapPeak peak = accounts_.read_and_reset_peak();
+    raise_heap_peaks();
+    is_heap_read_ = true;
+    Accounts::HeapPeak peak = std::exchange(unread_, {});
     peak.total_bytes += carried_.live_bytes;
     peak.python_bytes += carried_.python_bytes;
     return peak;
@@ -164,7 +130,8 @@ Accounts::HeapPeak Recorder::read_and_reset_heap_peak() noexcept {
 void Recorder::stop_peak_reading() noexcept {
     BusyGuard busy;
     Hold hold(lock_, ticket());
-    accounts_.stop_peak_reading();
+    is_heap_read_ = false;
+    if (!scopes_.are_open()) accounts_.stop_peak_reading();
 }
 
 }  // namespace hiwater

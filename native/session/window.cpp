@@ -21,7 +21,11 @@ Accounts::Figures Recorder::window_peak(std::uint64_t start_ns) noexcept {
 }
 
 int Recorder::write_window(const char* path, std::uint64_t start_ns) noexcept {
-    int error = ENOENT;
+    BusyGuard busy;
+    capture::CaptureCopy copy;
+    int error = begin_copy(&copy, path);
+    if (error != 0) return error;
+    error = ENOENT;
     if_there_is_room([&] {
         Hold hold(lock_);
         if (!file_.is_open() || only_counters_) return;
@@ -31,10 +35,10 @@ int Recorder::write_window(const char* path, std::uint64_t start_ns) noexcept {
         accounts_.close_slice(now);
         file_.header().heartbeat_ns = now;
         append_fact("window_ns", std::to_string(start_ns) + ":" + std::to_string(now));
-        error = file_.copy_to(path);
+        error = copy.fill(file_, now);
         append_fact("window_ns", "");  // of the last facts of a name a reader takes one: this capture is no window
     });
-    return error;
+    return error != 0 ? error : copy.end();
 }
 
 }  // namespace hiwater

@@ -49,7 +49,7 @@ static inline const hw_frame* top_frame_with_gil(const hw_memo* memo) {
     return attached_frame();
 }
 
-static inline int may_mark(const hw_memo* memo) {
+static inline int may_tag(const hw_memo* memo) {
     (void)memo;
     return attached_state() != NULL;
 }

@@ -12,74 +12,32 @@
 
 namespace hiwater {
 
-// Address -> number, open addressing; removal shifts entries back, so there are no tombstones.
+// Address -> number.
 class AddressMap {
-public:
-    std::uint32_t find(const void* address) const {
-        if (slots_.size() == 0) return 0;
-        for (std::size_t i = home(address);; i = next(i)) {
-            if (slots_[i].address == address) return slots_[i].number;
-            if (slots_[i].address == nullptr) return 0;
-        }
-    }
-    void put(const void* address, std::uint32_t number) {
-        if (slots_.size() == 0 || (count_ + 1) * 2 > slots_.size()) grow();
-        place(address, number);
-    }
-    bool remove(const void* address) {
-        if (slots_.size() == 0) return false;
-        std::size_t i = home(address);
-        while (slots_[i].address != address) {
-            if (slots_[i].address == nullptr) return false;
-            i = next(i);
-        }
-        --count_;
-        for (std::size_t j = next(i); slots_[j].address != nullptr; j = next(j)) {
-            const std::size_t wanted = home(slots_[j].address);
-            // The entry at j may move to the hole at i unless its home lies cyclically in (i, j].
-            if (i <= j ? (i < wanted && wanted <= j) : (i < wanted || wanted <= j)) continue;
-            slots_[i] = slots_[j];
-            i = j;
-        }
-        slots_[i] = {};
-        return true;
-    }
-    std::size_t size() const { return count_; }
-    void reset() noexcept {
-        slots_.reset();
-        count_ = 0;
-    }
-    std::size_t own_bytes() const { return slots_.capacity_bytes(); }
-
-private:
+    static std::uint64_t hash_of(const void* address) { return mix(reinterpret_cast<std::uintptr_t>(address)); }
     struct Slot {
         const void* address;
         std::uint32_t number;
-        std::uint32_t padding;
+        bool is_free() const { return address == nullptr; }
+        std::uint64_t hash() const { return hash_of(address); }
     };
-    std::size_t home(const void* address) const { return mix(reinterpret_cast<std::uintptr_t>(address)) & (slots_.size() - 1); }
-    std::size_t next(std::size_t i) const { return (i + 1) & (slots_.size() - 1); }
-    void place(const void* address, std::uint32_t number) {
-        std::size_t i = home(address);
-        while (slots_[i].address != nullptr && slots_[i].address != address) i = next(i);
-        if (slots_[i].address == nullptr) ++count_;
-        slots_[i] = {address, number, 0};
+    static auto is_at(const void* address) {
+        return [address](const Slot& slot) { return slot.address == address; };
     }
-    void grow() {
-        PageVector<Slot> old;
-        old.swap(slots_);
-        try {
-            slots_.resize(old.size() == 0 ? 1024 : old.size() * 2);
-        } catch (...) {
-            slots_.swap(old);
-            throw;
-        }
-        count_ = 0;
-        for (std::size_t i = 0; i < old.size(); ++i)
-            if (old[i].address != nullptr) place(old[i].address, old[i].number);
+
+public:
+    std::uint32_t find(const void* address) const {
+        const Slot* found = slots_.find(hash_of(address), is_at(address));
+        return found == nullptr ? 0 : found->number;
     }
-    PageVector<Slot> slots_;
-    std::size_t count_ = 0;
+    void put(const void* address, std::uint32_t number) { slots_.put({address, number}, is_at(address)); }
+    bool remove(const void* address) { return !slots_.remove(hash_of(address), is_at(address)).is_free(); }
+    std::size_t size() const { return slots_.size(); }
+    void reset() noexcept { slots_.reset(); }
+    std::size_t own_bytes() const { return slots_.own_bytes(); }
+
+private:
+    OpenTable<Slot> slots_;
 };
 
 class CallTree {

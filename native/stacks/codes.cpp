@@ -9,7 +9,6 @@ void Codes::begin(const StartOptions& options) {
     positions_.resize(kPositions);
     internal_prefix_ = options.internal_prefix;
     own_script_ = options.own_script;
-    library_prefixes_ = options.library_prefixes;
 }
 
 void Codes::reset() noexcept {
@@ -26,9 +25,6 @@ std::uint8_t Codes::classify(std::string_view function, std::string_view file) c
     if (!internal_prefix_.empty() && file.starts_with(internal_prefix_))
         return function == "_hiwater_launch_" ? kInternal | kLauncher : function == "_hiwater_own_" ? kInternal | kOwn : kInternal;
     if (!own_script_.empty() && file == own_script_) return kInternal;
-    if (file.starts_with("<frozen ")) return kLibrary;
-    for (const std::string& prefix : library_prefixes_)
-        if (file.starts_with(prefix)) return kLibrary;
     return 0;
 }
 

@@ -14,7 +14,7 @@ namespace hiwater {
 class Codes {
 public:
     // Whose code it is: bits.
-    static constexpr std::uint8_t kInternal = 1, kLauncher = 2, kLibrary = 4, kOwn = 8, kGenerated = 16;
+    static constexpr std::uint8_t kInternal = 1, kLauncher = 2, kOwn = 8, kGenerated = 16;
     struct Position {
         const void* instr;
         std::uint32_t generation;  // of the page of code that it is in
@@ -27,7 +27,6 @@ public:
 
     // What the instruction of a slot is part of; null where a frame that stands there does not count.
     const Position* position_of(Thread& t, const hw_slot& slot, const void* object);
-    bool is_of_library(std::uint32_t code) { return (class_of(code) & (kLibrary | kInternal)) != 0; }
     void reset() noexcept;
     // In the child of a fork: the pages are gone already.
     void forget_in_child() noexcept;
@@ -41,7 +40,6 @@ private:
 
     CallTree& tree_;
     std::string internal_prefix_, own_script_;
-    std::vector<std::string> library_prefixes_;
     PageVector<std::uint8_t> class_;  // by code; 0x80: known
     PageVector<Position> positions_;  // met lately, each in the one place there is for it
 };

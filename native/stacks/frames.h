@@ -21,7 +21,7 @@ typedef struct {
     const void* instr;    /* where it stands: names the code object and the position at once */
     uint32_t node;
     uint16_t flags;
-    uint16_t marked; /* 1 + which of the frame's words bears our mark (walk.h); 0: none does */
+    uint16_t tagged; /* 1 + which of the frame's words contains our tag (walk.h); 0: none does */
 } hw_slot;
 
 /* How far the line table of a code object has been read. Code runs forward more often than not, so the next line is mostly found a
@@ -38,16 +38,16 @@ typedef struct {
     hw_slot* slots;
     uint32_t depth;
     uint32_t capacity;
-    uint32_t floor;          /* slots below this one do not matter to the caller, who may raise it: they are not compared */
-    unsigned long thread;    /* pthread_self() of its thread */
-    const void* state;       /* of the interpreter, as last seen attached to that thread and to no other since; never NULL */
-    const void* own_mark;    /* the memo's mark, for where no frame bears it */
-    hw_slot* settled;        /* the top slot, once hw_frames_settle() was called; otherwise a slot that equals no frame */
-    const hw_slot* lowest;   /* of those that are compared */
-    const void* const* mark; /* the marked word of the lowest, or one that always bears the mark */
+    uint32_t floor;         /* slots below this one do not matter to the caller, who may raise it: they are not compared */
+    unsigned long thread;   /* pthread_self() of its thread */
+    const void* state;      /* of the interpreter, as last seen attached to that thread and to no other since; never NULL */
+    const void* own_tag;    /* the memo's tag, where no frame contains it */
+    hw_slot* settled;       /* the top slot, once hw_frames_settle() was called; otherwise a slot that equals no frame */
+    const hw_slot* lowest;  /* of those that are compared */
+    const void* const* tag; /* the tagged word of the lowest, or one that always contains the tag */
 } hw_memo;
 
-/* Deeper below the top than this, frames that were linked as before are trusted without a look, where none above bears a mark. */
+/* Deeper below the top than this, frames that were linked as before are not compared, where none above has a tag. */
 enum { HW_TRUSTED_DEPTH = 128 };
 
 /* Make room for at least `capacity` slots, keeping those there; 0 when it can't be had. Given by the caller of the walk. */

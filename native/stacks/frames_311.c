@@ -71,7 +71,7 @@ static inline const hw_frame* top_frame_with_gil(hw_memo* memo) {
     return __builtin_expect((const void*)state == memo->state, 1) ? state->cframe->current_frame : see_attached(memo, state);
 }
 
-static inline int may_mark(const hw_memo* memo) { return (const void*)attached_state() == memo->state && !g_states_move; }
+static inline int may_tag(const hw_memo* memo) { return (const void*)attached_state() == memo->state && !g_states_move; }
 
 static inline const void* frame_instr(const hw_frame* f) { return f->prev_instr; }
 

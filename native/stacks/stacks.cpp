@@ -6,6 +6,7 @@
 #include <new>
 
 #include "devices/device_watch.h"
+#include "session/fatal_signals.h"
 #include "session/recorder.h"
 #include "session/sampler.h"
 
@@ -59,6 +60,7 @@ void Recorder::give_thread_back(void* thread) noexcept {
     tls.exit_session = t->session;
     tls.exiting = true;
     tls.thread = nullptr;
+    fatal_signals::take_stack_back();
     if (t->ticket.may_share.load(std::memory_order_relaxed)) {
         Hold all(self.lock_);  // merges its thread-local accounts before another thread gets its memory
     }
@@ -92,6 +94,7 @@ Thread* Recorder::take_thread() noexcept {
 
 Thread* Recorder::make_thread() noexcept {
     if (tls.exiting) return nullptr;
+    fatal_signals::give_stack();
     static pthread_key_t key = [] {
         pthread_key_t made{};
         ::pthread_key_create(&made, &Recorder::give_thread_back);
@@ -123,11 +126,16 @@ void Recorder::sync(Thread& t, std::uint32_t start_node) {
     ::memset(t.line_cursors, 0, sizeof t.line_cursors);
     if (t.session == session_) {
         if (t.is_to_move) names_.move(t);
+        if (t.interval != interval_) {
+            zero_pages(t.edges, sizeof t.edges);
+            t.no_frames.account[0] = t.no_frames.account[1] = 0;
+            t.interval = interval_;
+        }
         return;
     }
-    // The state of a new thread is zeroed pages, most of which it never touches.
-    if (t.session != 0) ::memset(t.edges, 0, sizeof t.edges);
+    if (t.session != 0) zero_pages(t.edges, sizeof t.edges);
     t.session = session_;
+    t.interval = interval_;
     t.last_block = 0;
     names_.set_base(t, start_node);
 }

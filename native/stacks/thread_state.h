@@ -142,7 +142,8 @@ struct Thread {
     std::uintptr_t last_block;  // of this thread's last allocation
     pthread_t id;               // 0 for the state of a thread that has ended
     ThreadName name;
-    bool is_to_move;  // to a node with its present name, at its next event: others were at the one it has
+    std::uint32_t interval;  // of the accounts in `edges`; see Accounts::begin_interval()
+    bool is_to_move;         // to a node with its present name, at its next event: others were at the one it has
     Thread* next;
     static constexpr std::uint32_t kLineCursors = 32;
     hw_line_cursor line_cursors[kLineCursors];
@@ -164,6 +165,7 @@ struct ThreadLocal {
     std::uint32_t exit_node = 0;  // base of a thread whose state has been given back; its last blocks hang here
     std::uint32_t exit_session = 0;
     bool exiting = false;
+    const void* unknown_free = nullptr;      // the last block that was freed and is in no table
     SampleStreams* streams = &g_no_streams;  // the thread's own, or one for all threads without, whose next byte is always sampled
 };
 

@@ -3,7 +3,7 @@
  *   attached_frame()  the current frame of the state that is attached to the calling thread, which has the GIL; or NULL
  *   top_frame(memo)   the calling thread's current frame, or NULL; of a state that runs on another thread meanwhile: NULL
  *   top_frame_with_gil(memo)  the same for a thread that holds the GIL, where a quick check can show it, and else NULL
- *   may_mark(memo)    whether the frames of the memo can run on no other thread now: their state is attached to this one
+ *   may_tag(memo)    whether the frames of the memo can run on no other thread now: their state is attached to this one
  *   frame_instr(f)    the instruction pointer
  *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
  *   frame_first_local(f)  its first local variable, borrowed
@@ -16,9 +16,9 @@
  * A deep stack is not compared to its end. When Python code calls Python code, the interpreter takes the operands of the call off the
  * caller's evaluation stack and gives them to the callee. The word where the first of them lay is dead until the caller runs again: what
  * is returned goes there; and after an exception, or where another frame is made in the same place, this call can only be made again
- * once an operand was put there. So we put a mark there. As long as it is found, that frame has not run since, nor has any below
- * it. Each memo has a mark of its own: a state may be used on several threads, and where another one ran and marked the frame meanwhile,
- * this memo's mark is gone. Nobody reads the word in between: the interpreter, its garbage collector, copies of frames and debuggers go by the height of
+ * once an operand was put there. So we put a tag there. As long as it is found, that frame has not run since, nor has any below
+ * it. Each memo has a tag of its own: a state may be used on several threads, and where another one ran and tagged the frame meanwhile,
+ * this memo's tag is gone. Nobody reads the word in between: the interpreter, its garbage collector, copies of frames and debuggers go by the height of
  * the evaluation stack, and the word is above that.
  */
 #ifndef HIWATER_WALK_H
@@ -37,19 +37,19 @@ static inline void slot_fill(hw_slot* slot, const hw_frame* f) {
     slot->frame = f;
     slot->previous = f->previous;
     slot->instr = frame_instr(f);
-    slot->marked = 0;
+    slot->tagged = 0;
 }
 
 /* Its local variables, and behind them its evaluation stack. */
 static inline const void** frame_words(const hw_frame* f) { return (const void**)f->localsplus; }
 
-static inline const void** marked_word(const hw_slot* slot) {
-    return frame_words((const hw_frame*)slot->frame) + (slot->marked - 1);
+static inline const void** tagged_word(const hw_slot* slot) {
+    return frame_words((const hw_frame*)slot->frame) + (slot->tagged - 1);
 }
 
-/* The mark is the memo's address, which no object has. The slot's frame is live, and is at the slot's instruction. */
-static inline int bears_mark(const hw_memo* memo, const hw_slot* slot) {
-    return slot->marked != 0 && *marked_word(slot) == (const void*)memo;
+/* The tag is the memo's address, which no object has. The slot's frame is live, and is at the slot's instruction. */
+static inline int has_tag(const hw_memo* memo, const hw_slot* slot) {
+    return slot->tagged != 0 && *tagged_word(slot) == (const void*)memo;
 }
 
 /* Which word the call to `above` left free; -1 where that is not sure. */
@@ -60,11 +60,11 @@ static inline int64_t dead_word(const hw_frame* f, const hw_frame* above) {
     return word >= code->co_nlocalsplus && word < code->co_nlocalsplus + code->co_stacksize ? word : -1;
 }
 
-static int put_mark(const hw_memo* memo, hw_slot* slot) {
+static int put_tag(const hw_memo* memo, hw_slot* slot) {
     const int64_t word = dead_word((const hw_frame*)slot->frame, (const hw_frame*)slot[1].frame);
     if (word < 0 || word >= UINT16_MAX) return 0;
-    slot->marked = (uint16_t)(word + 1);
-    *marked_word(slot) = memo;
+    slot->tagged = (uint16_t)(word + 1);
+    *tagged_word(slot) = memo;
     return 1;
 }
 
@@ -82,8 +82,8 @@ static hw_slot g_unsettled = {(const void*)1, NULL, NULL, 0, 0, 0};
 void hw_frames_forget(hw_memo* memo) {
     memo->depth = memo->floor = 0;
     memo->lowest = memo->settled = &g_unsettled;
-    memo->own_mark = memo;
-    memo->mark = &memo->own_mark;
+    memo->own_tag = memo;
+    memo->tag = &memo->own_tag;
     if (memo->state == NULL) memo->state = &g_unsettled;
     if (memo->thread == 0) memo->thread = (unsigned long)pthread_self();
 }
@@ -106,7 +106,7 @@ static inline int compare_slot(hw_slot* slot, const hw_frame* f) {
     if (__builtin_expect(f->previous != (const hw_frame*)slot->previous, 0)) return -1;
     if (__builtin_expect(frame_instr(f) == slot->instr, 1)) return 0;
     slot->instr = frame_instr(f);
-    slot->marked = 0;
+    slot->tagged = 0;
     return 1;
 }
 
@@ -134,8 +134,8 @@ static int64_t compare_down(hw_memo* memo, uint32_t count) {
         const int change = compare_slot(slot, f);
         if (change < 0) return -1;
         if (change > 0) lowest = slot;
-        if (bears_mark(memo, slot)) break;
-        slot->marked = 0;
+        if (has_tag(memo, slot)) break;
+        slot->tagged = 0;
         f = (const hw_frame*)slot->previous;
     } while (slot-- != last);
     return lowest - memo->slots;
@@ -189,27 +189,27 @@ uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
     return changed_from(memo, (uint32_t)lowest);
 }
 
-/* Let the next checks end at a marked frame near the top, where there is one or one can be marked. */
-static void stop_at_a_mark(hw_memo* memo) {
+/* Let the next checks end at a tagged frame near the top, where there is one or one can be tagged. */
+static void stop_at_a_tag(hw_memo* memo) {
     enum { kMostTries = 8 };
     hw_slot* slot = memo->settled;
-    const int may_put = may_mark(memo);
+    const int may_put = may_tag(memo);
     for (int tries = 0; tries < kMostTries; ++tries) {
         --slot;
-        if (slot->marked == 0 && !(may_put && put_mark(memo, slot))) continue;
+        if (slot->tagged == 0 && !(may_put && put_tag(memo, slot))) continue;
         memo->lowest = slot;
-        memo->mark = marked_word(slot);
+        memo->tag = tagged_word(slot);
         return;
     }
 }
 
 void hw_frames_settle(hw_memo* memo) {
-    enum { kDeep = 12 }; /* fewer frames than that are compared as soon as a mark is made */
+    enum { kDeep = 12 }; /* fewer frames than that are compared as soon as a tag is written */
     if (memo->depth == 0) return;
     memo->settled = memo->slots + (memo->depth - 1);
     memo->lowest = lowest_compared(memo, memo->depth);
-    memo->mark = &memo->own_mark;
-    if (memo->settled - memo->lowest >= kDeep) stop_at_a_mark(memo);
+    memo->tag = &memo->own_tag;
+    if (memo->settled - memo->lowest >= kDeep) stop_at_a_tag(memo);
 }
 
 uint32_t hw_frames_move_top(hw_memo* memo, const void* instr) {
@@ -218,7 +218,7 @@ uint32_t hw_frames_move_top(hw_memo* memo, const void* instr) {
     return changed_from(memo, memo->depth - 1);
 }
 
-/* The check of nearly every event, and the only one of most. It goes from slot to slot; in a deep stack a mark ends it early. */
+/* The check of nearly every event, and the only one of most. It goes from slot to slot; in a deep stack a tag ends it early. */
 static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo, const hw_frame* f, const void** instr) {
     const hw_slot* slot = memo->settled;
     if ((const void*)f != slot->frame || (const void*)f->previous != slot->previous) return 0;
@@ -229,7 +229,7 @@ static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo
         --slot;
         if (__builtin_expect((const void*)f->previous != slot->previous || frame_instr(f) != slot->instr, 0)) return 0;
     }
-    return *memo->mark == (const void*)memo;
+    return *memo->tag == (const void*)memo;
 }
 
 inline __attribute__((always_inline)) int hw_frames_are_settled_with_gil(hw_memo* memo, const void** instr) {

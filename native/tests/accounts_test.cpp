@@ -56,6 +56,7 @@ struct Triplet {
 
     void event(Trace& trace) {
         const std::uint64_t what = trace.below(100);
+        if (trace.one_in(200)) REQUIRE(accounts.begin_interval() == model.live.size());
         file.header().heartbeat_ns = now += trace.below(1000);
         if (what < 3) {
             model.close_slice();

@@ -103,7 +103,7 @@ TEST_CASE("records of several tables, over many extents, are what a reader finds
     });
 }
 
-TEST_CASE("a copy is the used part, byte for byte; a finished file is cut to it") {
+TEST_CASE("a copy is the used part, byte for byte; a finished file has no more") {
     const Folder folder;
     const std::string path = folder.file("a.hiw"), copy = folder.file("copy.hiw");
     CaptureFile file;
@@ -112,7 +112,9 @@ TEST_CASE("a copy is the used part, byte for byte; a finished file is cut to it"
     nodes.attach(file, Table::nodes);
     for (std::uint64_t i = 0; i < 300'000; ++i) nodes.append(node(i));
     const std::uint64_t used = kFirstExtentOffset + file.header().extents_used * kExtentBytes;
-    REQUIRE(file.copy_to(copy.c_str()) == 0);
+    REQUIRE(snapshot(file, copy.c_str(), 7) == 0);
+    CHECK(FileView(copy).header().snapshot_ns == 7);
+    REQUIRE(snapshot(file, copy.c_str(), 0) == 0);
     CHECK(std::filesystem::file_size(copy) == used);
     CHECK(std::filesystem::file_size(path) == file.mapped_bytes());
     CHECK(file.mapped_bytes() > used);
@@ -125,11 +127,32 @@ TEST_CASE("a copy is the used part, byte for byte; a finished file is cut to it"
     CHECK(FileView(path).header().state == static_cast<std::uint32_t>(State::ended));
 }
 
+TEST_CASE("a capture that grows while its copy is made is whole in the copy; a copy that is given up leaves nothing") {
+    const Folder folder;
+    const std::string path = folder.file("a.hiw"), copy = folder.file("copy.hiw");
+    CaptureFile file;
+    REQUIRE(make(file, path) == 0);
+    FileTable<capture::NodeRecord> nodes;
+    nodes.attach(file, Table::nodes);
+    {
+        capture::CaptureCopy given_up, kept;
+        REQUIRE(given_up.begin(copy.c_str(), file.mode(), file.used_bytes()) == 0);
+        REQUIRE(kept.begin(copy.c_str(), file.mode(), file.used_bytes()) == 0);
+        for (std::uint64_t i = 0; i < 300'000; ++i) nodes.append(node(i));
+        REQUIRE(kept.fill(file, 7) == 0);
+        CHECK_FALSE(std::filesystem::exists(copy));
+        REQUIRE(kept.end() == 0);
+    }
+    CHECK(std::filesystem::file_size(copy) == file.used_bytes());
+    CHECK(holds_nodes(FileView(copy), 300'000));
+    CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2);
+}
+
 TEST_CASE("a copy that cannot be written leaves nothing and says why") {
     const Folder folder;
     CaptureFile file;
     REQUIRE(make(file, folder.file("a.hiw")) == 0);
-    CHECK(file.copy_to(folder.file("no/such/folder.hiw").c_str()) == ENOENT);
+    CHECK(snapshot(file, folder.file("no/such/folder.hiw").c_str(), 1) == ENOENT);
 }
 
 TEST_CASE("a device is no place for a capture, and is still there afterwards") {
@@ -142,8 +165,8 @@ TEST_CASE("a device is no place for a capture, and is still there afterwards") {
     CHECK(make(nowhere, null) != 0);
     CHECK_FALSE(nowhere.is_open());
     REQUIRE(make(file, folder.file("a.hiw")) == 0);
-    CHECK(file.copy_to(full.c_str()) == ELOOP);
-    CHECK(file.copy_to("/dev/full") == EEXIST);
+    CHECK(snapshot(file, full.c_str(), 1) == ELOOP);
+    CHECK(snapshot(file, "/dev/full", 1) == EEXIST);
     CHECK(std::filesystem::is_symlink(full));
     CHECK(std::filesystem::is_symlink(null));
 }

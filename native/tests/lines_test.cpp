@@ -104,13 +104,13 @@ TEST_SUITE_BEGIN("lines");
 
 TEST_CASE("every line's figures are those of a model that remembers all") {
     for_seeds(200, [](Trace& trace) {
-        LineRecorder recorder(trace.one_in(4)), beside(false);
+        LineRecorder recorder(trace.one_in(4)), other(false);
         for (int f = 0; f < kFunctions; ++f) {
             recorder.watch(&g_codes[f], recorder.add_group(1, kLinesEach), false);
-            if (f % 2 == 0) beside.watch(&g_codes[f], beside.add_group(1, kLinesEach), false);
+            if (f % 2 == 0) other.watch(&g_codes[f], other.add_group(1, kLinesEach), false);
         }
         recorder.set_active(true);
-        beside.set_active(trace.one_in(2));
+        other.set_active(trace.one_in(2));
         Program program(trace);
         for (int i = 0; i < 400; ++i) program.step();
         program.finish();

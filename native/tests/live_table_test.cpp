@@ -51,7 +51,7 @@ struct Twin {
             FAIL("removed ", taken.bytes, " bytes, not ", wanted.bytes);
         if (at != model.end()) model.erase(at);
     }
-    void look(std::uintptr_t address) const {
+    void check_block(std::uintptr_t address) const {
         const Block seen = table.find_block(address);
         const auto at = model.find(address);
         const Block wanted = at == model.end() ? Block{} : at->second;
@@ -64,7 +64,7 @@ struct Twin {
             if (!seen.emplace(address, block).second) FAIL("two blocks at ", address);
         });
         if (seen.size() != model.size()) FAIL(seen.size(), " blocks, not ", model.size());
-        for (const auto& [address, block] : model) look(address);
+        for (const auto& [address, block] : model) check_block(address);
         if (!table.is_consistent()) FAIL("the table finds itself inconsistent");
     }
 };
@@ -113,8 +113,8 @@ TEST_CASE("any blocks, also over one another: what goes is handed back, and noth
             } else {
                 twin.insert(address, some_size(trace));
             }
-            twin.look(some_address(trace));
-            twin.look(address);
+            twin.check_block(some_address(trace));
+            twin.check_block(address);
         }
         twin.compare();
     });
@@ -146,7 +146,7 @@ TEST_CASE("every size at every offset of a region's end comes back as it was") {
         for (std::uintptr_t granule = 1; granule <= 40; ++granule) {
             const std::uintptr_t address = 7 * kRegion - 16 * granule;
             twin.insert(address, bytes);
-            twin.look(address);
+            twin.check_block(address);
             twin.remove(address);
         }
     twin.compare();

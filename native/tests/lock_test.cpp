@@ -289,7 +289,7 @@ TEST_CASE("a reset frees a lock whose holder is gone") {
     lock.unlock(nullptr, false);
 }
 
-TEST_CASE("many threads, with and without leaning: one at a time") {
+TEST_CASE("many threads, with and without a bias: one at a time") {
     for_seeds(6, [](Trace& trace) {
         Lock lock;
         Guarded guarded;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uintptr_t kBase = 0x7f0000000000, kSpan = 200;
 
-// Every place of a small address space says which mapping lies there; 0 is none. A mapping that is cut in two is two from then on.
+// Every place of a small address space says which mapping lies there; 0 is none. A mapping that is split is two from then on.
 struct Places {
     struct Owner {
         std::uint32_t account, protection;

@@ -53,7 +53,7 @@ TEST_CASE("a full table forgets what is added then, and only that") {
     CHECK(listed(*ours).count(0x5000'0000) == 1);
 }
 
-TEST_CASE("threads add and remove at once, and one looks on") {
+TEST_CASE("threads add and remove at once, and one reads") {
     const auto ours = std::make_unique<OwnRanges>();
     std::vector<std::thread> threads;
     for (std::uintptr_t t = 1; t <= 4; ++t) {

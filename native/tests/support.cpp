@@ -57,6 +57,13 @@ int make(capture::CaptureFile& file, const std::string& path) {
     return error;
 }
 
+int snapshot(const capture::CaptureFile& file, const char* path, std::uint64_t now_ns) {
+    capture::CaptureCopy copy;
+    int error = copy.begin(path, file.mode(), file.used_bytes());
+    if (error == 0) error = copy.fill(file, now_ns);
+    return error == 0 ? copy.end() : error;
+}
+
 int in_child(const std::function<int()>& harm) {
     const pid_t child = ::fork();
     if (child == 0) ::_exit(harm());
@@ -107,7 +114,9 @@ bool FileView::is_whole() const {
                                               sizeof(capture::PressureRecord),
                                               sizeof(capture::DeviceRecord),
                                               sizeof(capture::DeviceSampleRecord),
-                                              sizeof(capture::DeviceTermRecord)};
+                                              sizeof(capture::DeviceTermRecord),
+                                              sizeof(capture::ScopeRecord),
+                                              sizeof(capture::LiveSnapshotRecord)};
     static_assert(std::size(record_bytes) == capture::kTables);
     for (std::uint32_t t = 0; t < capture::kTables; ++t) {
         const std::uint64_t per_extent = header().extent_bytes / record_bytes[t];

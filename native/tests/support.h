@@ -58,6 +58,9 @@ private:
 // Makes a capture and gives it its name. Returns 0 or an errno value; on error there is none.
 int make(capture::CaptureFile& file, const std::string& path);
 
+// A copy of the capture so far, as the recorder makes it. Returns 0 or an errno value.
+int snapshot(const capture::CaptureFile& file, const char* path, std::uint64_t now_ns);
+
 // Runs `harm` in a child process; its return value, or -signal.
 int in_child(const std::function<int()>& harm);
 

@@ -1,7 +1,7 @@
 """How much memory did this really use: when, where and why.
 
 The names below are the whole public interface. Each is looked up at first use, so that `import hiwater` stays cheap enough
-for a program that may never record anything.
+for a program that may never record anything. PYTEST_DONT_REWRITE: pytest would warn if hiwater was loaded before it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater import contrib, errors
-    from hiwater.capture import open, open_all
+    from hiwater.capture import open, open_all, open_run
+    from hiwater.contrib.cluster.any import cluster
     from hiwater.contrib.compat.resource_tracker import MemoryMonitor, ResourceTracker
     from hiwater.errors import HiwaterError
     from hiwater.lines.decorator import profile
     from hiwater.meters.devices.reconcile import now as device_breakdown
     from hiwater.meters.residency import breakdown
     from hiwater.notebook import load_ipython_extension, unload_ipython_extension
-    from hiwater.recording.recorder import Recorder, record
+    from hiwater.recording.phases import mark, phase  # retired word: a public name, as a verb
+    from hiwater.recording.recorder import Recorder, record, snapshot
     from hiwater.sampling.usage import memory_usage
     from hiwater.scopes.tracker import track
 
@@ -28,15 +30,20 @@ __all__ = [
     "ResourceTracker",
     "__version__",
     "breakdown",
+    "cluster",
     "contrib",
     "device_breakdown",
     "errors",
     "load_ipython_extension",
+    "mark",  # retired word: a public name, as a verb
     "memory_usage",
     "open",
     "open_all",
+    "open_run",
+    "phase",
     "profile",
     "record",
+    "snapshot",
     "track",
     "unload_ipython_extension",
 ]
@@ -48,13 +55,18 @@ _HOMES = {
     "Recorder": "hiwater.recording.recorder",
     "ResourceTracker": "hiwater.contrib.compat.resource_tracker",
     "breakdown": "hiwater.meters.residency",
+    "cluster": "hiwater.contrib.cluster.any",
     "device_breakdown": "hiwater.meters.devices.reconcile:now",
     "load_ipython_extension": "hiwater.notebook",
+    "mark": "hiwater.recording.phases",  # retired word: a public name, as a verb
     "memory_usage": "hiwater.sampling.usage",
     "open": "hiwater.capture",
     "open_all": "hiwater.capture",
+    "open_run": "hiwater.capture",
+    "phase": "hiwater.recording.phases",
     "profile": "hiwater.lines.decorator",
     "record": "hiwater.recording.recorder",
+    "snapshot": "hiwater.recording.recorder",
     "track": "hiwater.scopes.tracker",
     "unload_ipython_extension": "hiwater.notebook",
 }

@@ -21,13 +21,15 @@ def start(
     *,
     facts: Mapping[str, str],
     internal_prefix: str,
-    library_prefixes: Sequence[str],
     sample_bytes: int = 0,
     sample_seed: int = 0,
     cgroup_usage: str = "",
     cgroup_limits: Sequence[str] = (),
     own_script: str = "",
+    last_words: str = "",
     mode: int = 0o600,
+    run_variable: str = "",
+    run_folder: str = "",
 ) -> str:
     """Record every allocation of this process into a new capture at `path`, with the permissions `mode`; return its path, which is
     another where a capture of a living process is there.
@@ -36,8 +38,10 @@ def start(
     not recorded; `own_script` is a file elsewhere of which the same holds. A frame of the function named `_hiwater_launch_` there is a root: frames below it are left out; one of `_hiwater_own_` makes
     all that it calls hiwater's own.
     `sample_bytes`: blocks below it are sampled; 0 records every block. `sample_seed` makes the sample repeatable; 0 does not.
-    `cgroup_usage` and `cgroup_limits` are files whose numbers go on the timeline.
-    `library_prefixes` are the folders `summary()` takes as not the user's own code.
+    `cgroup_usage` and `cgroup_limits` are files whose numbers go on the timeline. `last_words` is the file for a line about the process once
+    it is near to what limits it.
+    `run_variable`, "NAME=value": Python processes that this one starts are recorded; it is the entry for their environment, to which the
+    folder of the run is added. `run_folder` is that folder in a process that was started so, "" in the first one.
     Raises EngineFault when recording already, OSError (with errno) when the capture cannot be made.
     """
 
@@ -67,8 +71,22 @@ def is_kept_in_memory() -> bool:
 def snapshot(path: str) -> None:
     """Write a complete, consistent copy of the capture as of now to `path`. Raises OSError: EBUSY where a living process's capture is."""
 
+def read_ending(path: str) -> tuple[int, int, int, int, int, bool, bool, int] | None:
+    """How the process that wrote the capture at `path` ended: pid, last sign of life (wall clock, ns), resident peak, used bytes and bytes of the
+    nearest limit (0: none), whether it ended in an orderly way, whether the machine has run since, the signal that ended it (0: none, or not known). None if it lives, or this is no capture."""
+
 def begin_window() -> int:
     """Begin a window of the recording in progress: return where in its time that is, in nanoseconds."""
+
+def add_marker(name: str) -> None:
+    """Put a named marker into the capture; does nothing when not recording."""
+
+def begin_scope(name: str) -> int:
+    """Begin a phase; the result, 0 when not recording, is for `end_scope()`."""
+
+def end_scope(scope: int) -> None: ...
+def note_fact(name: str, value: str) -> None:
+    """Add a fact to the capture; of several facts of one name, the last counts. Does nothing when not recording."""
 
 def window_peak(start_ns: int) -> tuple[int, int]:
     """Bytes and blocks that were live at most since `start_ns`, which `begin_window()` returned."""
@@ -78,8 +96,7 @@ def write_window(path: str, start_ns: int) -> None:
 
 def summary() -> dict[str, object]:
     """Of the recording in progress or the last one: `path`, `peak_bytes`, `peak_blocks`, `live_bytes`, `resident_peak_bytes`,
-    `resident_exact`, `resident_error_bytes`, `lost_events`, `file_fate` (what became of the capture's file meanwhile, in words), `is_lost` (whether nothing of it can be read), `shortcomings` (what could not be seen from the start on, by the name of its fact, in words), `sample_bytes`, `standard_error_bytes` (of the peak, at most), `stop_reason` (str or None), and `top_line`: None or
-    (file, line, function, bytes): the line of the user's own code whose stacks held most at the peak."""
+    `resident_exact`, `resident_error_bytes`, `overhead_bytes` (hiwater's tables, part of the resident peak), `lost_events`, `file_fate` (what became of the capture's file meanwhile, in words), `is_lost` (whether nothing of it can be read), `shortcomings` (what could not be seen from the start on, by the name of its fact, in words), `sample_bytes`, `standard_error_bytes` (of the peak, at most), `stop_reason` (str or None), `top_line` and `refused`: None, or a dict as `TopLine` and `Refusal` in recording/recorder.py describe it."""
 
 def counters() -> dict[str, int]:
     """Live and total figures now: live_bytes, live_blocks, peak_bytes, total_bytes, total_blocks, lost_events, nodes, accounts …"""
@@ -125,6 +142,10 @@ def heap_close() -> None:
 def heap_now() -> tuple[int, int, int, int, int, int, int]:
     """(live bytes, live blocks, bytes of Python's allocators, of malloc's, of anonymous mappings, of shared memory; the calling thread's balance):
     allocated since counting began and not freed; exact."""
+
+def heap_totals() -> tuple[int, int, int, int]:
+    """(bytes and allocations of the process, of the calling thread), counted while heap_open() is in force and never set back: of use as
+    differences. A reallocation is one allocation of its new size."""
 
 def heap_read_and_reset(which: int) -> tuple[int, int, bool]:
     """(live bytes, their highest since this one was last asked for or heap_open(), whether exact), as `Meter.read_and_reset` gives it; the mark then
@@ -187,12 +208,12 @@ class LineRecorder:
         """For each line that ran: line, calls, kept, allocated and peak bytes, resident bytes: change, at the start and at the end of
         its last stretch, highest at an end."""
     def begun(self, group: int) -> tuple[int, int]:
-        """How often the function began or was come upon, and the resident bytes of the first time."""
+        """The number of calls, with those that already ran, and the resident bytes at the first of them."""
 
-def residency_look() -> tuple[int, list[tuple[str, int, int]], list[tuple[bool, int, int, int]], bool, bool, int]:
+def residency_snapshot() -> tuple[int, list[tuple[str, int, int]], list[tuple[bool, int, int, int]], bool, bool, int]:
     """Where resident memory is: (resident bytes, rows of (name, resident bytes, untouched bytes), large blocks of (whether malloc
-    mapped it, address, bytes, touched bytes), whether memory could not be looked into, whether there was too much to look at, bytes
-    of malloc's large blocks that were not found). Raises EngineFault where the kernel shows no mappings."""
+    mapped it, address, bytes, touched bytes), whether memory could not be read, whether the limit of pages was reached, bytes of
+    malloc's large blocks that were not found). Raises EngineFault if the kernel shows no mappings."""
 
 def touched_bytes(address: int, bytes: int) -> int:  # noqa: A002
     """Bytes in RAM of [address, address + bytes)."""

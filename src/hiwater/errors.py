@@ -18,6 +18,12 @@ class HiwaterError(Exception):
     slug: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 125
 
+    def __init_subclass__(cls, *, slug: str = "", exit_code: int | None = None) -> None:
+        """Make the slug from the class's name unless one is given. The exit code is that of the base class unless one is given."""
+        words = [f"-{one.lower()}" if one.isupper() else one for one in cls.__name__.removesuffix("Error")]
+        cls.slug = slug or "".join(words)[1:]
+        cls.exit_code = cls.exit_code if exit_code is None else exit_code
+
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}; {remedy}")
         self.problem = problem
@@ -27,168 +33,117 @@ class HiwaterError(Exception):
 class EngineUnavailable(HiwaterError):
     """This installation has no native engine, or it cannot be loaded here."""
 
-    slug = "engine-unavailable"
-
 
 class EngineFailed(HiwaterError):
     """The native engine is there but could not start."""
-
-    slug = "engine-failed"
 
 
 class AlreadyRecording(HiwaterError):
     """A recorder that is recording was started again."""
 
-    slug = "already-recording"
-
 
 class NotRecording(HiwaterError):
     """The recorder was asked for something only a recording has."""
 
-    slug = "not-recording"
+
+class AttachRefused(HiwaterError, exit_code=126):
+    """A running process cannot be recorded from outside, or did not answer."""
 
 
 class CaptureUnwritable(HiwaterError):
     """The capture cannot be made where it was asked for."""
 
-    slug = "capture-unwritable"
-
 
 class MeterUnavailable(HiwaterError):
     """A quantity that cannot be measured here, or was not asked for."""
 
-    slug = "meter-unavailable"
 
-
-class NotFound(HiwaterError):
+class NotFound(HiwaterError, exit_code=127):
     """The program to run does not exist."""
 
-    slug = "not-found"
-    exit_code = 127
 
-
-class NotRunnable(HiwaterError):
+class NotRunnable(HiwaterError, exit_code=126):
     """The program to run exists, but is not something Python can run."""
 
-    slug = "not-runnable"
-    exit_code = 126
+
+class ProgramFailed(HiwaterError, exit_code=126):
+    """A program that `hiwater check` ran did not end well."""
 
 
-class BadSize(HiwaterError):
+class BadSize(HiwaterError, exit_code=2):
     """A size is not written as a number and a unit."""
 
-    slug = "bad-size"
-    exit_code = 2
 
-
-class UsageError(HiwaterError):
+class UsageError(HiwaterError, exit_code=2):
     """A command line, an environment variable or a setting asks for something hiwater does not know."""
 
-    slug = "usage"
-    exit_code = 2
 
-
-class CaptureError(HiwaterError):
+class CaptureError(HiwaterError, exit_code=2):
     """A capture that cannot be read."""
-
-    slug = "capture"
-    exit_code = 2
 
 
 class MissingCapture(CaptureError):
     """There is no such file, or it may not be read."""
 
-    slug = "missing-capture"
-
 
 class ForeignFile(CaptureError):
     """The file is something else, not a capture of hiwater's."""
-
-    slug = "foreign-file"
 
 
 class NewerCapture(CaptureError):
     """The capture was written by a newer hiwater than this one."""
 
-    slug = "newer-capture"
-
 
 class TruncatedCapture(CaptureError):
     """The file ends before the records its header tells of."""
-
-    slug = "truncated-capture"
 
 
 class CorruptCapture(CaptureError):
     """The capture contradicts itself."""
 
-    slug = "corrupt-capture"
+
+class BadBaseline(HiwaterError, exit_code=2):
+    """A baseline that cannot be read, or is none."""
 
 
-class MomentOutOfRange(HiwaterError):
+class MomentOutOfRange(HiwaterError, exit_code=2):
     """A moment or a window that the recording does not hold."""
 
-    slug = "moment-out-of-range"
-    exit_code = 2
 
-
-class BadRequest(HiwaterError):
+class BadRequest(HiwaterError, exit_code=2):
     """Options that cannot be used together."""
-
-    slug = "bad-request"
-    exit_code = 2
 
 
 class BadInterval(BadRequest, ValueError):
     """An interval between samples that is no number of seconds above 0."""
 
-    slug = "bad-interval"
 
-
-class UnknownStatistic(HiwaterError, ValueError):
+class UnknownStatistic(HiwaterError, ValueError, exit_code=2):
     """A column or a function of a line profile that is not there."""
 
-    slug = "unknown-statistic"
-    exit_code = 2
 
-
-class ReportTooLarge(HiwaterError):
+class ReportTooLarge(HiwaterError, exit_code=2):
     """A report in this format would be larger than anyone wants: stacks too deep to be written one by one."""
-
-    slug = "report-too-large"
-    exit_code = 2
 
 
 class OutputFailed(HiwaterError):
     """What was asked for could not be written."""
 
-    slug = "output-failed"
 
-
-class NoSuchProcess(HiwaterError):
+class NoSuchProcess(HiwaterError, exit_code=127):
     """There is no process of this number, or it has ended already."""
 
-    slug = "no-such-process"
-    exit_code = 127
 
-
-class ProcessNotReadable(HiwaterError):
+class ProcessNotReadable(HiwaterError, exit_code=126):
     """The process is there, and what it uses cannot be read."""
 
-    slug = "process-not-readable"
-    exit_code = 126
 
-
-class HelperFailed(HiwaterError):
+class HelperFailed(HiwaterError, slug="sampling-helper-failed"):
     """The process that samples did not start or did not answer."""
-
-    slug = "sampling-helper-failed"
 
 
 class ExtraMissing(HiwaterError):
     """A format needs a package that is not installed."""
-
-    slug = "extra-missing"
 
     @classmethod
     def of(cls, package: str, extra: str, error: ImportError) -> Self:
@@ -199,43 +154,26 @@ class ExtraMissing(HiwaterError):
 class PlotLibraryMissing(HiwaterError):
     """matplotlib, which draws, cannot be used."""
 
-    slug = "plot-library-missing"
 
-
-class StepNeedsValues(HiwaterError):
+class StepNeedsValues(HiwaterError, exit_code=126):
     """A step that is to be estimated looks at the values of tensors, which are not worked out."""
 
-    slug = "step-needs-values"
-    exit_code = 126
 
-
-class StepFailed(HiwaterError):
+class StepFailed(HiwaterError, exit_code=126):
     """What is to be estimated raised an error of its own."""
-
-    slug = "step-failed"
-    exit_code = 126
 
 
 class EstimateFailed(HiwaterError):
     """The process made for an estimate could not be started, or died."""
 
-    slug = "estimate-failed"
 
-
-class CourtesyUnavailable(HiwaterError):
+class CourtesyUnavailable(HiwaterError, exit_code=126):
     """Memory cannot be lent in the manner that was asked for: nothing was moved."""
-
-    slug = "courtesy-unavailable"
-    exit_code = 126
 
 
 class CourtesyFailed(HiwaterError):
     """Memory could not be moved away, or not back; what could not be moved back is kept and can be asked for again."""
 
-    slug = "courtesy-failed"
-
 
 class MemoryYielded(HiwaterError):
     """A tensor was used while its memory is lent to somebody else."""
-
-    slug = "memory-yielded"

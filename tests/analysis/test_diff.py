@@ -23,8 +23,10 @@ from hiwater.capture import Capture, Frame
 from hiwater.cli import main
 from hiwater.errors import BadRequest
 from hiwater.report.diff_request import DiffReport
+from hiwater.report.html import diff_page
 from hiwater.report.text import diff_markdown, diff_text
-from recording import needs_engine
+from page_reader import Page
+from recording import needs_engine, rounds
 from written_reports import diff_as_json, shown
 
 
@@ -35,7 +37,7 @@ def changes(rows: Any) -> list[tuple[str, int]]:
 # Every byte is in a row
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(60), deadline=None)
 @given(STACKS, STACKS, st.sampled_from(GROUPINGS), st.sampled_from(("all", "python", "native")))
 def test_rows_and_lines_sum_to_the_change(one: list[Any], other: list[Any], by: Grouping, kind: str) -> None:
     before, after = recorded(one), recorded(other)
@@ -48,7 +50,7 @@ def test_rows_and_lines_sum_to_the_change(one: list[Any], other: list[Any], by: 
     assert diff_as_json(told)["allocated"]["bytes"]["change"] == told.allocated.change
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(60), deadline=None)
 @given(STACKS, STACKS)
 def test_stacks_agree_with_a_count_by_hand_where_no_line_moved(one: list[Any], other: list[Any]) -> None:
     """Every line of every function is in both, so that lines can only match themselves."""
@@ -67,13 +69,32 @@ def test_stacks_agree_with_a_count_by_hand_where_no_line_moved(one: list[Any], o
     assert found == {key: count for key, count in expected.items() if count}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=rounds(40), deadline=None)
 @given(STACKS, STACKS, st.sampled_from(GROUPINGS))
 def test_the_other_way_round_everything_is_the_other_way_round(one: list[Any], other: list[Any], by: Grouping) -> None:
     before, after = recorded(one), recorded(other)
     forth, back = compare(before, after, by=by), compare(after, before, by=by)
     assert sorted(change.bytes for change in forth.rows) == sorted(-change.bytes for change in back.rows)
     assert list(compare(before, before, by=by).rows) == []
+
+
+def test_a_removed_line_is_gone_although_the_next_one_has_taken_its_place() -> None:
+    """The text of the earlier file is lost, and the lines call nothing: how much they allocated tells which is which."""
+    sizes = {2: 180_000, 3: 10_000, 4: 25_000}
+    before = made(
+        *(([("work", "/a.py", line), ("new", "/lib/python3.12/b.py", 7)], size) for line, size in sizes.items())
+    )
+    after = made(
+        *(
+            ([("work", "/a.py", line - 1), ("new", "/lib/python3.12/b.py", 7)], size + 5)
+            for line, size in sizes.items()
+            if line > 2
+        )
+    )
+    told = compare(before, after)
+    assert changes(told.rows) == [("gone", -180_000), ("grew", 5), ("grew", 5)]  # with what the lines below it called
+    assert [change.frames[0].line for change in told.lines] == [2, 2, 3]
+    assert changes(told.lines) == changes(told.rows)
 
 
 # Frames are matched although lines and folders moved
@@ -116,7 +137,7 @@ def test_without_text_the_order_decides() -> None:
     assert align([], facts((1, ""))) == {}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(100), deadline=None)
 @given(st.lists(st.integers(1, 40), unique=True), st.lists(st.integers(1, 40), unique=True), st.data())
 def test_pairs_of_lines_never_cross(one: list[int], other: list[int], data: st.DataObject) -> None:
     def some_facts(lines: list[int]) -> list[LineFacts]:
@@ -282,6 +303,36 @@ def test_markdown_keeps_backticks_and_bars_inside_code() -> None:
     assert diff_markdown.plain("<b>@me_[x](y)") == "\\<b\\>\\@me\\_\\[x\\]\\(y\\)"
 
 
+def test_every_view_leads_with_the_net_change_and_its_causes() -> None:
+    """The causes are lines: one in the direction of the net change, and one against it if it is not small."""
+    before = made(([("keep", "/w/etl.py", 81)], 180 << 20), ([("split", "/w/etl.py", 90)], 20 << 20), cwd="/w")
+    after = made(([("split", "/w/etl.py", 90)], 105 << 20), ([("small", "/w/etl.py", 3)], 1 << 20), cwd="/w")
+    told = compare(before, after)
+    words = "−94.0 MiB (−47.0 %) allocated at the peak: mostly −180.0 MiB at etl.py:81 (gone); +85.0 MiB at etl.py:90"
+    text = shown(diff_text, DiffReport(told)).splitlines()
+    assert text[1] == words
+    assert [line.split(" (")[0] for line in text if line.startswith("Lines")] == [
+        "Lines that shrank",
+        "Lines that grew",
+    ]
+    said = diff_as_json(told)["headline"]
+    assert said["words"] == words and said["change_bytes"] == -94 << 20
+    assert [(one["change_bytes"] >> 20, one["state"], one["line"]) for one in said["causes"]] == [
+        (-180, "gone", 81),
+        (85, "grew", 90),
+    ]
+    assert diff_markdown.plain(words) in shown(diff_markdown, DiffReport(told))
+    page = shown(diff_page, DiffReport(told))
+    assert Page(page).capture["compared"]["headline"] == said and words in page
+    back = compare(after, before)
+    assert diff_as_json(back)["headline"]["words"].startswith(
+        "+94.0 MiB (+88.7 %) allocated at the peak: mostly +180.0 MiB at etl.py:81 (new); −85.0"
+    )
+    assert diff_as_json(compare(before, before))["headline"] == {
+        "change_bytes": 0, "causes": [], "words": "±0 B (±0.0 %) allocated at the peak",
+    }  # fmt: skip
+
+
 def test_text_is_as_it_is() -> None:
     before = made(
         ([("<module>", "/w/etl.py", 9), ("load", "/w/etl.py", 3)], 3 << 20),
@@ -295,6 +346,7 @@ def test_text_is_as_it_is() -> None:
 
 GOLDEN_TEXT = """\
 hiwater diff  etl.py
++4.0 MiB (+133.0 %) allocated at the peak: mostly +4.0 MiB at /w/etl.py:4
   before  memory · process 4242 · Python ? · 0.00 s
   after   memory · process 4242 · Python ? · 0.00 s
 
@@ -366,7 +418,7 @@ def test_fail_on_increase(
 def test_what_cannot_be_compared_is_one_line(pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     folder, whole = pair[0].parent, pair[0].read_bytes()
     for name, content, words in (
-        ("cut", whole[: len(whole) - 200_000], "cut short"), ("foreign", b"PK\x03\x04", "not a capture"),
+        ("cut", whole[: len(whole) - 200_000], "truncated"), ("foreign", b"PK\x03\x04", "not a capture"),
         ("newer", whole[:8] + b"\x09" + whole[9:], "version 9"),
     ):  # fmt: skip
         (folder / name).write_bytes(content)

@@ -28,7 +28,7 @@ from hiwater.cli import main
 from hiwater.errors import BadRequest, CaptureError, CorruptCapture, MissingCapture, NewerCapture, TruncatedCapture
 from hiwater.report.request import Report
 from hiwater.report.text import processes
-from recording import needs_engine
+from recording import needs_engine, rounds
 
 START = 1_700_000_000_000_000_000
 
@@ -86,7 +86,7 @@ def figures(path: Path) -> list[Any]:
     ]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=rounds(15), deadline=None)
 @given(st.lists(st.tuples(STACKS, st.integers(1, 3), st.sampled_from("ab")), min_size=3, max_size=3))
 def test_merging_is_associative_commutative_and_idempotent(
     tmp_path_factory: pytest.TempPathFactory, processes: list[tuple[list[Any], int, str]]
@@ -187,7 +187,7 @@ def test_machines_are_never_added_up() -> None:
     assert [(host.name, host.allocated.bytes if host.allocated else None) for host in found] == [("a", 100), ("b", 100)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(100), deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -285,16 +285,17 @@ def test_text_shows_the_processes_and_names_the_worst(
     job: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     merged = merge(tmp_path / "job.hiw", *job)
-    assert main(["report", str(merged)]) == 0
+    assert main(["report", str(merged), "--full"]) == 0
     out = capsys.readouterr().out
     assert "3 processes on 2 machines" in out and "they do not add up" in out
-    assert "highest: rank 1 · 12 on a, of it 4.9 KiB at work (a.py:12)" in out
-    assert out.count("Lines that held most") == 3
+    assert "highest: rank 1 · 12 on a (work.py), peak 4.9 KiB; most at /app/a.py:12 in work: 4.9 KiB" in out
+    assert out.count("\nYour lines") == 3
     order = [out.index(f"rank {rank} · ") for rank in (1, 2, 0)]
     assert order == sorted(order)
     assert "At once" in out and "2 processes at 2023-11-14" in out
     assert main(["report", *map(str, job)]) == 0
     apart = capsys.readouterr().out
+    assert apart.count("\nYour lines") == 1 and "--full has all" in apart
     assert [line.split("  ")[:3] for line in apart.splitlines()][:3] == [
         line.split("  ")[:3] for line in out.splitlines()
     ][:3]
@@ -323,25 +324,45 @@ def test_every_format_of_several_shows_all(
     job: list[Path], tmp_path: Path, output_format: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     merged = merge(tmp_path / "job.hiw", *job)
-    assert main(["report", str(merged), "--format", output_format]) == 0
+    assert main(["report", str(merged), "--format", output_format, "-o", "-"]) == 0
     out = capsys.readouterr().out
     for words in {"chrome": ("11", "12"), "openmetrics": ("1000", "5000", "3000")}.get(output_format, ("work",)):
         assert words in out
 
 
 @pytest.mark.parametrize("output_format", ["svg", "pprof"])
-def test_a_format_of_one_says_how_to_choose(
+def test_a_format_of_one_shows_the_machine_with_the_highest_sum_and_says_how_to_choose(
     job: list[Path], tmp_path: Path, output_format: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     merged = merge(tmp_path / "job.hiw", *job)
     out = tmp_path / "out"
-    assert main(["report", str(merged), "--format", output_format, "-o", str(out)]) == 2
+    assert main(["report", str(merged), "--format", output_format, "-o", str(out)]) == 0
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "shows one capture" in said
-    chosen = said.split("'")[1]
+    assert (
+        said.count("\n") == 1
+        and "shows all processes of a, one of 2 machines," in said
+        and "allocated by 2; --pid" in said
+    )
+    chosen = str(hiwater.open_all(merged)[0].path)
     assert main(["report", chosen, "--format", output_format, "-o", str(out)]) == 0 and out.stat().st_size > 100
     assert main(["report", chosen, "--format", output_format, "-o", str(merged)]) == 2
     assert "would replace the capture" in capsys.readouterr().err and len(hiwater.open_all(merged)) == 3
+
+
+@pytest.mark.parametrize("output_format", ["svg", "pprof"])
+def test_a_format_of_one_refuses_captures_of_programs_that_have_nothing_to_do_with_each_other(
+    tmp_path: Path, output_format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = []
+    for number in range(2):
+        alone = Recording()
+        alone.fact("run_id", f"run-{number}")
+        alone.allocate(alone.path(("work", "/app/a.py", 1)), 1000)
+        alone.end()
+        paths.append(str(saved(tmp_path, f"{number}.hiw", alone)))
+    assert main(["report", *paths, "--format", output_format, "-o", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "shows one capture" in said and paths[0] in said
 
 
 def test_lines_plot_and_diff_take_merged_captures(
@@ -400,7 +421,7 @@ def test_what_cannot_be_merged_is_one_line_and_leaves_nothing(
     (tmp_path / "cut").write_bytes(job[0].read_bytes()[:300_000])
     (tmp_path / "foreign").write_bytes(b"PK\x03\x04" + b"\0" * 26 + b"other.txt")
     before = sorted(tmp_path.iterdir())
-    for name, words in (("cut", "cut short"), ("foreign", "not a capture"), ("missing", "there is no capture")):
+    for name, words in (("cut", "truncated"), ("foreign", "not a capture"), ("missing", "there is no capture")):
         assert main(["merge", "-o", str(out), str(job[0]), str(tmp_path / name)]) == 2
         said = capsys.readouterr().err
         assert said.count("\n") == 1 and words in said and name in said
@@ -454,7 +475,7 @@ def test_damaged_merged_captures_are_refused(
         hiwater.open_all(merged)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(100), deadline=None)
 @given(st.data())
 def test_any_damage_is_refused_or_harmless(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = tmp_path_factory.mktemp("damage")
@@ -481,7 +502,7 @@ def _merged_bytes(folder: Path) -> bytes:
 @needs_engine
 def test_captures_of_two_real_processes(tmp_path: Path) -> None:
     """Two at the same time, of 20 MB each: their sum at once is known."""
-    code = "import sys, time; kept = bytearray(20_000_000); print('ready', flush=True); sys.stdin.readline(); time.sleep(0.1)"
+    code = "import sys; kept = bytearray(20_000_000); print('ready', flush=True); sys.stdin.readline()"
     command = [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(tmp_path / "run.%p.hiw"), "-c", code]
     running = [
         subprocess.Popen(

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from example_captures import STACKS, open_bytes, recorded, small
 from hiwater.analysis import ranking, sums
 from hiwater.analysis.call_tree import COARSE, Grouping, build_call_tree
-from hiwater.analysis.display_tree import Branch, grow
+from hiwater.analysis.display_tree import Branch, build_display_tree
 from hiwater.analysis.naming import is_library, module_of
 from hiwater.analysis.reconcile import reconcile, standard_error_bytes
-from hiwater.capture import Stack
+from hiwater.analysis.user_lines import rank_lines
+from hiwater.capture import Frame, Stack
+from recording import rounds
 
 
 def label(grouping: Grouping, frame: tuple[str, str, int]) -> tuple[str, ...]:
@@ -39,8 +41,8 @@ def row_label(grouping: Grouping, row: ranking.Row) -> tuple[str, ...]:
     return (frame.function,) if grouping in COARSE else (frame.function, frame.file, str(frame.line))
 
 
-@settings(max_examples=80, deadline=None)
-@given(STACKS, st.sampled_from([grouping for grouping in Grouping if grouping != Grouping.thread]))
+@settings(max_examples=rounds(80), deadline=None)
+@given(STACKS, st.sampled_from([one for one in Grouping if one not in (Grouping.thread, Grouping.task)]))
 def test_rows_agree_with_a_count_by_hand(stacks: list[Stack], grouping: Grouping) -> None:
     """Own bytes go to the last frame; total bytes to each distinct label of a stack, once however often it is on it."""
     capture = recorded(stacks)  # type: ignore[arg-type]  # hypothesis cannot say what its tuples are
@@ -57,7 +59,7 @@ def test_rows_agree_with_a_count_by_hand(stacks: list[Stack], grouping: Grouping
     assert [row.self_bytes for row in rows] == sorted((row.self_bytes for row in rows), reverse=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=rounds(40), deadline=None)
 @given(STACKS)
 def test_threads_share_everything_between_them(stacks: list[Stack]) -> None:
     capture = recorded(stacks)  # type: ignore[arg-type]  # hypothesis cannot say what its tuples are
@@ -68,11 +70,28 @@ def test_threads_share_everything_between_them(stacks: list[Stack]) -> None:
     assert {row.frame.function: row.self_bytes for row in rows} == dict(expected)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=rounds(40), deadline=None)
+@given(STACKS, st.integers(0, 3))
+def test_tasks_share_everything_between_them(stacks: list[Stack], depth: int) -> None:
+    """A task is named by the frame above that of asyncio's loop."""
+    loop = ("Handle._run", "/usr/lib/python3.13/asyncio/events.py", 89)
+    placed = [([*frames[:depth], loop, *frames[depth:]], *rest) for frames, *rest in stacks]  # type: ignore[misc]  # as below
+    capture = recorded(placed)  # type: ignore[arg-type]  # hypothesis cannot say what its tuples are
+    expected: Counter[tuple[str, str]] = Counter()
+    for stack in capture.peak.stacks:
+        named = [(frame.function, frame.file) for frame in stack.frames]
+        above = named[named.index(loop[:2]) + 1 :]
+        expected[above[0] if above else ("[no task]", "")] += stack.bytes
+    rows = ranking.by(capture.tables, capture.peak.holdings(), Grouping.task)
+    assert {(row.frame.function, row.frame.file): row.self_bytes for row in rows} == dict(expected)
+    assert all(row.total_bytes == row.self_bytes for row in rows)
+
+
+@settings(max_examples=rounds(80), deadline=None)
 @given(STACKS, st.sampled_from(list(Grouping)), st.booleans(), st.integers(0, 5000))
 def test_a_tree_loses_nothing(stacks: list[Stack], grouping: Grouping, inverted: bool, minimum: int) -> None:
     capture = recorded(stacks)  # type: ignore[arg-type]  # hypothesis cannot say what its tuples are
-    root = grow(
+    root = build_display_tree(
         build_call_tree(capture.tables, grouping), capture.peak.holdings(), minimum_bytes=minimum, inverted=inverted
     )
     assert root.bytes == capture.peak.allocated_bytes
@@ -87,7 +106,7 @@ def test_a_tree_loses_nothing(stacks: list[Stack], grouping: Grouping, inverted:
         waiting.extend(branch.children)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(60), deadline=None)
 @given(STACKS, st.booleans())
 def test_a_tree_holds_the_paths(stacks: list[Stack], inverted: bool) -> None:
     capture = recorded(stacks)  # type: ignore[arg-type]  # hypothesis cannot say what its tuples are
@@ -98,7 +117,7 @@ def test_a_tree_holds_the_paths(stacks: list[Stack], inverted: bool) -> None:
             expected[frames[:length]] += stack.bytes
     found: dict[tuple[object, ...], int] = {}
     waiting: list[tuple[tuple[object, ...], Branch]] = [
-        ((), grow(build_call_tree(capture.tables), capture.peak.holdings(), inverted=inverted))
+        ((), build_display_tree(build_call_tree(capture.tables), capture.peak.holdings(), inverted=inverted))
     ]
     while waiting:
         path, branch = waiting.pop()
@@ -108,18 +127,33 @@ def test_a_tree_holds_the_paths(stacks: list[Stack], inverted: bool) -> None:
     assert found == dict(expected)
 
 
-@settings(max_examples=60, deadline=None)
+def row_of(frames: tuple[Frame, ...]) -> tuple[str, str, int] | None:
+    """The row of the ranking that a call path belongs to, found frame by frame; None for paths without a line."""
+    below_import = False
+    for frame in reversed(frames):
+        if frame.file.startswith("<frozen importlib."):
+            below_import = True
+        elif not is_library(frame.file):
+            return ("import" if below_import else "line", frame.file, frame.line)
+    innermost = frames[-1] if frames else None
+    if innermost is None or not innermost.line:
+        return None
+    return ("import" if below_import else "other", innermost.file, innermost.line)
+
+
+@settings(max_examples=rounds(60), deadline=None)
 @given(STACKS)
-def test_own_lines_are_the_innermost_of_the_users_code(stacks: list[Stack]) -> None:
+def test_each_call_path_belongs_to_its_innermost_line_of_the_users_code(stacks: list[Stack]) -> None:
     capture = recorded(stacks)  # type: ignore[arg-type]  # hypothesis cannot say what its tuples are
     expected: Counter[object] = Counter()
     for stack in capture.peak.stacks:
-        mine = [frame for frame in stack.frames if not is_library(frame.file)] or list(stack.frames)
-        expected[mine[-1] if mine else None] += stack.bytes
-    lines = ranking.own_lines(capture.tables, capture.peak.holdings(), at_most=1000)
-    found = {line.frame if line.frame.file else None: line.bytes for line in lines if line.frame.file}
-    assert found == {frame: size for frame, size in expected.items() if frame is not None}
-    assert sum(line.bytes for line in lines) == capture.peak.allocated_bytes
+        expected[row_of(stack.frames)] += stack.bytes
+    ranking = rank_lines(capture.tables, capture.peak.holdings())
+    found = {(row.group.value, row.frame.file, row.frame.line): row.bytes for row in ranking.rows if row.frame.line}
+    assert found == {row: size for row, size in expected.items() if row is not None}
+    assert sum(row.bytes for row in ranking.rows) == ranking.total_bytes == capture.peak.allocated_bytes
+    mine = [row for row in ranking.rows if row.group == "line"]
+    assert ranking.rows[: len(mine)] == sorted(mine, key=lambda row: -row.bytes)
 
 
 @pytest.mark.parametrize("grouping", [Grouping.stack, Grouping.file, Grouping.module, Grouping.function])
@@ -142,7 +176,7 @@ def test_the_import_system_can_be_folded_into_whoever_imports(grouping: Grouping
             ([("_find_and_load", boot, 7)], "T", "python", 1),
         ]
     )
-    root = grow(build_call_tree(capture.tables, grouping, hide_imports=True), capture.peak.holdings())
+    root = build_display_tree(build_call_tree(capture.tables, grouping, hide_imports=True), capture.peak.holdings())
     (module,) = root.children
     (imported,) = module.children
     assert (root.bytes, root.self_bytes, module.bytes, module.self_bytes, imported.bytes) == (58, 1, 57, 7, 50)

@@ -57,6 +57,8 @@ def test_an_old_capture_has_the_figures_that_it_had(old: tuple[Path, list[dict[s
         )
         assert capture.peak.at_ns == peak["at_ns"]
         assert (capture.end.allocated_bytes, capture.end.allocated_blocks) == (end["allocated_bytes"], end["blocks"])
+        for snapshot in capture.residency_snapshots:
+            assert "hiwater's overhead" in {part.name for part in snapshot.parts}
         for name, size in told["resident"].items():
             assert getattr(capture.resident, name) == size
         totals = told["totals"]

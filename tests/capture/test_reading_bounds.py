@@ -35,6 +35,7 @@ from hiwater.report.request import Report
 from hiwater.report.text import lines
 from json_paths import frames_of
 from places import ROOT
+from recording import SHARE, rounds
 
 DEPTH = 20_000
 MOST_BYTES = 50_000_000
@@ -125,7 +126,7 @@ def test_formats_with_whole_stacks_write_deep_recursion_once_and_say_so(deep: Pa
     if name == "parquet":
         pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
     memory = MOST_MEMORY * (4 if name == "parquet" else 1)  # arrow reserves address space
-    done = hiwater("report", deep, "--format", name, memory=memory)
+    done = hiwater("report", deep, "--format", name, "-o", "-", memory=memory)
     assert done.returncode == 0 and len(done.stdout) < 100_000
     assert WHOLE[name](done.stdout) == peak_of(deep)
     assert b"Recursion is written once" in done.stderr and b"--recursion whole" in done.stderr
@@ -244,7 +245,7 @@ def keys_of(parent: Any, key: Any, node: int) -> list[int]:
     return keys[::-1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(150), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), min_size=1, max_size=120),
     st.sampled_from(list(Grouping)),
@@ -297,7 +298,8 @@ def test_refusals_on_deep_paths_take_no_room_for_their_frames(tmp_path: Path) ->
     said = json.loads(report(path, "--format", "json"))
     assert said["refusals"]["count"] == 10_000
     assert len(frames_of(said, said["refusals"]["last"][-1]["node"])) == DEPTH - 9_999
-    assert b"10,000 times" in report(path)
+    assert b"10,000 times" in report(path, "--full")
+    assert b"10,000 requests for memory were refused" in report(path)
     assert captures.open(path).refusals[0].frames[-1].function == "function_0"
 
 
@@ -350,7 +352,7 @@ def test_a_trace_of_many_overlapping_scopes_has_a_track_for_each() -> None:
     assert len({event["tid"] for event in events}) == len(events) == 50_000
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(100), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20)), max_size=60))
 def test_scopes_of_one_track_lie_in_one_another_or_apart(spans: list[tuple[int, int]]) -> None:
     scopes = tuple(ScopeSpan("s", 4242, 1, 0, start, start + length, None, None, None) for start, length in spans)
@@ -373,11 +375,11 @@ def test_scopes_of_one_track_lie_in_one_another_or_apart(spans: list[tuple[int, 
 
 def test_a_plot_draws_the_longest_of_very_many_scopes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from hiwater.analysis.curves import picture
+    from hiwater.analysis.curves import plot_of
     from hiwater.report.export import plot
 
     out = io.BytesIO()
-    plot.write([picture(with_scopes(overlapping(20_000)), "scopes")], "svg", out)
+    plot.write([plot_of(with_scopes(overlapping(20_000)), "scopes")], "svg", out)
     assert b"19,000 shorter scopes are not drawn" in out.getvalue() and len(out.getvalue()) < 5_000_000
 
 
@@ -392,10 +394,16 @@ def test_a_file_with_very_many_lines_is_annotated(tmp_path: Path) -> None:
     assert "on 29999 smaller lines" in stream.getvalue()
 
 
-@pytest.mark.parametrize("make", [large_captures.threads, large_captures.long], ids=["threads", "long"])
+def threads(path: Path) -> Path:
+    return large_captures.threads(path, 100_000 // SHARE)
+
+
+@pytest.mark.parametrize(
+    ("make", "most_bytes"), [(threads, MOST_BYTES // SHARE), (large_captures.long, MOST_BYTES)], ids=["threads", "long"]
+)
 def test_every_format_of_captures_with_very_many_threads_or_slices(
-    make: Callable[[Path], Path], tmp_path: Path
+    make: Callable[[Path], Path], most_bytes: int, tmp_path: Path
 ) -> None:
     every = [["--format", name] for name in FORMATS if name != "parquet"]  # it needs an extra
     for words, out in zip(every, all_reports(make(tmp_path / "large.hiw"), every, tmp_path), strict=True):
-        assert 0 < len(out) < MOST_BYTES, words
+        assert 0 < len(out) < most_bytes, words

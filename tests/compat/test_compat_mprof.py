@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,8 +16,9 @@ import pytest
 from drop_ins import HIWATER, run, script
 from hiwater.contrib.compat.compat_path import folder
 from hiwater.contrib.compat.memory_profiler import datfile, mprof
+from waiting import wait_until
 
-PROGRAM = "import time\n@profile\ndef f():\n    x = [0] * 5_000_000\n    time.sleep(.15)\n    return len(x)\nf()\n"
+PROGRAM = "import time\n@profile\ndef f():\n    x = [0] * 5_000_000\n    time.sleep(.5)\n    return len(x)\nf()\n"
 
 
 def test_run_a_script_and_read_what_it_left(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_run_a_script_and_read_what_it_left(tmp_path: Path) -> None:
 
 
 def test_children_apart_and_the_exit_code(tmp_path: Path) -> None:
-    words = ["-m", "mprof", "run", "-M", "-E", "-T", "0.01", "-o", "x.dat", "sh", "-c", "sleep .1 & wait; exit 6"]
+    words = ["-m", "mprof", "run", "-M", "-E", "-T", "0.01", "-o", "x.dat", "sh", "-c", "sleep 1 & wait; exit 6"]
     assert run(*words, cwd=tmp_path, check=False).returncode == 6
     said = datfile.read_mprofile_file(str(tmp_path / "x.dat"))
     assert len(said["children"]) == 1 and said["cmd_line"].startswith("sh -c")
@@ -108,9 +109,20 @@ def test_list_rm_and_clean(tmp_path: Path) -> None:
 
 
 def test_attach_ends_cleanly_with_its_target(tmp_path: Path) -> None:
-    target = subprocess.Popen(["sleep", "2"])
-    done = run("-m", "mprof", "attach", "-T", "0.01", str(target.pid), cwd=tmp_path)
-    target.wait()
+    target = subprocess.Popen(["sleep", "600"])
+    file = tmp_path / "x.dat"
+
+    def end_once_measured() -> None:
+        try:
+            wait_until(lambda: file.exists() and "MEM" in file.read_text())
+        finally:
+            target.kill()
+            target.wait()
+
+    ending = threading.Thread(target=end_once_measured)
+    ending.start()
+    done = run("-m", "mprof", "attach", "-T", "0.01", "-o", file.name, str(target.pid), cwd=tmp_path)
+    ending.join()
     assert f"process {target.pid} has ended" in done.stdout and done.stderr == ""
 
 
@@ -159,8 +171,7 @@ def test_an_interrupt_leaves_the_file(tmp_path: Path) -> None:
         words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": places}, start_new_session=True, stdout=subprocess.DEVNULL
     )
     file = tmp_path / "x.dat"
-    while running.poll() is None and (not file.exists() or file.read_text().count("MEM") <= 10):
-        time.sleep(0.05)
+    wait_until(lambda: file.exists() and file.read_text().count("MEM") > 10)
     os.killpg(running.pid, signal.SIGINT)
-    assert running.wait(timeout=60) is not None
+    running.wait(timeout=60)
     assert len(datfile.read_mprofile_file(str(file))["mem_usage"]) > 10

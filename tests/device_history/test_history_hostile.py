@@ -98,7 +98,7 @@ def test_only_known_instructions_of_plain_data_are_let_through():
         # BYTEARRAY8, INST, OBJ … and the text instructions of the oldest protocol are none of these.
         lets_through &= name not in ("BYTEARRAY8", "BINSTRING")
         try:
-            plain_pickle._look_through(b"\x80\x04" + code + bytes(16) + b".")
+            plain_pickle._check_instructions(b"\x80\x04" + code + bytes(16) + b".")
             is_refused = False
         except ForeignFile:
             is_refused = True
@@ -150,7 +150,7 @@ def test_flipped_bytes_give_a_capture_or_one_clear_error(tmp_path, capsys):
     path.write_bytes(content[:-40])
     assert main(["report", str(path)]) == 2
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "cut short" in said
+    assert said.count("\n") == 1 and "truncated" in said
 
 
 WRONG = [

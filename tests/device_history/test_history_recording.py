@@ -52,7 +52,7 @@ def test_the_history_is_in_the_capture_and_apart_from_ram(cuda, tmp_path, capsys
     assert hiwater.open(path / "cuda:0").peak.allocated_bytes == 40 << 20
     assert main(["report", str(path), "--kind", "device", "--format", "collapsed"]) == 0
     assert capsys.readouterr().out == f"main (/work/train.py:3);forward (/work/train.py:7) {40 << 20}\n"
-    assert main(["report", str(path)]) == 0
+    assert main(["report", str(path), "--full"]) == 0
     assert "Memory of devices" in capsys.readouterr().out
     for form in ("text", "tree", "table", "lines", "json", "svg", "html", "speedscope", "csv", "chrome", "openmetrics"):
         assert main(["report", str(path), "--kind", "device", "--format", form, "-o", str(tmp_path / "out")]) == 0, form
@@ -345,7 +345,7 @@ def test_what_is_attached_and_damaged_is_one_clear_error(plain, capsys):
     assert capture.peak.allocated_bytes
     with pytest.raises(CorruptCapture):
         capture.device_histories  # noqa: B018 - it is read when it is asked for
-    assert main(["report", str(plain)]) == 0  # what is known of RAM is shown all the same
+    assert main(["report", str(plain), "--full"]) == 0  # what is known of RAM is shown all the same
     shown = capsys.readouterr()
     assert "cannot be read" in shown.out and "Memory of devices" not in shown.out
     assert main(["report", str(plain), "--kind", "device"]) == 2

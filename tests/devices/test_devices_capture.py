@@ -84,9 +84,9 @@ def test_samples_miss_no_peak_between_them(made):
 
 def test_the_summary_the_report_and_the_timeline_name_them(made, capsys):
     capture, done = made
-    assert "cuda:0 900 MiB allocated / 900 MiB reserved, cuda:1 5.00 MiB allocated" in done.stderr
+    assert "cuda:0 900.0 MiB allocated / 900.0 MiB reserved, cuda:1 5.0 MiB allocated" in done.stderr
     assert len(done.stderr.splitlines()) == 3
-    assert main(["report", str(capture.path)]) == 0
+    assert main(["report", str(capture.path), "--full"]) == 0
     said = capsys.readouterr().out
     assert "cuda:0     900.0 MiB allocated · 900.0 MiB reserved · of 80.0 GiB  exact" in said
     assert "Where the memory of cuda:0 was" in said
@@ -324,7 +324,7 @@ until_asked()
     capture, done = run(tmp_path, with_driver() + body)
     (device,) = capture.devices
     assert device.peak_used_bytes == 580 * MIB
-    assert "580 MiB used" in done.stderr
+    assert "580.0 MiB used" in done.stderr
     terms = dict(device.snapshots[-1].terms)
     assert (terms["context, at first sight"], terms["unaccounted"]) == (450 * MIB, 30 * MIB)
     assert (terms["used by this process"], terms["other processes"]) == (580 * MIB, 200 * MIB)

@@ -13,7 +13,7 @@ import hiwater
 from cuda_double import Card, forget
 from cuda_double.device_allocator import DeviceAllocator
 from hiwater.meters import devices
-from hiwater.meters.devices.base import currents_and_peaks, leaves
+from hiwater.meters.devices.statistics import currents_and_peaks, leaves
 
 MIB = 1 << 20
 

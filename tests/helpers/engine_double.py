@@ -39,7 +39,7 @@ def build(mode: str) -> ModuleType:
 
     def stop(exit_code: int | None = None) -> None:
         if mode == "stop-fails":
-            raise EngineFault("the capture's file was cut short")
+            raise EngineFault("the capture's file was truncated")
         with open(str(state["path"]), "ab") as file:
             file.write(f"exit_code={exit_code}".encode())
         state["recording"] = False
@@ -53,6 +53,7 @@ def build(mode: str) -> ModuleType:
             "resident_peak_bytes": 1_500_000_000,
             "resident_exact": mode != "lost",
             "resident_error_bytes": 4096,
+            "overhead_bytes": 100_000_000,
             "lost_events": 7 if mode == "lost" else 0,
             "file_fate": "",
             "is_lost": False,
@@ -60,7 +61,17 @@ def build(mode: str) -> ModuleType:
             "sample_bytes": 0,
             "standard_error_bytes": 0,
             "stop_reason": None,
-            "top_line": ("/project/etl.py", 42, "load", 800_000_000),
+            "top_line": {
+                "group": "line",
+                "file": "/project/etl.py",
+                "line": 42,
+                "function": "load",
+                "bytes": 800_000_000,
+                "untouched_bytes": 0,
+                "imports_bytes": 0,
+                "all_untouched_bytes": 0,
+            },
+            "refused": None,
         }
 
     def snapshot(path: str) -> None:
@@ -74,7 +85,7 @@ def build(mode: str) -> ModuleType:
     core.__dict__.update(BUILT_FOR=f"{sys.version_info[0]}.{sys.version_info[1]} {build}")
     core.__dict__.update(EngineFault=EngineFault, start=start, stop=stop, summary=summary, snapshot=snapshot)
     core.__dict__.update(is_recording=lambda: state["recording"], on_exit=lambda callback: None)
-    core.__dict__.update(compile_source=compile_source)
+    core.__dict__.update(compile_source=compile_source, read_ending=lambda path: None)
     core.__dict__.update(on_device_library=lambda callback: None, DEVICE_LIBRARIES=("torch",))
     core.__dict__.update(call_at_the_bottom=lambda entry, arguments: entry(*arguments))
     core.__dict__.update(enter_own_work=lambda: None, leave_own_work=lambda: None)

@@ -26,7 +26,8 @@ STARTS_WITHIN = 60.0  # seconds
 # What would ask other machines, or lie over the notebook.
 SETTINGS = {
     "@jupyterlab/apputils-extension": {
-        "notification": {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
+        "notification": {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True},
+        "themes": {"adaptive-theme": True},  # the browser's
     },
     "@jupyterlab/notebook-extension": {"tracker": {"windowingMode": "none", "autoStartDefaultKernel": True}},
 }
@@ -41,13 +42,14 @@ OPTIONS = (
 )
 
 
-def see(scenario: str, notebook: Path, work: Path, pictures: Path | None = None) -> Any:
-    """What the reader saw of a copy of the notebook in the empty folder `work`. Fails where a step fails or something complains."""
+def see(scenario: str, notebook: Path, work: Path, pictures: Path | None = None, theme: str = "light") -> Any:
+    """What the reader saw of a copy of the notebook in the empty folder `work`, and where its `pictures` are. Fails where a step fails
+    or something complains."""
     copy = work / "notebooks" / notebook.name
     copy.parent.mkdir()
     shutil.copy(notebook, copy)
     with _running(work) as address:
-        words = ["node", str(READER), scenario, address, notebook.name, *([str(pictures)] if pictures else [])]
+        words = ["node", str(READER), scenario, address, notebook.name, theme, *([str(pictures)] if pictures else [])]
         done = subprocess.run(words, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, f"{done.stderr}\n{(work / 'server.log').read_text('utf-8')[-4000:]}"
     return json.loads(done.stdout)
@@ -120,7 +122,8 @@ def _with_fewer_colours(picture: str) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="hiwater-lab-") as folder:
-        for written in see("pictures", Path(sys.argv[1]), Path(folder), Path(sys.argv[2])):
-            _with_fewer_colours(written)
-            print(written)
+    for theme in ("light", "dark"):
+        with tempfile.TemporaryDirectory(prefix="hiwater-lab-") as folder:
+            for written in see("pictures", Path(sys.argv[1]), Path(folder), Path(sys.argv[2]), theme):
+                _with_fewer_colours(written)
+                print(written)

@@ -50,12 +50,28 @@ def unpack(data: bytes, base: int, dtype: str, count: int = 1) -> Any:
     return values[0] if count == 1 else list(values)
 
 
+def records(data: bytes, record_bytes: int, fields: list[list[Any]]) -> list[dict[str, Any]]:
+    """The records of a table. Those of numbers alone, the large ones, are unpacked a record at a time."""
+    if any(len(field) > 3 or "S" in field[1] for field in fields):
+        return [
+            {name: unpack(data, base + offset, dtype, *count) for name, dtype, offset, *count in fields}
+            for base in range(0, len(data), record_bytes)
+        ]
+    in_order, layout = sorted(fields, key=lambda field: field[2]), "<"
+    for _, dtype, offset in in_order:
+        layout += f"{offset - struct.calcsize(layout)}x{CODES[dtype.lstrip('<>|=')]}"
+    layout += f"{record_bytes - struct.calcsize(layout)}x"
+    names = [name for name, _, _ in in_order]
+    return [dict(zip(names, values, strict=True)) for values in struct.iter_unpack(layout, data)]
+
+
 @dataclass
 class NaiveCapture:
     data: bytes
     header: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     text: bytes = b""
+    _calls: dict[int, tuple[int, Frame]] = field(default_factory=dict)
 
     # Reading the file
 
@@ -78,10 +94,7 @@ class NaiveCapture:
             if table["name"] == "string_bytes":
                 self.text = raw
             else:
-                self.tables[table["name"]] = [
-                    {name: unpack(raw, base + offset, dtype, *count) for name, dtype, offset, *count in table["fields"]}
-                    for base in range(0, len(raw), table["record_bytes"])
-                ]
+                self.tables[table["name"]] = records(raw, table["record_bytes"], table["fields"])
 
     def _table_bytes(self, count: int, record_bytes: int, starts: dict[int, int], extent_bytes: int) -> bytes:
         """The table's records, joined. None lies across two extents; the rest of an extent is left empty."""
@@ -123,16 +136,24 @@ class NaiveCapture:
         found: list[Frame] = []
         thread = ""
         while node:
-            record = self.tables["nodes"][node]
-            assert record["parent"] < node, "a node is older than its parent"
-            code = self.tables["codes"][record["code"]]
-            kind = CODE_KINDS[code["kind"]]
-            if kind == "thread":
-                thread = self.string(code["function"])
+            parent, frame = self._calls.get(node) or self._call(node)
+            if frame.kind == "thread":
+                thread = frame.function
             else:
-                found.append(Frame(self.string(code["function"]), self.string(code["file"]), record["line"], kind))
-            node = record["parent"]
+                found.append(frame)
+            node = parent
         return thread, tuple(reversed(found))
+
+    def _call(self, node: int) -> tuple[int, Frame]:
+        """The node's parent and its own frame, kept: most stacks have the frames next to the root in common."""
+        record = self.tables["nodes"][node]
+        assert record["parent"] < node, "a node is older than its parent"
+        code = self.tables["codes"][record["code"]]
+        frame = Frame(
+            self.string(code["function"]), self.string(code["file"]), record["line"], CODE_KINDS[code["kind"]]
+        )
+        self._calls[node] = record["parent"], frame
+        return self._calls[node]
 
     def accounts(self, at: str) -> Iterator[tuple[dict[str, Any], int, int]]:
         """Every account with the bytes and blocks it held at the "peak" or at the "end"."""
@@ -171,8 +192,8 @@ class NaiveCapture:
             assert abs(held - total) <= in_flight_bytes, f"{name}: stacks hold {held}, the header says {total}"
         assert self.header["live_bytes"] <= self.peak_bytes + in_flight_bytes
         for at in ("peak", "end"):
-            for stack in self.stacks(at):
-                assert (stack.bytes >= 0 and stack.blocks >= 0) or -stack.bytes <= in_flight_bytes, stack
+            for account, size, blocks in self.accounts(at):
+                assert (size >= 0 and blocks >= 0) or -size <= in_flight_bytes, self.frames(account["node"])
 
 
 def read(path: str | Path) -> NaiveCapture:

@@ -15,12 +15,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Shown:
-    """What one cell showed: texts and MIME bundles in order, its value, its error."""
+    """What one cell showed: texts and MIME bundles in order, its value, its error and the traceback of that."""
 
     displays: list[dict[str, str]]
     value: str | None
     printed: str
     error: str | None
+    traceback: str
 
     @property
     def lines(self) -> list[str]:
@@ -76,17 +77,18 @@ def _execute(folder: str, cells: Sequence[str], environment: Mapping[str, str]) 
 
 
 def _shown(cell: Any) -> dict[str, Any]:
-    displays, value, printed, error = [], None, "", None
+    displays, value, printed, error, traceback = [], None, "", None, ""
     for output in cell.outputs:
         if output.output_type == "stream":
             printed += output.text
         elif output.output_type == "error":
             error = f"{output.ename}: {output.evalue}"
+            traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(output.traceback))
         elif output.output_type == "execute_result":
             value = output.data["text/plain"]
         else:
             displays.append(dict(output.data))
-    return {"displays": displays, "value": value, "printed": printed, "error": error}
+    return {"displays": displays, "value": value, "printed": printed, "error": error, "traceback": traceback}
 
 
 if __name__ == "__main__":

@@ -21,10 +21,16 @@ from naive_reader import NaiveCapture, Stack
 from places import EXTENSIONS
 
 SHARE = int(os.environ.get("HIWATER_TEST_SHARE", "1"))
-"""HIWATER_TEST_SHARE=n runs one in n of the rounds that only repeat, where the same was seen on another interpreter."""
+"""HIWATER_TEST_SHARE=n runs one in n of the rounds that only repeat and of the tests of each grid, and makes the widest captures n times smaller."""
 needs_engine = pytest.mark.skipif(
     importlib.util.find_spec("hiwater._core") is None, reason="this build has no engine (HIWATER_ENGINE=OFF)"
 )
+
+
+def rounds(whole: int) -> int:
+    """How many of this number of random examples are to be tried."""
+    return -(-whole // SHARE)
+
 
 DRIVER = """\
 import os, sys, sysconfig
@@ -39,7 +45,6 @@ def _record():
         {capture!r},
         facts={{"argv": "program.py"}},
         internal_prefix=os.path.dirname(_core.__file__),
-        library_prefixes=[paths["stdlib"], paths["purelib"]],
         sample_bytes={sample_bytes},
     )
     try:

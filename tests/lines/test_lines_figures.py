@@ -469,11 +469,11 @@ def test_wrapped_functions_are_measured_when_called_and_stay_what_they_are() -> 
     assert plain(10) == 10
 
 
-def test_a_thousand_profilers_leave_nothing() -> None:
+def test_many_profilers_leave_nothing() -> None:
     def work() -> int:
         return len(bytearray(1000))
 
-    for _ in range(1000):
+    for _ in range(300):  # more than a byte counts
         profiler = LineProfiler([work], resident=False)
         with profiler:
             work()

@@ -171,3 +171,72 @@ def test_the_table_leaves_out_a_thread_that_says_what_the_heap_says():
         in_threads(lambda: kept_elsewhere.append(bytearray(9 * MIB)))
     assert "\nthread " in str(shared)
     assert kept
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_totals_are_those_of_every_request_whoever_made_it(heap, seed):
+    import ctypes
+    import random
+
+    libc = ctypes.CDLL(None)
+    for name in ("malloc", "realloc"):
+        getattr(libc, name).restype = ctypes.c_void_p
+    malloc, realloc, free = libc.malloc, libc.realloc, libc.free
+    draws = random.Random(seed)
+    plan = [(draws.choice("mmrf"), draws.randrange(50_000, 300_000)) for _ in range(200)]
+
+    def requests():
+        live, asked, count = [], 0, 0
+        for what, size in plan:
+            if what == "m" or not live:
+                live.append(malloc(ctypes.c_size_t(size)))
+            elif what == "r":
+                live.append(realloc(ctypes.c_void_p(live.pop(0)), ctypes.c_size_t(size)))
+            else:
+                free(ctypes.c_void_p(live.pop()))
+                continue
+            asked, count = asked + size, count + 1
+        for block in live:
+            free(ctypes.c_void_p(block))
+        return asked, count
+
+    asked, count = requests()  # ctypes has made its caches
+    before = COUNTING.totals()
+    assert requests() == (asked, count)
+    after = COUNTING.totals()
+    thread = threading.Thread(target=requests)
+    thread.start()
+    thread.join()
+    both = COUNTING.totals()
+    python = 400 * 1000  # objects of the loop above, at most 1000 bytes and 20 of them for each request
+    for counted in (after[0] - before[0], after[2] - before[2], both[0] - after[0]):
+        assert asked <= counted < asked + python
+    for counted in (after[1] - before[1], after[3] - before[3], both[1] - after[1]):
+        assert count <= counted < count + 400 * 20
+    assert both[2] - after[2] < python  # what the other thread requested is not this one's
+
+
+def test_a_request_that_is_refused_is_in_no_total(heap):
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = libc.realloc.restype = ctypes.c_void_p
+    block = ctypes.c_void_p(libc.malloc(ctypes.c_size_t(100_000)))
+    before = COUNTING.totals()
+    assert libc.realloc(block, ctypes.c_size_t(1 << 60)) is None
+    after = COUNTING.totals()
+    libc.free(block)
+    assert after[0] - before[0] < 50_000
+    assert after[2] - before[2] < 50_000
+
+
+def test_a_scope_has_what_was_allocated_in_it():
+    with hiwater.track("x", meters=("heap", "python", "thread")) as run:
+        for _ in range(100):
+            bytearray(100_000)
+    usage = run.usage
+    for level in (usage.heap, usage.thread):
+        assert 10_000_000 <= level.allocated_bytes < 10_100_000
+        assert 100 <= level.allocations < 1_000
+    assert usage.python.allocated_bytes is None
+    assert usage.to_dict()["levels"]["heap"]["allocations"] == usage.heap.allocations

@@ -15,7 +15,7 @@ import hiwater
 import notebooks
 import page_reader
 from children import run_hiwater
-from hiwater.analysis.ranking import own_lines
+from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture.program import recorded_window
 from hiwater.notebook.rendering import drawn
 from hiwater.report.request import Report
@@ -175,6 +175,8 @@ def test_a_recorded_cell(tmp_path: Path) -> None:
         ],
     )
     assert shown[2].value == "10485760" and "cell [3], " in shown[2].report
+    first = shown[2].report.splitlines()[0]
+    assert first.endswith("; most at the peak: 30.0 MiB at cell [2]:2  return bytearray(size)"), first
     assert re.search(r"30\.0 MiB +7\d\.\d %  cell \[2\]:2 +return bytearray\(size\)", shown[2].report)
     assert re.search(r"10\.0 MiB +2\d\.\d %  cell \[3\]:5 +b = bytearray\(10 << 20\)", shown[2].report)
     assert shown[3].error == "ValueError: no" and "c = make(20 << 20)" in shown[3].report
@@ -194,7 +196,7 @@ def test_a_recorded_cell(tmp_path: Path) -> None:
     )
     capture = hiwater.open(tmp_path / "kept.hiw")
     assert capture.problems() == [] and all(file.name.startswith("cell [") for file in capture.tables.cells.values())
-    held = own_lines(capture.tables, Report(capture, capture.end).holdings, 1)[0]
+    held = rank_lines(capture.tables, Report(capture, capture.end).holdings).lines[0]
     assert (held.frame.file, held.frame.line, held.bytes >> 20) == ("cell [2]", 2, 20)
 
 
@@ -248,7 +250,7 @@ def test_what_is_asked_for_wrongly(tmp_path: Path) -> None:
     )
     assert all("UsageError" in cell.printed + (cell.error or "") for cell in shown[1:8]), shown[1:8]
     assert "is not a size" in shown[2].printed
-    assert shown[8].value == "False" and "estimate" in shown[9].report
+    assert shown[8].value == "False" and "(standard error)" in shown[9].report
 
 
 @needs_engine

@@ -19,7 +19,7 @@ from example_captures import EVENTS, STACKS, in_memory, made, recorded, recordin
 from hiwater.analysis.call_tree import IMPORT_SYSTEM, Grouping, build_call_tree
 from hiwater.analysis.compact import MERGED_FRAME, Limits
 from hiwater.analysis.diff import MatchedComparison, compare
-from hiwater.analysis.diff_arrays import lay_beside
+from hiwater.analysis.diff_arrays import compact_diff
 from hiwater.analysis.naming import function_of
 from hiwater.capture import Capture, Frame
 from hiwater.cli import main
@@ -27,6 +27,7 @@ from hiwater.report.diff_request import DiffReport
 from hiwater.report.html import diff_page
 from json_paths import tuples_of
 from page_reader import Page
+from recording import rounds
 from written_reports import diff_as_json
 
 COUNTED = range(5)
@@ -85,7 +86,7 @@ def rows_of_json(told: MatchedComparison) -> Counter[tuple[Any, ...]]:
     return sums
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=rounds(50), deadline=None)
 @given(STACKS, STACKS, st.sampled_from(("peak", "end")))
 def test_the_page_has_the_rows_of_json(one: list[Any], other: list[Any], at: str) -> None:
     told = compare(recorded(one), recorded(other), at=at)
@@ -95,14 +96,14 @@ def test_the_page_has_the_rows_of_json(one: list[Any], other: list[Any], at: str
     assert rows_of_page(page) == rows_of_json(told)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=rounds(50), deadline=None)
 @given(EVENTS, EVENTS, st.sampled_from(("peak", "end", "0")), st.integers(2, 40))
 def test_folded_or_not_every_byte_is_there(one: Any, other: Any, at: str, holders: int) -> None:
     """Of either capture, of every kind, at each moment; and what the later one says alone is what it always said."""
     before, after = (in_memory(recording_of(events)) for events in (one, other))
     told = compare(before, after, at=at)
     for limits in (None, Limits(holders=holders, nodes=holders + 5, entries=100)):
-        laid = lay_beside(told, limits)
+        laid = compact_diff(told, limits)
         compacted, kind = laid.compacted, laid.compacted.holder_kind
         assert (compacted.parent[1:] < np.arange(1, len(compacted.parent))).all()
         for name, snapshot in (("peak", before.peak), ("end", before.end)):
@@ -165,10 +166,10 @@ def test_smaller_stacks_meet() -> None:
     """One that is merged in the later capture is merged with what it held before, so that it neither came nor went."""
     stacks = [([("main", "/a.py", 1), (f"f{number}", "/a.py", 10 + number)], 100 + number) for number in range(30)]
     told = compare(made(*stacks), made(*reversed(stacks)))
-    laid = lay_beside(told, Limits(holders=8, nodes=100, entries=1000))
+    laid = compact_diff(told, Limits(holders=8, nodes=100, entries=1000))
     assert laid.compacted.merged_stacks > 0 and MERGED_FRAME in laid.compacted.frames
     assert not laid.columns["delta_bytes"].any()
-    gone = lay_beside(compare(made(*stacks), made(stacks[0])), Limits(holders=8, nodes=100, entries=1000))
+    gone = compact_diff(compare(made(*stacks), made(stacks[0])), Limits(holders=8, nodes=100, entries=1000))
     assert gone.compacted.merged_stacks == 29 - 4 and gone.compacted.merged_most_bytes == 125
     assert sorted(gone.columns["delta_bytes"].tolist())[1:] == [-129, -128, -127, -126, 0]
 
@@ -198,7 +199,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_diff_writes_a_page(pair: tuple[Path, Path]) -> None:
-    done = run_hiwater("diff", *pair, "--format", "html", check=True)
+    done = run_hiwater("diff", *pair, "--format", "html", "-o", "-", check=True)
     page = Page(done.stdout)
     compared = page.capture["compared"]
     assert compared["before"]["name"] == str(pair[0]) and compared["after"]["name"] == str(pair[1])
@@ -215,7 +216,7 @@ def test_open_writes_beside_the_later_capture(
     monkeypatch.setattr(webbrowser, "open", opened.append)
     assert main(["diff", *map(str, pair), "--format", "html", "--open"]) == 0
     made_page = pair[1].with_name("b.diff.html")
-    assert opened == [made_page.as_uri()] and str(made_page) in capsys.readouterr().err
+    assert opened == [made_page.as_uri()] and str(made_page) in capsys.readouterr().out
     assert Page(made_page.read_text("utf-8")).column("holders", "delta_bytes").tolist() == [500]
     assert main(["diff", *map(str, pair), "--open"]) == 2
     assert "--open needs html, and not text" in capsys.readouterr().err

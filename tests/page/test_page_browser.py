@@ -31,7 +31,7 @@ from hiwater.report.request import Report
 from json_paths import frames_of
 from page_reader import page_of
 from recording import needs_engine
-from written_reports import diff_as_json
+from written_reports import as_json, diff_as_json
 
 pytestmark = browser.needs_browser
 
@@ -149,6 +149,93 @@ def test_the_flame_graph_by_keyboard_alone(page: Path) -> None:
     assert seen[8] == "work" and seen[9].startswith("683.6 KiB")
 
 
+def deep(frames: int) -> Recording:
+    """One call path of so many functions of the user's own code, in four threads with scopes and a note."""
+    recording = Recording()
+    recording.fact("program", "deep.py")
+    path = recording.path(*((f"level_{depth}", "/app/deep.py", 10 + depth) for depth in range(frames)))
+    recording.allocate(path, 5_000_000)
+    for number in range(3):
+        recording.allocate(recording.path(("work", "/app/deep.py", 5), thread=f"worker {number}"), 1000)
+    recording.sample(9 << 20)
+    recording.now_ns = SECOND
+    recording.close_slice()
+    recording.header.update(lost_events=3)
+    recording.end()
+    return recording
+
+
+def test_the_answer_and_fifteen_rows_are_above_the_fold(tmp_path: Path) -> None:
+    seen = see("glance", written(tmp_path, deep(40)))
+    assert seen["answer"].startswith(f"{size(5_000_000)} most at the peak") and "deep.py:49" in seen["answer"]
+    assert seen["above"] and seen["whole"] and seen["panels"] == 0
+    assert seen["bar"] <= 48 and seen["timeline"] <= 160 and seen["rows"] >= 15
+
+
+def test_my_lines_are_those_of_json(tmp_path: Path) -> None:
+    recording = Recording()
+    main = ("main", "/app/ten.py", 3)
+    recording.allocate(recording.path(main, ("read", LIBRARY, 10)), 400_000, "native")
+    recording.allocate(recording.path(main, ("other", LIBRARY, 9), ("small", "/app/ten.py", 20)), 300_000)
+    imported = recording.path(main, ("<module>", "<frozen importlib._bootstrap>", 9), ("<module>", LIBRARY, 1))
+    recording.allocate(imported, 200_000)
+    recording.allocate(recording.path(("alone", LIBRARY, 77)), 5_000)
+    recording.now_ns = SECOND
+    recording.close_slice()
+    recording.free(imported, 150_000)
+    recording.end()
+    capture = in_memory(recording)
+    seen = see("mine", written(tmp_path, recording))
+    assert seen["order"][:2] == ["Flame graph", "My lines"]
+    for rows, snapshot in ((seen["rows"], capture.peak), (seen["end"], capture.end)):
+        told = as_json(Report(capture, snapshot))["lines"]["rows"]
+        assert [row[0] for row in rows] == [size(row["bytes"]) for row in told]
+        for row, line in zip(rows, told, strict=True):
+            place = f"{Path(line['file']).name}:{line['line']}"
+            assert place in row[3] and ("import at" in row[3]) == (line["group"] == "import")
+            assert (f"in {line['library']}: {size(line['library_bytes'])}" in row[3]) == bool(line["library"])
+    assert seen["curves"] == len(seen["rows"]) and "imports 195.3 KiB" in seen["sums"]
+    assert seen["inside"] == [f"{size(400_000)} read lib.py:10"]
+
+
+@needs_engine
+def test_memory_never_touched_is_a_row_of_its_own(tmp_path: Path) -> None:
+    program = "import time; never = bytes(90_000_000); held = [bytes(1000) for _ in range(5000)]; time.sleep(0.3)"
+    run_hiwater("run", "-q", "-o", "a.hiw", "--format", "html", "-c", program, folder=tmp_path, check=True)
+    capture = hiwater.open(tmp_path / "a.hiw")
+    told = as_json(Report(capture, capture.peak))["lines"]
+    assert told["untouched_bytes"] > 80_000_000
+    seen = see("mine", tmp_path / "a.html")
+    assert ["untouched reservation" in hint for hint in seen["hints"]] == [True]
+    assert seen["untouched"][0].startswith(f"{size(told['untouched_bytes'])} allocated and never touched")
+    assert [row[0] for row in seen["rows"]][:3] == [size(row["bytes"]) for row in told["rows"]][:3]
+
+
+def test_libraries_are_one_frame_that_opens(page: Path) -> None:
+    seen = see("collapsed", page)
+    assert seen["collapsed"] == ["all", "main", "in lib", "small"]
+    assert seen["opened"] == ["all", "main", "other", "small"]
+    assert seen["root"] == size(in_memory(ten_seconds()).peak.allocated_bytes)
+    assert seen["found"].endswith("in 0 matches")  # big holds nothing at the peak
+
+
+def test_an_inverted_graph_has_the_same_totals(page: Path) -> None:
+    upright, inverted = see("inverted", page)
+    assert upright == inverted
+
+
+def test_the_timeline_gives_values_under_the_pointer(page: Path) -> None:
+    seen = see("hover", page)
+    capture = in_memory(ten_seconds())
+    assert size(capture.snapshot(6.5).allocated_bytes) in seen["tip"] and "resident" in seen["tip"]
+    assert "Drag" in seen["hint"]
+
+
+def test_nothing_is_cut_off_on_a_telephone(tmp_path: Path) -> None:
+    for recording in (ten_seconds(), with_source(tmp_path), hostile_program(HOSTILE[0])):
+        assert set(see("narrow", written(tmp_path, recording)).values()) == {0}
+
+
 def test_every_look_draws_anew(page: Path) -> None:
     seen = see("looks", page)
     capture = in_memory(ten_seconds())
@@ -171,11 +258,14 @@ def test_tables_sort_filter_and_copy(page: Path) -> None:
     assert len(seen["filtered"]) == 1 and seen["filtered"][0].startswith("small")
     for by in ("Line", "File", "Module", "Kind", "Thread"):
         assert seen[by].startswith(size(700_000 if by != "Kind" else capture.peak.allocated_bytes)), by
+    assert seen["Size of allocations"] == f"{size(700_000)} {size(capture.peak.allocated_bytes - 700_000)} 0 B"
 
 
 def test_source_kept_and_mappings(tmp_path: Path) -> None:
     seen = see("views", written(tmp_path, with_source(tmp_path)))
     assert "y = '</script>'" in seen["Source"] and "109 B" in seen["Source"]
+    curves, strings = seen["source"]
+    assert curves > 0 and "'</script>'" in strings
     assert "129 B in 4 blocks were never freed" in seen["Kept"] and "own.py:2" in seen["Kept"]
     assert "anonymous mappings" in seen["Mappings"]
     assert seen["asked"] == "y = '</script>'"
@@ -255,14 +345,18 @@ def test_a_real_recording(tmp_path: Path) -> None:
     program = "import time; held = bytearray(50_000_000); held[::4096] = bytes(len(held[::4096])); time.sleep(0.2)"
     run_hiwater("run", "-q", "-o", "a.hiw", "--format", "html", "-c", program, folder=tmp_path, check=True)
     text = see("whole", tmp_path / "a.html")["text"]
-    assert "47.7 MiB" in text and "Where resident memory was" in text and "malloc, live" in text
+    assert "47.7 MiB" in text
+    resident = see("resident", tmp_path / "a.html").replace("\n", " ")
+    highest = max(hiwater.open(tmp_path / "a.hiw").residency_snapshots, key=lambda one: one.resident_bytes)
+    assert resident.startswith(f"{size(highest.resident_bytes)} resident in the residency snapshot at ")
+    assert "malloc, live" in resident and "Largest blocks and mappings" in resident
     assert see("accessible", tmp_path / "a.html") == []
 
 
 def test_several_captures_in_one_page(tmp_path: Path) -> None:
     second = hostile_program("child.py")
     second.header["pid"] = 77
-    seen = see("processes", written(tmp_path, ten_seconds(), second))
+    seen = see("processes", written(tmp_path, second, ten_seconds()))
     assert seen["first"] == "ten.py" and len(seen["rows"]) == 2
     assert seen["second"] == ["child.py", "1010 B"]
 
@@ -346,4 +440,5 @@ def test_new_and_gone_rows_and_what_is_within_error(tmp_path: Path) -> None:
     assert seen["Before"][0][4].startswith("gone")
     assert seen["After"][0][4].startswith("new")
     assert "within error" in seen["moment"]
+    assert set(see("narrow", page).values()) == {0}
     assert see("accessible", page) == []

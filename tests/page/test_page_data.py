@@ -27,10 +27,11 @@ from hiwater.report.request import Report
 from json_paths import tuples_of
 from page_reader import Page, page_of
 from places import ROOT
+from recording import rounds
 from written_reports import as_json, report
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(60), deadline=None)
 @given(EVENTS, st.sampled_from([0, 4096]))
 def test_the_page_says_of_every_moment_what_json_says(
     events: list[tuple[int, int, int, int]], sample_bytes: int
@@ -91,7 +92,7 @@ def threads_of(capture: Capture, values: np.ndarray) -> dict[str, int]:
     return {name: value for name, value in found.items() if value}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(60), deadline=None)
 @given(EVENTS, st.integers(1, 20), st.integers(1, 40), st.integers(1, 60))
 def test_folding_keeps_every_sum(
     events: list[tuple[int, int, int, int]], holders: int, nodes: int, entries: int
@@ -122,7 +123,7 @@ def test_the_largest_stay_and_the_rest_is_told() -> None:
 
 
 def test_a_page_with_folded_stacks_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hiwater.report.html.page_data.compact", lambda capture: compact(capture, Limits(holders=3)))
+    monkeypatch.setattr("hiwater.report.html.page_data.compact", lambda capture, _: compact(capture, Limits(holders=3)))
     what = report(program())
     page = Page(page_of([what]))
     assert page.capture["merged"]["stacks"] > 0
@@ -130,7 +131,7 @@ def test_a_page_with_folded_stacks_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     assert int(held[page.kind < len(COUNTED_KINDS)].sum()) == what.holdings.total_bytes
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(100), deadline=None)
 @given(st.lists(st.lists(st.integers(-(2**52), 2**52), max_size=30), max_size=5))
 def test_columns_come_back_as_they_were(lists: list[list[int]]) -> None:
     columns = PackedColumns()
@@ -239,7 +240,7 @@ def test_a_page_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert page.capture["summary"]["shown"]["bytes"] == 129
     assert main(["report", str(capture), str(capture), "--format", "html", "--source", "none", "-o", str(out)]) == 0
     assert Page(out.read_text("utf-8"), 1).capture["source"]["files"] == []
-    assert main(["report", str(capture), "--format", "html", "--at", "0"]) == 0
+    assert main(["report", str(capture), "--format", "html", "--at", "0", "-o", "-"]) == 0
     assert Page(capsys.readouterr().out).capture["asked"]["slice"] == 0
 
 

@@ -82,10 +82,10 @@ def test_what_a_library_allocates_by_itself_bears_its_name(tmp_path: Path, packa
     capture.check()
     assert capture.tables["codes"]["kind"].max() == CODE_LABEL
     assert labelled(capture, library) >= 0.9 * grown
-    told = run_hiwater("report", path, check=True, environment={"COLUMNS": "400"})
+    told = run_hiwater("report", path, "--full", check=True, environment={"COLUMNS": "400"})
     assert remedy in told.stdout
     # The line that had them mapped is the user's, not the label.
-    lines = told.stdout.partition("Lines that held most")[2].partition("Stacks that held most")[0]
+    lines = told.stdout.partition("\nYour lines")[2].partition("Stacks that held most")[0]
     assert "program.py" in lines
     assert "mapped by" not in lines
 

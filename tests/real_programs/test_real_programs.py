@@ -73,6 +73,8 @@ def run(program: Program, folder: Path, options: Sequence[str] | None, aside: Pa
     program.make(folder)
     under = [] if options is None else faithful.recorder(aside, options)
     shutil.rmtree(aside / "cache", ignore_errors=True)
+    for left in ("checked", "capture.hiw"):
+        (aside / left).unlink(missing_ok=True)
     done = subprocess.run(
         [sys.executable, *under, *program.words],
         cwd=folder, env=faithful.environment(aside), capture_output=True, text=True, timeout=900, check=False, stdin=subprocess.DEVNULL,
@@ -91,7 +93,8 @@ def said(text: str, program: Program) -> list[str]:
     return [re.sub("={2,}", "==", faithful.TIMES.sub("…", line)) for line in lines]
 
 
-def same_alone_and_recorded(program: Program, tmp_path: Path, options: Sequence[str]) -> Ending:
+def same_alone_and_recorded(program: Program, tmp_path: Path) -> None:
+    """In each of the modes."""
     for package in program.packages:
         if importlib.util.find_spec(package) is None:
             reason = f"{package} is not installed: `make test-programs` brings it"
@@ -102,15 +105,15 @@ def same_alone_and_recorded(program: Program, tmp_path: Path, options: Sequence[
     assert not program.produces or alone.produced, "the program made no files"
     assert not (tmp_path / "checked").exists()
 
-    recorded = run(program, folder, options, tmp_path)
+    for mode, options in MODES.items():
+        recorded = run(program, folder, options, tmp_path)
 
-    assert recorded.exit_code == alone.exit_code, "\n".join([*recorded.stdout, *recorded.stderr])
-    assert recorded.stdout == alone.stdout
-    assert recorded.stderr == alone.stderr
-    assert recorded.produced.keys() == alone.produced.keys()
-    assert [name for name in alone.produced if recorded.produced[name] != alone.produced[name]] == []
-    assert faithful.unsound(tmp_path, program.exit_code, ends_abruptly=program.leaves_abruptly) == []
-    return recorded
+        assert recorded.exit_code == alone.exit_code, "\n".join([mode, *recorded.stdout, *recorded.stderr])
+        assert recorded.stdout == alone.stdout, mode
+        assert recorded.stderr == alone.stderr, mode
+        assert recorded.produced.keys() == alone.produced.keys(), mode
+        assert [name for name in alone.produced if recorded.produced[name] != alone.produced[name]] == [], mode
+        assert faithful.unsound(tmp_path, program.exit_code, ends_abruptly=program.leaves_abruptly) == [], mode
 
 
 # Of the standard library and the test dependencies: part of every test run.
@@ -324,10 +327,9 @@ CHEAP = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", CHEAP)
-def test_of_the_standard_library_and_its_neighbours(name: str, mode: str, tmp_path: Path) -> None:
-    same_alone_and_recorded(CHEAP[name], tmp_path, MODES[mode])
+def test_of_the_standard_library_and_its_neighbours(name: str, tmp_path: Path) -> None:
+    same_alone_and_recorded(CHEAP[name], tmp_path)
 
 
 # The others: `make test-programs`.
@@ -594,7 +596,6 @@ LONG = {
 
 
 @pytest.mark.programs
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", LONG)
-def test_of_the_wide_world(name: str, mode: str, tmp_path: Path) -> None:
-    same_alone_and_recorded(LONG[name], tmp_path, MODES[mode])
+def test_of_the_wide_world(name: str, tmp_path: Path) -> None:
+    same_alone_and_recorded(LONG[name], tmp_path)

@@ -140,6 +140,7 @@ def check(path: Path, context: str, action: str) -> None:
     assert sum(s.bytes for s in kept if s.kind == "native") == KEPT_BYTES * KEPT_BLOCKS
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("late", [False, True], ids=["run", "record"])
 @pytest.mark.parametrize(("context", "action", "rounds"), CELLS, ids=[f"{c}-{a}" for c, a, _ in CELLS])
 def test_the_outcome_is_the_same(tmp_path: Path, context: str, action: str, rounds: int, late: bool) -> None:
@@ -165,6 +166,7 @@ def test_a_handler_comes_in_the_midst_of_pythons_allocations(tmp_path: Path, act
     check(tmp_path / "a.hiw", "signal", action)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("context", ["ordinary", "among_threads", "thread_end"])
 @pytest.mark.parametrize("action", ["heap", "mappings", "segment", "shared_object", "thread", "name", "fork"])
 def test_errno_stays_what_it_was(tmp_path: Path, context: str, action: str) -> None:

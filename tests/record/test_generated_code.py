@@ -37,7 +37,7 @@ from hiwater import _core
 import own.classes, classes
 
 written = eval("lambda: bytearray(2_000_003)")  # also of the file "<string>"
-_core.start(sys.argv[1], facts={}, internal_prefix=sys.argv[2], library_prefixes=[])
+_core.start(sys.argv[1], facts={}, internal_prefix=sys.argv[2])
 own.classes.make()
 MAKE
 own.classes.call(written)

@@ -25,7 +25,7 @@ SPACE = """
 def space(name):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name + ":"))
 """
-# Fills what there is four times, with all there was given back between. What a MemoryError leaves is enough to go on.
+# Fills what there is three times, with all there was given back between. What a MemoryError leaves is enough to go on.
 FILLING = """
 import sys
 
@@ -45,7 +45,7 @@ def take(kind, kept):
 def fill(kind, depth):
     return fill(kind, depth - 1) if depth else take(kind, [])
 
-print(fill(sys.argv[1], 0), fill(sys.argv[1], 0), fill(sys.argv[1], 20), fill(sys.argv[1], 0))
+print(fill(sys.argv[1], 0), fill(sys.argv[1], 20), fill(sys.argv[1], 0))
 for number in range(500):
     exec(f"def made_{number}():\\n    return bytes({number})\\nmade_{number}()")
 raise SystemExit(6)
@@ -82,6 +82,7 @@ def test_a_recording_takes_little_address_space(tmp_path: Path, options: tuple[s
     assert recorded[1] - plain[1] < MOST_MIB * MIB, "data (VmData)"
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", ["large", "small", "objects"])
 @pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_DATA], ids=["address space", "data"])
 @pytest.mark.parametrize("options", [(), ("--sample", "64KiB")], ids=["exact", "sampled"])
@@ -90,7 +91,7 @@ def test_a_program_that_meets_its_limit_is_recorded_to_its_end(
 ) -> None:
     if kind == "objects" and sys.version_info >= (3, 15):
         pytest.skip("CPython 3.15.0 itself crashes at about every other limit where it has no memory for a tuple")
-    limits = {limit: 120 * MIB}
+    limits = {limit: 96 * MIB}
     plain, recorded = (
         run(command(tmp_path, FILLING, recorded=recorded, options=options, arguments=(kind,)), limits)
         for recorded in (False, True)
@@ -152,6 +153,7 @@ def by_itself(words: list[str], _limit: int) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", ["AS", "DATA"])
 @pytest.mark.parametrize("how", [by_itself, from_outside], ids=["itself", "outside"])
 @pytest.mark.parametrize("options", [(), ("--sample", "64KiB")], ids=["exact", "sampled"])
@@ -178,7 +180,7 @@ for block in heap:
     libc.free(block)
 hard = resource.getrlimit(resource.RLIMIT_AS)[1]
 resource.setrlimit(resource.RLIMIT_AS, (4096, hard))  # from now on nobody gets a mapping
-blocks = [libc.malloc(200) for _ in range(200_000)]
+blocks = [libc.malloc(200) for _ in range(20_000)]
 for block in blocks:
     libc.free(block)
 resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
@@ -191,7 +193,7 @@ def test_without_room_for_tables_the_recording_stops_and_the_program_goes_on(tmp
     """The heap has room that no small block was in so far, and no mapping can be had."""
     plain = run(command(tmp_path, NO_ROOM_FOR_TABLES, recorded=False), {})
     recorded = run(command(tmp_path, NO_ROOM_FOR_TABLES, recorded=True), {})
-    assert (plain.returncode, plain.stdout) == (recorded.returncode, recorded.stdout) == (8, "200000 False\n")
+    assert (plain.returncode, plain.stdout) == (recorded.returncode, recorded.stdout) == (8, "20000 False\n")
     capture = hiwater.open(tmp_path / "c.hiw")
     capture.check()
     assert capture.process.stop_reason == "no memory for the recorder's tables" and capture.lost_events > 0
@@ -220,6 +222,7 @@ def test_the_error_names_the_limit_and_not_the_file(tmp_path: Path) -> None:
     assert "no memory for a recording" in str(error) and "ulimit" in str(error)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("handling", ["signal.SIG_DFL", "signal.SIG_IGN", "lambda *_: print('told')"])
 @pytest.mark.parametrize("most", [200_000, 3_000_000], ids=["shorter than the capture is", "shorter than it becomes"])
 def test_a_limit_of_file_size_is_not_met_by_the_recorder(tmp_path: Path, handling: str, most: int) -> None:

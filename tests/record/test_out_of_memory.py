@@ -71,7 +71,7 @@ def test_a_program_that_catches_a_thousand_errors_goes_on_and_each_has_its_mark(
     assert all(mark.value in range(1 << 46, (1 << 46) + 64) for mark in capture.refusals)
     assert capture.oom.name == "oom"
     assert abs(capture.oom.allocated_bytes - 20_000_000) < 100_000
-    shown = report(tmp_path, "--at", "oom")
+    shown = report(tmp_path, "--at", "oom", "--full")
     assert "Memory was refused  1,000 times" in shown and "program.py:6" in shown
 
 
@@ -138,7 +138,7 @@ def test_a_ceiling_ends_a_program_as_ulimit_would(tmp_path: Path) -> None:
     plain = under_ulimit(tmp_path, 400 * MIB)
     assert limited.returncode == plain.returncode == 7
     assert int(limited.stdout.split()[-1]) == pytest.approx(int(plain.stdout.split()[-1]), abs=2)
-    shown = report(tmp_path)
+    shown = report(tmp_path, "--full")
     assert "program.py:6" in shown.split("Memory was refused")[1]
     assert "(--limit)" in shown and "of the limit of 400.0 MiB" in shown
 
@@ -151,7 +151,7 @@ def test_a_pandas_job_that_needs_three_times_its_ceiling(tmp_path: Path) -> None
     assert limited.stderr.splitlines()[-1].startswith(plain.stderr.splitlines()[-1].split(":")[0])
     (last,) = hiwater.open(tmp_path / "c.hiw").refusals[-1:]
     assert last.value >= 8_000_000
-    assert "program.py:3" in report(tmp_path, "--at", "oom").split("Memory was refused")[1].split("\n\n")[0]
+    assert "program.py:3" in report(tmp_path, "--at", "oom", "--full").split("Memory was refused")[1].split("\n\n")[0]
 
 
 def test_a_limit_of_the_programs_own_holds(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_kill_by_the_groups_limit_is_told_with_what_held_memory(tmp_path: Path
         assert capture.process.ended == "killed"
         last = capture.pressure[-1]
         assert last.cgroup_limit == 150 * MIB and last.cgroup_bytes is not None and last.cgroup_bytes > 120 * MIB
-        shown = report(tmp_path)
+        shown = report(tmp_path, "--full")
     assert "was killed" in shown and "OOM killer has ended processes of its cgroup" in shown
     assert "of the limit of 150.0 MiB" in shown
-    assert "program.py:3" in shown.split("Lines that held most")[1]
+    assert "program.py:3" in shown.split("\nYour lines")[1]

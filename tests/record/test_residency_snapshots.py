@@ -50,7 +50,7 @@ def test_the_highest_look_is_near_the_peak_and_names_who_holds_what(tmp_path: Pa
     assert abs(resident_of(look, "anonymous maps") + resident_of(look, "unexplained") - 64 * MIB) < 2 * MIB
     # A look is taken whenever there is clearly more than at the one before: what came after the last one may all be of objects.
     assert resident_of(look, "Python objects, live") > 500_000 * 16 - capture.resident.peak_bytes * 0.07
-    assert resident_of(look, "hiwater's own") > MIB
+    assert resident_of(look, "hiwater's overhead") > MIB
     (block,) = [block for block in look.large if block.bytes == 128 * MIB]
     assert (block.touched_bytes, block.from_malloc) == (64 * MIB, False)
     assert (block.frames[-1].line, os.path.basename(block.frames[-1].file)) == (3, "program.py")
@@ -73,10 +73,50 @@ def test_a_block_of_malloc_is_named_by_its_line(tmp_path: Path) -> None:
     assert 16 * MIB <= block.touched_bytes <= 20 * MIB  # a huge page comes whole
 
 
+SHORT_PEAKS = {
+    "free": "block = bytearray(b'x') * (96 << 20)\ndel block\n",
+    "munmap": "import mmap\nblock = mmap.mmap(-1, 96 << 20)\nblock.write(bytes(96 << 20))\nblock.close()\n",
+    "free among threads": """import threading
+def work():
+    block = bytearray(b'x') * (96 << 20)
+    del block
+    many = [[] for _ in range(10_000)]
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+""",
+}
+
+
+@pytest.mark.parametrize("options", [(), ("--sample", "512KiB")], ids=["exact", "sampled"])
+@pytest.mark.parametrize("text", SHORT_PEAKS.values(), ids=SHORT_PEAKS)
+def test_a_peak_that_a_release_ends_at_once_has_a_snapshot(text: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(text)
+    # The program waits for the sampler's thread for a limited time, and on a busy machine that thread may come, or come to its end, too late.
+    for _ in range(3):
+        run_hiwater("run", "-q", *options, "-o", tmp_path / "c.hiw", tmp_path / "program.py")
+        capture = hiwater.open(tmp_path / "c.hiw")
+        snapshot = highest(capture.residency_snapshots)
+        assert snapshot is not None
+        # Up to a twentieth of the peak may have been touched since.
+        lines = {block.frames[-1].line for block in snapshot.large if block.touched_bytes >= 80 * MIB and block.frames}
+        is_near = snapshot.resident_bytes >= capture.resident.peak_bytes * 0.95
+        if is_near and lines & {1, 2, 3}:
+            break
+    assert is_near and lines & {1, 2, 3}
+
+
+def test_memory_that_is_never_touched_makes_nobody_wait(tmp_path: Path) -> None:
+    text = "import mmap\nfor n in range(300):\n    mmap.mmap(-1, (64 + n % 7) << 20).close()\n"
+    capture = hiwater.open(recorded(tmp_path, text))
+    assert capture.resident.peak_bytes < 64 * MIB
+    assert len(capture.residency_snapshots) <= 8
+
+
 def test_views_show_it(tmp_path: Path) -> None:
     path = recorded(tmp_path, HALF)
     report = [sys.executable, "-m", "hiwater", "report", str(path), "--format"]
-    text = subprocess.run([*report, "text"], check=True, capture_output=True, text=True).stdout
+    text = subprocess.run([*report, "text", "--full"], check=True, capture_output=True, text=True).stdout
     assert "Where resident memory was" in text and "unexplained" in text
     assert "one block of 128.0 MiB had 64.0 MiB resident: <module>" in text
     told = json.loads(subprocess.run([*report, "json"], check=True, capture_output=True, text=True).stdout)

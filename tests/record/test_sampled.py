@@ -184,7 +184,7 @@ def test_every_view_shows_the_error(tmp_path: Path) -> None:
 def test_the_last_lines_of_a_run_say_how_far_off_they_may_be(tmp_path: Path) -> None:
     words = ["run", "--sample", "64KiB", "-o", str(tmp_path / "c.hiw"), "-c", "held = list(map(str, range(10**5)))"]
     said = run_hiwater(*words, check=True).stderr
-    assert "±" in said.splitlines()[0] and "sampled" in said.splitlines()[0]
+    assert "±" in said.splitlines()[0] and "(standard error)" in said.splitlines()[0]
 
 
 RESIZED = """

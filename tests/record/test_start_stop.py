@@ -16,7 +16,7 @@ path, rounds = sys.argv[1], int(sys.argv[2])
 package = os.path.dirname(core.__file__)
 
 def once():
-    core.start(path, facts={"argv": "x"}, internal_prefix=package, library_prefixes=[])
+    core.start(path, facts={"argv": "x"}, internal_prefix=package)
     kept = [bytes(700), {"a": 1}, str(rounds)]
     core.stop(0)
 
@@ -68,7 +68,7 @@ path, library = sys.argv[1:]
 package = os.path.dirname(core.__file__)
 
 def recorded(work):
-    core.start(path, facts={}, internal_prefix=package, library_prefixes=[])
+    core.start(path, facts={}, internal_prefix=package)
     before = core.counters()["native_live_bytes"]
     kept = work()
     grown = core.counters()["native_live_bytes"] - before
@@ -131,7 +131,7 @@ def slots():
 
 package = os.path.dirname(core.__file__)
 def once():
-    core.start(sys.argv[1], facts={}, internal_prefix=package, library_prefixes=[])
+    core.start(sys.argv[1], facts={}, internal_prefix=package)
     kept = bytes(1000)
     core.stop(0)
 once()
@@ -155,7 +155,7 @@ import os, sys
 import hiwater._core as core
 package = os.path.dirname(core.__file__)
 def start(path):
-    core.start(path, facts={}, internal_prefix=package, library_prefixes=[])
+    core.start(path, facts={}, internal_prefix=package)
 try:
     start("/no/such/folder/capture.hiw")
 except OSError as error:
@@ -197,7 +197,7 @@ def busy():
 workers = [threading.Thread(target=busy) for _ in range(3)]
 for worker in workers: worker.start()
 for _ in range(200):
-    core.start(sys.argv[1], facts={}, internal_prefix=package, library_prefixes=[])
+    core.start(sys.argv[1], facts={}, internal_prefix=package)
     [bytes(n) for n in range(0, 5_000, 50)]
     core.self_check()
     core.stop(0)
@@ -216,7 +216,7 @@ def test_a_snapshot_is_a_whole_capture(tmp_path: Path) -> None:
         """
 import os, sys
 import hiwater._core as core
-core.start(sys.argv[1], facts={"who": "me"}, internal_prefix=os.path.dirname(core.__file__), library_prefixes=[])
+core.start(sys.argv[1], facts={"who": "me"}, internal_prefix=os.path.dirname(core.__file__))
 first = bytearray(1_000_003)
 core.snapshot(sys.argv[2])
 second = bytearray(50_000_021)

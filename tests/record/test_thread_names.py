@@ -313,7 +313,7 @@ def test_a_second_recording_knows_what_happened_in_between(tmp_path: Path) -> No
         def before():
             global told
             told = Told("before")
-            core.start({str(tmp_path / "first.hiw")!r}, facts={{}}, internal_prefix="/nowhere", library_prefixes=[])
+            core.start({str(tmp_path / "first.hiw")!r}, facts={{}}, internal_prefix="/nowhere")
             told.load(1_000_003)
             core.stop(0)
             told.thread.name = "between"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import hiwater
 from recording import needs_engine
 from waiting import wait_until
 from waiting_program import SECONDS, WAITS, recording, run
@@ -58,6 +59,7 @@ def copy_a_capture_over(path: Path) -> None:
 HARMS = [truncate, shorten, write_text_over, write_noise_over, copy_a_capture_over]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("source", [WAITS, LOAD])
 def test_a_capture_that_is_cut_harms_no_program(tmp_path: Path, harm: object, source: str) -> None:
@@ -73,12 +75,14 @@ def test_a_capture_that_is_cut_harms_no_program(tmp_path: Path, harm: object, so
 
 
 def test_the_figures_are_those_of_a_moment_before(tmp_path: Path) -> None:
-    source = "import time; kept = bytes(50_000_000); time.sleep(0.3); print('ready', flush=True); input()"
+    source = "kept = bytes(50_000_000); print('ready', flush=True); input()"
     with recording(tmp_path, source, "-o", "a.hiw") as process:
+        before = len(hiwater.open(tmp_path / "a.hiw").timeline)
+        wait_until(lambda: len(hiwater.open(tmp_path / "a.hiw").timeline) > before + 1)
         truncate(tmp_path / "a.hiw")
         _, said = process.communicate("\n", timeout=SECONDS)
     assert process.returncode == 0
-    assert "peak 47.7 MiB allocated (at least" in said or "peak 47.8 MiB allocated (at least" in said, said
+    assert "peak 47.7 MiB allocated (not exact" in said or "peak 47.8 MiB allocated (not exact" in said, said
     assert "read it with" not in said
 
 
@@ -99,7 +103,7 @@ OWN_BUS = {
     "read": "print(signal.getsignal(signal.SIGBUS))",
     "default": "fault()",
     "sent": "os.kill(os.getpid(), signal.SIGBUS); time.sleep(5)",
-    "python handler": "signal.signal(signal.SIGBUS, lambda *a: print('handler', a[0])); os.kill(os.getpid(), signal.SIGBUS); time.sleep(0.01)",
+    "python handler": "signal.signal(signal.SIGBUS, lambda *a: print('handler', a[0])); os.kill(os.getpid(), signal.SIGBUS)",
     "ignored": "signal.signal(signal.SIGBUS, signal.SIG_IGN); os.kill(os.getpid(), signal.SIGBUS); print('on')",
     "ignored fault": "signal.signal(signal.SIGBUS, signal.SIG_IGN); fault()",
     "ignored by a child": "signal.signal(signal.SIGBUS, signal.SIG_IGN); print(subprocess.run(['grep', 'SigIgn', '/proc/self/status'], capture_output=True).stdout)",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from capture_builder import Recording
-from hiwater.analysis.curves import Curve, Picture, Span, window
+from hiwater.analysis.curves import Curve, Plot, Span, window
 from hiwater.cli import main
 from hiwater.report.text import timeline_plot
 
@@ -89,7 +89,7 @@ def test_without_matplotlib_a_hint(capture: Path) -> None:
 def test_a_spike_between_two_columns_is_drawn() -> None:
     values = np.zeros(100_000)
     values[50_000] = 1e9
-    shown = Picture("spike", (Curve("resident", "resident", np.arange(100_000) / 1e3, values),), (Span("s", 1, 2, 0),))
+    shown = Plot("spike", (Curve("resident", "resident", np.arange(100_000) / 1e3, values),), (Span("s", 1, 2, 0),))
     out = io.StringIO()
     timeline_plot.write([shown], out)
     rows = [line for line in out.getvalue().splitlines() if "┤" in line or "│" in line]
@@ -97,7 +97,7 @@ def test_a_spike_between_two_columns_is_drawn() -> None:
 
 
 def test_a_window() -> None:
-    shown = Picture(
+    shown = Plot(
         "w",
         (Curve("resident", "resident", np.arange(10.0), np.arange(10.0)),),
         (Span("s", 0, 3, 0), Span("t", 8, 9, 0)),

@@ -17,18 +17,19 @@ from hypothesis import strategies as st
 import hiwater.errors
 from capture_builder import DIRECTORY_OFFSET, EXTENT_BYTES, FIRST_EXTENT_OFFSET, HEADER_BYTES, Recording
 from example_captures import small
-from hiwater.cli import report
+from hiwater.cli import main, report
+from recording import rounds
 
 FORMATS = tuple(
     name for name in report.FORMATS if name not in {"pprof", "parquet"}
 )  # those are not text: test_exports.py
-PROGRAM = "import argparse, sys; from hiwater.cli import report; p = argparse.ArgumentParser(); report.add_arguments(p); sys.exit(report.run(p.parse_args()))"
+PROGRAM = "import sys; from hiwater.cli import main; sys.exit(main(['report', *sys.argv[1:]]))"
 
 
 def typed(*arguments: str | Path) -> int:
     """Exit code of `hiwater report ARGUMENTS`."""
     parser = argparse.ArgumentParser(prog="hiwater")
-    report.add_parser(parser.add_subparsers())
+    report.add_arguments(parser.add_subparsers().add_parser("report"))
     try:
         return report.run(parser.parse_args(["report", *map(str, arguments)]))
     except SystemExit as end:
@@ -47,7 +48,7 @@ def capture(tmp_path: Path) -> Path:
 def test_every_format_to_stdout_and_to_a_file(
     capture: Path, output_format: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert typed(capture, "--format", output_format) == 0
+    assert typed(capture, "--format", output_format, "-o", "-") == 0
     shown = capsys.readouterr()
     assert shown.err == "" and shown.out
     out = capture.parent / "out"
@@ -100,7 +101,7 @@ def test_an_unknown_format_and_two_formats_are_one_line(
 def test_captures_that_cannot_be_read_are_one_line_and_2(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, folder = capture.read_bytes(), capture.parent
     for name, content, words in (
-        ("cut", whole[: FIRST_EXTENT_OFFSET + 100], "cut short"),
+        ("cut", whole[: FIRST_EXTENT_OFFSET + 100], "truncated"),
         ("foreign", b"PK\x03\x04 nothing of ours", "not a capture"),
         ("empty", b"", "empty"),
         ("newer", whole[:8] + b"\x09" + whole[9:], "version 9"),
@@ -111,8 +112,9 @@ def test_captures_that_cannot_be_read_are_one_line_and_2(capture: Path, capsys: 
         assert words in one_line(capsys) or pytest.fail(name)
     assert typed(folder / "missing") == 2
     assert "there is no capture" in one_line(capsys)
-    assert typed(folder) == 2
-    assert "is not a file" in one_line(capsys)
+    (folder / "none").mkdir()
+    assert typed(folder / "none") == 2
+    assert "there is no capture in" in one_line(capsys)
 
 
 def test_a_name_with_newlines_is_still_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,7 +147,9 @@ def test_several_captures(capture: Path, capsys: pytest.CaptureFixture[str]) -> 
     child.fact("ppid", "4242")
     (capture.parent / "child.hiw").write_bytes(child.to_bytes())
     assert typed(capture, capture.parent / "child.hiw") == 0
-    assert capsys.readouterr().out.count("Lines that held most") == 2
+    assert capsys.readouterr().out.count("\nYour lines") == 1
+    assert typed(capture, capture.parent / "child.hiw", "--full") == 0
+    assert capsys.readouterr().out.count("\nYour lines") == 2
     assert typed(capture, capture.parent / "child.hiw", "--format", "json") == 0
     assert json.loads(capsys.readouterr().out)["children"][0]["process"]["pid"] == 77
     assert typed(capture, capture.parent / "child.hiw", "--format", "svg") == 2
@@ -153,6 +157,50 @@ def test_several_captures(capture: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 # Where it goes
+
+
+@pytest.mark.parametrize(
+    ("words", "suffix"),
+    [
+        (("--format", "svg"), ".svg"),
+        (("--html",), ".html"),
+        (("--format", "speedscope"), ".speedscope.json"),
+        (("--format", "chrome"), ".trace.json"),
+    ],
+)
+def test_formats_for_other_programs_go_beside_the_capture(
+    capture: Path, words: tuple[str, ...], suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(capture, *words) == 0
+    made = capture.with_suffix(suffix)
+    assert capsys.readouterr().out == f"{made}\n" and made.stat().st_size > 100
+    merged = capture.parent / "all.hiw"
+    assert main(["merge", "-o", str(merged), str(capture)]) == 0
+    name = hiwater.open_all(merged)[0].path
+    assert typed(name, *words) == 0
+    assert capsys.readouterr().out.endswith(f"{merged.parent / 'all'}.{name.name}{suffix}\n")
+
+
+def test_requests_that_contradict_each_other_are_refused(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        (("--full", "--tree"), "--full is for text, and not for tree"), (("--html", "--tree"), "given 2 times (html, tree)"),
+        (("--html", "--open", "-o", "-"), "--open needs a file"),
+    ):  # fmt: skip
+        assert typed(capture, *words) == 2
+        assert said in one_line(capsys)
+
+
+@pytest.mark.parametrize("words", [(), ("--at", "end"), ("--by", "function"), ("--kind", "python")])
+def test_the_report_is_forty_lines_at_most(
+    capture: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = small()
+    for number in range(60):
+        recording.allocate(recording.path(("work", f"/app/file_{number}.py", number + 1)), 5000 - number)
+    recording.header.update(lost_events=3, live_bytes=1, stop_reason=recording.string("the disk is full"))
+    capture.write_bytes(recording.to_bytes())
+    assert typed(capture, *words) == 0
+    assert 15 < capsys.readouterr().out.count("\n") <= 40
 
 
 def test_a_report_never_replaces_its_capture(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,7 +259,7 @@ def test_a_terminal_that_knows_ascii_only(capture: Path, output_format: str) -> 
     recording.allocate(recording.path(("naïve 😀", "/é.py", 2)), 9)
     recording.fact("program", "naïve.py")
     capture.write_bytes(recording.to_bytes())
-    command = [sys.executable, "-c", PROGRAM, str(capture), "--format", output_format]
+    command = [sys.executable, "-c", PROGRAM, str(capture), "--format", output_format, "-o", "-"]
     plain = environment(PYTHONIOENCODING="ascii:strict", NO_COLOR="1")
     done = subprocess.run(command, env=plain, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -226,7 +274,7 @@ def test_help_loads_neither_numpy_nor_rich() -> None:
 WHOLE = small().to_bytes(shuffle=2)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=rounds(120), deadline=None)
 @given(st.data())
 def test_a_damaged_capture_is_reported_or_refused(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -242,7 +290,7 @@ def test_a_damaged_capture_is_reported_or_refused(
     path.write_bytes(WHOLE[:at] + junk + WHOLE[at + len(junk) :])
     arguments: list[str | Path] = [
         path, "--format", data.draw(st.sampled_from(FORMATS)), "--at", data.draw(st.sampled_from(("peak", "end", "0:9"))),
-        "--by", data.draw(st.sampled_from(("stack", "function", "line", "file", "module", "thread"))), "-o", path.parent / "out",
+        "--by", data.draw(st.sampled_from(("stack", "function", "line", "file", "module", "thread", "task"))), "-o", path.parent / "out",
     ]  # fmt: skip
     if data.draw(st.booleans()):
         arguments.append("--inverted")

@@ -19,9 +19,10 @@ from hiwater.analysis.source import Sources
 from hiwater.capture import Capture
 from hiwater.report.export import collapsed, svg
 from hiwater.report.formatting import printable, size
-from hiwater.report.text import overview, table, tree
+from hiwater.report.text import full, overview, table, tree
 from json_paths import frames_of, tuples_of
 from page_reader import Page, page_of
+from recording import rounds
 from written_reports import as_json, report, shown
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -106,7 +107,7 @@ def test_collapsed_is_json_in_lines() -> None:
     assert from_lines == [(path.replace(":0)", ")"), count) for path, count in from_json]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=rounds(40), deadline=None)
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=400), st.integers(0, 2**32 - 1))
 def test_the_texts_of_paths_are_those_of_the_stacks(choices: list[int], seed: int) -> None:
     """Any tree, with paths deeper than a stride: json against the stacks made one by one."""
@@ -144,7 +145,7 @@ def test_hostile_names_stay_names(name: str, by: Grouping | None) -> None:
     assert lines[0].count(";") == (
         1 if by in (None, Grouping.stack, Grouping.line, Grouping.function) else lines[0].count(";")
     )
-    for view in (overview, tree, table):
+    for view in (overview, full, tree, table):
         out = shown(view, what)
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\u2028\ud800-\udfff]", out)
         out.encode("utf-8")
@@ -187,16 +188,42 @@ def test_text_is_as_it_is(tmp_path: Path) -> None:
     recording.fact("cwd", str(tmp_path))
     recording.header["started_unix_ns"] = 1 << 62
     recording.end()
-    assert shown(overview, report(recording)) == GOLDEN_TEXT
+    assert shown(full, report(recording)) == GOLDEN_TEXT
+    assert " run.hiw --".join(re.split(r" \S+ --", shown(overview, report(recording)))) == GOLDEN_OVERVIEW
+
+
+GOLDEN_OVERVIEW = """\
+hiwater  etl.py
+4.0 MiB allocated at the peak; most at etl.py:3 in load: 3.0 MiB (75.0 %)
+Python 3.11.7 · process 4242 ended after 0.00 s · every block recorded
+
+Peak
+  allocated      4.0 MiB  exact · requested bytes · 4 blocks · at 0.00 s
+  resident      64.0 MiB  exact · kernel's high-water mark
+  at the end     4.0 MiB  still allocated in 4 blocks
+  by kind                 Python 3.0 MiB (75.0 %) · native heap 1.0 MiB (25.0 %)
+
+Your lines  with everything that they called, at the peak, at 0.00 s
+      3.0 MiB   75.0 %  etl.py:3   rows3 = load(3)
+      1.0 MiB   25.0 %  etl.py:12  rows12 = load(12)
+
+More
+  hiwater report run.hiw --stacks       the stacks that hold most
+  hiwater report run.hiw --tree         the call tree
+  hiwater report run.hiw --html --open  a page with everything, in the browser
+  hiwater report run.hiw --full         every figure and table
+"""
 
 
 GOLDEN_TEXT = """\
 hiwater  etl.py
 Python 3.11.7 · process 4242 ended after 0.00 s · every block recorded
+4.0 MiB allocated at the peak; most at etl.py:3 in load: 3.0 MiB (75.0 %)
 
 Peak
   allocated      4.0 MiB  exact · requested bytes · 4 blocks · at 0.00 s
-  resident      64.0 MiB  exact · kernel's high-water mark · 16.0 MiB at the start, 32.0 MiB at the end
+  resident      64.0 MiB  exact · kernel's high-water mark
+                          16.0 MiB at the start, 32.0 MiB at the end
   at the end     4.0 MiB  still allocated in 4 blocks, of 4.0 MiB in 4 allocations
 
 Held by kind  at the peak, at 0.00 s: 4.0 MiB
@@ -211,7 +238,7 @@ From allocated to resident  the peaks are different quantities, each at its own 
 +    44.0 MiB  not counted: libraries loaded since, allocator slack, file pages
 =    64.0 MiB  resident at its peak
 
-Lines that held most  your code and everything it called; each byte counted once · 4.0 MiB at the peak, at 0.00 s
+Your lines  with everything they called, each byte counted once, without what was never touched · 4.0 MiB at the peak, at 0.00 s
       3.0 MiB   75.0 %  load (etl.py:3)  3 blocks
                             rows3 = load(3)
       1.0 MiB   25.0 %  <module> (etl.py:12)  1 block
@@ -254,13 +281,13 @@ def test_trees_of_very_deep_stacks_are_drawn() -> None:
     said = as_json(what)
     assert len(frames_of(said, said["stacks"][0]["node"])) == len(said["nodes"]) == 6000 and len(said["frames"]) == 1
     assert shown(collapsed, what).count(";") == 5999
-    assert "5988 frames" in shown(overview, what)
+    assert "5988 frames" in shown(full, what)
 
 
 def test_an_empty_recording_has_every_look() -> None:
     what = report(Recording())
     assert as_json(what)["stacks"] == [] and shown(collapsed, what) == ""
-    for view in (overview, tree, table, svg):
+    for view in (overview, full, tree, table, svg):
         assert "0 B" in shown(view, what)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import os
 import pty
 import re
@@ -59,14 +60,19 @@ def capture(tmp_path: Path) -> Path:
 
 def on_terminal(columns: int, *words: str, **environment: str) -> str:
     """What `hiwater WORDS` writes to a terminal this wide."""
+    return python_on_terminal(columns, "-m", "hiwater", *words, **environment)
+
+
+def python_on_terminal(columns: int, *words: str, **environment: str) -> str:
     main, other = pty.openpty()
     fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     kept = {
         name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"}
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "hiwater", *words], stdout=other, stderr=other, stdin=other,
-        env={**kept, "TERM": "xterm-256color", **environment},
+        [sys.executable, *words], stdout=other, stderr=other, stdin=other,
+        # Where a machine is slow there is no progress line, and no pager waits for keys.
+        env={**kept, "TERM": "xterm-256color", "CI": "1", "PAGER": "", **environment},
     )  # fmt: skip
     os.close(other)
     said = b""
@@ -88,28 +94,41 @@ def piped(*words: str, **environment: str) -> str:
 
 
 VIEWS = [
-    ("report",), ("report", "--by", "function"), ("report", "--by", "thread"), ("report", "--format", "tree"), ("report", "--format", "tree", "--inverted"),
+    ("report",), ("report", "--full"), ("report", "--stacks"), ("report", "--by", "function"), ("report", "--by", "thread"), ("report", "--format", "tree"), ("report", "--format", "tree", "--inverted"),
     ("report", "--format", "table"), ("report", "--format", "table", "--by", "stack"), ("report", "--format", "lines"), ("diff",), ("diff", "--by", "file"),
 ]  # fmt: skip
 
 
+END_OF_VIEW = "--- the end of a view\n"
+EACH_VIEW = f"""
+import json, sys
+from hiwater.cli import main
+for words in json.loads(sys.argv[1]):
+    assert main(words) == 0
+    print({END_OF_VIEW.strip()!r}, flush=True)
+"""
+
+
 @pytest.mark.parametrize("columns", [48, 80, 200])
-@pytest.mark.parametrize("words", VIEWS, ids=" ".join)
-def test_no_line_is_wider_than_the_terminal(capture: Path, words: tuple[str, ...], columns: int) -> None:
+def test_no_line_is_wider_than_the_terminal(capture: Path, columns: int) -> None:
+    """One process shows all views: most of the time of each would be its start."""
     other = capture.parent / "other.hiw"
     recording = Recording()
     recording.allocate(recording.path(("<module>", "work.py", 1)), 10)
     recording.end()
     other.write_bytes(recording.to_bytes())
-    captures = [str(other), str(capture)] if words[0] == "diff" else [str(capture)]
-    out = ESCAPES.sub("", on_terminal(columns, *words, *captures))
-    lines = out.splitlines()
-    assert len(lines) > 4
-    assert max(cell_len(line) for line in lines) <= columns, max(lines, key=cell_len)
+    commands = [[*words, *([str(other)] if words[0] == "diff" else []), str(capture)] for words in VIEWS]
+    out = ESCAPES.sub("", python_on_terminal(columns, "-c", EACH_VIEW, json.dumps(commands)))
+    shown = out.split(END_OF_VIEW)[:-1]
+    assert len(shown) == len(VIEWS)
+    for words, view in zip(VIEWS, shown, strict=True):
+        lines = view.splitlines()
+        assert len(lines) > 4, words
+        assert max(cell_len(line) for line in lines) <= columns, (words, max(lines, key=cell_len))
 
 
 def test_a_wide_terminal_shows_whole_names(capture: Path) -> None:
-    wide, narrow = (ESCAPES.sub("", on_terminal(columns, "report", str(capture))) for columns in (220, 60))
+    wide, narrow = (ESCAPES.sub("", on_terminal(columns, "report", "--full", str(capture))) for columns in (220, 60))
     name = "LongClassName5.and_method_5 (/somewhere/quite/far/away/lib/python3.11/site-packages/a_package/with/folders/module_of_some_length.py:5)"
     assert name in wide and name not in narrow and "LongClassName5" in narrow
     for figure in ("35.2 KiB", "7.8 KiB", "MainThread", "resident at its peak"):
@@ -134,6 +153,57 @@ def test_frames_lead_to_files_that_are_there(capture: Path, words: tuple[str, ..
 def test_nothing_leads_anywhere_when_piped(capture: Path, environment: dict[str, str]) -> None:
     for words in (("report",), ("report", "--format", "tree"), ("report", "--format", "table")):
         assert "\x1b]8" not in piped(*words, str(capture), **environment)
+
+
+# The pager
+
+
+def test_what_is_longer_than_the_terminal_goes_to_the_pager(capture: Path) -> None:
+    """The pager here marks what goes through it; links, which pagers show as text, do not."""
+    pager = "sed s/^/paged:/"
+    long, short = ("report", "--full", str(capture)), ("report", str(capture))
+    paged = on_terminal(100, *long, PAGER=pager)
+    assert all(line.startswith("paged:") for line in paged.splitlines()) and not LINK.search(paged)
+    assert "Stacks that held most" in paged and "\x1b[1m" in paged
+    for words, chosen in ((short, pager), ((*long, "--no-pager"), pager), (long, ""), (long, "no-such-pager-here")):
+        assert "paged:" not in on_terminal(100, *words, PAGER=chosen)
+    assert "paged:" not in piped(*long, PAGER=pager)
+    assert "paged:" in on_terminal(
+        100, "diff", "--by", "line", "--top", "50", *[str(empty(capture)), str(capture)], PAGER=pager
+    )
+
+
+def test_a_pager_that_is_left_early_is_no_fault(capture: Path) -> None:
+    assert "hiwater" in on_terminal(100, "report", "--full", "--top", "100", str(capture), PAGER="head -1")
+
+
+def empty(capture: Path) -> Path:
+    recording = Recording()
+    recording.end()
+    path = capture.parent / "empty.hiw"
+    path.write_bytes(recording.to_bytes())
+    return path
+
+
+# Terminals that know ASCII only
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--full",), ("--stacks",), ("--tree",), ("--format", "table"), ("--format", "lines")]
+)
+def test_text_is_ascii_where_the_locale_is_c(capture: Path, words: tuple[str, ...]) -> None:
+    here = {"LC_ALL": "C", "FORCE_COLOR": ""}
+    assert piped("report", *words, str(capture), **here).isascii()
+    assert not piped("report", *words, str(capture), LC_ALL="C.UTF-8").isascii()
+    assert on_terminal(100, "report", *words, str(capture), LC_ALL="C", PAGER="cat").isascii()
+
+
+def test_a_diff_and_the_last_lines_of_a_run_are_ascii_where_the_locale_is_c(capture: Path, tmp_path: Path) -> None:
+    assert piped("diff", str(empty(capture)), str(capture), LC_ALL="C").isascii()
+    assert not piped("diff", str(empty(capture)), str(capture), LC_ALL="C.UTF-8").isascii()
+    words = ("run", "--sample", "64KiB", "-o", str(tmp_path / "s.hiw"), "-c", "kept = list(map(str, range(10**5)))")
+    said = run_hiwater(*words, environment={"LC_ALL": "C"}, check=True).stderr
+    assert said.isascii() and "+/- " in said
 
 
 def test_a_dumb_terminal_gets_no_escapes(capture: Path) -> None:

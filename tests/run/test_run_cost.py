@@ -66,13 +66,13 @@ def test_an_error_that_is_caught_on_the_way_loads_no_more(tmp_path: Path) -> Non
     assert added <= ALLOWED
 
 
-def test_recording_nothing_starts_and_ends_within_60_ms_of_python(tmp_path: Path) -> None:
+def test_recording_nothing_starts_and_ends_soon(tmp_path: Path) -> None:
     pytest.importorskip("hiwater._core", reason="built without the engine")
     plain_command = [sys.executable, "-c", "pass"]
     command = [sys.executable, "-m", "hiwater", "run", "-o", "pass.hiw", "-c", "pass"]
     pairs = [(milliseconds(plain_command, tmp_path), milliseconds(command, tmp_path)) for _ in range(11)]
     plain, recorded = map(min, zip(*pairs, strict=True))  # the least of the runs: other load only adds to it
-    assert recorded - plain <= 60
+    assert recorded - plain <= 300  # 30 on a quiet machine: this finds costs of another order
 
 
 def test_every_error_has_its_entry_in_the_manual() -> None:

@@ -1,10 +1,11 @@
 """A program under hiwater does what it does under python: output, errors, exit code, and what it sees of itself.
 
-Each program runs under `python`, through the launcher alone, and, where the engine is built, under `hiwater run`.
+Each program runs under `python` and under `hiwater run`; in a build without the engine, through its launcher alone.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import signal
@@ -18,8 +19,10 @@ from pathlib import Path
 import pytest
 
 from places import PROGRAMS
+from recording import needs_engine
 from waiting import SLEEPING, is_in_call, wait_until
 
+HAS_ENGINE = importlib.util.find_spec("hiwater._core") is not None
 LAUNCH = str(PROGRAMS / "launch.py")
 ADDRESS = re.compile(rb"0x[0-9a-f]+")
 
@@ -35,13 +38,10 @@ def through_hiwater(words: Words) -> list[str]:
     return ["-m", "hiwater", "run", "-q", "-o", os.path.join(os.environ["HIWATER_TEST_OUT"], "run.%p.hiw"), *words]
 
 
-@pytest.fixture(params=["launcher", "hiwater"])
-def wrap(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> object:
-    if request.param == "launcher":
+@pytest.fixture
+def wrap(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> object:
+    if not HAS_ENGINE:
         return through_the_launcher
-    pytest.importorskip("hiwater._core", reason="built without the engine")
     monkeypatch.setenv("HIWATER_TEST_OUT", str(tmp_path_factory.mktemp("captures")))
     return through_hiwater
 
@@ -244,7 +244,7 @@ ENDINGS = {
     "atexit that fails": "import atexit\n@atexit.register\ndef last():\n    1 / 0",
     "atexit cleared": "import atexit; atexit._clear(); print('done')",
     "finalizers": "class Noisy:\n    def __del__(self): print('gone')\nkept = Noisy()\nimport sys; sys.kept = Noisy()",
-    "thread alive": "import threading, time\ndef work(): time.sleep(0.2); print('worked')\nthreading.Thread(target=work).start()",
+    "thread alive": "import threading\ndef work(): threading.main_thread().join(); print('worked')\nthreading.Thread(target=work).start()",
     "daemon thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start(); print('end')",
     "exception in a thread": "import threading\nthreading.Thread(target=lambda: 1 / 0, name='T').start()",
     "main thread": "import threading; print(threading.main_thread() is threading.current_thread(), threading.enumerate()[1:])",
@@ -266,8 +266,8 @@ OF_STREAMS = {
 
 
 def needs_room_below(name: str) -> None:
-    if name in ("recursion", "depth"):
-        pytest.importorskip("hiwater._core", reason="only the engine can leave hiwater's frames out of the depth")
+    if name in ("recursion", "depth") and not HAS_ENGINE:
+        pytest.skip("only the engine can leave hiwater's frames out of the depth")
 
 
 @pytest.mark.parametrize("name", ENDINGS)
@@ -289,7 +289,7 @@ def test_a_module_and_a_command_end_as_under_python(pair: Pair, name: str, form:
 
 @pytest.mark.parametrize("name", OF_STREAMS)
 @pytest.mark.parametrize("form", ["script", "module", "command"])
-@pytest.mark.parametrize("wrap", [pytest.param("hiwater", id="hiwater")], indirect=True)
+@needs_engine
 def test_streams_of_the_program_are_flushed_as_under_python(pair: Pair, name: str, form: str) -> None:
     """Not under a launcher that is a script itself, after which the interpreter flushes once more."""
     source = OWN_STREAMS + OF_STREAMS[name] + "\n"

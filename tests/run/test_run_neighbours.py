@@ -222,8 +222,8 @@ def test_cprofile_counts_the_same_calls(both: Both) -> None:
         "import cProfile, pstats\nprofile = cProfile.Profile()\nprofile.runcall(main)\n"
         "rows = pstats.Stats(profile).stats\n"
         "print(sorted((place[2], place[1], calls[:2]) for place, calls in rows.items() if 'lock' not in place[2]"
-        " and 'thread' not in place[0] and 'thread' not in place[2]))",
-    )
+        " and 'thread' not in place[0] and 'thread' not in place[2] and 'deque' not in place[2]))",
+    )  # without what a start() calls that waits for its thread: the thread may be ready before
     assert "('generate', " in both.same(text).stdout
 
 
@@ -235,7 +235,7 @@ TRACED = """
     def take(count):
         return [bytearray(n % 500) for n in range(count)]
     snapshots = []
-    for count in (1_000, 20_000):
+    for count in (1_000, 4_000):
         kept = take(count)
         if tracemalloc.is_tracing():
             snapshots.append(tracemalloc.take_snapshot())
@@ -262,7 +262,7 @@ def test_tracemalloc_counts_the_same(both: Both, before: str, after: str, option
     assert [program.returncode for program in done] == [0, 0], done[1].stderr
     alone, recorded = (json.loads(program.stdout) for program in done)
     assert recorded["rows"] == pytest.approx(alone["rows"], rel=0.001)
-    assert recorded["rows"][1] > 5_000_000
+    assert recorded["rows"][1] > 1_000_000
     assert (recorded["tracing"], recorded["limit"]) == (alone["tracing"], alone["limit"])
 
 
@@ -273,7 +273,7 @@ STEPS = {
     "s": "recorder = hiwater.record(f'{len(made)}.hiw', sample='16KiB'); made.append(recorder); recorder.start()",
     "R": "recorder.stop()",
     " ": "kept.append([bytes(100 + n) for n in range(10_000)])",
-    "+": "kept.append([bytes(200 + n % 200) for n in range(100_000)])",
+    "+": "kept.append([bytes(200 + n % 200) for n in range(30_000)])",
     "-": "kept.clear()",
 }
 
@@ -309,6 +309,7 @@ def test_tracemalloc_and_recordings_in_any_order(both: Both, order: str) -> None
         assert (capture.lost_events > 0) == displaced
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     "order",
     [
@@ -323,7 +324,7 @@ def test_tracemalloc_and_recordings_in_any_order(both: Both, order: str) -> None
 def test_sampled_and_other_recordings_under_tracemalloc(both: Both, order: str) -> None:
     """Small objects come and go. Hooks that had to stay do no harm to the next recording."""
     do_steps(both, order)
-    batch = sum(33 + 200 + n % 200 for n in range(100_000))
+    batch = sum(33 + 200 + n % 200 for n in range(30_000))
     for number, recording in enumerate(re.findall("[rs][^R]*R", order)):
         capture = hiwater.open(both.folder / f"{number}.hiw")
         capture.check()
@@ -332,7 +333,7 @@ def test_sampled_and_other_recordings_under_tracemalloc(both: Both, order: str) 
         last = recording.split("-")[-1].count("+")
         for held, batches in ((capture.peak, peak), (capture.end, last)):
             error = 4 * (16_384 * batches * batch) ** 0.5 if recording[0] == "s" else 0
-            assert held.kind_bytes()["python"] == pytest.approx(batches * batch, abs=error + 2_000_000), recording
+            assert held.kind_bytes()["python"] == pytest.approx(batches * batch, abs=error + 1_000_000), recording
 
 
 def test_callbacks_of_the_collector_are_called_alike(both: Both) -> None:
@@ -381,16 +382,21 @@ def test_a_crash_is_dumped_and_dies_alike(both: Both, ending: str) -> None:
 def test_faulthandler_dumps_alike(both: Both) -> None:
     both.same(
         """
-        import faulthandler, os, signal, sys, threading, time
+        import faulthandler, os, signal, sys, tempfile
         faulthandler.register(signal.SIGUSR1, all_threads=False)
         def wait():
             os.kill(os.getpid(), signal.SIGUSR1)
             faulthandler.dump_traceback(all_threads=False)
             [bytearray(n) for n in range(1000)]
         wait()
-        faulthandler.dump_traceback_later(0.2, file=sys.stderr)
-        def sleep(): time.sleep(0.6)
-        sleep()
+        with tempfile.TemporaryFile("w+") as file:
+            faulthandler.dump_traceback_later(0.05, file=file)
+            def sleep():
+                while b"<module>" not in os.pread(file.fileno(), 10_000, 0): pass  # the frame below this one is dumped, too
+            sleep()
+            faulthandler.cancel_dump_traceback_later()  # waits for the rest of it
+            file.seek(0)
+            sys.stderr.write(file.read())
         """
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import signal
 import subprocess
@@ -16,8 +17,9 @@ import pytest
 import hiwater
 from hiwater._os import procfs
 from hiwater._os.durations import parse_duration
-from hiwater.errors import BadRequest, UsageError
+from hiwater.errors import BadRequest, ProcessNotReadable, UsageError
 from hiwater.sampling import NoSuchProcess, memory_usage
+from waiting import wait_until
 
 MIB = 1 << 20
 LIST_MIB = 8 * 30_000_000 / MIB  # a list of that many references
@@ -121,7 +123,7 @@ def test_a_stream_gets_lines_in_every_mode() -> None:
     lines = out.getvalue().splitlines()
     assert len(lines) >= 3 and all(line.startswith("MEM ") and len(line.split()) == 3 for line in lines)
     out = io.StringIO()
-    process = subprocess.Popen(["sh", "-c", "sleep .5 & wait"])
+    process = subprocess.Popen(["sh", "-c", "sleep 1 & wait"])
     memory_usage(process, interval=0.01, multiprocess=True, stream=out)
     process.wait()
     assert "CHLD " in out.getvalue()
@@ -172,6 +174,21 @@ def test_bad_requests_are_told_clearly() -> None:
         memory_usage(interval=0)
 
 
+def test_a_process_that_ends_just_now_has_ended() -> None:
+    """It gives its memory back before its state says so, and was taken for a kernel thread."""
+    for _ in range(100):
+        ending = subprocess.Popen(["true"])
+        with pytest.raises(NoSuchProcess):
+            all(procfs.open_target(ending.pid).close() is None for _ in itertools.count())
+        ending.wait()
+
+
+@pytest.mark.skipif(procfs.name_of(2) != "kthreadd", reason="kernel threads are not to be seen here")
+def test_a_kernel_thread_has_no_memory() -> None:
+    with pytest.raises(ProcessNotReadable, match="kernel thread"):
+        memory_usage(2)
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("1ms", 0.001), ("0.1", 0.1), ("5 min", 300), ("250us", 0.00025)])
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
@@ -185,9 +202,7 @@ def test_what_is_no_duration(text: str) -> None:
 
 def test_descendants_are_found_below_children() -> None:
     process = subprocess.Popen(["sh", "-c", "sh -c 'sleep 9; true' & wait"])
-    while process.poll() is None and len(procfs.descendants_of(process.pid)) < 2:
-        time.sleep(0.01)
-    assert len(procfs.descendants_of(process.pid)) == 2
+    wait_until(lambda: len(procfs.descendants_of(process.pid)) == 2)
     for pid in procfs.descendants_of(process.pid):
         os.kill(pid, signal.SIGKILL)
     process.kill()

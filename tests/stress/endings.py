@@ -69,7 +69,7 @@ ENDINGS = {
     "fork": "pid = os.fork()\nif pid == 0:\n    kept = [bytes(500)] * 1000\n    sys.exit(2)\nsys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) + 10)",
     "fork and _exit": "pid = os.fork()\nif pid == 0: os._exit(3)\nsys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) + 20)",
     "subprocess": "sys.exit(subprocess.run([sys.executable, '-S', '-c', 'raise SystemExit(9)']).returncode)",
-    "living thread": "threading.Thread(target=lambda: (time.sleep(0.02), print('thread'))).start(); sys.exit(11)",
+    "living thread": "threading.Thread(target=lambda: (threading.main_thread().join(), print('thread'))).start(); sys.exit(11)",
     "exception in a thread": "t = threading.Thread(target=lambda: 1 / 0); t.start(); t.join(); sys.exit(12)",
     "atexit": "atexit.register(lambda: print('last')); sys.exit(13)",
     "failing atexit": "atexit.register(lambda: 1 / 0); sys.exit(15)",

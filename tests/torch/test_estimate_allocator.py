@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiwater.contrib.torch.estimate.allocator import CachingAllocator, OutOfDeviceMemory, rounded
+from recording import rounds
 
 KIB, MIB = 2**10, 2**20
 SIZES = st.one_of(
@@ -91,7 +92,7 @@ def check(allocator, live):
     assert all(first[1] <= second[0] for first, second in pairwise(spans))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(150), deadline=None)
 @given(STEPS)
 def test_it_answers_as_the_rules_say_and_keeps_its_promises(steps):
     model, naive = CachingAllocator(), NaiveAllocator()
@@ -147,7 +148,7 @@ def test_cached_segments_are_given_back_before_a_request_fails():
         model.allocate(12 * MIB)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(60), deadline=None)
 @given(STEPS, st.integers(1, 100))
 def test_a_limit_is_never_passed_and_only_more_helps(steps, limit):
     def runs(limit_bytes):

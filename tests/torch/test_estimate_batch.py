@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hiwater.contrib.torch.estimate.batch import Probe, is_monotonic, search
 from hiwater.contrib.torch.estimate.cards import CARDS, find_card
 from hiwater.errors import UsageError
+from recording import rounds
 
 
 def searched(need, available, multiple_of=1, largest=2**20):
@@ -28,7 +29,7 @@ CURVES = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=rounds(300), deadline=None)
 @given(CURVES, st.integers(1, 10**8), st.sampled_from([1, 2, 8, 64]), st.sampled_from([64, 1000, 2**20]))
 def test_the_edge_is_found(curve, available, multiple_of, largest):
     start, slope, power, grain = curve

@@ -273,13 +273,13 @@ def test_a_free_block_of_another_stream_is_not_called_too_small(large_card, tmp_
         assert found.why.startswith(
             "9.00 MiB were asked for (rounded up), and a segment of 20.0 MiB was wanted for it: "
         )
-        assert "18.0 MiB in the largest block for large requests, which is another stream's" in found.why
+        assert "18.0 MiB in the largest block for large requests, which is of another stream" in found.why
     else:
         assert found.kind == "fragmentation"  # 18 free and 4 at the driver's: enough for any
         assert found.why.startswith(
             "a segment of 20.0 MiB was wanted, as for any request above 1.00 MiB and up to 20.0 MiB: "
         )
-        assert "18.0 MiB in the largest block for large requests, which its own stream's alone can have" in found.why
+        assert "18.0 MiB in the largest block for large requests, which only its own stream can use" in found.why
 
 
 def test_a_small_request_is_not_told_of_large_blocks(large_card, tmp_path, monkeypatch):
@@ -362,7 +362,7 @@ def test_without_an_observer_the_message_says_enough(cuda, tmp_path, monkeypatch
     with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.contrib.torch.guard(tmp_path / "oom", quiet=True) as guard:
         run_out(cuda)
     assert guard.report.verdict.kind == "fragmentation"
-    assert not (tmp_path / "oom.pickle").exists() and "no history was kept" in str(guard.report)
+    assert not (tmp_path / "oom.pickle").exists() and "no history was recorded" in str(guard.report)
 
 
 @pytest.mark.parametrize("first", [True, False])

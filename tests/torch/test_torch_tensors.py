@@ -183,7 +183,7 @@ def test_sparse_tensors_are_their_parts(layout):
         "bsr": {"crow_indices": 3 * 8, "col_indices": 2 * 8, "values": 8 * 4},
     }[layout]
     assert sizes == expected
-    assert _entry(tensor, "values").looks[0].part == "values"
+    assert _entry(tensor, "values").views[0].part == "values"
 
 
 def test_nested_and_quantised_tensors_are_their_parts():
@@ -366,7 +366,7 @@ def _graph():
 
 def _saved_storages():
     return {
-        key: one for key, one in collect({}, unpack=True).holdings.items() if one.looks[0].category is Category.saved
+        key: one for key, one in collect({}, unpack=True).holdings.items() if one.views[0].category is Category.saved
     }
 
 

@@ -168,7 +168,7 @@ def test_a_child_that_uses_an_array_of_its_parent_did_not_make_it(tmp_path: Path
         "    assert child.exitcode == 0 and array[0] == 1\n"
         "if __name__ == '__main__':\n    main()\n"
     )
-    run_hiwater("run", "-o", "parent.hiw", script, folder=tmp_path, check=True)
+    run_hiwater("run", "--no-children", "-o", "parent.hiw", script, folder=tmp_path, check=True)
     parent, child = naive_reader.read(tmp_path / "parent.hiw"), naive_reader.read(tmp_path / "child.hiw")
     assert sum(s.bytes for s in parent.stacks("peak") if s.kind == "shared" and s.passes("main")) == 8 * MB
     assert sum(s.bytes for s in child.stacks("peak") if s.kind == "shared") == 2 * MB
@@ -351,7 +351,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "    kept.append(mmap.mmap(fd, 5 << 20))\n"
         "own(); theirs()\n"
     )
-    run_hiwater("run", "-o", "run.hiw", script, folder=folder, check=True)
+    run_hiwater("run", "--no-children", "-o", "run.hiw", script, folder=folder, check=True)
     return folder / "run.hiw"
 
 
@@ -370,7 +370,7 @@ def test_every_view_shows_the_same_shared_memory(captured: Path) -> None:
     assert {entry["class"]: entry["bytes"] for entry in said["mappings"]}["attached"] == 5 * MB
     for form in ("text", "tree", "table"):
         assert "11.0 MiB" in report(captured, "--at", "end", "--kind", "shared", "--format", form), form
-    text = report(captured, "--at", "end")
+    text = report(captured, "--at", "end", "--full")
     assert re.search(r"11\.0 MiB .* shared memory\n", text)
     assert re.search(r"5\.0 MiB .* attached shared memory, not part of the sum\n", text)
     rows = list(csv.DictReader(io.StringIO(report(captured, "--at", "end", "--kind", "shared", "--format", "csv"))))

@@ -1,4 +1,4 @@
-// What somebody does with a notebook in JupyterLab, in a real Chromium. Usage: node jupyterlab.mjs SCENARIO ADDRESS NOTEBOOK [FOLDER]
+// What somebody does with a notebook in JupyterLab, in a real Chromium. Usage: node jupyterlab.mjs SCENARIO ADDRESS NOTEBOOK THEME [FOLDER]
 //
 // tests/helpers/jupyterlab_server.py starts the server and gives its address. `cells` runs a notebook and prints what it saw as JSON, `pictures`
 // runs examples/notebook.ipynb and writes the pictures of the documentation to FOLDER.
@@ -75,6 +75,7 @@ async function usedFlame(frame) {
     await canvas.click({ position: { x: 20, y: 30 } });
     const back = frame.getByRole("button", { name: "Show all" });
     await back.waitFor(SOON);
+    await frame.getByRole("button", { name: "Details" }).click();
     seen.clicked = await frame.locator(".panel h2").innerText();
     await eventually("the flame graph draws the same when a frame is clicked", async () => (await drawn()) !== whole);
     await back.click();
@@ -125,7 +126,7 @@ const SCENARIOS = {
             await cell(last).scrollIntoViewIfNeeded();
             await settled(page);
             const [from, to] = [await cell(first).boundingBox(), await cell(last).boundingBox()];
-            files.push(join(folder, name));
+            files.push(join(folder, theme === "dark" ? name.replace(".png", "-dark.png") : name));
             await page.screenshot({
                 path: files.at(-1),
                 clip: {
@@ -140,8 +141,8 @@ const SCENARIOS = {
     },
 };
 
-const [scenario, address, notebook, folder] = process.argv.slice(2);
-const seen = await withBrowser({ locale: "en-GB" }, async (page) => {
+const [scenario, address, notebook, theme, folder] = process.argv.slice(2);
+const seen = await withBrowser({ locale: "en-GB", colorScheme: theme }, async (page) => {
     page.setDefaultTimeout(SOON.timeout);
     const complaints = watched(page);
     await opened(page, address, notebook);

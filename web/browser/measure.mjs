@@ -37,7 +37,7 @@ const figures = await withPage(browser, path, { bypassCSP: true }, async (page, 
     const search = [];
     for (const text of ["function_3", "module_7", "/function_1.$/", ""]) search.push(await timed(page, type, text));
     const end = await timed(page, press, "End");
-    const inverted = await timed(page, press, "Inverted");
+    const inverted = await timed(page, press, "Invert");
     return { shown, zoom: Math.max(...zoom), search: Math.max(...search), end, inverted };
 });
 await browser.close();

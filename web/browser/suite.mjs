@@ -119,6 +119,8 @@ const SCENARIOS = {
                 .then((box) => [box.x + 20, box.y + 30])),
         );
         assert.equal(await zoomed(page), 1);
+        assert.equal(await page.locator(".panel").count(), 0);
+        await page.keyboard.press("d");
         seen.push(await told(page), await text(page, ".panel h2"), await text(page, ".panel .big"));
         return seen;
     },
@@ -137,7 +139,9 @@ const SCENARIOS = {
         await differs("root below");
         await page.getByLabel("Colour by").selectOption("module");
         await differs("by module");
-        await page.getByRole("button", { name: "Hide libraries" }).click();
+        await page.getByLabel("Libraries").selectOption("shown");
+        await differs("all libraries");
+        await page.getByLabel("Libraries").selectOption("hidden");
         await differs("no libraries");
         await page.getByLabel("hide frames").fill("small");
         await page.keyboard.press("Enter");
@@ -146,6 +150,112 @@ const SCENARIOS = {
         await page.locator(".moment label", { hasText: "Thread" }).locator("select").selectOption({ label: "worker" });
         await differs("one thread");
         return { whole, thread: await root(page), moment: await moment(page) };
+    },
+
+    /** What a reader sees at 1440 × 900 without scrolling: heights in pixels, and rows of the flame graph. */
+    async glance(page) {
+        await page.setViewportSize({ width: 1440, height: 900 });
+        await settled(page);
+        const box = (selector) => page.locator(selector).first().boundingBox();
+        const [bar, answer, timeline] = [await box(".bar"), await box(".answer"), await box("section.timeline")];
+        const [flame, view] = [await box(".flame-scroll"), await box("#view")];
+        const rows = await page.evaluate(() => {
+            const canvas = document.querySelector(".flame canvas");
+            const { top } = canvas.getBoundingClientRect();
+            const data = canvas.getContext("2d");
+            const height = Math.min(canvas.clientHeight, window.innerHeight - Math.ceil(top));
+            const column = data.getImageData(30, 0, 1, height).data;
+            let rows = 0;
+            for (let y = 10; y + 11 <= height; y += 21) rows += Number(column[4 * y + 3] > 0);
+            return rows;
+        });
+        return {
+            answer: await text(page, ".answer"),
+            above: answer.y + answer.height < timeline.y && timeline.y + timeline.height < flame.y,
+            bar: bar.height,
+            timeline: timeline.height,
+            rows,
+            whole: flame.width === view.width,
+            panels: await page.locator(".panel").count(),
+        };
+    },
+
+    async mine(page) {
+        await page.getByRole("tab", { name: "My lines" }).click();
+        const order = await page.getByRole("tab").allInnerTexts();
+        const rows = () =>
+            page
+                .locator(".table-view tbody tr")
+                .evaluateAll((found) =>
+                    found.map((row) => Array.from(row.querySelectorAll("td"), (cell) => cell.innerText.trim())),
+                );
+        const seen = { order, rows: await rows(), sums: await text(page, ".my-lines .controls") };
+        seen.curves = await page.locator(".my-lines td .spark").count();
+        seen.hints = await page.locator(".advice-list > ul > li").allInnerTexts();
+        seen.untouched = await page.locator(".untouched").allInnerTexts();
+        if (await page.locator(".expand").count()) {
+            await page.locator(".expand").first().click();
+            seen.inside = await page.locator(".inside li").allInnerTexts();
+        }
+        await page.getByRole("button", { name: "End", exact: true }).click();
+        seen.end = await rows();
+        return seen;
+    },
+
+    /** A collapsed frame opens on a click, under the line that called it. */
+    async collapsed(page) {
+        const canvas = page.locator(".flame canvas");
+        await canvas.focus();
+        const names = async () => {
+            const seen = [];
+            await page.keyboard.press("Home");
+            for (let last = ""; (await told(page)) !== last; await page.keyboard.press("ArrowDown")) {
+                last = await told(page);
+                seen.push(last.split(",")[0]);
+            }
+            return seen;
+        };
+        await page.keyboard.press("ArrowDown");
+        await page.keyboard.press("ArrowRight");
+        await page.keyboard.press("Enter");
+        const seen = { collapsed: await names() };
+        for (const key of ["Home", "ArrowDown", "ArrowDown", "Enter"]) await page.keyboard.press(key);
+        seen.opened = await names();
+        seen.root = await root(page);
+        await page.fill("#search", "big");
+        seen.found = await text(page, "#found");
+        return seen;
+    },
+
+    async inverted(page) {
+        await page.keyboard.press("d");
+        const figures = async () => [await root(page), await page.locator(".panel dd").allInnerTexts()];
+        const seen = [await figures()];
+        await page.keyboard.press("i");
+        seen.push(await figures());
+        return seen;
+    },
+
+    async hover(page) {
+        await page.mouse.move(...(await at(page, 0.65)));
+        return { tip: await text(page, ".values"), hint: await text(page, ".timeline .hint") };
+    },
+
+    async resident(page) {
+        await page.getByRole("tab", { name: "Resident" }).click();
+        return text(page, "#view");
+    },
+
+    /** By how many pixels the page is too wide for a telephone, in each tab. */
+    async narrow(page) {
+        await page.setViewportSize({ width: 420, height: 800 });
+        const seen = {};
+        for (const name of await page.getByRole("tab").allInnerTexts()) {
+            await page.getByRole("tab", { name }).click();
+            await settled(page);
+            seen[name] = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+        }
+        return seen;
     },
 
     async theme(page) {
@@ -172,7 +282,7 @@ const SCENARIOS = {
         await page.getByLabel("filter rows").fill("SMALL");
         seen.filtered = await column(4);
         await page.getByLabel("filter rows").fill("");
-        for (const by of ["Line", "File", "Module", "Kind", "Thread"]) {
+        for (const by of ["Line", "File", "Module", "Kind", "Size of allocations", "Thread"]) {
             await page.getByRole("group", { name: "rows by" }).getByRole("button", { name: by }).click();
             seen[by] = (await column(1)).map((own, index) => own).join(" ");
         }
@@ -186,6 +296,11 @@ const SCENARIOS = {
         for (const name of ["Source", "Kept", "Mappings"]) {
             await page.getByRole("tab", { name }).click();
             seen[name] = await page.locator("#view").innerText();
+            if (name === "Source")
+                seen.source = [
+                    await page.locator(".listing .spark").count(),
+                    await page.locator(".listing .py-text").allInnerTexts(),
+                ];
         }
         await page.getByRole("tab", { name: "Mappings" }).press("ArrowLeft");
         assert.equal(await page.getByRole("tab", { name: "Kept" }).getAttribute("aria-selected"), "true");

@@ -43,7 +43,7 @@ export const END: Moment = { at: "end", slice: null, asked: null };
 export interface Held {
   bytes: Float64Array;
   blocks: Float64Array;
-  /** What the earlier capture held at the moment that stands beside this one; null in a page of one. */
+  /** What the earlier capture held at the corresponding moment; null on the page of one capture. */
   before: Float64Array | null;
   atNs: number;
   startNs: number;
@@ -178,7 +178,7 @@ export class Capture {
     return this.described.compared;
   }
 
-  /** Whether the stacks of two captures stand beside one another. */
+  /** Whether the page compares two captures. */
   get isBeside(): boolean {
     return this.beforeAsked !== null;
   }
@@ -203,12 +203,18 @@ export class Capture {
     return this.described.summary.process.mode === "history";
   }
 
+  /** Whether this is all processes of a machine at one instant, and not one process. Its threads are the processes. */
+  get isWhole(): boolean {
+    return this.described.whole !== undefined;
+  }
+
   get isTimeline(): boolean {
     return this.described.summary.process.mode === "timeline";
   }
 
   /** The highest of the slices that touch the time from `from` to `to` seconds: the rule of `--at T1:T2`. */
   window(from: number, to: number): Moment {
+    if (this.isWhole) return PEAK; // there is no other moment
     const { startNs, endNs, peakBytes } = this.slices;
     const [begin, end] = [from * 1e9, to * 1e9];
     let best = -1;

@@ -27,7 +27,7 @@ export function signedWithin(bytes: number, error: number): string {
   return error ? `${signedSize(bytes)} (± ${size(error)})` : signedSize(bytes);
 }
 
-/** Which moment of the earlier capture stands beside a moment of this one. */
+/** The moment of the earlier capture that a moment of this one is compared with, in words. */
 export function beforeWords(capture: Capture, moment: Moment): string {
   const { before } = capture.compared!;
   const at = moment.at === "slice" ? capture.described.asked.at : moment.at;

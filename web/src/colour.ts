@@ -55,7 +55,7 @@ export class Painter {
     const error = tree.shape.capture.changeErrorOf(tree.sampled(node), tree.beforeSampled(node));
     if (!change || isWithinError(change, error)) return this.paint(212, 0, 0);
     const part = Math.min(1, Math.abs(change) / Math.max(1, tree.width(node)));
-    return this.paint(change > 0 ? 8 : 212, 0.15 + 0.85 * part, 0);
+    return this.paint(change > 0 ? 8 : 187, 0.15 + 0.85 * part, 0);
   }
 
   /** `strength` from 0 (grey) to 1; `step` tells neighbours of one hue apart. */

@@ -4,8 +4,10 @@ import { printable } from "./words";
 
 export interface Curve {
   label: string;
-  group: "resident" | "kind" | "device" | "reserved" | "process" | "limit";
+  group: "resident" | "kind" | "part" | "device" | "reserved" | "process" | "limit";
   kind: number; // -1 for what is no kind
+  /** For curves that stand on one another, the number of the colour; otherwise -1. */
+  colour: number;
   /** A value for each time; undefined where this curve has none of its own. */
   values: (number | undefined)[];
 }
@@ -26,6 +28,7 @@ export function curvesOf(capture: Capture): [number[], Curve[]] {
       kind: series.group === "kind" ? KINDS.indexOf(series.name as (typeof KINDS)[number]) : -1,
     }))
     .filter(({ series, kind }) => series.group !== "kind" || isCounted(kind));
+  const parts = drawn.filter(({ series }) => series.group === "part");
   const points = drawn.map(({ series, kind }): Points[] => {
     const sampled = {
       atNs: series.at_ns ? capture.unpacked.numbers(series.at_ns) : own,
@@ -33,17 +36,19 @@ export function curvesOf(capture: Capture): [number[], Curve[]] {
     };
     return kind < 0 || !highs[kind] ? [sampled] : [sampled, { atNs: capture.slices.peakNs, bytes: highs[kind] }];
   });
-  const times = Array.from(new Set(points.flat().flatMap((some) => Array.from(some.atNs)))).sort(
-    (one, other) => one - other,
-  );
+  // The first and the last moment are drawn too: a short run may have one sample, and the last sample comes before the end.
+  const sampled = points.flat().flatMap((some) => Array.from(some.atNs));
+  const times = Array.from(new Set([0, ...sampled, capture.durationNs])).sort((one, other) => one - other);
   const place = new Map(times.map((ns, index) => [ns, index]));
   const curves = drawn.map(({ series, kind }, index): Curve => {
     const values: (number | undefined)[] = new Array(times.length).fill(undefined);
     for (const { atNs, bytes } of points[index])
       for (let point = 0; point < atNs.length; point += 1) values[place.get(atNs[point])!] = bytes[point];
-    // Kinds stand on one another, so each needs a value everywhere: the last one that is known.
-    if (kind >= 0) values.forEach((value, at) => (values[at] = value ?? values[at - 1] ?? 0));
-    return { label: kind < 0 ? printable(series.name) : KIND_WORDS[kind], group: series.group, kind, values };
+    const colour = series.group === "part" ? parts.indexOf(drawn[index]) : kind;
+    // Kinds stand on one another, and so do processes: each needs a value everywhere, the last one that is known.
+    if (colour >= 0) values.forEach((value, at) => (values[at] = value ?? values[at - 1] ?? 0));
+    if (series.group === "resident") toTheEnds(values, capture);
+    return { label: kind < 0 ? printable(series.name) : KIND_WORDS[kind], group: series.group, kind, colour, values };
   });
   const most = curves.reduce(
     (high, curve) => curve.values.reduce<number>((one, value) => Math.max(one, value ?? 0), high),
@@ -55,6 +60,7 @@ export function curvesOf(capture: Capture): [number[], Curve[]] {
     label: printable(limit.name),
     group: "limit",
     kind: -1,
+    colour: -1,
     values: times.map(() => limit.bytes),
   }));
   return [
@@ -63,21 +69,31 @@ export function curvesOf(capture: Capture): [number[], Curve[]] {
   ];
 }
 
+/** Resident memory at the start and at the end, where no sample was taken just then. */
+function toTheEnds(values: (number | undefined)[], capture: Capture): void {
+  const { start_bytes: start, end_bytes: end } = capture.described.summary.resident;
+  values[0] ??= start;
+  values[values.length - 1] ??= end;
+}
+
 /** What each kind had at the high of each slice: the samples of the timeline may have missed it. */
 function highsOf(capture: Capture): Float64Array[] {
   const group = capture.holderKind.map((kind) => (isCounted(kind) ? kind : -1));
   return capture.overTime(group, COUNTED_KINDS);
 }
 
-/** Kinds stand on one another: each curve of a kind is drawn as the sum of itself and those below it, the highest sum first. */
+/** Whether a curve is drawn on those before it. */
+export const isStacked = (curve: Curve): boolean => curve.colour >= 0;
+
+/** Kinds stand on one another, and so do processes: each curve is drawn as the sum of itself and those below it, the highest sum first. */
 export function stacked(at: number[], curves: Curve[]): { order: number[]; data: (number | undefined)[][] } {
   const below = at.map(() => 0);
   const sums = curves.map((curve) =>
-    curve.group === "kind" ? curve.values.map((value, index) => (below[index] += value ?? 0)) : curve.values,
+    isStacked(curve) ? curve.values.map((value, index) => (below[index] += value ?? 0)) : curve.values,
   );
   const numbers = curves.map((_, index) => index);
-  const isKind = (index: number) => curves[index].group === "kind";
-  const order = [...numbers.filter(isKind).reverse(), ...numbers.filter((index) => !isKind(index))];
+  const isArea = (index: number) => isStacked(curves[index]);
+  const order = [...numbers.filter(isArea).reverse(), ...numbers.filter((index) => !isArea(index))];
   return { order, data: order.map((index) => sums[index]) };
 }
 

@@ -9,11 +9,11 @@ const UNACCOUNTED = "unaccounted";
 const USED = "used by this process";
 /** Colours by what a term is: what is held and of no use is paler than what it is held for. */
 const SHADES: [RegExp, string][] = [
-  [/^(tensors|arrays)/, "part0"],
-  [/^(rounding|waiting)/, "part0 slack"],
-  [/^fragments/, "part1"],
-  [/^cached/, "part1 slack"],
-  [/^private/, "part2"],
+  [/^(tensors|arrays)/, "part3"],
+  [/^(rounding|waiting)/, "part3 slack"],
+  [/^fragments/, "part6"],
+  [/^cached/, "part6 slack"],
+  [/^private/, "part3 slack"],
   [/^held by/, "part4"],
   [/^context/, "part5"],
   [/^unaccounted/, "unexplained"],
@@ -32,17 +32,17 @@ export function DeviceBreakdowns({ capture }: { capture: Capture }) {
 }
 
 function DeviceBreakdown({ device }: { device: Device }) {
-  const look = device.breakdown;
-  if (!look) return null;
-  const end = look.terms.findIndex((term) => term.name === UNACCOUNTED);
-  const parts = look.terms.slice(0, end + 1).filter((term) => term.bytes || term.name === UNACCOUNTED);
-  const rest = look.terms.slice(end + 1).filter((term) => term.bytes);
+  const snapshot = device.breakdown;
+  if (!snapshot) return null;
+  const end = snapshot.terms.findIndex((term) => term.name === UNACCOUNTED);
+  const parts = snapshot.terms.slice(0, end + 1).filter((term) => term.bytes || term.name === UNACCOUNTED);
+  const rest = snapshot.terms.slice(end + 1).filter((term) => term.bytes);
   const whole = parts.reduce((sum, term) => sum + Math.max(0, term.bytes ?? 0), 0);
-  const used = look.terms.find((term) => term.name === USED)?.bytes ?? null;
+  const used = snapshot.terms.find((term) => term.name === USED)?.bytes ?? null;
   return (
     <figure class="breakdown">
       <figcaption>
-        Where the memory of {printable(device.name)} was, at {seconds(look.at_ns)}:{" "}
+        Where the memory of {printable(device.name)} was, at {seconds(snapshot.at_ns)}:{" "}
         <b>{used === null ? `${size(whole)} accounted for` : `${size(used)} used, by the driver's count`}</b>
       </figcaption>
       <div class="stack-bar tall" aria-hidden="true">

@@ -2,6 +2,7 @@
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Painter } from "./colour";
 import { signedSize } from "./change";
+import { sourceLine } from "./panel";
 import type { Found } from "./search";
 import { placeOf as placeOfKey } from "./shape";
 import { type Box, layout, type Tree } from "./tree";
@@ -20,6 +21,8 @@ interface Props {
   found: Found | null;
   painter: Painter;
   rootBelow: boolean;
+  /** Whether frames show their source text in place of their name. */
+  hasSource: boolean;
   label: string;
   onHover: (node: number | null) => void;
   onSelect: (node: number) => void;
@@ -34,6 +37,11 @@ export function nameOf(tree: Tree, node: number): string {
 export function placeOf(tree: Tree, node: number): string {
   const key = tree.key(node);
   return key < 0 ? "" : placeOfKey(tree.shape.capture, tree.shape.keys.list[key]);
+}
+
+/** Whether a frame stands for frames of libraries that a click opens. */
+export function isCollapsed(tree: Tree, node: number): boolean {
+  return tree.key(node) >= 0 && tree.shape.keys.list[tree.key(node)].collapsed === true;
 }
 
 /** What a frame holds; in a page of two, by how much it grew. */
@@ -56,7 +64,7 @@ function useWidth(): [{ current: HTMLDivElement | null }, number] {
 }
 
 export function Flame(props: Props) {
-  const { tree, zoom, selected, found, painter, rootBelow, label, onHover, onSelect, onZoom } = props;
+  const { tree, zoom, selected, found, painter, rootBelow, hasSource, label, onHover, onSelect, onZoom } = props;
   const [scroller, width] = useWidth();
   const canvas = useRef<HTMLCanvasElement>(null);
   const [hovered, setHovered] = useState<{ node: number; x: number; y: number } | null>(null);
@@ -79,14 +87,15 @@ export function Flame(props: Props) {
       yOf,
       found,
       painter,
+      hasSource,
       selected,
       hovered: hovered?.node ?? -1,
     });
-  }, [tree, rows, width, visible, yOf, found, painter, selected, hovered]);
+  }, [tree, rows, width, visible, yOf, found, painter, hasSource, selected, hovered]);
   useLayoutEffect(draw, [draw]);
 
   useEffect(() => {
-    // The root is what one starts from: with the root below that is the end of the drawing.
+    // Reading starts at the root. In the flipped drawing it is at the bottom.
     if (scroller.current) scroller.current.scrollTop = rootBelow ? height : 0;
   }, [rootBelow, tree, zoom]);
 
@@ -162,6 +171,7 @@ function Tip({ tree, node, x, y }: { tree: Tree; node: number; x: number; y: num
     <div class="tip" aria-hidden="true" style={{ left: `${left}px`, top: `${above ? y - 84 : y + 18}px` }}>
       <strong>{shortened(nameOf(tree, node), 90)}</strong>
       {place && <span>{shortened(place, 90)}</span>}
+      {isCollapsed(tree, node) && <span>click to open the frames inside</span>}
       {tree.shape.capture.isBeside && (
         <span>
           {figureOf(tree, node)}: {size(tree.before(node))} before
@@ -254,6 +264,7 @@ interface Drawing {
   yOf: (row: number) => number;
   found: Found | null;
   painter: Painter;
+  hasSource: boolean;
   selected: number;
   hovered: number;
 }
@@ -282,7 +293,7 @@ function drawRows(context: CanvasRenderingContext2D, drawing: Drawing): void {
 
 function drawBox(
   context: CanvasRenderingContext2D,
-  { tree, width, found, painter }: Drawing,
+  { tree, width, found, painter, hasSource }: Drawing,
   box: Box,
   y: number,
   letter: number,
@@ -300,7 +311,14 @@ function drawBox(
   context.fill();
   const room = Math.floor((wide - 9) / letter);
   if (room >= 3)
-    drawLabel(context, tree, box.node, { x: x + 5, y: y + ROW / 2, room, letter, wide }, isFound ? "#1b1503" : text);
+    drawLabel(
+      context,
+      tree,
+      box.node,
+      labelOf(tree, box.node, hasSource),
+      { x: x + 5, y: y + ROW / 2, room, letter, wide },
+      isFound ? "#1b1503" : text,
+    );
   context.globalAlpha = 1;
 }
 
@@ -312,15 +330,23 @@ interface LabelPlace {
   wide: number;
 }
 
-/** The name, and where there is room its place and size, fainter. */
+/** What a frame is called: by its name, or by the text of its line where that is wanted and known. */
+function labelOf(tree: Tree, node: number, hasSource: boolean): string {
+  if (node === 0) return `all · ${figureOf(tree, 0)}`;
+  const key = tree.shape.keys.list[tree.key(node)];
+  const text = hasSource && key?.line && !key.gone ? sourceLine(tree.shape.capture, key.file, key.line)?.trim() : "";
+  return text || nameOf(tree, node);
+}
+
+/** The label, and where there is room its place and size, fainter. */
 function drawLabel(
   context: CanvasRenderingContext2D,
   tree: Tree,
   node: number,
+  name: string,
   { x, y, room, letter, wide }: LabelPlace,
   colour: string,
 ): void {
-  const name = node === 0 ? `all · ${figureOf(tree, 0)}` : nameOf(tree, node);
   const shown = shortened(name, room);
   // Letters of other scripts may be wider than the room that was counted for them.
   const isPlain = /^[\x20-\x7e…·]*$/.test(shown);
@@ -335,7 +361,7 @@ function drawLabel(
   const left = room - name.length - 2;
   if (node !== 0 && left > 8 && isPlain) {
     const figure = figureOf(tree, node);
-    const more = `${placeOf(tree, node)}  ${figure}`;
+    const more = `${placeOf(tree, node)}  ${figure}`.trim();
     const alpha = context.globalAlpha;
     context.globalAlpha = alpha * 0.66;
     if (more.length <= left) context.fillText(more, x + (name.length + 2) * letter, y + 0.5);

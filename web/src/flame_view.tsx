@@ -1,12 +1,12 @@
-// The flame graph with what belongs to it: how to look, what to leave out, search, and the panel.
+// The flame graph with what belongs to it: how to look, what to hide or collapse, search, and the details of a frame.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Capture, Held } from "./capture";
 import { signedSize } from "./change";
 import { type Colouring, Painter } from "./colour";
-import { Flame, nameOf } from "./flame";
+import { Flame, isCollapsed, nameOf } from "./flame";
 import { Panel } from "./panel";
 import { search } from "./search";
-import { figuresOf, type Grouping, type Look, Shape } from "./shape";
+import { ALL_FRAMES, figuresOf, type Grouping, type Libraries, type Look, Shape } from "./shape";
 import { Inverted, MOST_CALLERS, type Tree, Upright } from "./tree";
 import { count, share, size } from "./words";
 
@@ -21,6 +21,16 @@ interface Props {
   onSource: (file: number, line: number) => void;
 }
 
+/** Where the reader stands in the graph, and in which one: nodes of another one are other frames. */
+interface Standing {
+  zoom: number;
+  selected: number;
+  look: Look;
+  tree: Tree | null;
+}
+
+const TOP = { zoom: 0, selected: 0 };
+
 const FINENESSES: [Grouping, string][] = [
   ["line", "lines"],
   ["function", "functions"],
@@ -32,33 +42,41 @@ const FINENESSES: [Grouping, string][] = [
 export function FlameView({ capture, held, counts, momentWords, isDark, colouring, onColouring, onSource }: Props) {
   const { asked } = capture.described;
   const [look, setLook] = useState<Look>({
+    ...ALL_FRAMES,
     by: asked.by === "stack" ? "line" : (asked.by as Grouping),
     hideImports: true,
-    hideLibraries: false,
-    hide: "",
+    libraries: "collapsed",
   });
   const [inverted, setInverted] = useState(asked.inverted);
   const [rootBelow, setRootBelow] = useState(false);
+  const [hasSource, setHasSource] = useState(false);
+  const [isPanelOpen, setPanelOpen] = useState(false);
   const [wanted, setWanted] = useState("");
-  const [at, setAt] = useState({ zoom: 0, selected: 0 });
-  const [hovered, setHovered] = useState<number | null>(null);
+  const [at, setAt] = useState<Standing>({ zoom: 0, selected: 0, look, tree: null });
+  const [hovered, setHovered] = useState<{ node: number; tree: Tree } | null>(null);
   const box = useRef<HTMLInputElement>(null);
 
-  const shape = useMemo(() => new Shape(capture, look), [capture, look]);
+  const isSearched = wanted.trim() !== "" && look.libraries === "collapsed";
+  // A search is for every frame, so nothing is collapsed while there is one.
+  const shown = useMemo<Look>(() => (isSearched ? { ...look, libraries: "shown" } : look), [look, isSearched]);
+  const shape = useMemo(() => new Shape(capture, shown), [capture, shown]);
   const tree: Tree = useMemo(() => {
     const figures = figuresOf(shape, held, counts);
     return inverted ? new Inverted(shape, figures) : new Upright(shape, figures);
   }, [shape, held, counts, inverted]);
-  // A node is the same as long as the shape is; inverted, nodes are numbered as they are unfolded.
-  const known = useRef({ shape, tree, inverted });
-  const isSame =
-    known.current.shape === shape && known.current.inverted === inverted && (!inverted || known.current.tree === tree);
-  const { zoom, selected } = isSame && tree.width(at.zoom) > 0 ? at : { zoom: 0, selected: 0 };
-  useEffect(() => {
-    known.current = { shape, tree, inverted };
-    if (at.zoom !== zoom || at.selected !== selected) setAt({ zoom, selected });
-    setHovered(null);
-  }, [shape, tree, inverted]);
+  // A node is the same as long as the options are; inverted, nodes are numbered as they are unfolded.
+  const place = { look: shown, tree: inverted ? tree : null };
+  const isHere = (one: Standing) => one.look === place.look && one.tree === place.tree;
+  const { zoom, selected } = isHere(at) && tree.width(at.zoom) > 0 ? at : TOP;
+  const go = (to: { zoom?: number; selected?: number }) =>
+    setAt((now) => ({ ...(isHere(now) ? now : TOP), ...to, ...place }));
+  const open = (node: number) => {
+    const opened = new Set([...look.opened, ...Array.from(tree.places(node), (place) => shape.first[place])]);
+    const above = tree.parent(node); // it comes before what is opened, so it keeps its number
+    const next = { ...look, opened };
+    setLook(next);
+    if (!inverted) setAt({ zoom: above, selected: above, look: next, tree: null });
+  };
   const found = useMemo(() => search(shape, held, counts, wanted), [shape, held, counts, wanted]);
   const painter = useMemo(() => new Painter(tree, colouring, isDark), [tree, colouring, isDark]);
 
@@ -69,7 +87,8 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
       if (event.key === "/") box.current?.focus();
       else if (event.key === "i") setInverted((value) => !value);
       else if (event.key === "f") setRootBelow((value) => !value);
-      else if (event.key === "Escape") setAt({ zoom: 0, selected: 0 });
+      else if (event.key === "d") setPanelOpen((value) => !value);
+      else if (event.key === "Escape") setAt({ ...TOP, look, tree: null });
       else return;
       event.preventDefault();
     };
@@ -78,7 +97,7 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
   }, []);
 
   const whole = tree.bytes(0);
-  const looked = isSame && hovered !== null ? hovered : selected;
+  const looked = hovered?.tree === tree ? hovered.node : selected;
   const label = `${inverted ? "from the allocating frame to its callers" : "from callers to callees"}: ${size(whole)} ${momentWords}`;
   return (
     <section class="flame-view">
@@ -101,12 +120,19 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
           title="hide the import system: its memory counts for the importing line"
           onToggle={() => setLook({ ...look, hideImports: !look.hideImports })}
         />
-        <Toggle
-          on={look.hideLibraries}
-          words="Hide libraries"
-          title="only your own code: memory of libraries counts for the line that called them"
-          onToggle={() => setLook({ ...look, hideLibraries: !look.hideLibraries })}
-        />
+        <label>
+          Libraries{" "}
+          <select
+            value={look.libraries}
+            onChange={(event) =>
+              setLook({ ...look, libraries: event.currentTarget.value as Libraries, opened: ALL_FRAMES.opened })
+            }
+          >
+            <option value="collapsed">collapsed</option>
+            <option value="shown">shown</option>
+            <option value="hidden">hidden</option>
+          </select>
+        </label>
         <label>
           Frames as{" "}
           <select value={look.by} onChange={(event) => setLook({ ...look, by: event.currentTarget.value as Grouping })}>
@@ -125,6 +151,12 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
             {capture.isBeside && <option value="delta">growth</option>}
           </select>
         </label>
+        <Toggle
+          on={hasSource}
+          words="Source text"
+          title="label frames with the text of their line, where the page has it"
+          onToggle={() => setHasSource(!hasSource)}
+        />
         <input
           type="search"
           class="hide"
@@ -149,10 +181,16 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
           {wanted.trim() && !found && "not a regular expression"}
         </span>
         {zoom !== 0 && (
-          <button class="quiet" onClick={() => setAt({ zoom: 0, selected })}>
+          <button class="quiet" onClick={() => go({ zoom: 0 })}>
             Show all (Esc)
           </button>
         )}
+        <Toggle
+          on={isPanelOpen}
+          words="Details"
+          title="the figures of the frame under the pointer or of the selected one (d)"
+          onToggle={() => setPanelOpen(!isPanelOpen)}
+        />
       </div>
       <div class="flame-and-panel">
         <Flame
@@ -162,20 +200,24 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
           found={found}
           painter={painter}
           rootBelow={rootBelow}
+          hasSource={hasSource}
           label={label}
-          onHover={setHovered}
-          onSelect={(node) => setAt((now) => ({ ...now, selected: node }))}
-          onZoom={(node) => setAt((now) => ({ ...now, zoom: node }))}
+          onHover={(node) => setHovered(node === null ? null : { node, tree })}
+          onSelect={(node) => go({ selected: node })}
+          onZoom={(node) => (isCollapsed(tree, node) ? open(node) : go({ zoom: node }))}
         />
-        <Panel
-          capture={capture}
-          tree={tree}
-          node={looked}
-          held={held}
-          counts={counts}
-          momentWords={momentWords}
-          onSource={onSource}
-        />
+        {isPanelOpen && (
+          <Panel
+            capture={capture}
+            tree={tree}
+            node={looked}
+            held={held}
+            counts={counts}
+            momentWords={momentWords}
+            onSource={onSource}
+            onClose={() => setPanelOpen(false)}
+          />
+        )}
       </div>
       <p class="sr" role="status" id="told">
         {nameOf(tree, selected)}, {size(tree.bytes(selected))}, {share(tree.bytes(selected), whole)}
@@ -185,10 +227,10 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
         {capture.isBeside ? "Width is the larger of what each stack held before and after; " : "Width is bytes; "}
         {inverted ? "callers lie below the allocating frame" : "callees lie below their caller"};{" "}
         {colouring === "delta"
-          ? "red grew, blue shrank, the stronger the larger part of it; grey did neither, or is within error"
+          ? "red grew, teal shrank, the stronger the larger part of it; grey did neither, or is within error"
           : "paler is not your own code"}
-        . {inverted && `Of more than ${MOST_CALLERS} callers, a zoom shows further ones. `}Click or Enter zooms, arrows
-        move, Esc shows all, / searches.
+        . {inverted && `Of more than ${MOST_CALLERS} callers, a zoom shows further ones. `}Click or Enter zooms or opens
+        “in …”, arrows move, d shows details, Esc shows all, / searches.
       </p>
     </section>
   );

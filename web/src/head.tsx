@@ -1,12 +1,9 @@
 // What was recorded, the peaks side by side with how exact each is, where resident memory is, and what limits trust.
-import { useMemo } from "preact/hooks";
 import type { Capture } from "./capture";
-import { isWithinError, signedSize, signedWithin } from "./change";
+import { signedWithin } from "./change";
 import { sourceLine } from "./panel";
-import { type OwnLine, ownLines } from "./ranking";
-import { DeviceBreakdowns } from "./devices";
-import { Breakdown } from "./residency";
-import { chosen, placeOf } from "./shape";
+import { type Key, placeOf } from "./shape";
+import { keyOf } from "./user_lines";
 import { blocks, count, printable, seconds, share, shortened, size } from "./words";
 
 interface Props {
@@ -14,9 +11,12 @@ interface Props {
   onSource: (file: number, line: number) => void;
 }
 
-export function Head({ capture, onSource }: Props) {
-  const { summary, title, compared } = capture.described;
-  const { process } = summary;
+/** What was recorded, in one line. */
+export function factsOf(capture: Capture): string {
+  const { process, devices } = capture.described.summary;
+  const { whole } = capture.described;
+  if (whole)
+    return `${count(whole.processes)} processes on ${printable(whole.host)} over ${seconds(process.duration_ns)}`;
   const ended = { exit: "ended", killed: "was killed", recording: "is still running" }[process.ended];
   const code = process.exit_code ? ` with exit code ${process.exit_code}` : "";
   const mode =
@@ -25,15 +25,24 @@ export function Head({ capture, onSource }: Props) {
       : process.mode === "timeline"
         ? "watched from outside"
         : capture.isHistory
-          ? `history of ${printable(summary.devices[0]?.name ?? "a device")}`
+          ? `history of ${printable(devices[0]?.name ?? "a device")}`
           : `blocks below ${size(process.sample_bytes)} sampled`;
-  const python = process.python ? `Python ${printable(process.python)}` : "";
+  return [
+    process.python && `Python ${printable(process.python)}`,
+    capture.isHistory
+      ? `over ${seconds(process.duration_ns)}`
+      : `process ${process.pid} ${ended}${code} after ${seconds(process.duration_ns)}`,
+    mode,
+    day(process.started_at),
+  ]
+    .filter(Boolean)
+    .join(" · ");
+}
+
+export function Head({ capture, onSource }: Props) {
+  const { title, compared } = capture.described;
   return (
-    <header class="head">
-      <h1 title={printable(process.argv.join(" "))}>
-        {compared && "What grew in "}
-        {shortened(title, 120)}
-      </h1>
+    <section class="head" aria-label="the peaks">
       {compared && (
         <p class="compared">
           <code>{shortened(compared.after.name, 120)}</code> compared with{" "}
@@ -45,78 +54,107 @@ export function Head({ capture, onSource }: Props) {
           </span>
         </p>
       )}
-      <p class="muted">
-        {[
-          python,
-          capture.isHistory
-            ? `over ${seconds(process.duration_ns)}`
-            : `process ${process.pid} ${ended}${code} after ${seconds(process.duration_ns)}`,
-          mode,
-          day(process.started_at),
-        ]
-          .filter(Boolean)
-          .join(" · ")}
-      </p>
-      {compared ? <Changes capture={capture} /> : <Figures capture={capture} />}
       {!capture.isTimeline && <Answer capture={capture} onSource={onSource} />}
-      <Breakdown capture={capture} />
-      <DeviceBreakdowns capture={capture} />
+      {compared ? (
+        <Changes capture={capture} />
+      ) : capture.described.whole ? (
+        <AtOnce whole={capture.described.whole} />
+      ) : (
+        <Figures capture={capture} />
+      )}
       <Notes capture={capture} />
-    </header>
+    </section>
   );
 }
 
-/** The line of one's own code that held most at the peak, or grew most: what one opens a report for. */
+/** The line of the user's own code to change first, or what changed: what one opens a report for. */
 function Answer({ capture, onSource }: Props) {
-  const line = useMemo(() => answer(capture), [capture]);
-  if (!line) return null;
-  const { name, file, line: at, gone } = line.key;
-  const source = file < 0 || gone ? null : sourceLine(capture, file, at);
-  const place = placeOf(capture, line.key);
+  return capture.isBeside ? (
+    <NetChange capture={capture} onSource={onSource} />
+  ) : (
+    <Headline capture={capture} onSource={onSource} />
+  );
+}
+
+/** The same line with the same figures as in every other report: made where the report is. */
+function Headline({ capture, onSource }: Props) {
+  const { headline, explain, lines, shown } = capture.described.summary;
+  const moment = capture.isWhole ? "over all processes at one instant" : MOMENT_WORDS[shown.at];
+  if (!headline) return null;
+  const finding = explain.find((one) => one.file === headline.file && one.line === headline.line);
+  const isUnused = headline.group === "line" && headline.untouched_bytes > headline.bytes;
+  const bytes = isUnused ? headline.untouched_bytes : headline.bytes;
+  const apart = isUnused
+    ? []
+    : ([
+        ["imports", lines.imports_bytes],
+        ["never touched", lines.untouched_bytes],
+      ] as const);
   return (
     <p class="answer">
-      {capture.isBeside ? (
-        <>
-          Grew most: <b>{signedSize(line.bytes - line.before)}</b>, from {size(line.before)} to {size(line.bytes)},
-        </>
-      ) : (
-        <>
-          Most at the peak: <b>{size(line.bytes)}</b>,{" "}
-          {share(line.bytes, capture.described.summary.peak.allocated_bytes)},
-        </>
-      )}{" "}
-      in <code>{shortened(name, 80)}</code>{" "}
+      <b>{size(bytes)}</b> most {moment}, {share(bytes, shown.bytes)}, {headline.group === "import" && "by an import "}
+      in <Place capture={capture} line={keyOf(capture, headline)} onSource={onSource} />
+      {finding && (
+        <span class="advice">
+          {finding.rule}: {finding.saving.words}. {finding.change}
+        </span>
+      )}
+      <span class="muted">
+        {isUnused && " allocated and never touched"}
+        {apart
+          .filter(([, count]) => count >= WORTH_TELLING)
+          .map(([name, count]) => `${name} ${size(count)}`)
+          .join(" · ")}
+      </span>
+    </p>
+  );
+}
+
+const MOMENT_WORDS = { peak: "at the peak", end: "at the end", slice: "at this moment" };
+
+const WORTH_TELLING = 1 << 20;
+
+/** The net change and its causes, in the words of every other view, and the first cause with its source. */
+function NetChange({ capture, onSource }: Props) {
+  const { words, causes } = capture.compared!.headline;
+  const cause = causes[0];
+  return (
+    <p class="answer change">
+      <b>{printable(words)}</b>{" "}
+      {cause && (
+        <Place
+          capture={capture}
+          line={{ ...keyOf(capture, cause), gone: cause.state === "gone" }}
+          onSource={onSource}
+        />
+      )}
+    </p>
+  );
+}
+
+/** A line with its source; a button where the page has the file. */
+function Place({ capture, line, onSource }: Props & { line: Key }) {
+  const source = line.file < 0 || line.gone ? null : sourceLine(capture, line.file, line.line);
+  const place = placeOf(capture, line);
+  return (
+    <>
+      <code>{shortened(line.name, 80)}</code>{" "}
       {source !== null ? (
-        <button class="link" onClick={() => onSource(file, at)}>
+        <button class="link" onClick={() => onSource(line.file, line.line)}>
           {place}
         </button>
       ) : (
         <span class="muted">{place}</span>
       )}
       {source && <code class="quote">{shortened(source.trim(), 140)}</code>}
-    </p>
+    </>
   );
-}
-
-function answer(capture: Capture): OwnLine | null {
-  const counts = chosen(capture, { thread: -1, kind: -1 });
-  if (!capture.isBeside) return ownLines(capture, capture.peak, counts)[0] ?? null;
-  let most: OwnLine | null = null;
-  for (const line of ownLines(capture, capture.held(capture.asked), counts)) {
-    const change = line.bytes - line.before;
-    if (change <= 0 || isWithinError(change, capture.changeErrorOf(line.sampled, line.beforeSampled))) continue;
-    if (!most || change > most.bytes - most.before) most = line;
-  }
-  return most;
 }
 
 /** Both peaks before and after, allocated beside resident, and what was kept. */
 function Changes({ capture }: { capture: Capture }) {
   const { before, peak, resident, end } = capture.compared!;
-  const { exactness, summary } = capture.described;
-  const how = summary.resident.exact
-    ? `${summary.resident.error_bytes ? `within ${size(summary.resident.error_bytes)}` : "exact"}`
-    : "at least: highest sample";
+  const { exactness, resident_exactness: how } = capture.described;
   return (
     <dl class="figures">
       <Changed
@@ -157,28 +195,42 @@ function Changed({ label, figure, note, isMain }: { label: string; figure: Quant
   );
 }
 
+/** The highest sums of all processes at one instant. Peaks of processes are at different times and do not add up. */
+function AtOnce({ whole }: { whole: NonNullable<Capture["described"]["whole"]> }) {
+  return (
+    <dl class="figures">
+      {whole.figures.map(({ name, bytes, words }) => (
+        <Figure key={name} label={`${name} at one instant`} value={size(bytes)} note={words} isMain />
+      ))}
+    </dl>
+  );
+}
+
 function day(started: string | null): string {
   return started ? `${started.slice(0, 10)} ${started.slice(11, 16)} UTC` : "";
 }
 
 function Figures({ capture }: { capture: Capture }) {
-  const { summary, exactness } = capture.described;
+  const { summary, exactness, resident_exactness } = capture.described;
   const { peak, resident, end, totals, devices } = summary;
-  const how = resident.exact
-    ? `${resident.error_bytes ? `within ${size(resident.error_bytes)}` : "exact"}, kernel's high-water mark`
-    : "at least: highest sample";
+  const overhead = resident.overhead_bytes ? `, and ${size(resident.overhead_bytes)} overhead of hiwater` : "";
   return (
     <dl class="figures">
       {!capture.isTimeline && (
         <Figure
           label="allocated at its peak"
           value={size(peak.allocated_bytes)}
-          note={`${exactness} · requested bytes · ${blocks(peak.blocks)}`}
+          note={`${exactness} · ${blocks(peak.blocks)}`}
           isMain
         />
       )}
       {!capture.isHistory && (
-        <Figure label="resident at its peak" value={size(resident.peak_bytes)} note={how} isMain />
+        <Figure
+          label="resident at its peak"
+          value={size(resident.program_peak_bytes)}
+          note={`${resident_exactness}${overhead}`}
+          isMain
+        />
       )}
       {devices.map((device, index) => (
         <Device key={index} device={device} index={index} />
@@ -257,11 +309,18 @@ function Notes({ capture }: { capture: Capture }) {
       `The ${count(merged.stacks)} smallest stacks, none of which ever had more than ${size(merged.most_bytes)}, are merged into [smaller stacks] under their nearest callers. All sums include them.`,
   ].filter((note): note is string => Boolean(note));
   if (!notes.length) return null;
+  const [first, ...others] = notes.map((note) => shortened(note, 400));
+  if (!others.length) return <p class="notes">{first}</p>;
   return (
-    <ul class="notes">
-      {notes.map((note) => (
-        <li key={note}>{shortened(note, 400)}</li>
-      ))}
-    </ul>
+    <details class="notes">
+      <summary>
+        {first} <b>and {count(others.length)} more</b>
+      </summary>
+      <ul>
+        {others.map((note) => (
+          <li key={note}>{note}</li>
+        ))}
+      </ul>
+    </details>
   );
 }

@@ -3,7 +3,6 @@ import { useMemo } from "preact/hooks";
 import { type Capture, COUNTED_KINDS, type Held, KIND_WORDS } from "./capture";
 import { type OwnLine, ownLines } from "./ranking";
 import { type Choice, chosen } from "./shape";
-import { LargeBlocks } from "./residency";
 import { Spark } from "./spark";
 import { type Column, Table } from "./table";
 import { blocks, count, share, shortened, size } from "./words";
@@ -183,7 +182,6 @@ export function MappingsView({ capture, held, momentWords }: { capture: Capture;
         {KIND_WORDS.slice(0, COUNTED_KINDS).join(", ")}); {momentWords}.
       </p>
       <Table caption="Mappings by class" columns={columns} items={classes} first="bytes" />
-      <LargeBlocks capture={capture} />
     </section>
   );
 }

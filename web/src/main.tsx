@@ -13,7 +13,7 @@ async function main(): Promise<void> {
     const captures = unpacked.page.captures.map((described) => new Capture(described, unpacked));
     if (window.parent !== window) document.documentElement.dataset.framed = "";
     place.replaceChildren();
-    render(<App captures={captures} />, place);
+    render(<App captures={captures} run={unpacked.page.run} />, place);
     performance.mark("hiwater-shown");
   } catch (error) {
     const note = document.createElement("p");

@@ -6,9 +6,10 @@
 export interface HiwaterPage {
   schema: "hiwater.page/3";
   /**
-   * one for each process that was recorded, the first one first
+   * one for each process that was recorded, the first one first; of many processes, those with the highest peaks. All processes of a machine at one instant are one more, with `whole`
    */
   captures: Capture[];
+  run?: Run;
 }
 export interface Capture {
   title: string;
@@ -17,6 +18,10 @@ export interface Capture {
    * how far the allocated peak can be trusted, in words
    */
   exactness: string;
+  /**
+   * how exact the resident peak is, in words
+   */
+  resident_exactness: string;
   /**
    * what the command line asked for: the page opens there
    */
@@ -82,6 +87,22 @@ export interface Capture {
     before_end_bytes?: Column;
   };
   /**
+   * The rows of summary.lines and the holders of each, so that any moment can be ranked; not in a page that compares two.
+   */
+  user_lines?: {
+    rows: {
+      group: "line" | "import" | "other";
+      function: string;
+      file: string;
+      line: number;
+    }[];
+    row: Column;
+    libraries: string[];
+    library: Column;
+    untouched_node: Column;
+    untouched_bytes: Column;
+  };
+  /**
    * By how much holders differ at a slice's high from the slice before, slice by slice: the sum of all changes up to a slice is what was held at its high.
    */
   changes: {
@@ -118,7 +139,7 @@ export interface Capture {
     points: number;
     series: {
       name: string;
-      group: "resident" | "kind" | "device" | "reserved" | "process";
+      group: "resident" | "kind" | "device" | "reserved" | "process" | "part";
       bytes: Column;
       at_ns?: Column;
     }[];
@@ -164,6 +185,18 @@ export interface Capture {
     left_out: number;
   };
   compared?: Compared;
+  /**
+   * This is all processes of a machine at one instant: its threads are the processes.
+   */
+  whole?: {
+    processes: number;
+    host: string;
+    figures: {
+      name: string;
+      bytes: number;
+      words: string;
+    }[];
+  };
 }
 /**
  * The report as `--format json` has it, without its stacks and tables: see report.schema.json. Large blocks have the frame of who allocated them in the place of a node.
@@ -209,9 +242,13 @@ export interface Summary {
     error_bytes: number;
     source: string;
     /**
-     * the recorder's own tables, part of the other figures
+     * the recorder's own tables at the end, part of the other figures
      */
     overhead_bytes: number;
+    /**
+     * the peak without overhead_bytes: what reports call resident
+     */
+    program_peak_bytes: number;
   };
   /**
    * where resident memory was, at the residency snapshot with the most of it; null in captures without residency snapshots
@@ -296,6 +333,10 @@ export interface Summary {
      * blocks freed before their thread's next allocation
      */
     temporaries: number;
+    /**
+     * frees of blocks from before the recording, which are in no other figure; 0 in a sampled recording, which does not count them
+     */
+    frees_from_before?: number;
   };
   lost_events: number;
   /**
@@ -341,6 +382,78 @@ export interface Summary {
      */
     error_bytes: number;
   };
+  /**
+   * The line to change first, of what is shown. `hiwater run` and every report lead with it.
+   */
+  headline: UserLine | null;
+  /**
+   * All that is shown, by line: bytes and untouched_bytes of the rows sum to shown.bytes where none is left out. The user's own lines come first, then imports, then other code; most bytes first in each group.
+   */
+  lines: {
+    rows: UserLine[];
+    rows_left_out: number;
+    imports_bytes: number;
+    other_bytes: number;
+    untouched_bytes: number;
+  };
+  /**
+   * Advice, the largest sure saving first: at most five findings, each of at least 5 % of the peak and 1 MiB.
+   */
+  explain: {
+    rule: string;
+    function: string;
+    /**
+     * empty where a finding is about no line
+     */
+    file: string;
+    line: number;
+    evidence: {
+      name: string;
+      value: number;
+      unit: "bytes" | "blocks" | "collections";
+      /**
+       * allocated or resident, when, exact or sampled
+       */
+      measures: string;
+    }[];
+    saving: {
+      /**
+       * a lower bound, as far as the recording's slices of time tell
+       */
+      least_bytes: number;
+      most_bytes: number;
+      /**
+       * of which memory
+       */
+      measures: string;
+      words: string;
+    };
+    /**
+     * what to change in this line
+     */
+    change: string;
+    /**
+     * what has to hold, where a recording cannot tell; empty if nothing has
+     */
+    condition: string;
+  }[];
+  /**
+   * The findings of `explain` in one sentence each. `bytes` is the least saving.
+   */
+  hints: {
+    pattern: string;
+    bytes: number;
+    /**
+     * what was found, what to change, and what it saves
+     */
+    words: string;
+    function: string;
+    /**
+     * empty where a finding is about no line
+     */
+    file: string;
+    line: number;
+  }[];
 }
 export interface Process {
   pid: number;
@@ -369,6 +482,26 @@ export interface Process {
    * allocators other than the C library's, the one malloc belongs to first; null where there is none
    */
   allocator?: string | null;
+  /**
+   * process number of the parent
+   */
+  parent_pid?: number | null;
+  /**
+   * how a recorded process started this one, `fork` or `exec`; empty when none did
+   */
+  started_by?: string;
+  /**
+   * what the parent had live at the fork; in no other figure of this process
+   */
+  inherited_bytes?: number;
+  /**
+   * the signal that ended the process, if it is known: by its capture, or because its parent learned it
+   */
+  signal?: string | null;
+  /**
+   * how the process ended, where more is known than its exit code: an uncaught signal, SIGSEGV at the end of a stack, a fatal error of the interpreter, `_exit()` without exit callbacks, another program in its place
+   */
+  ended_by?: "" | "signal" | "stack overflow" | "fatal error" | "_exit" | "exec";
 }
 /**
  * Where resident memory was at one moment: the parts add up to resident_bytes.
@@ -433,6 +566,36 @@ export interface Scope {
   start_bytes: number | null;
   end_bytes: number | null;
   peak_bytes: number | null;
+  allocated_start_bytes?: number | null;
+  allocated_end_bytes?: number | null;
+  allocated_peak_bytes?: number | null;
+}
+/**
+ * A line of source, with all that it called. Each byte is in one line; bytes are without untouched_bytes.
+ */
+export interface UserLine {
+  /**
+   * line: of the user's own code; import: what an import allocated, by the line that imported; other: code that no line of the user's own code called
+   */
+  group: "line" | "import" | "other";
+  function: string;
+  file: string;
+  line: number;
+  bytes: number;
+  blocks: number;
+  /**
+   * allocated, and in no residency snapshot touched: not in RAM
+   */
+  untouched_bytes: number;
+  /**
+   * standard error, at most; 0 where every block was recorded
+   */
+  standard_error_bytes: number;
+  /**
+   * the package that holds most of it; empty where none does
+   */
+  library: string;
+  library_bytes: number;
 }
 /**
  * Whole numbers: the lowest bytes of all, then the next bytes of all, and so on.
@@ -481,6 +644,29 @@ export interface Compared {
   after: {
     name: string;
   };
+  /**
+   * the net change and its largest causes: what every view of the comparison leads with
+   */
+  headline: {
+    /**
+     * after − before of what is compared; null where a capture does not have it
+     */
+    change_bytes: number | null;
+    /**
+     * the line of the user's own code that changed most in the direction of the net change, and the one that changed most against it if that is not small
+     */
+    causes: {
+      change_bytes: number;
+      state: "grew" | "shrank" | "new" | "gone" | "within error";
+      function: string;
+      file: string;
+      line: number;
+    }[];
+    /**
+     * the same in one line
+     */
+    words: string;
+  };
   peak: Figure;
   resident: Figure;
   end: Figure;
@@ -502,4 +688,149 @@ export interface Figure {
    * no more than two standard errors
    */
   within_error: boolean;
+}
+/**
+ * Of several processes: each in a row, those that a signal ended first, and what is known of the others in words.
+ */
+export interface Run {
+  processes: RunProcess[];
+  notes: string[];
+  job?: Job;
+}
+export interface RunProcess {
+  pid: number;
+  program: string;
+  started_by: string;
+  /**
+   * how it ended, in words; empty for exit code 0
+   */
+  ended: string;
+  /**
+   * a signal ended it
+   */
+  is_dead: boolean;
+  peak_bytes: number;
+  kept_bytes: number;
+  resident_peak_bytes: number;
+  inherited_bytes: number;
+  /**
+   * its number in captures; null if the page does not have it
+   */
+  capture: number | null;
+  role?: Role;
+}
+/**
+ * Of a process of a job, what it is there.
+ */
+export interface Role {
+  host: string;
+  rank: string;
+  engine: string;
+  /**
+   * the engine's name of the process
+   */
+  worker: string;
+  restart: string;
+  /**
+   * the highest part of the nearest limit that was used; null without a limit
+   */
+  limit_share: number | null;
+  /**
+   * the engine's own figures when the memory that it saw was highest; null for an engine that has none
+   */
+  engine_memory: {
+    process_bytes: number;
+    managed_bytes: number;
+    unmanaged_bytes: number;
+    spilled_bytes: number;
+  } | null;
+  /**
+   * that held most when a killed process's capture ended; null for others
+   */
+  last_line: {
+    function: string;
+    file: string;
+    line: number;
+    bytes: number;
+  } | null;
+}
+/**
+ * Of the processes of a job (a cluster or a launcher): how uneven their peaks are and why, and what phases of each name cost over all of them.
+ */
+export interface Job {
+  /**
+   * with allocations
+   */
+  processes: number;
+  highest_peak_bytes: number;
+  /**
+   * of an even number, the lower of the two in the middle
+   */
+  median_peak_bytes: number;
+  /**
+   * the highest peak over the median one; null for fewer than three processes
+   */
+  skew: number | null;
+  /**
+   * the processes far above the median, at most three, the highest first
+   */
+  outliers: {
+    pid: number;
+    worker: string;
+    host: string;
+    peak_bytes: number;
+    times_median: number;
+    /**
+     * of the process it is compared with
+     */
+    median_pid: number;
+    /**
+     * that ran at the peak; empty if none did
+     */
+    phase: string;
+    /**
+     * the lines that hold more than in the median process, at the peaks; most first
+     */
+    causes: {
+      function: string;
+      file: string;
+      line: number;
+      more_bytes: number;
+    }[];
+  }[];
+  /**
+   * by name, over all processes; those that cost most first. Figures are of the whole process while the phase ran
+   */
+  phases: {
+    name: string;
+    ended: number;
+    unfinished: number;
+    processes: number;
+    /**
+     * of the highest allocated size during a phase over that at its start
+     */
+    median_rise_bytes: number;
+    highest_rise_bytes: number;
+    highest_peak_bytes: number;
+    /**
+     * what all phases of the name kept at their ends, in the process where that is most
+     */
+    kept_bytes: number;
+    worst_pid: number;
+    worst_worker: string;
+    worst_host: string;
+    /**
+     * that held most at the highest moment of the worst phase; null if not looked for
+     */
+    line: {
+      function: string;
+      file: string;
+      line: number;
+      bytes: number;
+    } | null;
+  }[];
+  /**
+   * earlier phases that are in no figure: a capture keeps its last 10,000
+   */
+  phases_not_kept: number;
 }

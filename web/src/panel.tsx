@@ -16,6 +16,7 @@ interface Props {
   counts: Uint8Array;
   momentWords: string;
   onSource: (file: number, line: number) => void;
+  onClose: () => void;
 }
 
 interface Sums {
@@ -44,15 +45,18 @@ function sumsOf(capture: Capture, tree: Tree, node: number, counts: Uint8Array):
   return { ...sums, series: capture.overTime(group, 1)[0] };
 }
 
-export function Panel({ capture, tree, node, held, counts, momentWords, onSource }: Props) {
+export function Panel({ capture, tree, node, held, counts, momentWords, onSource, onClose }: Props) {
   const sums = useMemo(() => sumsOf(capture, tree, node, counts), [capture, tree, node, counts]);
   const key = tree.key(node) < 0 ? null : tree.shape.keys.list[tree.key(node)];
   const file = key && key.file >= 0 ? capture.files[key.file] : null;
   const source = key && file && !key.gone ? sourceLine(capture, key.file, key.line) : null;
-  const isSampled = capture.described.summary.process.mode === "sampled"; // which does not count what is freed at once
+  const isSampled = capture.described.summary.process.mode === "sampled"; // which does not count temporary allocations
   const [bytes, own, peak] = [tree.bytes(node), tree.own(node), capture.described.summary.peak.allocated_bytes];
   return (
     <aside class="panel" aria-label="selected frame">
+      <button class="quiet close" aria-label="close the details" onClick={onClose}>
+        ×
+      </button>
       <h2 title={nameOf(tree, node)}>{key ? nameOf(tree, node) : "Everything shown"}</h2>
       {file && (
         <p class="where">
@@ -135,12 +139,18 @@ function KindBar({ tree, node }: { tree: Tree; node: number }) {
   );
 }
 
+const knownLines = new WeakMap<Capture, Map<number, Map<number, string>>>();
+
 /** The text of a line, "" for one that is blank, null where the page has none. */
 export function sourceLine(capture: Capture, file: number, line: number): string | null {
-  const text = capture.described.source.files.find((one) => one.file === file);
-  for (const piece of text?.pieces ?? []) {
-    const lines = piece.text.split("\n");
-    if (line >= piece.line && line < piece.line + lines.length) return lines[line - piece.line];
+  let files = knownLines.get(capture);
+  if (!files) {
+    files = new Map(capture.described.source.files.map((one) => [one.file, linesOf(one.pieces)]));
+    knownLines.set(capture, files);
   }
-  return null;
+  return files.get(file)?.get(line) ?? null;
+}
+
+function linesOf(pieces: { line: number; text: string }[]): Map<number, string> {
+  return new Map(pieces.flatMap((piece) => piece.text.split("\n").map((text, at) => [piece.line + at, text] as const)));
 }

@@ -1,6 +1,7 @@
-// Who held most: rows by line, function, file, module, thread or kind; and what each line of each file did.
+// What held most memory: rows by line, function, file, module, thread or kind; and what each line of each file did.
 import { type Capture, type Held, isCounted, KIND_WORDS, KINDS } from "./capture";
-import { chosen, type Choice, figuresOf, type Key, Shape, sumUpwards } from "./shape";
+import { ALL_FRAMES, chosen, type Choice, figuresOf, type Key, Shape, sumUpwards } from "./shape";
+import { size } from "./words";
 
 /** One thing that held memory; `own…` asked for by itself, `total…` also by what it called, each byte once. */
 export interface Row {
@@ -14,6 +15,7 @@ export interface Row {
   /** Over the whole run, with all that it called. */
   runBytes: number;
   runBlocks: number;
+  temporaries: number;
   endBytes: number;
   /** The same of the earlier of two captures; nothing in a page of one. */
   ownBefore: number;
@@ -32,6 +34,7 @@ function emptyRow(key: Key): Row {
     totalSampled: 0,
     runBytes: 0,
     runBlocks: 0,
+    temporaries: 0,
     endBytes: 0,
     ownBefore: 0,
     totalBefore: 0,
@@ -85,10 +88,11 @@ export function rank(shape: Shape, held: Held, choice: Choice): Row[] {
   const counts = chosen(capture, choice);
   const figures = figuresOf(shape, held, counts);
   const upwards = (values: Float64Array) => sumUpwards(shape.parent, sumsAt(shape, values, counts));
-  const [end, runBytes, runBlocks] = [
+  const [end, runBytes, runBlocks, temporaries] = [
     upwards(capture.end.bytes),
     upwards(capture.totalBytes),
     upwards(capture.totalBlocks),
+    upwards(capture.temporaries),
   ];
   const rows = shape.keys.list.map(emptyRow);
   const outer = outermost(shape, (node) => shape.key[node], rows.length);
@@ -106,6 +110,7 @@ export function rank(shape: Shape, held: Held, choice: Choice): Row[] {
     row.totalBeforeSampled += figures.beforeSampled[node];
     row.runBytes += runBytes[node];
     row.runBlocks += runBlocks[node];
+    row.temporaries += temporaries[node];
     row.endBytes += end[node];
   }
   if (figures.ownWidth[0]) {
@@ -120,6 +125,7 @@ export function rank(shape: Shape, held: Held, choice: Choice): Row[] {
       totalSampled: figures.ownSampled[0],
       runBytes: ownBytes,
       runBlocks: ownBlocks,
+      temporaries: 0,
       endBytes: 0,
       ownBefore,
       totalBefore: ownBefore,
@@ -149,12 +155,34 @@ function compare(one: string, other: string): number {
 
 /** A row for each kind of memory, counted or not, that has anything. */
 export function rankKinds(capture: Capture, held: Held, thread: number): Row[] {
-  const rows = KINDS.map((_, kind) =>
-    emptyRow({ name: `${KIND_WORDS[kind]}${isCounted(kind) ? "" : ", not in the sum"}`, file: -1, line: 0 }),
-  );
+  const counts = Uint8Array.from(capture.holderNode, (node) => Number(thread < 0 || capture.thread[node] === thread));
+  const names = KINDS.map((_, kind) => `${KIND_WORDS[kind]}${isCounted(kind) ? "" : ", not in the sum"}`);
+  return rankBy(capture, held, counts, names, (holder) => capture.holderKind[holder]);
+}
+
+/** A row for each size of allocations, in powers of two: the mean of what each call path allocated over the run. */
+export function rankSizes(capture: Capture, held: Held, choice: Choice): Row[] {
+  const names = Array.from({ length: MOST_SIZES }, (_, power) => `${size(2 ** power)} to ${size(2 ** (power + 1))}`);
+  return rankBy(capture, held, chosen(capture, choice), names, (holder) => {
+    const mean = capture.totalBytes[holder] / Math.max(1, capture.totalBlocks[holder]);
+    return Math.min(MOST_SIZES - 1, Math.floor(Math.log2(Math.max(1, mean))));
+  });
+}
+
+const MOST_SIZES = 50;
+
+/** The sums of holders by a number that each has: one row for each of these names, without those that have nothing. */
+function rankBy(
+  capture: Capture,
+  held: Held,
+  counts: Uint8Array,
+  names: string[],
+  numberOf: (holder: number) => number,
+): Row[] {
+  const rows = names.map((name) => emptyRow({ name, file: -1, line: 0 }));
   for (let holder = 0; holder < capture.holderNode.length; holder += 1) {
-    if (thread >= 0 && capture.thread[capture.holderNode[holder]] !== thread) continue;
-    const row = rows[capture.holderKind[holder]];
+    if (!counts[holder]) continue;
+    const row = rows[numberOf(holder)];
     row.ownBytes += held.bytes[holder];
     row.ownBlocks += held.blocks[holder];
     row.totalBytes += held.bytes[holder];
@@ -162,6 +190,7 @@ export function rankKinds(capture: Capture, held: Held, thread: number): Row[] {
     if (capture.holderSampled[holder]) row.totalSampled += held.bytes[holder];
     row.runBytes += capture.totalBytes[holder];
     row.runBlocks += capture.totalBlocks[holder];
+    row.temporaries += capture.temporaries[holder];
     row.endBytes += capture.end.bytes[holder];
     if (!held.before) continue;
     row.ownBefore += held.before[holder];
@@ -186,7 +215,7 @@ export function linesByFile(
   held: Held,
   choice: Choice,
 ): Map<number, { bytes: number; runBytes: number; lines: Map<number, LineUse> }> {
-  const shape = new Shape(capture, { by: "line", hideImports: false, hideLibraries: false, hide: "" });
+  const shape = new Shape(capture, ALL_FRAMES);
   const counts = chosen(capture, choice);
   const figures = figuresOf(shape, held, counts);
   const upwards = (values: Float64Array) => sumUpwards(shape.parent, sumsAt(shape, values, counts));
@@ -221,6 +250,35 @@ export function linesByFile(
     }
   }
   return files;
+}
+
+/** What the lines of a file held with all that they called, at the high of each slice; only those that stand out beside the highest. */
+export function lineSeries(capture: Capture, counts: Uint8Array, file: number): Map<number, Float64Array> {
+  const { parent, frame, frameFile, frameLine, slices, changeFirst, changeHolder, changeBytes } = capture;
+  // The lines of this file on each call path; most paths have those of their caller.
+  const none: number[] = [];
+  const linesOf: number[][] = [none];
+  for (let node = 1; node < parent.length; node += 1) {
+    const above = linesOf[parent[node]];
+    const line = frameFile[frame[node]] === file ? frameLine[frame[node]] : 0;
+    linesOf.push(!line || above.includes(line) ? above : [...above, line]);
+  }
+  const now = new Map<number, number>();
+  const series = new Map<number, Float64Array>();
+  for (let slice = 0; slice < slices.startNs.length; slice += 1) {
+    for (let change = changeFirst[slice]; change < changeFirst[slice + 1]; change += 1) {
+      if (!counts[changeHolder[change]]) continue;
+      for (const line of linesOf[capture.holderNode[changeHolder[change]]])
+        now.set(line, (now.get(line) ?? 0) + changeBytes[change]);
+    }
+    for (const [line, bytes] of now) {
+      if (!series.has(line)) series.set(line, new Float64Array(slices.startNs.length));
+      series.get(line)![slice] = bytes;
+    }
+  }
+  const high = (curve: Float64Array) => curve.reduce((most, value) => Math.max(most, value), 0);
+  const most = Array.from(series.values()).reduce((bytes, curve) => Math.max(bytes, high(curve)), 0);
+  return new Map(Array.from(series).filter(([, curve]) => high(curve) > most / 100));
 }
 
 /** Lines of the user's own code as rows of what grew. */

@@ -1,6 +1,7 @@
-// Where resident memory was, at the look that saw most of it or at the last one; and how much of the largest blocks was in RAM.
+// Where resident memory was, in the residency snapshot with most of it or in the last one; and how much of the largest blocks was resident.
 import { useState } from "preact/hooks";
 import type { Capture } from "./capture";
+import { DeviceBreakdowns } from "./devices";
 import type { ResidencySnapshot } from "./page";
 import { type Column, Table } from "./table";
 import { printable, seconds, share, shortened, shortPath, size } from "./words";
@@ -8,8 +9,9 @@ import { printable, seconds, share, shortened, shortPath, size } from "./words";
 type Part = ResidencySnapshot["parts"][number];
 
 const UNEXPLAINED = "unexplained";
-const OWN = "hiwater's own";
 const WORTH_TELLING = 2 ** 20; // bytes
+/** The recorder's own tables and pages. */
+const OVERHEAD = /hiwater/i;
 /** Colours by what a part is, as its name begins: slack is paler than what it is the slack of. */
 const SHADES: [RegExp, string][] = [
   [/^unexplained/, "unexplained"],
@@ -18,25 +20,45 @@ const SHADES: [RegExp, string][] = [
   [/^malloc.*slack/i, "part1 slack"],
   [/^malloc/i, "part1"],
   [/^anonymous/i, "part2"],
-  [/^hiwater/i, "part3 slack"],
+  [OVERHEAD, "part6"],
   [/^files/i, "part4"],
 ];
 
 const shadeOf = (part: Part) => SHADES.find(([pattern]) => pattern.test(part.name))?.[1] ?? "part5";
 
-export function Breakdown({ capture }: { capture: Capture }) {
-  const { breakdown: highest, breakdown_at_end: last } = capture.described.summary;
+/** Whether anything is known of where resident memory, or a device's, was. */
+export function hasResidency(capture: Capture): boolean {
+  const { breakdown, devices } = capture.described.summary;
+  return breakdown !== null || devices.some((device) => device.breakdown !== null);
+}
+
+export function ResidencyView({ capture }: { capture: Capture }) {
+  return (
+    <section>
+      <Breakdown capture={capture} />
+      <DeviceBreakdowns capture={capture} />
+      <LargeBlocks capture={capture} />
+    </section>
+  );
+}
+
+/** The parts of a residency snapshot under its own total, with its distance from the resident peak. */
+function Breakdown({ capture }: { capture: Capture }) {
+  const { breakdown: highest, breakdown_at_end: last, resident } = capture.described.summary;
   const [isLast, setLast] = useState(false);
-  const look = isLast ? last : highest;
-  if (!look || !highest) return null;
-  const told = look.parts.filter((part) => part.resident_bytes || untouchedOf(part) >= WORTH_TELLING);
-  const whole = look.parts.reduce((sum, part) => sum + Math.max(0, part.resident_bytes), 0);
+  const snapshot = isLast ? last : highest;
+  if (!snapshot || !highest) return null;
+  const told = snapshot.parts.filter((part) => part.resident_bytes || untouchedOf(part) >= WORTH_TELLING);
+  const whole = snapshot.parts.reduce((sum, part) => sum + Math.max(0, part.resident_bytes), 0);
+  const below = resident.peak_bytes - snapshot.resident_bytes;
   return (
     <figure class="breakdown">
       <figcaption>
-        Where resident memory was, at {seconds(look.at_ns)}
-        {isLast ? ", the last residency snapshot" : ", the residency snapshot with the most"}:{" "}
-        <b>{size(look.resident_bytes)}</b>
+        <b class="total">{size(snapshot.resident_bytes)}</b> resident in the residency snapshot at{" "}
+        {seconds(snapshot.at_ns)}
+        {isLast ? ", the last one" : ", the highest one"}
+        {below > 0 &&
+          `: ${size(below)} (${share(below, resident.peak_bytes)}) below the resident peak, which is ${size(resident.peak_bytes)} with the overhead of hiwater`}
         {last && last.at_ns !== highest.at_ns && (
           <span class="segmented" role="group" aria-label="residency snapshot">
             <button aria-pressed={!isLast} onClick={() => setLast(false)}>
@@ -57,22 +79,39 @@ export function Breakdown({ capture }: { capture: Capture }) {
           />
         ))}
       </div>
-      <ul class="kinds">
-        {told.map((part) => (
-          <li key={part.name} title={share(part.resident_bytes, look.resident_bytes)}>
-            <i class={`dot ${shadeOf(part)}`} />
-            {printable(part.name)} <b>{size(part.resident_bytes)}</b>
-            {untouchedOf(part) >= WORTH_TELLING && `, and ${size(untouchedOf(part))} never touched`}
-          </li>
-        ))}
-      </ul>
+      <table class="parts">
+        <caption>Parts of resident memory</caption>
+        <thead>
+          <tr>
+            <th scope="col">Resident</th>
+            <th scope="col">Share</th>
+            <th scope="col">Never touched</th>
+            <th scope="col" class="wide">
+              Part
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {told.map((part) => (
+            <tr key={part.name}>
+              <td>{size(part.resident_bytes)}</td>
+              <td>{share(part.resident_bytes, snapshot.resident_bytes)}</td>
+              <td>{untouchedOf(part) ? size(untouchedOf(part)) : ""}</td>
+              <td class="wide">
+                <i class={`dot ${shadeOf(part)}`} />
+                {printable(part.name)}
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
     </figure>
   );
 }
 
-/** What was asked for and never written. Nobody asked for the room in the recorder's own sparse tables. */
+/** What was requested and never written. The program requested none of the room in the recorder's sparse tables. */
 function untouchedOf(part: Part): number {
-  return part.name === OWN || part.name === UNEXPLAINED ? 0 : part.untouched_bytes;
+  return OVERHEAD.test(part.name) || part.name === UNEXPLAINED ? 0 : part.untouched_bytes;
 }
 
 type Block = ResidencySnapshot["large"][number];
@@ -107,15 +146,15 @@ const COLUMNS: Column<Block>[] = [
   },
 ];
 
-/** The largest blocks at the look that saw most, with how much of each was in RAM. */
-export function LargeBlocks({ capture }: { capture: Capture }) {
-  const look = capture.described.summary.breakdown;
-  if (!look?.large.length) return null;
-  const caption = `Largest blocks and mappings, at ${seconds(look.at_ns)}`;
+/** The largest blocks in the residency snapshot with most resident memory, and how much of each was resident. */
+function LargeBlocks({ capture }: { capture: Capture }) {
+  const snapshot = capture.described.summary.breakdown;
+  if (!snapshot?.large.length) return null;
+  const caption = `Largest blocks and mappings, at ${seconds(snapshot.at_ns)}`;
   return (
     <>
       <h2>{caption}</h2>
-      <Table caption={caption} columns={COLUMNS} items={look.large} first="bytes" />
+      <Table caption={caption} columns={COLUMNS} items={snapshot.large} first="bytes" />
     </>
   );
 }

@@ -6,10 +6,15 @@ import { Capture, COUNTED_KINDS, isCounted, type Held } from "./capture";
 
 export type Grouping = "line" | "function" | "file" | "module" | "thread";
 
+/** Whether frames of libraries are shown, hidden, or collapsed into one frame below the user's line that called them. */
+export type Libraries = "collapsed" | "shown" | "hidden";
+
 export interface Look {
   by: Grouping;
   hideImports: boolean;
-  hideLibraries: boolean;
+  libraries: Libraries;
+  /** The first call path of each collapsed frame that was opened. */
+  opened: ReadonlySet<number>;
   /** Frames whose text contains this are left out; "" for none. */
   hide: string;
 }
@@ -27,6 +32,8 @@ export interface Key {
   line: number;
   /** A line that only the earlier of two captures has. */
   gone?: boolean;
+  /** Stands for the frames of libraries below a line of the user's own code: "in pandas". */
+  collapsed?: boolean;
 }
 
 /** Where a key stands: `file.py:12`; "" for nowhere. */
@@ -72,8 +79,66 @@ export function keysOf(capture: Capture, by: Grouping): Keys {
   return { ofFrame, list };
 }
 
+/** Every frame of a capture, as it was recorded. */
+export const ALL_FRAMES: Look = {
+  by: "line",
+  hideImports: false,
+  libraries: "shown",
+  opened: new Set(),
+  hide: "",
+};
+
+/** Collapses frames of libraries into one below the user's line that called them, named by the package that it called; those that call the user's code too. */
+class Collapsing {
+  /** What each place of the shape is: the user's own code, libraries as one frame, or frames of libraries. */
+  private readonly state: ("own" | "collapsed" | "open")[] = ["own"];
+  private readonly keyOfPackage = new Map<string, number>();
+  private readonly openGroups = new Set<string>();
+
+  constructor(
+    private readonly capture: Capture,
+    private readonly keys: Keys,
+    private readonly opened: ReadonlySet<number>,
+  ) {}
+
+  /** The key of a call path's place below `above`; -1 where it is part of that place. */
+  keyAt(node: number, above: number): number {
+    const { capture, keys } = this;
+    const frame = capture.frame[node];
+    if (!capture.files[capture.frameFile[frame]].library) return keys.ofFrame[frame];
+    if (this.state[above] === "collapsed") return -1;
+    if (!this.mayCollapse(node, above)) return keys.ofFrame[frame];
+    const key = this.keyOf(capture.files[capture.frameFile[frame]].module.split(".")[0]);
+    const group = `${above} ${key}`;
+    if (this.opened.has(node)) this.openGroups.add(group);
+    return this.openGroups.has(group) ? keys.ofFrame[frame] : key;
+  }
+
+  /** A place was made for this call path. */
+  made(node: number, key: number): void {
+    const isLibrary = this.capture.files[this.capture.frameFile[this.capture.frame[node]]].library;
+    this.state.push(!isLibrary ? "own" : this.keys.list[key].collapsed ? "collapsed" : "open");
+  }
+
+  private mayCollapse(node: number, above: number): boolean {
+    const { name } = this.capture.files[this.capture.frameFile[this.capture.frame[node]]];
+    return name !== "" && this.state[above] === "own";
+  }
+
+  private keyOf(name: string): number {
+    let key = this.keyOfPackage.get(name);
+    if (key === undefined) {
+      key = this.keys.list.push({ name: `in ${name}`, file: -1, line: 0, collapsed: true }) - 1;
+      this.keyOfPackage.set(name, key);
+    }
+    return key;
+  }
+}
+
 export class Shape {
   readonly keys: Keys;
+  /** For each place the first call path of the capture that belongs to it. */
+  readonly first: Int32Array;
   readonly place: Int32Array;
   readonly parent: Int32Array;
   readonly key: Int32Array; // -1 for node 0
@@ -93,12 +158,24 @@ export class Shape {
     const parents = [0];
     const keys = [-1];
     const known = new Map<number, number>();
-    const width = this.keys.list.length + 1;
+    const firsts = [0];
+    const isCollapsing = look.libraries === "collapsed" && (look.by === "line" || look.by === "function");
+    const collapsing = isCollapsing ? new Collapsing(capture, this.keys, look.opened) : null;
+    const width = this.keys.list.length + capture.files.length + 1;
     for (let node = 1; node < parent.length; node += 1) {
       const above = place[parent[node]];
-      const key = look.by === "thread" ? thread[node] + 1 : this.keys.ofFrame[frame[node]];
       const leftOut = look.by === "thread" ? false : isThreadRoot[node] || isHidden[frame[node]];
-      if (leftOut || (isCoarse && above !== 0 && keys[above] === key)) {
+      if (leftOut) {
+        place[node] = above;
+        continue;
+      }
+      const key =
+        look.by === "thread"
+          ? thread[node] + 1
+          : collapsing
+            ? collapsing.keyAt(node, above)
+            : this.keys.ofFrame[frame[node]];
+      if (key < 0 || (isCoarse && above !== 0 && keys[above] === key)) {
         place[node] = above;
         continue;
       }
@@ -109,10 +186,13 @@ export class Shape {
         known.set(id, number);
         parents.push(above);
         keys.push(key);
+        firsts.push(node);
+        collapsing?.made(node, key);
       }
       place[node] = number;
     }
     this.place = place;
+    this.first = Int32Array.from(firsts);
     this.parent = Int32Array.from(parents);
     this.key = Int32Array.from(keys);
     [this.childFirst, this.childList] = childrenOf(this.parent);
@@ -140,7 +220,7 @@ function hiddenFrames(capture: Capture, look: Look): Uint8Array {
     (file) =>
       (wanted !== "" && file.name.toLowerCase().includes(wanted)) ||
       (look.hideImports && file.imports) ||
-      (look.hideLibraries && file.library && file.name !== ""),
+      (look.libraries === "hidden" && file.library && file.name !== ""),
   );
   const hidden = new Uint8Array(capture.frameFile.length);
   for (let frame = 0; frame < hidden.length; frame += 1)

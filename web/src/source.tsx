@@ -1,8 +1,10 @@
 // Files with what each line held, hottest first.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Capture, Held } from "./capture";
-import { type LineUse, linesByFile, ownLines } from "./ranking";
+import { highlighted } from "./highlight";
+import { type LineUse, linesByFile, lineSeries, ownLines } from "./ranking";
 import { type Choice, chosen as holdersOf } from "./shape";
+import { Spark } from "./spark";
 import { count, size } from "./words";
 
 interface Props {
@@ -58,6 +60,8 @@ export function SourceView({ capture, held, choice, momentWords, asked }: Props)
       </div>
       <Listing
         key={file.file}
+        capture={capture}
+        choice={choice}
         file={file}
         lines={uses.get(file.file)?.lines ?? new Map()}
         whole={uses.get(file.file)?.bytes ?? 0}
@@ -71,6 +75,8 @@ export function SourceView({ capture, held, choice, momentWords, asked }: Props)
 type SourceFile = Capture["described"]["source"]["files"][number];
 
 interface ListingProps {
+  capture: Capture;
+  choice: Choice;
   file: SourceFile;
   lines: Map<number, LineUse>;
   whole: number;
@@ -79,8 +85,9 @@ interface ListingProps {
   first: number;
 }
 
-function Listing({ file, lines, whole, asked, first }: ListingProps) {
+function Listing({ capture, choice, file, lines, whole, asked, first }: ListingProps) {
   const element = useRef<HTMLDivElement>(null);
+  const series = useMemo(() => lineSeries(capture, holdersOf(capture, choice), file.file), [capture, choice, file]);
   useEffect(() => {
     const row = element.current?.querySelector<HTMLElement>(`[data-line="${asked || first}"]`);
     if (row && element.current) element.current.scrollTop = row.offsetTop - element.current.clientHeight / 3;
@@ -93,6 +100,7 @@ function Listing({ file, lines, whole, asked, first }: ListingProps) {
             <th scope="col">Total</th>
             <th scope="col">Self</th>
             <th scope="col">Over the run</th>
+            <th scope="col">Over time</th>
             <th scope="col">Line</th>
             <th scope="col">Source</th>
           </tr>
@@ -101,10 +109,10 @@ function Listing({ file, lines, whole, asked, first }: ListingProps) {
           {file.pieces.map((piece, index) => [
             index > 0 && (
               <tr key={`gap${piece.line}`} class="gap">
-                <td colSpan={5}>…</td>
+                <td colSpan={6}>…</td>
               </tr>
             ),
-            ...piece.text.split("\n").map((text, offset) => {
+            ...highlighted(piece.text.split("\n")).map((pieces, offset) => {
               const number = piece.line + offset;
               const use = lines.get(number);
               const heat = use && use.bytes > whole / 200 ? Math.min(5, Math.ceil((5 * use.bytes) / whole)) : 0;
@@ -113,9 +121,21 @@ function Listing({ file, lines, whole, asked, first }: ListingProps) {
                   <td>{use?.bytes ? size(use.bytes) : ""}</td>
                   <td>{use?.ownBytes ? size(use.ownBytes) : ""}</td>
                   <td>{use?.runBytes ? size(use.runBytes) : ""}</td>
+                  <td>{series.has(number) && <Spark capture={capture} values={series.get(number)!} height={16} />}</td>
                   <td>{number}</td>
                   <td>
-                    <code>{text || " "}</code>
+                    <code>
+                      {pieces.map(([kind, text], index) =>
+                        kind ? (
+                          <i key={index} class={`py-${kind}`}>
+                            {text}
+                          </i>
+                        ) : (
+                          text
+                        ),
+                      )}
+                      {!pieces.length && " "}
+                    </code>
                   </td>
                 </tr>
               );

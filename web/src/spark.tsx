@@ -17,8 +17,8 @@ export function Spark({
   height?: number;
 }) {
   const { startNs, endNs } = capture.slices;
-  const duration = Math.max(1, capture.durationNs);
   const most = values.reduce((high, value) => Math.max(high, value), 0);
+  const duration = Math.max(1, capture.durationNs);
   const y = (value: number) => (height - 1 - ((height - 3) * value) / Math.max(1, most)).toFixed(1);
   const x = (ns: number) => ((WIDTH * Math.min(ns, duration)) / duration).toFixed(1);
   let path = `M0 ${height - 1}`;

@@ -2,8 +2,8 @@
 import { useMemo, useState } from "preact/hooks";
 import type { Capture, Held } from "./capture";
 import { signedSize, signedWithin, stateOf } from "./change";
-import { rank, rankKinds, rankOwnLines, type Row } from "./ranking";
-import { type Choice, type Grouping, placeOf, Shape } from "./shape";
+import { rank, rankKinds, rankOwnLines, rankSizes, type Row } from "./ranking";
+import { ALL_FRAMES, type Choice, type Grouping, placeOf, Shape } from "./shape";
 import { count, share, size, sizeWithin } from "./words";
 
 export interface Column<Item> {
@@ -20,7 +20,7 @@ interface TableProps<Item> {
   caption: string;
   columns: Column<Item>[];
   items: Item[];
-  first: string; // what it is sorted by at first
+  first: string; // what it is sorted by at first; "" for the order that the items come in
   perPage?: number;
 }
 
@@ -29,7 +29,8 @@ export function Table<Item>({ caption, columns, items, first, perPage = 100 }: T
   const [most, setMost] = useState(perPage);
   const [said, setSaid] = useState("");
   const sorted = useMemo(() => {
-    const column = columns.find((one) => one.id === sort.id) ?? columns[0];
+    const column = columns.find((one) => one.id === sort.id);
+    if (!column) return items;
     const sign = sort.down ? -1 : 1;
     const compare = (one: number | string, other: number | string) => (one < other ? -sign : one > other ? sign : 0);
     return [...items].sort((one, other) => compare(column.value(one), column.value(other)));
@@ -75,7 +76,11 @@ export function Table<Item>({ caption, columns, items, first, perPage = 100 }: T
             {sorted.slice(0, most).map((item, index) => (
               <tr key={index}>
                 {columns.map((column) => (
-                  <td key={column.id} class={column.wide ? "wide" : ""}>
+                  <td
+                    key={column.id}
+                    class={column.wide ? "wide" : ""}
+                    data-title={column.wide ? undefined : column.title}
+                  >
                     {column.cell ? column.cell(item) : column.value(item)}
                   </td>
                 ))}
@@ -116,7 +121,7 @@ async function copied(text: string): Promise<boolean> {
   }
 }
 
-type RowsBy = Grouping | "kind" | "own";
+type RowsBy = Grouping | "kind" | "size" | "own";
 
 const OWN_LINES: { by: RowsBy; title: string } = { by: "own", title: "Your lines" };
 const GROUPINGS: { by: RowsBy; title: string }[] = [
@@ -125,6 +130,7 @@ const GROUPINGS: { by: RowsBy; title: string }[] = [
   { by: "file", title: "File" },
   { by: "module", title: "Module" },
   { by: "kind", title: "Kind" },
+  { by: "size", title: "Size of allocations" },
   { by: "thread", title: "Thread" },
 ];
 
@@ -146,9 +152,10 @@ export function TableView({ capture, held, choice, by: asked, momentWords, onSou
   const [filter, setFilter] = useState("");
   const rows = useMemo(() => {
     if (by === "kind") return rankKinds(capture, held, choice.thread);
+    if (by === "size") return rankSizes(capture, held, choice);
     if (by === "own") return rankOwnLines(capture, held, choice).filter(isChanged);
     // Two captures are compared without the import system's frames, as `hiwater diff` does.
-    const shape = new Shape(capture, { by, hideImports: isBeside, hideLibraries: false, hide: "" });
+    const shape = new Shape(capture, { ...ALL_FRAMES, by, hideImports: isBeside });
     return isBeside ? rank(shape, held, choice).filter(isChanged) : rank(shape, held, choice);
   }, [capture, held, choice, by]);
   const whole = rows.reduce((sum, row) => sum + row.ownBytes, 0);
@@ -195,6 +202,16 @@ export function TableView({ capture, held, choice, by: asked, momentWords, onSou
         { id: "end", title: "Kept at end", value: (row) => row.endBytes, cell: (row) => size(row.endBytes) },
         { id: "run", title: "Over the run", value: (row) => row.runBytes, cell: (row) => size(row.runBytes) },
         { id: "times", title: "Allocations", value: (row) => row.runBlocks, cell: (row) => count(row.runBlocks) },
+        ...(capture.described.summary.process.mode === "exact"
+          ? [
+              {
+                id: "temporary",
+                title: "Temporary",
+                value: (row: Row) => row.temporaries,
+                cell: (row: Row) => count(row.temporaries),
+              },
+            ]
+          : []),
       ];
   return (
     <section>
@@ -260,7 +277,7 @@ function changeColumns(capture: Capture, rows: Row[], name: Column<Row>, by: Row
     { id: "before", title: "Before", value: (row) => row.ownBefore, cell: (row) => size(row.ownBefore) },
     { id: "after", title: "After", value: (row) => row.ownBytes, cell: (row) => size(row.ownBytes) },
     { id: "state", title: "State", value: state, cell: (row) => <b class={`state ${state(row)}`}>{state(row)}</b> },
-    ...(by === "own" || by === "kind" || by === "thread"
+    ...(by === "own" || by === "kind" || by === "size" || by === "thread"
       ? []
       : [
           {
@@ -276,7 +293,7 @@ function changeColumns(capture: Capture, rows: Row[], name: Column<Row>, by: Row
   ];
 }
 
-function Bar({ bytes, error, whole }: { bytes: number; error: number; whole: number }) {
+export function Bar({ bytes, error, whole }: { bytes: number; error: number; whole: number }) {
   return (
     <span class="cell-bar">
       <i style={{ width: `${Math.min(100, (100 * bytes) / Math.max(1, whole))}%` }} />

@@ -15,7 +15,7 @@ interface Props {
 
 export function Threads({ capture, held, chosen, onThread }: Props) {
   const told = useMemo(() => overTime(capture), [capture]);
-  if (told.length < 2) return null;
+  if (!told.length) return <p class="empty">No thread held anything.</p>;
   return (
     <ul class="threads" aria-label="threads, by the most live bytes of their call paths">
       {told.map(({ thread, series, most }) => (

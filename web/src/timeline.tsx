@@ -1,12 +1,12 @@
 // Memory over time. Dragging chooses a window, clicking or the arrow keys a moment; everything below follows.
-import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import type { Capture, Held, Moment } from "./capture";
-import { type Curve, curvesOf, stacked, valueAt } from "./curves";
+import { type Curve, curvesOf, isStacked, stacked, valueAt } from "./curves";
 import { count, printable, seconds, shortened, size } from "./words";
 
-const HEIGHT = 210;
-const LANE = 15;
+const HEIGHT = 138; // with the legend below it, 160
+const LANE = 14;
 const MOST_LANES = 4;
 
 interface Props {
@@ -25,18 +25,19 @@ export function Timeline({ capture, moment, held, isDark, onWindow, onPeak, onEn
   const shown = useRef({ moment, held });
   shown.current = { moment, held };
   const [at, curves] = useMemo(() => curvesOf(capture), [capture]);
+  const [hovered, setHovered] = useState<Hovered | null>(null);
   // At once and not after the next frame: printing does not wait for one.
   useLayoutEffect(() => {
     const place = element.current!;
     const { order, data } = stacked(at, curves);
     const ordered = order.map((index) => curves[index]);
     const plot = new uPlot(
-      optionsOf(capture, ordered, place, shown, onWindow),
+      optionsOf(capture, ordered, place, { shown, onWindow, onHover: setHovered }),
       [at, ...data] as uPlot.AlignedData,
       place,
     );
     chart.current = plot;
-    const observer = new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: heightOf(capture) }));
+    const observer = new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: HEIGHT }));
     observer.observe(place);
     return () => {
       observer.disconnect();
@@ -61,7 +62,7 @@ export function Timeline({ capture, moment, held, isDark, onWindow, onPeak, onEn
     event.preventDefault();
   };
   return (
-    <div class="timeline">
+    <>
       <div
         ref={element}
         class="plot"
@@ -75,9 +76,47 @@ export function Timeline({ capture, moment, held, isDark, onWindow, onPeak, onEn
         onKeyDown={press}
         onDblClick={onPeak}
       />
-      <Legend curves={curves} at={at} atNs={capture.isTimeline ? null : held.atNs} collected={collectionsOf(capture)} />
+      {hovered && <Values curves={curves} at={at} hovered={hovered} />}
+      <Legend curves={curves} at={at} atNs={capture.isTimeline ? null : held.atNs} collected={collectionsOf(capture)}>
+        {!capture.isTimeline && !capture.isWhole && (
+          <li class="hint">Drag to select a window, click to select a moment</li>
+        )}
+      </Legend>
+    </>
+  );
+}
+
+/** A place under the pointer: the time there, and where on the screen. */
+interface Hovered {
+  atNs: number;
+  x: number;
+  y: number;
+}
+
+/** What each curve had at the time under the pointer. */
+function Values({ curves, at, hovered: { atNs, x, y } }: { curves: Curve[]; at: number[]; hovered: Hovered }) {
+  const left = x + 240 > window.innerWidth ? x - 234 : x + 14;
+  const kinds = curves.filter(isStacked);
+  const allocated = kinds.reduce((sum, curve) => sum + valueAt(at, curve, atNs), 0);
+  return (
+    <div class="tip values" aria-hidden="true" style={{ left: `${Math.max(8, left)}px`, top: `${y + 18}px` }}>
+      <strong>{at[at.length - 1] < 0.5 ? `${(atNs / 1e6).toFixed(2)} ms` : `${(atNs / 1e9).toFixed(3)} s`}</strong>
+      {kinds.length > 1 && (
+        <span>
+          <i class="dot none" /> allocated <b>{size(allocated)}</b>
+        </span>
+      )}
+      {curves.map((curve) => (
+        <span key={curve.label}>
+          <Swatch curve={curve} curves={curves} /> {shortened(curve.label, 30)} <b>{size(valueAt(at, curve, atNs))}</b>
+        </span>
+      ))}
     </div>
   );
+}
+
+function Swatch({ curve, curves }: { curve: Curve; curves: Curve[] }) {
+  return <i class={isStacked(curve) ? `dot kind${curve.colour}` : `stroke ${strokeOf(curve, curves)}`} />;
 }
 
 const round = (value: number) => Math.round(value * 1000) / 1000;
@@ -95,11 +134,13 @@ function Legend({
   at,
   atNs,
   collected,
+  children,
 }: {
   curves: Curve[];
   at: number[];
   atNs: number | null;
   collected: number;
+  children: preact.ComponentChildren;
 }) {
   const valueOf = (curve: Curve) =>
     atNs === null
@@ -109,8 +150,7 @@ function Legend({
     <ul class="legend">
       {curves.map((curve) => (
         <li key={curve.label}>
-          <i class={curve.group === "kind" ? `dot kind${curve.kind}` : `stroke ${strokeOf(curve, curves)}`} />
-          {shortened(curve.label, 40)} <b>{size(valueOf(curve))}</b>
+          <Swatch curve={curve} curves={curves} /> {shortened(curve.label, 40)} <b>{size(valueOf(curve))}</b>
         </li>
       ))}
       {collected > 0 && (
@@ -118,6 +158,7 @@ function Legend({
           <i class="tick" /> garbage collected <b>{count(collected)} times</b>
         </li>
       )}
+      {children}
     </ul>
   );
 }
@@ -125,7 +166,7 @@ function Legend({
 /** The name of the colour of a line: processes take turns, and so do devices after the first. */
 function strokeOf(curve: Curve, curves: Curve[]): string {
   if (curve.group !== "process" && curve.group !== "device")
-    return { resident: "ink", reserved: "ink", limit: "warn", kind: "ink" }[curve.group];
+    return { resident: "ink", reserved: "ink", limit: "warn", kind: "ink", part: "ink" }[curve.group];
   const number = curves.filter((one) => one.group === curve.group).indexOf(curve);
   return curve.group === "device" && number === 0 ? "kind3" : `line${number % 5}`;
 }
@@ -142,16 +183,17 @@ function collectionsOf(capture: Capture): number {
   return capture.described.markers.reduce((sum, marker) => sum + (marker.kind === "gc" ? marker.value : 0), 0);
 }
 
-function heightOf(capture: Capture): number {
-  return HEIGHT + lanesOf(capture) * LANE;
+interface Hooks {
+  shown: { current: { moment: Moment; held: Held } };
+  onWindow: (from: number, to: number) => void;
+  onHover: (hovered: Hovered | null) => void;
 }
 
 function optionsOf(
   capture: Capture,
   curves: Curve[],
   place: HTMLElement,
-  shown: { current: { moment: Moment; held: Held } },
-  onWindow: (from: number, to: number) => void,
+  { shown, onWindow, onHover }: Hooks,
 ): uPlot.Options {
   const style = getComputedStyle(place);
   const colour = (name: string) => style.getPropertyValue(`--${name}`).trim();
@@ -173,7 +215,7 @@ function optionsOf(
   const range = (_plot: uPlot, _low: number, high: number): [number, number] => [0, Math.max(1, high * 1.06)];
   return {
     width: place.clientWidth || 800,
-    height: heightOf(capture),
+    height: HEIGHT,
     padding: [8 + lanes, devices ? 4 : 22, 0, 0],
     legend: { show: false },
     cursor: { drag: { x: true, y: false, setScale: false }, points: { show: false }, y: false },
@@ -205,12 +247,20 @@ function optionsOf(
           spanGaps: true,
           paths: uPlot.paths.stepped!({ align: 1 }),
         };
-        if (curve.group === "kind") return { ...line, width: 0, fill: colour(`kind${curve.kind}`) };
+        if (isStacked(curve)) return { ...line, width: 0, fill: colour(`kind${curve.colour}`) };
         if (curve.group === "limit") return { ...line, width: 1, stroke: colour("warn"), dash: [6, 4] };
         return { ...line, width: 1.5, stroke: colour(strokeOf(curve, curves)) };
       }),
     ],
     hooks: {
+      setCursor: [
+        (plot) => {
+          const { left, top } = plot.cursor;
+          if (left === undefined || left < 0) return onHover(null);
+          const box = plot.over.getBoundingClientRect();
+          onHover({ atNs: Math.max(0, plot.posToVal(left, "x")) * 1e9, x: box.left + left, y: box.top + (top ?? 0) });
+        },
+      ],
       draw: [(plot) => drawOver(plot, capture, shown.current, colour)],
       setSelect: [
         (plot) => {

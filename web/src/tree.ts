@@ -23,6 +23,8 @@ export interface Tree {
   parent(node: number): number;
   /** Children that are drawn, widest first. */
   children(node: number): readonly number[];
+  /** The places of the shape that this node is. */
+  places(node: number): ArrayLike<number>;
   /** For each node of the shape whether what it holds itself is part of this node. */
   part(node: number): Uint8Array;
 }
@@ -47,6 +49,7 @@ export class Upright implements Tree {
   sampled = (node: number): number => this.figures.sampled[node];
   key = (node: number): number => this.shape.key[node];
   parent = (node: number): number => this.shape.parent[node];
+  places = (node: number): ArrayLike<number> => [node];
   part = (node: number): Uint8Array => this.shape.below(node);
 
   children(node: number): readonly number[] {
@@ -72,6 +75,8 @@ interface Rows {
   at: Int32Array;
 }
 
+const WIDTH = 5; // which of the sums of an inverted node says how wide it is drawn
+
 export class Inverted implements Tree {
   readonly ownWords = "with no caller";
   readonly mostRows = MOST_CALLERS;
@@ -95,9 +100,10 @@ export class Inverted implements Tree {
       figures.ownWidth,
       ...figures.ownByKind,
     ];
-    const leaves: number[] = [];
-    for (let node = 0; node < figures.own.length; node += 1) if (figures.ownWidth[node] > 0) leaves.push(node);
-    const leaf = Int32Array.from(leaves);
+    // Also what holds nothing now: the figures over the run are of everything that ever allocated.
+    const allocates = new Uint8Array(figures.own.length);
+    for (const node of shape.capture.holderNode) allocates[shape.place[node]] = 1;
+    const leaf = Int32Array.from(allocates.keys()).filter((node) => allocates[node] === 1);
     this.rows.push({ leaf, at: leaf });
     this.sums.push(this.summed(leaf));
   }
@@ -107,10 +113,11 @@ export class Inverted implements Tree {
   before = (node: number): number => this.sums[node][2];
   sampled = (node: number): number => this.sums[node][3];
   beforeSampled = (node: number): number => this.sums[node][4];
-  width = (node: number): number => this.sums[node][5];
+  width = (node: number): number => this.sums[node][WIDTH];
   kindBytes = (node: number, kind: number): number => this.sums[node][6 + kind];
   key = (node: number): number => this.keys[node];
   parent = (node: number): number => this.parents[node];
+  places = (node: number): ArrayLike<number> => this.rows[node].at;
   own = (node: number): number =>
     this.children(node).reduce((rest, child) => rest - this.bytes(child), this.bytes(node));
 
@@ -137,11 +144,13 @@ export class Inverted implements Tree {
     const children: number[] = [];
     for (const [key, group] of groups) {
       const rows = { leaf: Int32Array.from(group.leaf), at: Int32Array.from(group.at) };
+      const sums = this.summed(rows.leaf);
+      if (!sums[WIDTH]) continue;
       children.push(this.rows.length);
       this.rows.push(rows);
       this.parents.push(node);
       this.keys.push(key);
-      this.sums.push(this.summed(rows.leaf));
+      this.sums.push(sums);
     }
     children.sort((one, other) => this.width(other) - this.width(one) || one - other);
     this.below.set(node, children);

@@ -5,11 +5,11 @@ import { Painter } from "../src/colour";
 import { afterKey, boxIn } from "../src/flame";
 import { ownLines, rank } from "../src/ranking";
 import { search } from "../src/search";
-import { chosen, figuresOf, type Look, Shape } from "../src/shape";
+import { ALL_FRAMES, chosen, figuresOf, type Look, Shape } from "../src/shape";
 import { Inverted, layout, MOST_CALLERS, type Tree, Upright } from "../src/tree";
 import { made } from "./made";
 
-const LOOK: Look = { by: "line", hideImports: true, hideLibraries: false, hide: "" };
+const LOOK: Look = { ...ALL_FRAMES, hideImports: true };
 const ALL = { thread: -1, kind: -1 };
 
 const capture = made([
@@ -82,7 +82,7 @@ test("what is left out gives what it holds to its caller", () => {
     "100(main 80(load 80(read 60)) main 15(<module> 15(<module> 15)) work 5(work 5))",
   );
   assert.equal(
-    told(treeOf({ ...LOOK, hideLibraries: true })),
+    told(treeOf({ ...LOOK, libraries: "hidden" })),
     "100(main 80(load 80) main 15(<module> 15) work 5(work 5))",
   );
   assert.equal(told(treeOf({ ...LOOK, hide: "LOAD" })), "100(main 80(read 60) main 15(<module> 15) work 5(work 5))");
@@ -175,6 +175,58 @@ test("frames stand side by side below their callers, narrow ones are left out, a
   );
 });
 
+test("libraries collapse into the line that called them, and open one by one", () => {
+  const collapsed = made([
+    {
+      path: [
+        ["main", "/app/a.py", 1],
+        ["read", "/lib/python3.11/io.py", 9],
+        ["parse", "/lib/python3.11/re.py", 2],
+        ["callback", "/app/a.py", 5],
+      ],
+      peak: 30,
+    },
+    {
+      path: [
+        ["main", "/app/a.py", 1],
+        ["seek", "/lib/python3.11/io.py", 20],
+      ],
+      peak: 10,
+    },
+  ]);
+  const look: Look = { ...LOOK, libraries: "collapsed" };
+  const tree = (opened: number[]) => {
+    const shape = new Shape(collapsed, { ...look, opened: new Set(opened) });
+    return new Upright(shape, figuresOf(shape, collapsed.peak, chosen(collapsed, ALL)));
+  };
+  const names = (of: Tree, node = 0): unknown =>
+    of.children(node).map((child) => [name(of, child), of.bytes(child), names(of, child)]);
+  const closed = tree([]);
+  assert.deepEqual(names(closed), [["main", 40, [["in io", 40, [["callback", 30, []]]]]]]);
+  const inIo = closed.children(closed.children(0)[0])[0];
+  assert.deepEqual(names(tree([closed.shape.first[inIo]])), [
+    [
+      "main",
+      40,
+      [
+        ["read", 30, [["parse", 30, [["callback", 30, []]]]]],
+        ["seek", 10, []],
+      ],
+    ],
+  ]);
+});
+
+test("an inverted tree counts what allocates nothing now in the figures over the run", () => {
+  const gone = made([
+    { path: [["f", "/app/a.py", 1]], peak: 5 },
+    { path: [["g", "/app/a.py", 2]], peak: 0, run: 9 },
+  ]);
+  const shape = new Shape(gone, LOOK);
+  const tree = new Inverted(shape, figuresOf(shape, gone.peak, chosen(gone, ALL)));
+  assert.deepEqual([tree.bytes(0), tree.children(0).length], [5, 1]);
+  assert.equal(tree.part(0)[shape.place[gone.holderNode[1]]], 1);
+});
+
 test("a page that compares two: growth is summed like bytes, and colours say which way", () => {
   const two = made([
     {
@@ -205,7 +257,7 @@ test("a page that compares two: growth is summed like bytes, and colours say whi
     assert.deepEqual([delta(more), delta(less)], [90, -40]);
     const paint = new Painter(tree, "delta", false);
     assert.match(paint.of(more).fill, /^hsl\(8 /);
-    assert.match(paint.of(less).fill, /^hsl\(212 /);
+    assert.match(paint.of(less).fill, /^hsl\(187 /);
   }
   // A moment that nobody asked for stands beside the one that was asked for, which is the peak here.
   assert.deepEqual(Array.from(two.held({ at: "slice", slice: 0, asked: null }).before!), [10, 50]);

@@ -10,41 +10,34 @@ _NO_LIMIT_FROM = 1 << 60  # v1 writes "no limit" as the largest multiple of a pa
 _PART_BYTES = 1 << 16
 
 
-class Group:
-    """The folder of a memory cgroup, and the names of its files."""
+_NAMES = {
+    1: ("memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control", "memory.limit_in_bytes"),
+    2: ("memory.current", "memory.peak", "memory.events", "memory.max"),
+}
 
-    __slots__ = ("folder", "top", "version")
+
+class Group:
+    """The folder of a memory cgroup, and its files: with the usage now, its peak, and the events."""
 
     def __init__(self, version: int, folder: str, top: str = "") -> None:
         self.version = version
         self.folder = folder
         self.top = top or folder
         """The folder of the outermost group that this process can read."""
-
-    @property
-    def current(self) -> str:
-        return f"{self.folder}/{'memory.current' if self.version == 2 else 'memory.usage_in_bytes'}"
-
-    @property
-    def peak(self) -> str:
-        return f"{self.folder}/{'memory.peak' if self.version == 2 else 'memory.max_usage_in_bytes'}"
+        self.current, self.peak, self.events_file = (f"{folder}/{name}" for name in _NAMES[version][:3])
 
     @property
     def limits(self) -> list[str]:
         """Return the files with the limits of this group and of its ancestors: all of them apply."""
-        name = "memory.max" if self.version == 2 else "memory.limit_in_bytes"
+        name = _NAMES[self.version][3]
         folders = [self.folder]
         while folders[-1] != self.top and len(folders[-1]) > len(self.top):
             folders.append(os.path.dirname(folders[-1]))
         return [f"{folder}/{name}" for folder in folders if os.access(f"{folder}/{name}", os.R_OK)]
 
-    @property
-    def events_file(self) -> str:
-        return f"{self.folder}/{'memory.events' if self.version == 2 else 'memory.oom_control'}"
-
     def limit(self) -> int | None:
         """Return the limit in bytes, None where there is none."""
-        text = _text(f"{self.folder}/{'memory.max' if self.version == 2 else 'memory.limit_in_bytes'}")
+        text = _text(f"{self.folder}/{_NAMES[self.version][3]}")
         if text is None or text == "max":
             return None
         return int(text) if int(text) < _NO_LIMIT_FROM else None
@@ -73,13 +66,11 @@ def find(pid: int | str = "self", proc: str = "/proc") -> Group:
         if version == 1 and "memory" not in controllers.split(","):
             continue
         for mount in mounts:
-            kind = mount[mount.index("-") + 1 :]
-            if (version == 2 and kind[0] == "cgroup2") or (
-                version == 1 and kind[0] == "cgroup" and "memory" in kind[-1].split(",")
-            ):
-                group = _within(version, mount[4], mount[3], path)
-                if group is not None:
-                    return group
+            kind, *_, options = mount[mount.index("-") + 1 :]
+            is_meant = kind == "cgroup2" if version == 2 else kind == "cgroup" and "memory" in options.split(",")
+            group = _within(version, mount[4], mount[3], path) if is_meant else None
+            if group is not None:
+                return group
     raise hiwater.errors.MeterUnavailable(
         "no memory cgroup can be read here", "run where /sys/fs/cgroup shows the memory controller"
     )
@@ -97,7 +88,8 @@ def _within(version: int, mount_point: str, mount_root: str, path: str) -> Group
 
 def event_counts(path: str) -> dict[str, int]:
     """Return the counts in one of the files with events; empty where it cannot be read."""
-    return _pairs(_text(path) or "")
+    lines = map(str.split, (_text(path) or "").splitlines())
+    return {fields[0]: int(fields[1]) for fields in lines if len(fields) == 2}
 
 
 def _text(path: str) -> str | None:
@@ -115,7 +107,3 @@ def _text(path: str) -> str | None:
     finally:
         os.close(file)
     return os.fsdecode(b"".join(parts)).strip()
-
-
-def _pairs(text: str) -> dict[str, int]:
-    return {fields[0]: int(fields[1]) for fields in map(str.split, text.splitlines()) if len(fields) == 2}

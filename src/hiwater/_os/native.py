@@ -42,6 +42,14 @@ def load() -> ModuleType:
     return _loaded
 
 
+def loaded() -> ModuleType | None:
+    """Return `hiwater._core` if it has been loaded, without loading it. While another thread loads it, `sys.modules` has it without its functions."""
+    found = sys.modules.get("hiwater._core")
+    if found is None or found.__spec__ is None or found.__spec__._initializing:  # type: ignore[attr-defined] # importlib's own, in all versions
+        return None
+    return found
+
+
 def is_free_threaded() -> bool:
     """Whether this interpreter was built without the GIL, whatever PYTHON_GIL says."""
     return "t" in sys.abiflags
@@ -54,8 +62,7 @@ def is_debug_build() -> bool:
 
 def _explain(error: ImportError) -> tuple[str, str]:
     # `from package import missing` is a plain ImportError; only a file that exists and fails to load has a path.
-    missing = isinstance(error, ModuleNotFoundError) or "cannot import name" in str(error)
-    if missing:
+    if isinstance(error, ModuleNotFoundError) or "cannot import name" in str(error):
         return (
             "this hiwater was built without its engine, so it cannot record",
             "install it on Linux x86-64 with glibc, where the engine is built",

@@ -5,13 +5,13 @@ This module also runs inside the recorded program, so it imports only the standa
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
-STATE, PARENT, _STARTED = 0, 1, 19
+STATE, PARENT, FLAGS, _STARTED = 0, 1, 6, 19
 """Where these are among `stat_fields`."""
 
 
-def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: Path = Path("/proc")) -> bool:
+def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: str | os.PathLike[str] = "/proc") -> bool:
     """Whether the process with this number, start time and boot still runs. The number alone could belong to another process."""
     try:
         if current_boot_id(proc=proc) != boot_id:
@@ -22,9 +22,10 @@ def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: Path = Path("/pr
     return bool(fields) and fields[STATE] not in (b"Z", b"X") and int(fields[_STARTED]) == start_ticks
 
 
-def current_boot_id(*, proc: Path = Path("/proc")) -> str:
+def current_boot_id(*, proc: str | os.PathLike[str] = "/proc") -> str:
     """The random number that the kernel chose at boot. Raises OSError."""
-    return (proc / "sys/kernel/random/boot_id").read_text().strip()
+    with open(f"{os.fspath(proc)}/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
 
 
 def start_ticks_of(pid: int) -> int | None:
@@ -33,10 +34,10 @@ def start_ticks_of(pid: int) -> int | None:
     return int(fields[_STARTED]) if fields else None
 
 
-def stat_fields(pid: int, *, proc: Path | str = "/proc") -> list[bytes]:
+def stat_fields(pid: int, *, proc: str | os.PathLike[str] = "/proc") -> list[bytes]:
     """The fields of /proc/PID/stat (proc(5)) from the third on, the process's state; empty when there is none."""
     try:
-        with open(f"{proc}/{pid}/stat", "rb", buffering=0) as file:
+        with open(f"{os.fspath(proc)}/{pid}/stat", "rb", buffering=0) as file:
             status = file.read()
     except OSError:
         return []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from hiwater._os.process_identity import PARENT, STATE, start_ticks_of, stat_fields
+from hiwater._os.process_identity import FLAGS, PARENT, STATE, start_ticks_of, stat_fields
 from hiwater.errors import HiwaterError, NoSuchProcess, ProcessNotReadable
 
 TYPE_CHECKING = False
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD of include/linux/sched.h
 _COUNTERS = 3  # file-backed, anonymous and shared pages
 
 
@@ -92,15 +93,25 @@ def _open(pid: int, name: str) -> int:
     except OSError as error:
         if error.errno in {errno.EMFILE, errno.ENFILE}:
             return -1
-        raise _explained(pid, error) from None
+        raise explained(pid, error) from None
 
 
-def _explained(pid: int, error: OSError) -> HiwaterError:
+def explained(pid: int, error: OSError) -> HiwaterError:
+    """Return the error to raise when a file of the process in /proc cannot be opened or read."""
     if isinstance(error, (FileNotFoundError, ProcessLookupError)):
         return NoSuchProcess(f"there is no process {pid}", "check the number: it may have ended")
-    return ProcessNotReadable(
-        f"process {pid} cannot be read ({error.strerror})", "it belongs to another user: ask as that user or as root"
-    )
+    return ProcessNotReadable(f"process {pid} cannot be read ({error.strerror})", _how_to_read(pid))
+
+
+def _how_to_read(pid: int) -> str:
+    """The remedy for a user whom the kernel refuses to read a process."""
+    if os.geteuid() == 0:
+        return (
+            "root needs the capability CAP_SYS_PTRACE for it, which containers lack by default (`--cap-add SYS_PTRACE`)"
+        )
+    if real_user_of(pid) != os.getuid():
+        return "it belongs to another user: ask as that user or as root"
+    return "it has more rights than this user, or does not allow it (PR_SET_DUMPABLE): ask as root"
 
 
 def field_bytes(text: bytes, key: bytes) -> int:
@@ -131,12 +142,19 @@ def open_target(pid: int, reader: Callable[[int], ProcessMemory] = ProcessMemory
         raise NoSuchProcess(f"{pid} is not a process number", "give one above 0, as `ps` shows it")
     memory = reader(pid)
     if memory.resident_bytes() is None:
-        kind = state_of(pid)
+        is_kernel_thread = _flags_of(pid) & _KERNEL_THREAD
         memory.close()
-        if kind in {"Z", "X", ""}:
-            raise NoSuchProcess(f"process {pid} has ended already", "start sampling earlier, or with `-- COMMAND`")
-        raise ProcessNotReadable(f"process {pid} has no memory", "it is a kernel thread: give another process")
+        if is_kernel_thread:
+            raise ProcessNotReadable(f"process {pid} has no memory", "it is a kernel thread: give another process")
+        # A process that ends gives its memory back before its state says that it has ended.
+        raise NoSuchProcess(f"process {pid} has ended already", "start sampling earlier, or with `-- COMMAND`")
     return memory
+
+
+def _flags_of(pid: int) -> int:
+    """The kernel's flags of the process (PF_…); 0 when there is none."""
+    fields = stat_fields(pid)
+    return int(fields[FLAGS]) if fields else 0
 
 
 def state_of(pid: int) -> str:
@@ -156,6 +174,12 @@ def name_of(pid: int) -> str:
     return _content(f"/proc/{pid}/comm").rstrip(b"\n").decode("utf-8", "replace")
 
 
+def real_user_of(pid: int) -> int | None:
+    """The number of the user who started it; None when it is gone."""
+    _, _, users = _content(f"/proc/{pid}/status").partition(b"\nUid:")
+    return int(users.split(None, 1)[0]) if users else None
+
+
 def command_of(pid: int) -> list[str]:
     """The arguments of its command line; empty for a process that has ended or has none."""
     text = _content(f"/proc/{pid}/cmdline")
@@ -163,7 +187,7 @@ def command_of(pid: int) -> list[str]:
 
 
 def resident_bytes_of(pid: int) -> int | None:
-    """Bytes in RAM now; None when the process is gone."""
+    """Resident bytes; None when the process is gone."""
     text = _content(f"/proc/{pid}/statm")
     return int(text.split()[1]) * PAGE_BYTES if text else None
 
@@ -213,7 +237,7 @@ def proportional_bytes(pid: int, field: str) -> int | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     except OSError as error:
-        raise _explained(pid, error) from None
+        raise explained(pid, error) from None
     keys = (b"\nPss:",) if field == "pss" else (b"\nPrivate_Clean:", b"\nPrivate_Dirty:")
     return sum(max(0, field_bytes(text, key)) for key in keys)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from hiwater._os import native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # The engine recognises this function by its name. It takes two arguments, because a tuple of them would be allocated before the first line.
 def _hiwater_own_(work: Callable[[Subject, Argument], Result], subject: Subject, argument: Argument) -> Result:
-    core = sys.modules.get("hiwater._core")
+    core = native.loaded()
     if core is None:
         return work(subject, argument)
     core.enter_own_work()

@@ -1,1 +1,1 @@
-"""Meaning from facts: pure functions from the arrays of a capture to sums, trees and rankings. No looks, no files."""
+"""Pure functions from the arrays of a capture to sums, trees and rankings. They format nothing and read no files."""

@@ -1,9 +1,9 @@
-"""The call paths of a capture, with frames told apart as finely as asked: by line, function, file, module or thread.
+"""The call paths of a capture, with frames grouped by line, function, file, module or thread.
 
-node    a call path of the capture; node 0 is nothing, and every parent has a smaller number than its children
-key     what a frame is at the chosen fineness: equal keys are one thing to the reader
-place   the node that stands for a node: thread roots stand under nothing, and at the coarse finenesses (file, module,
-        thread) a frame whose caller has the same key is one with it
+node    a call path of the capture; node 0 is none, and every parent has a smaller number than its children
+key     the group of a frame: frames with equal keys are shown as one
+place   the node that represents a node: roots of threads have no parent, and in the coarse groupings (file, module, thread, task) a frame
+        and its caller with the same key are one
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.analysis.naming import module_of
-from hiwater.capture.paths import Frame, Ints
+from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.capture.tables import Tables
 
 
 class Grouping(StrEnum):
-    """How finely frames are told apart."""
+    """By what frames are grouped."""
 
     stack = "stack"
     function = "function"
@@ -30,16 +30,21 @@ class Grouping(StrEnum):
     file = "file"
     module = "module"
     thread = "thread"
+    task = "task"
 
 
 IMPORT_SYSTEM = "<frozen importlib."
-COARSE = (Grouping.file, Grouping.module, Grouping.thread)
+_ORIGINS = (Grouping.thread, Grouping.task)  # what a whole call path belongs to
+COARSE = (Grouping.file, Grouping.module, *_ORIGINS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallTree:
-    """`parent` and `key` have an entry for each path, `frames[key]` is what a key looks like, and `place` has an entry for each node of
-    the capture: the path that it is. Entries that others stand for mean nothing; a parent has a smaller number than its children."""
+    """The call tree as int64 arrays with one element for each node of the capture.
+
+    `parent` is the node of the caller, which is smaller than the node, and `key` an index in `frames`. `place` is the node that
+    represents this node; entries of `parent` and `key` are valid only for such nodes.
+    """
 
     grouping: Grouping
     parent: Ints
@@ -49,28 +54,29 @@ class CallTree:
 
     @property
     def stands(self) -> npt.NDArray[np.bool_]:
-        """For each entry, whether it is a path (or 0), and not one that another stands for."""
+        """For each node, whether it represents itself (also node 0): a bool array."""
         stands = np.zeros(len(self.parent), bool)
         stands[self.place] = True
         return stands
 
 
 def build_call_tree(tables: Tables, grouping: Grouping = Grouping.stack, *, hide_imports: bool = False) -> CallTree:
-    """The call paths of a capture at this fineness.
+    """The call paths of a capture in this grouping.
 
-    `hide_imports` gives what the import system holds to whoever asked for the import: its six frames between any two
-    modules say nothing. Views for people want that; data stays as recorded.
+    `hide_imports` leaves out the six frames of the import system between any two modules, and adds their bytes to the
+    frame with the import statement. Reports for people use it; exported data has all frames.
     """
-    nodes = tables["nodes"]
-    parent = nodes["parent"].astype(np.int64)
-    parent[:1] = 0
+    parent = tables.paths.parent
     if grouping == Grouping.thread:
         key, frames = _thread_keys(tables, parent)
+    elif grouping == Grouping.task:
+        parent = np.where(_is_loop(tables)[parent], 0, parent)
+        key, frames = _task_keys(tables, parent)
     else:
         key, frames = _frame_keys(tables, grouping)
     own = np.arange(len(parent))
-    place = own if grouping == Grouping.thread else np.where(tables.paths.is_thread, 0, own)
-    if hide_imports and grouping != Grouping.thread:
+    place = own if grouping in _ORIGINS else np.where(tables.paths.is_thread, 0, own)
+    if hide_imports and grouping not in _ORIGINS:
         place = follow(np.where(_is_import_system(tables), place[parent], place))
     if grouping in COARSE:
         above = place[parent]
@@ -79,7 +85,7 @@ def build_call_tree(tables: Tables, grouping: Grouping = Grouping.stack, *, hide
 
 
 def _is_import_system(tables: Tables) -> npt.NDArray[np.bool_]:
-    """For each node, whether it is a frame of the import system's."""
+    """For each node, whether it is a frame of the import system."""
     codes = tables["codes"]
     files = [tables.string(file).startswith(IMPORT_SYSTEM) for file in codes["file"].tolist()]
     frames: npt.NDArray[np.bool_] = np.array(files, bool)[tables["nodes"]["code"]]
@@ -87,7 +93,7 @@ def _is_import_system(tables: Tables) -> npt.NDArray[np.bool_]:
 
 
 def follow(target: Ints) -> Ints:
-    """Where each entry ends when `target` is followed until it stays. Doubling: log2(longest way) passes."""
+    """For each index, the end of the chain index → `target[index]` → …; log2(longest chain) passes."""
     while True:
         further = target[target]
         if np.array_equal(further, target):
@@ -96,7 +102,7 @@ def follow(target: Ints) -> Ints:
 
 
 def _frame_keys(tables: Tables, grouping: Grouping) -> tuple[Ints, Sequence[Frame]]:
-    """Keys by what codes and lines say, not by which code object: a function compiled twice is one function."""
+    """Keys by the names and lines of code objects, not by their identity: a function that was compiled twice is one function."""
     codes, nodes = tables["codes"], tables["nodes"]
     code = nodes["code"].astype(np.int64)
     file_names, file_key = _by_text(tables, codes["file"])
@@ -125,16 +131,32 @@ def _thread_keys(tables: Tables, parent: Ints) -> tuple[Ints, Sequence[Frame]]:
     return key_of_code[nodes["code"].astype(np.int64)][root], [Frame(name or "[no thread]", "", 0) for name in names]
 
 
+def _task_keys(tables: Tables, parent: Ints) -> tuple[Ints, Sequence[Frame]]:
+    """Keys by a task's coroutine, the outermost frame where `parent` ends at asyncio's event loop. Callbacks of the loop are as tasks."""
+    root = follow(np.where(parent == 0, np.arange(len(parent)), parent))
+    key, frames = _frame_keys(tables, Grouping.function)
+    is_task = _is_loop(tables)[tables["nodes"]["parent"]]
+    return np.where(is_task[root], key[root], len(frames)), [*frames, Frame("[no task]", "", 0)]
+
+
+def _is_loop(tables: Tables) -> npt.NDArray[np.bool_]:
+    """For each node, whether it is the frame of asyncio's event loop that calls tasks and callbacks."""
+    codes = tables["codes"]
+    named = zip(map(tables.string, codes["function"].tolist()), map(tables.string, codes["file"].tolist()), strict=True)
+    loops = [function == "Handle._run" and file.endswith("asyncio/events.py") for function, file in named]
+    frames: npt.NDArray[np.bool_] = np.array(loops, bool)[tables["nodes"]["code"]]
+    return frames
+
+
 def _by_text(tables: Tables, strings: npt.NDArray[np.uint32]) -> tuple[list[str], Ints]:
-    """The distinct texts of these strings and, for each entry, which of them it is."""
+    """The distinct texts of these strings, and for each string the index of its text."""
     distinct, back = np.unique(strings, return_inverse=True)
-    numbers: dict[str, int] = {}
-    numbered = np.array([numbers.setdefault(tables.string(s), len(numbers)) for s in distinct.tolist()], np.int64)
-    return list(numbers), numbered[back] if len(numbered) else np.zeros(0, np.int64)
+    texts, number = numbered(map(tables.string, distinct.tolist()))
+    return texts, number[back] if len(number) else np.zeros(0, np.int64)
 
 
 class FrameNames(Sequence[Frame]):
-    """Frames by key, made when looked at."""
+    """A sequence of frames by key, each made at its access."""
 
     def __init__(self, pair: Ints, line: Ints, functions: list[str], files: list[str]) -> None:
         self._pair, self._line = pair, line

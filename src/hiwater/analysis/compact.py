@@ -1,10 +1,10 @@
-"""A whole capture in as few arrays as a page can carry: call paths in depth-first order, what held memory, and every slice of time.
+"""A whole capture in arrays small enough for a page: call paths in depth-first order, holders of memory, and every slice of time.
 
-holder   a call path with one kind of memory: an account of the capture, or several small ones merged into one. In a sampled recording
-         there are two, one of sampled blocks and one of those recorded exactly
-most     the most a holder had at any moment that can be asked for: the peak, the end, and the high of each slice
-merge    the smallest stacks, by `most` and then by what they asked for in all, become one holder for each kind below their
-         nearest caller that stays. All sums stay as they are.
+holder   a call path with one kind of memory: an account of the capture, or several small ones merged into one. A sampled recording has
+         two, one of sampled blocks and one of blocks recorded exactly
+most     the highest bytes of a holder at any moment that the page can show: the peak, the end, and the peak of each slice
+merge    the smallest stacks, by `most` and then by their total bytes, become one holder for each kind below their nearest caller that
+         is kept. All sums stay the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FEW_CHANGES = 500_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many of each are kept, entries about. Of the holders those that held most come first, then those that asked for most."""
+    """How many of each are kept (entries approximately). Holders with the highest `most` come first, then those with most total bytes."""
 
     holders: int = 120_000
     nodes: int = 400_000
@@ -37,11 +37,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompactedCapture:
-    """`parent` and `frame` have an entry for each call path, callers before what they call and all below a path right after
-    it; path 0 is none. `holder_node`, `holder_kind` and `columns` have one for each holder, in the capture's order.
-    `entry_*` say by how much a holder differs from the slice before, in the order of the slices; the last slice is the open one.
-    `merged_stacks` were merged, none of which ever had more than `merged_most_bytes`. `node_of_path` is the capture's own
-    node for each path, -1 for one of smaller stacks; `holder_of_account` is -1 for accounts without any figure."""
+    """The arrays have one dimension and are int64 or bool.
+
+    `parent` and `frame` have an element for each call path in depth-first order; path 0 is none. `node_of_path` is the capture's node of
+    each path, -1 for a path of merged stacks. `holder_node`, `holder_kind`, `holder_is_sampled` and each of `columns` have an element for
+    each holder, in the order of the capture's accounts. `holder_of_account` has the holder's index for each account, -1 for accounts
+    without figures. The `entry_` arrays have an element for each difference of a holder from the slice before, in the order of the
+    slices; the last slice is the open one. `merged_stacks` stacks were merged, each with at most `merged_most_bytes`.
+    """
 
     parent: Ints
     frame: Ints
@@ -62,7 +65,7 @@ class CompactedCapture:
 
 
 def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
-    """Everything that can be asked of a capture, with the smallest stacks merged where there are more than `limits`."""
+    """All data of a capture that a page shows, with the smallest stacks merged if there are more than `limits`."""
     bounds = limits or Limits()
     columns = _columns(capture)
     changes = _changes(capture)
@@ -77,7 +80,7 @@ def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
     distinct, back = np.unique(key, return_inverse=True)
     entry_bytes = sums.sum_at(len(distinct), back, changes.bytes)
     entry_blocks = sums.sum_at(len(distinct), back, changes.blocks)
-    told = (entry_bytes != 0) | (entry_blocks != 0)
+    differs = (entry_bytes != 0) | (entry_blocks != 0)
     merged = is_used & ~is_kept
     return CompactedCapture(
         shape.parent,
@@ -88,10 +91,10 @@ def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
         shape.holder_kind,
         shape.holder_is_sampled,
         {name: sums.sum_at(length, shape.holder_of_account, values) for name, values in columns.items()},
-        (distinct // length)[told],
-        (distinct % length)[told],
-        entry_bytes[told],
-        entry_blocks[told],
+        (distinct // length)[differs],
+        (distinct % length)[differs],
+        entry_bytes[differs],
+        entry_blocks[differs],
         int(merged.sum()),
         int(most[merged].max(initial=0)),
         shape.node_of_path,
@@ -100,7 +103,7 @@ def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
 
 
 def _columns(capture: Capture) -> dict[str, Ints]:
-    """What each account held at the peak and at the end, and what it asked for in all."""
+    """The figures of each account at the peak, at the end, and in total."""
     accounts, peaks = capture.tables["accounts"], capture.tables["account_peaks"]
     return {
         "peak_bytes": capture.peak.bytes,
@@ -115,7 +118,7 @@ def _columns(capture: Capture) -> dict[str, Ints]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Changes:
-    """Differences of accounts from one slice's high to the next one's."""
+    """Differences of accounts from the peak of one slice to the peak of the next."""
 
     slice: Ints
     account: Ints
@@ -124,7 +127,7 @@ class _Changes:
 
 
 def _changes(capture: Capture) -> _Changes:
-    """All differences, those of the open slice last."""
+    """All differences. Those of the open slice come last."""
     entries, slices = capture.tables["slice_entries"], capture.tables["slices"]
     first, count = slices["first_entry"].astype(np.int64), slices["entry_count"].astype(np.int64)
     number = np.repeat(np.arange(len(slices)), count)
@@ -149,7 +152,7 @@ def _changes(capture: Capture) -> _Changes:
 
 
 def _differences(values: Ints, order: Ints, is_same: Bools) -> Ints:
-    """Each value less the one before it of the same account."""
+    """Each value minus the previous one of the same account."""
     ordered = values[order]
     before = np.zeros(len(ordered), np.int64)
     before[1:] = np.where(is_same[1:], ordered[:-1], 0)
@@ -159,7 +162,7 @@ def _differences(values: Ints, order: Ints, is_same: Bools) -> Ints:
 
 
 def _most(columns: dict[str, Ints], changes: _Changes) -> Ints:
-    """The most each account had at any moment that can be asked for."""
+    """The highest bytes of each account at any moment that the page can show."""
     most = np.maximum(columns["peak_bytes"], columns["end_bytes"])
     order = np.argsort(changes.account, kind="stable")  # they are in the order of the slices already
     accounts, ordered = changes.account[order], changes.bytes[order]
@@ -171,22 +174,22 @@ def _most(columns: dict[str, Ints], changes: _Changes) -> Ints:
 
 
 def _choose(tables: Tables, limits: Limits, order: Ints, changes: _Changes) -> tuple[Bools, Bools]:
-    """Which accounts stay, of those in `order`, and which call paths they need: fewer and fewer until all limits hold."""
-    parent = _parents(tables)
+    """The accounts in `order` that are kept, and the call paths that they need: fewer in each step until all limits are kept."""
+    parent = tables.paths.parent
     roots = tables.paths.is_thread & _needed(tables, parent, order)
     looked_at, part = _some_changes(changes)
     keep = min(len(order), limits.holders)
     while True:
         is_kept = np.zeros(len(tables.account_node), bool)
         is_kept[order[:keep]] = True
-        node_kept = roots | _needed(tables, parent, order[:keep])  # what is merged still has its thread
+        node_kept = roots | _needed(tables, parent, order[:keep])  # merged stacks keep their thread
         if keep <= 1:
             return is_kept, node_kept
         account = looked_at.account
         place = _nearest(parent, node_kept)[tables.account_node[account]] * len(KINDS) + tables.account_kind[account]
         holder = np.where(is_kept[account], account, len(is_kept) + place)
-        told = len(np.unique(looked_at.slice * (len(is_kept) + len(parent) * len(KINDS)) + holder))
-        if int(node_kept.sum()) <= limits.nodes and told <= limits.entries * part:
+        entries = len(np.unique(looked_at.slice * (len(is_kept) + len(parent) * len(KINDS)) + holder))
+        if int(node_kept.sum()) <= limits.nodes and entries <= limits.entries * part:
             return is_kept, node_kept
         keep = keep * 2 // 3
 
@@ -201,7 +204,7 @@ def _needed(tables: Tables, parent: Ints, accounts: Ints) -> Bools:
 
 
 def _some_changes(changes: _Changes) -> tuple[_Changes, float]:
-    """The changes of some slices, evenly spread, and their part of all: enough to tell how many a choice leaves."""
+    """The changes of some evenly spread slices, and their share of all: enough to estimate how many a choice keeps."""
     if len(changes.slice) <= _FEW_CHANGES:
         return changes, 1.0
     step = -(-len(changes.slice) // _FEW_CHANGES)
@@ -211,7 +214,7 @@ def _some_changes(changes: _Changes) -> tuple[_Changes, float]:
 
 
 def _nearest(parent: Ints, node_kept: Bools) -> Ints:
-    """For each call path itself or its nearest caller that stays."""
+    """For each call path, itself or its nearest caller that is kept."""
     return follow(np.where(node_kept, np.arange(len(parent)), parent))
 
 
@@ -229,8 +232,8 @@ class _Shape:
 
 
 def _merge(tables: Tables, is_kept: Bools, is_merged: Bools, node_kept: Bools) -> _Shape:
-    """The kept paths and, after them, one more below each path that something was merged into; numbered depth first."""
-    call_tree, parent = build_call_tree(tables, Grouping.stack), _parents(tables)
+    """The kept paths, and one more below each path into which stacks were merged, numbered depth first."""
+    call_tree, parent = build_call_tree(tables, Grouping.stack), tables.paths.parent
     kept = np.flatnonzero(node_kept)
     number = np.zeros(len(parent), np.int64)
     number[kept] = np.arange(len(kept))
@@ -238,10 +241,10 @@ def _merge(tables: Tables, is_kept: Bools, is_merged: Bools, node_kept: Bools) -
     into, merged_place = np.unique(number[nearest[tables.account_node[is_merged]]], return_inverse=True)
     node_of_account = number[nearest[tables.account_node]]
     node_of_account[is_merged] = len(kept) + merged_place
-    grown = np.append(number[parent[kept]], into)
-    enter = sums.walk(grown).enter
-    parents, keys, origin = (np.empty(len(grown), np.int64) for _ in range(3))
-    parents[enter] = enter[grown]
+    all_parents = np.append(number[parent[kept]], into)
+    enter = sums.walk(all_parents).enter
+    parents, keys, origin = (np.empty(len(all_parents), np.int64) for _ in range(3))
+    parents[enter] = enter[all_parents]
     none = np.full(len(into), -1)
     keys[enter] = np.append(call_tree.key[kept], none)
     origin[enter] = np.append(kept, none)
@@ -256,8 +259,8 @@ def _merge(tables: Tables, is_kept: Bools, is_merged: Bools, node_kept: Bools) -
 
 
 def _holders(tables: Tables, is_kept: Bools, is_merged: Bools, node: Ints) -> tuple[Ints, Ints, Bools, Ints]:
-    """(node, kind, whether of sampled blocks) of each holder and the holder of each account: those that stay in their order, then the merged ones. Accounts
-    without any figure are given to the first holder, to which they add nothing."""
+    """(node, kind, whether of sampled blocks) of each holder and the holder of each account: kept ones in their order, then the merged ones. Accounts
+    without figures get the first holder, to which they add nothing."""
     of_account = np.zeros(len(is_kept), np.int64)
     stays = np.flatnonzero(is_kept)
     of_account[stays] = np.arange(len(stays))
@@ -268,9 +271,3 @@ def _holders(tables: Tables, is_kept: Bools, is_merged: Bools, node: Ints) -> tu
     if not len(whats):
         whats = np.zeros(1, np.int64)
     return whats // 2 // len(KINDS), whats // 2 % len(KINDS), whats % 2 == 1, of_account
-
-
-def _parents(tables: Tables) -> Ints:
-    parent = tables["nodes"]["parent"].astype(np.int64)
-    parent[:1] = 0
-    return parent

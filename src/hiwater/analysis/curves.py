@@ -1,4 +1,4 @@
-"""From captures to what a plot shows: curves over time, spans with a name, and the peaks."""
+"""The data of a plot: curves over time, named spans, and the peaks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hiwater.capture import Capture, WatchedProcess
 
 Floats = npt.NDArray[np.float64]
-MOST_CHILDREN = 12  # curves of their own; the sum has them all
+MOST_CHILDREN = 12  # with curves of their own; the sum includes all
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,14 +25,14 @@ class Curve:
 
     @property
     def peak(self) -> tuple[float, float]:
-        """Where it is highest: (seconds, bytes)."""
+        """The highest point: (seconds, bytes)."""
         place = int(np.argmax(self.bytes))
         return float(self.seconds[place]), float(self.bytes[place])
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A named interval in seconds; `depth` is how many others it lies in."""
+    """A named interval in seconds; `depth` is the number of spans around it."""
 
     name: str
     start: float
@@ -41,8 +41,8 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Picture:
-    """One recording, as it is drawn; `time_words` says what its seconds are."""
+class Plot:
+    """The plot of one recording; `time_words` labels the axis of time."""
 
     title: str
     curves: tuple[Curve, ...]
@@ -54,8 +54,7 @@ class Picture:
         return max((float(curve.seconds[-1]) for curve in self.curves if len(curve.seconds)), default=0.0)
 
 
-def picture(capture: Capture, title: str, *, children: bool = True, scopes: bool = True) -> Picture:
-    """What a capture has to show over time."""
+def plot_of(capture: Capture, title: str, *, children: bool = True, scopes: bool = True) -> Plot:
     timeline = capture.timeline
     at = timeline.at_ns / 1e9
     curves = [Curve("resident", "resident", at, timeline.resident_bytes.astype(np.float64))]
@@ -72,18 +71,16 @@ def picture(capture: Capture, title: str, *, children: bool = True, scopes: bool
     if below:
         curves.append(_sum(capture.processes))
         highest = sorted(below, key=lambda process: -process.peak_bytes)[:MOST_CHILDREN]
-        curves += [_of_child(process) for process in sorted(highest, key=lambda process: process.start_ns)]
+        curves += [
+            Curve(f"{one.name} {one.pid}", "child", one.at_ns / 1e9, one.resident_bytes.astype(np.float64))
+            for one in sorted(highest, key=lambda process: process.start_ns)
+        ]
     spans = tuple(Span(scope.name, scope.start_ns / 1e9, scope.end_ns / 1e9, scope.depth) for scope in capture.scopes)
-    return Picture(title, tuple(curve for curve in curves if len(curve.seconds)), spans if scopes else ())
-
-
-def _of_child(process: WatchedProcess) -> Curve:
-    label = f"{process.name} {process.pid}"
-    return Curve(label, "child", process.at_ns / 1e9, process.resident_bytes.astype(np.float64))
+    return Plot(title, tuple(curve for curve in curves if len(curve.seconds)), spans if scopes else ())
 
 
 def _sum(processes: Sequence[WatchedProcess]) -> Curve:
-    """What all processes had together after each reading: each one's last reading counts until its next, or its end."""
+    """The sum over all processes after each sample: the last sample of a process counts until its next one, or its end."""
     times, changes = [], []
     for process in processes:
         if not len(process.at_ns):
@@ -99,7 +96,7 @@ def _sum(processes: Sequence[WatchedProcess]) -> Curve:
     return Curve("all processes (sum, shared pages count for each)", "sum", at[order] / 1e9, total)
 
 
-def window(shown: Picture, start: float, end: float) -> Picture:
+def window(shown: Plot, start: float, end: float) -> Plot:
     """The part between two times, in seconds."""
     curves = []
     for curve in shown.curves:

@@ -1,11 +1,11 @@
-"""What changed between two captures: the peaks, the totals, and who held more or less."""
+"""What changed between two captures: the peaks, the totals, and the call paths that held more or less."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import overload
 
 import numpy as np
@@ -16,15 +16,17 @@ from hiwater.analysis.call_tree import CallTree, Grouping, build_call_tree
 from hiwater.analysis.matching import Matching, Side, SourceText
 from hiwater.analysis.naming import function_of
 from hiwater.analysis.source import as_recorded
+from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture import Capture, Frame, Snapshot
 from hiwater.capture.comparison import Change, Changes, ComparedFigure, Comparison
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.paths import Ints
 from hiwater.capture.snapshot import Holdings
-from hiwater.errors import BadRequest, CorruptCapture
+from hiwater.errors import BadRequest
 
 GROUPINGS = (Grouping.stack, Grouping.function, Grouping.line, Grouping.file, Grouping.module)
 SHOWN_KINDS = ("all", *COUNTED_KINDS)
+_FEW = 10
 
 
 class _ListedChanges(Changes):
@@ -59,11 +61,22 @@ class _ListedChanges(Changes):
         return _ListedChanges(self._changes[first:])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MatchedComparison(Comparison[Capture]):
     """A comparison with the names that frames of both captures have in common."""
 
-    matching: Matching = field(repr=False)
+    matching: Matching
+
+    @property
+    def causes(self) -> list[Change]:
+        """The lines that explain the net change: the one that changed most in its direction, and the one that changed most against it
+        if that is more than a tenth of the first."""
+        net, lines = self.allocated.change, self.lines
+        if net is None or not lines:
+            return []
+        rises = (net or lines[0].bytes) > 0
+        along, against = (lines.grew, lines.shrank) if rises else (lines.shrank, lines.grew)
+        return [*along[:1], *(one for one in against[:1] if abs(one.bytes) * _FEW > abs(along[0].bytes))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +172,7 @@ def compare(
 def _resident(before: Capture, after: Capture) -> ComparedFigure:
     if before.device is not None or after.device is not None:
         return ComparedFigure(None, None)
-    return ComparedFigure(before.resident.peak_bytes, after.resident.peak_bytes)
+    return ComparedFigure(before.resident.program_peak_bytes, after.resident.program_peak_bytes)
 
 
 def _allocated(before: Capture, after: Capture, here: Snapshot, there: Snapshot, kind: str) -> ComparedFigure:
@@ -187,7 +200,7 @@ class _Comparer:
         sources: tuple[SourceText, SourceText],
     ) -> None:
         self._captures = captures
-        self._holdings = tuple(_sound(snapshot.holdings(kind)) for snapshot in snapshots)
+        self._holdings = tuple(snapshot.holdings(kind).checked() for snapshot in snapshots)
         self.matching = Matching(*(Side(one.tables, source) for one, source in zip(captures, sources, strict=True)))
         self._name: tuple[Callable[[Frame], tuple[str, str, int]], ...] = (self.matching.before, self.matching.after)
 
@@ -195,10 +208,10 @@ class _Comparer:
         """Every stack given to its innermost line of the user's own code."""
         found: dict[object, list[list[ranking.Row]]] = {}
         for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
-            for line in ranking.own_lines(capture.tables, held, at_most=1 << 40):
+            for line in rank_lines(capture.tables, held).rows:
                 rows = found.setdefault(self._name[side](line.frame), [[], []])
-                row = ranking.Row(line.frame, line.bytes, line.blocks, line.bytes, line.standard_error_bytes)
-                rows[side].append(row)
+                count = line.bytes + line.untouched_bytes
+                rows[side].append(ranking.Row(line.frame, count, line.blocks, count, line.standard_error_bytes))
         return self._changes(found)
 
     def groups(self, by: Grouping) -> Changes:
@@ -219,22 +232,18 @@ class _Comparer:
 
     def _changes(self, found: dict[object, list[list[ranking.Row]]]) -> Changes:
         changes = []
-        for here, there in found.values():
-            own = [sum(row.self_bytes for row in rows) for rows in (here, there)]
+        for both in found.values():
+            own = [sum(row.self_bytes for row in rows) for rows in both]
             # Rows of one name are a function and its comprehensions, which it called: its total has theirs.
-            totals = [
-                max((held, *(row.total_bytes for row in rows))) for held, rows in zip(own, (here, there), strict=True)
-            ]
+            totals = [max((held, *(row.total_bytes for row in rows))) for held, rows in zip(own, both, strict=True)]
             if own[0] == own[1] and totals[0] == totals[1]:
                 continue
-            blocks = [sum(row.self_blocks for row in rows) for rows in (here, there)]
-            frames = [tuple(sorted((row.frame for row in rows), key=is_comprehension)[:1]) for rows in (here, there)]
+            blocks = [sum(row.self_blocks for row in rows) for rows in both]
+            frames = [tuple(sorted((row.frame for row in rows), key=is_comprehension)[:1]) for rows in both]
+            error = _combined(row.self_error_bytes for rows in both for row in rows)
             changes.append(
-                Change(
-                    frames[0], frames[1], "", own[0], own[1], blocks[0], blocks[1], totals[0], totals[1],
-                    _combined(row.self_error_bytes for row in (*here, *there)),
-                )
-            )  # fmt: skip
+                Change(frames[0], frames[1], "", own[0], own[1], blocks[0], blocks[1], totals[0], totals[1], error)
+            )
         return _ListedChanges(sorted(changes, key=_largest_first))
 
     def stacks(self) -> Changes:
@@ -249,24 +258,14 @@ class _Comparer:
         return StackChanges(sides)
 
 
-def _sound(holdings: Holdings) -> Holdings:
-    if len(holdings.bytes) and int(holdings.bytes.min()) < 0:
-        raise CorruptCapture(f"the capture is damaged: a stack holds {int(holdings.bytes.min())} bytes", "record again")
-    return holdings
-
-
 def is_comprehension(frame: Frame) -> bool:
     """Whether it is part of the function around it: a comprehension, before Python 3.12."""
     return function_of(frame.function) != frame.function
 
 
 def _largest_first(change: Change) -> tuple[object, ...]:
-    return (
-        -abs(change.bytes),
-        change.bytes < 0,
-        -abs(change.after_total_bytes - change.before_total_bytes),
-        str(change.frames[:1]),
-    )
+    by = change.after_total_bytes - change.before_total_bytes
+    return -abs(change.bytes), change.bytes < 0, -abs(by), str(change.frames[:1])
 
 
 class PathNumbers:
@@ -356,11 +355,9 @@ class StackChanges(Changes):
     def figures(self, index: int) -> Change:
         """A change without its frames."""
         before, after, before_blocks, after_blocks, *sampled = self._figures[index].tolist()
-        return Change(
-            (), (), KINDS[int(self._kind[index])], before, after, before_blocks,
-            after_blocks, before, after,
-            _combined(held.standard_error(part) for held, part in zip(self._held, sampled, strict=True)),
-        )  # fmt: skip
+        kind = KINDS[int(self._kind[index])]
+        error = _combined(held.standard_error(part) for held, part in zip(self._held, sampled, strict=True))
+        return Change((), (), kind, before, after, before_blocks, after_blocks, before, after, error)
 
     def _frames(self, side: int, node: int) -> tuple[Frame, ...]:
         """A path, root first, without the import system's frames; nothing for a node of -1."""

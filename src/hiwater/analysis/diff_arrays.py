@@ -1,8 +1,8 @@
-"""Two captures in the arrays of one: the later one compacted, with what the earlier one held at each of its holders.
+"""Two captures in the arrays of one: the later one compacted, and the figures of the earlier one for each holder.
 
-place     a thread by its name, and a call path by the names that `matching` gives to its frames. What stands at one place in both
-          captures is one thing, as in a diff's rows, which do not tell threads apart
-gone      a call path, or a frame, that only the earlier capture has: it comes after those of the later one, and holds nothing now
+place     a thread's name, and a call path by the names that `matching` gives to its frames. Nodes of both captures at one place are the
+          same holder. (The rows of a diff do not distinguish threads.)
+gone      a call path or a frame that only the earlier capture has: it follows those of the later capture, and holds nothing there
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ _Place = tuple[int, int, bool]  # thread, path, whether its last frame is a comp
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Beside:
-    """`compacted` is the later capture with all that is gone. `columns` has for each of its holders `before_peak_bytes`, `before_end_bytes`,
-    and `delta_bytes`: by how much it grew between the moments that were compared. A comprehension's frame has the name of the function
-    around it, which it is a part of in a comparison. `frame_is_gone` and `gone_files` say which frames and
-    files the later capture does not have."""
+class CompactedDiff:
+    """`compacted` is the later capture, with everything that is gone.
+
+    `columns` has int64 arrays with one element for each of its holders: `before_peak_bytes`, `before_end_bytes`, and `delta_bytes`, the
+    growth between the compared moments. `frame_is_gone` has an element for each frame. `gone_files` are the files that the later
+    capture does not have. The frame of a comprehension has the name of the function around it, to which a comparison counts it.
+    """
 
     compacted: CompactedCapture
     columns: dict[str, Ints]
@@ -37,35 +39,32 @@ class Beside:
     gone_files: frozenset[str]
 
 
-def lay_beside(told: MatchedComparison, limits: Limits | None = None) -> Beside:
-    """The later capture of a comparison with what the earlier one held. Of what is gone as many holders and call paths as half of
-    the limits stay, those that held most; the others are summed up as the smaller stacks of the later capture are."""
+def compact_diff(comparison: MatchedComparison, limits: Limits | None = None) -> CompactedDiff:
+    """The later capture of a comparison, with the figures of the earlier one. Of the holders that are gone, the largest are kept, up to half
+    of the limits. The others are merged, like the smaller stacks of the later capture."""
     bounds = limits or Limits()
-    later, paths, threads = compact(told.after, bounds), PathNumbers(), dict[str, int]()
-    after = _Side(told.after, paths, threads, told.matching.after)
-    before = _Side(told.before, paths, threads, told.matching.before)
-    snapshots = {"peak": told.before.peak.bytes, "end": told.before.end.bytes, "asked": told.before_snapshot.bytes}
+    later, paths, threads = compact(comparison.after, bounds), PathNumbers(), dict[str, int]()
+    after = _Side(comparison.after, paths, threads, comparison.matching.after)
+    before = _Side(comparison.before, paths, threads, comparison.matching.before)
+    earlier = comparison.before
+    snapshots = {"peak": earlier.peak.bytes, "end": earlier.end.bytes, "asked": comparison.before_snapshot.bytes}
     most = np.max(list(snapshots.values()), axis=0, initial=0)
     partner = _partners(before, after, later.holder_of_account)
     gone = np.flatnonzero((partner < 0) & (most != 0))
     gone = gone[np.argsort(-most[gone], kind="stable")]
-    union = _Union(later, before, after, told.matching)
+    union = _Union(later, before, after, comparison.matching)
     merged = union.add_gone(gone, partner, bounds)
     later = replace(
         later,
         merged_stacks=later.merged_stacks + len(merged),
         merged_most_bytes=max(later.merged_most_bytes, int(most[merged].max(initial=0))),
     )
-    grown = union.grown(later)
-    length = len(grown.holder_node)
+    whole = union.whole(later)
+    length = len(whole.holder_node)
     held = {name: _summed(length, partner, values) for name, values in snapshots.items()}
-    now = _summed(length, later.holder_of_account, told.after_snapshot.bytes)
-    columns = {
-        "before_peak_bytes": held["peak"],
-        "before_end_bytes": held["end"],
-        "delta_bytes": now - held["asked"],
-    }
-    return Beside(grown, columns, np.array(union.is_gone, bool), frozenset(union.gone_files))
+    now = _summed(length, later.holder_of_account, comparison.after_snapshot.bytes)
+    columns = {"before_peak_bytes": held["peak"], "before_end_bytes": held["end"], "delta_bytes": now - held["asked"]}
+    return CompactedDiff(whole, columns, np.array(union.is_gone, bool), frozenset(union.gone_files))
 
 
 def _summed(length: int, index: Ints, values: Ints) -> Ints:
@@ -83,8 +82,7 @@ class _Side:
         self.call_tree = build_call_tree(capture.tables, Grouping.line)
         self.frames = list(self.call_tree.frames)
         self.names = [name(frame) for frame in self.frames]
-        self.parent = capture.tables["nodes"]["parent"].astype(np.int64)
-        self.parent[:1] = 0
+        self.parent = capture.tables.paths.parent
         self.is_part = np.array([is_comprehension(frame) for frame in self.frames], bool)
         self._path = paths.of(self.call_tree, self.names)
         self._thread = self._threads(threads)
@@ -101,7 +99,6 @@ class _Side:
         return number[root]
 
     def place(self, node: int) -> _Place:
-        """Where a node stands."""
         return int(self._thread[node]), int(self._path[node]), bool(self.is_part[self.call_tree.key[node]])
 
     def account_places(self) -> Iterable[tuple[int, int, int, bool, bool]]:
@@ -115,9 +112,9 @@ class _Side:
 
 
 def _partners(before: _Side, after: _Side, holder_of_account: Ints) -> Ints:
-    """For each account of the earlier capture the holder of the later one that is at its place, -1 where there is none.
+    """For each account of the earlier capture, the index of the later capture's holder at its place; -1 if there is none.
 
-    Whether a comprehension has a frame of its own depends on the Python: such a frame is preferred for such a frame, no more.
+    Whether a comprehension has a frame of its own depends on the version of Python. A place that agrees in this is preferred.
     """
     exact: dict[tuple[object, ...], int] = {}
     alike: dict[tuple[object, ...], int] = {}
@@ -130,7 +127,7 @@ def _partners(before: _Side, after: _Side, holder_of_account: Ints) -> Ints:
 
 
 class _Union:
-    """The call paths and holders of the later capture, to which what is gone is added."""
+    """The call paths and holders of the later capture. Those that are gone are added."""
 
     def __init__(self, later: CompactedCapture, before: _Side, after: _Side, matching: Matching) -> None:
         self._before, self._matching = before, matching
@@ -164,7 +161,8 @@ class _Union:
         return self._exact.get(place, self._alike.get(place[:2]))
 
     def add_gone(self, accounts: Ints, partner: Ints, limits: Limits) -> Ints:
-        """Give each of these accounts of the earlier capture, largest first, a holder; `partner` learns which. Those that had to share one."""
+        """Add a holder for each of these accounts of the earlier capture, largest first, and store its index in `partner`. Returns the
+        accounts whose holders were merged."""
         most_paths, given = len(self._parent) + limits.nodes // 2, 0
         for account in accounts[: limits.holders // 2].tolist():
             path = self._added(int(self._before.capture.tables.account_node[account]), most_paths - len(self._parent))
@@ -182,7 +180,7 @@ class _Union:
         return int(capture.tables.account_kind[account]), bool(capture.tables.account_is_sampled[account])
 
     def _added(self, node: int, room: int) -> int | None:
-        """The path at a node's place, added with its callers where it is none yet; None where it takes more paths than there is room for."""
+        """The path at a node's place. If there is none, it is added with its callers; None if that takes more than `room` paths."""
         missing = []
         while (path := self._find(node)) is None:
             missing.append(node)
@@ -197,7 +195,7 @@ class _Union:
         return path
 
     def _frame_of(self, node: int, path: int) -> int:
-        """The number of a gone path's frame: that of the later capture which matches, else one that is gone itself."""
+        """The number of the frame of a path that is gone: the matching frame of the later capture, or a frame that is gone, too."""
         side = self._before
         key = int(side.call_tree.key[node])
         frame, is_gone = side.frames[key], False
@@ -215,7 +213,7 @@ class _Union:
         return number
 
     def _file_of(self, file: str) -> str:
-        """What the later capture calls a file of the earlier one."""
+        """The later capture's name of a file of the earlier one."""
         name = self._matching.file_before(file)
         if name.startswith("\0"):
             self.gone_files.add(file)
@@ -223,7 +221,7 @@ class _Union:
         return name
 
     def _merge(self, account: int) -> int:
-        """The holder of smaller stacks below the nearest path that both have."""
+        """The holder of merged stacks below the nearest path that both captures have."""
         node = int(self._before.capture.tables.account_node[account])
         while (path := self._find(node)) is None:
             node = int(self._before.parent[node])
@@ -241,8 +239,8 @@ class _Union:
             self._holders.append(holder)
         return number
 
-    def grown(self, later: CompactedCapture) -> CompactedCapture:
-        """All of it, numbered depth first; holders that are gone have no figures."""
+    def whole(self, later: CompactedCapture) -> CompactedCapture:
+        """The capture with all paths and holders, numbered depth first. Holders that are gone have no figures."""
         parent, frame = np.array(self._parent, np.int64), np.array(self._frame, np.int64)
         enter = sums.walk(parent).enter
         parents, frames = np.empty_like(parent), np.empty_like(frame)

@@ -43,7 +43,7 @@ class _Group:
     figures: Ints
 
 
-def grow(
+def build_display_tree(
     call_tree: CallTree, holdings: Holdings, *, minimum_bytes: int = 0, deepest: int = 1 << 30, inverted: bool = False
 ) -> Branch:
     """The tree of what is held. Branches below `minimum_bytes`, or further than `deepest` from the root, are summed up in

@@ -1,6 +1,6 @@
-"""Every line of every file of a capture: what it held at a moment and at the end, and what it asked for in all.
+"""The figures of every line of every file of a capture: at a moment, at the end, and in total.
 
-A line's figures are its own and those of all that it called; each byte is in a line once, however often the line is on the stack.
+The figures of a line include everything that it called. Each byte counts once for a line, however often the line is on the stack.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from hiwater.analysis.naming import is_library
 from hiwater.capture import Snapshot
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
-from hiwater.capture.paths import Ints
+from hiwater.capture.paths import Ints, numbered
 
 
 @dataclass(frozen=True, slots=True)
 class LineUse:
-    """One line. `self_bytes` were asked for by itself; the other figures include what it called. `temporaries` are blocks freed
-    before their thread's next allocation."""
+    """One line. `self_bytes` are those of the line itself; the other figures include what it called. `temporaries` are blocks that were
+    freed before their thread's next allocation."""
 
     line: int
     bytes: int
@@ -36,7 +36,7 @@ class LineUse:
 
 @dataclass(frozen=True, slots=True)
 class FileUse:
-    """One file with the lines that asked for memory, in the order of the source. `bytes` and `total_bytes` have each byte once."""
+    """One file with its lines that allocated memory, in the order of the source. `bytes` and `total_bytes` count each byte once."""
 
     file: str
     is_own: bool
@@ -49,23 +49,22 @@ _COLUMNS = ("bytes", "blocks", "self_bytes", "end_bytes", "end_blocks", "total_b
 
 
 def annotate(snapshot: Snapshot, end: Snapshot, kind: str = "all") -> list[FileUse]:
-    """All files that asked for memory, those that held most at the moment first, then those that asked for most. `end` is the end of the same
-    recording."""
+    """All files that allocated memory, by their bytes at the moment and then by their total bytes, highest first. `end` is the end of the
+    same recording."""
     tables = snapshot.tables
     call_tree = build_call_tree(tables, Grouping.line)
     nodes = tables["nodes"]
-    texts = [tables.string(int(number)) for number in tables["codes"]["file"]]
-    number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    file_of_node = np.array([number_of[text] for text in texts], np.int64)[nodes["code"].astype(np.int64)]
+    names, number = numbered(tables.string(text) for text in tables["codes"]["file"].tolist())
+    file_of_node = number[nodes["code"].astype(np.int64)]
     line_of_node = nodes["line"].astype(np.int64)
     columns = _columns(snapshot, end, kind, call_tree)
     totals = {
         name: sums.sum_upwards(call_tree.parent, values) for name, values in columns.items() if name != "self_bytes"
     }
     visits = sums.walk(call_tree.parent)
-    # Native frames, labels and thread roots are in no file: what they hold belongs to the Python lines above them.
+    # Native frames, labels and thread roots have no file: their memory belongs to the Python lines above them.
     named = call_tree.stands & (line_of_node > 0)
-    named &= np.array([bool(text) for text in number_of], bool)[file_of_node] if number_of else False
+    named &= np.array([bool(name) for name in names], bool)[file_of_node] if names else False
     key = np.where(named, (file_of_node << 32) | line_of_node, -1)
     lines = _sums_by_key(key, sums.outermost(visits, key), totals)
     for place, own in zip(key.tolist(), columns["self_bytes"].tolist(), strict=True):
@@ -73,11 +72,11 @@ def annotate(snapshot: Snapshot, end: Snapshot, kind: str = "all") -> list[FileU
             lines[place]["self_bytes"] += own
     file_key = np.where(named, file_of_node, -1)
     files = _sums_by_key(file_key, sums.outermost(visits, file_key), totals)
-    return _assemble(list(number_of), files, lines)
+    return _assemble(names, files, lines)
 
 
 def _columns(snapshot: Snapshot, end: Snapshot, kind: str, call_tree: CallTree) -> dict[str, Ints]:
-    """For each node, what it asked for itself, of the counted kinds or of one."""
+    """The figures of each node itself, of all counted kinds or of one."""
     tables = snapshot.tables
     accounts, peaks = tables["accounts"], tables["account_peaks"]
     kinds = tables.account_kind
@@ -93,21 +92,15 @@ def _columns(snapshot: Snapshot, end: Snapshot, kind: str, call_tree: CallTree) 
         "total_blocks": accounts["total_blocks"].astype(np.int64),
         "temporaries": peaks["temporaries"][: len(kinds)].astype(np.int64),
     }
-    columns = {}
-    for name, of_accounts in values.items():
-        columns[name] = np.zeros(len(call_tree.parent), np.int64)
-        np.add.at(columns[name], place, of_accounts[wanted])
-    return columns
+    length = len(call_tree.parent)
+    return {name: sums.sum_at(length, place, of_accounts[wanted]) for name, of_accounts in values.items()}
 
 
 def _sums_by_key(key: Ints, outer: Ints, totals: dict[str, Ints]) -> dict[int, dict[str, int]]:
-    """For each key, the sums over its outermost nodes; keys without any figure are left out."""
+    """For each key, the sums over its outermost nodes. Keys without figures are left out."""
     outer = outer[key[outer] >= 0]
     distinct, back = np.unique(key[outer], return_inverse=True)
-    summed = {}
-    for name, total in totals.items():
-        summed[name] = np.zeros(len(distinct), np.int64)
-        np.add.at(summed[name], back, total[outer])
+    summed = {name: sums.sum_at(len(distinct), back, total[outer]) for name, total in totals.items()}
     rows = zip(*(values.tolist() for values in summed.values()), strict=True)
     found = {}
     for place, row in zip(distinct.tolist(), rows, strict=True):

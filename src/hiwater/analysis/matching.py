@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+import numpy as np
+
+from hiwater.analysis import sums
 from hiwater.analysis.naming import function_of, place_of
 from hiwater.capture import Frame, program
 from hiwater.capture.tables import Tables
@@ -31,12 +34,13 @@ _ALIKE = 0.5  # as difflib measures: from here on two texts may be one line, edi
 @dataclass(frozen=True, slots=True)
 class LineFacts:
     """What is known of one line of a function: how far below the function's first line it stands, its text ("": not known),
-    and the functions it called."""
+    the functions it called, and the bytes that it and these allocated over the whole recording."""
 
     line: int
     offset: int
     text: str
     callees: frozenset[str]
+    allocated_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -49,25 +53,24 @@ class Side:
     lines: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
     first_line: dict[tuple[str, str], int] = field(default_factory=dict)
     callees: dict[Key, set[str]] = field(default_factory=lambda: defaultdict(set))
+    allocated: dict[Key, int] = field(default_factory=lambda: defaultdict(int))
 
     def __post_init__(self) -> None:
         tables, nodes = self.tables, self.tables["nodes"]
+        columns = (tables["codes"][name].tolist() for name in ("function", "file", "first_line"))
         codes = [
-            (
-                function_of(tables.string(int(code["function"]))),
-                tables.string(int(code["file"])),
-                int(code["first_line"]),
-            )
-            for code in tables["codes"]
+            (function_of(tables.string(function)), tables.string(file), first)
+            for function, file, first in zip(*columns, strict=True)
         ]
         for function, file, first in codes:
             known = self.first_line.get((function, file), first)
             self.first_line[function, file] = min(known, first)
         self.files = list(dict.fromkeys(file for _, file, _ in codes))
-        code_of, line_of = nodes["code"].tolist(), nodes["line"].tolist()
+        code_of, line_of, allocated = nodes["code"].tolist(), nodes["line"].tolist(), _allocated(tables)
         for node, parent in enumerate(nodes["parent"].tolist()):
             function, file, _ = codes[code_of[node]]
             self.lines[function, file].add(line_of[node])
+            self.allocated[function, file, line_of[node]] += allocated[node]
             if parent:
                 above, its_file, _ = codes[code_of[parent]]
                 self.callees[above, its_file, line_of[parent]].add(function)
@@ -75,12 +78,12 @@ class Side:
     def facts(self, function: str, file: str) -> list[LineFacts]:
         """The recorded lines of a function, in order."""
         first = self.first_line[function, file]
-        return [
-            LineFacts(
-                line, line - first, self.source(file, line), frozenset(self.callees.get((function, file, line), ()))
-            )
-            for line in sorted(self.lines[function, file])
-        ]
+        found = []
+        for line in sorted(self.lines[function, file]):
+            callees = frozenset(self.callees.get((function, file, line), ()))
+            allocated = self.allocated[function, file, line]
+            found.append(LineFacts(line, line - first, self.source(file, line), callees, allocated))
+        return found
 
     @property
     def script(self) -> str:
@@ -132,7 +135,8 @@ def align(before: Sequence[LineFacts], after: Sequence[LineFacts]) -> dict[int, 
     """Which line of a function became which: pairs that do not cross, chosen so that what speaks for them weighs most.
 
     For a pair speak, in this order: the same text, where both texts are known; a similar text; the same function called by
-    both; that both call nothing; the same distance from the function's first line. Two lines cannot be one when their texts are known and
+    both, and nearly as many bytes allocated over the whole recording; that both call nothing; the same distance from the
+    function's first line. Two lines cannot be one when their texts are known and
     have little in common, or when they call different functions only, unless their text is the same.
     """
     if [line.offset for line in before] == [line.offset for line in after] and _texts_agree(before, after):
@@ -160,7 +164,17 @@ def _weight(here: LineFacts, there: LineFacts) -> float:
     if here.callees and there.callees and not here.callees & there.callees:
         return weight if here.text and here.text == there.text else 0
     weight += 2 if here.callees & there.callees else 1 if here.callees == there.callees else 0
+    less, more = sorted((here.allocated_bytes, there.allocated_bytes))
+    weight += 2 * less / more if less > 0 else 0
     return weight + 1 / (1 + abs(here.offset - there.offset))
+
+
+def _allocated(tables: Tables) -> list[int]:
+    """For each node, the bytes that it and what it called allocated over the whole recording."""
+    accounts = tables["accounts"]
+    own = sums.sum_at(len(tables["nodes"]), accounts["node"].astype(np.int64), accounts["total_bytes"].astype(np.int64))
+    total: list[int] = sums.sum_upwards(tables.paths.parent, own).tolist()
+    return total
 
 
 def _best_pairs(

@@ -1,9 +1,11 @@
-"""Whose code is a file, and which module is it? Told from its path alone, so that old captures answer too."""
+"""Whether a file is the user's code, and its module, from its path alone. So it also works for old captures."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+
+import numpy as np
 
 from hiwater.capture.format import CODE_LABEL
 from hiwater.capture.tables import Tables
@@ -25,15 +27,26 @@ def label_files(tables: Tables) -> set[str]:
     return {tables.string(file) for file in codes["file"][codes["kind"] == CODE_LABEL].tolist()}
 
 
+def generated_files(tables: Tables) -> set[str]:
+    """What code has in the place of a file that a library compiled from a string, such as the methods of a dataclass: it belongs to the line
+    that called it. Under `-c`, where "<string>" begins a thread, it is the program, and the user's own."""
+    files = [tables.string(file) == "<string>" for file in tables["codes"]["file"].tolist()]
+    if not any(files):
+        return set()
+    nodes = tables["nodes"]
+    begins_thread = tables.paths.is_thread[nodes["parent"]] & (nodes["parent"] != 0)
+    return set() if np.array(files, bool)[nodes["code"][begins_thread]].any() else {"<string>"}
+
+
 def function_of(name: str) -> str:
-    """The function that a comprehension stands in; any other name as it is. Up to Python 3.11 a comprehension was a function
-    of its own, since then it is part of the one around it."""
+    """The function around a comprehension; other names are returned unchanged. Up to Python 3.11 a comprehension was a function of its own,
+    since then it is part of the one around it."""
     return _COMPREHENSION.sub("", name) or "<module>"
 
 
 def place_of(file: str, roots: Sequence[str]) -> str:
-    """The file as its project knows it, wherever that was checked out or installed: relative to site-packages, to the standard
-    library or to the longest of the folders `roots` it lies in; any other as it is."""
+    """The path of a file within its project, wherever that was checked out or installed: relative to site-packages, to the standard library,
+    or to the longest of the folders `roots` that contains it. Other paths are returned unchanged."""
     for pattern, name in ((_PACKAGES, "site-packages"), (_STANDARD_LIBRARY, "lib/python")):
         inside = pattern.match(file)
         if inside:

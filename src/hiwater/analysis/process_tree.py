@@ -1,11 +1,11 @@
-"""Several processes side by side: whose child is whose, and what those of one machine held at one instant.
+"""Several processes: parents and children, and the memory of the processes of one machine at one instant.
 
-Peaks do not add up: each process has its own at a moment of its own. What adds up is what processes held at the same instant, and that
-is known where they share a wall clock, which processes of one machine (one boot) do.
+Peaks cannot be added, because each process has its peak at a different time. Figures of one instant can be added if the processes share a
+wall clock. Processes of one machine (one boot) do.
 
-Between two points of a process's timeline its figure is not known. A sum takes each process's last point before the instant; `error_bytes`
-is how far the points on either side of it are apart, over all processes. `at_most_bytes` is a bound that needs no such assumption:
-no process held more in a slice of time than that slice's highest moment, which is recorded exactly.
+Between two samples of a process its figure is unknown. A sum uses the last sample of each process before the instant. `error_bytes` is the
+difference between the samples on both sides, over all processes. `at_most_bytes` is a bound without this assumption: in a slice of time no
+process had more than the peak of the slice, which is recorded exactly.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ import numpy as np
 
 from hiwater.analysis import sums
 from hiwater.analysis.reconcile import standard_error_bytes
-from hiwater.capture import Capture
+from hiwater.capture import Capture, ShortProcess
+from hiwater.capture.limits import read_shared_excess
 from hiwater.capture.paths import Ints
 
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """The highest sum of what the processes of one machine held at the same instant.
+    """The highest sum of the processes of one machine at the same instant.
 
-    `at_unix_ns` is wall clock time. `processes` had begun and not ended then. `spacing_ns` is how far points on either
-    side of the instant are apart at most. `at_most_bytes` is None where a process's figures are samples alone.
+    `at_unix_ns` is wall clock time. `processes` is the number of processes that ran then. `spacing_ns` is the longest time between the
+    samples on both sides of the instant. `at_most_bytes` is None if a process has only samples.
     """
 
     bytes: int
@@ -37,11 +38,13 @@ class Instant:
     at_unix_ns: int
     spacing_ns: int
     processes: int
+    shared_once: int = 0
+    """The number of the processes whose shared pages count in parts (PSS), and so once in the sum."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Host:
-    """One machine, between one boot and the next, and the captures made on it; None where no capture knows the figure."""
+    """One machine from one boot to the next, and its captures. A figure is None if no capture has it."""
 
     name: str
     captures: tuple[Capture, ...]
@@ -50,18 +53,31 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class _Track:
-    """What one process held over time: points in wall clock nanoseconds, each good until the next, the last until `end_ns`; and
-    bounds that nothing was above, each from its time on (None: there are none)."""
+class Track:
+    """The memory of one process over time: samples in wall clock nanoseconds, each valid until the next, the last until `end_ns`; and upper
+    bounds, each from its time on (None: there are none)."""
 
     at_ns: Ints
     bytes: Ints
     end_ns: int
     bounds: tuple[Ints, Ints] | None
+    shares: bool = False  # pages that it shares with others count in parts
+
+    def at(self, times: Ints) -> Ints:
+        """The bytes at these times; 0 outside the recording."""
+        place = np.searchsorted(self.at_ns, times, side="right")
+        is_running = (place > 0) & (times < self.end_ns)
+        return np.where(is_running, self.bytes[np.maximum(0, place - 1)], 0)
 
 
-def hosts(captures: Sequence[Capture]) -> list[Host]:
-    """The machines of these captures, in the order in which they come."""
+def allocated_tracks(captures: Sequence[Capture]) -> list[tuple[Capture, Track]]:
+    """For each process, what it had allocated over time."""
+    return [(capture, _allocated(capture)) for capture in _distinct(captures) if not capture.is_timeline]
+
+
+def hosts(captures: Sequence[Capture], short: Sequence[ShortProcess] = ()) -> list[Host]:
+    """The machines of these captures, in the order of their first capture. Of the `short` processes only peaks are known: they count in the
+    upper bounds alone."""
     of_host: dict[tuple[str, str], list[Capture]] = {}
     for capture in captures:
         boot = capture.tables.header["boot_id"].decode("ascii", "replace")
@@ -72,21 +88,32 @@ def hosts(captures: Sequence[Capture]) -> list[Host]:
         names = dict.fromkeys(capture.facts.get("host", "") for capture in members)
         processes = _distinct(members)
         known = [capture for capture in processes if not capture.is_timeline]
+        runs = {capture.facts.get("run_id", "") for capture in processes}
+        small = [one for one in short if one.run in runs]
         spans: dict[int, list[tuple[Capture, int, int]]] = {}
         for capture in processes:
             spans.setdefault(capture.process.pid, []).append((capture, *_span(capture)))
         found.append(
             Host(
                 ", ".join(name for name in names if name) or "this machine", tuple(members),
-                _with_chance(_highest([_allocated(capture) for capture in known]), known),
-                _highest([track for capture in processes for track in _resident(capture, spans)]),
+                _with_chance(
+                    _highest([
+                        *(_allocated(capture) for capture in known),
+                        *(_short(one, one.peak_bytes) for one in small),
+                    ]),
+                    known,
+                ),
+                _highest([
+                    *(track for capture in processes for track in _resident(capture, spans)),
+                    *(_short(one, one.resident_peak_bytes) for one in small),
+                ]),
             )
         )  # fmt: skip
     return found
 
 
 def _distinct(captures: Iterable[Capture]) -> list[Capture]:
-    """Each recording once: of its snapshots, that which tells most."""
+    """Each recording once: of its snapshots, the one with most data."""
     longest: dict[tuple[int, int, int], Capture] = {}
     for capture in captures:
         header = capture.tables.header
@@ -96,8 +123,15 @@ def _distinct(captures: Iterable[Capture]) -> list[Capture]:
     return list(longest.values())
 
 
-def _allocated(capture: Capture) -> _Track:
-    """Samples, and the highest moment of each slice, which is exact; nowhere above what the slice allows."""
+def _short(process: ShortProcess, bound: int) -> Track:
+    start = min(process.started_unix_ns, 1 << 62)
+    end = start + min(process.duration_ns, 1 << 61)
+    at, most = np.array([start], np.int64), np.array([min(bound, 1 << 52)], np.int64)
+    return Track(at, np.zeros(1, np.int64), end, (at, most))
+
+
+def _allocated(capture: Capture) -> Track:
+    """Samples, and the exact peak of each slice, which also bounds the samples."""
     start, end = _span(capture)
     timeline, slices = capture.timeline, capture.slices
     begins = np.array([piece.start_ns for piece in slices], np.int64)
@@ -106,18 +140,19 @@ def _allocated(capture: Capture) -> _Track:
     held = np.concatenate([timeline.allocated_bytes, np.array([piece.peak_bytes for piece in slices], np.int64)])
     order = np.argsort(at, kind="stable")
     at, held = at[order], held[order]
-    points = np.unique(np.concatenate([at, begins[begins >= at[0]]]))
-    last = held[np.searchsorted(at, points, side="right") - 1]
-    bound = allowed[np.maximum(0, np.searchsorted(begins, points, side="right") - 1)]
-    return _Track(start + points, np.minimum(last, bound), end, (start + begins, allowed))
+    times = np.unique(np.concatenate([at, begins[begins >= at[0]]]))
+    last = held[np.searchsorted(at, times, side="right") - 1]
+    bound = allowed[np.maximum(0, np.searchsorted(begins, times, side="right") - 1)]
+    return Track(start + times, np.minimum(last, bound), end, (start + begins, allowed))
 
 
-def _resident(capture: Capture, spans: dict[int, list[tuple[Capture, int, int]]]) -> list[_Track]:
-    """The process, and those it was watched with that have no capture of their own. `spans` says when each process number was recorded."""
+def _resident(capture: Capture, spans: dict[int, list[tuple[Capture, int, int]]]) -> list[Track]:
+    """The process, and the watched ones that have no capture of their own. `spans` has the recorded times of each process number."""
     start, end = _span(capture)
     resident, timeline = capture.resident, capture.timeline
     bound = resident.peak_bytes + resident.error_bytes if resident.exact else None
-    tracks = [_resident_track(start + timeline.at_ns, timeline.resident_bytes, (start, end), bound)]
+    track = _resident_track(start + timeline.at_ns, timeline.resident_bytes, (start, end), bound)
+    tracks = [_less_shared(track, capture, start)]
     for process in capture.processes[1:]:
         ended = end if process.end_ns is None else start + process.end_ns
         began = start + process.start_ns
@@ -130,10 +165,24 @@ def _resident(capture: Capture, spans: dict[int, list[tuple[Capture, int, int]]]
     return [track for track in tracks if len(track.at_ns)]
 
 
-def _resident_track(at: Ints, held: Ints, span: tuple[int, int], bound: int | None) -> _Track:
+def _less_shared(track: Track, capture: Capture, start: int) -> Track:
+    """The track without what other processes count of the pages that it shares with them, from the first reading of that on. A process that was
+    forked shared from its start."""
+    at, excess = read_shared_excess(capture.tables)
+    if not len(at) or not len(track.at_ns):
+        return track
+    times = np.unique(np.concatenate([track.at_ns, start + at[start + at >= track.at_ns[0]]]))
+    held = track.bytes[np.searchsorted(track.at_ns, times, side="right") - 1]
+    place = np.searchsorted(start + at, times, side="right")
+    shared = (place > 0) | (capture.process.started_by == "fork")
+    less = np.where(shared, excess[np.maximum(0, place - 1)], 0)
+    return replace(track, at_ns=times, bytes=np.maximum(0, held - less), shares=True)
+
+
+def _resident_track(at: Ints, held: Ints, span: tuple[int, int], bound: int | None) -> Track:
     end = max(span[1], int(at[-1])) if len(at) else span[1]
     bounds = None if bound is None else (np.array(span[:1], np.int64), np.array([bound], np.int64))
-    return _Track(at, held, end, bounds)
+    return Track(at, held, end, bounds)
 
 
 def _span(capture: Capture) -> tuple[int, int]:
@@ -141,8 +190,8 @@ def _span(capture: Capture) -> tuple[int, int]:
     return start, start + min(capture.process.duration_ns, 1 << 61)
 
 
-def _highest(tracks: Sequence[_Track]) -> Instant | None:
-    """The instant at which the sum of the last points is highest."""
+def _highest(tracks: Sequence[Track]) -> Instant | None:
+    """The instant at which the sum of the last samples is highest."""
     tracks = [
         replace(track, end_ns=max(track.end_ns, int(track.at_ns[-1]) + 1)) for track in tracks if len(track.at_ns)
     ]
@@ -151,12 +200,13 @@ def _highest(tracks: Sequence[_Track]) -> Instant | None:
     at, total = _sum_over_time([(track.at_ns, track.bytes, track.end_ns) for track in tracks])
     best = int(np.argmax(total))
     instant = int(at[best])
-    error = spacing = running = 0
+    error = spacing = running = shared_once = 0
     for track in tracks:
         after = int(np.searchsorted(track.at_ns, instant, side="right"))
         if not after or instant >= track.end_ns:
             continue
         running += 1
+        shared_once += track.shares
         if after < len(track.at_ns) and int(track.at_ns[after - 1]) != instant:
             error += abs(int(track.bytes[after]) - int(track.bytes[after - 1]))
             spacing = max(spacing, int(track.at_ns[after]) - int(track.at_ns[after - 1]))
@@ -164,7 +214,7 @@ def _highest(tracks: Sequence[_Track]) -> Instant | None:
     at_most = None
     if len(bounds) == len(tracks):
         at_most = max(int(_sum_over_time(bounds)[1].max()), int(total[best]))
-    return Instant(int(total[best]), error, at_most, instant, spacing, running)
+    return Instant(int(total[best]), error, at_most, instant, spacing, running, shared_once)
 
 
 def _sum_over_time(steps: Sequence[tuple[Ints, Ints, int]]) -> tuple[Ints, Ints]:
@@ -179,22 +229,20 @@ def _sum_over_time(steps: Sequence[tuple[Ints, Ints, int]]) -> tuple[Ints, Ints]
 
 
 def _with_chance(instant: Instant | None, captures: Sequence[Capture]) -> Instant | None:
-    """With two standard errors added where captures are sampled: their figures are estimates to begin with."""
+    """The bound plus two standard errors for sampled captures, whose figures are estimates."""
     if instant is None:
         return None
     variance = sum(standard_error_bytes(capture.peak) ** 2 for capture in captures)
     chance = 2 * math.ceil(math.sqrt(variance))
     at_most = None if instant.at_most_bytes is None else instant.at_most_bytes + chance
-    return Instant(
-        instant.bytes, instant.error_bytes + chance, at_most, instant.at_unix_ns, instant.spacing_ns, instant.processes
-    )
+    return replace(instant, error_bytes=instant.error_bytes + chance, at_most_bytes=at_most)
 
 
 # Families
 
 
 def parents(captures: Sequence[Capture]) -> list[int | None]:
-    """For each capture, which of the others is that of its parent process; None where none of them is."""
+    """For each capture, the index of the capture of its parent process; None if there is none."""
     numbered: dict[tuple[object, str], list[int]] = {}
     for number, capture in enumerate(captures):
         numbered.setdefault((capture.tables.header["boot_id"], str(capture.process.pid)), []).append(number)
@@ -202,9 +250,19 @@ def parents(captures: Sequence[Capture]) -> list[int | None]:
 
 
 def _parent(captures: Sequence[Capture], numbered: dict[tuple[object, str], list[int]], number: int) -> int | None:
-    """`numbered` are the captures of each process number on each machine: a number may be used again."""
+    """`numbered` are the captures of each process number on each machine: a number may be used again. The program that a process executed
+    is the child of the program that executed it."""
     child = captures[number]
     start = child.process.started_unix_ns
+    header = child.tables.header
+    before = [
+        other
+        for other in numbered[header["boot_id"], str(child.process.pid)]
+        if captures[other].tables.header["process_start_ticks"] == header["process_start_ticks"]
+        and captures[other].process.started_unix_ns < start
+    ]
+    if before and child.facts.get("started_by") == "exec":
+        return max(before, key=lambda other: captures[other].process.started_unix_ns)
     for other in numbered.get((child.tables.header["boot_id"], child.facts.get("ppid", "")), ()):
         if other == number:
             continue
@@ -215,9 +273,9 @@ def _parent(captures: Sequence[Capture], numbered: dict[tuple[object, str], list
 
 
 def pairs(before: Sequence[Capture], after: Sequence[Capture]) -> list[tuple[Capture, Capture]]:
-    """Which process of one run was which of another: equal rank and program, then the order in which they began.
+    """Pairs of processes of two runs: by equal rank and program, then by the order of their starts.
 
-    Of two processes there is one pair, whatever they are called.
+    Two single processes are a pair, whatever their names are.
     """
     if len(before) == len(after) == 1:
         return [(before[0], after[0])]

@@ -1,7 +1,7 @@
-"""Allocated and resident memory side by side: what is known of the way from one to the other.
+"""The terms between the allocated peak and the resident peak.
 
-The two peaks are different quantities, at moments of their own: allocated counts what the program asked for, touched or
-not; resident counts pages in RAM, whoever asked. What is left over is therefore a remainder and says no more than that.
+The two peaks are different quantities at different times. Allocated memory is what the program requested, touched or not. Resident
+memory is all pages in RAM, whatever requested them. So the rest is a remainder, and proves nothing by itself.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from hiwater.capture import Capture, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Bytes. `rest_bytes` = resident peak − resident at the start − hiwater's own tables − allocated peak. Above zero: pages nobody counted
-    (code and data of libraries, allocators' unused room); below: at least so much was allocated and never, or not then, in RAM."""
+    """Bytes. `rest_bytes` = resident peak − resident at the start − overhead of hiwater − allocated peak. Above zero: pages that no figure counts
+    (code and data of libraries, slack of allocators). Below zero: at least so many allocated bytes were not resident then."""
 
     allocated_bytes: int
     resident_start_bytes: int

@@ -1,7 +1,7 @@
-"""Call paths without recursion, for formats that write every frame of every stack: those take room as depth × stacks.
+"""Call paths without recursion, for formats that write every frame of every stack: their size is depth × stacks.
 
-The rule: where a frame is on its own stack already, what was called from there on counts as called by the outer one, and the frames
-between the two are left out. So `a → b → a → b → c` becomes `a → b → c`, and no path is longer than there are distinct frames.
+The rule: if a frame is already on its stack, its callees count as called by the outer one, and the frames between the two are left
+out. So `a → b → a → b → c` becomes `a → b → c`, and no path has more frames than there are distinct ones.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import numpy as np
 from hiwater.analysis.call_tree import CallTree
 from hiwater.capture.paths import Ints
 
-_BESIDE_NAMES = 10  # characters of a frame's text beside function and file: blanks, brackets, line
+_OTHER_CHARACTERS = 10  # of a frame's text, in addition to function and file: blanks, brackets, line
 
 
 def text_bytes(call_tree: CallTree, leaves: Ints) -> int:
-    """About how long the text of all these paths is, each written whole."""
+    """The approximate length of the text of all these paths, each written whole."""
     names = np.array([len(frame.function) + len(frame.file) for frame in call_tree.frames], np.int64)
     return int(
-        _along_paths(call_tree, names[call_tree.key] + _BESIDE_NAMES if len(names) else call_tree.key)[leaves].sum()
+        _along_paths(call_tree, names[call_tree.key] + _OTHER_CHARACTERS if len(names) else call_tree.key)[leaves].sum()
     )
 
 
 def frames_of(call_tree: CallTree, leaves: Ints) -> int:
-    """How many frames all these paths have."""
+    """The number of frames of all these paths together."""
     return int(_along_paths(call_tree, np.ones(len(call_tree.parent), np.int64))[leaves].sum())
 
 
 def _along_paths(call_tree: CallTree, values: Ints) -> Ints:
-    """For each node the sum of `values` from the root of its path to itself. By doubling: 20,000 frames take 15 passes."""
+    """For each node, the sum of `values` from the root to the node. Each pass doubles the distance: 20,000 frames take 15 passes."""
     total = np.where(call_tree.stands, values, 0)
     total[:1] = 0
     above = call_tree.parent

@@ -1,4 +1,4 @@
-"""Source text of lines, read from the files as they are now; nothing is taken from devices or huge files."""
+"""The source text of lines, read from the files as they are now. Devices and huge files are not read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_LINE = 400  # of those that are compared and not shown
 
 
 class Sources:
-    """Lines of source files, each file read once. `changed` names files that are newer than the recording."""
+    """Lines of source files. Each file is read once. `changed` has the names of files that are newer than the recording."""
 
     def __init__(self, folder: str, started_unix_ns: int) -> None:
         self._folder = folder
@@ -33,12 +33,12 @@ class Sources:
         return sources
 
     def line(self, file: str, number: int) -> str:
-        """The text of a line without its indent, not yet fit to be printed; "" when it cannot be known."""
+        """The text of a line without its indent, not yet safe to print; "" if it is unknown."""
         lines = self.lines(file)
         return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
     def lines(self, file: str) -> list[str]:
-        """All lines of a file as they are; none when they cannot be known."""
+        """All lines of a file, unchanged; none if they are unknown."""
         lines = self._files.get(file)
         if lines is None:
             lines = self._files[file] = self._read(file)
@@ -68,7 +68,7 @@ class Sources:
 
 
 def _decode(content: bytes) -> str:
-    """As Python would read it; what cannot be decoded comes as U+FFFD."""
+    """The text as Python would read it. Bytes that cannot be decoded become U+FFFD."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
     except SyntaxError:
@@ -77,7 +77,7 @@ def _decode(content: bytes) -> str:
 
 
 def as_recorded(tables: Tables) -> Callable[[str, int], str]:
-    """A function that gives the text of a line as it was when the capture was made: "" where the file has changed since."""
+    """A function that returns the text of a line at the time of the capture; "" if the file has changed since."""
     sources = Sources.of(tables)
 
     def line(file: str, number: int) -> str:

@@ -1,4 +1,4 @@
-"""Sums along call paths: what a node and everything it called held, and where nodes lie in a depth-first walk."""
+"""Sums along call paths, and depth-first walks. Arrays have one dimension, with one element for each node unless stated otherwise."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 
 from hiwater.capture.paths import Ints
 
-_FEW_LEVELS = 4096  # up to here a pass per level beats a step per node
+_FEW_LEVELS = 4096  # up to here, a pass for each level is faster than a step for each node
 
 
 def sum_at(length: int, index: Ints, values: Ints) -> Ints:
-    """Whole-number sums of `values` by `index`; numpy's bincount would go through floats."""
+    """An int64 array of `length`: element i is the sum of the `values` whose `index` is i. numpy's bincount would compute in floats."""
     summed = np.zeros(length, np.int64)
     np.add.at(summed, index, values)
     return summed
 
 
 def depths(parent: Ints) -> Ints:
-    """How many steps each node is from node 0. By doubling: a stack 5,000 deep takes 13 passes."""
+    """The depth of each node: its steps from node 0. Each pass doubles the distance: a stack 5,000 deep takes 13 passes."""
     depth = np.ones(len(parent), np.int64)
     depth[:1] = 0
     jump = parent
@@ -30,7 +30,7 @@ def depths(parent: Ints) -> Ints:
 
 
 def sum_upwards(parent: Ints, values: Ints) -> Ints:
-    """Each node's value plus those of all below it. Needs parent[i] < i."""
+    """The value of each node plus those of all its descendants. Requires parent[i] < i."""
     depth = depths(parent)
     deepest = int(depth.max(initial=0))
     if deepest > _FEW_LEVELS:
@@ -53,18 +53,18 @@ def _sum_one_by_one(parent: Ints, values: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Walk:
-    """A depth-first walk: node i is visited as number enter[i], and all below it before number leave[i]."""
+    """A depth-first walk: node i is visited as number enter[i], and all its descendants before number leave[i]."""
 
     enter: Ints
     leave: Ints
 
 
 def walk(parent: Ints) -> Walk:
-    """The depth-first walk from node 0, brothers in the order of their numbers."""
+    """The depth-first walk from node 0, siblings in the order of their numbers."""
     size = sum_upwards(parent, np.ones(len(parent), np.int64))
     order = np.argsort(parent[1:], kind="stable") + 1
     sizes = size[order]
-    before = np.cumsum(sizes) - sizes  # of all nodes with a smaller parent, or brothers with a smaller number
+    before = np.cumsum(sizes) - sizes  # of all nodes with a smaller parent, or siblings with a smaller number
     is_first = np.ones(len(order), bool)
     is_first[1:] = parent[order][1:] != parent[order][:-1]
     before -= np.repeat(before[is_first], np.diff(np.append(np.flatnonzero(is_first), len(order))))
@@ -78,14 +78,13 @@ def walk(parent: Ints) -> Walk:
 
 
 def outermost(visits: Walk, key: Ints) -> Ints:
-    """The nodes (0 left out) that have no ancestor with the same key: what they hold is counted once, however deep
-    their function calls itself."""
+    """The indices of the nodes (without 0) that have no ancestor with the same key. Their sums count each byte once, also in recursion."""
     nodes = np.arange(1, len(key))
     order = nodes[np.lexsort((visits.enter[1:], key[1:]))]
     keys = key[order]
     new_key = np.ones(len(order), bool)
     new_key[1:] = keys[1:] != keys[:-1]
-    # Keys apart by more than any visit number: the running maximum cannot reach from one key into the next.
+    # Keys are offset by more than any visit number, so the running maximum of one key cannot reach the next.
     base = np.cumsum(new_key) * (len(key) + 1)
     reach = np.maximum.accumulate(visits.leave[order] + base)
     is_inside = np.zeros(len(order), bool)

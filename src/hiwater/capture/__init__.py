@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from hiwater.capture.paths import Frame
     from hiwater.capture.program import Process, Resident, Totals
     from hiwater.capture.residency_snapshots import LargeBlock, Part, ResidencySnapshot
+    from hiwater.capture.run import Run
+    from hiwater.capture.run_index import ShortProcess, Unrecorded
     from hiwater.capture.slices import Slice
     from hiwater.capture.snapshot import Snapshot, Stack, Stacks
     from hiwater.capture.timeline import ScopeSpan, Timeline, WatchedProcess
 
 __all__ = [
-    "Capture", "DeviceMemory", "DeviceSnapshot", "Frame", "LargeBlock", "Marker", "Part", "Process", "ResidencySnapshot", "Resident", "ScopeSpan",
-    "Slice", "Snapshot", "Stack", "Stacks", "Timeline", "Totals", "WatchedProcess", "open", "open_all",
+    "Capture", "DeviceMemory", "DeviceSnapshot", "Frame", "LargeBlock", "Marker", "Part", "Process", "ResidencySnapshot", "Resident", "Run", "ScopeSpan",
+    "ShortProcess", "Slice", "Snapshot", "Stack", "Stacks", "Timeline", "Totals", "Unrecorded", "WatchedProcess", "open", "open_all", "open_run",
 ]  # fmt: skip
 _HOMES = {
     "Frame": "paths",
@@ -31,6 +33,8 @@ _HOMES = {
     **dict.fromkeys(("LargeBlock", "ResidencySnapshot", "Part"), "residency_snapshots"),
     **dict.fromkeys(("Process", "Resident", "Totals"), "program"),
     **dict.fromkeys(("ScopeSpan", "Timeline", "WatchedProcess"), "timeline"),
+    "Run": "run",
+    **dict.fromkeys(("ShortProcess", "Unrecorded"), "run_index"),
     "Slice": "slices",
 }
 
@@ -47,11 +51,15 @@ def open(path: str | os.PathLike[str]) -> Capture:
 
 
 def open_all(*paths: str | os.PathLike[str]) -> list[Capture]:
-    """Read the captures at `paths`, and all that merged ones among them hold; raises what `open` raises."""
-    from hiwater.capture import opening
-    from hiwater.capture.model import Capture
+    """Read the captures at `paths`, and all captures of the runs and merged captures among them; raises what `open` raises."""
+    return list(open_run(*paths).captures)
 
-    return [Capture(tables) for path in paths for tables in opening.read_all(path)]
+
+def open_run(*paths: str | os.PathLike[str]) -> Run:
+    """Read the runs at `paths`, each given by its main capture, by the folder beside that, or merged; raises what `open` raises."""
+    from hiwater.capture.run import read_run
+
+    return read_run(*paths)
 
 
 def __getattr__(name: str) -> object:

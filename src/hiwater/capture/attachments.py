@@ -14,7 +14,7 @@ import struct
 import zipfile
 import zlib
 
-from hiwater.capture.destination import MAGIC
+from hiwater.capture.format import MAGIC
 from hiwater.errors import CaptureUnwritable
 
 TYPE_CHECKING = False
@@ -69,7 +69,7 @@ class _Growing:
             raise ValueError("something is attached to it already")
         number = len(tables)
         tables.append({"name": TABLE, "record_bytes": 1, "fields": []})
-        first = self._get("extents_used")
+        first: int = struct.unpack_from("<I", self._header, self._field("extents_used")[2])[0]
         pieces = [content[at : at + self._extent_bytes] for at in range(0, len(content), self._extent_bytes)]
         last = first + len(pieces)
         if last > self._max_extents or 4 * last > self._room_for_directory:
@@ -92,9 +92,6 @@ class _Growing:
     def _field(self, name: str) -> list[Any]:
         found: list[Any] = next(field for field in self._schema["header"] if field[0] == name)
         return found
-
-    def _get(self, name: str) -> int:
-        return int(struct.unpack_from("<I", self._header, self._field(name)[2])[0])
 
     def _with_count(self, number: int, count: int) -> dict[str, Any]:
         """Put the count into the header; its counts move to a place with more room where the engine's has none left."""

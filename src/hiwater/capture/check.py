@@ -21,7 +21,8 @@ def problems(tables: Tables, slices: Sequence[Slice], peak: Snapshot, end: Snaps
     """What contradicts itself, in words.
 
     Exactly equal sums are asked of a recording that ended; of a killed one, sums within one event (an event moves one
-    account, by no more than that account ever received); of one still being written only what holds at every instant.
+    account, by no more than that account ever received); of one still being written only what holds at every instant; of a
+    snapshot of such a one, equal sums.
     """
     found = _snapshot_problems(peak) + _snapshot_problems(end)
     if not slices[-1].peak_bytes >= tables.header["live_bytes"] and _has_whole_events(tables):
@@ -32,26 +33,22 @@ def problems(tables: Tables, slices: Sequence[Slice], peak: Snapshot, end: Snaps
 
 
 def _snapshot_problems(snapshot: Snapshot) -> list[str]:
-    found = []
+    found, when = [], f"at the {snapshot.name}"
     counted = is_counted(snapshot.tables.account_kind)
     if len(snapshot.bytes) and float(np.abs(snapshot.bytes.astype(np.float64)).sum()) > _LARGEST_BYTES:
-        return [f"figures at the {snapshot.name} are beyond any memory"]
-    if program.ended(snapshot.tables) == "recording":
+        return [f"figures {when} are beyond any memory"]
+    if program.ended(snapshot.tables) == "recording" and not snapshot.tables.header.get("snapshot_ns"):
         return []
     for values, what in ((snapshot.bytes, "bytes"), (snapshot.blocks, "blocks")):
         negative = np.flatnonzero(values < 0)
         if len(negative):
-            found.append(f"account {int(negative[0])} holds {int(values[negative[0]])} {what} at the {snapshot.name}")
+            found.append(f"account {int(negative[0])} holds {int(values[negative[0]])} {what} {when}")
     blocks = int(snapshot.blocks[counted].sum())
     if blocks != snapshot.recorded_blocks and _has_whole_events(snapshot.tables):
-        found.append(
-            f"accounts sum to {blocks} blocks at the {snapshot.name}, the recorder counted {snapshot.recorded_blocks}"
-        )
+        found.append(f"accounts sum to {blocks} blocks {when}, the recorder counted {snapshot.recorded_blocks}")
     total = int(snapshot.bytes[counted].sum())
     if abs(total - snapshot.recorded_bytes) > one_event_bytes(snapshot.tables):
-        found.append(
-            f"accounts sum to {total} bytes at the {snapshot.name}, the recorder counted {snapshot.recorded_bytes}"
-        )
+        found.append(f"accounts sum to {total} bytes {when}, the recorder counted {snapshot.recorded_bytes}")
     return found
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from hiwater.capture.paths import Frame
+from hiwater._os.sizes import format_size
+from hiwater.capture.paths import Frame, describe_innermost
 from hiwater.capture.snapshot import Snapshot
 
 _ERRORS_APART = 2  # an estimate changed when it did by more than so many standard errors
@@ -60,6 +61,9 @@ class Change:
     after_total_bytes: int
     standard_error_bytes: int
 
+    def __repr__(self) -> str:
+        return f"<Change {_signed(self.bytes)} ({self.state}){describe_innermost(self.frames)}>"
+
     @property
     def bytes(self) -> int:
         """After − before."""
@@ -87,12 +91,19 @@ class Change:
         return self.after or self.before
 
 
+def _signed(count: int) -> str:
+    return f"{'+' if count > 0 else ''}{format_size(count)}"
+
+
 def _is_within_error(change: int, standard_error_bytes: int) -> bool:
     return 0 < abs(change) <= _ERRORS_APART * standard_error_bytes
 
 
 class Changes(Sequence[Change]):
     """Changes, the largest first, and the parts of them that views show."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} changes: {_signed(self.bytes)}>"
 
     @property
     @abstractmethod
@@ -133,5 +144,9 @@ class Comparison(Generic[Compared]):
     allocated: ComparedFigure
     kinds: dict[str, ComparedFigure]
     totals: dict[str, ComparedFigure]
-    lines: Changes = field(repr=False)
-    rows: Changes = field(repr=False)
+    lines: Changes
+    rows: Changes
+
+    def __repr__(self) -> str:
+        before, after = self.before_snapshot.allocated_bytes, self.after_snapshot.allocated_bytes
+        return f"<Comparison of {format_size(before)} allocated with {format_size(after)}: {_signed(after - before)}>"

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 import hiwater
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DEFAULT_PATTERN = "hiwater-{program}.%p.hiw"
 MAGIC = b"\x89HIW\r\n\x1a\n"  # native/capture/format.h, kMagic
 
+CHILDREN_SUFFIX = ".d"  # of the folder for the captures of children, beside the first process's
+CHILDREN_INDEX = "index.jsonl"  # in it; native/session/children.cpp writes both
 MERGED_INDEX = "hiwater.merged.json"  # first in a merged capture, which is a zip file (capture/container.py)
 _ZIP_ENTRY, _ZIP_NAME_OFFSET = b"PK\x03\x04", 30
 HEAD_BYTES = _ZIP_NAME_OFFSET + len(MERGED_INDEX)
 
 # The first that is set names this process among its peers: torchrun, Open MPI, MPICH and PMIx launchers, Slurm.
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+# The first that is set names what launched this process. A launcher inside an allocation of Slurm comes before Slurm.
+_LAUNCHERS = {
+    "TORCHELASTIC_RUN_ID": "torch", "OMPI_COMM_WORLD_RANK": "mpi", "PMI_RANK": "mpi", "PMIX_RANK": "mpi", "SLURM_PROCID": "slurm",
+}  # fmt: skip
+_RESTART_VARIABLES = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 _LONGEST_NAME = 80
 
 
@@ -95,6 +107,52 @@ def check(path: str) -> None:
         )
 
 
+def folder_of_children(path: str) -> str:
+    """Return the folder for the captures of the children of the process whose capture is at `path`."""
+    return path + CHILDREN_SUFFIX
+
+
+def forget_children(path: str) -> None:
+    """Remove what the children of an earlier run with its capture at `path` left. The captures of those that still run stay."""
+    folder = folder_of_children(path)
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return  # there is none
+    try:
+        for name in names:
+            pid = name.partition("-")[0]
+            is_capture_of_child = pid.isdigit() and name.endswith(".hiw") and not os.path.exists(f"/proc/{pid}")
+            if name == CHILDREN_INDEX or is_capture_of_child:
+                os.unlink(os.path.join(folder, name))
+        os.rmdir(folder)
+    except OSError:
+        return  # something is left, and stays
+
+
+def is_capture(path: str) -> bool:
+    """Whether `path` is a capture, a merged one, one in a merged one, or may be a history of another library's."""
+    head = head_of(path)
+    if head.startswith(MAGIC) or is_merged(head) or is_history(head):
+        return True
+    above = head_of(os.path.dirname(path))  # then `path` may name one of several
+    return is_merged(above) or is_history(above) or (not head and above.startswith(MAGIC))
+
+
+def head_of(path: str | os.PathLike[str]) -> bytes:
+    """The first bytes of a regular file; none for anything else, which could block, and for what cannot be read: opening it says why."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return b""
+    try:
+        return os.pread(descriptor, HEAD_BYTES, 0) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
 def is_merged(head: bytes) -> bool:
     """Whether a file that begins with `head` is a merged capture."""
     return head.startswith(_ZIP_ENTRY) and head[_ZIP_NAME_OFFSET:HEAD_BYTES] == MERGED_INDEX.encode("ascii")
@@ -127,7 +185,21 @@ def explain(path: str, error: OSError) -> hiwater.errors.CaptureUnwritable:
 
 def rank() -> str | None:
     """Return this process's number in a job; None outside one."""
-    for variable in _RANK_VARIABLES:
+    return _first_number(_RANK_VARIABLES)
+
+
+def restart() -> str | None:
+    """Return how often the launcher had restarted the processes of the job when this one began; None if it does not count."""
+    return _first_number(_RESTART_VARIABLES)
+
+
+def launcher() -> str | None:
+    """Return the kind of launcher that started this process as one of a job: "torch", "mpi" or "slurm"; None outside a job."""
+    return next((name for variable, name in _LAUNCHERS.items() if variable in os.environ), None)
+
+
+def _first_number(variables: Sequence[str]) -> str | None:
+    for variable in variables:
         number = os.environ.get(variable, "")
         if number.isdigit():
             return number

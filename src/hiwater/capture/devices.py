@@ -1,4 +1,4 @@
-"""The accelerators that the program used: their peaks, their figures in time, and what their memory consisted of."""
+"""The accelerators that the program used: their peaks, their figures over time, and the terms of their memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from hiwater._os.sizes import format_size
 from hiwater.capture.paths import Ints
-from hiwater.capture.tables import Tables
+from hiwater.capture.tables import Tables, known
 
 UNACCOUNTED, USED = "unaccounted", "used by this process"
 QUANTITIES = ("allocated", "reserved", "used")
@@ -17,23 +18,28 @@ QUANTITIES = ("allocated", "reserved", "used")
 
 @dataclass(frozen=True, slots=True)
 class DeviceSnapshot:
-    """What a device's memory consisted of at one moment, nanoseconds since the recording began: (term, bytes), None where not known.
-    The terms up to "unaccounted" add up to "used by this process"; those after it are the whole card's."""
+    """The terms of a device's memory at one moment, in nanoseconds since the recording began: pairs (term, bytes), None if unknown. The terms
+    up to "unaccounted" add up to "used by this process"; those after it are of the whole card."""
 
     at_ns: int
     terms: tuple[tuple[str, int | None], ...]
 
+    def __repr__(self) -> str:
+        return f"<DeviceSnapshot at {self.at_ns / 1e9:.3f} s: libraries held {format_size(self.held_bytes)}>"
+
     @property
     def held_bytes(self) -> int:
-        """What libraries held: the terms before the unaccounted."""
+        """The bytes of libraries: the sum of the terms before the unaccounted one."""
         return sum(count or 0 for _, count in takewhile(lambda term: term[0] != UNACCOUNTED, self.terms))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceMemory:
-    """One device as one library counts it, in bytes; None: not measured. *Allocated* is what the library handed out, *reserved* what it holds,
-    *used* what the driver counts for the process. `exact` is about the first two peaks; where it is false they are lower bounds, and
-    `reason` says why. `peaks_bytes[i]` of a curve is the highest between the sample before and sample i; −1 is not known."""
+    """One device as one library counts it, in bytes; None: not measured.
+
+    *Allocated* is what the library handed out, *reserved* what it has from the driver, *used* what the driver counts for the process. If
+    `exact` is false, the first two peaks are lower bounds, and `reason` says why. `at_ns` and the arrays in bytes are int64 with one
+    element for each sample, ascending in time; −1 means unknown. `peaks_bytes[i]` is the peak between sample i − 1 and sample i."""
 
     name: str
     backend: str
@@ -52,13 +58,17 @@ class DeviceMemory:
     used_bytes: Ints
     snapshots: tuple[DeviceSnapshot, ...]
 
+    def __repr__(self) -> str:
+        peaks = ", ".join(f"{format_size(peak)} {quantity}" for quantity, peak in self.peaks()) or "not measured"
+        return f"<DeviceMemory of {self.name!r} ({self.backend}): peak {peaks}>"
+
     @property
     def highest_snapshot(self) -> DeviceSnapshot | None:
         """The snapshot at which the library held most."""
         return max(self.snapshots, key=lambda one: one.held_bytes, default=None)
 
     def peaks(self) -> list[tuple[str, int]]:
-        """(quantity, peak) of those that were measured."""
+        """(quantity, peak) of each quantity that was measured."""
         found = [(quantity, getattr(self, f"peak_{quantity}_bytes")) for quantity in QUANTITIES]
         return [(quantity, peak) for quantity, peak in found if peak is not None]
 
@@ -80,10 +90,10 @@ def _device(tables: Tables, number: int, row: Any) -> DeviceMemory:
         source=tables.string(int(row["source"])),
         exact=bool(row["exact"]),
         reason=tables.string(int(row["note"])),
-        limit_bytes=_known(row["limit_bytes"]),
-        peak_allocated_bytes=_known(row["peak_allocated_bytes"]),
-        peak_reserved_bytes=_known(row["peak_reserved_bytes"]),
-        peak_used_bytes=_known(row["peak_used_bytes"]),
+        limit_bytes=known(row["limit_bytes"]),
+        peak_allocated_bytes=known(row["peak_allocated_bytes"]),
+        peak_reserved_bytes=known(row["peak_reserved_bytes"]),
+        peak_used_bytes=known(row["peak_used_bytes"]),
         peak_at_ns=int(row["peak_at_ns"]),
         at_ns=_column(samples, "at_ns"),
         allocated_bytes=allocated,
@@ -112,7 +122,3 @@ def _of(tables: Tables, name: str, number: int) -> Any:
 
 def _column(rows: Any, name: str) -> Ints:
     return rows[name].astype(np.int64) if len(rows) else np.zeros(0, np.int64)
-
-
-def _known(value: Any) -> int | None:
-    return int(value) if value >= 0 else None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,19 +21,7 @@ from hiwater.errors import BadRequest, CorruptCapture, MissingCapture
 
 def is_history(path: str | os.PathLike[str]) -> bool:
     """Whether the file at `path` begins as a pickle or a gzipped profile does. False for what cannot be read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError):
-        return False
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return False
-        head = os.pread(descriptor, 2, 0)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return destination.is_history(head)
+    return destination.is_history(destination.head_of(path))
 
 
 def read_all(path: str | os.PathLike[str]) -> list[Contents]:
@@ -73,10 +60,10 @@ def attached_to(contents: Contents, facts: Mapping[str, str]) -> list[Contents]:
 
 def of_recording(tables: Tables) -> list[Contents]:
     """The histories of devices' memory that the recording attached to its capture."""
-    told: dict[str, str] = {name: tables.facts[name] for name in ("host", "cwd", "rank") if name in tables.facts}
+    own_facts: dict[str, str] = {name: tables.facts[name] for name in ("host", "cwd", "rank") if name in tables.facts}
     argv = program.arguments(tables.facts.get("argv", "[]"))
     name = tables.facts.get("program") or " ".join(program.name_of(argv)).rsplit("/", 1)[-1]
-    return attached_to(tables.contents, {**told, "program": name})
+    return attached_to(tables.contents, {**own_facts, "program": name})
 
 
 def allocator(tables: Tables) -> AllocatorState | None:

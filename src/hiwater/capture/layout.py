@@ -10,6 +10,7 @@ import json
 import re
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,10 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
         "at_ns", "allocated_bytes", "allocated_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "used_bytes", "device",
     ),
     "device_terms": ("at_ns", "bytes", "device", "term"),
+    "live_snapshots": ("at_ns", "slice", "number", "first_account", "name"),
 }  # fmt: skip
+# Fields of these tables that captures of earlier versions of hiwater lack.
+ADDED_FIELDS = {"pressure": ("shared_excess_bytes", "private_bytes")}
 NEEDED_HEADER = (
     "extents_used", "state", "pid",
     "process_start_ticks", "boot_id", "started_unix_ns", "heartbeat_ns", "ended_ns", "exit_code", "sample_bytes",
@@ -76,8 +80,9 @@ SIGNED_FIELDS = frozenset({
     "resident_last_bytes", "resident_peak_bytes", "resident_error_bytes", "epoch0_peak_bytes", "epoch0_peak_blocks",
     "epoch1_peak_bytes", "epoch1_peak_blocks", "kind_live_bytes", "start_bytes", "end_bytes", "exit_status",
     "untouched_bytes", "touched_bytes", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit",
-    "available_bytes", "limit_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "peak_used_bytes", "allocated_bytes",
+    "available_bytes", "allocated_start_bytes", "allocated_end_bytes", "limit_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "peak_used_bytes", "allocated_bytes",
     "allocated_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "used_bytes",
+    "shared_excess_bytes", "private_bytes",
 })  # fmt: skip
 
 _START = struct.Struct("<8sIIQQQQQI")  # magic, version, and the fields of HeaderStart
@@ -133,16 +138,12 @@ def read_start(first_bytes: bytes) -> HeaderStart:
     _, version, *places = _START.unpack_from(first_bytes)
     start = HeaderStart(version, *places)
     if version > VERSION:
-        raise NewerCapture(
-            f"the capture has format version {version}, this hiwater reads up to {VERSION}",
-            "read it with a newer hiwater",
-        )
+        problem = f"the capture has format version {version}, this hiwater reads up to {VERSION}"
+        raise NewerCapture(problem, "read it with a newer hiwater")
     if version == 0:
         raise corrupt("its format version is 0")
-    if (
-        not _START.size <= start.header_bytes <= _LARGEST_TEXT_BYTES
-        or not 2 <= start.schema_bytes <= _LARGEST_TEXT_BYTES
-    ):
+    has_header = _START.size <= start.header_bytes <= _LARGEST_TEXT_BYTES
+    if not has_header or not 2 <= start.schema_bytes <= _LARGEST_TEXT_BYTES:
         raise corrupt(f"a header of {start.header_bytes} bytes and a schema of {start.schema_bytes} bytes cannot be")
     if not 1 <= start.extent_bytes <= _LARGEST_EXTENT_BYTES:
         raise corrupt(f"extents of {start.extent_bytes} bytes cannot be")
@@ -152,7 +153,7 @@ def read_start(first_bytes: bytes) -> HeaderStart:
 def truncated() -> TruncatedCapture:
     """The error for a file that ends too early."""
     return TruncatedCapture(
-        "the capture is cut short: the file ends before its last record", "copy it again whole, or record again"
+        "the capture is truncated: the file ends before its last record", "copy it again whole, or record again"
     )
 
 
@@ -161,17 +162,15 @@ def is_counted(kind: Any) -> Any:
     return kind < len(COUNTED_KINDS)
 
 
+@lru_cache(maxsize=8)  # of the many captures of one run, all have the same
 def parse_schema(text: bytes, header_bytes: int, version: int = VERSION) -> Schema:
     """Record types from the schema text. Raises CorruptCapture for anything but a complete schema of the version."""
     try:
         said = json.loads(text.rstrip(b"\0 \n").decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise corrupt("its schema is not JSON") from error
-    if (
-        not isinstance(said, dict)
-        or said.get("format") != "hiwater.capture"
-        or not isinstance(said.get("tables"), list)
-    ):
+    is_schema = isinstance(said, dict) and said.get("format") == "hiwater.capture"
+    if not is_schema or not isinstance(said.get("tables"), list):
         raise corrupt("its schema does not describe a capture")
     header = _record_type("header", said.get("header"), header_bytes, version)
     kinds = len(KINDS_OF_VERSION_1 if version == 1 else KINDS)
@@ -188,7 +187,8 @@ def parse_schema(text: bytes, header_bytes: int, version: int = VERSION) -> Sche
         _need(name, tables[name].record, fields, kinds)
     for name, fields in OPTIONAL_FIELDS.items():
         if name in tables:
-            _need(name, tables[name].record, fields, kinds)
+            added = [field for field in ADDED_FIELDS.get(name, ()) if field in (tables[name].record.names or ())]
+            _need(name, tables[name].record, (*fields, *added), kinds)
     if "string_bytes" not in tables or tables["string_bytes"].record.itemsize != 1:
         raise corrupt("its schema lacks the bytes of its strings")
     return Schema(header, tables)
@@ -215,12 +215,8 @@ def _record_type(name: str, fields: Any, record_bytes: int, version: int) -> np.
         if not isinstance(base, str) or not _DTYPE.match(base) or type(offset) is not int or type(count) is not int:
             raise corrupt(f"its schema has a field of {name!r} of unknown type")
         one, called = np.dtype(base), field_name(name, field[0], version)
-        if (
-            not 1 <= count <= record_bytes
-            or offset < 0
-            or offset + one.itemsize * count > record_bytes
-            or called in names
-        ):
+        is_inside = 1 <= count <= record_bytes and 0 <= offset <= record_bytes - one.itemsize * count
+        if not is_inside or called in names:
             raise corrupt(f"its schema has a field outside the record of {name!r}")
         names.append(called)
         formats.append(one if len(field) == 3 else np.dtype((one, (count,))))

@@ -1,12 +1,16 @@
-"""How near a recorded process was to what limited it, and what is known of how it died."""
+"""How near a recorded process was to what limited it, what it shared with others, and what is known of how it died."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from hiwater._os.cgroup_files import event_counts
 from hiwater._os.process_identity import current_boot_id
 from hiwater.capture import program
+from hiwater.capture.layout import ADDED_FIELDS
+from hiwater.capture.paths import Ints
 from hiwater.capture.tables import Tables
 
 NEAR = 0.9
@@ -17,7 +21,11 @@ _FIELDS = ["at_ns", "address_space_bytes", "address_space_limit", "cgroup_bytes"
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """One moment: bytes, None where there is no such limit or it was not known. The cgroup's usage is that of all its processes."""
+    """One moment: bytes, None where there is no such limit or it was not known. The cgroup's usage is that of all its processes.
+
+    `shared_excess_bytes` is RSS minus PSS: what other processes count of the pages that this one shares with them. It and `private_bytes` are
+    known for processes that were forked or have forked, as of the last reading before the moment.
+    """
 
     at_ns: int
     address_space_bytes: int | None
@@ -25,6 +33,8 @@ class Pressure:
     cgroup_bytes: int | None
     cgroup_limit: int | None
     available_bytes: int | None
+    shared_excess_bytes: int | None = None
+    private_bytes: int | None = None
 
 
 def read_pressure(tables: Tables) -> tuple[Pressure, ...]:
@@ -32,10 +42,20 @@ def read_pressure(tables: Tables) -> tuple[Pressure, ...]:
     rows = tables.get("pressure")
     if rows is None:
         return ()
+    fields = [*_FIELDS, *(name for name in ADDED_FIELDS["pressure"] if name in (rows.dtype.names or ()))]
     return tuple(
         Pressure(at_ns, *(value if value >= 0 else None for value in values))
-        for at_ns, *values in rows[_FIELDS].tolist()
+        for at_ns, *values in rows[fields].tolist()
     )
+
+
+def read_shared_excess(tables: Tables) -> tuple[Ints, Ints]:
+    """The times at which it was known what other processes count of the pages that the process shares with them, and these bytes."""
+    rows = tables.get("pressure")
+    if rows is None or "shared_excess_bytes" not in (rows.dtype.names or ()):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    rows = rows[rows["shared_excess_bytes"] >= 0]
+    return rows["at_ns"].astype(np.int64), rows["shared_excess_bytes"].astype(np.int64)
 
 
 def kills_since(tables: Tables) -> int:
@@ -55,10 +75,11 @@ def kills_since(tables: Tables) -> int:
 
 
 def suspects(tables: Tables) -> list[str]:
-    """What a process that was killed may have died of, in words, the surest first; empty for one that was not killed."""
+    """What a process that was killed may have died of, in words, the surest first; empty for one that was not killed, or by a signal that
+    its capture names: the kernel's OOM killer leaves none."""
     moments = read_pressure(tables)
     last = moments[-1] if moments else None
-    if program.ended(tables) != "killed" or last is None:
+    if program.ended(tables) != "killed" or program.ended_by(tables) or last is None:
         return []
     found = []
     kills = kills_since(tables)

@@ -1,40 +1,37 @@
-"""Happenings that a recording noted, with the line at which each of them came."""
+"""The markers of a recording, each with its call path."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from hiwater.capture.paths import Frame, Paths
+from hiwater.capture.paths import AtCallPath
 from hiwater.capture.tables import Tables
 
-_NAMES = {1: "fork", 2: "out of memory", 3: "exec", 4: "gc"}
+_NAMED = 5
+_NAMES = {1: "fork", 2: "out of memory", 3: "exec", 4: "gc", _NAMED: "named"}
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
-    """Something that happened: `kind` is "fork" (value: the child's pid), "out of memory" (bytes asked for) or "exec"."""
+class Marker(AtCallPath):
+    """An event at `at_ns`: `kind` is "fork" (value: the child's pid), "out of memory" (requested bytes), "exec", "gc" (collections)
+    or "named": then `name` is what the program called it with `hiwater.mark()`."""
 
     at_ns: int
     kind: str
     value: int
-    thread: str
-    node: int
-    _paths: Paths = field(repr=False, compare=False)
-
-    @property
-    def frames(self) -> tuple[Frame, ...]:
-        """The call path at which it came, root first. Made at each access: there may be many markers on long paths."""
-        return self._paths.frames(self.node)
+    name: str = ""
 
 
 def read_markers(tables: Tables) -> tuple[Marker, ...]:
-    """All markers of a capture, in time."""
     rows = tables["markers"]
     names, thread = tables.paths.threads(rows["node"].astype(np.int64))
     columns = (rows[name].tolist() for name in ("at_ns", "kind", "value", "node"))
     return tuple(
-        Marker(at_ns, _NAMES.get(kind, "other"), value, names[number], node, tables.paths)
+        Marker(
+            names[number], node, tables.paths, at_ns, _NAMES.get(kind, "other"), value,
+            tables.string(value) if kind == _NAMED else "",
+        )
         for at_ns, kind, value, node, number in zip(*columns, thread.tolist(), strict=True)
-    )
+    )  # fmt: skip

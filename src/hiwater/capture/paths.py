@@ -1,9 +1,10 @@
-"""The call paths of a capture as threads and frames. A path may be tens of thousands of frames long: it is made when it is looked at."""
+"""The call paths of a capture as threads and frames. A path may have tens of thousands of frames, so it is made at its access."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -15,9 +16,12 @@ from hiwater.capture.reader import Records
 Ints = npt.NDArray[np.int64]
 
 
+_NAME_SHOWN = 60  # characters of a name in a `__repr__`
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame of a stack. `file` is empty and `line` 0 for what is not Python code."""
+    """One frame of a stack. If it is not Python code, `file` is empty and `line` is 0."""
 
     function: str
     file: str
@@ -27,8 +31,24 @@ class Frame:
         return f"{self.function} ({self.file}:{self.line})" if self.file else self.function
 
 
+def describe_innermost(frames: Sequence[Frame]) -> str:
+    """The last frame in few characters, for a `__repr__`; "" without frames."""
+    if not frames:
+        return ""
+    frame = frames[-1]
+    place = f" ({os.path.basename(frame.file)[-_NAME_SHOWN:]}:{frame.line})" if frame.file else ""
+    return f" at {frame.function[:_NAME_SHOWN] + place!r}"
+
+
+def numbered(texts: Iterable[str]) -> tuple[list[str], Ints]:
+    """The distinct texts in the order in which they come first, and for each text its index among them."""
+    numbers: dict[str, int] = {}
+    index_of = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
+    return list(numbers), index_of
+
+
 def thread_roots(nodes: Records, codes: Records) -> npt.NDArray[np.bool_]:
-    """For each node, whether it stands for a thread and not for a frame."""
+    """For each node, whether it is a thread and not a frame: a bool array with one element for each node."""
     is_root: npt.NDArray[np.bool_] = nodes["parent"] == 0
     is_root &= codes["kind"][nodes["code"]] == CODE_THREAD
     is_root[:1] = False
@@ -41,28 +61,27 @@ class Paths:
     def __init__(self, nodes: Records, codes: Records, string: Callable[[int], str]) -> None:
         self._string = string
         self._codes = codes
-        self._parent: Ints = nodes["parent"].astype(np.int64)
-        self._parent[:1] = 0
+        self.parent: Ints = nodes["parent"].astype(np.int64)
+        """For each node, the node of its caller; 0 for none."""
         self._place: Ints = nodes["code"].astype(np.int64) << 32 | nodes["line"]
         self._known: dict[int, Frame] = {}
         self.is_thread = thread_roots(nodes, codes)
 
     @cached_property
     def _root(self) -> Ints:
-        """The outermost node of each node's path. By doubling: a path 20,000 long takes 15 passes."""
-        root = np.where(self._parent == 0, np.arange(len(self._parent)), self._parent)
+        """The outermost node of each node's path. Each pass doubles the distance: 20,000 frames take 15 passes."""
+        root = np.where(self.parent == 0, np.arange(len(self.parent)), self.parent)
         while not np.array_equal(further := root[root], root):
             root = further
         return root
 
     def threads(self, nodes: Ints) -> tuple[list[str], Ints]:
-        """Distinct names of threads, and for each of these nodes which of them it is; "" for paths that begin in none."""
+        """The distinct names of threads, and for each of these nodes the index of its thread's name; "" for paths without a thread."""
         root = self._root[nodes]
         distinct, back = np.unique(np.where(self.is_thread[root], root, 0), return_inverse=True)
-        numbers: dict[str, int] = {}  # a thread that was renamed has a root of its own, whatever its name is
-        names = [self._function(node) if node else "" for node in distinct.tolist()]
-        numbered = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
-        return list(numbers), numbered[back]
+        # A thread that was renamed has a root of its own, whatever its name is.
+        names, number = numbered(self._function(node) if node else "" for node in distinct.tolist())
+        return names, number[back]
 
     def thread(self, node: int) -> str:
         """The name of the thread that a node's path begins in."""
@@ -71,7 +90,7 @@ class Paths:
 
     def frames(self, node: int) -> tuple[Frame, ...]:
         """The frames of a node's path, root first."""
-        path, parent, is_thread = [], self._parent.item, self.is_thread.item
+        path, parent, is_thread = [], self.parent.item, self.is_thread.item
         while node and not is_thread(node):
             path.append(node)
             node = parent(node)
@@ -87,3 +106,17 @@ class Paths:
 
     def _function(self, node: int) -> str:
         return self._string(int(self._codes["function"][self._place.item(node) >> 32]))
+
+
+@dataclass(frozen=True, slots=True)
+class AtCallPath:
+    """A part of a capture that has a call path: `thread` is the thread's name, `node` the path's number in the table of nodes."""
+
+    thread: str
+    node: int
+    _paths: Paths = field(repr=False, compare=False)
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """The call path, root first; empty if it is unknown. Made at each access, because many parts may have long paths."""
+        return self._paths.frames(self.node)

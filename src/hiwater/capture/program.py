@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from dataclasses import dataclass
 
 from hiwater.capture.format import DEVICE_HISTORY, KINDS
@@ -10,10 +11,20 @@ from hiwater.capture.layout import is_counted
 from hiwater.capture.process import STATE_RECORDING
 from hiwater.capture.tables import Tables, whole_number
 
+ENDED_BY = ("", "signal", "stack overflow", "fatal error", "_exit", "exec")
+"""How a process ended, by the number in its capture: an uncaught signal, SIGSEGV at the end of a thread's stack, a fatal error of the
+interpreter, `_exit()` without exit callbacks, another program in its place; "" if only its exit code is known, or nothing."""
+_BY_SIGNAL = ENDED_BY[1:4]
+
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Facts about the recorded process. `ended` is "exit", "killed" or "recording"; times are nanoseconds."""
+    """Facts about the recorded process. `ended` is "exit", "killed" or "recording"; times are nanoseconds. `signal` ended the process, if it is
+    known; `ended_by` says more: one of `ENDED_BY`.
+
+    `started_by` is "fork" or "exec" for a child of a recorded process, else "". `inherited_bytes` were live in the parent at the fork: the child
+    can read them, and none of them is in its own figures.
+    """
 
     pid: int
     argv: tuple[str, ...]
@@ -26,12 +37,21 @@ class Process:
     stop_reason: str | None
     started_unix_ns: int
     duration_ns: int
+    parent_pid: int | None = None
+    started_by: str = ""
+    inherited_bytes: int = 0
+    signal: int | None = None
+    ended_by: str = ""
+
+    def __repr__(self) -> str:
+        how = f"{self.ended} {self.exit_code}" if self.exit_code is not None else self.ended
+        return f"<Process {self.pid} {reprlib.repr(self.argv)}: {how} after {self.duration_ns / 1e9:.3f} s>"
 
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """Resident memory of the process. The peak is the kernel's own mark when `exact`, off by `error_bytes` at most; else the
-    highest of samples. `overhead_bytes` are the recorder's tables, part of the other figures."""
+    """Resident memory of the process. The peak is the kernel's high-water mark when `exact`, off by `error_bytes` at most;
+    else the highest sample. `overhead_bytes` are the recorder's tables at the end, part of the other figures."""
 
     peak_bytes: int
     start_bytes: int
@@ -41,20 +61,27 @@ class Resident:
     overhead_bytes: int
 
     @property
+    def program_peak_bytes(self) -> int:
+        """The peak without hiwater's tables, which never shrink: what every report shows first."""
+        return max(0, self.peak_bytes - self.overhead_bytes)
+
+    @property
     def source(self) -> str:
-        return "kernel mark (VmHWM)" if self.exact else "highest sample"
+        return "kernel high-water mark (VmHWM)" if self.exact else "highest sample"
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
     """Over the whole recording, counted kinds. Allocations and their bytes are exact in a sampled recording, too, but for what a killed
     program did in its last milliseconds; `frees` is an estimate there. `temporaries` were freed before their
-    thread's next allocation; a sampled recording does not count them."""
+    thread's next allocation; `frees_from_before` are frees of blocks from before the recording, which are in no other figure. A sampled recording
+    counts neither."""
 
     allocations: int
     frees: int
     allocated_bytes: int
     temporaries: int
+    frees_from_before: int = 0
 
 
 def read_process(tables: Tables) -> Process:
@@ -71,7 +98,18 @@ def read_process(tables: Tables) -> Process:
         stop_reason=tables.string(header["stop_reason"]) or None,
         started_unix_ns=header["started_unix_ns"],
         duration_ns=duration_ns(tables),
+        parent_pid=tables.number("ppid"),
+        started_by=facts.get("started_by", ""),
+        inherited_bytes=header["inherited_bytes"],
+        signal=header.get("end_signal") or None,
+        ended_by=ended_by(tables),
     )
+
+
+def ended_by(tables: Tables) -> str:
+    """How the process ended, one of `ENDED_BY`; "" in captures of earlier versions."""
+    number = tables.header.get("ended_by", 0)
+    return ENDED_BY[number] if number < len(ENDED_BY) else ""
 
 
 def duration_ns(tables: Tables) -> int:
@@ -108,6 +146,10 @@ def ended(tables: Tables) -> str:
     """How the recording ended: "exit", "killed" or "recording"."""
     if recorded_window(tables) is not None:
         return "exit"  # the recording around went on
+    if tables.header.get("snapshot_ns"):
+        return "recording"  # a copy from the middle of a recording, whatever became of that
+    if ended_by(tables) in _BY_SIGNAL:
+        return "killed"
     if tables.header["state"] != STATE_RECORDING or tables.header["ended_ns"] != 0:
         return "exit"
     return "recording" if tables.is_alive else "killed"
@@ -115,7 +157,7 @@ def ended(tables: Tables) -> str:
 
 def shortcomings(tables: Tables) -> list[str]:
     """What the recorded process did not let the recorder see, in words."""
-    names = ("calls_not_recorded", "resident_not_sampled", "freed_unseen")
+    names = ("calls_not_recorded", "resident_not_sampled", "freed_unseen", "last_words_not_written")
     return [tables.facts[name] for name in names if name in tables.facts]
 
 
@@ -147,6 +189,7 @@ def read_totals(tables: Tables) -> Totals:
         frees=frees,
         allocated_bytes=allocated_bytes,
         temporaries=int(tables["account_peaks"]["temporaries"][: len(counted)][counted].sum()),
+        frees_from_before=tables.header.get("unknown_frees", 0),
     )
 
 

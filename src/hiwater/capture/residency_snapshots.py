@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from hiwater.capture.paths import Frame, Paths
+from hiwater._os.sizes import format_size
+from hiwater.capture.paths import AtCallPath, describe_innermost
 from hiwater.capture.reader import Records
 from hiwater.capture.tables import Tables
 
-OWN = "hiwater's own"
+OVERHEAD = "hiwater's overhead"
 UNEXPLAINED = "unexplained"
+_OLD_NAMES = {"hiwater's own": OVERHEAD}  # in older captures
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +27,16 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class LargeBlock:
+class LargeBlock(AtCallPath):
     """One of the largest blocks, anonymous mappings or mappings of shared memory of a residency snapshot."""
 
     bytes: int
     touched_bytes: int
     from_malloc: bool
-    thread: str
-    node: int
-    _paths: Paths = field(repr=False, compare=False)
 
-    @property
-    def frames(self) -> tuple[Frame, ...]:
-        """The call path that allocated it, root first; empty where that is not known. Made at each access."""
-        return self._paths.frames(self.node)
+    def __repr__(self) -> str:
+        held = f"{format_size(self.bytes)}, {format_size(self.touched_bytes)} resident"
+        return f"<LargeBlock {held}{describe_innermost(self.frames)}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +47,10 @@ class ResidencySnapshot:
     resident_bytes: int
     parts: tuple[Part, ...]
     large: tuple[LargeBlock, ...]
+
+    def __repr__(self) -> str:
+        parts = f"{len(self.parts)} parts, {len(self.large)} large blocks"
+        return f"<ResidencySnapshot at {self.at_ns / 1e9:.3f} s: {format_size(self.resident_bytes)} in {parts}>"
 
 
 def read_residency_snapshots(tables: Tables) -> tuple[ResidencySnapshot, ...]:
@@ -69,8 +71,10 @@ def highest(snapshots: Iterable[ResidencySnapshot]) -> ResidencySnapshot | None:
 
 
 def _snapshot(tables: Tables, rows: Records) -> ResidencySnapshot:
+    names = [tables.string(int(number)) for number in rows["part"]]
     parts = tuple(
-        Part(tables.string(int(row["part"])), int(row["resident_bytes"]), int(row["untouched_bytes"])) for row in rows
+        Part(_OLD_NAMES.get(name, name), int(row["resident_bytes"]), int(row["untouched_bytes"]))
+        for name, row in zip(names, rows, strict=True)
     )
     at_ns = int(rows["at_ns"][0])
     return ResidencySnapshot(at_ns, sum(part.resident_bytes for part in parts), parts, _large_blocks(tables, at_ns))
@@ -80,14 +84,9 @@ def _large_blocks(tables: Tables, at_ns: int) -> tuple[LargeBlock, ...]:
     rows = tables.get("large_blocks")
     if rows is None:
         return ()
+    rows, paths = rows[rows["at_ns"] == at_ns], tables.paths
+    columns = (rows[name].tolist() for name in ("node", "bytes", "touched_bytes", "from_malloc"))
     return tuple(
-        LargeBlock(
-            int(row["bytes"]),
-            int(row["touched_bytes"]),
-            bool(row["from_malloc"]),
-            tables.paths.thread(int(row["node"])),
-            int(row["node"]),
-            tables.paths,
-        )
-        for row in rows[rows["at_ns"] == at_ns]
+        LargeBlock(paths.thread(node), node, paths, size, touched, bool(from_malloc))
+        for node, size, touched, from_malloc in zip(*columns, strict=True)
     )

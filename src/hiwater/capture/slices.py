@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from hiwater.errors import MomentOutOfRange
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A stretch of time with a peak of its own; nanoseconds since the recording began. `index` is None for the open one."""
+    """An interval of time with a peak of its own, in nanoseconds since the recording began. `index` is None for the open slice."""
 
     index: int | None
     start_ns: int
@@ -44,7 +44,7 @@ def highest(slices: Sequence[Slice]) -> Slice:
 
 
 def find_peak(tables: Tables) -> Snapshot:
-    """The moment the counted kinds together were highest in the whole recording; in its `recorded_window`, where it has one."""
+    """The moment at which the sum of the counted kinds was highest in the recording, or in its `recorded_window` if it has one."""
     window = program.recorded_window(tables)
     if window is not None:
         start, end = window
@@ -55,13 +55,8 @@ def find_peak(tables: Tables) -> Snapshot:
     if tables.header["slice_peak_bytes"] > epoch["peak_bytes"]:
         return _open_peak(tables, "peak")
     peaks = tables["account_peaks"][: len(tables.account_node)]
-    return _moment(
-        tables,
-        "peak",
-        (epoch["peak_ns"], 0, program.duration_ns(tables)),
-        (peaks["peak_bytes"], peaks["peak_blocks"]),
-        (epoch["peak_bytes"], epoch["peak_blocks"]),
-    )
+    times, recorded = (epoch["peak_ns"], 0, program.duration_ns(tables)), (epoch["peak_bytes"], epoch["peak_blocks"])
+    return _moment(tables, "peak", times, (peaks["peak_bytes"], peaks["peak_blocks"]), recorded)
 
 
 def find_end(tables: Tables) -> Snapshot:
@@ -93,7 +88,7 @@ def find_window(tables: Tables, slices: Sequence[Slice], from_seconds: float, to
 
 
 def of_slice(tables: Tables, piece: Slice) -> Snapshot:
-    """What every account held when this slice was highest."""
+    """The snapshot at the peak of this slice."""
     if piece.index is None:
         return _open_peak(tables, "slice")
     entries, length = tables["slice_entries"], len(tables.account_node)
@@ -104,6 +99,13 @@ def of_slice(tables: Tables, piece: Slice) -> Snapshot:
         blocks[listed["account"]] = listed["blocks"]
     times, recorded = (piece.peak_ns, piece.start_ns, piece.end_ns), (piece.peak_bytes, piece.peak_blocks)
     return Snapshot(tables, "slice", *times, values, blocks, *recorded, piece.unlisted_bytes)
+
+
+def highest_so_far(header: Mapping[str, Any]) -> tuple[int, int]:
+    """The bytes of the peak of the whole recording, and its time, from the header alone."""
+    epoch = f"epoch{header['epoch_index']}_peak_"
+    pairs = ((header[f"{prefix}bytes"], header[f"{prefix}ns"]) for prefix in (epoch, "slice_peak_"))
+    return max(pairs, key=lambda pair: pair[0])
 
 
 def _epoch(tables: Tables) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What every account held at one moment, and the stacks that come of it."""
+"""The bytes and blocks of every account at one moment, and its stacks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import overload
 
 import numpy as np
 
+from hiwater._os.sizes import format_size
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.layout import is_counted
-from hiwater.capture.paths import Frame, Ints, Paths
+from hiwater.capture.paths import Frame, Ints, Paths, describe_innermost
 from hiwater.capture.tables import Tables
+from hiwater.errors import CorruptCapture
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +29,18 @@ class Stack:
     standard_error_bytes: int = 0
     """Of `bytes`, at most; 0 where every block was recorded."""
 
+    def __repr__(self) -> str:
+        held = f"{format_size(self.bytes)} in {self.blocks:,} blocks ({self.kind})"
+        return f"<Stack of {len(self.frames)} frames: {held}{describe_innermost(self.frames)}>"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Holdings:
-    """Who held what: parallel arrays with an entry for each (call path, kind), largest first. Every view shows this order.
+    """Bytes and blocks of each call path and kind: five int64 arrays of one dimension, with one element for each pair, largest first.
+    Every report shows this order.
 
-    `sampled` is the part of `bytes` that is estimated from sampled blocks: 0 in a recording of every block.
+    `node` is the number of the call path in the table of nodes, and `kind` an index in `KINDS`. `sampled` is the part of `bytes` that
+    is estimated from sampled blocks: 0 in an exact recording.
     """
 
     node: Ints
@@ -41,6 +49,9 @@ class Holdings:
     blocks: Ints
     sampled: Ints
     sample_bytes: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Holdings of {len(self.node):,} stacks: {format_size(self.total_bytes)}>"
 
     def __getitem__(self, part: slice) -> Holdings:
         return Holdings(
@@ -54,6 +65,13 @@ class Holdings:
         """
         return math.ceil(math.sqrt(self.sample_bytes * max(0, sampled)))
 
+    def checked(self) -> Holdings:
+        """The same. Raises CorruptCapture where a stack holds less than nothing."""
+        lowest = int(self.bytes.min(initial=0))
+        if lowest < 0:
+            raise CorruptCapture(f"the capture is damaged: a stack holds {lowest} bytes", "record again")
+        return self
+
     @property
     def total_bytes(self) -> int:
         return int(self.bytes.sum())
@@ -65,12 +83,12 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """One moment of a recording.
+    """One moment of a recording. Times are nanoseconds since the recording began.
 
-    `name` is "peak", "end" or "slice"; `at_ns` is the time since the recording began at which the figures hold, and
-    [start_ns, end_ns] the stretch of time they are the peak of. `bytes` and `blocks` are what each account held.
-    `recorded_bytes` and `recorded_blocks` are the recorder's own sums of the counted kinds. `error_bytes` is the most by which the figure of any
-    one account may be out of date: 0 for the peak and the end.
+    `name` is "peak", "end" or "slice". The figures are those at `at_ns`, the peak of the time from `start_ns` to `end_ns`. `bytes` and
+    `blocks` are int64 arrays with one element for each account; the index is that of the table `accounts`. `recorded_bytes` and
+    `recorded_blocks` are the recorder's own sums of the counted kinds. `error_bytes` is the most by which the figure of one account may
+    be out of date: 0 for the peak and the end.
     """
 
     tables: Tables
@@ -83,6 +101,10 @@ class Snapshot:
     recorded_bytes: int
     recorded_blocks: int
     error_bytes: int = 0
+
+    def __repr__(self) -> str:
+        held = f"{format_size(self.allocated_bytes)} in {self.allocated_blocks:,} blocks"
+        return f"<Snapshot {self.name!r} at {self.at_ns / 1e9:.3f} s: {held}>"
 
     @property
     def allocated_bytes(self) -> int:
@@ -111,14 +133,15 @@ class Snapshot:
         kinds = self.tables.account_kind
         wanted = is_counted(kinds) if kind == "all" else kinds == KINDS.index(kind)
         held = np.flatnonzero(wanted & ((self.bytes != 0) | (self.blocks != 0)))
-        if self.tables.header["sample_bytes"]:
-            return self._of_samples(held)
+        if self.tables.has_several_accounts:
+            return self._of_several(held)
         held = held[np.argsort(-self.bytes[held], kind="stable")]
         nothing = np.zeros(len(held), np.int64)
         return Holdings(self.tables.account_node[held], kinds[held], self.bytes[held], self.blocks[held], nothing)
 
-    def _of_samples(self, held: Ints) -> Holdings:
-        """Put the two accounts of a call path and kind together: of sampled blocks, and of those recorded exactly."""
+    def _of_several(self, held: Ints) -> Holdings:
+        """Put the accounts of a call path and kind together: of sampled blocks and of those recorded exactly, and of blocks allocated before and
+        after a marker."""
         tables = self.tables
         key = tables.account_node[held] * len(KINDS) + tables.account_kind[held]
         places, first, back = np.unique(key, return_index=True, return_inverse=True)
@@ -137,7 +160,7 @@ class Snapshot:
 
 
 class Stacks(Sequence[Stack]):
-    """Stacks made when they are looked at: a capture may hold a million."""
+    """A sequence of stacks, each made at its access: a capture may have a million."""
 
     def __init__(self, paths: Paths, holdings: Holdings) -> None:
         self._paths = paths
@@ -166,4 +189,4 @@ class Stacks(Sequence[Stack]):
         return Stack(int(held.bytes[index]), int(held.blocks[index]), KINDS[held.kind[index]], thread, frames, error)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} stacks holding {self._holdings.total_bytes} bytes>"
+        return f"<{len(self):,} stacks: {format_size(self._holdings.total_bytes)}>"

@@ -53,6 +53,9 @@ class Tables:
         """For each account, the number of its kind: the index in `KINDS`."""
         self.account_is_sampled: npt.NDArray[np.bool_] = accounts["sampled"] != 0
         """For each account, whether it is of sampled blocks."""
+        snapshots = self.get("live_snapshots")
+        self.has_several_accounts = bool(self.header["sample_bytes"]) or (snapshots is not None and len(snapshots) > 0)
+        """Whether a call path may have several accounts of one kind."""
 
     def __getitem__(self, name: str) -> Records:
         return self.contents.tables[name]
@@ -83,6 +86,11 @@ class Tables:
     def paths(self) -> Paths:
         """The call paths, each made when it is looked at."""
         return Paths(self["nodes"], self["codes"], self.string)
+
+
+def known(value: Any) -> int | None:
+    """A figure of a table; None below zero, which stands for one that is not known."""
+    return int(value) if value >= 0 else None
 
 
 def whole_number(text: str) -> int | None:

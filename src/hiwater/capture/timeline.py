@@ -1,4 +1,4 @@
-"""What was measured and told along the time of a recording: samples of memory, processes watched from outside, scopes."""
+"""What a recording has over time: samples of memory, processes watched from outside, scopes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,25 @@ from typing import Any
 
 import numpy as np
 
+from hiwater._os.sizes import format_size
 from hiwater.capture import program
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.paths import Ints
-from hiwater.capture.tables import Tables
+from hiwater.capture.reader import Records
+from hiwater.capture.tables import Tables, known
 from hiwater.capture.writer import UNKNOWN_EXIT_STATUS
 
 _SCOPE_SIZES = ("start_bytes", "end_bytes", "peak_bytes")
+_ALLOCATED = ("allocated_start_bytes", "allocated_end_bytes", "allocated_peak_bytes")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """Samples in time: parallel arrays. `kind_bytes[kind]` is what was live of each kind."""
+    """Samples over time: int64 arrays of one dimension, with one element for each sample.
+
+    `at_ns` is the time since the recording began, in nanoseconds and ascending. `resident_bytes` is resident memory, `allocated_bytes`
+    the live bytes of all counted kinds, and `kind_bytes[kind]` those of one kind, counted or not.
+    """
 
     at_ns: Ints
     resident_bytes: Ints
@@ -28,13 +35,17 @@ class Timeline:
     def __len__(self) -> int:
         return len(self.at_ns)
 
+    def __repr__(self) -> str:
+        return f"<Timeline of {len(self):,} samples>"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchedProcess:
     """A process that `hiwater sample` watched. Times are nanoseconds since the recording began; `end_ns` is None while it runs.
 
-    `exact` says that `peak_bytes` is the kernel's own mark up to the process's end; else memory reached at least that.
-    `exit_status` is its exit code, negative for the signal that ended it, None where nobody could tell.
+    `exact` says that `peak_bytes` is the kernel's high-water mark up to the process's end; else it is a lower bound. `exit_status` is
+    its exit code, the negative number of the signal that ended it, or None if unknown. `at_ns` and `resident_bytes` are int64 arrays
+    with one element for each sample, ascending in time.
     """
 
     pid: int
@@ -49,10 +60,15 @@ class WatchedProcess:
     at_ns: Ints
     resident_bytes: Ints
 
+    def __repr__(self) -> str:
+        how = "" if self.exact else "at least "
+        return f"<WatchedProcess {self.pid} {self.name[:40]!r}: peak {how}{format_size(self.peak_bytes)} resident>"
+
 
 @dataclass(frozen=True, slots=True)
 class ScopeSpan:
-    """A named interval that the program told of: nanoseconds since the recording began, bytes resident (None: not known)."""
+    """A scope of the program that `hiwater sample` watched, or a phase of a recorded one. Times are nanoseconds since the recording began.
+    Sizes are resident bytes, and allocated bytes where their name says so; None if unknown, and at the end of a phase that has not ended."""
 
     name: str
     pid: int
@@ -63,15 +79,22 @@ class ScopeSpan:
     start_bytes: int | None
     end_bytes: int | None
     peak_bytes: int | None
+    allocated_start_bytes: int | None = None
+    allocated_end_bytes: int | None = None
+    allocated_peak_bytes: int | None = None
 
 
 def read_timeline(tables: Tables) -> Timeline:
     rows = tables["timeline"]
     kinds = {kind: rows["live_bytes"][:, index].astype(np.int64) for index, kind in enumerate(KINDS)}
-    allocated = np.zeros(len(rows), np.int64)
-    for kind in COUNTED_KINDS:
-        allocated += kinds[kind]
-    return Timeline(rows["at_ns"].astype(np.int64), rows["resident_bytes"].astype(np.int64), allocated, kinds)
+    resident = rows["resident_bytes"].astype(np.int64)
+    return Timeline(rows["at_ns"].astype(np.int64), resident, allocated_bytes(rows), kinds)
+
+
+def allocated_bytes(rows: Records) -> Ints:
+    """For each of these records of the timeline, the live bytes of all counted kinds."""
+    summed: Ints = rows["live_bytes"][:, : len(COUNTED_KINDS)].sum(axis=1, dtype=np.int64)
+    return summed
 
 
 def read_processes(tables: Tables) -> tuple[WatchedProcess, ...]:
@@ -107,14 +130,18 @@ def read_scopes(tables: Tables) -> tuple[ScopeSpan, ...]:
     rows = tables.get("scopes")
     if rows is None:
         return ()
-    return tuple(
-        ScopeSpan(
-            tables.string(int(row["name"])), int(row["pid"]), int(row["thread_id"]), int(row["depth"]),
-            int(row["start_ns"]), int(row["end_ns"]), *(_known(int(row[name])) for name in _SCOPE_SIZES),
-        )
-        for row in rows
-    )  # fmt: skip
-
-
-def _known(count: int) -> int | None:
-    return None if count < 0 else count
+    last_ns = program.duration_ns(tables)
+    spans = []
+    for row in rows:
+        is_open = int(row["end_ns"]) == 0 and "allocated_peak_bytes" in (rows.dtype.names or ())
+        end_ns = max(last_ns, int(row["start_ns"])) if is_open else int(row["end_ns"])
+        sizes = [known(row[name]) for name in (*_SCOPE_SIZES, *_ALLOCATED) if name in (rows.dtype.names or ())]
+        if is_open:
+            sizes[4] = None
+        spans.append(
+            ScopeSpan(
+                tables.string(int(row["name"])), int(row["pid"]), int(row["thread_id"]), int(row["depth"]),
+                int(row["start_ns"]), end_ns, *sizes,
+            )
+        )  # fmt: skip
+    return tuple(sorted(spans, key=lambda span: span.end_ns))

@@ -11,7 +11,7 @@ from hiwater.capture.format import KINDS, KINDS_OF_VERSION_1
 
 Records = npt.NDArray[Any]
 
-_TABLES_BEFORE_3 = {"ledgers": "accounts", "ledger_cold": "account_peaks", "marks": "markers"}
+_TABLES_BEFORE_3 = {"ledgers": "accounts", "ledger_cold": "account_peaks", "marks": "markers"}  # retired word: in files
 _FIELDS_BEFORE_3 = {
     "header": {
         "mark_bytes": "slice_peak_bytes", "mark_blocks": "slice_peak_blocks", "mark_ns": "slice_peak_ns", "own_bytes": "overhead_bytes",
@@ -19,7 +19,7 @@ _FIELDS_BEFORE_3 = {
         "epoch1_best_bytes": "epoch1_peak_bytes", "epoch1_best_blocks": "epoch1_peak_blocks", "epoch1_best_ns": "epoch1_peak_ns",
     },
     "slices": {"mark_ns": "peak_ns", "mark_bytes": "peak_bytes", "mark_blocks": "peak_blocks"},
-    "slice_entries": {"ledger": "account"},
+    "slice_entries": {"ledger": "account"},  # retired word: in files
 }  # fmt: skip
 
 

@@ -18,8 +18,9 @@ import os
 import struct
 import tempfile
 import time
+from contextlib import suppress
 
-from hiwater._os.process_identity import is_alive, start_ticks_of
+from hiwater._os.process_identity import current_boot_id, is_alive, start_ticks_of
 from hiwater.capture import destination
 from hiwater.capture.format import COUNTED_KINDS, KINDS, MAGIC, VERSION
 from hiwater.capture.process import STATE_ENDED, STATE_RECORDING, is_being_written
@@ -205,7 +206,7 @@ class CaptureWriter:
             "nodes",
             "accounts",
             "account_peaks",
-        ):  # record 0 is "nothing" in each, as the engine writes it
+        ):  # record 0 is "nothing" in each, as in the engine's
             table = self._tables[name]
             table.pending += bytes(table.record_bytes)
             table.count += 1
@@ -341,8 +342,6 @@ def _pwrite_all(descriptor: int, data: bytes | bytearray, offset: int) -> None:
 
 
 def _boot_id() -> bytes:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
-            return file.read().strip()[:39]
-    except OSError:
-        return b""
+    with suppress(OSError):
+        return current_boot_id().encode()[:39]
+    return b""

@@ -7,12 +7,13 @@ cannot be read; with 125 when the comparison cannot be written.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hiwater._os import ascii_text
 from hiwater._os.sizes import parse_size
+from hiwater.cli import output, progress
 from hiwater.cli import report as report_verb
 from hiwater.errors import BadRequest, HiwaterError, UsageError
 
@@ -27,25 +28,20 @@ FORMATS = {
     "html": "hiwater.report.html.diff_page",
 }
 _GROUPINGS = ("stack", "function", "line", "file", "module")
-_EXAMPLES = """examples:
+PARSER = {
+    "description": "Show what grew between two captures: peak against peak, stack by stack, although lines moved.",
+    "epilog": """examples:
   hiwater diff before.hiw after.hiw                        both peaks, and the lines and stacks that grew
   hiwater diff before.hiw after.hiw --at end               what was never freed, and was before
   hiwater diff before.hiw after.hiw --by function          which functions grew
   hiwater diff before.hiw after.hiw --format html --open   a page with all of it, in the browser
   hiwater diff main.hiw branch.hiw --format markdown       for a comment on a change
   hiwater diff main.hiw branch.hiw --fail-on-increase 5%   exit code 1 when the peak grew by more
-"""
+""",
+}
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
-    """Make the parser of this verb."""
-    parser = subparsers.add_parser(
-        "diff",
-        help="show what grew between two captures",
-        description="Show what grew between two captures: peak against peak, stack by stack, although lines moved.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="A", help="the earlier capture (*.hiw)")
     parser.add_argument("after", metavar="B", help="the later one")
     report_verb.add_format(parser, FORMATS)
@@ -57,39 +53,36 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--fail-on-increase", metavar="SIZE|PERCENT",
         help="exit with 1 when what is compared (the allocated peak, unless --at or --kind say otherwise) grew by more: 10MiB, 5%%",
     )  # fmt: skip
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the comparison; the exit code. Talks on stderr in one line when it cannot, or when the limit is broken."""
+    """Write the comparison, and return the exit code. An error or a broken limit is one line on stderr."""
     try:
         arguments.format = report_verb.chosen_format(arguments.format, FORMATS)
         limit = None if arguments.fail_on_increase is None else parse_limit(arguments.fail_on_increase)
-        report_verb.refuse_to_open(arguments, ("html",))
-        report_verb.name_output(arguments, arguments.after, ".diff")  # its own page may be there, too
-        report_verb.refuse_to_replace((arguments.before, arguments.after), arguments.output)
-        report = _compare(arguments, limit)
-        with report_verb.open_output(arguments) as stream:
+        output.refuse_to_open(arguments, ("html",))
+        output.name(arguments, arguments.after, ".diff")  # its own page may be there, too
+        output.refuse_to_replace((arguments.before, arguments.after), arguments.output)
+        with progress.shown(f"comparing {arguments.before} with {arguments.after}"):
+            report = _compare(arguments, limit)
+        with output.opened(arguments) as out, progress.shown_until_output("making the report", out) as stream:
             more = (arguments.source,) if arguments.format == "html" else ()
             import_module(FORMATS[arguments.format]).write(report, stream, *more)
-        if arguments.open:
-            report_verb.open_in_browser("diff", arguments.output)
+        output.finish(arguments)
     except HiwaterError as error:
         print(f"hiwater diff: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + 13
     if report.verdict is None or report.verdict.kept:
         return 0
     from hiwater.report.diff_request import verdict_words
 
+    ascii_text.use(sys.stderr)
     print(f"hiwater diff: {verdict_words(report.verdict)}", file=sys.stderr)
     return 1
 
 
 def parse_limit(text: str) -> Limit:
-    """The limit that `text` (`10MiB`, `5%`, `0`) stands for. Raises UsageError or BadSize."""
+    """The limit for `text` (`10MiB`, `5%`, `0`). Raises UsageError or BadSize."""
     from hiwater.analysis.diff import Limit
 
     if not text.strip().endswith("%"):
@@ -108,7 +101,7 @@ def _compare(arguments: argparse.Namespace, limit: Limit | None) -> DiffReport:
     from hiwater.analysis.diff import compare_as_recorded, judge
     from hiwater.report.diff_request import DiffReport
 
-    sides = [report_verb.open_captures([path], arguments.kind) for path in (arguments.before, arguments.after)]
+    sides = [report_verb.open_run([path], arguments.kind).captures for path in (arguments.before, arguments.after)]
     pairs = process_tree.pairs(*sides)
     if not pairs:
         raise BadRequest("no process of the first capture is one of the second", "name one of each: all.hiw/NAME")

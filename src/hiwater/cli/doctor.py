@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from typing import NamedTuple
 
 from hiwater import __version__, _registry
 from hiwater._os import cgroup_files, native
 from hiwater._os.sizes import format_size
+from hiwater.cli import progress
 from hiwater.errors import EngineFailed, EngineUnavailable, MeterUnavailable
 
 TYPE_CHECKING = False
@@ -21,43 +23,45 @@ if TYPE_CHECKING:
     from hiwater.meters.devices.nvml import Nvml
 
 _SELF_TEST_SECONDS = 30
-_CLEAR_RESIDENT_MARK = "5"  # proc(5), /proc/pid/clear_refs
+PARSER = {
+    "description": "Says what works on this machine, and why the rest does not.",
+    "epilog": """examples:
+  hiwater doctor     what works on this machine
+  hiwater doctor -q  only what does not work
+
+exit codes: 0 when this machine can record, 1 when it cannot
+""",
+}
+_RESET_RESIDENT_PEAK = "5"  # proc(5), /proc/pid/clear_refs
 
 
-class Finding:
-    """One thing looked at: `works` is None for what is merely so."""
+class Finding(NamedTuple):
+    """One finding. `works` is None for information."""
 
-    __slots__ = ("name", "text", "works")
-
-    def __init__(self, name: str, works: bool | None, text: str) -> None:
-        self.name = name
-        self.works = works
-        self.text = text
+    name: str
+    works: bool | None
+    text: str
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add this verb's parser."""
-    parser = subparsers.add_parser(
-        "doctor",
-        help="say what works here, and why the rest does not",
-        description="Says what works on this machine, and why the rest does not.",
-        epilog="exit codes: 0 when this machine can record, 1 when it cannot",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="show only what does not work")
     parser.add_argument("-v", "--verbose", action="store_true", help="show the folders in use, too")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings on stdout; return 0 when this machine can record and 1 when it cannot."""
-    findings = [*_about_the_engine(), *_about_the_kernel(), *_about_the_interpreter(), *_versions(), *_about_devices()]
+    """Print the findings on stdout. Returns 0 if this machine can record, 1 if it cannot."""
+    with progress.shown("testing what works here"):
+        findings = [
+            *_about_the_engine(), _resident_peak(), _cgroup(), *_about_the_interpreter(), *_versions(), *_about_devices(),
+        ]  # fmt: skip
     if args.verbose:
         findings += [Finding("hiwater folder", None, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))]
         findings += [Finding("python", None, sys.executable)]
     for finding in findings:
         if args.quiet and finding.works is not False:
             continue
-        mark = {True: "ok", False: "no", None: "  "}[finding.works]
-        sys.stdout.write(f"{mark} {finding.name:<20} {finding.text}\n")
+        status = {True: "ok", False: "no", None: "  "}[finding.works]
+        sys.stdout.write(f"{status} {finding.name:<20} {finding.text}\n")
     can_record = all(finding.works for finding in findings if finding.name in {"engine", "recording"})
     return 0 if can_record else 1
 
@@ -73,7 +77,7 @@ def _about_the_engine() -> Iterator[Finding]:
 
 
 def _self_test() -> Finding:
-    """Record a program of one statement in a process of its own: even a crash there is only a finding here."""
+    """Record a program of one statement in a separate process, so that a crash is only a finding."""
     with tempfile.TemporaryDirectory(prefix="hiwater-doctor-") as folder:
         capture = os.path.join(folder, "self-test.hiw")
         words = [sys.executable, "-m", "hiwater", "run", "-q", "-o", capture, "-c", "held = bytearray(1000000)"]
@@ -90,27 +94,26 @@ def _self_test() -> Finding:
     return Finding("recording", True, f"the self-test started, recorded, stopped and wrote {size:,} bytes")
 
 
-def _about_the_kernel() -> Iterator[Finding]:
-    yield _resident_mark()
-    yield _cgroup()
-
-
-def _resident_mark() -> Finding:
-    """Whether the kernel keeps and resets the mark of resident memory, which makes resident peaks exact."""
+def _resident_peak() -> Finding:
+    """Whether the kernel keeps and resets a high-water mark of resident memory, which makes resident peaks exact."""
     name = "resident peak"
     try:
         with open("/proc/self/clear_refs", "w") as file:
-            file.write(_CLEAR_RESIDENT_MARK)
+            file.write(_RESET_RESIDENT_PEAK)
     except OSError as error:
-        return Finding(name, False, f"sampled, not exact: the kernel's mark cannot be reset ({error.strerror})")
+        return Finding(
+            name, False, f"sampled, not exact: the kernel's high-water mark cannot be reset ({error.strerror})"
+        )
     try:
         with open("/proc/self/status") as file:
-            marks = [line.split()[1] for line in file if line.startswith("VmHWM:")]
+            high_water = [line.split()[1] for line in file if line.startswith("VmHWM:")]
     except OSError as error:
         return Finding(name, False, f"sampled, not exact: /proc/self/status cannot be read ({error.strerror})")
-    if not marks:
-        return Finding(name, False, "sampled, not exact: the kernel keeps no mark (no VmHWM in /proc/self/status)")
-    return Finding(name, True, "exact, from the kernel's own mark (VmHWM, reset through clear_refs)")
+    if not high_water:
+        return Finding(
+            name, False, "sampled, not exact: the kernel keeps no high-water mark (no VmHWM in /proc/self/status)"
+        )
+    return Finding(name, True, "exact, from the kernel's high-water mark (VmHWM, reset through clear_refs)")
 
 
 def _cgroup() -> Finding:
@@ -121,11 +124,8 @@ def _cgroup() -> Finding:
             "cgroup", None, "no memory controller to read here (neither v1 nor v2): limits are the machine's"
         )
     limit = group.limit()
-    return Finding(
-        "cgroup",
-        True,
-        f"v{group.version}, {'no limit' if limit is None else f'limit {format_size(limit)}'}, in {group.folder}",
-    )
+    words = "no limit" if limit is None else f"limit {format_size(limit)}"
+    return Finding("cgroup", True, f"v{group.version}, {words}, in {group.folder}")
 
 
 def _about_the_interpreter() -> Iterator[Finding]:
@@ -133,7 +133,8 @@ def _about_the_interpreter() -> Iterator[Finding]:
     traits = ["debug build" if native.is_debug_build() else "release build"]
     if native.is_free_threaded():
         traits.append("free-threaded")
-    if _jit_is_on():
+    jit = getattr(sys, "_jit", None)  # from 3.14 on
+    if jit is not None and jit.is_enabled():
         traits.append("with its JIT on")
     yield Finding("interpreter", None, f"{sys.implementation.name} {version} ({', '.join(traits)})")
     chosen = os.environ.get("PYTHONMALLOC") if not sys.flags.ignore_environment else None
@@ -143,24 +144,16 @@ def _about_the_interpreter() -> Iterator[Finding]:
     yield Finding("system", None, f"{system.sysname} {system.release} {system.machine}")
 
 
-def _jit_is_on() -> bool:
-    jit = getattr(sys, "_jit", None)  # from 3.14 on
-    return jit is not None and bool(jit.is_enabled())
-
-
 def _about_devices() -> Iterator[Finding]:
-    """Which libraries could show memory of accelerators, and the driver. Nothing is loaded that makes a context; nothing missing is a fault."""
+    """The libraries that can show memory of accelerators, and the driver. Nothing is loaded that makes a context. A missing one is no error."""
     from importlib.util import find_spec
 
     from hiwater.meters import devices
     from hiwater.meters.devices.nvml import Nvml
 
     found = [name for name in _registry.DEVICE_LIBRARIES if find_spec(name) is not None]
-    yield Finding(
-        "GPU libraries",
-        None,
-        ", ".join(map(_library, found)) or f"none of {', '.join(_registry.DEVICE_LIBRARIES)} is installed",
-    )
+    nothing = f"none of {', '.join(_registry.DEVICE_LIBRARIES)} is installed"
+    yield Finding("GPU libraries", None, ", ".join(map(_library, found)) or nothing)
     nvml = devices.backend("nvml")
     assert isinstance(nvml, Nvml)
     status = nvml.status()
@@ -173,7 +166,7 @@ def _about_devices() -> Iterator[Finding]:
 
 
 def _library(name: str) -> str:
-    """A library's name and version; of torch what it was built for, from its files and without loading it."""
+    """A library's name and version; for torch also its build, read from its files without loading it."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

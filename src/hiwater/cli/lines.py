@@ -1,4 +1,4 @@
-"""`hiwater lines`: a program measured line by line, or source annotated from a capture."""
+"""`hiwater lines`: measures a program line by line, or annotates source from a capture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def main(words: Sequence[str]) -> int:
-    """Do what `words` ask for; return the exit code, or raise what makes the interpreter end as the program did."""
+    """Run the command line `words`. Returns the exit code, or raises the exception with which the program ended."""
     try:
         arguments = lines_arguments.parse(words, settings.here())
         if arguments.help:
@@ -31,8 +31,8 @@ def main(words: Sequence[str]) -> int:
         if arguments.is_capture:
             return _annotate(arguments)
         if not arguments.resident:
-            native.load()  # without it there would be nothing to measure
-        program = _find(arguments)
+            native.load()  # without the engine there would be nothing to measure
+        program = target.find(arguments.kind, arguments.program, arguments.arguments)
     except HiwaterError as error:
         say(str(error))
         return error.exit_code
@@ -41,12 +41,7 @@ def main(words: Sequence[str]) -> int:
         wrong.__traceback__ = None
     else:
         return _run(arguments, program, len(words) + 1)
-    return launcher.conclude(wrong)  # the program's own fault, shown as the interpreter shows it
-
-
-def _find(arguments: lines_arguments.LinesArguments) -> target.Target:
-    find = {"script": target.script, "module": target.module, "command": target.command}[arguments.kind]
-    return find(arguments.program, arguments.arguments)
+    return launcher.conclude(wrong)  # an error of the program, shown as by the interpreter
 
 
 # --- a program --------------------------------------------------------------------------------------------------------
@@ -62,11 +57,11 @@ def _run(arguments: lines_arguments.LinesArguments, program: target.Target, hiwa
     builtins.profile = decorator.profile  # type: ignore[attr-defined]  # as kernprof and memory_profiler do
     main_module = launcher.prepare(program, hiwater_arguments)
     ending = _Ending(arguments, session)
-    atexit.register(ending.report)  # before anything of the program's: exit callbacks run last first
+    atexit.register(ending.report)  # before the program's exit callbacks, so that it runs after them
     try:
-        _mark_named(arguments, session)
+        _add_named(arguments, session)
         if arguments.all:
-            _mark_everything(arguments, program, main_module, session)
+            _add_everything(arguments, program, main_module, session)
     except HiwaterError as error:
         atexit.unregister(ending.report)
         say(str(error))
@@ -75,8 +70,8 @@ def _run(arguments: lines_arguments.LinesArguments, program: target.Target, hiwa
     return launcher.conclude(failure)
 
 
-def _mark_named(arguments: lines_arguments.LinesArguments, session: Session) -> None:
-    """Measure the functions named with -f, wherever they are called from."""
+def _add_named(arguments: lines_arguments.LinesArguments, session: Session) -> None:
+    """Measure the functions that -f names, wherever they are called."""
     import importlib
 
     profiler = session.profiler(arguments.resident)
@@ -93,7 +88,7 @@ def _mark_named(arguments: lines_arguments.LinesArguments, session: Session) -> 
         profiler.enable()
 
 
-def _mark_everything(
+def _add_everything(
     arguments: lines_arguments.LinesArguments, program: target.Target, main: ModuleType, session: Session
 ) -> None:
     """Measure every line of the script itself."""
@@ -106,7 +101,7 @@ def _mark_everything(
 
 
 class _Ending:
-    """What is left to do when the program has ended."""
+    """The work after the end of the program."""
 
     def __init__(self, arguments: lines_arguments.LinesArguments, session: Session) -> None:
         self._arguments = arguments
@@ -115,7 +110,7 @@ class _Ending:
         self._output = os.path.abspath(arguments.output) if arguments.output is not None else None
 
     def report(self) -> None:
-        """Write the report. From here on the program has ended, and no fault of ours may change how."""
+        """Write the report. The program has ended: no error of ours may change its exit code."""
         if os.getpid() != self._owner:
             return  # a forked child that ran to the interpreter's end
         try:
@@ -128,9 +123,8 @@ class _Ending:
     def _write(self) -> None:
         functions = self._session.results()
         if not functions:
-            say(
-                "no function was marked: put @profile above one, name it with -f, or measure the whole script with --all"
-            )
+            remedy = "put @profile above one, name it with -f, or measure the whole script with --all"
+            say(f"no function was marked: {remedy}")
             return
         text = self._text()
         if self._output is None:
@@ -175,6 +169,7 @@ class _Ending:
 def _annotate(arguments: lines_arguments.LinesArguments) -> int:
     import argparse
 
+    from hiwater.cli import output, progress, verbs
     from hiwater.cli import report as report_verb
     from hiwater.report.text import lines as view
 
@@ -182,16 +177,16 @@ def _annotate(arguments: lines_arguments.LinesArguments) -> int:
         at=report_verb.moment_text(arguments.at), kind="all", by=None, inverted=False, top=10, all=arguments.all,
         files=arguments.arguments, output=arguments.output, format=arguments.format,
     )  # fmt: skip
-    reports = report_verb.make_reports([arguments.program], chosen)
+    with progress.shown(f"reading {arguments.program}"):
+        reports = report_verb.make_reports([arguments.program], chosen)
     report_verb.warn(reports)
     try:
-        with report_verb.open_output(chosen) as stream:
+        with output.opened(chosen) as out, progress.shown_until_output("making the report", out) as stream:
             if arguments.format == "json":
                 view.write_json(reports, stream)
             else:
                 for report in reports:
                     view.write(report, stream)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + 13
+        return verbs.end_of_pipe()
     return 0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-from hiwater.capture.destination import HEAD_BYTES, MAGIC, is_history, is_merged
+from hiwater.capture import destination
 from hiwater.cli import program_arguments
 from hiwater.errors import UsageError
 
@@ -45,7 +43,7 @@ examples:
 """
 FORMATS = ("text", "json")
 
-_WITH_VALUE = {
+WITH_VALUE = {
     "-f": "function",
     "--function": "function",
     "-o": "output",
@@ -54,7 +52,7 @@ _WITH_VALUE = {
     "--at": "at",
     "--precision": "precision",
 }
-_FLAGS = {
+FLAGS = {
     "-a": ("all", True),
     "--all": ("all", True),
     "--no-resident": ("resident", False),
@@ -64,12 +62,7 @@ _FLAGS = {
 
 
 class LinesArguments:
-    """What to measure or annotate, and how to show it."""
-
-    __slots__ = (
-        "all", "arguments", "at", "format", "functions", "help", "is_capture", "kind", "output", "precision", "program",
-        "resident",
-    )  # fmt: skip
+    """The program or capture, and the options."""
 
     def __init__(self, settings: Settings) -> None:
         self.kind = "script"
@@ -87,7 +80,7 @@ class LinesArguments:
 
 
 def parse(words: Sequence[str], settings: Settings) -> LinesArguments:
-    """Return what the command line `words` asks for. Raises UsageError with a remedy."""
+    """Parse the command line `words`. Raises UsageError with a remedy."""
     result = LinesArguments(settings)
 
     def take_option(word: str, rest: list[str]) -> bool:
@@ -102,7 +95,7 @@ def parse(words: Sequence[str], settings: Settings) -> LinesArguments:
             "there is nothing to show the lines of",
             "name a script, -m MOD, -c CODE or a capture; `hiwater lines --help`",
         )
-    result.is_capture = result.kind == "script" and _is_capture(result.program)
+    result.is_capture = result.kind == "script" and destination.is_capture(result.program)
     if result.is_capture:
         _take_files(result)
     if result.format not in FORMATS:
@@ -110,25 +103,8 @@ def parse(words: Sequence[str], settings: Settings) -> LinesArguments:
     return result
 
 
-def _is_capture(path: str) -> bool:
-    """Whether `path` is a capture, a merged one, or one in a merged one."""
-    head = _head(path)
-    if head.startswith(MAGIC) or is_merged(head) or is_history(head):
-        return True
-    above = _head(os.path.dirname(path))  # then `path` may name one of several
-    return is_merged(above) or is_history(above) or (not head and above.startswith(MAGIC))
-
-
-def _head(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(HEAD_BYTES)
-    except (OSError, ValueError):
-        return b""
-
-
 def _take_files(result: LinesArguments) -> None:
-    """After a capture there are files, and options may stand between them."""
+    """Take the files after a capture. Options may be between them."""
     rest, files = list(result.arguments), []
     while rest:
         word = rest.pop(0)
@@ -141,18 +117,14 @@ def _take_files(result: LinesArguments) -> None:
 
 def _take_option(result: LinesArguments, word: str, rest: list[str]) -> None:
     def put(name: str, value: object) -> None:
-        _set(result, name, value)
+        if name == "function":
+            result.functions.append(str(value))
+        elif name != "precision":
+            setattr(result, name, value)
+        elif isinstance(value, str) and value.isdecimal() and len(value) < 2:
+            result.precision = int(value)
+        else:
+            raise UsageError(f"--precision is {value!r}", "give a number from 0 to 9")
 
     more = "the program's own options go after its name"
-    program_arguments.take_option(word, rest, _WITH_VALUE, _FLAGS, put, "lines", more)
-
-
-def _set(result: LinesArguments, name: str, value: object) -> None:
-    if name == "function":
-        result.functions.append(str(value))
-    elif name != "precision":
-        setattr(result, name, value)
-    elif isinstance(value, str) and value.isdecimal() and len(value) < 2:
-        result.precision = int(value)
-    else:
-        raise UsageError(f"--precision is {value!r}", "give a number from 0 to 9")
+    program_arguments.take_option(word, rest, WITH_VALUE, FLAGS, put, "lines", more)

@@ -1,9 +1,11 @@
-"""What hiwater says to people, on stderr: data never goes there, and talk never goes to stdout."""
+"""Messages to people. They go to stderr, and data goes to stdout."""
 
 from __future__ import annotations
 
 import os
 import sys
+
+from hiwater._os import ascii_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,12 +15,13 @@ if TYPE_CHECKING:
 def say(text: str) -> None:
     """Write `text` as a line from hiwater.
 
-    Goes to the stream the process started with: a program may have put its own in place of sys.stderr. With that one closed
-    there is nobody left to tell, and no reason to fail.
+    It is written to the stream with which the process started, since a program may have replaced sys.stderr. If that stream is closed, the
+    message is dropped.
     """
     stream = sys.__stderr__
     if stream is None or stream.closed:
         return
+    text = ascii_text.text_for(stream, text)
     prefix = "\x1b[1mhiwater:\x1b[0m" if wants_colour(stream) else "hiwater:"
     try:
         stream.write(f"{prefix} {text}\n")
@@ -28,7 +31,7 @@ def say(text: str) -> None:
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether to colour what goes to `stream`: NO_COLOR and FORCE_COLOR decide, then whether it is a terminal that can."""
+    """Whether to colour output to `stream`: NO_COLOR and FORCE_COLOR decide, then whether it is a terminal with colours."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):

@@ -9,39 +9,35 @@ import argparse
 import io
 import os
 import sys
-import tempfile
-from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hiwater import _registry
+from hiwater._os.replacing import replacing
+from hiwater.cli import progress
 from hiwater.cli import report as report_verb
 from hiwater.errors import BadRequest, HiwaterError, OutputFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hiwater.analysis.curves import Picture
+    from hiwater.analysis.curves import Plot
     from hiwater.capture import Capture
 
 _FORMATS = ("png", "svg", "pdf")
-_EXAMPLES = """examples:
-  hiwater plot run.hiw                          on the terminal
-  hiwater plot run.hiw -o run.svg               a drawing (.png, .svg, .pdf; needs matplotlib)
-  hiwater plot before.hiw after.hiw -o both.png over one another, each from its own start
-  hiwater plot run.hiw --window 10:20           from 10 s to 20 s
-  hiwater plot mprofile_20260101120000.dat      what `mprof run` wrote
-"""
+PARSER = {
+    "description": "Draws what processes used over time, with their peaks, their children and the scopes they told of.",
+    "epilog": """examples:
+  hiwater plot run.hiw                           on the terminal
+  hiwater plot run.hiw -o run.svg                a drawing (.png, .svg, .pdf; needs matplotlib)
+  hiwater plot before.hiw after.hiw -o both.png  over one another, each from its own start
+  hiwater plot run.hiw --window 10:20            from 10 s to 20 s
+  hiwater plot mprofile_20260101120000.dat       what `mprof run` wrote
+""",
+}
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
-    """Make the parser of this verb."""
-    parser = subparsers.add_parser(
-        "plot",
-        help="draw the timelines of captures",
-        description="Draws what processes used over time, with their peaks, their children and the scopes they told of.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "captures", metavar="CAPTURE", nargs="+", help="a capture (*.hiw), or a file of mprof's (*.dat)"
     )
@@ -51,7 +47,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--window", type=_window, metavar="T1:T2", help="only this stretch, in seconds from the start")
     parser.add_argument("--no-children", action="store_true", help="leave child processes out")
     parser.add_argument("--no-scopes", action="store_true", help="leave scopes out")
-    return parser
 
 
 def _window(text: str) -> tuple[float, float]:
@@ -66,14 +61,15 @@ def _window(text: str) -> tuple[float, float]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Draw; the exit code. Talks on stderr in one line when it cannot."""
+    """Plot, and return the exit code. An error is one line on stderr."""
     try:
         output_format = _format_of(arguments)
-        pictures = _pictures(arguments)
+        with progress.shown(f"reading {', '.join(arguments.captures)}"):
+            plots = _plots(arguments)
         if output_format is None:
-            _to_terminal(pictures, arguments.title)
+            _to_terminal(plots, arguments.title)
         else:
-            write_file(pictures, output_format, arguments.output, arguments.title)
+            write_file(plots, output_format, arguments.output, arguments.title)
     except HiwaterError as error:
         print(f"hiwater plot: {error}", file=sys.stderr)
         return error.exit_code
@@ -90,69 +86,54 @@ def _format_of(arguments: argparse.Namespace) -> str | None:
 
 
 def format_of_file(path: str) -> str:
-    """The format that the name asks for. Raises BadRequest."""
+    """The format of a file with this name. Raises BadRequest."""
     suffix = os.path.splitext(path)[1].lower().removeprefix(".")
     if suffix not in _FORMATS:
         raise BadRequest(f"{path!r} is no drawing that can be made", "end the name in .png, .svg or .pdf")
     return suffix
 
 
-def _pictures(arguments: argparse.Namespace) -> list[Picture]:
-    """What there is to draw, in the order of the command line. Raises HiwaterError."""
+def _plots(arguments: argparse.Namespace) -> list[Plot]:
+    """The plots, in the order of the command line. Raises HiwaterError."""
     from hiwater.analysis import curves
 
     foreign = _registry.load(_registry.TIMELINE_READER)
     opened: list[Capture | str] = []
     for path in arguments.captures:
-        opened += [path] if foreign.is_profile(path) else report_verb.open_captures([path])
-    pictures = [
-        foreign.read_picture(one, children=not arguments.no_children, functions=not arguments.no_scopes)
+        opened += [path] if foreign.is_profile(path) else report_verb.open_run([path]).captures
+    plots = [
+        foreign.read_plot(one, children=not arguments.no_children, functions=not arguments.no_scopes)
         if isinstance(one, str)
         else _of_capture(one, arguments, len(opened) > 1)
         for one in opened
     ]
-    return [curves.window(shown, *arguments.window) for shown in pictures] if arguments.window else pictures
+    return [curves.window(shown, *arguments.window) for shown in plots] if arguments.window else plots
 
 
-def _of_capture(capture: Capture, arguments: argparse.Namespace, is_one_of_several: bool) -> Picture:
+def _of_capture(capture: Capture, arguments: argparse.Namespace, is_one_of_several: bool) -> Plot:
     from hiwater.analysis import curves
     from hiwater.report.request import Report
 
     title = Report(capture, capture.peak, is_one_of_several=is_one_of_several).title
-    return curves.picture(capture, title, children=not arguments.no_children, scopes=not arguments.no_scopes)
+    return curves.plot_of(capture, title, children=not arguments.no_children, scopes=not arguments.no_scopes)
 
 
-def _to_terminal(pictures: Sequence[Picture], title: str | None) -> None:
+def _to_terminal(plots: Sequence[Plot], title: str | None) -> None:
     from hiwater.report.text import timeline_plot
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without these characters shows ? and not a traceback
-    timeline_plot.write(pictures, sys.stdout, title=title)
+    timeline_plot.write(plots, sys.stdout, title=title)
 
 
-def write_file(pictures: Sequence[Picture], output_format: str, path: str, title: str | None) -> None:
-    """Write the drawing; the file is replaced only when all of it is there. Raises OutputFailed, PlotLibraryMissing."""
+def write_file(plots: Sequence[Plot], output_format: str, path: str, title: str | None) -> None:
+    """Write the plot. The file is replaced only when it is complete. Raises OutputFailed, PlotLibraryMissing."""
     from hiwater.report.export import plot
 
     drawn = io.BytesIO()
-    plot.write(pictures, output_format, drawn, title=title)
-    target = os.path.realpath(path)
+    plot.write(plots, output_format, drawn, title=title)
     try:
-        if os.path.exists(target) and not os.path.isfile(target):
-            with open(target, "wb") as stream:
-                stream.write(drawn.getvalue())
-            return
-        descriptor, name = tempfile.mkstemp(prefix=".hiwater-plot-", dir=os.path.dirname(target))
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(drawn.getvalue())
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(name, 0o666 & ~mask)
-            os.replace(name, target)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
+        with replacing(Path(path)) as stream:
+            stream.buffer.write(drawn.getvalue())
     except OSError as error:
         raise OutputFailed(f"the plot cannot be written to {path!r} ({error.strerror})", "write elsewhere") from error

@@ -1,7 +1,7 @@
-"""Where on a command line our words end and the program's begin.
+"""Splits a command line into hiwater's arguments and the program's.
 
-Read by hand, for two reasons. Everything after the script, `-m MOD` or `-c CODE` is the program's own, options that look like ours
-among them, which argparse cannot promise. And argparse is not there at the start of a program that is to run as if alone.
+It is parsed by hand, for two reasons. Everything after the script, `-m MOD` or `-c CODE` belongs to the program, also options with our
+names, which argparse cannot guarantee. And argparse must not be loaded before the program starts.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _KINDS = {"-m": "module", "-c": "command"}
 
 
 def split(words: Sequence[str], take_option: Callable[[str, list[str]], bool], verb: str) -> tuple[str, str, list[str]]:
-    """Return what to run: "script", "module" or "command", its path, name or code ("" for none), and its arguments.
+    """Return the kind of program ("script", "module" or "command"), its path, name or code ("" for none), and its arguments.
 
-    `take_option(word, rest)` takes one option of ours, and its value out of `rest`; it returns False when no program is wanted.
+    `take_option(word, rest)` handles one option of ours, and removes its value from `rest`. It returns False if no program is needed.
     Raises UsageError.
     """
     rest = list(words)
@@ -45,7 +45,7 @@ def take_option(
     verb: str,
     more: str,
 ) -> None:
-    """Take one option of ours, and its value out of `rest`: `put(name, value)` keeps it. `more` is said of one that is unknown.
+    """Handle one option of ours with `put(name, value)`, and remove its value from `rest`. The error for an unknown option contains `more`.
 
     Raises UsageError.
     """
@@ -57,11 +57,13 @@ def take_option(
     elif name in flags and not equals:
         put(*flags[name])
     else:
-        raise hiwater.errors.UsageError(f"unknown option {word!r}", f"see `hiwater {verb} --help`: {more}")
+        from hiwater.cli.suggestions import unknown_option
+
+        raise unknown_option(word, [*with_value, *flags], f"hiwater {verb}", more)
 
 
 def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Part the arguments from the command that follows `--`, which may have options of its own; empty without one."""
+    """Separate the arguments from the command after `--`, which may have options of its own; empty without one."""
     arguments = list(words)
     if "--" not in arguments:
         return arguments, []

@@ -1,4 +1,4 @@
-"""`hiwater report`: what held memory, from captures already made.
+"""`hiwater report`: shows what held memory, from captures.
 
 Exits with 0, with 2 for a wrong request or a capture that cannot be read, with 125 when the report cannot be written.
 """
@@ -6,26 +6,23 @@ Exits with 0, with 2 for a wrong request or a capture that cannot be read, with 
 from __future__ import annotations
 
 import argparse
-import errno
-import io
-import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from hiwater.errors import BadRequest, HiwaterError, OutputFailed
+from hiwater.cli import output, progress
+from hiwater.errors import BadRequest, HiwaterError
 
 if TYPE_CHECKING:  # numpy and rich are loaded when a report is made, not for `--help`
-    from hiwater.capture import Capture
+    from hiwater.capture import Run
     from hiwater.report.request import Report
 
 FORMATS = {
-    "text": "hiwater.report.text.overview",
+    "text": "hiwater.report.text.overview",  # with --full: _FULL_TEXT
     "tree": "hiwater.report.text.tree",
     "table": "hiwater.report.text.table",
     "lines": "hiwater.report.text.lines",
@@ -39,41 +36,43 @@ FORMATS = {
     "parquet": "hiwater.report.export.parquet",
     "chrome": "hiwater.report.export.chrome",
     "openmetrics": "hiwater.report.export.openmetrics",
+    "markdown": "hiwater.report.text.report_markdown",
 }
-_FOR_PEOPLE = ("text", "tree", "table", "lines")
+_FULL_TEXT = "hiwater.report.text.full"
+_EXPLAIN = "hiwater.report.text.explain"
 _WITH_OVERVIEW = ("text", "tree", "table")
-_BINARY = ("pprof", "parquet")
-_OF_ALL = ("json", "html", "speedscope", "csv", "parquet", "chrome", "openmetrics")  # these show all captures in one
-_OF_ONE = {"svg": "a flame graph", "pprof": "a pprof profile"}
+_OF_ALL = (
+    "json",
+    "html",
+    "speedscope",
+    "csv",
+    "parquet",
+    "chrome",
+    "openmetrics",
+    "markdown",
+)  # these show all captures in one
+_OF_ONE = {"svg": "a flame graph", "pprof": "a pprof profile", "collapsed": "a list of collapsed stacks"}
 _SHOWN_IN_BROWSERS = ("html", "svg")
 _KINDS = ("all", "python", "native", "mapping", "device", "shared")
-_GROUPINGS = ("stack", "function", "line", "file", "module", "thread")
-_EXAMPLES = """examples:
-  hiwater report run.hiw                          the peak, and the lines and stacks that held it
-  hiwater report run.hiw --by function            which functions asked for it
-  hiwater report run.hiw --at end                 what was never freed
-  hiwater report run.hiw --at 10:20 --format tree the highest moment between 10 s and 20 s
-  hiwater report run.hiw --format html --open     a page with all of it, in the browser
-  hiwater report run.hiw --format svg -o run.svg  a flame graph
-  hiwater report run.hiw --format pprof -o run.pb.gz
-"""
-
-
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
-    """Make the parser of this verb."""
-    parser = subparsers.add_parser(
-        "report",
-        help="show what held memory in a capture",
-        description="Show what held memory: at the peak, at the end, or at any moment of a recording.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_arguments(parser)
-    return parser
+_GROUPINGS = ("stack", "function", "line", "file", "module", "thread", "task")
+PARSER = {
+    "description": "Show what held memory: at the peak, at the end, or at any moment of a recording.",
+    "epilog": """examples:
+  hiwater report run.hiw                      the peak, and your lines that hold most of it
+  hiwater report run.hiw --stacks             the stacks that hold most
+  hiwater report run.hiw --full               every figure
+  hiwater report run.hiw --explain            what to change, what it saves, and why
+  hiwater report run.hiw --by function        which functions asked for it
+  hiwater report run.hiw --at end             what was never freed
+  hiwater report run.hiw --at 10:20 --tree    the highest moment between 10 s and 20 s
+  hiwater report run.hiw --html --open        a page with all of it, in the browser
+  hiwater report run.hiw --format svg         a flame graph, in the file run.svg
+  hiwater report run.hiw --format json -o run.json
+""",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this verb."""
     parser.add_argument(
         "captures",
         metavar="CAPTURE",
@@ -81,8 +80,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a capture (*.hiw), one of a merged one (all.hiw/NAME), a torch memory snapshot (*.pickle) or a profile of JAX's "
         "(*.pb.gz), one device of these (FILE/cuda:0); several are shown together",
     )
+    parser.add_argument(
+        "--full", action="store_true", help="text with every figure, and of several captures every report"
+    )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="what to change: at most five findings, each with its evidence and what it saves",
+    )
+    parser.add_argument(
+        "--stacks",
+        dest="by",
+        action="store_const",
+        const="stack",
+        help="the stacks that hold most: the same as --by stack",
+    )
     add_format(parser, FORMATS)
+    parser.add_argument(
+        "--tree", dest="format", action="append_const", const="tree", help="the call tree: the same as --format tree"
+    )
     add_common_arguments(parser)
+    parser.add_argument("--pid", type=int, metavar="N", help="of several processes, only the one with this number")
     parser.add_argument("--inverted", action="store_true", help="from what asked for memory to its callers")
     parser.add_argument(
         "--recursion", choices=("auto", "once", "whole"), default="auto",
@@ -90,19 +108,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "of each stack would take more than 32 MiB for stacks of more than 256 frames",
     )  # fmt: skip
     parser.add_argument(
-        "--by", choices=_GROUPINGS, default=None, help="tell apart by stack, function, line, file, module or thread"
+        "--by",
+        choices=_GROUPINGS,
+        default=None,
+        help="tell apart by stack, function, line, file, module, thread or asyncio task",
     )
 
 
 def add_format(parser: argparse.ArgumentParser, known: Iterable[str]) -> None:
-    """The option `--format`; what is given is looked at by `chosen_format`."""
+    """Add the option `--format`. `chosen_format()` checks its value."""
     parser.add_argument(
         "--format", action="append", metavar="FORMAT", help=f"what to write: {', '.join(known)} (default: text)"
+    )
+    parser.add_argument(
+        "--html",
+        dest="format",
+        action="append_const",
+        const="html",
+        help="an interactive page: the same as --format html",
     )
 
 
 def chosen_format(given: Sequence[str] | None, known: Iterable[str]) -> str:
-    """The one format that was asked for. Raises BadRequest for two, and for one that is none."""
+    """The requested format. Raises BadRequest for two formats, and for an unknown one."""
     formats = given or ["text"]
     if len(formats) > 1:
         raise BadRequest(f"--format was given {len(formats)} times ({', '.join(formats)})", "choose one of them")
@@ -112,10 +140,8 @@ def chosen_format(given: Sequence[str] | None, known: Iterable[str]) -> str:
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of every verb that shows what was held at a moment."""
-    parser.add_argument(
-        "-o", "--output", metavar="OUT", help="write to this file; replaced only when the report is complete"
-    )
+    """Add the options of every verb that shows a moment of a capture."""
+    output.add_arguments(parser)
     parser.add_argument(
         "--at", type=_moment, default="peak", metavar="peak|end|oom|SECONDS|T1:T2",
         help="which moment (default: peak); for seconds, the highest moment of the time slice they lie in",
@@ -132,9 +158,6 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         "--source", choices=("own", "all", "none"), default="own",
         help="whose source text html carries: your own files', libraries', too, or nobody's (default: own)",
     )  # fmt: skip
-    parser.add_argument(
-        "--open", action="store_true", help="open the report in a browser; without -o it is written beside the capture"
-    )
 
 
 def _moment(text: str) -> str:
@@ -145,7 +168,7 @@ def _moment(text: str) -> str:
 
 
 def moment_text(text: str) -> str:
-    """Return `text` when it names a moment. Raises BadRequest."""
+    """Return `text` if it names a moment. Raises BadRequest otherwise."""
     if text in ("peak", "end", "oom") or re.fullmatch(r"\d+(\.\d*)?(:\d+(\.\d*)?)?", text):
         return text
     raise BadRequest(f"{text!r} is none of peak, end, oom, SECONDS, T1:T2", "see --help")
@@ -158,88 +181,97 @@ def _count(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the report; the exit code. Talks on stderr in one line when it cannot."""
+    """Write the report, and return the exit code. An error is one line on stderr."""
     try:
         arguments.format = chosen_format(arguments.format, FORMATS)
-        name_output(arguments, arguments.captures[0])
-        _check_request(arguments)
-        reports = make_reports(arguments.captures, arguments)
-        _check_number(reports, arguments.format)
+        for name in ("full", "explain"):
+            if getattr(arguments, name) and arguments.format != "text":
+                raise BadRequest(f"--{name} is for text, and not for {arguments.format}", "leave one of them out")
+        output.refuse_to_open(arguments, _SHOWN_IN_BROWSERS)
+        output.name(arguments, arguments.captures[0])
+        output.refuse_to_replace(arguments.captures, arguments.output)
+        with progress.shown(f"reading {', '.join(arguments.captures)}"):
+            reports = make_reports(arguments.captures, arguments)
         warn(reports)
-        with open_output(arguments) as stream:
+        if arguments.format in _OF_ONE and len(reports) > 1:
+            reports = _at_once(reports, arguments)
+        with (
+            output.opened(arguments) as out,
+            progress.shown_until_output(f"making the report ({arguments.format})", out) as stream,
+        ):
             _write(reports, arguments, stream)
         for remark in (remark for report in reports for remark in report.remarks):
-            print(f"hiwater report: {remark}", file=sys.stderr)
-        if arguments.open:
-            open_in_browser("report", arguments.output)
+            _say(remark)
+        output.finish(arguments)
     except HiwaterError as error:
-        print(f"hiwater report: {error}", file=sys.stderr)
+        _say(str(error))
         return error.exit_code
-    except BrokenPipeError:
-        # Who reads has read enough (`| head`). Python would complain about stdout once more at exit: give it another one.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + 13
     return 0
 
 
-def _check_request(arguments: argparse.Namespace) -> None:
-    asked = arguments.format
-    if asked in _BINARY and arguments.output is None and sys.stdout.isatty():
-        raise BadRequest(f"{asked} is no text for a terminal", "write it to a file with -o")
-    refuse_to_open(arguments, _SHOWN_IN_BROWSERS)
-    refuse_to_replace(arguments.captures, arguments.output)
+def _at_once(reports: list[Report], arguments: argparse.Namespace) -> list[Report]:
+    """One report for a format that shows one capture: of all processes of the machine with the highest sum, at the instant of that sum. Of the first
+    process for another moment, and where nothing is known of the sum. Raises BadRequest if the captures are not of one run or job."""
+    from hiwater.analysis import process_tree, whole_run
+    from hiwater.analysis.job import is_job
+    from hiwater.report.formatting import size
+
+    shown, captures = _OF_ONE[arguments.format], [report.capture for report in reports]
+    is_run = {capture.facts.get("run_id") for capture in captures} == {captures[0].facts.get("run_id") or "a run"}
+    if not is_run and not is_job(captures):
+        if arguments.format == "collapsed":
+            return reports  # one after the other
+        raise BadRequest(
+            f"{shown} shows one capture", f"give one, such as {str(captures[0].path)!r}, or another format"
+        )
+    hosts = [] if any(capture.device for capture in captures) else process_tree.hosts(captures)
+    sums = [(host.allocated.bytes, number) for number, host in enumerate(hosts) if host.allocated]
+    if arguments.at == "peak" and sums:
+        host = hosts[max(sums)[1]]
+        instant = host.allocated
+        whole = None if instant is None else whole_run.at_instant(host.captures, instant.at_unix_ns)
+        if instant is not None and whole is not None:
+            of_host = f" of {host.name}, one of {len(hosts)} machines," if len(hosts) > 1 else ""
+            _say(
+                f"{shown} shows all processes{of_host} at the instant of their highest sum: {size(instant.bytes)} allocated by "
+                f"{instant.processes}; --pid shows one process"
+            )
+            return [replace(reports[0], capture=whole, snapshot=whole.peak, is_one_of_several=False)]
+    _say(f"{shown} shows one of {len(captures)} processes: {captures[0].process.pid}, the first; --pid shows another")
+    return reports[:1]
 
 
-def _check_number(reports: Sequence[Report], output_format: str) -> None:
-    if output_format in _OF_ONE and len(reports) > 1:
-        one = str(reports[0].capture.path)
-        raise BadRequest(f"{_OF_ONE[output_format]} shows one capture", f"give one, such as {one!r}, or another format")
+def _say(text: str) -> None:
+    print(f"hiwater report: {text}", file=sys.stderr)
 
 
-def name_output(arguments: argparse.Namespace, capture: str, middle: str = "") -> None:
-    """A report that is to be opened is a file: beside this capture, unless another one is named."""
-    if arguments.open and arguments.output is None:
-        arguments.output = os.path.splitext(capture)[0] + middle + "." + arguments.format
+def open_run(paths: Sequence[str], kind: str = "all", pid: int | None = None) -> Run:
+    """All processes of the runs at these paths; for the kind "device", the histories of devices in them; with `pid`, that process alone.
+    Errors name the path."""
+    from hiwater.capture import Run, open_run
 
-
-def refuse_to_open(arguments: argparse.Namespace, shown: Sequence[str]) -> None:
-    """Raise BadRequest for --open with a format that no browser shows."""
-    if arguments.open and arguments.format not in shown:
-        raise BadRequest(f"--open needs {' or '.join(shown)}, and not {arguments.format}", "give --format html")
-
-
-def open_in_browser(verb: str, path: str) -> None:
-    """Open what was written, and say where it is."""
-    import webbrowser
-
-    print(f"hiwater {verb}: {path}", file=sys.stderr)
-    webbrowser.open(Path(path).absolute().as_uri())
-
-
-def refuse_to_replace(captures: Sequence[str], output: str | None) -> None:
-    """Raise BadRequest when what is to be written would take the place of a capture it is made from."""
-    sources = [*captures, *map(os.path.dirname, captures)]  # all.hiw/NAME lies in all.hiw
-    for source in sources if output is not None else ():
-        with suppress(OSError):  # one of the two does not exist: then they are not the same
-            if os.path.samefile(source, output or ""):
-                raise BadRequest("the report would replace the capture it is made from", "give another file to -o")
-
-
-def open_captures(paths: Sequence[str], kind: str = "all") -> list[Capture]:
-    """Open the captures at these paths, and all that merged ones hold; for the kind "device" those of devices that they have with
-    them. Errors name the path."""
-    from hiwater.capture import open_all
-
-    captures = []
+    runs = []
     for path in paths:
         with naming(path):
-            captures += [one for capture in open_all(path) for one in capture.of_kind(kind)]
-    return captures
+            runs.append(open_run(path))
+    captures = [one for run in runs for capture in run.captures for one in capture.of_kind(kind)]
+    signals = {process: number for run in runs for process, number in run.signals.items()}
+    if pid is None:
+        short, missing, bad = (
+            [one for run in runs for one in getattr(run, name)] for name in ("short", "unrecorded", "unreadable")
+        )
+        return Run(captures, short, missing, signals, bad)
+    chosen = [one for one in captures if one.process.pid == pid]
+    if not chosen:
+        raise BadRequest(
+            f"there is no capture of process {pid} in {', '.join(paths)}", "leave out --pid to see all processes"
+        )
+    return Run(chosen, signals=signals)
 
 
 @contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Errors that are raised in here say which capture they are about."""
+    """A context in which errors name the capture."""
     try:
         yield
     except HiwaterError as error:
@@ -248,12 +280,12 @@ def naming(path: str) -> Iterator[None]:
 
 
 def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Report]:
-    """Open the captures at these paths and return what is asked for of each."""
+    """Open the captures at these paths, and return a report of each."""
     from hiwater.analysis.call_tree import Grouping
     from hiwater.report.request import Report
 
-    captures, reports = open_captures(paths, arguments.kind), []
-    for capture in captures:
+    run, reports = open_run(paths, arguments.kind, getattr(arguments, "pid", None)), []
+    for capture in run.captures:
         with naming(str(capture.path)):
             report = Report(
                 capture,
@@ -264,84 +296,37 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
                 arguments.top,
                 tuple(getattr(arguments, "files", ())),
                 getattr(arguments, "all", False),
-                is_one_of_several=len(captures) > 1,
+                is_one_of_several=len(run.captures) > 1,
+                run=run,
                 recursion=getattr(arguments, "recursion", "auto"),
             )
-            _ = report.holdings  # a damaged one is refused before anything is written
+            _ = report.holdings  # a damaged history is an error before anything is written
         reports.append(report)
     return reports
 
 
 def warn(reports: Sequence[Report]) -> None:
-    """Say on stderr which captures contradict themselves."""
+    """Print a warning for each capture that contradicts itself."""
     for report in reports:
         for problem in report.problems:
-            print(f"hiwater report: warning: {report.capture.path} contradicts itself: {problem}", file=sys.stderr)
+            _say(f"warning: {report.capture.path} contradicts itself: {problem}")
 
 
 def _write(reports: Sequence[Report], arguments: argparse.Namespace, stream: TextIO) -> None:
-    view = import_module(FORMATS[arguments.format])
+    is_explained, is_brief = arguments.explain, not arguments.full
+    view = import_module(_EXPLAIN if is_explained else FORMATS[arguments.format] if is_brief else _FULL_TEXT)
     if arguments.format in _OF_ALL:
         view.write(reports, stream, *((arguments.source,) if arguments.format == "html" else ()))
         return
-    if arguments.format in _WITH_OVERVIEW and len(reports) > 1 and not any(report.capture.device for report in reports):
+    run = reports[0].run
+    is_of_several = run is not None and run.is_of_several and not any(report.capture.device for report in reports)
+    if arguments.format in _WITH_OVERVIEW and is_of_several and not is_explained:
         from hiwater.report.text import processes
 
-        processes.write(reports, stream)
-        reports = processes.worst_first(reports)
+        shows_one = arguments.format == "text" and is_brief
+        processes.write(reports, stream, shows_one=shows_one)
+        reports = processes.worst_first(reports)[: 1 if shows_one else None]
     for number, report in enumerate(reports):
-        if number and arguments.format in _FOR_PEOPLE:
+        if number and arguments.format in output.FOR_PEOPLE:
             stream.write("\n")
         view.write(report, stream)
-
-
-@contextmanager
-def open_output(arguments: argparse.Namespace) -> Iterator[TextIO]:
-    """Where the report goes. A file appears, or changes, only when all of it is written."""
-    try:
-        if arguments.output is None:
-            stream = sys.stdout
-            if isinstance(stream, io.TextIOWrapper):
-                encoding = stream.encoding if arguments.format in _FOR_PEOPLE else "utf-8"
-                stream.reconfigure(encoding=encoding, errors="backslashreplace")
-            yield stream
-            stream.flush()
-        else:
-            with _replacing(Path(arguments.output)) as stream:
-                yield stream
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        where = arguments.output or "standard output"
-        remedy = "make room or write elsewhere" if error.errno == errno.ENOSPC else "check the folder and its rights"
-        raise OutputFailed(f"the report cannot be written to {where} ({error.strerror})", remedy) from error
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[TextIO]:
-    """A file beside `path` that takes its place at the end; gone when that is not reached. Devices are written to as they are."""
-    if path.exists() and not path.is_file():
-        with path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
-            yield stream
-        return
-    target = path.resolve()  # a link stays a link
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
-            yield stream
-        os.chmod(name, _mode_of(target))
-        os.replace(name, target)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
-
-
-def _mode_of(path: Path) -> int:
-    """The mode the file has, or a new file would get."""
-    try:
-        return path.stat().st_mode & 0o777
-    except FileNotFoundError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask

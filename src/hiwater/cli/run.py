@@ -1,4 +1,4 @@
-"""`hiwater run`: the program exactly as python would run it, recorded."""
+"""`hiwater run`: runs a program exactly as python would, and records it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
 from hiwater.cli import run_arguments, settings
 from hiwater.cli.messages import say
-from hiwater.recording import launcher, summary, target
+from hiwater.recording import launcher, run_before, summary, target
 from hiwater.recording.recorder import Recorder
 
 TYPE_CHECKING = False
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run and record what `words` ask for; return the exit code, or raise what makes the interpreter end as the program did."""
+    """Run and record the program that `words` name. Returns the exit code, or raises the exception with which the program ended."""
     try:
         arguments = run_arguments.parse(words, settings.here())
     except hiwater.errors.HiwaterError as error:
@@ -36,9 +36,11 @@ def main(words: Sequence[str]) -> int:
 def run_recorded(
     arguments: run_arguments.RunArguments, hiwater_arguments: int, kind: type[ProgramRecording] | None = None
 ) -> int:
-    """Run and record a program; `hiwater_arguments` of `sys.orig_argv` are not the program's. Returns and raises as `main` does."""
+    """Run and record a program. The first `hiwater_arguments` of `sys.orig_argv` are not the program's. Returns and raises as `main()`."""
     try:
-        program = _find(arguments)
+        program = target.find(arguments.kind, arguments.program, arguments.arguments)
+        if arguments.standby:
+            return _run_in_standby(program, hiwater_arguments, children=arguments.children)
         recording = (kind or ProgramRecording)(arguments, program)
     except hiwater.errors.HiwaterError as error:
         say(str(error))
@@ -48,18 +50,26 @@ def run_recorded(
         wrong.__traceback__ = None
     else:
         return _run(program, recording, hiwater_arguments)
-    # The program's own fault, shown as the interpreter shows it; nothing has run, so there is nothing to record.
+    # An error of the program, shown as by the interpreter. Nothing has run, so there is nothing to record.
     return launcher.conclude(wrong)
 
 
-def _find(arguments: run_arguments.RunArguments) -> target.Target:
-    find = {"script": target.script, "module": target.module, "command": target.command}[arguments.kind]
-    return find(arguments.program, arguments.arguments)
+def _run_in_standby(program: target.Target, hiwater_arguments: int, *, children: bool) -> int:
+    from hiwater.recording import standby
+
+    main = launcher.prepare(program, hiwater_arguments)
+    try:
+        standby.begin()
+    except OSError as error:
+        say(f"warning: the program runs without standby: there is no place for a control file ({error.strerror})")
+    if children:
+        os.environ["HIWATER"] = "standby"
+    return launcher.conclude(launcher.launch(program, main))
 
 
 def _run(program: target.Target, recording: ProgramRecording, hiwater_arguments: int) -> int:
     main = launcher.prepare(program, hiwater_arguments)
-    # Registered before anything of the program's: exit callbacks run last first, so this one sees all of its end.
+    # Registered before the program's exit callbacks, so that it runs after them.
     atexit.register(recording.finish)
     try:
         recording.start()
@@ -92,9 +102,9 @@ def _refusal(program: target.Target, error: BaseException | None) -> hiwater.err
 
 
 def _outermost_file() -> str:
-    """Return the script that is the command itself. It lies outside of the package, and its last steps come after the program's.
+    """The script of the command itself. It is outside of the package, and its last steps run after the program.
 
-    "" for `python -c`: the program's own `-c` has frames of the same name.
+    "" for `python -c`, because the program's own `-c` has frames with the same name.
     """
     frame = sys._getframe()
     while frame.f_back is not None:
@@ -104,21 +114,24 @@ def _outermost_file() -> str:
 
 
 class ProgramRecording:
-    """The recording of a program run from the command line: begun just before it, finished after its last exit callback."""
+    """The recording of a program from the command line. It begins right before the program, and ends after its last exit callback."""
 
     def __init__(self, arguments: run_arguments.RunArguments, program: target.Target) -> None:
         self.exit_code: int | None = None
         self._arguments = arguments
-        # sys.argv has no name yet for what runs as `-m NAME`: runpy puts its file there. The text of -c is not kept.
+        # Under `-m NAME`, sys.argv has no name yet: runpy sets the file. The text of -c is not kept.
         words = program.original if arguments.kind == "module" else program.argv
         self._argv = words if arguments.argv else None
         self._path_head = program.path_head
+        self._pattern = arguments.output or destination.default_pattern(program.name)
         self._recorder = Recorder(
-            arguments.output or destination.default_pattern(program.name),
+            self._pattern,
             sample=arguments.sample,
             sample_seed=int(arguments.sample_seed or 0),
             device_history=arguments.device_history,
             mode=run_arguments.permissions(arguments.mode),
+            last_words=arguments.last_words,
+            children=arguments.children,
             notify=lambda text: say(f"warning: {text}"),
         )
         self._recorder.exclude_script(_outermost_file())
@@ -132,12 +145,13 @@ class ProgramRecording:
         self._begun = False
 
     def start(self) -> None:
-        """Record from now on. Where the engine cannot work the program runs all the same, and a line says so.
+        """Record from now on. If the engine cannot work, the program still runs, and a line on stderr says so.
 
-        Raises CaptureUnwritable: a recording that goes nowhere is better known before a long run than after it.
+        Raises CaptureUnwritable, so that the user knows before a long run that nothing can be written.
         """
         if self._arguments.verbose:
             say(f"recording into {self._recorder.path}")
+        self._tell_of_the_run_before()
         try:
             self._recorder.start(self._argv)
         except hiwater.errors.EngineFailed as error:
@@ -150,8 +164,17 @@ class ProgramRecording:
             native.load().on_exit(self._finish_abruptly)
             self._set_limit()
 
+    def _tell_of_the_run_before(self) -> None:
+        """Say how the last run of the program ended, if it was killed. What cannot be read is no reason not to run."""
+        try:
+            told = run_before.tell(self._pattern, self._recorder.path)
+        except (OSError, hiwater.errors.HiwaterError):
+            return
+        if told is not None and not self._arguments.quiet:
+            say(told)
+
     def _set_limit(self) -> None:
-        """Set the program's ceiling, last: what hiwater itself needed to get here is not counted against it."""
+        """Set the program's limit. This comes last, so that the memory of hiwater's start does not count."""
         if not self._limit:
             return
         try:
@@ -160,25 +183,27 @@ class ProgramRecording:
             say(f"warning: the ceiling of {self._limit} bytes could not be set ({error.strerror}): there is none")
 
     def abandon(self) -> None:
-        """Forget the recording: at the end there is nothing to finish."""
+        """Forget the recording, so that nothing is finished at the end."""
         atexit.unregister(self.finish)
 
     def note_ending(self, error: BaseException | None) -> None:
-        """Take note of the exception that ended the program, while what it holds is there."""
+        """Note the exception that ended the program, while it still keeps its objects alive."""
         if self._begun:
             self._recorder.note_ending(error)
 
     def discard(self) -> None:
-        """Stop, and remove the capture: the program never ran."""
+        """Stop, and remove the capture, because the program never ran."""
         self.abandon()
         if self._begun:
             self._recorder.stop()
             os.unlink(self._recorder.path)
 
     def finish(self) -> None:
-        """Stop, and say what it came to. From here on the program has ended, and no fault of ours may change how."""
+        """Stop, and print the figures. The program has ended: no error of ours may change its exit code."""
         if not self._recorder.owned_here:
-            return  # a forked child that ran to the interpreter's end: this recording is its parent's
+            # A forked child that ran to the interpreter's end. Its recording, if it has one, is not this one.
+            native.load().stop(self.exit_code)
+            return
         try:
             self._recorder.stop(self.exit_code)
             self._tell()
@@ -186,19 +211,19 @@ class ProgramRecording:
             say(f"warning: the program is done, the recording is not complete: {type(error).__name__}: {error}")
 
     def _finish_abruptly(self, exit_code: int) -> None:
-        """Finish where the program leaves through `os._exit()`, which no exit callback sees."""
+        """Finish if the program ends with `os._exit()`, which runs no exit callbacks."""
         self.exit_code = exit_code
         self.finish()
 
     @property
     def path(self) -> str:
-        """The capture."""
         return self._recorder.path
 
     def _tell(self) -> None:
-        shown = summary.shown_path(self._recorder.path)
+        shown = summary.from_here(self._recorder.path)
         result = self._recorder.summary()
-        for line in [] if self._arguments.quiet else summary.summary_lines(result, shown):
+        children = summary.children_line(self._recorder.path) if self._arguments.children else None
+        for line in [] if self._arguments.quiet else [*summary.summary_lines(result, shown), *filter(None, [children])]:
             say(line)
         trouble = summary.trouble(result)
         if trouble is not None:
@@ -208,16 +233,16 @@ class ProgramRecording:
             self._report(self._arguments.format, shown)
 
     def _leave_the_program(self) -> None:
-        """Put the streams and the search path back as they were: the program's own would get into a report's way."""
+        """Restore the streams and the search path. Those of the program could disturb a report."""
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
         if self._path_head in sys.path:
             sys.path.remove(self._path_head)
 
     def _report(self, chosen: str, capture: str) -> None:
-        """Make the report asked for with --format, here and now."""
+        """Make the report of --format in this process."""
         from hiwater.cli import verbs
 
-        words = ["report", capture, "--format", chosen]
+        words = ["report", capture, "--format", chosen, "--no-pager"]
         suffix = run_arguments.FILE_SUFFIXES.get(chosen)
         if suffix is None:
             verbs.main(words)

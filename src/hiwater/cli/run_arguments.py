@@ -1,7 +1,7 @@
 """The arguments of `hiwater run`.
 
-Read by hand, for two reasons. Everything after the script, `-m MOD` or `-c CODE` is the program's own, options of ours among
-them, which argparse cannot promise. And argparse is not there at the start of a program that is to run as if alone.
+They are parsed by hand, for two reasons. Everything after the script, `-m MOD` or `-c CODE` belongs to the program, also options with our
+names, which argparse cannot guarantee. And argparse must not be loaded before the program starts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hiwater.cli.settings import Settings
 
 # The formats `hiwater report` knows: shown at once on stdout, or written beside the capture under this suffix.
-SHOWN_FORMATS = ("text", "tree", "table")
+SHOWN_FORMATS = ("text", "tree", "table", "markdown")
 FILE_SUFFIXES = {
     "json": ".json", "collapsed": ".collapsed", "svg": ".svg", "html": ".html", "speedscope": ".speedscope.json", "pprof": ".pb.gz",
     "csv": ".csv", "parquet": ".parquet", "chrome": ".trace.json", "openmetrics": ".metrics.txt",
@@ -32,16 +32,22 @@ most at the peak, and the path of the capture, on stderr. The exit code is the p
 
 options:
   -o, --output FILE   the capture; %p is the process id, %h the host, %r the rank (default: hiwater-<program>.%p.hiw)
-  --sample SIZE       draw blocks below SIZE at random instead of recording every one: costs next to nothing, and
+  --sample SIZE       record a random sample of the blocks below SIZE, not every one: costs next to nothing, and
                       figures carry their standard error; 64KiB is a good choice
-  --sample-seed N     repeat a draw
-  --limit SIZE        give the program a ceiling of address space, as `ulimit -v` does: it meets MemoryError there
-                      instead of the machine meeting the OOM killer
+  --sample-seed N     make the sample repeatable
+  --limit SIZE        limit the program's address space, as `ulimit -v` does: it gets a MemoryError there,
+                      before the OOM killer runs
+  --last-words FILE   when the program comes near to what limits its memory, write a line to FILE that says so and names
+                      the line of code with most: it is there after the OOM killer, too
   --mode MODE         the capture's permissions, as chmod takes them in octal (default: 600, for you alone: it holds
                       arguments and file names)
+  --no-children       do not record the Python processes that the program starts; by default their captures are in the
+                      folder FILE.d, which `hiwater report FILE` shows with this one
+  --standby           record nothing until `hiwater attach` asks for it; the same for the Python processes that the program
+                      starts, which find HIWATER=standby in their environment
   --no-argv           leave the program's arguments out of the capture
   --no-device-history
-                      do not have torch's allocator keep a history of GPU memory (with a GPU in use it is on by default)
+                      do not record torch's history of GPU memory (it is recorded by default if a GPU is in use)
   --format FORMAT     make a report at once: {", ".join(SHOWN_FORMATS)} on stdout;
                       {", ".join(FILE_SUFFIXES)} into a file beside the capture
   --open              open the report; without --format, the page (html)
@@ -49,8 +55,8 @@ options:
   -v, --verbose       say what is being done
   -h, --help          show this
 
-settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_MODE, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
-output, sample, sample_seed, limit, mode, argv, device_history, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
+settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_LAST_WORDS, HIWATER_MODE, HIWATER_CHILDREN=0, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
+output, sample, sample_seed, limit, last_words, mode, children, argv, device_history, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
 
 exit codes: the program's own; 2 usage, 125 hiwater could not start, 126 not something Python can run, 127 not found.
 
@@ -61,16 +67,20 @@ examples:
   hiwater run --format tree -c 'import json; json.dumps(list(range(10**6)))'
 """
 
-_WITH_VALUE = {
+WITH_VALUE = {
     "-o": "output",
     "--output": "output",
     "--format": "format",
     "--sample": "sample",
     "--sample-seed": "sample_seed",
+    "--last-words": "last_words",
     "--limit": "limit",
     "--mode": "mode",
 }
-_FLAGS = {
+FLAGS = {
+    "--children": ("children", True),
+    "--no-children": ("children", False),
+    "--standby": ("standby", True),
     "--no-argv": ("argv", False),
     "--device-history": ("device_history", True),
     "--no-device-history": ("device_history", False),
@@ -85,15 +95,17 @@ _FLAGS = {
 
 
 class RunArguments:
-    """What to run and how. `kind` is "script", "module" or "command"; `program` is its path, name or code."""
+    """The program and the options. `kind` is "script", "module" or "command"; `program` is its path, name or code."""
 
     __slots__ = (
         "arguments",
         "argv",
+        "children",
         "device_history",
         "format",
         "help",
         "kind",
+        "last_words",
         "limit",
         "mode",
         "open",
@@ -102,6 +114,7 @@ class RunArguments:
         "quiet",
         "sample",
         "sample_seed",
+        "standby",
         "verbose",
     )
 
@@ -112,23 +125,30 @@ class RunArguments:
         self.output = settings.text("output")
         self.format = settings.text("format")
         self.limit = settings.text("limit")
+        self.last_words = settings.text("last_words")
         self.mode = settings.text("mode", "600") or "600"
         self.sample = settings.text("sample")
         self.sample_seed = settings.text("sample_seed")
         self.argv = settings.flag("argv", True)
+        self.children = settings.flag("children", True)
         self.device_history = settings.flag("device_history", True)
         self.open = settings.flag("open", False)
+        self.standby = False
         self.quiet = settings.flag("quiet", False)
         self.verbose = settings.flag("verbose", False)
         self.help = False
 
 
 def parse(words: Sequence[str], settings: Settings) -> RunArguments:
-    """Return what the command line `words` asks for. Raises UsageError with a remedy."""
+    """Parse the command line `words`. Raises UsageError with a remedy."""
     result = RunArguments(settings)
 
+    def put(name: str, value: object) -> None:
+        setattr(result, name, value)
+
     def take_option(word: str, rest: list[str]) -> bool:
-        _take_option(result, word, rest)
+        more = "the program's own options go after its name, python's before `-m hiwater`"
+        program_arguments.take_option(word, rest, WITH_VALUE, FLAGS, put, "run", more)
         return not result.help
 
     result.kind, result.program, result.arguments = program_arguments.split(words, take_option, "run")
@@ -141,7 +161,7 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
     _check_format(result)
     for size in (result.sample, result.limit):
         if size is not None:
-            parse_size(size)  # known before the program is looked for
+            parse_size(size)  # checked before the program is searched
     permissions(result.mode)
     if result.sample_seed is not None and not result.sample_seed.isdecimal():
         raise hiwater.errors.UsageError(
@@ -151,7 +171,7 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
 
 
 def permissions(mode: str) -> int:
-    """Return what `mode` stands for: "640" or "0640". Raises UsageError for what is no mode, or shuts out the owner."""
+    """The permissions for `mode`, such as "640" or "0640". Raises UsageError if it is no mode, or excludes the owner."""
     if mode.isascii() and mode.isdigit() and len(mode) <= 4 and not set(mode) & {"8", "9"}:
         bits = int(mode, 8)
         if bits <= 0o777 and bits & 0o600 == 0o600:
@@ -159,14 +179,6 @@ def permissions(mode: str) -> int:
     raise hiwater.errors.UsageError(
         f"--mode {mode!r} is no file mode", "write it in octal, with the owner's 6 or 7, as in 640"
     )
-
-
-def _take_option(result: RunArguments, word: str, rest: list[str]) -> None:
-    def put(name: str, value: object) -> None:
-        setattr(result, name, value)
-
-    more = "the program's own options go after its name, python's before `-m hiwater`"
-    program_arguments.take_option(word, rest, _WITH_VALUE, _FLAGS, put, "run", more)
 
 
 def _check_format(result: RunArguments) -> None:

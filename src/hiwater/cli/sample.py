@@ -1,4 +1,4 @@
-"""`hiwater sample`: the timeline of any process and what it starts, watched from outside."""
+"""`hiwater sample`: records the timeline of any process and its children from outside."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ import time
 from contextlib import suppress
 
 from hiwater import __version__
-from hiwater._os import procfs
+from hiwater._os import accuracy, procfs
 from hiwater._os.durations import parse_duration
 from hiwater._os.process_identity import start_ticks_of
 from hiwater._os.sizes import format_size
 from hiwater.capture import destination
 from hiwater.cli import settings
 from hiwater.cli.messages import say
-from hiwater.cli.program_arguments import split_command
 from hiwater.errors import HiwaterError, NotFound, NotRunnable, UsageError
 from hiwater.recording.facts import json_list
-from hiwater.recording.summary import shown_path
+from hiwater.recording.summary import from_here
 from hiwater.sampling.recording import SampleRecording
 from hiwater.sampling.scope_file import VARIABLE as SCOPES_VARIABLE
 from hiwater.sampling.watcher import Watcher
@@ -38,9 +37,10 @@ _DEFAULT_INTERVAL = "10ms"
 _STATUS_EVERY_NS = 200_000_000
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # the command has them from there, too
-_DESCRIPTION = "Watches a process, and all it starts, from outside. The process is not changed, slowed or restarted."
-_EPILOG = """\
-examples:
+PARSER = {
+    "usage": "hiwater sample [options] (PID | -- COMMAND …)",
+    "description": "Watches a process, and all it starts, from outside. The process is not changed, slowed or restarted.",
+    "epilog": """examples:
   hiwater sample 4711                              until it ends, or Ctrl-C
   hiwater sample --interval 1ms -o run.hiw -- make -j4
   hiwater sample --timeout 30s --no-children 4711
@@ -48,29 +48,11 @@ examples:
 
 exit codes: of a command, its own (a signal that ended it is raised again); of a process, 0; 2 usage, 125 hiwater could not
 start, 126 not runnable or not readable, 127 not found or ended already
-"""
+""",
+}
 
 
-def main(words: Sequence[str]) -> int:
-    """Sample what `words` ask for and return the exit code."""
-    arguments, command = split_command(words)
-    parsed = _parser().parse_args(arguments)
-    try:
-        job = _Job(parsed, command)
-        return job.watch_command(command) if command else job.watch_process()
-    except HiwaterError as error:
-        say(str(error))
-        return error.exit_code
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hiwater sample",
-        usage="hiwater sample [options] (PID | -- COMMAND …)",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pid", metavar="PID", nargs="?", help="the number of a process")
     parser.add_argument(
         "-i", "--interval", metavar="TIME", help=f"time between samples, from 1ms (default: {_DEFAULT_INTERVAL})"
@@ -80,11 +62,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-o", "--output", metavar="FILE", help="the capture; %%p is the process's number, %%h the host")
     parser.add_argument("--live", action="store_true", help="show a line of figures beside a command's own output, too")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but warnings")
-    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Sample the process or command, and return the exit code. Raises HiwaterError."""
+    job = _Job(arguments, arguments.command)
+    return job.watch_command(arguments.command) if arguments.command else job.watch_process()
 
 
 class _Job:
-    """One `hiwater sample`, from its arguments to its last line."""
+    """One run of `hiwater sample`."""
 
     def __init__(self, parsed: argparse.Namespace, command: list[str]) -> None:
         """Raises UsageError."""
@@ -101,7 +88,7 @@ class _Job:
     # A process that is there already
 
     def watch_process(self) -> int:
-        """Watch until the process ends, the time is up, or somebody interrupts: that is how watching usually ends."""
+        """Watch until the process ends, the time is over, or the user interrupts it, which is the usual end."""
         memory = procfs.open_target(self._pid)
         argv = procfs.command_of(self._pid)
         path = self._path(argv, self._pid)
@@ -125,39 +112,39 @@ class _Job:
     # A command
 
     def watch_command(self, command: list[str]) -> int:
-        """Start a command and watch it to its end; its exit code is ours. A fault of ours never changes how it ends."""
+        """Start a command, watch it to its end, and return its exit code. An error of ours never changes how it ends."""
         self._path(command, os.getpid())  # before anything is started
-        descriptor, marks = tempfile.mkstemp(prefix="hiwater-marks-")
+        descriptor, scopes_path = tempfile.mkstemp(prefix="hiwater-scopes-")
         os.close(descriptor)
         try:
-            own_mark = _own_mark()
+            own_peak = _own_peak()
             started_ns = time.monotonic_ns()
-            gate = _Gate(command, marks)
+            gate = _Gate(command, scopes_path)
             try:
-                self._watch_started(command, gate, started_ns, marks, own_mark)
+                self._watch_started(command, gate, started_ns, scopes_path, own_peak)
             except (NotFound, NotRunnable):
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever went wrong here, the command runs and ends as it would
+            except Exception as error:  # noqa: BLE001 - whatever went wrong here, the command must still run and end as without hiwater
                 reason = str(error) if isinstance(error, HiwaterError) else f"{type(error).__name__}: {error}"
                 say(f"warning: the command runs unwatched: {reason}")
                 gate.open()
             pid = gate.pid
             status = _waited(pid)
         finally:
-            os.unlink(marks)
+            os.unlink(scopes_path)
         code = os.waitstatus_to_exitcode(status)
         if code < 0:
             _end_by(-code)
         return code if code >= 0 else 128 - code
 
-    def _watch_started(self, command: list[str], gate: _Gate, started_ns: int, marks: str, own_mark: int) -> None:
-        """Watch from before the command's first instruction. Raises NotFound or NotRunnable when it could not begin."""
+    def _watch_started(self, command: list[str], gate: _Gate, started_ns: int, scopes_path: str, own_peak: int) -> None:
+        """Watch the command from before its first instruction. Raises NotFound or NotRunnable if it cannot start."""
         path = self._path(command, gate.pid)
         ticks = start_ticks_of(gate.pid) or 0
         recording = SampleRecording(
             path, pid=gate.pid, start_ticks=ticks, facts=self._facts(command), started_ns=started_ns
         )
-        recording.read_scopes_from(marks)
+        recording.read_scopes_from(scopes_path)
         try:
             watcher = Watcher(
                 gate.pid, recording, interval_ns=self._interval_ns, children=self._children, is_fresh=True
@@ -174,13 +161,13 @@ class _Job:
                 say("the time is up: sampling has stopped, the command runs on")
             self._finish(watcher, recording, None, started_ns, path)
             return
-        code = _take_final_figures(watcher, own_mark)
+        code = _take_final_figures(watcher, own_peak)
         self._finish(watcher, recording, code, started_ns, path)
 
     # Both
 
     def _path(self, argv: list[str], pid: int) -> str:
-        """Where the capture goes. Raises CaptureUnwritable."""
+        """The path of the capture. Raises CaptureUnwritable."""
         program = os.path.basename(argv[0]) if argv and argv[0] else "process"
         path = destination.absolute(destination.expand(self._pattern or destination.default_pattern(program), pid))
         destination.check(path)
@@ -223,12 +210,12 @@ class _Job:
         if recording.failure is not None:
             say(f"warning: the capture is not complete: {recording.failure}")
         if not self._quiet:
-            for line in _summary(watcher, recording, shown_path(path), (time.monotonic_ns() - started_ns) / 1e9):
+            for line in _summary(watcher, recording, from_here(path), (time.monotonic_ns() - started_ns) / 1e9):
                 say(line)
 
 
 def _number(text: str | None, command: list[str]) -> int:
-    """The process asked for; 0 for a command."""
+    """The number of the process; 0 for a command."""
     if command:
         if text is not None:
             raise UsageError(f"{text!r} stands before --", "give a PID or a command, not both")
@@ -240,8 +227,8 @@ def _number(text: str | None, command: list[str]) -> int:
     return int(text)
 
 
-def _own_mark() -> int:
-    """The most this process ever used: what a child's `ru_maxrss` begins with, whatever it runs (exec keeps it)."""
+def _own_peak() -> int:
+    """The peak of this process. A child's `ru_maxrss` begins with it, and exec keeps it."""
     memory = procfs.ProcessMemory(os.getpid())
     figures = memory.peak_and_resident()
     memory.close()
@@ -249,9 +236,9 @@ def _own_mark() -> int:
 
 
 class _Gate:
-    """A process that waits to become the command, so that it can be watched before it has done anything."""
+    """A process that waits before it becomes the command, so that it is watched from the beginning."""
 
-    def __init__(self, command: list[str], marks: str) -> None:
+    def __init__(self, command: list[str], scopes_path: str) -> None:
         for number in _FROM_THE_TERMINAL:
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, lambda *_: None)  # unlike SIG_IGN, not inherited over exec
@@ -262,7 +249,7 @@ class _Gate:
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._go)
-            _become(command, {**os.environ, SCOPES_VARIABLE: marks}, waiting, failed)
+            _become(command, {**os.environ, SCOPES_VARIABLE: scopes_path}, waiting, failed)
         os.close(waiting)
         os.close(failed)
         for number in _FORWARDED:
@@ -274,13 +261,13 @@ class _Gate:
             os.kill(self.pid, number)  # not waited for yet, so the number is still its own
 
     def open(self) -> None:
-        """Let it begin; it has begun its program when this returns. Raises NotFound or NotRunnable."""
+        """Start the command, and return when its program has begun. Raises NotFound or NotRunnable."""
         if self._is_open:
             return
         self._is_open = True
         os.write(self._go, b"g")
         os.close(self._go)
-        answer = os.read(self._failure, 16)  # empty: the program began, and the descriptor was closed by that
+        answer = os.read(self._failure, 16)  # empty: the program began, which closed the descriptor
         os.close(self._failure)
         if not answer:
             return
@@ -293,7 +280,7 @@ class _Gate:
 
 
 def _become(command: list[str], environment: dict[str, str], waiting: int, failed: int) -> NoReturn:
-    """In the new process: wait for the gate, then run the command; its errno goes to `failed` when it cannot be run."""
+    """In the new process: wait for the gate, then run the command. If it cannot run, its errno is written to `failed`."""
     try:
         if os.read(waiting, 1):
             for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
@@ -308,18 +295,18 @@ def _become(command: list[str], environment: dict[str, str], waiting: int, faile
 _final_status: dict[int, int] = {}
 
 
-def _take_final_figures(watcher: Watcher, own_mark: int) -> int:
-    """Wait for the command, which has ended, and let what the kernel says of its peak complete what was seen.
+def _take_final_figures(watcher: Watcher, own_peak: int) -> int:
+    """Wait for the command, which has ended, and use the kernel's figure of its peak if it is the command's own.
 
-    `ru_maxrss` is not the command's alone: it begins with ours, and takes in every child the command waited for. It is
-    believed where it says the same as the last reading of the mark, or where there was no child and it is above ours.
+    `ru_maxrss` begins with our peak, and includes every child that the command waited for. It is used if it equals the last reading of the
+    high-water mark, or if there was no child and it is above our peak.
     """
     root = watcher.root
     _, status, usage = os.wait4(root.pid, 0)
     _final_status[root.pid] = status
     whole_life = usage.ru_maxrss * 1024
-    has_children = len(watcher.processes) > 1 or watcher.finds_children_by == "not asked for"
-    if whole_life == root.high_water_bytes or (not has_children and whole_life > own_mark):
+    has_children = len(watcher.processes) > 1 or not watcher.watches_children
+    if whole_life == root.high_water_bytes or (not has_children and whole_life > own_peak):
         root.peak_bytes = max(root.peak_bytes, whole_life)
         root.peak_is_exact = True
     root.exit_status = os.waitstatus_to_exitcode(status)
@@ -327,7 +314,7 @@ def _take_final_figures(watcher: Watcher, own_mark: int) -> int:
 
 
 def _waited(pid: int) -> int:
-    """The command's wait status; waits where that was not done yet."""
+    """The command's wait status. Waits for it if that was not done yet."""
     known = _final_status.pop(pid, None)
     return os.waitpid(pid, 0)[1] if known is None else known
 
@@ -345,7 +332,7 @@ def _end_by(number: int) -> None:
 
 
 class _Interruption:
-    """Signals that end the watching; `readable` is a descriptor that has something to read once one came."""
+    """Signals that end the watching. The descriptor `readable` becomes readable when one arrives."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self.signal = 0
@@ -385,16 +372,16 @@ class _Status:
 
 def _summary(watcher: Watcher, recording: SampleRecording, shown: str, seconds: float) -> list[str]:
     root = watcher.root
-    how = "exact" if root.peak_is_exact else "at least: sampled"
-    lines = [f"peak {format_size(root.peak_bytes)} resident ({how}) in {seconds:.1f} s, {watcher.ticks:,} samples"]
+    how = accuracy.of_peak(exact=root.peak_is_exact, error_bytes=procfs.peak_error_bytes())
+    lines = [f"peak {format_size(root.peak_bytes, 1)} resident ({how}) in {seconds:.1f} s, {watcher.ticks:,} samples"]
     children = watcher.processes[1:]
     if children:
         highest: Watched = max(children, key=lambda child: child.peak_bytes)
         count = f"{len(children)} child process{'es' if len(children) > 1 else ''}"
-        most = f"the highest {highest.name} ({highest.pid}) with {format_size(highest.peak_bytes)}"
+        most = f"the highest {highest.name} ({highest.pid}) with {format_size(highest.peak_bytes, 1)}"
         lines.append(
             f"{count}, {most if highest.peak_bytes else 'all too short-lived to be read'}; "
-            f"all at once {format_size(recording.sum_peak_bytes)} (a sum: pages that processes share count for each)"
+            f"all at once {format_size(recording.sum_peak_bytes, 1)} (a sum: pages that processes share count for each)"
         )
     if watcher.missed_ticks > watcher.ticks // 10:
         lines.append(f"{watcher.missed_ticks:,} samples were missed, the machine was busy: try a longer --interval")

@@ -1,4 +1,4 @@
-"""What the user set outside the command line: `HIWATER_*`, then `[tool.hiwater]` of the nearest pyproject.toml."""
+"""Settings outside the command line: `HIWATER_*`, then `[tool.hiwater]` of the nearest pyproject.toml."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ _FALSE = {"0", "false", "no", "off"}
 class Settings:
     """Looks settings up in the order of precedence. The project's file is read once, and parsed only if it has our table."""
 
-    def __init__(self, environment: dict[str, str] | os._Environ[str], folder: str | None) -> None:
-        """Use `environment`, and the nearest pyproject.toml from `folder` upwards (None: no file)."""
+    def __init__(
+        self, environment: dict[str, str] | os._Environ[str], folder: str | None, marked: bytes = _TABLE
+    ) -> None:
+        """Use `environment`, and the nearest pyproject.toml from `folder` upwards (None: no file), if it contains `marked`."""
         self._environment = environment
-        self._file, self._table = _read_project(folder)
+        self.file, self._table = _read_project(folder, marked)
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """Return the setting `name`, or `default`. Raises UsageError when it is set to something other than text."""
@@ -27,8 +29,14 @@ class Settings:
         if value is None:
             return default
         if not isinstance(value, str):
-            raise hiwater.errors.UsageError(f"{name} in {self._file!r} is {value!r}", "write it as text, in quotes")
+            raise hiwater.errors.UsageError(f"{name} in {self.file!r} is {value!r}", "write it as text, in quotes")
         return value
+
+    def path(self, name: str) -> str | None:
+        """Return the path in the setting `name`: in a file, relative to the file's folder. Raises UsageError as `text` does."""
+        value = self.text(name)
+        is_from_file = value is not None and not self._environment.get(_ENVIRONMENT_PREFIX + name.upper())
+        return os.path.join(os.path.dirname(self.file), value or "") if is_from_file else value
 
     def flag(self, name: str, default: bool) -> bool:
         """Return the setting `name`, or `default`. Raises UsageError when it is neither yes nor no."""
@@ -44,34 +52,41 @@ class Settings:
             )
         return word in _TRUE
 
+    def table(self, name: str) -> dict[str, object]:
+        """Return the table `[tool.hiwater.NAME]` of the file, empty if there is none. Raises UsageError when it is something else."""
+        value = self._table.get(name, {})
+        if not isinstance(value, dict):
+            raise hiwater.errors.UsageError(f"{name} in {self.file!r} is no table", f"write [tool.hiwater.{name}]")
+        return value
+
     def _find(self, name: str) -> object:
         from_environment = self._environment.get(_ENVIRONMENT_PREFIX + name.upper())
         return from_environment or self._table.get(name)
 
 
-def here() -> Settings:
-    """Return the settings for this process in its current folder."""
+def here(marked: bytes = _TABLE) -> Settings:
+    """Return the settings for this process in its current folder. A file without `marked` has none: it is not parsed."""
     try:
         folder = os.getcwd()
     except OSError:
-        return Settings(os.environ, None)
-    return Settings(os.environ, folder)
+        return Settings(os.environ, None, marked)
+    return Settings(os.environ, folder, marked)
 
 
-def _read_project(folder: str | None) -> tuple[str, dict[str, object]]:
+def _read_project(folder: str | None, marked: bytes) -> tuple[str, dict[str, object]]:
     while folder is not None:
         file = os.path.join(folder, _PROJECT_FILE)
         try:
             with open(file, "rb") as stream:
-                return file, _parse_project(file, stream.read())
+                return file, _parse_project(file, stream.read(), marked)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             parent = os.path.dirname(folder)
             folder = parent if parent != folder else None
     return "", {}
 
 
-def _parse_project(file: str, content: bytes) -> dict[str, object]:
-    if _TABLE not in content:
+def _parse_project(file: str, content: bytes, marked: bytes) -> dict[str, object]:
+    if marked not in content:
         return {}
     import tomllib
 

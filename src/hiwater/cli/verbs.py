@@ -14,9 +14,15 @@ if TYPE_CHECKING:
 
 VERBS = {
     "run": "run a program and record its memory",
-    "report": "show what a capture holds: who held memory at the peak",
+    "report": "show what a capture contains: where memory was at the peak",
     "diff": "show what grew between two captures",
+    "check": "hold memory against a baseline or a limit, for CI",
+    "leaks": "find lines whose memory grows from call to call, or from marker to marker, and stays",
     "merge": "put many captures into one file",
+    "live": "show a recording that goes on",
+    "snapshot": "copy the recording of a running program, without stopping it",
+    "attach": "begin recording a process that runs already",
+    "detach": "end what `attach` began",
     "sample": "watch any process and what it starts, from outside, over time",
     "plot": "draw the timelines of captures",
     "compat-path": "print the folder of the drop-in modules, such as memory_profiler and pytorch_memlab",
@@ -25,11 +31,17 @@ VERBS = {
     "courtesy": "borrow the GPU memory of a program that offers it, for a while or for a command",
     "doctor": "say what works here, and why the rest does not",
 }
+HAND_READ = ("run", "lines")  # argparse does not read the words of these
+_BEFORE_A_COMMAND = (
+    "sample",
+    "courtesy",
+    "check",
+)  # the words after their `--` belong to a command, and must not be parsed
 _EPILOG = """\
 examples:
   hiwater run train.py --epochs 3        run a script as python would, and record it
   hiwater run -m pytest tests            the same for a module
-  hiwater report hiwater-train.4711.hiw  who held memory at the peak
+  hiwater report hiwater-train.4711.hiw  where memory was at the peak
   hiwater diff before.hiw after.hiw      what grew between two captures
   hiwater sample --interval 1ms -- make  watch any program and its children
   hiwater plot hiwater-make.4712.hiw     draw what it used over time
@@ -46,34 +58,56 @@ def main(arguments: Sequence[str]) -> int:
     from hiwater.cli.messages import say
     from hiwater.errors import HiwaterError
 
-    parser = build_parser(next((word for word in arguments if word in VERBS), None))
-    parsed = parser.parse_args(arguments)
-    if parsed.verb is None:
-        parser.print_help(sys.stderr)
-        return 2
     try:
+        parsed, parser = parse(arguments)
+        if parsed.verb is None:
+            parser.print_help(sys.stderr)
+            return 2
         status: int = parsed.run(parsed)
     except HiwaterError as error:
         say(str(error))
         return error.exit_code
     except BrokenPipeError:
-        return _end_of_pipe()
+        return end_of_pipe()
     return status
 
 
+def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, argparse.ArgumentParser]:
+    """The parsed arguments, and the parser. Raises UsageError."""
+    from hiwater.cli import program_arguments, suggestions
+
+    verb = verb_of(arguments)
+    if arguments[:1] and (arguments[0] in suggestions.PROGRAM_OPTIONS or verb not in (None, *VERBS)):
+        raise suggestions.unknown_verb(arguments, VERBS)
+    parser = build_parser(verb)
+    words, command = program_arguments.split_command(arguments) if verb in _BEFORE_A_COMMAND else (arguments, [])
+    parsed = parser.parse_args(words)
+    parsed.command = command
+    return parsed, parser
+
+
+def verb_of(arguments: Sequence[str]) -> str | None:
+    """The first word that is not an option."""
+    return next((word for word in arguments if not word.startswith("-")), None)
+
+
 def module_of(verb: str) -> ModuleType:
-    """The module of a verb; loaded when it is asked for."""
     module: ModuleType = _registry.load(_registry.VERBS.get(verb) or f"hiwater.cli.{verb}")
     return module
 
 
 def build_parser(verb: str | None) -> argparse.ArgumentParser:
-    """Return the parser with `verb` in full and the others by name, so that one module is imported and not all."""
+    """The parser with all options of `verb`, and only the names of the others, so that one module is imported.
+
+    The module of a verb has `PARSER`, the keywords of its parser, and the functions `add_arguments(parser)` and `run(arguments)`. The
+    command after `--` is none of these arguments.
+    """
     import argparse
 
     from hiwater import __version__
+    from hiwater.cli.parsing import Parser
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="hiwater",
         description="How much memory did this really use: when, where and why.",
         epilog=_EPILOG,
@@ -82,17 +116,19 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"hiwater {__version__}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, description in VERBS.items():
-        if name == verb:
+        if name == verb and name not in HAND_READ:
             module = module_of(name)
-            module.add_parser(subparsers)
-            subparsers.choices[name].set_defaults(run=module.run)
+            layout = argparse.RawDescriptionHelpFormatter
+            of_verb = subparsers.add_parser(name, help=description, formatter_class=layout, **module.PARSER)
+            module.add_arguments(of_verb)
+            of_verb.set_defaults(run=module.run)
         else:
             subparsers.add_parser(name, help=description)
     return parser
 
 
-def _end_of_pipe() -> int:
-    """Whoever read our output has read enough (`… | head`): keep the interpreter's last flush from failing, too."""
+def end_of_pipe() -> int:
+    """The reader has closed the pipe (`… | head`): keep the interpreter's last flush from failing."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,1 +1,1 @@
-"""Memory histories that other libraries kept (torch's allocator, JAX's profiler, CuPy's hooks), read as captures of a device."""
+"""Reads the memory histories of other libraries (torch's allocator, JAX's profiler, CuPy's hooks) as captures of a device."""

@@ -1,7 +1,8 @@
 """A device's history as the contents of a capture: the same tables that the engine writes, with memory of one kind.
 
-Everything is of the kind "device", and a thread is a stream of the device. The timeline has what the allocator had reserved from the
-driver beside it, as the kind "reserved"; of resident memory nothing is known. Where memory was refused there is a marker and an instant slice, as in a capture of the engine's.
+All memory has the kind "device", and a thread stands for a stream of the device. The timeline also has the bytes that the allocator
+reserved from the driver, as the kind "reserved". Resident memory is unknown. Each refused request has a marker and an instant slice,
+as in a capture of the engine.
 """
 
 from __future__ import annotations
@@ -25,42 +26,44 @@ _DEVICE, _RESERVED = KINDS.index("device"), KINDS.index("reserved")
 _OUT_OF_MEMORY = 2
 _MOST_SLICES = 512
 _MOST_REFUSALS = 256  # with a slice of their own
-_MOST_POINTS = 2048
+_MOST_SAMPLES = 2048
 
 
 def contents(
     path: Path, history: DeviceHistory, ended_unix_ns: int, facts: Mapping[str, str] | None = None
 ) -> Contents:
-    """The capture of a history, called `path`. `facts` go into it beside those of the history; `ended_unix_ns` is when the history
-    was taken, which counts where it has no times of its own."""
-    told = replay(history)
+    """The capture of a history, under the name `path`. It gets `facts` in addition to those of the history. `ended_unix_ns` is when
+    the history was saved; it is used only if the events have no times."""
+    replayed = replay(history)
     texts, nodes = _Texts(), _Nodes()
-    node_of_stack = _plant(history, nodes)
-    accounts = _Accounts(told, node_of_stack)
-    pieces = _slices(told, accounts)
-    reserved = {} if history.reserved_bytes is None else {"reserved_peak_bytes": str(int(told.reserved.max()))}
+    node_of_stack = _nodes_of_stacks(history, nodes)
+    accounts = _Accounts(replayed, node_of_stack)
+    slices = _slices(replayed, accounts)
+    reserved = {} if history.reserved_bytes is None else {"reserved_peak_bytes": str(int(replayed.reserved.max()))}
     known = {
-        "recorder": DEVICE_HISTORY, "device": history.device, "live_before_bytes": str(told.live_before if history.events else 0),
-        "events": str(len(history.events)), "notes": "\n".join([*history.notes, *_notes(told)]), **reserved, **history.facts, **(facts or {}),
+        "recorder": DEVICE_HISTORY, "device": history.device, "live_before_bytes": str(replayed.live_before if history.events else 0),
+        "events": str(len(history.events)), "notes": "\n".join([*history.notes, *_notes(replayed)]), **reserved, **history.facts, **(facts or {}),
     }  # fmt: skip
     tables = {
-        **accounts.tables(pieces.peak_bytes, pieces.peak_blocks), **pieces.tables(), **nodes.tables(texts),
-        "timeline": _timeline(told, accounts), "markers": _markers(told, node_of_stack),
+        **accounts.tables(slices.peak_bytes, slices.peak_blocks), **slices.tables(), **nodes.tables(texts),
+        "timeline": _timeline(replayed, accounts), "markers": _markers(replayed, node_of_stack),
         "facts": _pairs([(texts.number(key), texts.number(value)) for key, value in known.items()]),
     }  # fmt: skip
     tables |= texts.tables()
     tables |= {name: empty(name, 0) for name in ("processes", "process_samples", "scopes")}
     has_times = history.has_times and len(history.events) > 0
-    started_ns = told.started_us * 1000 if has_times else ended_unix_ns - told.duration_ns
-    return Contents(path, _header(told, pieces, accounts, max(0, started_ns)), tables)
+    started_ns = replayed.started_us * 1000 if has_times else ended_unix_ns - replayed.duration_ns
+    return Contents(path, _header(replayed, slices, accounts, max(0, started_ns)), tables)
 
 
-def _notes(told: Replay) -> list[str]:
+def _notes(replayed: Replay) -> list[str]:
     notes = []
-    if told.unseen_frees:
-        notes.append(f"{told.unseen_frees:,} blocks were freed without the history telling when")
-    if told.unmatched_ends:
-        notes.append(f"{told.unmatched_ends:,} blocks that the history never frees are not among those held at its end")
+    if replayed.unseen_frees:
+        notes.append(f"{replayed.unseen_frees:,} blocks were freed at a time that the history does not show")
+    if replayed.unmatched_ends:
+        notes.append(
+            f"{replayed.unmatched_ends:,} blocks that the history never frees are not among the live ones at its end"
+        )
     return notes
 
 
@@ -85,7 +88,7 @@ class _Texts:
 
 
 class _Nodes:
-    """Call paths and the codes of their frames; number 0 is nothing in both."""
+    """Call paths and the codes of their frames. Number 0 means none in both."""
 
     def __init__(self) -> None:
         self._codes: dict[tuple[str, str, int], int] = {("", "", CODE_PYTHON): 0}
@@ -111,38 +114,40 @@ class _Nodes:
         return {"codes": codes, "nodes": nodes}
 
 
-def _plant(history: DeviceHistory, nodes: _Nodes) -> Ints:
-    """The node of every stack; the last one, which -1 means, is that of what was there before the first event."""
+def _nodes_of_stacks(history: DeviceHistory, nodes: _Nodes) -> Ints:
+    """The node of every stack. The last element, index -1, is the node of the blocks from before the first event."""
     found = [nodes.path(thread, frames or (UNKNOWN,)) for thread, frames in history.stacks.paths]
     return np.array([*found, nodes.path("", (BEFORE,))], np.int64)
 
 
-# Who held what
+# The accounts: bytes and blocks of each stack
 
 
 class _Accounts:
-    """One account for each call path that ever held something: what it held before, and how that changed."""
+    """One account for each call path that ever had live bytes: the bytes at first, and their changes."""
 
-    def __init__(self, told: Replay, node_of_stack: Ints) -> None:
-        used, back = np.unique(node_of_stack[np.concatenate([told.stack_before, told.stack])], return_inverse=True)
+    def __init__(self, replayed: Replay, node_of_stack: Ints) -> None:
+        used, back = np.unique(
+            node_of_stack[np.concatenate([replayed.stack_before, replayed.stack])], return_inverse=True
+        )
         self.node = np.concatenate([[0], used])  # account 0 is nothing
-        of_before, self.of_change = back[: len(told.stack_before)] + 1, back[len(told.stack_before) :] + 1
-        self.bytes, self.blocks = told.bytes, told.blocks
+        of_before, self.of_change = back[: len(replayed.stack_before)] + 1, back[len(replayed.stack_before) :] + 1
+        self.bytes, self.blocks = replayed.bytes, replayed.blocks
         length = len(self.node)
-        self.first_bytes = _sums(of_before, told.bytes_before, length)
-        self.first_blocks = _sums(of_before, told.blocks_before, length)
-        self.total_before = int(told.bytes_before.sum())
-        self.running = self.total_before + np.cumsum(told.bytes)
-        self.running_blocks = int(told.blocks_before.sum()) + np.cumsum(told.blocks)
+        self.first_bytes = _sums(of_before, replayed.bytes_before, length)
+        self.first_blocks = _sums(of_before, replayed.blocks_before, length)
+        self.total_before = int(replayed.bytes_before.sum())
+        self.running = self.total_before + np.cumsum(replayed.bytes)
+        self.running_blocks = int(replayed.blocks_before.sum()) + np.cumsum(replayed.blocks)
 
     def live(self, place: int) -> tuple[int, int]:
-        """Bytes and blocks after so many changes."""
+        """Live bytes and blocks after the first `place` changes."""
         if place == 0:
             return self.total_before, int(self.first_blocks.sum())
         return int(self.running[place - 1]), int(self.running_blocks[place - 1])
 
     def apply(self, held: Ints, blocks: Ints, first: int, last: int) -> Ints:
-        """Bring figures from one number of changes to a later one; the accounts that were touched."""
+        """Apply the changes from index `first` to `last` to the figures. Returns the indices of the accounts that changed."""
         touched, back = np.unique(self.of_change[first:last], return_inverse=True)
         held[touched] += _sums(back, self.bytes[first:last], len(touched))
         blocks[touched] += _sums(back, self.blocks[first:last], len(touched))
@@ -172,7 +177,7 @@ def _sums(index: Ints, values: Ints, length: int) -> Ints:
 
 
 @dataclass(slots=True)
-class _Pieces:
+class _Slices:
     rows: list[tuple[int, ...]]
     entries: list[tuple[Ints, Ints, Ints]]
     best: tuple[int, int, int]  # bytes, blocks, time
@@ -191,16 +196,16 @@ class _Pieces:
         return {"slices": slices, "slice_entries": entries}
 
 
-def _parts(told: Replay, most: int) -> int:
-    """Into how many parts time is cut: no more than there are changes."""
-    return max(1, min(most, len(told.at_ns)))
+def _parts(replayed: Replay, most: int) -> int:
+    """The number of parts of the time: at most `most`, and no more than there are changes."""
+    return max(1, min(most, len(replayed.at_ns)))
 
 
-def _cuts(told: Replay) -> Iterator[tuple[int, int, int, int]]:
-    """(first change, change after the last, start, end) of each slice: equal stretches of time, cut where memory was refused."""
-    edges = np.linspace(0, told.duration_ns, _parts(told, _MOST_SLICES) + 1)[1:-1].astype(np.int64)
-    cuts = [(int(place), int(at)) for place, at in zip(np.searchsorted(told.at_ns, edges), edges, strict=True)]
-    refused = list(zip(told.oom_place.tolist(), told.oom_ns.tolist(), strict=True))[-_MOST_REFUSALS:]
+def _intervals(replayed: Replay) -> Iterator[tuple[int, int, int, int]]:
+    """(first change, change after the last, start, end) of each slice: equal intervals of time, split where memory was refused."""
+    edges = np.linspace(0, replayed.duration_ns, _parts(replayed, _MOST_SLICES) + 1)[1:-1].astype(np.int64)
+    cuts = [(int(place), int(at)) for place, at in zip(np.searchsorted(replayed.at_ns, edges), edges, strict=True)]
+    refused = list(zip(replayed.oom_place.tolist(), replayed.oom_ns.tolist(), strict=True))[-_MOST_REFUSALS:]
     instants = set(refused)
     place, at = 0, 0
     for next_place, next_at in sorted(set(cuts) | instants):
@@ -211,56 +216,56 @@ def _cuts(told: Replay) -> Iterator[tuple[int, int, int, int]]:
         if (next_place, next_at) in instants:
             yield next_place, next_place, next_at, next_at
         place, at = next_place, next_at
-    yield place, len(told.at_ns), at, told.duration_ns
+    yield place, len(replayed.at_ns), at, replayed.duration_ns
 
 
-def _slices(told: Replay, accounts: _Accounts) -> _Pieces:
-    """The slices, what each account held at the highest moment of each, and that at the highest of all."""
+def _slices(replayed: Replay, accounts: _Accounts) -> _Slices:
+    """The slices, the figures of each account at the peak of each slice, and those at the highest peak."""
     length = len(accounts.node)
     held, blocks, done = accounts.first_bytes.copy(), accounts.first_blocks.copy(), 0
     listed, listed_blocks = np.zeros(length, np.int64), np.zeros(length, np.int64)
-    pieces = _Pieces([], [], (-1, 0, 0), held, blocks)
-    fresh, entries = np.arange(length), 0  # all that was there at first is listed once
-    for first, last, start, end in _cuts(told):
+    slices = _Slices([], [], (-1, 0, 0), held, blocks)
+    fresh, entries = np.arange(length), 0  # the accounts of the first blocks are listed once
+    for first, last, start, end in _intervals(replayed):
         highest = first + int(np.argmax(np.concatenate([[accounts.live(first)[0]], accounts.running[first:last]])))
         touched = np.union1d(fresh, accounts.apply(held, blocks, done, highest))
         fresh, done = fresh[:0], highest
         changed = touched[(held[touched] != listed[touched]) | (blocks[touched] != listed_blocks[touched])]
         listed[changed], listed_blocks[changed] = held[changed], blocks[changed]
-        pieces.entries.append((changed, blocks[changed], held[changed]))
-        peak_ns = max(start, int(told.at_ns[highest - 1])) if highest > first else start
+        slices.entries.append((changed, blocks[changed], held[changed]))
+        peak_ns = max(start, int(replayed.at_ns[highest - 1])) if highest > first else start
         live = accounts.live(highest)
-        pieces.rows.append((start, end, peak_ns, *live, entries, len(changed)))
+        slices.rows.append((start, end, peak_ns, *live, entries, len(changed)))
         entries += len(changed)
-        if live[0] > pieces.best[0]:
-            pieces.best = (*live, peak_ns)
-            pieces.peak_bytes, pieces.peak_blocks = held.copy(), blocks.copy()
-    return pieces
+        if live[0] > slices.best[0]:
+            slices.best = (*live, peak_ns)
+            slices.peak_bytes, slices.peak_blocks = held.copy(), blocks.copy()
+    return slices
 
 
 # Time
 
 
-def _timeline(told: Replay, accounts: _Accounts) -> Records:
-    """Of each stretch of time the highest moment and that at which most was reserved, each with what the other was then; and the beginning and
-    the end."""
-    edges = np.linspace(0, told.duration_ns, _parts(told, _MOST_POINTS) + 1).astype(np.int64)
-    highest = [place + 1 for place in _highest(told.at_ns, accounts.running, edges)]
-    at_highest = told.at_ns[np.array(highest, np.int64) - 1] if highest else told.at_ns[:0]
-    of_reserved = np.array(_highest(told.reserved_at_ns, told.reserved[1:], edges), np.int64)
-    also = np.setdiff1d(told.reserved_at_ns[of_reserved], [0, *at_highest, told.duration_ns])
-    at = np.concatenate([[0], at_highest, also, [told.duration_ns]]).astype(np.int64)
-    places = [0, *highest, *np.searchsorted(told.at_ns, also, side="right").tolist(), len(told.at_ns)]
+def _timeline(replayed: Replay, accounts: _Accounts) -> Records:
+    """Samples at the beginning, at the end, and in each interval at the peak of the live bytes and at the peak of the reserved bytes.
+    Each sample has both figures."""
+    edges = np.linspace(0, replayed.duration_ns, _parts(replayed, _MOST_SAMPLES) + 1).astype(np.int64)
+    highest = [place + 1 for place in _highest(replayed.at_ns, accounts.running, edges)]
+    at_highest = replayed.at_ns[np.array(highest, np.int64) - 1] if highest else replayed.at_ns[:0]
+    of_reserved = np.array(_highest(replayed.reserved_at_ns, replayed.reserved[1:], edges), np.int64)
+    also = np.setdiff1d(replayed.reserved_at_ns[of_reserved], [0, *at_highest, replayed.duration_ns])
+    at = np.concatenate([[0], at_highest, also, [replayed.duration_ns]]).astype(np.int64)
+    places = [0, *highest, *np.searchsorted(replayed.at_ns, also, side="right").tolist(), len(replayed.at_ns)]
     order = np.argsort(at, kind="stable")
     rows = empty("timeline", len(places))
     rows["at_ns"] = at[order]
     rows["live_bytes"][:, _DEVICE] = [accounts.live(places[number])[0] for number in order.tolist()]
-    rows["live_bytes"][:, _RESERVED] = _reserved(told, at[order])
+    rows["live_bytes"][:, _RESERVED] = _reserved(replayed, at[order])
     return rows
 
 
 def _highest(at_ns: Ints, values: Ints, edges: Ints) -> list[int]:
-    """Which of these is the highest of each stretch of time in which there is one."""
+    """The index of the highest value of each interval between `edges` that has values."""
     first = np.searchsorted(at_ns, edges[:-1])
     last = np.append(first[1:], len(at_ns))
     return [
@@ -270,14 +275,14 @@ def _highest(at_ns: Ints, values: Ints, edges: Ints) -> list[int]:
     ]
 
 
-def _reserved(told: Replay, at_ns: Ints) -> Ints:
-    return told.reserved[np.searchsorted(told.reserved_at_ns, at_ns, side="right")]
+def _reserved(replayed: Replay, at_ns: Ints) -> Ints:
+    return replayed.reserved[np.searchsorted(replayed.reserved_at_ns, at_ns, side="right")]
 
 
-def _markers(told: Replay, node_of_stack: Ints) -> Records:
-    markers = empty("markers", len(told.oom_ns))
-    markers["at_ns"], markers["value"], markers["kind"] = told.oom_ns, told.oom_bytes, _OUT_OF_MEMORY
-    markers["node"] = np.where(told.oom_stack == NO_STACK, 0, node_of_stack[told.oom_stack])
+def _markers(replayed: Replay, node_of_stack: Ints) -> Records:
+    markers = empty("markers", len(replayed.oom_ns))
+    markers["at_ns"], markers["value"], markers["kind"] = replayed.oom_ns, replayed.oom_bytes, _OUT_OF_MEMORY
+    markers["node"] = np.where(replayed.oom_stack == NO_STACK, 0, node_of_stack[replayed.oom_stack])
     return markers
 
 
@@ -288,14 +293,14 @@ def _pairs(facts: list[tuple[int, int]]) -> Records:
     return rows
 
 
-def _header(told: Replay, pieces: _Pieces, accounts: _Accounts, started_ns: int) -> dict[str, object]:
-    live, blocks = accounts.live(len(told.at_ns))
-    peak_bytes, peak_blocks, peak_ns = pieces.best
+def _header(replayed: Replay, slices: _Slices, accounts: _Accounts, started_ns: int) -> dict[str, object]:
+    live, blocks = accounts.live(len(replayed.at_ns))
+    peak_bytes, peak_blocks, peak_ns = slices.best
     kinds = [0] * len(KINDS)
-    kinds[_DEVICE], kinds[_RESERVED] = live, int(told.reserved[-1])
+    kinds[_DEVICE], kinds[_RESERVED] = live, int(replayed.reserved[-1])
     return header(
-        started_unix_ns=started_ns, ended_ns=told.duration_ns, heartbeat_ns=told.duration_ns,
+        started_unix_ns=started_ns, ended_ns=replayed.duration_ns, heartbeat_ns=replayed.duration_ns,
         epoch0_peak_bytes=peak_bytes, epoch0_peak_blocks=peak_blocks, epoch0_peak_ns=peak_ns,
-        epoch0_slice_start_ns=told.duration_ns, live_bytes=live, live_blocks=blocks, slice_peak_bytes=live, slice_peak_blocks=blocks,
-        slice_peak_ns=told.duration_ns, kind_live_bytes=kinds,
+        epoch0_slice_start_ns=replayed.duration_ns, live_bytes=live, live_blocks=blocks, slice_peak_bytes=live, slice_peak_blocks=blocks,
+        slice_peak_ns=replayed.duration_ns, kind_live_bytes=kinds,
     )  # fmt: skip

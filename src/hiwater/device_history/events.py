@@ -1,7 +1,7 @@
-"""What became of one device's memory: events in time, and the blocks that were there at the end, as plain arrays.
+"""The history of one device's memory as plain arrays: events in time, and the blocks in use at the end.
 
-Every source of a history (a torch snapshot, CuPy's hook) comes to this before it is replayed. Addresses tell blocks apart; a stack is a
-number into `Stacks`. Sizes are bytes as the program asked for them.
+Every source of a history (a torch snapshot, CuPy's hook) is converted to this form before it is replayed. An address identifies a
+block. A stack is a number of `EventStacks`. Sizes are the bytes that the program requested.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from hiwater.capture.paths import Frame
 
-ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_GROWS, SEGMENT_SHRINKS, OOM, OTHER = range(7)
-NO_STACK, BEFORE_STACK = 0, -1  # of blocks allocated without one, or before the history began
+ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_GROWS, SEGMENT_SHRINKS, OOM = range(6)
+NO_STACK, BEFORE_STACK = 0, -1  # of blocks without a recorded stack; of those from before the history began
 
 
 class EventStacks:
-    """Call paths, root first, each once: number 0 is none."""
+    """Call paths, root first. Each has one number; 0 means no path."""
 
     def __init__(self) -> None:
         self.paths: list[tuple[str, tuple[Frame, ...]]] = [("", ())]
@@ -33,7 +33,7 @@ class EventStacks:
 
 @dataclass(slots=True)
 class Blocks:
-    """Blocks in use when the history ended: address, bytes asked for, stack, and of how many blocks an entry is the sum."""
+    """Entries of blocks in use when the history ended: address, requested bytes, stack, and the number of blocks in the entry."""
 
     address: array[int] = field(default_factory=lambda: array("Q"))
     bytes: array[int] = field(default_factory=lambda: array("q"))
@@ -43,7 +43,7 @@ class Blocks:
 
 @dataclass(slots=True)
 class Events:
-    """Parallel arrays, in the order in which things happened."""
+    """Events as parallel arrays, in the order of time."""
 
     action: array[int] = field(default_factory=lambda: array("b"))
     address: array[int] = field(default_factory=lambda: array("Q"))
@@ -57,8 +57,8 @@ class Events:
 
 @dataclass(slots=True)
 class DeviceHistory:
-    """All that one source tells of one device. `notes` are limits of it, in words; `reserved_bytes` is what was reserved at the end, None where
-    nothing is known of segments. Without `has_times` the times of events only give their order."""
+    """What one source knows of one device. `notes` are sentences about its limits. `reserved_bytes` is the value at the end, None if
+    the segments are unknown. Without `has_times` the times of events give only their order."""
 
     device: str
     stacks: EventStacks

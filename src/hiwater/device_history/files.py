@@ -1,6 +1,6 @@
-"""Histories in files of their own, and those that a recording attached to its capture, as contents of captures.
+"""Reads histories as contents of captures: files of their own, and histories that a recording attached to its capture.
 
-A file is known by how it begins, whatever it is called. Several devices are several captures, named `FILE/cuda:0`.
+The first bytes of a file decide its format, not its name. Each device of several is a capture, named `FILE/cuda:0`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hiwater.capture.reader import Contents
 from hiwater.errors import CorruptCapture, ForeignFile, MissingCapture, TruncatedCapture
 
 _LARGEST_PROFILE_BYTES = 1 << 30  # unpacked
-if TYPE_CHECKING:  # loaded when there is a history, which most captures have none of
+if TYPE_CHECKING:  # imported only if there is a history
     from hiwater.device_history.events import DeviceHistory
 
 # What a recording attaches, and how it is read; the other end is recording/device_histories.py.
@@ -36,17 +36,14 @@ def read_all(path: str | os.PathLike[str]) -> list[Contents]:
         raise MissingCapture(
             f"{str(place)!r} cannot be read ({error.strerror})", "check the path and its rights"
         ) from error
-    return _contents(place, _histories(content), taken_unix_ns, {"program": place.name})
-
-
-def _histories(content: bytes) -> list[DeviceHistory]:
     from hiwater.device_history import plain_pickle, snapshot
 
-    return snapshot.read(content) if plain_pickle.is_pickle(content) else _profile(content)
+    histories = snapshot.read(content) if plain_pickle.is_pickle(content) else _profile(content)
+    return _contents(place, histories, taken_unix_ns, {"program": place.name})
 
 
 def read_attached(contents: Contents, members: Mapping[str, bytes], facts: Mapping[str, str]) -> list[Contents]:
-    """The histories among the `members` that a recording attached to its capture. `facts` are those of the recording that theirs begin with."""
+    """The histories among the `members` that a recording attached to its capture. Each gets the `facts` of the recording."""
     ended = contents.header["started_unix_ns"] + (contents.header["ended_ns"] or contents.header["heartbeat_ns"])
     found = []
     from hiwater.device_history import snapshot
@@ -57,7 +54,7 @@ def read_attached(contents: Contents, members: Mapping[str, bytes], facts: Mappi
         elif name == _JAX:
             histories = _profile(content)
         else:
-            continue  # what a later version attaches
+            continue  # a member of a later version
         found += _contents(contents.path, histories, ended, facts, is_inside=True)
     return found
 
@@ -88,7 +85,7 @@ def _profile(content: bytes) -> list[DeviceHistory]:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
             unpacked = stream.read(_LARGEST_PROFILE_BYTES + 1)
     except EOFError as error:
-        raise TruncatedCapture("the profile is cut short", "copy it again whole, or make it again") from error
+        raise TruncatedCapture("the profile is truncated", "copy it again whole, or make it again") from error
     except (OSError, zlib.error) as error:
         raise CorruptCapture(f"the profile is damaged ({error})", "copy it again whole, or make it again") from error
     if len(unpacked) > _LARGEST_PROFILE_BYTES:

@@ -1,7 +1,7 @@
 """JAX's profile of device memory (`jax.profiler.save_device_memory_profile`), as histories of devices. Needs the package protobuf.
 
-It is a pprof profile of what was held at one moment, with the Python stack that made each buffer: samples of (allocations, space), labels
-`kind` (buffer or executable) and `device`. It has no events, so there is no earlier peak in it. Seen with JAX 0.10 on the CPU.
+It is a pprof profile of the memory at one moment, with the Python stack that made each buffer: samples of (allocations, space) with the
+labels `kind` (buffer or executable) and `device`. It has no events, so it has no earlier peak. Tested with JAX 0.10 on the CPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hiwater.errors import ExtraMissing, ForeignFile
 
 _REMEDY = "give one that jax.profiler.save_device_memory_profile() wrote"
 _SOURCE = "JAX's profile of device memory"
-_NOTE = "the profile tells what was held at one moment, and nothing of what came before"
+_NOTE = "the profile has the memory of one moment, and nothing from before"
 _LAST_NUMBER = re.compile(r"(\d{1,6})$")
 
 
@@ -28,7 +28,7 @@ def histories(content: bytes) -> list[DeviceHistory]:
         from hiwater.device_history.pprof_proto import profile_pb2
     except ImportError as error:
         raise ExtraMissing.of("protobuf", "pprof", error) from error
-    made: Any = profile_pb2  # generated when it is imported: its classes have no names before
+    made: Any = profile_pb2  # its classes are generated at the import
     profile = made.Profile()
     try:
         profile.ParseFromString(content)
@@ -37,11 +37,11 @@ def histories(content: bytes) -> list[DeviceHistory]:
     try:
         return _Profile(profile).histories()
     except (KeyError, IndexError, OverflowError, ValueError) as error:
-        raise corrupt(f"the profile refers to what is not in it ({error!r})") from error
+        raise corrupt(f"the profile refers to an entry that it does not have ({error!r})") from error
 
 
 class _Profile:
-    """A profile with its numbers looked up."""
+    """A profile with tables to look up its numbers."""
 
     def __init__(self, profile: Any) -> None:
         self._profile, self._texts = profile, profile.string_table
@@ -83,11 +83,9 @@ class _Profile:
         )
 
     def _path(self, sample: Any) -> tuple[Frame, ...]:
-        """Root first; a location may stand for several functions, the innermost first."""
-        frames = [
-            self._frame(line) for location in sample.location_id for line in self._locations[location].line
-        ]  # fmt: skip
-        return tuple(reversed(frames))
+        """The path, root first. A location may have several functions, the innermost first."""
+        lines = [line for location in sample.location_id for line in self._locations[location].line]
+        return tuple(self._frame(line) for line in reversed(lines))
 
     def _frame(self, line: Any) -> Frame:
         function = self._functions[line.function_id]

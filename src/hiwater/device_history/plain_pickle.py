@@ -1,8 +1,8 @@
 """Pickles that hold plain data: dicts, lists, tuples, texts, numbers. Anything else is refused before one object is made.
 
-A pickle is a program for a small machine, and some of its instructions call what they name. So the instructions are looked at first:
-only those that put plain data together are let through, and memory they may ask for is bounded by the size of the file. What is
-left is run by the interpreter's own unpickler, which here finds no class, whatever happens.
+A pickle is a program, and some of its instructions call functions by name. So the instructions are checked first. Only those that
+make plain data are allowed, and the memory that they may allocate is bounded by the size of the file. Then Python's unpickler runs
+the pickle. Here it can find no class.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _REMEDY = "give a file that torch.cuda.memory._dump_snapshot() wrote"
 _FIRST_PROTOCOL, _LAST_PROTOCOL = 2, 5
 _STOP = ord(b".")
 
-# Instructions of a fixed length that need no further look. Possessive, so that nothing is kept to come back to.
+# Instructions of a fixed length that need no check. The pattern is possessive, so that it never backtracks.
 _LONGS = b"|".join(b"\\x%02x.{%d}" % (length, length) for length in range(17))
 _SIMPLE = re.compile(
     rb"(?:[hKq].|[Jj]....|[(\x94\x85\x86\x87ue}\])tsadlN\x88\x89012]|M..|\x8a(?:" + _LONGS + rb")|[G\x95].{8}|\x80.)*+",
     re.DOTALL,
 )
-# Those that are followed by their length, and the bytes which that takes.
+# Instructions that a length follows, and the number of bytes of the length.
 _WITH_LENGTH = {ord("\x8c"): 1, ord("X"): 4, ord("\x8d"): 8, ord("C"): 1, ord("B"): 4, ord("\x8e"): 8}
 _LONG_BINPUT = ord("r")
 
@@ -42,7 +42,7 @@ def load(content: bytes) -> object:
 
     Raises ForeignFile for one that holds anything else, TruncatedCapture for one that ends too early, CorruptCapture for any other damage.
     """
-    _look_through(content)
+    _check_instructions(content)
     try:
         return _NoClasses(io.BytesIO(content)).load()
     except ForeignFile:
@@ -61,8 +61,8 @@ class _NoClasses(pickle.Unpickler):
         raise _refusal(f"it refers to an object outside ({type(pid).__name__})")
 
 
-def _look_through(content: bytes) -> None:
-    """Every instruction, from the first to the end. Raises ForeignFile, TruncatedCapture."""
+def _check_instructions(content: bytes) -> None:
+    """Check every instruction. Raises ForeignFile, TruncatedCapture or CorruptCapture."""
     place, length = 0, len(content)
     while True:
         found = _SIMPLE.match(content, place)
@@ -74,10 +74,10 @@ def _look_through(content: bytes) -> None:
             return
         width = _WITH_LENGTH.get(instruction)
         if width is not None:
-            told = int.from_bytes(content[place + 1 : place + 1 + width], "little")
-            place = min(length, place + 1 + width + told)
+            size = int.from_bytes(content[place + 1 : place + 1 + width], "little")
+            place = min(length, place + 1 + width + size)
         elif instruction == _LONG_BINPUT:
-            # The unpickler makes room for so many objects at once: there cannot be more of them than bytes so far.
+            # The unpickler allocates a table up to this number: the bytes so far cannot have made more objects.
             if int.from_bytes(content[place + 1 : place + 5], "little") > place:
                 raise CorruptCapture("the pickle is damaged: it numbers an object beyond its end", "dump it again")
             place += 5
@@ -92,12 +92,12 @@ def _refusal(why: str) -> ForeignFile:
 
 
 def _truncated() -> TruncatedCapture:
-    return TruncatedCapture("the pickle is cut short", "copy it again whole, or dump it again")
+    return TruncatedCapture("the pickle is truncated", "copy it again whole, or dump it again")
 
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Millions of new objects, none of them garbage: the collector would look through them over and over."""
+    """Pause the collector: it would traverse millions of new objects again and again, none of them garbage."""
     was_on = gc.isenabled()
     gc.disable()
     try:

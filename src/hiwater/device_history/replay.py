@@ -1,9 +1,9 @@
-"""From events to who held how much, when: every allocation is paired with its free, and what nothing tells of is counted.
+"""Turns events into live bytes over time: pairs every allocation with its free, and counts what the history does not show.
 
-live      from the allocation until the memory can be used again (free_completed; free_requested where a history has no others):
-          torch's requested_bytes
-before    live when the first event happened: freed in the history without an allocation, or there at the end without one
-lost      an address that is allocated again although nothing freed it was freed unseen, at the latest then
+live      from the allocation until the memory can be used again (free_completed; free_requested if a history has no others).
+          The sum is torch's requested_bytes
+before    live at the first event: the history shows the free, or the block at the end, but no allocation
+unseen    a block whose free is not shown, although its address is allocated again: it counts as freed at that event
 """
 
 from __future__ import annotations
@@ -33,9 +33,14 @@ _LARGEST_BYTES = 2.0**62  # above this, sums of int64 would wrap
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
-    """What changed, in time: parallel arrays. `bytes` and `blocks` are signed; `place` is the event's number. `stack_before`,
-    `bytes_before`, `blocks_before` are the blocks that were live before the first event; `reserved` is what was reserved at first and after each change
-    of it, at the times `reserved_at_ns`."""
+    """Changes in the order of time, as int64 arrays of one dimension.
+
+    `at_ns` (nanoseconds since the first event), `stack`, `bytes` and `blocks` have an element for each change; bytes and blocks are
+    signed. `stack_before`, `bytes_before` and `blocks_before` have an element for each entry of blocks that were live before the
+    first event. The `oom_` arrays have an element for each refused request; `oom_place` is the index of the change that follows it.
+    `reserved_at_ns` has the times at which the reserved bytes changed. `reserved` has one element more: the bytes at first, then
+    those after each change.
+    """
 
     at_ns: Ints
     stack: Ints
@@ -64,7 +69,7 @@ def replay(history: DeviceHistory) -> Replay:
     """Pair allocations with frees. O(n log n) in the number of events."""
     events = history.events
     action, time_us = _array(events.action), _array(events.time_us)
-    time_us = np.maximum.accumulate(time_us) if len(time_us) else time_us  # clocks of threads may be a little apart
+    time_us = np.maximum.accumulate(time_us) if len(time_us) else time_us  # the clocks of threads may differ a little
     started_us = int(time_us[0]) if len(time_us) else 0
     at_ns = (time_us - started_us) * 1000
     size, stack = _array(events.bytes), _array(events.stack)
@@ -93,8 +98,8 @@ def _array(values: object) -> Ints:
 
 
 def _with_one_kind_of_frees(action: Ints, address: npt.NDArray[np.uint64], live: Blocks) -> Ints:
-    """Actions in which a request to free completes it where nothing else does: skip_actions may have left out the others. What is held
-    at the end all the same waits for another stream."""
+    """The actions, with requests to free as completed frees if the history has no completed ones (torch's `skip_actions` removes
+    them). A request whose block is still in use at the end is no free: the block waits for another stream."""
     if np.any(action == FREE_COMPLETED):
         return action
     waits = np.zeros(len(action), bool)
@@ -107,7 +112,7 @@ def _with_one_kind_of_frees(action: Ints, address: npt.NDArray[np.uint64], live:
 
 
 class _Pairs:
-    """Allocations and frees by address. Numbers are of events; an allocation's `freed_by` is one past the last event while it lives on."""
+    """Allocations and frees by address. Events are given by their index. `freed_by` of a block that is never freed is the number of events."""
 
     def __init__(self, action: Ints, address: npt.NDArray[np.uint64], size: Ints, stack: Ints) -> None:
         relevant = np.flatnonzero((action == ALLOC) | (action == FREE_COMPLETED))
@@ -125,14 +130,14 @@ class _Pairs:
         next_event = np.append(order[1:], 0)
         self.freed_by = np.where(ended, next_event, len(action))[is_alloc]
         self.freed_unseen = order[is_alloc & after_alloc]
-        # Freed without having been allocated: at the first event of an address, what was there before; later, said twice.
+        # A free without an allocation: the first event of an address frees a block from before; a later one repeats a free.
         self.frees_before = order[~is_alloc & ~follows]
         self.events = len(action)
 
 
 @dataclass(slots=True)
 class _Ends:
-    """What was there before the first event: blocks freed in the history (by which event), and those that were there all along."""
+    """The blocks from before the first event: those that an event frees (`freed_by`), and those that are live throughout."""
 
     stack_before: Ints
     bytes_before: Ints
@@ -142,10 +147,10 @@ class _Ends:
 
 
 def _ends(pairs: _Pairs, live: Blocks) -> _Ends:
-    """Lay the blocks that are held at the end beside those that the history leaves allocated."""
+    """Match the blocks in use at the end with the allocations that the history never frees."""
     address, size, stack = np.array(live.address, np.uint64), _array(live.bytes), _array(live.stack)
     if pairs.events:
-        stack[stack == NO_STACK] = BEFORE_STACK  # but for those that the history allocates, which are not asked
+        stack[stack == NO_STACK] = BEFORE_STACK  # those that the history allocates are removed below
     open_allocs = np.sort(pairs.address[pairs.allocs[pairs.freed_by == pairs.events]])
     at = np.searchsorted(open_allocs, address)
     known = np.zeros(len(address), bool)
@@ -162,7 +167,7 @@ def _ends(pairs: _Pairs, live: Blocks) -> _Ends:
 
 
 def _changes(pairs: _Pairs, ends: _Ends) -> tuple[Ints, Ints, Ints, Ints]:
-    """(event, stack, bytes, blocks) of every change after the start, in the order of events; at one event what goes comes first."""
+    """(event, stack, bytes, blocks) of every change after the start, in the order of events. At one event, frees come first."""
     size, stack = pairs.size[pairs.allocs], pairs.stack[pairs.allocs]
     freed, gone = pairs.freed_by < pairs.events, ends.freed_by < pairs.events
     place = np.concatenate([pairs.allocs, pairs.freed_by[freed], ends.freed_by[gone]])
@@ -174,8 +179,8 @@ def _changes(pairs: _Pairs, ends: _Ends) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _reserved(changes: Ints, at_end: int | None) -> Ints:
-    """What was reserved at first and after each change: counted back from the end where that is known, else up from the least that
-    can have been."""
+    """Reserved bytes at first and after each change: counted back from `at_end`, or, if that is None, up from the smallest possible
+    start."""
     running = np.concatenate([np.zeros(1, np.int64), np.cumsum(changes)])
     before = at_end - int(running[-1]) if at_end is not None else 0
     return np.asarray(running + max(before, -int(running.min())))

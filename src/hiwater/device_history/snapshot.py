@@ -1,13 +1,13 @@
 """Snapshots of torch's caching allocator (`torch.cuda.memory._dump_snapshot`, `_snapshot`), as histories of devices.
 
-What versions differ in, and how it is met:
-    a list alone                segments without anything else (`torch.cuda.memory_snapshot()`)
-    block "history"             torch 1.13 and 2.0: stack and size of a block in use; later "frames" and "requested_size"
-    no "frames"                 history was off: everything is held by nobody that is known
-    no "device_traces", empty   only what was held at the end is known
-    no "time_us"                events are a microsecond apart, and a note says so
-    "device_free" for "addr"    in events of memory that was refused
-    "category", "user_metadata" stand before the stack, as a frame of their own
+How the formats of torch's versions differ, and how each difference is read:
+    a list                       segments alone (`torch.cuda.memory_snapshot()`)
+    block "history"              torch 1.13 and 2.0: stack and size of a block in use; later "frames" and "requested_size"
+    no "frames"                  the history was off: blocks have no stacks
+    "device_traces" not or empty only the blocks at the end are known
+    no "time_us"                 events are shown a microsecond apart, and a note says so
+    "device_free", not "addr"    in events of refused memory
+    "category", "user_metadata"  become a frame above the root of the stack
 Facts are from torch 2.13's torch/cuda/memory.py, _memory_viz.py, and torch/csrc/cuda/memory_snapshot.cpp's documented fields.
 """
 
@@ -26,15 +26,15 @@ _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, Index
 
 
 def histories(snapshot: object, device_prefix: str = "cuda") -> list[DeviceHistory]:
-    """One history for each device that the snapshot knows anything of.
+    """One history for each device in the snapshot.
 
-    Raises ForeignFile for data that is no snapshot, CorruptCapture for one that contradicts the format.
+    Raises ForeignFile for data that is no snapshot, CorruptCapture for a snapshot that contradicts the format.
     """
     if isinstance(snapshot, list):
         snapshot = {"segments": snapshot}
     if not isinstance(snapshot, dict) or not isinstance(snapshot.get("segments", snapshot.get("device_traces")), list):
         raise ForeignFile(
-            "the pickle holds plain data, and no memory snapshot of torch's",
+            "the pickle has plain data, but no memory snapshot of torch",
             "give a file that torch.cuda.memory._dump_snapshot() wrote",
         )
     try:
@@ -46,7 +46,7 @@ def histories(snapshot: object, device_prefix: str = "cuda") -> list[DeviceHisto
 
 
 def read(content: bytes, device_prefix: str = "cuda") -> list[DeviceHistory]:
-    """The histories in a pickle. Raises what `histories` and `plain_pickle.load` do."""
+    """The histories in a pickle. Raises the errors of `histories` and `plain_pickle.load`."""
     with plain_pickle.without_collection():
         return histories(plain_pickle.load(content), device_prefix)
 
@@ -57,13 +57,9 @@ def _histories(snapshot: Mapping[str, Any], prefix: str) -> list[DeviceHistory]:
         of_device.setdefault(int(segment.get("device", 0)), []).append(segment)
     traces = snapshot.get("device_traces") or []
     numbers = sorted({*of_device, *(number for number, trace in enumerate(traces) if trace)}) or [0]
+    trace_of = dict(enumerate(traces))
     return [
-        _history(
-            f"{prefix}:{number}",
-            of_device.get(number, []),
-            traces[number] if 0 <= number < len(traces) else [],
-            snapshot,
-        )
+        _history(f"{prefix}:{number}", of_device.get(number, []), trace_of.get(number, []), snapshot)
         for number in numbers
     ]
 
@@ -72,15 +68,14 @@ def _history(
     device: str, segments: Sequence[Mapping[str, Any]], trace: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]
 ) -> DeviceHistory:
     held = allocator_state.of_segments(segments)
-    told = AllocatorTrace()
+    parsed = AllocatorTrace()
     for event in trace:
-        told.add(event)
-    history = DeviceHistory(
-        device, told.paths.stacks, told.events, Blocks(), held.reserved_bytes if segments else None, told.has_times
-    )
-    if len(told.events) and not told.has_times:
+        parsed.add(event)
+    reserved = held.reserved_bytes if segments else None
+    history = DeviceHistory(device, parsed.paths.stacks, parsed.events, Blocks(), reserved, parsed.has_times)
+    if len(parsed.events) and not parsed.has_times:
         history.notes.append("the snapshot has no times: its events are shown a microsecond apart")
-    _add_live(history, segments, told.paths)
+    _add_live(history, segments, parsed.paths)
     history.facts["allocator_state"] = held.to_json() if segments else ""
     ours = snapshot.get("hiwater") or {}
     if ours.get("no_segments"):
@@ -90,16 +85,16 @@ def _history(
     if ours.get("most_events") and len(trace) >= ours["most_events"]:
         history.notes.append(f"the ring buffer of {ours['most_events']:,} events overflowed: the earliest are lost")
     if ours.get("ended_by_program"):
-        history.notes.append("the program switched torch's history off meanwhile: events up to then are lost")
+        history.notes.append("the program switched torch's history off: earlier events are lost")
     for name in ("host_segments", "host_traces"):
         if snapshot.get(name):
-            history.notes.append("the snapshot also tells of pinned host memory, which is not shown here")
+            history.notes.append("the snapshot also has pinned host memory, which is not shown here")
             break
     return history
 
 
 def _add_live(history: DeviceHistory, segments: Iterable[Mapping[str, Any]], paths: TracePaths) -> None:
-    """The blocks that are held at the end: in use, or waiting to be free."""
+    """Add the blocks that are allocated at the end: in use, or waiting to be freed."""
     live = history.live
     for segment in segments:
         address, stream = segment["address"], segment.get("stream", 0)

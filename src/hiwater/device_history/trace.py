@@ -1,4 +1,4 @@
-"""Events of a torch snapshot, each made into a few numbers, and the call paths that they name."""
+"""Reads the events of a torch snapshot into arrays, and their call paths."""
 
 from __future__ import annotations
 
@@ -6,30 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hiwater.capture.paths import Frame
-from hiwater.device_history.events import (
-    ALLOC,
-    FREE_COMPLETED,
-    FREE_REQUESTED,
-    NO_STACK,
-    OOM,
-    OTHER,
-    SEGMENT_GROWS,
-    SEGMENT_SHRINKS,
-    Events,
-    EventStacks,
-)
+from hiwater.device_history import events as kinds
+from hiwater.device_history.events import NO_STACK, Events, EventStacks
 
 ACTIONS = {
-    "alloc": ALLOC, "free_requested": FREE_REQUESTED, "free_completed": FREE_COMPLETED, "segment_alloc": SEGMENT_GROWS,
-    "segment_map": SEGMENT_GROWS, "segment_free": SEGMENT_SHRINKS, "segment_unmap": SEGMENT_SHRINKS, "oom": OOM,
-    "free": FREE_COMPLETED,  # as torch 1.13 called it
+    "alloc": kinds.ALLOC, "free_requested": kinds.FREE_REQUESTED, "free_completed": kinds.FREE_COMPLETED,
+    "segment_alloc": kinds.SEGMENT_GROWS, "segment_map": kinds.SEGMENT_GROWS, "segment_free": kinds.SEGMENT_SHRINKS,
+    "segment_unmap": kinds.SEGMENT_SHRINKS, "oom": kinds.OOM, "free": kinds.FREE_COMPLETED,  # as torch 1.13 called it
 }  # fmt: skip
-# Files of native frames: torch mixes them with Python's where it was asked for stacks="all".
+# Files of native frames: torch mixes them with Python's under stacks="all".
 _NATIVE_SUFFIXES = (".cpp", ".cc", ".c", ".cxx", ".h", ".hpp", ".cu", ".cuh", ".so", ".S", ".inl")
 
 
 class AllocatorTrace:
-    """What one device's list of events tells: `events` has those in which memory changes hands."""
+    """Reads one device's list of events. `events` has those that allocate, free or refuse memory."""
 
     def __init__(self) -> None:
         self.events = Events()
@@ -38,13 +28,13 @@ class AllocatorTrace:
         self._time_us = 0
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """The next event. Without times events are a microsecond apart.
+        """Add the next event. Events without times are a microsecond apart.
 
-        Raises KeyError, TypeError, ValueError, OverflowError, AttributeError for what is none.
+        Raises KeyError, TypeError, ValueError, OverflowError or AttributeError if it is no event.
         """
-        action = ACTIONS.get(event["action"], OTHER)
-        if action == OTHER:
-            return  # "snapshot", "annotate", and what later versions bring: nothing changes hands
+        action = ACTIONS.get(event["action"])
+        if action is None:
+            return  # "snapshot", "annotate" and actions of later versions: they change no memory
         size, time_us = event["size"], event.get("time_us")
         if type(size) is not int or size < 0:
             raise ValueError(f"{size!r} is no size")
@@ -54,22 +44,21 @@ class AllocatorTrace:
             self._time_us, self.has_times = time_us, True
         events = self.events
         events.action.append(action)
-        events.address.append(0 if action == OOM else event["addr"])
+        events.address.append(0 if action == kinds.OOM else event["addr"])
         events.bytes.append(size)
         events.time_us.append(self._time_us)
-        events.stack.append(self.paths.of_event(event) if action in (ALLOC, OOM) else NO_STACK)
+        events.stack.append(self.paths.of_event(event) if action in (kinds.ALLOC, kinds.OOM) else NO_STACK)
 
 
 class TracePaths:
-    """Call paths of torch's frames, innermost first there. One dict of a frame serves all stacks it is in, so it is looked at once."""
+    """Call paths of torch's frames, which are innermost first. All stacks share one dict for each frame, so each is converted once."""
 
     def __init__(self, stacks: EventStacks) -> None:
         self.stacks = stacks
         self._numbers: dict[tuple[Any, ...], int] = {}
-        self._frames: dict[int, tuple[Frame, Mapping[str, Any]]] = {}  # with the dict, so that its id stays its own
+        self._frames: dict[int, tuple[Frame, Mapping[str, Any]]] = {}  # with the dict, so that its id is not used again
 
     def of_event(self, event: Mapping[str, Any]) -> int:
-        """The stack of an event."""
         frames = event.get("frames")
         label = label_of(event)
         if not frames and not label:
@@ -77,7 +66,7 @@ class TracePaths:
         return self.number(frames or (), event.get("stream", 0), label)
 
     def of_block(self, block: Mapping[str, Any], stream: int) -> int:
-        """The stack that a block in use was allocated by."""
+        """The stack that allocated a block in use."""
         frames = block.get("frames")
         if frames is None and block.get("history"):
             frames = block["history"][0].get("frames")
@@ -101,7 +90,7 @@ class TracePaths:
 
 
 def _frame_of(frame: Mapping[str, Any]) -> Frame:
-    """A native frame has no file here, as in every other stack of hiwater's: its place is part of its name."""
+    """The frame. A native one has no file, as in all stacks of hiwater: its place is part of its name."""
     name, file, line = str(frame["name"]), str(frame["filename"]), frame["line"]
     if type(line) is not int:
         raise TypeError(f"{line!r} is no line")
@@ -111,7 +100,7 @@ def _frame_of(frame: Mapping[str, Any]) -> Frame:
 
 
 def label_of(event: Mapping[str, Any]) -> str:
-    """What a user said of an allocation: a category, or metadata set with `_set_memory_metadata`."""
+    """The user's label of an allocation: a category, or metadata set with `_set_memory_metadata`."""
     if not event.get("category") and not event.get("user_metadata"):
         return ""
     said = [str(event[name]) for name in ("category", "user_metadata") if event.get(name)]

@@ -1,4 +1,4 @@
-"""What keeps the lines' figures: the engine, or where there is none its twin in Python, behind the same door."""
+"""The module that counts lines: the engine, or, if there is none, `hiwater.lines.without_engine` with the same functions."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def counts_heap() -> bool:
 
 
 def why_without_heap() -> str:
-    """Why it cannot, in words; "" where it can."""
+    """Why it cannot count allocations; "" if it can."""
     return "" if counts_heap() else _why_without_heap or "the engine was left out"

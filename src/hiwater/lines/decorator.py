@@ -1,7 +1,7 @@
-"""`@hiwater.profile`: marks functions whose lines are measured, and prints what came of it when the program ends.
+"""`@hiwater.profile`: measures the lines of functions, and prints the report when the program ends.
 
-There is one session for the process. `hiwater lines` starts it before the program and takes the report over; without it the first
-decorated function does, and the report goes to stderr, or to each function's own stream.
+There is one session for the process. `hiwater lines` starts it before the program and prints the report itself. Otherwise the first
+decorated function starts it, and the report goes to stderr or to the stream of each function.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Thing = TypeVar("Thing")
 
     class Stream(Protocol):
-        """Whatever text can be written to."""
+        """A stream to which text can be written."""
 
         def write(self, text: str, /) -> object: ...
 
@@ -34,7 +34,7 @@ _OFF = {"0", "false", "no", "off"}
 
 
 class Session:
-    """The functions marked in this process, and how each is to be shown."""
+    """The decorated functions of this process, and how each is shown."""
 
     def __init__(self) -> None:
         self._profilers: dict[bool, LineProfiler] = {}  # by whether resident memory is read
@@ -43,40 +43,40 @@ class Session:
         self._owner = os.getpid()
         self._prints_at_exit = False
 
-    def mark(self, thing: Thing, stream: Stream | None, precision: int, resident: bool) -> Thing:
-        """Measure the lines of `thing` from now on; return what to call."""
+    def add(self, thing: Thing, stream: Stream | None, precision: int, resident: bool) -> Thing:
+        """Measure the lines of `thing` from now on; return the function to call."""
         for code in codes_of(thing):
             self._shown.setdefault(id(code), (stream, precision, resident))
         return self.profiler(resident).wrap(thing)
 
     def profiler(self, resident: bool) -> LineProfiler:
-        """The session's profiler that reads resident memory, or that does not."""
+        """The session's profiler with or without resident memory."""
         if resident not in self._profilers:
             self._profilers[resident] = LineProfiler(resident=resident)
         return self._profilers[resident]
 
     def print_at_exit(self) -> None:
-        """Print the report when the program ends, whatever ends it but a signal or os._exit."""
+        """Print the report when the program ends, unless a signal or os._exit() ends it."""
         if not self._prints_at_exit:
             self._prints_at_exit = True
             atexit.register(self._print)
 
     def take_over(self) -> None:
-        """Print nothing at the end: the caller shows `results()`."""
+        """Print nothing at the end: the caller prints `results()`."""
         self._prints_at_exit = True
 
     def results(self) -> list[FunctionLines]:
-        """Return the lines of all functions marked."""
+        """Return the lines of all decorated functions."""
         return [function for profiler in self._profilers.values() for function in profiler.results()]
 
     @property
     def displaced(self) -> int:
-        """In how many threads another tracer took our place."""
+        """The number of threads in which another tracer replaced ours."""
         return max((profiler.displaced for profiler in self._profilers.values()), default=0)
 
     @property
     def why_without_heap(self) -> str:
-        """Why there are no figures of the heap; "" where there are."""
+        """Why there are no heap figures; "" if there are."""
         return next((profiler.why_without_heap for profiler in self._profilers.values()), "")
 
     def _print(self) -> None:
@@ -88,15 +88,12 @@ class Session:
             for code, (stream, precision, _) in self._shown.items():
                 if code in found:
                     groups.setdefault((id(stream), precision, resident), (stream, []))[1].append(found[code])
+        why = self.why_without_heap
         for (_, precision, resident), (stream, functions) in groups.items():
-            said = report.as_text(
-                functions, precision=precision, resident=resident, why_without_heap=self.why_without_heap
-            )
-            _write(stream, said)
+            _write(stream, report.as_text(functions, precision=precision, resident=resident, why_without_heap=why))
         if self.displaced:
-            _write(
-                None, f"hiwater: another tracer took over in {self.displaced} threads: lines after that are missing\n"
-            )
+            lost = f"another tracer took over in {self.displaced} threads: lines after that are missing"
+            _write(None, f"hiwater: {lost}\n")
 
 
 _session: Session | None = None
@@ -132,30 +129,27 @@ def profile(
         class Parser: ...
 
     Takes functions, coroutine and generator functions, methods of any kind, properties and whole classes. The report goes to
-    `stream`, or stderr, with `precision` digits after the point; `resident=False` leaves resident memory out, which makes a
-    line's event some twenty times cheaper. HIWATER_PROFILE=0 in the environment switches it all off: functions stay as they are.
-    Without the engine the report is of resident memory alone, and says so. Raises EngineUnavailable where that is left out, too,
-    EngineFailed when the engine cannot count.
+    `stream` or stderr, with `precision` digits after the point. `resident=False` leaves resident memory out, which makes a line
+    event some twenty times cheaper. HIWATER_PROFILE=0 in the environment disables the decorator: it returns functions unchanged.
+    Without the engine the report has only resident memory, and says so.
+
+    Raises EngineUnavailable if there is no engine and resident memory is left out, and EngineFailed if the engine cannot count.
     """
     if os.environ.get(_SWITCH, "").lower() in _OFF:
-        return function if function is not None else _unchanged
+        return function if function is not None else lambda thing: thing
     if function is None:
-        return lambda thing: _mark(thing, stream, precision, resident)
-    return _mark(function, stream, precision, resident)
+        return lambda thing: _decorate(thing, stream, precision, resident)
+    return _decorate(function, stream, precision, resident)
 
 
-def _mark(thing: Any, stream: Stream | None, precision: int, resident: bool | None) -> Any:
+def _decorate(thing: Any, stream: Stream | None, precision: int, resident: bool | None) -> Any:
     current = session()
     current.print_at_exit()
-    return current.mark(thing, stream, precision, current.resident if resident is None else resident)
-
-
-def _unchanged(thing: Thing) -> Thing:
-    return thing
+    return current.add(thing, stream, precision, current.resident if resident is None else resident)
 
 
 def _write(stream: Stream | None, text: str) -> None:
-    """Write to the stream, or to the stderr the process started with. One that is closed by now has nobody to tell."""
+    """Write to the stream, or to the stderr with which the process started. Errors of a closed stream are ignored."""
     target = stream if stream is not None else sys.__stderr__
     if target is None or not text:
         return

@@ -1,8 +1,9 @@
-"""What of a line's device figures can be asked for by name: the library's own statistics, what they grew by, and figures of RAM beside."""
+"""The columns of a device's line profile, by name: the library's statistics, their increments, and figures of host memory."""
 
 from __future__ import annotations
 
 import difflib
+from dataclasses import dataclass, field
 
 from hiwater.errors import UnknownStatistic
 from hiwater.meters.devices.totals import is_total
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     Row = tuple[DeviceFigure | None, LineFigures | None]
 
 _CHIEF = ("allocated_bytes.all", "allocated")
-"""What `increment` and `peak_above_start` are of: the first that the device's library has."""
+"""The statistic of `increment` and `peak_above_start`: the first of these that the device's library has."""
 _GREW, _ABOVE = "increment", "peak_above_start"
 _PLAIN = ("hits", "device", _GREW, _ABOVE)
 _OF_RAM = {
@@ -29,16 +30,14 @@ _OF_RAM = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class Column:
     """One column: its name, whether it is bytes, and how to read it from a line."""
 
-    __slots__ = ("is_bytes", "name", "needs_device", "read")
-
-    def __init__(self, name: str, read: Callable[[Row], Value], *, is_bytes: bool, needs_device: bool) -> None:
-        self.name = name
-        self.read = read
-        self.is_bytes = is_bytes
-        self.needs_device = needs_device
+    name: str
+    read: Callable[[Row], Value]
+    is_bytes: bool = field(kw_only=True)
+    needs_device: bool = field(kw_only=True)
 
 
 def statistics_of(figures: Iterable[DeviceFigure]) -> set[str]:
@@ -52,9 +51,9 @@ def statistics_of(figures: Iterable[DeviceFigure]) -> set[str]:
 
 
 def columns_of(names: Sequence[str], known: set[str], why_without_ram: str) -> list[Column]:
-    """The columns of these names; `known` are the statistics that were read, `why_without_ram` is empty where RAM was measured.
+    """The columns of these names. `known` are the statistics that were read; `why_without_ram` is empty if host memory was measured.
 
-    Raises UnknownStatistic, with names that are near. Where nothing was read of the device any name of it will do.
+    Raises UnknownStatistic, with similar names. If no statistic was read, every name of one is accepted.
     """
     return [_column(name, known, why_without_ram) for name in names]
 
@@ -68,30 +67,28 @@ def _column(name: str, known: set[str], why_without_ram: str) -> Column:
     if name == "hits":
         return Column(name, lambda row: row[0].hits if row[0] else None, is_bytes=False, needs_device=False)
     if name == "device":
-        return Column(
-            name,
-            lambda row: " ".join(each.name for each in row[0].devices) if row[0] else None,
-            is_bytes=False,
-            needs_device=False,
-        )
+        return Column(name, _devices, is_bytes=False, needs_device=False)
     base, _, last = name.rpartition(".")
     if last in (_GREW, _ABOVE):
         base = base or next((chief for chief in _CHIEF if f"{chief}.current" in known), _CHIEF[0])
         _check(f"{base}.current", name, known)
-        return Column(name, _reader_of_ours(base, last), is_bytes=_is_bytes(base), needs_device=True)
+        name_read = base if last == _ABOVE else f"{base}.current"
+        return Column(name, _reader(name_read, last), is_bytes=_is_bytes(base), needs_device=True)
     _check(name, name, known)
-    return Column(name, _reader(name), is_bytes=_is_bytes(name), needs_device=True)
+    return Column(name, _reader(name, last), is_bytes=_is_bytes(name), needs_device=True)
 
 
-def _reader_of_ours(base: str, last: str) -> Callable[[Row], Value]:
+def _devices(row: Row) -> str | None:
+    return " ".join(each.name for each in row[0].devices) if row[0] else None
+
+
+def _reader(name: str, last: str) -> Callable[[Row], Value]:
+    """Reads peaks and levels as the highest of all calls, running totals as the sum over all calls."""
+    if last == _ABOVE:
+        return lambda row: row[0].above.get(name) if row[0] else None
     if last == _GREW:
-        return lambda row: row[0].changes.get(f"{base}.current") if row[0] else None
-    return lambda row: row[0].above.get(base) if row[0] else None
-
-
-def _reader(name: str) -> Callable[[Row], Value]:
-    """Peaks and levels are the highest of any call, running totals the sum of all calls."""
-    base, _, last = name.rpartition(".")
+        return lambda row: row[0].changes.get(name) if row[0] else None
+    base = name.rpartition(".")[0]
     if last == "peak":
         return lambda row: row[0].peaks.get(base, 0) if row[0] else None
     if is_total(name):
@@ -107,18 +104,14 @@ def _is_bytes(name: str) -> bool:
     )
 
 
-def _check(needed: str, asked: str, known: set[str]) -> None:
+def _check(needed: str, requested: str, known: set[str]) -> None:
     if not known or needed in known:
         return
     ours = {*_PLAIN, *_OF_RAM}
-    grown = {
-        f"{name.removesuffix('.current')}.{kind}"
-        for name in known
-        if name.endswith(".current")
-        for kind in (_GREW, _ABOVE)
-    }
-    near = difflib.get_close_matches(asked, [*sorted(known), *sorted(grown), *sorted(ours)], n=4, cutoff=0.5)
+    bases = [name.removesuffix(".current") for name in known if name.endswith(".current")]
+    derived = {f"{base}.{kind}" for base in bases for kind in (_GREW, _ABOVE)}
+    near = difflib.get_close_matches(requested, [*sorted(known), *sorted(derived), *sorted(ours)], n=4, cutoff=0.5)
     raise UnknownStatistic(
-        f"the device has no statistic {asked!r}",
+        f"the device has no statistic {requested!r}",
         f"did you mean {', '.join(near)}?" if near else f"choose from {', '.join(sorted(known | ours))}",
     )

@@ -1,8 +1,9 @@
-"""The table of a device's line profile, as text and as HTML with bars: the source of each function beside its figures."""
+"""The table of a device's line profile, as text and as HTML with bars: the figures of each line, and its source."""
 
 from __future__ import annotations
 
 import linecache
+from dataclasses import dataclass
 from html import escape
 
 from hiwater._os.sizes import format_size
@@ -17,27 +18,25 @@ if TYPE_CHECKING:
 _COLOURS = ("#7aa6da", "#e7a66c", "#8cc68c", "#d98c8c", "#b09ad0", "#b89a8c")
 
 
+@dataclass(frozen=True, slots=True)
 class FunctionRows:
-    """One function of a display: where it is, and what is known of each of its lines."""
+    """One function of a display: its place, and the figures of each of its lines."""
 
-    __slots__ = ("file", "first_line", "last_line", "name", "rows")
-
-    def __init__(self, name: str, file: str, first_line: int, last_line: int, rows: dict[int, Row]) -> None:
-        self.name = name
-        self.file = file
-        self.first_line = first_line
-        self.last_line = last_line
-        self.rows = rows
+    name: str
+    file: str
+    first_line: int
+    last_line: int
+    rows: dict[int, Row]
 
     def lines(self) -> Iterable[tuple[int, str]]:
-        """Number and source of every line, or where the source is not known of those that ran."""
+        """Number and source of every line; if the source is unknown, only of the lines that ran."""
         known = linecache.getline(self.file, self.first_line)
         numbers = range(self.first_line, self.last_line + 1) if known else sorted(self.rows)
         return [(number, printable(linecache.getline(self.file, number).rstrip())) for number in numbers]
 
 
 class LinesDisplay:
-    """What `LineProfiler.display()` returns: a table where text is shown, one with bars where HTML is; `to_dict()` has it as data."""
+    """The result of `LineProfiler.display()`: a table as text, in a notebook as HTML with bars, and with `to_dict()` as data."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class LinesDisplay:
         empty: str = "",
         size: Callable[[int], str] = format_size,
     ) -> None:
-        """`empty` says why there is nothing to show; `notes` stand below the tables; `size` writes bytes."""
+        """`empty` says why there is nothing to show. `notes` are shown below the tables. `size` formats bytes."""
         self.functions = list(functions)
         self.columns = list(columns)
         self.notes = list(notes)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Source(Protocol):
-        """Where the statistics of one device come from. `read` first tells `DeviceRecorder.peaks_told` the peaks since the last
+        """Where the statistics of one device come from. `read` first tells `DeviceRecorder.take_peaks` the peaks since the last
         reading, whoever made it, then returns the statistics as they are now: the same object as long as nothing changes, and an
         empty one before the device is in use.
         """
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 LINE, RESUME, EXIT, SUSPEND = range(4)
-"""What a line recorder tells of."""
+"""The kinds of events of a line recorder."""
 
 
 class DeviceFigure:
-    """One line. Names are the source's: `peaks` and `above` go by what stands before `.peak`, `ends` and `changes` by the whole name."""
+    """The figures of one line by the source's names. `peaks` and `above` use the name without `.peak`, `ends` and `changes` the whole name."""
 
     __slots__ = ("above", "changes", "devices", "ends", "hits", "idle", "intact", "peaks")
 
@@ -47,10 +47,9 @@ class DeviceFigure:
         self.ends: dict[str, int] = {}  # the highest at the end of any call
         self.changes: dict[str, int] = {}  # ends minus starts, all calls together
         self.devices: dict[Source, None] = {}  # in the order of their appearance
-        self.intact = True  # whether nobody else started peaks anew meanwhile
-        self.idle: tuple[Mapping[str, int], Mapping[str, int] | None] | None = (
-            None  # what was booked last, of a call that did nothing
-        )
+        self.intact = True  # whether nothing else reset the peaks meanwhile
+        # What was counted last, of a call that did nothing.
+        self.idle: tuple[Mapping[str, int], Mapping[str, int] | None] | None = None
 
 
 class DeviceGroup:
@@ -64,14 +63,14 @@ class DeviceGroup:
         self.figures: dict[int, DeviceFigure] = {}
 
     def figure(self, line: int) -> DeviceFigure | None:
-        """The line's, made if need be; None for a line that is not the function's."""
+        """The figure of the line, made at first use; None for a line outside the function."""
         if line not in self.lines:
             return None
         return self.figures.get(line) or self.figures.setdefault(line, DeviceFigure())
 
 
 class _Segment:
-    """A stretch in which a frame's line is open."""
+    """An interval in which a line of a frame is open."""
 
     __slots__ = ("counts", "epoch", "figure", "intact", "peaks", "source", "start", "taken")
 
@@ -89,7 +88,7 @@ class _Segment:
 
     def take(self, peaks: Mapping[str, int], intact: bool) -> None:
         self.intact &= intact
-        if peaks is not self.taken:  # a line that does nothing to the device is told the same again and again
+        if peaks is not self.taken:  # the same object as long as nothing changes
             raise_to(self.peaks, peaks)
             self.taken = peaks
 
@@ -105,7 +104,7 @@ class _Frame:
         self.group = group
         self.nested = nested
         self.segment: _Segment | None = None
-        self.before: dict[str, int] = {}  # what earlier stretches of the same call of the line changed
+        self.before: dict[str, int] = {}  # the changes of earlier segments of the same call of the line
 
 
 class _Thread:
@@ -120,7 +119,7 @@ class _Thread:
         self.now: dict[Source, Mapping[str, int]] = {}  # what this event has read
 
     def entries_of(self, frame: int) -> int:
-        """How many of the uppermost entries are this frame's."""
+        """The number of entries at the top that belong to this frame."""
         count = 0
         for entry in reversed(self.frames):
             if entry.frame != frame:
@@ -130,13 +129,13 @@ class _Thread:
 
 
 class DeviceRecorder:
-    """Keeps the figures of lines. `hear` is what a line recorder is to tell its events to; any thread may call any method.
+    """Keeps the figures of lines. `hear` is the listener of a line recorder. Any thread may call any method.
 
-    Readings are made without a lock held, bookings under one.
+    It reads without a lock and counts under one.
     """
 
     def __init__(self, choose: Callable[[], Source]) -> None:
-        """`choose` says which device the lines that begin now are to be measured on."""
+        """`choose` returns the device on which lines that begin now are measured."""
         self._choose = choose
         self._watched: dict[int, list[tuple[DeviceGroup, bool]]] = {}  # by the code object's address
         self._threads: dict[int, _Thread] = {}
@@ -146,19 +145,19 @@ class DeviceRecorder:
         _recorders.add(self)
 
     def watch(self, code: CodeType, group: DeviceGroup, *, nested: bool) -> None:
-        """Book the lines of a code object, which the caller keeps alive, in a group."""
+        """Count the lines of a code object in a group. The caller keeps the code object alive."""
         with self._lock:
             self._watched.setdefault(id(code), []).append((group, nested))
 
     def clear(self, groups: Iterable[DeviceGroup]) -> None:
-        """Begin again from zero."""
+        """Reset the figures of these groups to zero."""
         with self._lock:
             self._epoch += 1
             for group in groups:
                 group.figures = {}
 
     def stop(self) -> None:
-        """End the lines that the calling thread has open; those of others are of no account: nobody can say what of them came before now."""
+        """End the open lines of the calling thread. Those of other threads are not counted: their figures up to now are unknown."""
         mine = self._threads.get(threading.get_ident())
         if mine is not None:
             self._read(mine, with_target=False)
@@ -184,8 +183,8 @@ class DeviceRecorder:
             if not thread.frames:
                 self._threads.pop(threading.get_ident(), None)
 
-    def peaks_told(self, source: Source, peaks: Mapping[str, int], intact: bool) -> None:
-        """The highest since the last time, of each statistic that has a peak; `intact` unless somebody started them anew meanwhile."""
+    def take_peaks(self, source: Source, peaks: Mapping[str, int], intact: bool) -> None:
+        """`peaks` are the highest values since the last call, by statistic; `intact` is false if something else reset the peaks meanwhile."""
         with self._lock:
             for thread in self._threads.values():
                 segments = thread.segments.get(source)
@@ -229,7 +228,8 @@ class DeviceRecorder:
                 self._parked[frame, entry.group] = (figure, entry.before)
 
     def _on_top(self, thread: _Thread, frame: int, code: int) -> list[_Frame]:
-        """The frame's entries; what lies above has ended unseen. None for a frame not seen before, or whose address was used again."""
+        """The frame's entries, after the removal of frames above it, whose end was not seen. Empty for a frame that was not seen before, or
+        whose address was used again."""
         count = thread.entries_of(frame)
         if count == 0 and any(entry.frame == frame for entry in thread.frames):
             while count == 0:
@@ -252,7 +252,7 @@ class DeviceRecorder:
         thread.frames.pop()
 
     def _begin(self, group: DeviceGroup, line: int, target: Source, now: Mapping[str, int]) -> None:
-        """The line of the `def` shows how things stood when the function began."""
+        """Count the state at the start of the function in the line of the `def`."""
         figure = group.figure(line)
         if figure is None:
             return
@@ -289,7 +289,7 @@ class DeviceRecorder:
         if around:
             around[-1].take(segment.peaks, segment.intact)
         if segment.epoch == self._epoch:
-            _book(segment, thread.now[segment.source], entry.before)
+            _count(segment, thread.now[segment.source], entry.before)
 
 
 def raise_to(highest: dict[str, int], values: Mapping[str, int]) -> None:
@@ -299,7 +299,7 @@ def raise_to(highest: dict[str, int], values: Mapping[str, int]) -> None:
             highest[name] = value
 
 
-def _book(segment: _Segment, now: Mapping[str, int], before: dict[str, int]) -> None:
+def _count(segment: _Segment, now: Mapping[str, int], before: dict[str, int]) -> None:
     figure, start = segment.figure, segment.start
     figure.intact &= segment.intact
     idle = start is now and not before
@@ -310,7 +310,7 @@ def _book(segment: _Segment, now: Mapping[str, int], before: dict[str, int]) -> 
     raise_to(figure.ends, levels)
     tops = dict(segment.peaks)
     for name, value in levels.items():
-        if name.endswith(".current"):  # a device that came into use meanwhile has told nothing of its beginning
+        if name.endswith(".current"):  # a device that came into use during the segment has no value at its start
             raise_to(tops, {name[: -len(".current")]: max(value, start.get(name, 0))})
     raise_to(figure.peaks, tops)
     if not segment.counts:
@@ -321,7 +321,7 @@ def _book(segment: _Segment, now: Mapping[str, int], before: dict[str, int]) -> 
     for name, value in now.items():
         if not name.endswith(".peak"):
             change = value - start.get(name, 0)
-            if change < 0 and is_total(name):  # put back by somebody whom we do not hear of: what it added is not known
+            if change < 0 and is_total(name):  # something else reset it: the increment is unknown
                 change = 0
             figure.changes[name] = figure.changes.get(name, 0) + change
             before[name] = before.get(name, 0) + change
@@ -337,5 +337,4 @@ def _after_fork() -> None:
         recorder._threads = {threading.get_ident(): mine} if mine is not None else {}
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,4 @@
-"""The device that lines are measured on: named once, looked for at every event until the program uses it, then read through its backend."""
+"""The device on which lines are measured. It is searched at every event until the program uses it, then read through its backend."""
 
 from __future__ import annotations
 
@@ -16,52 +16,46 @@ if TYPE_CHECKING:
     from hiwater.meters.devices import Backend, Standing
     from hiwater.meters.devices.peaks import SharedPeaks
 
-    Tell = Callable[[Any, Mapping[str, int], bool], None]
+    PeakReport = Callable[[Any, Mapping[str, int], bool], None]
 
 
 class DeviceSource:
-    """Statistics of one device, from the moment on that the program uses it: before, there are none, and looking would create a context."""
+    """Statistics of one device from the time when the program uses it. Before that there are none, and reading would create a context."""
 
-    def __init__(self, backend: Backend, index: int | None, kind: str, tell: Tell) -> None:
-        """`kind` ("cuda"; empty: any) and `index` (None: the first of its kind) say which device of the backend's it is."""
+    def __init__(self, backend: Backend, index: int | None, kind: str, report: PeakReport) -> None:
+        """`kind` ("cuda"; empty: any) and `index` (None: the first of its kind) choose the device of the backend. `report` gets its peaks."""
         self._backend = backend
         self._index = index
         self._kind = kind
-        self._tell = tell
+        self._report = report
         self._device: Device | None = None
         self._peaks: SharedPeaks | None = None
         self._last: dict[str, Standing] = {}
-        self._why = self._refusal = self._name = ""
-        self._failed = ""  # what the library said when it could not be read; it is not asked again
-        self._told_last: Mapping[str, tuple[int, int]] = {}
+        self.source = backend.source
+        """Where the figures come from, in words."""
+        self.refusal = ""
+        """Why peaks are lower bounds; empty if they are exact."""
+        self._why = self._name = ""
+        self._failed = ""  # the library's error; after one, nothing is read
+        self._last_standings: Mapping[str, tuple[int, int]] = {}
         self._highest: dict[str, int] = {}
 
     @property
     def name(self) -> str:
-        """The device's, as its library calls it; before it is in use what it was asked for by."""
+        """The library's name of the device; before the device is in use, the kind and number that were requested."""
         return self._name or f"{self._kind or 'device'}:{self._index or 0}"
 
     @property
     def why_not(self) -> str:
-        """Why nothing could be read; empty once something was."""
+        """Why nothing could be read; empty if something was."""
         if self._failed:
             return self._failed
         if self._device is not None or self._find() is not None:
             return ""
         return self._why
 
-    @property
-    def refusal(self) -> str:
-        """Why peaks are lower bounds here; empty where they are exact."""
-        return self._refusal
-
-    @property
-    def source(self) -> str:
-        """Where the figures come from, in words."""
-        return self._backend.source
-
     def read(self) -> Mapping[str, int]:
-        """The statistics now; tells the peaks since the last reading first. Empty before the device is in use."""
+        """The statistics now. Before it returns, it reports the peaks since the last reading. Empty before the device is in use."""
         device = None if self._failed else self._device or self._find()
         if device is None:
             return {}
@@ -78,19 +72,18 @@ class DeviceSource:
             return {}
 
     def close(self) -> None:
-        """Let go of the device's marks: the program's own peaks stay true."""
+        """Stop resetting the device's peaks: those that the program reads stay true."""
         device, self._device = self._device, None
         self._last = {}
         if self._peaks is not None and device is not None:
-            self._peaks.unwatch(self._told)
+            self._peaks.unwatch(self._take_standings)
             self._peaks = None
             self._backend.release(device)
 
     def _find(self) -> Device | None:
         if self._kind == "cpu":
-            self._why = (
-                "torch keeps no counters of CPU memory; a profiler with ram=True has columns of it, such as ram.kept"
-            )
+            remedy = "a profiler with ram=True has columns of it, such as ram.kept"
+            self._why = f"torch keeps no counters of CPU memory; {remedy}"
             return None
         status = self._backend.status()
         self._why = status.reason
@@ -98,30 +91,28 @@ class DeviceSource:
             return None
         there = self._backend.devices()
         for device in there:
-            if self._kind in ("", device.name.partition(":")[0]) and (
-                self._index is None or self._index == device.number
-            ):
+            is_of_kind = self._kind in ("", device.name.partition(":")[0])
+            if is_of_kind and self._index in (None, device.number):
                 return device
-        self._why = (
-            f"{self.name} was not used ({status.reason}; in use: {', '.join(each.name for each in there) or 'none'})"
-        )
+        names = ", ".join(each.name for each in there) or "none"
+        self._why = f"{self.name} was not used ({status.reason}; in use: {names})"
         return None
 
     def _open(self, device: Device) -> None:
-        self._name, self._refusal = device.name, self._backend.refusal(device)
+        self._name, self.refusal = device.name, self._backend.refusal(device)
         self._peaks = self._backend.shared_peaks(device)
         if self._peaks is not None:
-            self._peaks.watch(self._told)
+            self._peaks.watch(self._take_standings)
         self._device = device
 
-    def _told(self, standings: Mapping[str, tuple[int, int]], disturbed: bool) -> None:
-        if standings != self._told_last or disturbed:
-            self._told_last = standings
+    def _take_standings(self, standings: Mapping[str, tuple[int, int]], disturbed: bool) -> None:
+        if standings != self._last_standings or disturbed:
+            self._last_standings = standings
             self._highest = {name: peak for name, (_, peak) in standings.items()}
-        self._tell(self, self._highest, not disturbed)
+        self._report(self, self._highest, not disturbed)
 
     def _read_standings(self, device: Device) -> Mapping[str, int]:
-        """A source whose marks cannot be started anew: a mark that rose is exact, otherwise what was seen at both ends is a lower bound."""
+        """A source whose peaks cannot be reset: a peak that rose is exact, otherwise the higher value of both ends is a lower bound."""
         found = {self._backend.statistic_of(name): each for name, each in self._backend.standings(device).items()}
         if self._last:
             peaks, intact = {}, True
@@ -130,27 +121,27 @@ class DeviceSource:
                 rose = 0 <= before.peak < standing.peak
                 intact &= rose
                 peaks[name] = standing.peak if rose else max(before.now, standing.now)
-            self._tell(self, peaks, intact)
+            self._report(self, peaks, intact)
         self._last = found
         now = {name: value for name, value in self._backend.statistics(device).items() if not name.endswith(".peak")}
         return now | {f"{name}.current": standing.now for name, standing in found.items()}
 
 
 class DeviceTarget:
-    """Which device the lines that begin now are measured on; may be changed at any time. Keeps a source for each that was chosen."""
+    """The device on which lines that begin now are measured. It may change at any time. Each chosen device keeps its source."""
 
     def __init__(self, device: Any) -> None:
-        self._tell: Tell | None = None
+        self._report: PeakReport | None = None
         self._sources: dict[tuple[str, str, int | None], DeviceSource] = {}
         self._chosen = _parsed(device)
         self.device = device
 
-    def tell(self, tell: Tell) -> None:
-        """Whom the sources tell their peaks; before the first choice."""
-        self._tell = tell
+    def report_to(self, report: PeakReport) -> None:
+        """Set the function that gets the peaks of the sources. To be called before the first `choose()`."""
+        self._report = report
 
     def set(self, device: Any) -> None:
-        """Choose another device. Raises BadRequest for what names none."""
+        """Choose another device. Raises BadRequest if `device` names none."""
         self._chosen = _parsed(device)
         self.device = device
 
@@ -159,17 +150,17 @@ class DeviceTarget:
         found = self._sources.get(self._chosen)
         if found is None:
             backend, kind, index = self._chosen
-            assert self._tell is not None
-            found = self._sources[self._chosen] = DeviceSource(devices.backend(backend), index, kind, self._tell)
+            assert self._report is not None
+            found = self._sources[self._chosen] = DeviceSource(devices.backend(backend), index, kind, self._report)
         return found
 
     @property
     def sources(self) -> list[DeviceSource]:
-        """All that were ever chosen."""
+        """The sources of all devices that were chosen so far."""
         return list(self._sources.values())
 
     def close(self) -> None:
-        """Let go of all devices; the next reading finds them again."""
+        """Release all devices. The next reading finds them again."""
         for source in self.sources:
             source.close()
 

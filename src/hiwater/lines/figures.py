@@ -1,21 +1,22 @@
-"""What a line profile says."""
+"""The figures of a line profile."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 
 class LineFigures:
-    """One line, all its calls together. Bytes.
+    """The figures of one line, over all its calls, in bytes.
 
-    `kept_bytes` is what its thread held more after the line than before it, with all that the line called; `allocated_bytes`
-    all that was asked for meanwhile; `peak_bytes` the most that one call held above its start, so a temporary is seen.
-    `resident_bytes` is how much resident memory grew (of the whole process: the kernel knows no other);
-    `resident_start_bytes` and `resident_end_bytes` are those of the last call, `resident_highest_bytes` the highest at the end
-    of any. All resident figures are 0 where they were not asked for, those of the heap None where it was not counted. In
-    recursion each byte is counted once, by the outermost call.
+    Heap figures count the line's thread and everything that the line calls. `kept_bytes` is the change of the live bytes.
+    `allocated_bytes` is the sum of all allocations. `peak_bytes` is the highest peak of one call above its start, so it shows
+    temporary allocations.
+
+    Resident figures are of the whole process. `resident_bytes` is the growth. `resident_start_bytes` and `resident_end_bytes` are of
+    the last call, `resident_highest_bytes` is the highest at the end of any call.
+
+    Resident figures are 0 if they were not measured, heap figures are None if they were not. In recursion the outermost call counts
+    each byte once.
     """
 
     __slots__ = (
@@ -61,10 +62,10 @@ class LineFigures:
 
 
 class FunctionLines:
-    """The lines of a function that ran, in the order of the source; the code nested in it is part of it.
+    """The lines of a function that ran, in the order of the source, with those of the code nested in it.
 
-    `calls` is how often it began, or was come upon while it ran; `resident_first_bytes` what was resident the first time, 0 where
-    resident memory was not asked for.
+    `calls` is the number of calls, with those that already ran when the measuring began. `resident_first_bytes` is the resident
+    memory at the first of them; 0 if resident memory was not measured.
     """
 
     __slots__ = ("calls", "file", "first_line", "last_line", "lines", "name", "resident_first_bytes")

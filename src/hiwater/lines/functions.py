@@ -1,16 +1,13 @@
-"""Finding the code of whatever is handed over: functions in all their wrappings, classes, modules, code objects."""
+"""Finds the code objects of functions, with or without wrappers, of classes and of modules."""
 
 from __future__ import annotations
 
 import functools
 import types
+from collections.abc import Iterator
+from types import CodeType
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import CodeType
-
-_LONGEST_CHAIN = 100  # of wrappers around wrappers; one that goes in circles ends here
+_LONGEST_CHAIN = 100  # of nested wrappers, in case they form a circle
 
 
 def codes_of(thing: object) -> list[CodeType]:
@@ -19,7 +16,7 @@ def codes_of(thing: object) -> list[CodeType]:
     Follows methods, partials, properties, class and static methods, and `__wrapped__` to the function at the bottom. A running
     generator or coroutine stands for its function.
     """
-    return list({id(code): code for code in _codes(thing)}.values())  # equal code objects are two all the same
+    return list({id(code): code for code in _codes(thing)}.values())  # by id: two equal code objects stay two
 
 
 def nested_codes(code: CodeType) -> list[CodeType]:
@@ -32,12 +29,10 @@ def nested_codes(code: CodeType) -> list[CodeType]:
 
 
 def line_range(codes: list[CodeType]) -> tuple[int, int]:
-    """Return the first and the last line that the code objects have anything to do with."""
+    """Return the first and the last line of the code objects."""
     lines = {code.co_firstlineno for code in codes}
     for code in codes:
-        lines.update(
-            line for _, _, line in code.co_lines() if line
-        )  # a module begins on line 0, where there is nothing
+        lines.update(line for _, _, line in code.co_lines() if line)  # the code of a module has an empty line 0
     return min(lines), max(lines)
 
 
@@ -81,7 +76,7 @@ def _codes_of_callable(thing: object) -> Iterator[CodeType]:
 
 
 def _innermost(thing: object) -> object:
-    """What does the work inside a method, a partial, or decorators that left `__wrapped__` behind."""
+    """The function inside a method, a partial, or decorators that set `__wrapped__`."""
     for _ in range(_LONGEST_CHAIN):
         if isinstance(thing, functools.partial | functools.partialmethod | functools.cached_property):
             thing = thing.func

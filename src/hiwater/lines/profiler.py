@@ -1,4 +1,4 @@
-"""The line profiler: which functions, when, and what came of it."""
+"""The line profiler: it chooses the functions, starts and stops the measuring, and returns the results."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from hiwater.lines.figures import FunctionLines, LineFigures
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import CodeType, FrameType, TracebackType
+    from types import CodeType, FrameType
     from typing import Any, Self, TypeVar
 
     Thing = TypeVar("Thing")
 
 
 class LineProfiler:
-    """Measures the lines of chosen functions while it is enabled; a context manager that enables it.
+    """Measures the lines of chosen functions while it is enabled. As a context manager it is enabled in the block.
 
-    Heap figures are exact and the thread's own: what other threads allocate meanwhile is in none of them. They need the engine:
-    without it they are None, and `why_without_heap` says why. Resident figures are the process's, and cost most of the time
-    of a line event.
+    Heap figures are exact, and count only the line's own thread. They need the engine. Without it they are None, and
+    `why_without_heap` has the reason. Resident figures are of the process, and take most of the time of a line event.
     """
 
     def __init__(
@@ -36,25 +35,26 @@ class LineProfiler:
         recursion_apart: bool = False,
         listener: Callable[[int, int, CodeType, int], object] | None = None,
     ) -> None:
-        """Watch `functions`; anything that `add_function` takes.
+        """Watch `functions`, each as in `add_function()`.
 
-        `resident=False` leaves resident figures out, `heap=False` those of the heap: allocations are then not counted at all.
+        `resident=False` leaves resident figures out. `heap=False` leaves heap figures out, and allocations are then not counted.
 
-        `meter` is a function without arguments whose bytes take the place of this process's resident memory in all resident
-        figures. It is called at every start and end of a line, in the thread that runs it, with tracing off. An Exception of
-        its goes to `sys.unraisablehook`, and what it said before stands; others, such as KeyboardInterrupt, reach the program.
-        It should not keep the profiler alive.
+        `meter` is a function without arguments. Its result, in bytes, replaces the process's resident memory in all resident
+        figures. It is called at every start and end of a line, in the thread that runs the line, with tracing off. If it raises an
+        Exception, that goes to `sys.unraisablehook`, and the last value is used. Other exceptions, such as KeyboardInterrupt, reach
+        the program. The meter should not keep the profiler alive.
 
-        `recursion_apart`: the resident figures of a line leave out what a recursive call of the function changed, which is in
-        that call's own lines; else the outermost call of each line has it all.
+        `recursion_apart=True` counts the changes of a recursive call only in that call's lines. By default, the outermost call of each
+        line has them, too.
 
-        `listener` hears of every event before it is booked, to keep figures of its own; in the thread that runs the line, with
-        tracing off, its failures treated as a meter's. It gets what happens (0: a line begins, 1: a generator or coroutine goes on,
-        2: a frame ends, 3: it is suspended, or on 3.11 a generator's ends), the frame's address, which tells activations apart, its code, and the line (0 at an
-        end). What it allocates is in no figure of the heap. It should not keep the profiler alive either.
+        `listener` is called before every event is counted, in the thread that runs the line, with tracing off. Its exceptions are
+        treated like those of a meter. Its arguments are the kind of event (0: a line begins, 1: a generator or coroutine continues,
+        2: a frame ends, 3: a frame is suspended, or on 3.11 a generator's frame ends), the frame's address, which identifies the
+        activation, the code, and the line (0 at an end). Its allocations are in no heap figure. It should not keep the profiler
+        alive.
 
-        Raises EngineUnavailable where neither heap nor resident memory would be measured for want of the engine,
-        MeterUnavailable where resident memory cannot be read, and BadRequest as `add_function` does.
+        Raises EngineUnavailable if nothing can be measured without the engine, MeterUnavailable if resident memory cannot be read,
+        and BadRequest as in `add_function()`.
         """
         self._core = core.module()
         self.why_without_heap = core.why_without_heap() if heap else "it was not asked for"
@@ -75,9 +75,9 @@ class LineProfiler:
 
     def add_function(self, function: object) -> None:
         """Watch a function, a method, a property, a partial, a coroutine function, a generator function, a code object, or all
-        functions of a class or a module; with the functions, lambdas and comprehensions inside.
+        functions of a class or a module. Functions, lambdas and comprehensions inside are watched, too.
 
-        Raises BadRequest when there is no Python code in it.
+        Raises BadRequest if it has no Python code.
         """
         codes = functions.codes_of(function)
         if not codes and not isinstance(function, type) and not hasattr(function, "__path__"):
@@ -86,9 +86,9 @@ class LineProfiler:
             self._add_code(code)
 
     def wrap(self, function: Thing) -> Thing:
-        """Watch `function` whenever it is called from now on, and return what to call: usable as a decorator.
+        """Watch `function` whenever it is called from now on. Usable as a decorator: it returns the function to call.
 
-        From Python 3.12 on that is `function` itself. On 3.11 it is a wrapper that traces the calling thread meanwhile.
+        From Python 3.12 on that is `function` itself. On 3.11 it is a wrapper that traces the thread during the call.
         """
         self.add_function(function)
         if events.LOCAL_EVENTS:
@@ -100,10 +100,10 @@ class LineProfiler:
     __call__ = wrap
 
     def enable(self, *, here: bool = False) -> None:
-        """Measure from now on, in every thread; with `here`, in the calling thread alone, which then ends it as well. Calls count:
-        as many `disable()` end it.
+        """Measure from now on in every thread, or with `here=True` only in the calling thread, which must then call `disable()`. Calls
+        nest: each needs its `disable()`.
 
-        Raises EngineFailed when the engine cannot count here, or no place for a line tool is free.
+        Raises EngineFailed if the engine cannot count here, or if all tool ids of `sys.monitoring` are in use.
         """
         self._enabled += 1
         if self._enabled == 1:
@@ -115,7 +115,7 @@ class LineProfiler:
                 raise
 
     def disable(self) -> None:
-        """Undo one `enable()`. Lines that the calling thread is in end here; those of other threads are not counted."""
+        """Undo one `enable()`. The open lines of the calling thread end here. The open lines of other threads are not counted."""
         if self._enabled == 0:
             return
         self._enabled -= 1
@@ -123,7 +123,7 @@ class LineProfiler:
             self._state.stop_enabled()
 
     def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """A trace function, for a caller who hands it to `sys.settrace` instead of using `enable()`."""
+        """A trace function for `sys.settrace()`, as an alternative to `enable()`."""
         if not self.watches(frame.f_code):
             return None
         self._state.start(fed=True)
@@ -131,20 +131,20 @@ class LineProfiler:
         return self.trace
 
     def watches(self, code: CodeType) -> bool:
-        """Whether lines of this very code object are measured, as a function's or inside one."""
+        """Whether the lines of this code object are measured."""
         return id(code) in self._state.codes
 
     def close(self) -> None:
-        """End all measuring, of wrapped functions, too; they go on working. Results stay."""
+        """End all measuring, also of wrapped functions, which continue to work. Results stay."""
         self._enabled = 0
         self._state.close()
 
     def clear(self) -> None:
-        """Begin again from zero; the functions stay."""
+        """Reset all figures to zero. The functions stay."""
         self._state.recorder.clear()
 
     def results(self) -> list[FunctionLines]:
-        """Return the lines that ran of every function watched, in the order in which functions were added."""
+        """Return every watched function with its lines that ran, in the order in which the functions were added."""
         found = []
         for code, group, first_line, last_line in self._found.values():
             figures = [LineFigures(*row) for row in self._state.recorder.figures(group)]
@@ -162,16 +162,14 @@ class LineProfiler:
 
     @property
     def displaced(self) -> int:
-        """In how many threads another tracer took our place (Python 3.11): their lines are missing from there on."""
+        """The number of threads in which another tracer replaced ours (Python 3.11). Their later lines are missing."""
         return events.displaced()
 
     def __enter__(self) -> Self:
         self.enable()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self.disable()
 
     def _add_code(self, code: CodeType) -> None:
@@ -191,7 +189,7 @@ class LineProfiler:
 
 
 class _State:
-    """What must be put right when a profiler goes away: it holds no reference to it."""
+    """The state that must be cleaned up when a profiler is deleted. It has no reference to the profiler."""
 
     def __init__(self, core: Any, recorder: Any, *, counts: bool) -> None:
         self.core = core
@@ -203,7 +201,7 @@ class _State:
         self._wrapping = False
         self._fed = False  # events are handed over by a trace function of the caller's
         self._counting = False
-        self._switched: dict[int, CodeType] = {}  # those with events on
+        self._switched: dict[int, CodeType] = {}  # codes whose events are on
         self._attached = 0  # the one thread that is traced (3.11)
 
     def watch(self, code: CodeType, group: int, *, nested: bool) -> None:
@@ -237,7 +235,7 @@ class _State:
         self._stop_counting()
 
     def _switch(self) -> None:
-        """Bring the events in line with what is wanted."""
+        """Switch events on and off as the state requires."""
         here = self._enabled and self._here and not events.LOCAL_EVENTS
         if here and not self._attached:
             self._attached = threading.get_ident()

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any
 
-_SUSPENDABLE = (
-    0x20 | 0x80 | 0x200
-)  # generators, coroutines, async generators: inspect.CO_…; inspect itself is slow to import
-
+# Generators, coroutines, async generators: inspect.CO_…; inspect itself is slow to import.
+_SUSPENDABLE = 0x20 | 0x80 | 0x200
 _RESUME = opmap["RESUME"]
 
 

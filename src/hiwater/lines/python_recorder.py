@@ -1,7 +1,7 @@
-"""The line recorder in Python, of resident memory alone: what native/lines/line_recorder.h says of its words holds here.
+"""The line recorder in Python. It measures only resident memory; native/lines/line_recorder.h explains its terms.
 
-A meter may be any Python function, which may do anything: it is read before an event looks at what there is. Frames are told
-apart by their addresses, so that nothing is kept alive.
+A meter is a Python function that may do anything, so an event calls it before it reads any state. An address identifies a frame, so
+that no frame is kept alive.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 
 class _Figure:
-    """One line; bytes are the meter's."""
+    """The figures of one line in bytes of the meter."""
 
-    __slots__ = ("calls", "end", "grown", "highest", "start")
+    __slots__ = ("calls", "change", "end", "highest", "start")
 
     def __init__(self) -> None:
-        self.calls = self.grown = self.start = self.end = self.highest = 0
+        self.calls = self.change = self.start = self.end = self.highest = 0
 
 
-class _Book:
-    """What the groups of one recorder have in common."""
+class _RecorderState:
+    """The state that the groups of one recorder share."""
 
     __slots__ = ("active", "bytes", "epoch", "listener", "meter", "only", "recursion_apart")
 
     def __init__(self, meter: Callable[[], int] | None, recursion_apart: bool, listener: Listener | None) -> None:
         self.meter = meter
         self.listener = listener
-        self.bytes = 0  # what the meter said last
+        self.bytes = 0  # the last value of the meter
         self.recursion_apart = recursion_apart
         self.active = False
         self.only: int | None = None  # the thread that is measured; None: all of them
@@ -53,10 +53,10 @@ class _Book:
             return
         try:
             self.bytes = self.meter()
-        except Exception as error:  # noqa: BLE001 - what it said last stands; KeyboardInterrupt is for the program
+        except Exception as error:  # noqa: BLE001 - the last value stays; KeyboardInterrupt is for the program
             _complain(error, self.meter)
 
-    def tell(self, what: int, frame: int, code: CodeType, line: int) -> None:
+    def notify(self, what: int, frame: int, code: CodeType, line: int) -> None:
         if self.listener is None:
             return
         try:
@@ -66,7 +66,7 @@ class _Book:
 
 
 def _complain(error: Exception, meter: object) -> None:
-    """As the interpreter tells of what cannot be raised. Its own hook takes nothing that is made in Python."""
+    """Report an exception that cannot be raised, as the interpreter does. Its default hook accepts no arguments made in Python."""
     hook: Any = sys.unraisablehook
     if hook is sys.__unraisablehook__:
         import traceback
@@ -75,20 +75,17 @@ def _complain(error: Exception, meter: object) -> None:
         return
     from types import SimpleNamespace
 
-    hook(
-        SimpleNamespace(
-            exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__, err_msg=None, object=meter
-        )
-    )
+    traceback_of = error.__traceback__
+    hook(SimpleNamespace(exc_type=type(error), exc_value=error, exc_traceback=traceback_of, err_msg=None, object=meter))
 
 
 class _FunctionGroup:
     """The figures of a function and the code nested in it."""
 
-    __slots__ = ("begun", "book", "figures", "first_bytes", "lines")
+    __slots__ = ("begun", "figures", "first_bytes", "lines", "state")
 
-    def __init__(self, book: _Book, lines: range) -> None:
-        self.book = book
+    def __init__(self, state: _RecorderState, lines: range) -> None:
+        self.state = state
         self.lines = lines
         self.clear()
 
@@ -99,7 +96,7 @@ class _FunctionGroup:
     def begin(self) -> None:
         self.begun += 1
         if self.begun == 1:
-            self.first_bytes = self.book.bytes
+            self.first_bytes = self.state.bytes
 
     def figure(self, line: int) -> _Figure | None:
         if line not in self.lines:
@@ -119,11 +116,11 @@ class _Entry:
         self.nested = nested
         self.line: _Figure | None = None  # None: no segment is open
         self.counts = False  # whether the segment's change is the line's
-        self.epoch = group.book.epoch
-        self.entered = self.start = group.book.bytes
+        self.epoch = group.state.epoch
+        self.entered = self.start = group.state.bytes
 
     def is_current(self) -> bool:
-        return self.epoch == self.group.book.epoch
+        return self.epoch == self.group.state.epoch
 
 
 class _ThreadState(threading.local):
@@ -133,12 +130,12 @@ class _ThreadState(threading.local):
         self.entries: list[_Entry] = []
         self.open: dict[_Figure, int] = {}
         self.generation = _generation
-        self.at_work = (
-            threading.Lock()
-        )  # held during an event; like every lock here one whose end cannot fail in deep recursion
+        # Held during an event; like every lock here one whose end cannot fail in deep recursion.
+        self.at_work = threading.Lock()
 
     def of_frame(self, frame: int, code: int) -> list[_Entry]:
-        """The frame's entries, on top of the stack; what lies above has ended unseen. None are there for one not seen before."""
+        """The frame's entries at the top of the stack, after the removal of those above, whose end was not seen. Empty for a frame that
+        was not seen before."""
         if self.generation != _generation:
             self.drop_inactive()
         entries = self.entries
@@ -159,21 +156,21 @@ class _ThreadState(threading.local):
 
     def push(self, frame: int, code: int) -> list[_Entry]:
         watches = _watched.get(code, ())
-        new = [_Entry(frame, code, group, nested) for group, nested in watches if group.book.is_wanted()]
+        new = [_Entry(frame, code, group, nested) for group, nested in watches if group.state.is_wanted()]
         self.entries += new
         return new
 
     def open_segment(self, entry: _Entry, line: int, *, is_call: bool) -> None:
         group = entry.group
-        figure = group.figure(line) if group.book.active else None
+        figure = group.figure(line) if group.state.active else None
         if figure is None:
             return
         count = self.open.get(figure, 0)
         self.open[figure] = count + 1
-        entry.counts = count == 0 or (group.book.recursion_apart and not entry.nested)
+        entry.counts = count == 0 or (group.state.recursion_apart and not entry.nested)
         if is_call and (count == 0 or not entry.nested):
             figure.calls += 1
-        entry.line, entry.epoch, entry.start = figure, group.book.epoch, group.book.bytes
+        entry.line, entry.epoch, entry.start = figure, group.state.epoch, group.state.bytes
 
     def close_segment(self, entry: _Entry) -> None:
         figure, entry.line = entry.line, None
@@ -185,39 +182,39 @@ class _ThreadState(threading.local):
             self.open[figure] -= 1
         if not entry.is_current():
             return
-        now = entry.group.book.bytes
+        now = entry.group.state.bytes
         figure.start, figure.end, figure.highest = entry.start, now, max(figure.highest, now)
         if entry.counts:
-            figure.grown += now - entry.start
+            figure.change += now - entry.start
 
     def pop(self) -> None:
         entry = self.entries[-1]
         self.close_segment(entry)
         self.entries.pop()
-        book = entry.group.book
-        if not book.recursion_apart or entry.nested or not entry.is_current():
+        state = entry.group.state
+        if not state.recursion_apart or entry.nested or not entry.is_current():
             return
-        for other in reversed(self.entries):  # the caller of a recursive call goes on as if it had changed nothing
+        for other in reversed(self.entries):  # leave the changes of a recursive call out of its caller
             if other.group is entry.group and other.code == entry.code and other.line is not None:
-                other.start += book.bytes - entry.entered
+                other.start += state.bytes - entry.entered
                 return
 
     def drop_inactive(self) -> None:
         self.generation = _generation
         for entry in self.entries:
-            if not entry.group.book.active:
+            if not entry.group.state.active:
                 self.close_segment(entry)
-        self.entries = [entry for entry in self.entries if entry.group.book.active]
+        self.entries = [entry for entry in self.entries if entry.group.state.active]
 
 
 _generation = 0  # moves when something is switched off
 _thread = _ThreadState()
 _watched: dict[int, list[tuple[_FunctionGroup, bool]]] = {}  # by the code object's address
-_lock = threading.RLock()  # figures belong to all threads; a finaliser may come in between
+_lock = threading.RLock()  # all threads use the figures; reentrant, because a finaliser may run meanwhile
 
 
 def _resident_meter() -> Callable[[], int]:
-    """Raises MeterUnavailable where there is nothing to read."""
+    """Raises MeterUnavailable if resident memory cannot be read."""
     meter = meters.create("resident")
     try:
         meter.now()
@@ -229,7 +226,7 @@ def _resident_meter() -> Callable[[], int]:
 
 
 class LineRecorder:
-    """The native recorder's twin."""
+    """Has the methods of the native recorder."""
 
     def __init__(
         self,
@@ -241,10 +238,10 @@ class LineRecorder:
     ) -> None:
         self._groups: list[_FunctionGroup] = []
         self._codes: list[int] = []
-        self._book = _Book((meter or _resident_meter()) if resident else None, recursion_apart, listener)
+        self._state = _RecorderState((meter or _resident_meter()) if resident else None, recursion_apart, listener)
 
     def add_group(self, first_line: int, last_line: int) -> int:
-        self._groups.append(_FunctionGroup(self._book, range(first_line, last_line + 1)))
+        self._groups.append(_FunctionGroup(self._state, range(first_line, last_line + 1)))
         return len(self._groups) - 1
 
     def watch(self, code: CodeType, group: int, *, nested: bool = False) -> None:
@@ -254,30 +251,30 @@ class LineRecorder:
 
     def set_active(self, active: bool, *, here: bool = False) -> None:
         global _generation  # noqa: PLW0603 - every thread compares with it
-        book = self._book
-        if active == book.active:
+        state = self._state
+        if active == state.active:
             return
         if not active:
-            book.read()
+            state.read()
         with _lock:
-            book.active = active
-            book.only = threading.get_ident() if active and here else None
+            state.active = active
+            state.only = threading.get_ident() if active and here else None
             if not active:
                 _generation += 1
-                if not _thread.at_work.locked():  # else a finaliser runs in the middle of an event: at the next one
+                if not _thread.at_work.locked():  # else a finaliser runs during an event: the next event does it
                     _thread.drop_inactive()
-                book.epoch += 1
+                state.epoch += 1
 
     def clear(self) -> None:
         with _lock:
-            self._book.epoch += 1
+            self._state.epoch += 1
             for group in self._groups:
                 group.clear()
 
     def figures(self, group: int) -> list[Row]:
         with _lock:
             found = sorted(self._groups[group].figures.items())
-            return [(line, f.calls, 0, 0, 0, f.grown, f.start, f.end, f.highest) for line, f in found]
+            return [(line, f.calls, 0, 0, 0, f.change, f.start, f.end, f.highest) for line, f in found]
 
     def begun(self, group: int) -> tuple[int, int]:
         with _lock:
@@ -298,18 +295,18 @@ def is_watched(code: CodeType) -> bool:
     return id(code) in _watched
 
 
-def _tell(what: int, frame: FrameType, code: CodeType, line: int = 0) -> None:
-    for book in dict.fromkeys([group.book for group, _ in _watched.get(id(code), ())]):
-        if book.is_wanted():
-            book.tell(what, id(frame), code, line)
-            book.read()
+def _notify(what: int, frame: FrameType, code: CodeType, line: int = 0) -> None:
+    for state in dict.fromkeys([group.state for group, _ in _watched.get(id(code), ())]):
+        if state.is_wanted():
+            state.notify(what, id(frame), code, line)
+            state.read()
 
 
 def lines_on_line(frame: FrameType, code: CodeType, line: int) -> None:
-    """A line of watched code begins. A frame first seen by one is taken in: it may have begun before it was watched."""
+    """A line of watched code begins. A frame that was not seen before is added: it may have begun before it was watched."""
     if id(code) not in _watched:
         return
-    _tell(0, frame, code, line)
+    _notify(0, frame, code, line)
     with _lock, _thread.at_work:
         seen = _thread.of_frame(id(frame), id(code))
         entries = seen or _thread.push(id(frame), id(code))
@@ -322,10 +319,10 @@ def lines_on_line(frame: FrameType, code: CodeType, line: int) -> None:
 
 
 def lines_on_resume(frame: FrameType, code: CodeType, line: int) -> None:
-    """A generator or coroutine goes on in the middle of a line."""
+    """A generator or coroutine continues in the middle of a line."""
     if id(code) not in _watched:
         return
-    _tell(1, frame, code, line)
+    _notify(1, frame, code, line)
     with _lock, _thread.at_work:
         for _ in _thread.of_frame(id(frame), id(code)):
             _thread.pop()
@@ -337,7 +334,7 @@ def lines_on_exit(frame: FrameType, code: CodeType, suspends: bool) -> None:
     """The frame ends or is suspended."""
     if id(code) not in _watched:
         return
-    _tell(3 if suspends else 2, frame, code)
+    _notify(3 if suspends else 2, frame, code)
     with _lock, _thread.at_work:
         for _ in _thread.of_frame(id(frame), id(code)):
             _thread.pop()

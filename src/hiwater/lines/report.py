@@ -1,17 +1,13 @@
-"""The report of a line profile: plain text that a program can print at its end, and plain data."""
+"""The report of a line profile as text and as data."""
 
 from __future__ import annotations
 
 import linecache
 import os
+from collections.abc import Iterable, Sequence
 
 from hiwater._os.sizes import format_size
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hiwater.lines.figures import FunctionLines, LineFigures
+from hiwater.lines.figures import FunctionLines, LineFigures
 
 SCHEMA = "hiwater.lines/1"
 _COLUMNS = (("line", 6), ("calls", 9), ("kept", 12), ("allocated", 12), ("peak above", 12), ("resident", 12))
@@ -21,7 +17,7 @@ _OF_RESIDENT = "resident is the whole process's growth"
 
 
 def as_data(functions: Iterable[FunctionLines], why_without_heap: str = "") -> dict[str, object]:
-    """Return the profile as plain data for JSON. Figures of the heap are null where `why_without_heap` says why."""
+    """Return the profile as plain data for JSON. If `why_without_heap` is not empty, heap figures are null."""
     return {
         "schema": SCHEMA,
         "why_without_heap": why_without_heap,
@@ -32,15 +28,12 @@ def as_data(functions: Iterable[FunctionLines], why_without_heap: str = "") -> d
 def as_text(
     functions: Sequence[FunctionLines], *, precision: int = 1, resident: bool = True, why_without_heap: str = ""
 ) -> str:
-    """Return the report: every line of every function with its source, what did nothing left blank.
+    """Return the report: the source of every function, with figures for the lines that ran.
 
-    `precision` is the number of digits after the point; `why_without_heap` says why there are no figures of the heap.
+    `precision` is the number of digits after the point; `why_without_heap` says why there are no heap figures.
     """
-    columns = [
-        (name, width)
-        for name, width in _COLUMNS
-        if (name != "resident" or resident) and not (name in _HEAP and why_without_heap)
-    ]
+    left_out = (_HEAP if why_without_heap else set()) | (set() if resident else {"resident"})
+    columns = [(name, width) for name, width in _COLUMNS if name not in left_out]
     said = [_OF_RESIDENT] if resident else []
     said.insert(0, f"there are no heap figures, {why_without_heap}" if why_without_heap else _OF_HEAP)
     blocks = [_function(function, precision, columns) for function in functions]
@@ -55,19 +48,13 @@ def _function(function: FunctionLines, precision: int, columns: Sequence[tuple[s
     text.append("-" * (len(heading) + 40))
     if not ran:
         return "\n".join([*text[:1], "  did not run"])
-    for number in _lines_shown(function, ran):
+    is_known = linecache.getline(function.file, function.first_line)
+    for number in range(function.first_line, function.last_line + 1) if is_known else sorted(ran):
         source = linecache.getline(function.file, number).rstrip()
         cells = _cells(ran.get(number), number, precision, [name for name, _ in columns])
         row = " ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
         text.append(f"{row}  {printable(source)}".rstrip())
     return "\n".join(text)
-
-
-def _lines_shown(function: FunctionLines, ran: dict[int, LineFigures]) -> Iterable[int]:
-    """All lines of the function where its source is known, else those that ran."""
-    if linecache.getline(function.file, function.first_line):
-        return range(function.first_line, function.last_line + 1)
-    return sorted(ran)
 
 
 def _cells(figures: LineFigures | None, number: int, precision: int, columns: Sequence[str]) -> list[str]:
@@ -82,7 +69,7 @@ def _cells(figures: LineFigures | None, number: int, precision: int, columns: Se
 
 
 def _shown(file: str) -> str:
-    """The path as short as it can be typed from here."""
+    """The path, relative if the file is below the current folder."""
     try:
         here = os.getcwd() + os.sep
     except OSError:
@@ -91,5 +78,5 @@ def _shown(file: str) -> str:
 
 
 def printable(source: str) -> str:
-    """Source text that moves no cursor: tabs as blanks, other controls left out."""
+    """Source text that is safe on a terminal: tabs as blanks, without other control characters."""
     return "".join(c for c in source.expandtabs(4) if c.isprintable() or c == " ")

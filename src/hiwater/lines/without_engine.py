@@ -1,6 +1,6 @@
-"""The part of the engine's door that lines need, in Python: for builds and platforms without the engine.
+"""The engine's functions for lines in Python, for builds and platforms without the engine.
 
-Figures are of resident memory alone, read by the resident meter. There is no `heap_open`: allocations cannot be counted here.
+They measure only resident memory, with the resident meter. There is no `heap_open`: allocations cannot be counted.
 """
 
 import sys

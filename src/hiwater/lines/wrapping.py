@@ -1,4 +1,4 @@
-"""Functions that trace their thread while they run: for Python 3.11, where events cannot be had for a code object alone."""
+"""Wraps functions so that they trace their thread while they run: for Python 3.11, which has no events for single code objects."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _ITERABLE_COROUTINE = 0x100
 
 
 def wrap(thing: Any, begin: Switch, end: Switch) -> Any:
-    """Return something that behaves as `thing`, with `begin` called before each stretch of it and `end` after.
+    """Return an object that behaves as `thing`, and calls `begin` before and `end` after each part of it that runs.
 
-    A generator's stretches are those between its yields, a coroutine's those between its awaits. What holds no Python function
-    is returned as it is; a class gets its functions replaced.
+    A function is one part. A generator has a part between two yields, a coroutine between two awaits. In a class, the functions are
+    replaced. An object without a Python function is returned unchanged.
     """
     if isinstance(thing, type):
         for name, member in list(vars(thing).items()):

@@ -17,16 +17,16 @@ DEFAULT = ("resident", "heap", "python", "thread")
 """What a scope measures by default. CPU, faults, switches and I/O are always read."""
 
 _HOMES = {
-    "resident": ("process", "ResidentMeter"),
-    "heap": ("heap", "Heap"),
-    "python": ("heap", "PythonObjects"),
-    "thread": ("heap", "ThreadHeap"),
-    "pss": ("process", "Pss"),
-    "uss": ("process", "Uss"),
-    "swap": ("process", "Swap"),
-    "tree": ("tree", "Tree"),
-    "cgroup": ("cgroup", "Cgroup"),
-    "tracemalloc": ("traced", "Traced"),
+    "resident": "process:ResidentMeter",
+    "heap": "heap:Heap",
+    "python": "heap:PythonObjects",
+    "thread": "heap:ThreadHeap",
+    "pss": "process:Pss",
+    "uss": "process:Uss",
+    "swap": "process:Swap",
+    "tree": "tree:Tree",
+    "cgroup": "cgroup:Cgroup",
+    "tracemalloc": "traced:Traced",
 }
 NAMES = tuple(_HOMES)
 """All meters of host memory. Those of accelerators are called BACKEND:DEVICE:QUANTITY: see hiwater.meters.devices."""
@@ -38,8 +38,6 @@ PER_THREAD = frozenset({"thread"})
 
 def create(name: str) -> Meter:
     """Return a new meter; raises MeterUnavailable for an unknown name."""
-    import importlib
-
     if ":" in name:
         from hiwater.meters import devices
 
@@ -49,8 +47,7 @@ def create(name: str) -> Meter:
         raise MeterUnavailable(
             f"{name!r} is not a meter", f"choose from {', '.join(NAMES)}, gpu, or torch:cuda:0:allocated and the like"
         )
-    module = importlib.import_module(f"hiwater.meters.{home[0]}")
-    meter: Meter = getattr(module, home[1])()
+    meter: Meter = _registry.load(f"hiwater.meters.{home}")()
     return meter
 
 

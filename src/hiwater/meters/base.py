@@ -77,6 +77,10 @@ class Meter:
         """Read the quantity."""
         raise NotImplementedError
 
+    def totals(self) -> tuple[int, int] | None:
+        """Bytes and allocations so far, of use as differences; None for a meter that does not count them."""
+        return None
+
     def read_and_reset(self) -> Reading:
         """Read the quantity and its peak since the last reset, and reset the peak.
 

@@ -56,14 +56,16 @@ class Counting:
                 self._counting_in = os.getpid()
             self._users += 1
 
-    def close(self) -> None:
-        """Remove one user; counting ends LINGER_SECONDS later unless a new one comes."""
+    def close(self, *, lingers: bool = True) -> None:
+        """Remove one user. After the last one, counting ends LINGER_SECONDS later unless a new one comes; at once if it does not linger."""
         with self._lock:
             self._users -= 1
             if self._users > 0:
                 return
             self._ends_at = time.monotonic() + LINGER_SECONDS
-            if self._thread is None:
+            if not lingers:
+                self.end()
+            elif self._thread is None:
                 self._cancel = threading.Event()
                 self._thread = UnrecordedThread(self._linger, self._cancel)
                 self._thread.start()
@@ -79,6 +81,11 @@ class Counting:
             return {}
         live = self._core.heap_now()
         return {"python": live[2], "native": live[3], "mapping": live[4], "shared": live[5]}
+
+    def totals(self) -> tuple[int, int, int, int]:
+        """Return bytes and allocations of the process, then of the calling thread, as differences only. Call it only while counting is open."""
+        found: tuple[int, int, int, int] = self._core.heap_totals()  # type: ignore[union-attr]
+        return found
 
     def reader(self, which: int) -> Callable[[], Reading]:
         """Return a function that reads figure `which` and its peak since the last call, and resets the peak. 0 is the whole heap, 1 is
@@ -206,6 +213,10 @@ class Heap(_Counted):
     _which = 0
     _source = "engine: every allocation counted"
 
+    def totals(self) -> tuple[int, int]:
+        """Bytes and allocations of the process."""
+        return COUNTING.totals()[:2]
+
 
 class PythonObjects(_Counted):
     """Live bytes from Python's allocators: objects, and the buffers of lists, strings and dicts, of any size."""
@@ -225,3 +236,7 @@ class ThreadHeap(_Counted):
     _source = "engine: this thread's allocations minus its frees"
     _whose = "thread"
     _relative = True
+
+    def totals(self) -> tuple[int, int]:
+        """Bytes and allocations of the calling thread."""
+        return COUNTING.totals()[2:]

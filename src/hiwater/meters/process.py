@@ -11,6 +11,7 @@ import os
 import resource
 import sys
 
+from hiwater._os import native
 from hiwater._os.kept_file import KeptFile
 from hiwater._os.procfs import PAGE_BYTES, field_bytes, peak_error_bytes
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
@@ -109,7 +110,7 @@ class ResidentMeter(Meter):
         return now, max(peak, now), intact
 
     def _read_and_reset_natively(self) -> tuple[int, int] | None:
-        core = sys.modules.get("hiwater._core")
+        core = native.loaded()
         if core is None:
             return None
         clear = self._clear
@@ -153,7 +154,7 @@ class ResidentMeter(Meter):
 
 def _notify_recorder(peak: int) -> None:
     # A recording in progress reads the same high-water mark, so it must be told each peak before we reset it.
-    core = sys.modules.get("hiwater._core")
+    core = native.loaded()
     if core is not None:
         core.note_resident_peak(peak)
 

@@ -8,7 +8,7 @@ difference and the memory that allocators share with something unknown; it is al
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from hiwater._os.sizes import format_size
 from hiwater.errors import EngineUnavailable, MeterUnavailable
@@ -72,15 +72,7 @@ class Breakdown:
                 row.name: {"resident_bytes": row.resident_bytes, "untouched_bytes": row.untouched_bytes}
                 for row in self.rows
             },
-            "large": [
-                {
-                    "kind": block.kind,
-                    "address": block.address,
-                    "bytes": block.bytes,
-                    "touched_bytes": block.touched_bytes,
-                }
-                for block in self.large
-            ],
+            "large": [asdict(block) for block in self.large],
             "allocated": self.allocated,
             "took_seconds": self.took_seconds,
             "notes": list(self.notes),
@@ -114,24 +106,21 @@ def breakdown() -> Breakdown:
 
     Raises MeterUnavailable where the kernel shows no smaps, or hiwater has no engine.
     """
+    from hiwater.meters.heap import COUNTING
+
     core = _core()
     began = time.perf_counter_ns()
     try:
-        resident, rows, large, unreadable, page_limit_reached, not_found = core.residency_look()
+        resident, rows, large, unreadable, page_limit_reached, not_found = core.residency_snapshot()
     except core.EngineFault as error:
         raise MeterUnavailable(
             f"the pages of this process cannot be read ({error})", "mount /proc, or use only the meter `resident`"
         ) from error
     took = (time.perf_counter_ns() - began) / 1e9
-    return Breakdown(
-        resident,
-        tuple(ResidencyRow(*row) for row in rows),
-        tuple(LargeResidentBlock("malloc" if from_malloc else "mapping", *rest) for from_malloc, *rest in large),
-        began,
-        took,
-        _engine_count(),
-        tuple(_notes(unreadable, page_limit_reached, not_found)),
-    )
+    parts = tuple(ResidencyRow(*row) for row in rows)
+    blocks = tuple(LargeResidentBlock("malloc" if from_malloc else "mapping", *rest) for from_malloc, *rest in large)
+    notes = tuple(_notes(unreadable, page_limit_reached, not_found))
+    return Breakdown(resident, parts, blocks, began, took, COUNTING.by_kind(), notes)
 
 
 def touched_bytes(buffer: object) -> tuple[int, int]:
@@ -175,9 +164,3 @@ def _where(buffer: Any) -> tuple[int, int]:
     import ctypes
 
     return ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes else 0, view.nbytes
-
-
-def _engine_count() -> dict[str, int]:
-    from hiwater.meters.heap import COUNTING
-
-    return COUNTING.by_kind()

@@ -1,7 +1,7 @@
 """hiwater in notebooks and in IPython: `%load_ext hiwater`, then `%hiwater on` and `%%hiwater`.
 
-What is here runs in the kernel that is watched, so it needs the standard library, IPython and the engine alone; reports and
-drawings are made by a process of their own. The names below are looked up at first use.
+This package runs in the measured kernel, so it imports only the standard library, IPython and the engine. Separate processes make
+reports and drawings. The names below are imported at their first use.
 """
 
 from __future__ import annotations

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hiwater.errors import MeterUnavailable
 from hiwater.notebook import logger as loggers
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hiwater.notebook.figures import Cell
-    from hiwater.notebook.logger import CellLogger
+from hiwater.notebook.figures import Cell
+from hiwater.notebook.logger import CellLogger
 
 
 class CellTimeline:
-    """A drawing of cells; a notebook shows it as a picture where matplotlib is installed, as text elsewhere."""
+    """A drawing of cells. With matplotlib a notebook shows it as an image, otherwise as text."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
         self.cells = tuple(cells)
         self._bundle: dict[str, str] | None = None
 
     def bundle(self) -> dict[str, str]:
-        """The drawing by MIME type: text, and a PNG in base64 where matplotlib is installed.
+        """The drawing by MIME type: text, and with matplotlib a PNG in base64.
 
-        Raises OSError or ValueError where the process that draws cannot start or fails.
+        Raises OSError or ValueError if the process that draws cannot start or fails.
         """
         if self._bundle is None:
             import json
@@ -55,9 +52,9 @@ class CellTimeline:
 
 
 def timeline(logger: CellLogger | None = None) -> CellTimeline:
-    """The session so far: of `logger`, or of the one that was started last.
+    """The session so far, of `logger` or of the logger that started last.
 
-    Raises MeterUnavailable where no cell has been measured.
+    Raises MeterUnavailable if no cell was measured.
     """
     chosen = logger or loggers.latest()
     if chosen is None or not chosen.history:

@@ -1,4 +1,4 @@
-"""The cells of this session: what readers should call their code, and its text. `hiwater/capture/cells.py` reads what is noted here."""
+"""The names and the source of this session's cells, for captures. `hiwater/capture/cells.py` reads them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ if TYPE_CHECKING:
 
     from hiwater.recording.recorder import Recorder
 
-BEGIN_MAGIC = "hiwater_begin"
 _FACT = "cell "
 _RECORDED = "recorded cell"
-_MOST_TEXT = 2_000_000  # characters in all, as in a page; the latest cells come first
+_MOST_TEXT = 2_000_000  # characters of all cells together; the latest cells come first
 _LONGEST_FACT = 50_000
 _numbers: dict[str, int] = {}  # of code by its file name, where IPython does not say
 _read = 1  # cells of the history that are in there
-_BEGIN_CALL = re.compile(rf"get_ipython\(\)\.run_line_magic\('{BEGIN_MAGIC}', ([^\n]*)\)")
 
 
 def note(recorder: Recorder, shell: Any, recorded: str) -> None:
-    """Have the session's cells in the capture that `recorder` will make. `recorded` is the file name in the code that is to run."""
+    """Add the session's cells to the capture of `recorder`. `recorded` is the file name of the code that will run."""
     recorder.note(_RECORDED, recorded)
     room = _MOST_TEXT
     taken: set[str] = set()
@@ -44,13 +42,22 @@ def _cells(shell: Any) -> list[tuple[str, str, str]]:
     for file, entry in list(linecache.cache.items()):
         execution = number(shell, file)
         if execution is not None and len(entry) > 2:
-            text = _BEGIN_CALL.sub(_as_typed, "".join(entry[2]), count=1)
-            found.append((file, f"cell [{execution}]", text[:_LONGEST_FACT]))
+            found.append((file, f"cell [{execution}]", "".join(entry[2])[:_LONGEST_FACT]))
     return found
 
 
+def show_first_line(file: str, typed: str) -> None:
+    """Have tracebacks and reports show the first line of a cell as it was typed, and not what it was transformed into."""
+    old: dict[str, Any] = getattr(linecache, "_ipython_cache", {})  # of IPython up to 8
+    caches: tuple[dict[str, Any], ...] = (linecache.cache, old)
+    for cache in caches:
+        entry = cache.get(file)
+        if entry is not None and len(entry) > 2:
+            cache[file] = (*entry[:2], [f"{typed}\n", *entry[2][1:]], *entry[3:])
+
+
 def number(shell: Any, file: str) -> int | None:
-    """The execution number of the cell with this code; None for any other file. IPython's own traceback asks the same way."""
+    """The execution number of the cell with this code, as IPython's traceback finds it; None for any other file."""
     if not hasattr(shell.compile, "format_code_name"):
         return _number_before_8_7(shell, file)
     said = shell.compile.format_code_name(file)
@@ -59,7 +66,7 @@ def number(shell: Any, file: str) -> int | None:
 
 
 def compiled(shell: Any, text: str, execution: int, typed: str) -> str:
-    """Have IPython keep the text of code that is run beside the cells, and return the file name to compile it with."""
+    """Make IPython keep the text of code that is run in addition to cells, and return the file name with which to compile it."""
     file: str = shell.compile.cache(text, execution, raw_code=typed)
     _numbers[file] = execution
     return file
@@ -83,13 +90,3 @@ def _from_history(shell: Any) -> dict[str, int]:
             _numbers[shell.compile.get_code_name(typed[execution] + end, "", execution)] = execution
     _read = len(typed)
     return _numbers
-
-
-def _as_typed(match: re.Match[str]) -> str:
-    import ast
-
-    try:
-        magic, options = ast.literal_eval(match[1]).partition(" ")[::2]
-    except (SyntaxError, ValueError):
-        return match[0]
-    return f"%%{magic} {options}".rstrip()

@@ -1,4 +1,4 @@
-"""What a cell used, as data and as one quiet line."""
+"""The figures of a cell, as data and as one line."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hiwater._os.sizes import BYTES_PER_MIB
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.scopes.device_usage import DeviceUsage
-    from hiwater.scopes.usage import Level
+    from hiwater.scopes.level import Level
 
 _SOURCE_SHOWN = 80
 
 
 class Memory(NamedTuple):
-    """One quantity over a cell, in bytes. `consumed` is end − start, `peaked` the most above the start, `used` what was there at the end."""
+    """One quantity over a cell, in bytes. `consumed` is end − start, `peaked` is peak − start, `used` is the memory at the end."""
 
     consumed: int
     peaked: int
@@ -24,8 +24,8 @@ class Memory(NamedTuple):
 
 
 class CellData(NamedTuple):
-    """A cell's figures: `ram` is resident memory of the whole process, `gpu` has one entry for each device that the session uses through a library (what that handed out),
-    `time` is in seconds. `allocated` is what allocators handed out, counted since the logger started; None where there is no engine."""
+    """A cell's figures. `ram` is resident memory of the whole process. `gpu` has one entry for each device that the session uses: the bytes that
+    the library handed out. `time` is in seconds. `allocated` is the live bytes, counted since the logger started; None without the engine."""
 
     ram: Memory
     gpu: tuple[Memory, ...]
@@ -35,8 +35,8 @@ class CellData(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell that ran: its execution number, its first line, when it began (seconds since the epoch) and how long it took, what it used,
-    and the class of the exception that ended it, or ""."""
+    """A cell that ran: its execution number, first line, start (seconds since the epoch), duration and figures, and the class of the
+    exception that ended it, or ""."""
 
     number: int
     source: str
@@ -56,24 +56,15 @@ class Cell:
 
     def row(self) -> dict[str, object]:
         """The figures as a row of a table; units are in the names."""
-        row: dict[str, object] = {
-            "cell": self.number,
-            "source": self.source,
-            "started_at": self.started_at,
-            "seconds": self.seconds,
-        }
+        row: dict[str, object] = {"cell": self.number, "source": self.source}
+        row |= {"started_at": self.started_at, "seconds": self.seconds}
+        figures = ("start_bytes", "peak_above_start_bytes", "kept_bytes")
         for name, level in (("resident", self.resident), ("allocated", self.allocated)):
-            row[f"{name}_start_bytes"] = level.start_bytes if level is not None else None
-            row[f"{name}_peak_above_start_bytes"] = level.peak_above_start_bytes if level is not None else None
-            row[f"{name}_kept_bytes"] = level.kept_bytes if level is not None else None
+            row |= {f"{name}_{figure}": getattr(level, figure, None) for figure in figures}
         row["resident_exact"] = self.resident.exact
         for device in self.devices:
-            row[f"{device.name}_start_bytes"] = device.start_bytes
-            row[f"{device.name}_peak_above_start_bytes"] = device.peak_above_start_bytes
-            row[f"{device.name}_kept_bytes"] = device.kept_bytes
-            row[f"{device.name}_exact"] = device.exact
-        row["error"] = self.error
-        return row
+            row |= {f"{device.name}_{figure}": getattr(device, figure) for figure in (*figures, "exact")}
+        return row | {"error": self.error}
 
     def line(self, *, compact: bool = False) -> str:
         """The line that is printed after the cell."""
@@ -98,7 +89,7 @@ def first_line(source: str) -> str:
 
 
 def mib(count: int) -> str:
-    """Bytes in MiB, always the same unit, so that lines below one another compare: 229.0 MiB."""
+    """Bytes in MiB, such as 229.0 MiB. The unit is always the same, so that lines can be compared."""
     return f"{count / BYTES_PER_MIB:,.1f} MiB"
 
 

@@ -1,38 +1,34 @@
-"""Collecting garbage around cells without the price of a full collection after each: some 0.2 µs for every object of the session, 10 ms in
-a fresh kernel.
+"""Collects garbage before and after cells, without a full collection after each. A full one takes some 0.2 µs for every object of the session,
+10 ms in a fresh kernel.
 
-What a cell made is in the youngest generation, as long as no other collection ran, and that is collected always. Objects from before can become garbage only
-where the cell dropped them. So the older generations are collected, too, when a variable that may have held some was deleted or
-bound anew, after an error, when other collections ran meanwhile, and when the cell took so long that it makes no difference.
+Objects of the cell are in the youngest generation, unless another collection ran. This generation is always collected. Older objects
+become garbage only if the cell dropped them. So the older generations are also collected if a variable that may have held some was
+deleted or rebound, after an error, if other collections ran, and if the cell took so long that the cost is small.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
 
 _NO_DIFFERENCE = 20  # times as long as a full collection
 
 
 class Collector:
-    """Collects before a cell and after it. A cell that drops older cycles by other means, as by `cache.clear()`, and is quick, leaves them
-    to the next full collection."""
+    """Collects before and after a cell. If a quick cell drops older cycles in another way, such as `cache.clear()`, the next full collection
+    finds them."""
 
     def __init__(self) -> None:
-        self._full_ns = 0  # what the last full collection took
+        self._full_ns = 0  # the time of the last full collection
         self._collections = -1
 
     def before(self, names: Mapping[str, object]) -> dict[str, int]:
-        """Collect, and return what `after` wants to know: which objects the variables are."""
+        """Collect, and return the identities of the variables' values for `after`."""
         self._collect(is_full=self._others_ran())
         return _identities(names)
 
     def after(self, names: Mapping[str, object], identities: Mapping[str, int], cell_ns: int, *, failed: bool) -> None:
-        """Collect what the cell left."""
         now = _identities(names)
         has_dropped = any(now.get(name) != identity for name, identity in identities.items())
         is_long = cell_ns > _NO_DIFFERENCE * self._full_ns
@@ -52,10 +48,9 @@ class Collector:
 
 
 def _identities(names: Mapping[str, object]) -> dict[str, int]:
-    """The variables that may be in cycles. IPython's own change with every cell, and drop nothing."""
-    settled = dict(
-        names
-    )  # one object, where a list of the items would be as many as there are names, and cause a collection
+    """The values of variables that may be in cycles. IPython's own variables are skipped: they change with every cell, and drop nothing."""
+    # One object, where a list of the items would be as many as there are names, and cause a collection.
+    settled = dict(names)
     return {name: id(value) for name, value in settled.items() if gc.is_tracked(value) and not name.startswith("_")}
 
 

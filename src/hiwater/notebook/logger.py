@@ -1,4 +1,4 @@
-"""The cell logger: one line after every cell with what it used, through IPython's events, so that the cell runs untouched."""
+"""The cell logger: prints a line with the figures of every cell. It uses IPython's events, so the cell itself is not changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 REMEMBERED = 10_000
-"""How many cells a logger keeps."""
+"""The number of cells that a logger keeps."""
 _METERS = ("resident", "heap")
 _WITHOUT_ENGINE = ("resident",)
 _DEVICES = ("gpu",)
@@ -31,8 +31,8 @@ _latest: CellLogger | None = None
 class CellLogger:
     """Measures every cell between `start()` and `stop()`, and prints a line after each.
 
-    Peaks are exact as scopes' are (docs/scopes.md): a temporary inside one call into C is in them. What is measured is the process
-    while the cell runs, background threads included.
+    Peaks are as exact as those of scopes (docs/scopes.md): they include temporary memory inside one call into C. The figures are of the
+    whole process while the cell runs, with background threads.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class CellLogger:
         quiet: bool = False,
         shell: Any = None,
     ) -> None:
-        """Describe a logger; nothing happens before `start()`.
+        """Make a logger. It measures after `start()`.
 
-        `compact` prints a shorter line, `quiet` none. `gc_collect` collects garbage before each cell and after it, before what is
-        kept is read: reference cycles that the cell left are not in what it kept (though in its peak), nor is it charged for collecting those
-        of earlier cells; without it, figures are what the program would have by itself. `trim` makes the C library give free memory back to the
-        system after each cell: resident memory then is nearer to what is allocated, and the next cell is slower, as it has to ask for
-        it again. `shell` is IPython's, by default the running one.
+        `compact` prints a shorter line, `quiet` none. `gc_collect` collects garbage before each cell, and after it before the figures are
+        read. Reference cycles of a cell are then in its peak, but not in what it kept, and cycles of earlier cells are not counted. Without
+        it, the figures are those of the program alone. `trim` makes the C library return free memory to the system after each cell. Then
+        resident memory is nearer to the live bytes, and the next cell is slower, because it requests memory again. `shell` is IPython's
+        shell, by default the running one.
         """
         self.compact = compact
         self.gc_collect = gc_collect
@@ -64,7 +64,7 @@ class CellLogger:
 
     @property
     def running(self) -> bool:
-        """Whether cells are being measured."""
+        """Whether cells are measured."""
         return self._session is not None
 
     @property
@@ -81,11 +81,11 @@ class CellLogger:
 
     @property
     def history(self) -> list[Cell]:
-        """The cells, the latest last: at most REMEMBERED."""
+        """The cells, at most REMEMBERED, the latest last."""
         return list(self._cells)
 
     def dataframe(self) -> Any:
-        """The history as a pandas DataFrame, a row for each cell. Raises ExtraMissing where pandas is not installed."""
+        """The history as a pandas DataFrame with a row for each cell. Raises ExtraMissing if pandas is not installed."""
         from importlib import import_module
 
         try:
@@ -95,9 +95,9 @@ class CellLogger:
         return pandas.DataFrame([cell.row() for cell in self._cells])
 
     def start(self) -> CellLogger:
-        """Measure the cells from the next one on; does nothing when it does so already. One logger measures at a time: another one stops.
+        """Measure cells, from the next one on. Only one logger measures at a time: another one stops.
 
-        Raises MeterUnavailable outside IPython, and where not even resident memory can be read.
+        Raises MeterUnavailable outside IPython, and if resident memory cannot be read.
         """
         global _current, _latest  # noqa: PLW0603 - a session of IPython has one logger
         if self.running:
@@ -115,7 +115,7 @@ class CellLogger:
         return self
 
     def stop(self) -> None:
-        """Measure no more; figures stay. Does nothing when not running."""
+        """Stop measuring. The figures stay."""
         global _current  # noqa: PLW0603 - see start
         if self._session is None:
             return
@@ -166,34 +166,34 @@ class CellLogger:
             return  # a part of the cell that runs it, as under %%capture, whose output is not ours to add to
         scope.error = type(error).__name__ if error is not None else ""
         number = getattr(result, "execution_count", None) or self._shell.execution_count
-        cell = _cell(Usage(scope), number, first_line(getattr(info, "raw_cell", None) or ""), cell_ns / 1e9)
+        source, usage = first_line(getattr(info, "raw_cell", None) or ""), Usage(scope)
+        heap, devices = usage.levels.get("heap"), tuple(usage.gpu)
+        cell = Cell(number, source, usage.started_at, cell_ns / 1e9, usage.resident, heap, usage.error, devices)
         self._cells.append(cell)
         if not self.quiet:
             self._tell(cell)
 
     def _tell(self, cell: Cell) -> None:
-        line = cell.line(compact=self.compact)
-        show(self._shell, line)
+        show(self._shell, cell.line(compact=self.compact))
         said = tracebacks.warning(self._shell.user_ns) if cell.error else None
         if said is not None:
             show(self._shell, said)
 
 
 def current() -> CellLogger | None:
-    """The logger that is running."""
     return _current
 
 
 def latest() -> CellLogger | None:
-    """The logger that was started last, running or not."""
+    """The logger that started last, running or not."""
     return _latest
 
 
 def show(shell: Any, text: str) -> None:
-    """Display text below the cell, small and grey where there is HTML. What the cell did to the display must not hurt it."""
+    """Display text below the cell, in HTML small and paler. Never raises, whatever the cell did to the display."""
     from html import escape
 
-    style = "color:#6b7280;font-size:85%;font-family:ui-monospace,monospace;white-space:pre-wrap"
+    style = "opacity:.75;font-size:85%;font-family:ui-monospace,monospace;white-space:pre-wrap"
     html = f'<div class="hiwater" style="{style}">{escape(text)}</div>'
     try:
         shell.display_pub.publish({"text/plain": text, "text/html": html})
@@ -213,7 +213,7 @@ def _running_shell() -> Any:
 
 
 def _entered(name: str, more: tuple[str, ...] = ()) -> Scope:
-    """A scope that has begun, with the meters that work here; resident memory it must have."""
+    """A scope that has begun, with the meters that work here. Resident memory is required."""
     scope = Scope(name, _METERS + more)
     try:
         SCOPE_MANAGER.enter(scope)
@@ -224,13 +224,8 @@ def _entered(name: str, more: tuple[str, ...] = ()) -> Scope:
 
 
 def _is_same(begun: Any, ended: Any) -> bool:
-    """Whether two of IPython's descriptions are of one cell; of one that was interrupted it makes a second."""
+    """Whether two of IPython's descriptions are of the same cell. For an interrupted cell it makes a second one."""
     return begun is ended or getattr(begun, "raw_cell", None) == getattr(ended, "raw_cell", 0)
-
-
-def _cell(usage: Usage, number: int, source: str, seconds: float) -> Cell:
-    heap, devices = usage.levels.get("heap"), tuple(usage.gpu)
-    return Cell(number, source, usage.started_at, seconds, usage.resident, heap, usage.error, devices)
 
 
 def _trim() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import difflib
 import re
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +19,7 @@ from hiwater.notebook.logger import CellLogger, show
 from hiwater.notebook.recording import CellRecording, RecordingOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -25,24 +27,25 @@ NAMES = ("hiwater", "filprofile")
 """Cell magics that record: ours, and Fil's."""
 _FIRST_LINE = re.compile(rf"%%({'|'.join(NAMES)})(?:[ \t]+([^\n]*))?\n?\Z")
 _WORDS = ("on", "off", "vars", "timeline", "forget")
-_USAGE = f"%hiwater {' | '.join(_WORDS)} | STATEMENT, or %%hiwater [--sample SIZE] [-o FILE] [--lines] [--kept]"
+_OPTIONS = "[--sample SIZE] [-o FILE] [--lines] [--kept]"
+_USAGE = f"%hiwater {' | '.join(_WORDS)} | STATEMENT, or %%hiwater {_OPTIONS}"
 
 
 def marked(lines: list[str]) -> list[str]:
-    """The input transformation behind `%%hiwater`: its line becomes one that begins a recording, and the rest is an ordinary cell,
-    with its own line numbers, `await`, tracebacks and value. IPython calls this for every cell."""
+    """The input transformation of `%%hiwater`. Its line becomes one that begins a recording; the rest is an ordinary cell with its own line
+    numbers, `await`, tracebacks and value. IPython calls this for every cell."""
     found = _FIRST_LINE.match(lines[0]) if lines else None
     if found is None:
         return lines
     following = next((line for line in lines[1:] if line.strip()), "")
     if following.startswith("%%") or any(line.startswith("from __future__") for line in lines[1:]):
-        return lines  # those must come first in a cell: the magic itself runs them
+        return lines  # those must be first in a cell: the magic itself runs them
     words = f"{found[1]} {(found[2] or '').strip()}".rstrip()
-    return [f"get_ipython().run_line_magic('{cells.BEGIN_MAGIC}', {words!r})\n", *lines[1:]]
+    return [f"get_ipython().run_line_magic('hiwater_begin', {words!r})\n", *lines[1:]]
 
 
 def _as_typed(method: Method) -> Method:
-    """A statement is Python: IPython is to fill in no `{names}`. Its own decorator has types that fit no method."""
+    """A statement is Python, so IPython must not replace `{names}`. The types of IPython's own decorator fit no method."""
     decorate: Any = no_var_expand
     decorated: Method = decorate(method)
     return decorated
@@ -60,20 +63,24 @@ class HiwaterMagics(Magics):
         """Measure cells, or record one with the stacks that held its memory.
 
         %hiwater on [--compact] [--no-gc] [--trim]   a line after every cell: peak above its start, kept, resident and allocated
-        %hiwater off                                 no longer
+        %hiwater off                                 stop that
         %hiwater vars                                the variables that hold most memory
         %hiwater timeline                            the session so far, with cells as bands
-        %hiwater forget                              let go of what the last traceback keeps alive
+        %hiwater forget                              release what the last traceback keeps alive
         %hiwater STATEMENT                           record a statement
         %%hiwater [--sample SIZE] [-o FILE] [--lines] [--kept]
-                                                     record the cell: --sample draws blocks below SIZE at random, -o keeps the
+                                                     record the cell: --sample records a sample of the blocks below SIZE, -o keeps the
                                                      capture, --lines shows source line by line, --kept what was kept, not the peak
         """
-        return self._obey(line, cell)
+        __tracebackhide__ = True  # a cell that fails shows frames of its own
+        return self._obey("hiwater", line, cell)
 
-    def _obey(self, line: str, cell: str | None) -> Any:
+    def _obey(self, name: str, line: str, cell: str | None) -> Any:
+        __tracebackhide__ = True
         if cell is not None:
-            return self._run_recorded(_recording_options(self, line), cell)
+            typed = f"%%{name} {line}".rstrip()
+            cells.show_first_line(self._running_file(), typed)
+            return self._run_recorded(_recording_options(self, line), cell, typed)
         word, _, rest = line.strip().partition(" ")
         if word in _WORDS and not rest.lstrip().startswith(("=", ".", "(", "[")):
             try:
@@ -82,18 +89,23 @@ class HiwaterMagics(Magics):
                 raise UsageError(str(error)) from None
         if not word:
             raise UsageError(_USAGE)
-        return self._run_recorded(*_of_statement(self, line.strip()))
+        recording_options, statement = _of_statement(self, line.strip())
+        _check_statement(self.shell, word, statement)
+        return self._run_recorded(recording_options, statement)
 
     @_as_typed
     @line_cell_magic
     def filprofile(self, line: str = "", cell: str | None = None) -> Any:
         """Fil's `%%filprofile`: the same as `%%hiwater`."""
-        return self._obey(line, cell)
+        __tracebackhide__ = True
+        return self._obey("filprofile", line, cell)
 
     @line_magic
     def hiwater_begin(self, words: str = "") -> None:
         """The first line of a `%%hiwater` cell after its transformation: records until the cell ends."""
-        recording = self._recording_of(_recording_options(self, words.partition(" ")[2]), self._running_file())
+        file = self._running_file()
+        cells.show_first_line(file, f"%%{words}")
+        recording = self._recording_of(_recording_options(self, words.partition(" ")[2]), file)
         if recording is not None:
             self._recording = recording
 
@@ -114,12 +126,8 @@ class HiwaterMagics(Magics):
         if not known.issuperset(words):
             raise UsageError(f"%hiwater on takes {', '.join(sorted(known))}")
         try:
-            self._logger = CellLogger(
-                compact="--compact" in words,
-                gc_collect="--no-gc" not in words,
-                trim="--trim" in words,
-                shell=self.shell,
-            ).start()
+            chosen = {"compact": "--compact" in words, "gc_collect": "--no-gc" not in words, "trim": "--trim" in words}
+            self._logger = CellLogger(**chosen, shell=self.shell).start()
         except HiwaterError as error:
             raise UsageError(str(error)) from None
 
@@ -129,9 +137,9 @@ class HiwaterMagics(Magics):
             running.stop()
 
     def _vars(self, _: str) -> None:
-        from hiwater.notebook.inventory import of_session, text
+        from hiwater.notebook.inventory import of_session
 
-        show(self.shell, text(of_session(self.shell)))
+        show(self.shell, of_session(self.shell))
 
     def _timeline(self, _: str) -> None:
         from hiwater.notebook.bands import timeline
@@ -155,12 +163,18 @@ class HiwaterMagics(Magics):
         except HiwaterError as error:
             raise UsageError(str(error)) from None
 
-    def _run_recorded(self, recording_options: RecordingOptions, code: str) -> Any:
-        """Run code in the notebook's names and return the value of its last expression, as the cell would have."""
+    def _run_recorded(self, recording_options: RecordingOptions, code: str, first_line: str | None = None) -> Any:
+        """Run code in the notebook's names and return the value of its last expression, as the cell would have. `first_line` is that of
+        the cell, where the code is the rest of it."""
+        __tracebackhide__ = True
         shell: Any = self.shell
         text = shell.transform_cell(code)
         number = cells.number(shell, self._running_file()) or shell.execution_count
+        if first_line is not None:
+            text = f"\n{text}"  # so lines have the numbers that they have in the cell
         file = cells.compiled(shell, text, number, code)
+        if first_line is not None:
+            cells.show_first_line(file, first_line)
         body = shell.compile.ast_parse(text, filename=file)
         last = body.body.pop() if body.body and isinstance(body.body[-1], ast.Expr) else None
         compiled = shell.compile(body, file, "exec")
@@ -213,9 +227,7 @@ def unload(shell: Any) -> None:
 def _recording_options(magics: HiwaterMagics, words: str) -> RecordingOptions:
     options, rest = _parsed(magics, words)
     if rest.strip():
-        raise UsageError(
-            f"%%hiwater does not know {rest.strip()!r}; it takes [--sample SIZE] [-o FILE] [--lines] [--kept]"
-        )
+        raise UsageError(f"%%hiwater does not know {rest.strip()!r}; it takes {_OPTIONS}")
     return options
 
 
@@ -226,7 +238,34 @@ def _of_statement(magics: HiwaterMagics, line: str) -> tuple[RecordingOptions, s
     return RecordingOptions(), line
 
 
+def _check_statement(shell: Any, word: str, statement: str) -> None:
+    """Raise UsageError for what is no statement, or has names that do not exist: it was meant to be a word of `%hiwater`."""
+    try:
+        unknown = unknown_names(ast.parse(shell.transform_cell(statement)), shell.user_ns)
+    except SyntaxError as error:
+        reason = f"{statement!r} is no statement: {error.msg}"
+    else:
+        if not unknown:
+            return
+        reason = f"{unknown[0]!r} is not defined"
+    similar = difflib.get_close_matches(word, _WORDS, n=1)
+    meant = f"; did you mean `%hiwater {similar[0]}`?" if similar else "."
+    raise UsageError(
+        f"%hiwater does not know {word!r}{meant} It takes {', '.join(_WORDS)} or a statement, and {reason}"
+    )
+
+
+def unknown_names(tree: ast.AST, known: Container[str]) -> list[str]:
+    """The names that code reads and neither binds nor finds, in their order."""
+    nodes = [*ast.walk(tree)]
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    bound |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
+    bound |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
+    read = [node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)]
+    return [name for name in read if name not in bound and name not in known and not hasattr(builtins, name)]
+
+
 def _parsed(magics: HiwaterMagics, words: str) -> tuple[RecordingOptions, str]:
     options, rest = magics.parse_options(words, "o:", "sample=", "lines", "kept", posix=True, preserve_non_opts=True)
-    recording_options = RecordingOptions(options.get("sample"), options.get("o"), "lines" in options, "kept" in options)
-    return recording_options, rest
+    return RecordingOptions(options.get("sample"), options.get("o"), "lines" in options, "kept" in options), rest

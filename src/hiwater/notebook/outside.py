@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 _SOURCE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from hiwater.notebook.rendering import main; main()"
@@ -24,13 +21,8 @@ def render(words: Sequence[str], given: str = "") -> dict[str, str]:
 
     # Kernels ask for colour; here the text goes into a page, too.
     plain = {key: value for key, value in os.environ.items() if key != "FORCE_COLOR"} | {"NO_COLOR": "1"}
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", _SOURCE, json.dumps(sys.path), *words],
-        capture_output=True,
-        check=False,
-        input=given.encode(),
-        env=plain,
-    )
+    command = [sys.executable, "-I", "-c", _SOURCE, json.dumps(sys.path), *words]
+    done = subprocess.run(command, capture_output=True, check=False, input=given.encode(), env=plain)
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise ValueError(said[-1] if said else f"exit code {done.returncode}")

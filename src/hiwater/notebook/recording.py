@@ -1,6 +1,6 @@
-"""A cell or a statement recorded with stacks, and the report that is shown below it.
+"""Records a cell or a statement with stacks, and shows the report below it.
 
-The report is made by a process of its own: it needs NumPy and more, which must not appear in the kernel that is measured.
+A separate process makes the report: it needs NumPy and more, which must not be imported into the measured kernel.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HEIGHT_PIXELS = 720
 
 @dataclass(frozen=True)
 class RecordingOptions:
-    """What `%%hiwater` was asked for. `sample` is a size as it was typed, `output` where the capture is to stay."""
+    """The options of `%%hiwater`. `sample` is a size as typed, `output` the path of the capture."""
 
     sample: str | None = None
     output: str | None = None
@@ -34,11 +34,11 @@ class RecordingOptions:
 
 
 class CellRecording:
-    """One recorded piece of the session, from `begin` to `finish`."""
+    """One recording in the session, from `begin()` to `finish()`."""
 
     def __init__(self, shell: Any, recording_options: RecordingOptions, title: str, file: str) -> None:
-        """`title` is what the report calls it; `file` the file name in the code that is to run. Raises HiwaterError for a
-        size or a path that is none."""
+        """`title` is its title in the report, `file` the file name of the code that will run. Raises HiwaterError for an invalid size or
+        path."""
         self._shell = shell
         self._recording_options = recording_options
         self._title = title
@@ -53,7 +53,7 @@ class CellRecording:
         cells.note(self._recorder, shell, file)
 
     def begin(self) -> bool:
-        """Start; False where the engine cannot work here, which is said, and no reason not to run the cell.
+        """Start the recording. If the engine cannot work, prints that and returns False; the cell still runs.
 
         Raises CaptureUnwritable.
         """
@@ -71,7 +71,7 @@ class CellRecording:
     def finish(self) -> None:
         """Stop, and show the report."""
         if not self._recorder.owned_here:
-            self._folder = None  # a forked child that goes on in the cell: the folder is its parent's
+            self._folder = None  # a forked child that continues in the cell: the folder belongs to its parent
             return
         self._recorder.stop()
         try:
@@ -109,18 +109,18 @@ class CellRecording:
 
 
 def _is_terminal(shell: Any) -> bool:
-    """A terminal shows text: the page would be made for nobody."""
+    """Whether this is a terminal, which shows only text and no page."""
     from IPython.terminal.interactiveshell import TerminalInteractiveShell
 
     return isinstance(shell, TerminalInteractiveShell)
 
 
 def _framed(text: str, page: str, title: str) -> str:
-    """The summary and the page in a frame of its own: its scripts run, and reach neither the notebook nor any address."""
+    """The summary, and the page in a frame. Its scripts run, but can reach neither the notebook nor the network."""
     from html import escape
 
     return (
         f'<pre class="hiwater" style="font-size:85%;line-height:1.35;margin:0 0 .5em">{escape(text.rstrip())}</pre>'
         f'<iframe sandbox="allow-scripts" srcdoc="{escape(page)}" title="{escape(title)}: memory" '
-        f'style="width:100%;height:{_HEIGHT_PIXELS}px;border:1px solid #d5dbe1;border-radius:4px"></iframe>'
+        f'style="width:100%;height:{_HEIGHT_PIXELS}px;border:1px solid rgba(128,128,128,.4);border-radius:4px"></iframe>'
     )

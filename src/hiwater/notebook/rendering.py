@@ -1,4 +1,4 @@
-"""Makes what is shown below cells, in a process of its own: writes texts, by what they are, as JSON to stdout."""
+"""Makes the output below cells, in a separate process: writes JSON with the texts by MIME type to stdout."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 
 from hiwater import capture as captures
-from hiwater.analysis.curves import Curve, Picture, Span
-from hiwater.analysis.naming import is_library
-from hiwater.analysis.ranking import own_lines
+from hiwater.analysis.curves import Curve, Plot, Span
 from hiwater.analysis.source import Sources
+from hiwater.analysis.user_lines import Group, Ranking, UserLine, held_by, rank_lines
 from hiwater.errors import HiwaterError, PlotLibraryMissing
+from hiwater.report import advice
+from hiwater.report.diff_request import resident_exactness
 from hiwater.report.export import plot
 from hiwater.report.formatting import printable, seconds, share, size
 from hiwater.report.html import page
 from hiwater.report.request import Report
 from hiwater.report.text import lines, timeline_plot
 
-_LINES_SHOWN, _LINES_READ, _SMALLEST_SHARE = 8, 1000, 1000
+_LINES_SHOWN, _SMALLEST_SHARE = 8, 1000
 _LONGEST_PAUSE = 0.05  # between two cells in a drawing, as a part of the time that all cells took
 
 
@@ -51,12 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _report(asked: argparse.Namespace) -> dict[str, str]:
     capture = captures.open(asked.capture)
     report = Report(capture, capture.end if asked.kept else capture.peak)
-    text = io.StringIO()
+    text, sources = io.StringIO(), Sources.of(capture.tables)
+    ranking = rank_lines(capture.tables, report.holdings)
+    most = _most(report, ranking, sources)
+    text.write(f"hiwater: {printable(report.title, 60)}, {seconds(capture.process.duration_ns)}; {most}\n")
     text.writelines(line + "\n" for line in _summary(report))
     if asked.lines:
         lines.write(report, text)
     else:
-        text.writelines(line + "\n" for line in _held(report))
+        text.writelines(line + "\n" for line in _held(report, ranking, sources))
+        text.writelines(f"  try: {printable(one, 400)}\n" for one in advice.texts(capture))
     said = {"text": text.getvalue()}
     if not asked.no_page:
         html = io.StringIO()
@@ -65,38 +70,60 @@ def _report(asked: argparse.Namespace) -> dict[str, str]:
     return said
 
 
+def _most(report: Report, ranking: Ranking, sources: Sources) -> str:
+    """The line to change, as in the last lines of `hiwater run`."""
+    line, moment = ranking.headline, f"most at the {report.snapshot.name}"
+    if line is None or line.group == Group.other:
+        return f"{moment}: nothing that your code allocated"
+    place = _place(line)
+    source = f"  {printable(sources.line(line.frame.file, line.frame.line), 70)}".rstrip()
+    if line.group == Group.imports:
+        return f"{moment}: imports, {size(held_by(ranking.imports))}; {size(line.bytes)} of it at {place}{source}"
+    if line.untouched_bytes > line.bytes:
+        return f"{moment}: {size(line.untouched_bytes)} at {place}, allocated and never touched{source}"
+    return f"{moment}: {size(line.bytes)} at {place}{source}"
+
+
+def _place(line: UserLine) -> str:
+    return printable(f"{line.frame.file.rsplit('/', 1)[-1]}:{line.frame.line}", 40)
+
+
 def _summary(report: Report) -> Iterator[str]:
-    """Both peaks, what stayed, and what is wrong with the recording, if anything is."""
+    """Both peaks, what was kept, and problems of the recording."""
     capture, peak, resident = report.capture, report.capture.peak, report.capture.resident
-    yield f"hiwater: {printable(report.title, 60)}, {seconds(capture.process.duration_ns)}, of what was allocated meanwhile:"
     yield (
         f"  peak {size(peak.allocated_bytes)} allocated ({report.exactness(peak)}, {peak.allocated_blocks:,} blocks), "
         f"kept {size(capture.end.allocated_bytes)}"
     )
-    how = f"within {size(resident.error_bytes)}" if resident.exact else "at least"
-    yield f"  resident {size(resident.start_bytes)} at the start, {size(resident.peak_bytes)} at the peak ({how})"
+    overhead = f" and {size(resident.overhead_bytes)} overhead of hiwater" if resident.overhead_bytes else ""
+    yield (
+        f"  resident {size(resident.start_bytes)} at the start, {size(resident.program_peak_bytes)} at the peak "
+        f"({resident_exactness(capture)}){overhead}"
+    )
     if capture.process.stop_reason:
         yield f"  ! recording stopped early: {printable(capture.process.stop_reason, 200)}"
     for problem in report.problems:
         yield f"  ! {printable(problem, 200)}"
 
 
-def _held(report: Report) -> Iterator[str]:
-    """The lines that held most, and in one row what no line of the user's asked for; what is below a thousandth says nothing."""
-    sources = Sources.of(report.capture.tables)
+def _held(report: Report, ranking: Ranking, sources: Sources) -> Iterator[str]:
+    """The lines that held most, and one row for memory outside the user's lines. Rows below a thousandth are left out."""
     whole = report.holdings.total_bytes
-    every = own_lines(report.capture.tables, report.holdings, _LINES_READ)
     yield f"  held at {report.snapshot_words}, by lines of your code with what they called in libraries:"
-    for line in [line for line in every if not is_library(line.frame.file)][:_LINES_SHOWN]:
+    for line in ranking.lines[:_LINES_SHOWN]:
         if line.bytes * _SMALLEST_SHARE < whole:
             break
         frame = line.frame
-        where = printable(f"{frame.file.rsplit('/', 1)[-1]}:{frame.line}", 40)
         source = printable(sources.line(frame.file, frame.line), 70)
-        yield f"  {size(line.bytes):>11} {share(line.bytes, whole):>8}  {where:<14} {source}".rstrip()
-    beside = sum(line.bytes for line in every if is_library(line.frame.file))
-    if beside * _SMALLEST_SHARE >= whole > 0:
-        yield f"  {size(beside):>11} {share(beside, whole):>8}  outside your code: the kernel's own"
+        yield f"  {size(line.bytes):>11} {share(line.bytes, whole):>8}  {_place(line):<14} {source}".rstrip()
+    apart = {
+        "imports": held_by(ranking.imports),
+        "outside your code: the kernel's own": held_by(ranking.other),
+        "never touched, so not in RAM": ranking.untouched_bytes,
+    }
+    for what, count in apart.items():
+        if count * _SMALLEST_SHARE >= whole > 0:
+            yield f"  {size(count):>11} {share(count, whole):>8}  {what}"
     if not whole:
         yield "  nothing"
 
@@ -105,7 +132,7 @@ def _held(report: Report) -> Iterator[str]:
 
 
 def drawn(cells: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """The drawing of these cells by MIME type. When in a cell its peak was is not known: it is drawn at its peak throughout."""
+    """The drawing of these cells by MIME type. The time of the peak in a cell is unknown, so a cell is drawn at its peak throughout."""
     spans, is_shortened = _bands(cells)
     at = [snapshot for span in spans for snapshot in (span.start, span.end)]
     held = [size for cell in cells for size in (cell["peak_bytes"], cell["end_bytes"])]
@@ -113,19 +140,19 @@ def drawn(cells: Sequence[dict[str, Any]]) -> dict[str, str]:
     title, axis = f"{len(cells)} cells", "seconds since the start"
     if is_shortened:
         title, axis = f"{title}; long pauses between them are shortened", "seconds"
-    picture = Picture(title, (curve,), spans, axis)
+    cells_plot = Plot(title, (curve,), spans, axis)
     text, image = io.StringIO(), io.BytesIO()
-    timeline_plot.write([picture], text)
+    timeline_plot.write([cells_plot], text)
     said = {"text/plain": text.getvalue().rstrip()}
     try:
-        plot.write([picture], "png", image)
+        plot.write([cells_plot], "png", image)
     except PlotLibraryMissing:
         return said
     return {**said, "image/png": base64.b64encode(image.getvalue()).decode("ascii")}
 
 
 def _bands(cells: Sequence[dict[str, Any]]) -> tuple[tuple[Span, ...], bool]:
-    """Where each cell stands, and whether pauses were shortened: beside the minutes of a reader's thought the cells would not be seen."""
+    """The place of each cell, and whether pauses were shortened, since short cells could not be seen next to pauses of minutes."""
     longest_pause = sum(cell["seconds"] for cell in cells) * _LONGEST_PAUSE
     spans: list[Span] = []
     left_out, ended = 0.0, cells[0]["start"]

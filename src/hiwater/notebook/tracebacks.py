@@ -1,72 +1,59 @@
-"""Memory that an exception's traceback keeps alive: the local variables of every frame it went through."""
+"""The memory that a traceback keeps alive: the local variables of all its frames."""
 
 from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Iterator
 from itertools import dropwhile
+from types import FrameType, TracebackType
 
 from hiwater.notebook.figures import mib
-from hiwater.notebook.inventory import Parts
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import FrameType, TracebackType
+from hiwater.notebook.inventory import Inventory, attempt
 
 WORTH_A_WORD = 1 << 20  # bytes
+_MOST_PARTS = 200_000  # this is done after every cell that fails
 
 
 def warning(shell_names: dict[str, object]) -> str | None:
-    """One sentence when what `sys.last_traceback` keeps alone is a MiB or more; None otherwise."""
+    """A sentence if only `sys.last_traceback` keeps a MiB or more alive; None otherwise."""
     names = list(_variables(shell_names))
-    if not _is_worth_a_word(value for _, value in names):
+    total = attempt(lambda inventory: sum(inventory.count(name, value).total for name, value in names), _MOST_PARTS)
+    if total < WORTH_A_WORD:  # also what others hold: a search of the whole notebook takes long
         return None
-    held = Parts()
-    largest, where = 0, ""
-    known = Parts()  # what the notebook's own variables hold would be there anyway
-    known.take(shell_names)
-    for name, value in names:
-        one = Parts()
-        one.take(value)
-        alone = {key: size for key, size in one.sizes.items() if key not in known.sizes}
-        held.sizes.update(alone)
-        if sum(alone.values()) > largest:
-            largest, where = sum(alone.values()), name
-    if held.total_bytes < WORTH_A_WORD:
+
+    def work(inventory: Inventory) -> list[tuple[float, str]]:
+        inventory.count("", shell_names)  # without what the notebook's own variables hold
+        return [(inventory.count(name, value).own, name) for name, value in names]
+
+    alone = attempt(work, _MOST_PARTS)
+    held = sum(own for own, _ in alone)
+    if held < WORTH_A_WORD:
         return None
     return (
-        f"the traceback of the last exception (sys.last_traceback) keeps about {mib(held.total_bytes)} alive, most in {where}; "
+        f"the traceback of the last exception (sys.last_traceback) keeps about {mib(round(held))} alive, most in {max(alone)[1]}; "
         "`%hiwater forget` lets go of it"
     )
 
 
 def _variables(shell_names: dict[str, object]) -> Iterator[tuple[str, object]]:
-    """The local variables of the traceback's frames, from the cell's on: those before are IPython's."""
+    """The local variables of the traceback's frames, from the cell's frame on. Those before are IPython's."""
     for frame in dropwhile(lambda frame: frame.f_globals is not shell_names, _frames()):
         if frame.f_locals is not frame.f_globals:
             for name, value in frame.f_locals.items():
                 yield f"{name} in {frame.f_code.co_name}", value
 
 
-def _is_worth_a_word(values: Iterable[object]) -> bool:
-    """Whether they hold enough, whoever else does: to look at the whole notebook takes long."""
-    every = Parts()
-    for value in values:
-        every.take(value)
-    return every.total_bytes >= WORTH_A_WORD
-
-
 def forget() -> int:
-    """Clear the local variables of the frames that the last traceback holds; return how many frames there were.
+    """Clear the local variables of the frames of the last traceback, and return the number of frames.
 
-    The traceback still shows; `%debug` finds nothing in it any more.
+    The traceback can still be shown, but `%debug` finds no variables in it.
     """
     frames = list(_frames())
     for one in _tracebacks():
         traceback.clear_frames(one)
     for frame in frames:
-        # Up to Python 3.12 whoever asked for a frame's locals, as IPython's tracebacks do, left a copy in it: asking again empties that.
+        # Up to Python 3.12, reading a frame's locals, as IPython's tracebacks do, leaves a copy in the frame. The next reading empties it.
         frame.f_locals  # noqa: B018
     return len(frames)
 

@@ -86,14 +86,11 @@ class Accelerators:
 
     def summary(self) -> dict[str, Any]:
         """For the recording's summary: the devices with their peaks, and why sampling stopped, if it did."""
-        if self._sampler is None:
-            return {"devices": [], "device_trouble": "", "driver_trouble": ""}
         sampler = self._sampler
-        return {
-            "devices": sampler.summary(),
-            "device_trouble": sampler.trouble,
-            "driver_trouble": sampler.driver_trouble,
-        }
+        if sampler is None:
+            return {"devices": [], "device_trouble": "", "driver_trouble": ""}
+        troubles = {"device_trouble": sampler.trouble, "driver_trouble": sampler.driver_trouble}
+        return {"devices": sampler.summary(), **troubles}
 
     def _is_library_loaded(self) -> bool:
         return any(name in sys.modules for name in self._core.DEVICE_LIBRARIES)

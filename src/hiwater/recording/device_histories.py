@@ -108,8 +108,7 @@ def _complain(what: str, error: Exception) -> None:
     text = f"hiwater: {what} ({type(error).__name__}: {error})"
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
-    except (
-        RuntimeWarning
-    ):  # the program turns warnings into errors; an error inside torch's queue would break its use of CUDA
+    except RuntimeWarning:
+        # The program turns warnings into errors; an error inside torch's queue would break its use of CUDA.
         if sys.stderr is not None:
             sys.stderr.write(f"{text}\n")

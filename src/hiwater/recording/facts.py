@@ -1,4 +1,5 @@
-"""The facts about the process in its capture. The environment may contain secrets, so only the rank in a job is taken from it."""
+"""The facts about the process in its capture. The environment may contain secrets, so only the place in a job is taken from it: rank, restarts, and
+which launcher it is."""
 
 from __future__ import annotations
 
@@ -27,16 +28,20 @@ def process_facts(argv: Sequence[str] | None) -> dict[str, str]:
         "host": system.nodename,
         "ppid": str(os.getppid()),
     }
-    rank = destination.rank()
-    if rank is not None:
-        facts["rank"] = rank
+    job = {"engine": destination.launcher(), "rank": destination.rank(), "restart": destination.restart()}
+    facts |= {name: value for name, value in job.items() if value is not None}
     try:
         facts["cwd"] = os.getcwd()
     except OSError:
         facts["cwd"] = ""  # the folder was removed
     if argv is not None:
         facts["argv"] = json_list(argv)
-    return facts
+    return {name: value if value.isascii() else _readable(value) for name, value in facts.items()}
+
+
+def _readable(text: str) -> str:
+    """Return `text` without what is not UTF-8: in the C locale, names of folders may have come as single bytes."""
+    return os.fsencode(text).decode("utf-8", "replace")
 
 
 def memory_group() -> Group | None:
@@ -52,24 +57,12 @@ def group_facts(group: Group) -> dict[str, str]:
     return {"cgroup_events": group.events_file, "oom_kills": str(group.events().get("oom_kill", 0))}
 
 
-def library_prefixes() -> list[str]:
-    """Return the folders of library code: the standard library, its frozen modules, and installed packages."""
-    standard = os.path.dirname(os.__file__)
-    prefixes = ["<frozen ", standard + os.sep]
-    for entry in sys.path:
-        folder = entry.rstrip(os.sep)
-        if os.path.basename(folder) in {"site-packages", "dist-packages", "lib-dynload"}:
-            prefixes.append(folder + os.sep)
-    return list(dict.fromkeys(prefixes))
-
-
 def internal_prefix() -> str:
     """Return the folder of hiwater's code, whose frames are in no stack."""
     return os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def json_list(texts: Sequence[str]) -> str:
-    """Return `texts` as a JSON list."""
     return "[" + ", ".join(map(_json_string, texts)) + "]"
 
 

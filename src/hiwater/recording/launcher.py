@@ -43,9 +43,8 @@ def prepare(target: Target, hiwater_arguments: int) -> ModuleType:
 def launch(target: Target, main: ModuleType) -> BaseException | None:
     """Run `target` in `main` and return the exception that ended it, without hiwater's frames in its traceback."""
     entry, arguments = target.entry(main)
-    del (
-        main
-    )  # like the interpreter, keep no reference: the module must end when the program removes it from sys.modules
+    # Like the interpreter, keep no reference: the module must end when the program removes it from sys.modules.
+    del main
     sys.audit(*target.audit)
     ended_by: BaseException | None = None
     try:
@@ -133,9 +132,8 @@ def _interpreter_arguments(hiwater_arguments: int) -> list[str]:
 
 
 def _new_main() -> ModuleType:
-    from _frozen_importlib import (
-        BuiltinImporter,
-    )  # importlib.machinery would be another loaded module, which the program could see
+    # importlib.machinery would be another loaded module, which the program could see.
+    from _frozen_importlib import BuiltinImporter
 
     main = type(sys)("__main__")
     names = main.__dict__

@@ -12,6 +12,7 @@ from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
 from hiwater.recording import facts
 from hiwater.recording.accelerators import Accelerators
+from hiwater.recording.last_words import choose
 from hiwater.recording.window import Window
 
 TYPE_CHECKING = False
@@ -21,8 +22,31 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self, TypedDict
 
+    class TopLine(TypedDict):
+        """`analysis.user_lines.Ranking.headline` as the engine finds it: `group` is "line", "import" or "other". `bytes` are without the
+        `untouched_bytes` of the line; `imports_bytes` and `all_untouched_bytes` are sums over all lines."""
+
+        group: str
+        file: str
+        line: int
+        function: str
+        bytes: int
+        untouched_bytes: int
+        imports_bytes: int
+        all_untouched_bytes: int
+
+    class Refusal(TypedDict):
+        """How many requests for memory were refused; the size of the last one, and the line that made it."""
+
+        count: int
+        bytes: int
+        file: str
+        line: int
+        function: str
+
     class Summary(TypedDict):
-        """The result of a recording. `top_line` is (file, line, function, bytes) of the program's code, if any. `devices` has name,
+        """The result of a recording. `top_line` is the line to change first, if the program had live bytes. `refused` counts the refused
+        requests for memory and describes the last, if there was one. `devices` has name,
         backend, exact and the peaks of each accelerator that was used, −1 if not measured. `shortcomings` are what hiwater could not
         record in this process. `file_fate` says what other programs did to the capture's file, "" if nothing. `is_lost` says whether
         nothing of it can be read."""
@@ -34,6 +58,7 @@ if TYPE_CHECKING:
         resident_peak_bytes: int
         resident_exact: bool
         resident_error_bytes: int
+        overhead_bytes: int
         lost_events: int
         file_fate: str
         is_lost: bool
@@ -41,7 +66,8 @@ if TYPE_CHECKING:
         sample_bytes: int
         standard_error_bytes: int
         stop_reason: str | None
-        top_line: tuple[str, int, str, int] | None
+        top_line: TopLine | None
+        refused: Refusal | None
         devices: list[dict[str, Any]]
         device_trouble: str
         driver_trouble: str
@@ -49,6 +75,7 @@ if TYPE_CHECKING:
 
 LARGEST_SAMPLE = 1 << 40
 _windows: list[Recorder] = []
+_outermost: Recorder | None = None
 PRIVATE = 0o600
 """The permissions of captures, which contain the program's arguments and the names of its files."""
 
@@ -70,6 +97,8 @@ class Recorder:
         sample_seed: int | None = None,
         device_history: bool = True,
         mode: int = PRIVATE,
+        last_words: str | os.PathLike[str] | None = None,
+        children: bool = False,
         notify: Callable[[str], None] = _warn,
     ) -> None:
         """Describe a recording; nothing happens before `start()`.
@@ -77,7 +106,11 @@ class Recorder:
         `path` may contain `%p`, `%h` and `%r`. `sample` is the size (65536, "64KiB") below which blocks are sampled, with a probability
         that grows with their size; None or 0 records every block. `sample_seed`, a number above 0, makes the sampling repeatable. With
         `device_history`, torch's allocator records a history of GPU memory once the program uses a GPU. `mode` is the capture's
-        permissions, independent of the umask. `notify` is called with what the user must know at the start. Raises CaptureUnwritable for
+        permissions, independent of the umask. With `children`, Python processes that this one starts are recorded, too: their captures are
+        in a folder beside this one, `run.hiw.d` for `run.hiw`. When the process comes near to what limits
+        its memory, `last_words` gets a line that says so
+        and names the line of code with most; by default, this is the file in HIWATER_LAST_WORDS or Kubernetes' termination log, and "" is
+        none. `notify` is called with what the user must know at the start. Raises CaptureUnwritable for
         an unknown `%`, BadSize for an invalid size.
         """
         # Made absolute now, because the program may change its folder before the stop.
@@ -96,8 +129,11 @@ class Recorder:
         self._facts: dict[str, str] = {}
         self._wants_histories = device_history
         self._mode = mode
+        self._last_words = choose(os.fspath(last_words) if last_words is not None else None)
         self._notify = notify
         self._accelerators: Accelerators | None = None
+        self._run_id = os.urandom(8).hex() if children else ""
+        self._run_folder = ""
 
     @property
     def path(self) -> str:
@@ -127,6 +163,11 @@ class Recorder:
     def note(self, key: str, value: str) -> None:
         """Add a fact to the capture. Call it before `start()`."""
         self._facts[key] = value
+
+    def continue_run(self, run_id: str, folder: str) -> None:
+        """Make this the recording of a child process: one of the run `run_id`, whose captures are in `folder`. Call it before `start()`."""
+        self._run_id, self._run_folder = run_id, folder
+        self._facts["started_by"] = "exec"
 
     @property
     def kept_in_memory(self) -> bool:
@@ -173,12 +214,19 @@ class Recorder:
         self._window = None
         if core.is_recording():
             return self._begin_window(core)
+        if not _is_utf8(self._path):
+            raise hiwater.errors.CaptureUnwritable(
+                f"{self._path!r} is not UTF-8 in this locale", "give -o another path, or set LC_ALL=C.UTF-8"
+            )
         known = facts.process_facts(argv) | self._facts
+        if self._run_id:
+            known["run_id"] = self._run_id
+            if not self._run_folder:
+                destination.forget_children(self._path)
         group = facts.memory_group()
         if group is not None:
             known |= facts.group_facts(group)
         prefix = facts.internal_prefix()
-        libraries = facts.library_prefixes()
         self._accelerators = Accelerators(core, histories=self._wants_histories)
         self._accelerators.prepare()
         try:
@@ -189,13 +237,15 @@ class Recorder:
                     self._path,
                     facts=known,
                     internal_prefix=prefix,
-                    library_prefixes=libraries,
                     sample_bytes=self._sample_bytes,
                     sample_seed=self._sample_seed,
                     cgroup_usage=group.current if group is not None else "",
                     cgroup_limits=group.limits if group is not None else [],
                     own_script=self._excluded_script,
+                    last_words=self._last_words,
                     mode=self._mode,
+                    run_variable=self._run_variable() if self._run_id else "",
+                    run_folder=self._run_folder,
                 )
         except OSError as error:
             self._forget()
@@ -204,7 +254,17 @@ class Recorder:
             self._forget()
             raise hiwater.errors.EngineFailed(str(error), "`hiwater doctor` shows what works here") from error
         self._accelerators.begin()
+        global _outermost  # noqa: PLW0603 - there is one recording in a process
+        _outermost = self
         return given
+
+    def _run_variable(self) -> str:
+        """The entry for the environment of children, without the folder at its end (see `recording.children`)."""
+        return (
+            f"HIWATER_RUN=sample={self._sample_bytes};seed={self._sample_seed};history={int(self._wants_histories)};"
+            f"mode={self._mode};words={self._last_words.encode().hex()};limit={self._facts.get('limit_bytes', '0')};"
+            f"run={self._run_id};folder="
+        )
 
     def _begin_window(self, core: Any) -> str:
         around = core.summary()
@@ -296,9 +356,7 @@ class Recorder:
         self.start(sys.argv)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.note_ending(error)
         self.stop()
 
@@ -316,6 +374,31 @@ class Recorder:
         stem, suffix = os.path.splitext(self._path)
         self._snapshots += 1
         return f"{stem}.{self._snapshots}{suffix}"
+
+
+def snapshot(path: str | os.PathLike[str] | None = None) -> str:
+    """Write what this process has recorded so far to `path` and return its absolute path; the recording continues.
+
+        at_noon = hiwater.open(hiwater.snapshot("noon.hiw"))
+        print(at_noon.end.stacks[:3])
+
+    Without `path`, it goes to the folder of the capture: `run.1.hiw`, `run.2.hiw` … for `run.hiw`. Raises NotRecording if the process is not
+    being recorded, CaptureUnwritable if the file cannot be written.
+    """
+    if _outermost is None or not _outermost.recording:
+        raise hiwater.errors.NotRecording(
+            "a snapshot needs a recording, and none is running",
+            "start the program with `hiwater run`, or use hiwater.record()",
+        )
+    return _outermost.snapshot(path)
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _ScopesNoted:
@@ -344,9 +427,12 @@ def record(
     sample_seed: int | None = None,
     device_history: bool = True,
     mode: int = PRIVATE,
+    last_words: str | os.PathLike[str] | None = None,
+    children: bool = False,
 ) -> Recorder:
     """Return a context manager that records every allocation inside its block into a capture at `path`. By default, only its owner may read
-    the capture; `mode` changes that.
+    the capture; `mode` changes that. `last_words` is the file for a line on what the process's memory was used for, if that nears its limit.
+    With `children`, Python processes that this one starts inside the block are recorded, too, into the folder `PATH.d`: `hiwater.open_run()` reads all.
 
         with hiwater.record("load.hiw") as recorder:
             table = load()
@@ -355,4 +441,6 @@ def record(
 
     Raises what `Recorder` and `Recorder.start` raise.
     """
-    return Recorder(path, sample=sample, sample_seed=sample_seed, device_history=device_history, mode=mode)
+    return Recorder(
+        path, sample=sample, sample_seed=sample_seed, device_history=device_history, mode=mode, last_words=last_words, children=children
+    )  # fmt: skip

@@ -1,24 +1,56 @@
-"""The three lines at the end of a recording, and the warning if it is incomplete."""
+"""The lines at the end of a recording, and the warning if it is incomplete."""
 
 from __future__ import annotations
 
 import os
 
+from hiwater._os import accuracy
 from hiwater._os.sizes import format_size
+from hiwater.capture import destination
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from hiwater.recording.recorder import Summary
+    from hiwater.recording.recorder import Refusal, Summary, TopLine
 
 
 def summary_lines(summary: Summary, shown_path: str) -> list[str]:
-    """Return the lines: the two peaks, the line with the most bytes at the peak, and the capture unless it is lost."""
-    lines = [_peaks(summary), _top_line(summary)]
+    """Return the lines: a refused request if there was one, the two peaks, the line to change first, and the capture unless it is lost."""
+    refused = summary["refused"]
+    lines = [_refusals(refused)] if refused is not None else []
+    lines += [_peaks(summary), _top_line(summary)]
     if not summary["is_lost"]:
         lines.append(f"capture {shown_path}: read it with `hiwater report {shown_path}`")
     return lines
+
+
+def children_line(path: str) -> str | None:
+    """Return the line about the children of the process whose capture is at `path`; None if it started no Python process."""
+    folder = destination.folder_of_children(path)
+    try:
+        with open(os.path.join(folder, destination.CHILDREN_INDEX), encoding="ascii") as index:
+            rows = [row for row in index if row.endswith("\n")]
+        captures = {name.partition("-")[0] for name in os.listdir(folder) if name.endswith(".hiw")}
+    except (OSError, ValueError):
+        return None
+    ended = [row for row in rows if _field(row, "event") == "ended"]
+    recorded = captures | {_field(row, "pid") for row in ended}
+    missing = [row for row in rows if _field(row, "event") == "started" and _field(row, "pid") not in recorded]
+    count = len(captures) + sum(not _field(row, "capture") for row in ended)
+    line = f"{count:,} child process{'' if count == 1 else 'es'} recorded, too, in {from_here(folder)}"
+    if ended:
+        peak, pid = max((int(_field(row, "peak_bytes")), _field(row, "pid")) for row in ended)
+        line += f": the highest peak of those that ended is {_size(peak)}, of process {pid}"
+    if missing:
+        line += f"; {len(missing):,} not recorded, such as {_field(missing[0], 'program')} {_field(missing[0], 'why')}"
+    return line.rstrip()
+
+
+def _field(row: str, name: str) -> str:
+    """Return a value of a row of the index. Not by the module json: the program may have one of its own."""
+    value = row.partition(f'"{name}":')[2]
+    return value[1:].partition('"')[0] if value.startswith('"') else value.partition(",")[0].rstrip().rstrip("}")
 
 
 def trouble(summary: Summary) -> str | None:
@@ -47,39 +79,69 @@ def kept_in_memory(path: str) -> str:
 
 
 def _peaks(summary: Summary) -> str:
-    resident = "exact" if summary["resident_exact"] else f"± {format_size(summary['resident_error_bytes'])}"
-    # If events were lost, the peak is a lower bound.
-    is_least = summary["lost_events"] or "calls_not_recorded" in summary["shortcomings"]
-    allocated = "at least" if is_least else "exact"
-    if summary["sample_bytes"] and not is_least:
-        allocated = f"± {format_size(summary['standard_error_bytes'])}, sampled"
+    allocated = "exact"
+    if summary["lost_events"]:
+        allocated = accuracy.LOST
+    elif "calls_not_recorded" in summary["shortcomings"]:
+        allocated = accuracy.MISSED
+    elif summary["standard_error_bytes"]:
+        allocated = accuracy.of_estimate(summary["standard_error_bytes"])
+    resident = accuracy.of_peak(exact=summary["resident_exact"], error_bytes=summary["resident_error_bytes"])
+    overhead = summary["overhead_bytes"]
     return (
-        f"peak {format_size(summary['peak_bytes'])} allocated ({allocated}, {summary['peak_blocks']:,} blocks), "
-        f"{format_size(summary['resident_peak_bytes'])} resident ({resident})"
+        f"peak {_size(summary['peak_bytes'])} allocated ({allocated}, {summary['peak_blocks']:,} blocks), "
+        f"{_size(max(0, summary['resident_peak_bytes'] - overhead))} resident ({resident})"
+        + (f" and {_size(overhead)} overhead of hiwater" if overhead else "")
         + "".join(f", {_device(device)}" for device in summary["devices"])
     )
+
+
+def _size(count: int) -> str:
+    """Return a size with as many digits as in reports."""
+    return format_size(count, 1)
 
 
 def _device(device: dict[str, Any]) -> str:
     least = "" if device["exact"] else "at least "
     figures = [(name, device[f"peak_{name}_bytes"]) for name in ("allocated", "reserved", "used")]
-    return f"{device['name']} {least}" + " / ".join(
-        f"{format_size(size)} {name}" for name, size in figures if size >= 0
-    )
+    return f"{device['name']} {least}" + " / ".join(f"{_size(size)} {name}" for name, size in figures if size >= 0)
 
 
-def shown_path(path: str) -> str:
-    """Return `path`, relative to the current folder if it is in there."""
-    try:
-        here = os.getcwd()
-    except OSError:
-        return path
-    return path[len(here) + 1 :] if os.path.dirname(path) == here else path
+_WORTH_TELLING = 1 << 20  # bytes
+
+
+def _refusals(refused: Refusal) -> str:
+    times = "a request for memory was" if refused["count"] == 1 else f"{refused['count']:,} requests for memory were"
+    last = "" if refused["count"] == 1 else "the last "
+    return f"{times} refused, {last}of {_size(refused['bytes'])} at {_place(refused)}"
 
 
 def _top_line(summary: Summary) -> str:
     top = summary["top_line"]
     if top is None:
-        return "most at the peak: no line of the program's code had live bytes"
-    file, line, function, size = top
-    return f"most at the peak: {format_size(size)} at {file}:{line} in {function}"
+        return "most at the peak: nothing that the program allocated"
+    size, place = _size(top["bytes"]), _place(top)
+    if top["untouched_bytes"] > top["bytes"] and top["group"] == "line":
+        return f"most at the peak: {_size(top['untouched_bytes'])} at {place}, allocated and never touched"
+    if top["group"] == "import":
+        return f"most at the peak: imports, {_size(top['imports_bytes'])}; {size} of it at {place}"
+    apart = [("imports", top["imports_bytes"]), ("never touched", top["all_untouched_bytes"])]
+    return f"most at the peak: {size} at {place}" + "".join(
+        f"; {name} {_size(count)}" for name, count in apart if count >= _WORTH_TELLING
+    )
+
+
+def _place(at: TopLine | Refusal) -> str:
+    """Return the line, with its file as it can be typed where the program ended."""
+    if not at["line"]:
+        return at["function"]
+    return f"{from_here(at['file'])}:{at['line']} in {at['function']}"
+
+
+def from_here(path: str) -> str:
+    """Return `path` relative to the current folder, where it is inside. In the root folder paths stay as they are: no shorter, and clearer."""
+    try:
+        here = os.getcwd()
+    except OSError:
+        return path
+    return path if here == "/" else path.removeprefix(here + "/")

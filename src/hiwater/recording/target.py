@@ -48,6 +48,11 @@ class Target:
         self.container = container  # a folder or an archive: it is on sys.path even with -P
 
 
+def find(kind: str, program: str, arguments: Sequence[str]) -> Target:
+    """Return the target of a kind ("script", "module" or "command"). Raises what the functions below raise."""
+    return {"script": script, "module": module, "command": command}[kind](program, arguments)
+
+
 def script(path: str, arguments: Sequence[str]) -> Target:
     """Return the target for `python path arguments…`: a source or .pyc file, or a folder or archive with a `__main__`.
 

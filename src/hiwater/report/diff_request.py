@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from hiwater._os import accuracy
 from hiwater.analysis.call_tree import Grouping
 from hiwater.analysis.diff import MatchedComparison, Verdict
-from hiwater.capture import Capture
-from hiwater.capture.comparison import Changes, ComparedFigure
-from hiwater.report.formatting import signed_percent, signed_size, size
+from hiwater.capture import Capture, Frame
+from hiwater.capture.comparison import Change, Changes, ComparedFigure
+from hiwater.report.formatting import place_text, signed_percent, signed_size, size
 from hiwater.report.request import Report
 
 
@@ -20,9 +22,8 @@ class DiffReport:
     by: str | None = None
     top: int = 10
     verdict: Verdict | None = None
-    processes: tuple[
-        MatchedComparison, ...
-    ] = ()  # of merged captures, all that were compared; `comparison` is what grew most
+    processes: tuple[MatchedComparison, ...] = ()
+    """Of merged captures, all that were compared; `comparison` is what grew most."""
     unmatched: tuple[int, int] = (0, 0)  # processes of either side that have no partner on the other
 
     @property
@@ -30,9 +31,8 @@ class DiffReport:
         """Everything that limits the comparison."""
         found = notes(self.comparison)
         if len(self.processes) > 1:
-            found.insert(
-                0, f"of {len(self.processes)} processes, the one that grew most is shown: {self.after.process}"
-            )
+            count = len(self.processes)
+            found.insert(0, f"of {count} processes, the one that grew most is shown: {self.after.process}")
         gone, new = self.unmatched
         if gone or new:
             found.append(f"processes without a partner: {gone} of the first capture, {new} of the second")
@@ -40,72 +40,117 @@ class DiffReport:
 
     @property
     def before(self) -> Report:
-        """The earlier capture as a report has it."""
         return self.sides(self.comparison)[0]
 
     @property
     def after(self) -> Report:
-        """The later capture as a report has it."""
         return self.sides(self.comparison)[1]
 
-    def sides(self, told: MatchedComparison) -> tuple[Report, Report]:
+    @property
+    def exactness(self) -> str:
+        """How far the allocated figures of both sides can be trusted."""
+        return _both(*(side.exactness(side.capture.peak) for side in (self.before, self.after)))
+
+    @property
+    def resident_exactness(self) -> str:
+        """How far the resident peaks of both sides can be trusted."""
+        return _both(resident_exactness(self.comparison.before), resident_exactness(self.comparison.after))
+
+    def sides(self, comparison: MatchedComparison) -> tuple[Report, Report]:
         """Both captures of one of the comparisons as reports have them."""
         by = Grouping(self.by) if self.by else None
         before, after = (
-            Report(capture, snapshot, told.kind, by, is_one_of_several=bool(self.processes))
-            for capture, snapshot in ((told.before, told.before_snapshot), (told.after, told.after_snapshot))
+            Report(capture, snapshot, comparison.kind, by, is_one_of_several=bool(self.processes))
+            for capture, snapshot in (
+                (comparison.before, comparison.before_snapshot),
+                (comparison.after, comparison.after_snapshot),
+            )
         )
         return before, after
 
     @property
     def sections(self) -> list[tuple[str, Changes]]:
         """The tables of the report: a title and the changes below it, the largest first; empty ones are left out."""
-        told = self.comparison
-        tables = [(self.by, told.rows)] if self.by else [("line", told.lines), ("stack", told.rows)]
+        comparison = self.comparison
+        tables = [(self.by, comparison.rows)] if self.by else [("line", comparison.lines), ("stack", comparison.rows)]
         remarks = {"line": "" if self.by else "your code and everything it called", "stack": "innermost frame first"}
         found = []
+        directions = ("grew", "shrank") if (comparison.allocated.change or 0) >= 0 else ("shrank", "grew")
         for by, changes in tables:
             assert by is not None
             remark = f" ({remarks[by]})" if remarks.get(by) else ""
-            for word, shown in (("grew", changes.grew), ("shrank", changes.shrank)):
+            for word in directions:
+                shown: Changes = getattr(changes, word)
                 if shown:
                     found.append((f"{by.capitalize()}s that {word}{remark}", shown))
         return found
 
 
-def exactness(report: Report) -> str:
-    """How far the figures of one side can be trusted."""
-    return report.exactness(report.capture.peak)
+def headline(comparison: MatchedComparison) -> str:
+    """The net change and its causes, in one line: what every view of a comparison leads with."""
+    kind = "" if comparison.kind == "all" else f" of {comparison.kind} memory"
+    figure, what = comparison.allocated, f"{kind} allocated at {_moment(comparison)}"
+    if figure.change is None:
+        figure, what = comparison.resident, " resident at the peak"
+    if figure.change is None:
+        return "the two captures have no figure in common"
+    said = f"{figure_words(figure)}{what}"
+    causes = comparison.causes
+    if not causes:
+        return said
+    first, *others = (f"{signed_size(one.bytes)} at {_place(comparison, one)}{_state(one)}" for one in causes)
+    all_along = comparison.lines.grew if causes[0].bytes > 0 else comparison.lines.shrank
+    mostly = "mostly" if 2 * abs(causes[0].bytes) >= abs(all_along.bytes) else "the largest part"
+    return "; ".join([f"{said}: {mostly} {first}", *others])
+
+
+def _moment(comparison: MatchedComparison) -> str:
+    name = comparison.after_snapshot.name
+    return "the highest moment asked for" if name == "slice" else f"the {name}"
+
+
+def _place(comparison: MatchedComparison, change: Change) -> str:
+    capture = comparison.after if change.after else comparison.before
+    return place_text(change.frames[-1], capture.facts.get("cwd", ""), 80) if change.frames else "no Python frame"
+
+
+def _state(change: Change) -> str:
+    return f" ({change.state})" if change.state in ("new", "gone", "within error") else ""
+
+
+def headline_data(comparison: MatchedComparison) -> dict[str, Any]:
+    """The same as data."""
+    causes = []
+    for one in comparison.causes:
+        frame = one.frames[-1] if one.frames else Frame("", "", 0)
+        causes.append({"change_bytes": one.bytes, "state": one.state, **asdict(frame)})
+    return {"change_bytes": comparison.allocated.change, "causes": causes, "words": headline(comparison)}
 
 
 def resident_exactness(capture: Capture) -> str:
     """How far the resident peak of one side can be trusted."""
-    resident = capture.resident
     if capture.device is not None:
         return "none of RAM"
-    if not resident.exact:
-        return "at least: highest sample"
-    return "exact" if not resident.error_bytes else f"within {size(resident.error_bytes)}"
+    resident = capture.resident
+    phrase = accuracy.of_peak(exact=resident.exact, error_bytes=resident.error_bytes)
+    return phrase if resident.exact else f"{phrase}: highest sample"
 
 
-def both(before: str, after: str) -> str:
+def _both(before: str, after: str) -> str:
     """One word for both sides where they agree."""
     return before if before == after else f"{before}; then {after}"
 
 
-def snapshot_words(told: MatchedComparison) -> str:
-    """The moments that are compared."""
-    seconds = [f"{snapshot.at_ns / 1e9:.2f} s" for snapshot in (told.before_snapshot, told.after_snapshot)]
-    name = {"slice": "the highest moment asked for"}.get(told.after_snapshot.name, f"the {told.after_snapshot.name}")
-    kind = "" if told.kind == "all" else f"{told.kind} memory at "
-    return f"{kind}{name}, at {seconds[0]} and {seconds[1]}"
+def snapshot_words(comparison: MatchedComparison) -> str:
+    seconds = [f"{snapshot.at_ns / 1e9:.2f} s" for snapshot in (comparison.before_snapshot, comparison.after_snapshot)]
+    kind = "" if comparison.kind == "all" else f"{comparison.kind} memory at "
+    return f"{kind}{_moment(comparison)}, at {seconds[0]} and {seconds[1]}"
 
 
 def figure_words(figure: ComparedFigure) -> str:
-    """A change in bytes, in words."""
     if figure.change is None:
         return "not known in both"
-    error = f", within error (standard error ≤ {size(figure.standard_error_bytes)})" if figure.is_within_error else ""
+    error = f", within error ({accuracy.of_estimate(figure.standard_error_bytes)})" if figure.is_within_error else ""
     percent = signed_percent(figure.percent)
     return f"{signed_size(figure.change)}{f' ({percent})' if percent else ''}{error}"
 
@@ -124,10 +169,10 @@ def verdict_words(verdict: Verdict) -> str:
     return f"{verdict.quantity} grew by {figure_words(figure)}: {kept}"
 
 
-def notes(told: MatchedComparison) -> list[str]:
+def notes(comparison: MatchedComparison) -> list[str]:
     """Everything that limits the comparison."""
     found = []
-    for side, capture in (("the first", told.before), ("the second", told.after)):
+    for side, capture in (("the first", comparison.before), ("the second", comparison.after)):
         process = capture.process
         if process.stop_reason:
             found.append(f"recording stopped early in {side} capture: {process.stop_reason}")
@@ -138,7 +183,7 @@ def notes(told: MatchedComparison) -> list[str]:
             found.append(f"the program of {side} capture still runs: its figures are as of a moment ago")
         found += [f"{side} capture contradicts itself: {problem}" for problem in capture.problems()]
     for what in ("python", "mode"):
-        words = [getattr(capture.process, what) for capture in (told.before, told.after)]
+        words = [getattr(capture.process, what) for capture in (comparison.before, comparison.after)]
         if words[0] != words[1] and all(words):
             name = {"python": "Python", "mode": "the kind of recording"}[what]
             found.append(f"{name} differs: {words[0]}, then {words[1]}")

@@ -1,4 +1,4 @@
-"""Sizes, times and names as people read them. Names come from the recorded program and are not to be trusted."""
+"""Formats sizes, times and names for people. Names come from the recorded program and are not trusted."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from hiwater.capture import Frame
 # Not printed as they are: controls (C), which move the cursor or turn text around, and line and paragraph separators.
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _JOINERS = "\u200d\ufe0f"  # hold emoji together, and can do no harm
+KIND_WORDS = {
+    "python": "Python objects and buffers",
+    "native": "native heap (malloc and its family)",
+    "mapping": "anonymous mappings",
+    "device": "device memory",
+    "shared": "shared memory",
+}
 _PLAIN = re.compile(r"[\x20-\x7e]*\Z")
 
 
@@ -25,7 +32,7 @@ def signed_size(count: int) -> str:
 
 
 def signed_percent(percent: float | None) -> str:
-    """A change in percent with its sign; "" where there is nothing to compare with."""
+    """A change in percent with its sign; "" if there is nothing to compare with."""
     if percent is None:
         return ""
     return ("+" if percent > 0 else "−" if percent < 0 else "±") + f"{abs(percent):,.1f} %"
@@ -40,7 +47,7 @@ def seconds(nanoseconds: int) -> str:
 
 
 def printable(text: str, longest: int | None = None) -> str:
-    """Text in one line that moves no cursor and turns nothing around; the middle goes when it is longer than `longest`."""
+    """Text in one line that cannot move the cursor or change the direction of text. If it is longer than `longest`, its middle is left out."""
     if not _PLAIN.match(text):
         text = "".join(_escaped(character) for character in text)
     if longest is not None and len(text) > longest:
@@ -57,13 +64,19 @@ def _escaped(character: str) -> str:
 
 
 def frame_text(frame: Frame, longest: int | None = None) -> str:
-    """`function (file:line)`, or what of it there is."""
+    """`function (file:line)`, or the known part of it."""
     where = f"{frame.file}:{frame.line}" if frame.line and frame.file else frame.file
     return printable(f"{frame.function} ({where})" if where else frame.function, longest)
 
 
 def short_frame_text(frame: Frame, longest: int | None = None) -> str:
-    """`function (last part of the file:line)`; with the folder where the file's name says nothing."""
+    """`function (last part of the file:line)`; with the folder if the file's name is a general one."""
     parts = frame.file.split("/")
     kept = 2 if parts[-1] in ("__init__.py", "__main__.py") else 1
     return frame_text(Frame(frame.function, "/".join(parts[-kept:]), frame.line), longest)
+
+
+def place_text(frame: Frame, folder: str, longest: int | None = None) -> str:
+    """`file:line`, with the file relative to `folder` if it is inside; the function if there is no file."""
+    file = frame.file.removeprefix(folder.rstrip("/") + "/") if folder else frame.file
+    return printable(f"{file}:{frame.line}" if frame.line and file else file or frame.function, longest)

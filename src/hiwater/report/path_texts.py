@@ -1,8 +1,8 @@
-"""The texts of very many call paths, at the speed of copying: for views that write every stack of a capture.
+"""The texts of very many call paths, at the speed of copying, for formats that write every stack of a capture.
 
-A path's text is one fragment a frame. Fragments are made once for each distinct frame; numpy picks which go where for a whole
-chunk of stacks, and one join copies them together. Only of paths deeper than `_STRIDE` frames the upper part is made once and
-kept (within a budget): the text of an anchor, a caller at most `_STRIDE` frames up.
+The text of a path has one fragment for each frame. Each distinct frame has one fragment; numpy selects the fragments for a whole chunk of
+stacks, and one join copies them. For paths deeper than `_STRIDE` frames, the text of the upper part is made once and kept, within a
+budget: the text of an anchor, a caller at most `_STRIDE` frames up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PathTexts:
         self._frames = call_tree.frames
         self._fragment = fragment
         self._separator = separator
-        # Nodes that others stand for are under nothing, and are never asked for.
+        # Nodes that others represent have no parent, and are never used.
         self._level = np.where(call_tree.stands, depths(call_tree.parent), 0)
         keys = len(call_tree.frames)
         is_first = call_tree.parent == 0
@@ -45,7 +45,7 @@ class PathTexts:
         self._anchors_bytes = 0
 
     def chunks(self, leaves: Ints) -> Iterator[slice]:
-        """Slices that cover these leaves, small enough for the texts of each to lie in memory at once."""
+        """Slices that cover these leaves, small enough to keep the texts of one slice in memory."""
         frames = np.cumsum(self._level[leaves])
         first = 0
         while first < len(leaves):
@@ -106,7 +106,7 @@ def joined(heads: list[bytes], anchors: list[bytes], pieces: npt.NDArray[Any], t
 
 
 def write_bytes(stream: TextIO, parts: Iterator[bytes]) -> None:
-    """UTF-8 straight to what lies under a text stream, where something does: encoding again would cost as much as making."""
+    """Write UTF-8 to the binary stream below a text stream, if there is one: to encode again would cost as much as to make the text."""
     raw = getattr(stream, "buffer", None)
     if raw is None:
         stream.writelines(part.decode("utf-8") for part in parts)

@@ -1,24 +1,33 @@
-"""What a view is asked to show: a capture, a moment, a kind of memory, and how finely frames are told apart."""
+"""What a report shows: a capture, a moment, a kind of memory, and a grouping of frames."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from hiwater._os import accuracy
+from hiwater._os.signals import signal_name
 from hiwater.analysis.call_tree import Grouping
 from hiwater.analysis.reconcile import standard_error_bytes
-from hiwater.capture import Capture, Snapshot
+from hiwater.capture import Capture, Run, Snapshot
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.snapshot import Holdings
-from hiwater.errors import CorruptCapture
-from hiwater.report.formatting import printable, size
+from hiwater.report.formatting import printable, seconds, size
 
 SHOWN_KINDS = ("all", *COUNTED_KINDS)
 
 
+def exit_words(code: int | None) -> str:
+    """An exit code in words, "" for 0. A negative code is the number of the signal that ended the process."""
+    if code is not None and code < -1:
+        return f"killed ({signal_name(-code)})"
+    return f"exit code {code}" if code else ""
+
+
 @dataclass(frozen=True)
 class Report:
-    """One capture as asked for. `holdings` is what every view shows, largest first."""
+    """One capture and the options of its report. `holdings` is what every format shows, largest first."""
 
     capture: Capture
     snapshot: Snapshot
@@ -26,21 +35,17 @@ class Report:
     by: Grouping | None = None
     inverted: bool = False
     top: int = 10
-    files: tuple[str, ...] = ()  # for views of source: these alone, by their paths or the ends of them
-    libraries: bool = False  # for views of source: those that are not the program's own, too
+    files: tuple[str, ...] = ()  # for annotated source: only these files, by their paths or the ends of the paths
+    libraries: bool = False  # for annotated source: also files outside the program
     is_one_of_several: bool = False  # then its title says which
+    run: Run | None = None  # all processes that are reported together
     recursion: str = "auto"  # for stacks that are written whole: "auto", "once" or "whole"
-    remarks: list[str] = field(default_factory=list)  # what whoever asked has to know of how it was written
+    remarks: list[str] = field(default_factory=list)  # messages for the caller on how it was written
 
     @cached_property
     def holdings(self) -> Holdings:
         """Raises CorruptCapture when something holds less than nothing."""
-        holdings = self.snapshot.holdings(self.kind)
-        if len(holdings.bytes) and int(holdings.bytes.min()) < 0:
-            raise CorruptCapture(
-                f"the capture is damaged: a stack holds {int(holdings.bytes.min())} bytes", "record again"
-            )
-        return holdings
+        return self.snapshot.holdings(self.kind).checked()
 
     @cached_property
     def problems(self) -> list[str]:
@@ -51,16 +56,16 @@ class Report:
         return self.by or Grouping.stack
 
     def exactness(self, snapshot: Snapshot) -> str:
-        """How far the sum of a moment can be trusted, in a few words."""
+        """The accuracy of the sum of a moment, in a few words."""
         if self.capture.lost_events:
-            return "not exact: events were lost"
+            return accuracy.LOST
         if self.capture.misses_calls:
-            return "at least: some calls could not be recorded"
+            return accuracy.MISSED
         if self.problems:
             return "in doubt: the capture contradicts itself"
         error_bytes = standard_error_bytes(snapshot)
         if error_bytes:
-            return f"estimate, standard error ≤ {size(error_bytes)}"
+            return accuracy.of_estimate(error_bytes)
         if self.capture.device is not None and self.capture.facts.get("events") == "0":
             return "exact, as of when it was taken: what came before is not known"
         if self.capture.live_before_bytes:
@@ -69,7 +74,6 @@ class Report:
 
     @property
     def program(self) -> str:
-        """The program, in one line."""
         capture = self.capture
         if capture.device is not None:
             return " · ".join(filter(None, (capture.facts.get("program"), capture.device)))
@@ -79,7 +83,7 @@ class Report:
 
     @property
     def title(self) -> str:
-        """The program; of several processes, with which of them it is."""
+        """The program; with several processes, also the process."""
         if not self.is_one_of_several or self.capture.device is not None:
             return self.program
         rank = f"rank {self.capture.facts['rank']}, " if self.capture.facts.get("rank") else ""
@@ -87,21 +91,100 @@ class Report:
 
     @property
     def process(self) -> str:
-        """Which process this is about: its rank in a job, its number, its machine."""
+        """The process: its rank in a job, and after which restart, or its name in a cluster's engine; its number, its machine."""
         facts = self.capture.facts
-        rank = f"rank {printable(facts['rank'], 12)} · " if facts.get("rank") else ""
+        restart = f" (restart {printable(facts['restart'], 12)})" if facts.get("restart", "0") != "0" else ""
+        rank = f"rank {printable(facts['rank'], 12)}{restart} · " if facts.get("rank") else ""
         host = f" on {printable(facts['host'], 40)}" if facts.get("host") else ""
-        return f"{rank}{self.capture.process.pid}{host}"
+        worker = f"{printable(facts['worker'], 40)} · " if facts.get("worker") else ""
+        return f"{rank}{worker}{self.capture.process.pid}{host}"
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether a signal ended the process while it had work."""
+        process = self.capture.process
+        return (process.ended == "killed" and not self._was_idle) or (process.exit_code or 0) < -1
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether the process was refused memory, and then was killed or failed. In a job, others fail because this one did."""
+        process = self.capture.process
+        has_failed = process.ended == "killed" or process.exit_code not in (None, 0)
+        return has_failed and bool(self.capture.refusals)
+
+    @property
+    def end_words(self) -> str:
+        """How the process ended, in a table; "" for exit code 0."""
+        refused = ", memory was refused" if self.is_out_of_memory else ""
+        return f"{self._end_words}{refused}"
+
+    @property
+    def _was_idle(self) -> bool:
+        """Whether a worker of Spark's had no task when it was killed: Spark kills the workers that it no longer needs."""
+        phases = self.capture.scopes
+        is_open = any(phase.allocated_end_bytes is None for phase in phases)
+        return self.capture.facts.get("engine") == "spark" and len(phases) > 0 and not is_open
+
+    @property
+    def _end_words(self) -> str:
+        process = self.capture.process
+        if process.ended == "killed" and self._was_idle:
+            return "ended by Spark, idle"
+        if process.ended == "killed":
+            return f"killed{self._death_words or f', no sign of life since {seconds(process.duration_ns)}'}"
+        if process.ended_by == "exec":
+            return "executed another program"
+        return "still runs" if process.ended == "recording" else exit_words(process.exit_code)
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended the process, as its capture or its parent knows it."""
+        process = self.capture.process
+        if process.signal is None and process.ended == "killed" and self.run is not None:
+            return self.run.signals.get(process.pid)
+        return process.signal
+
+    @property
+    def _death_words(self) -> str:
+        """What ended a killed process, in parentheses; "" if nothing is known."""
+        if self.signal is None:
+            return ""
+        more = self.capture.process.ended_by
+        return f" ({f'{more}, ' if more not in ('', 'signal') else ''}{signal_name(self.signal)})"
+
+    @property
+    def process_words(self) -> str:
+        """The process, and how it ended."""
+        process = self.capture.process
+        killed = f"was killed{self._death_words}"
+        ended = {"exit": "ended", "killed": killed, "recording": "is still running"}[process.ended]
+        code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
+        if process.ended_by == "_exit":
+            code = f" by _exit({process.exit_code})"
+        elif process.ended_by == "exec":
+            ended = "executed another program"
+        python = f"Python {printable(process.python, 40)} · " if process.python else ""
+        since = ""
+        if "attached" in self.capture.facts:
+            began = time.localtime(process.started_unix_ns / 1e9)
+            since = f", recorded since {time.strftime('%H:%M:%S', began)} (attached)"
+        return f"{python}process {process.pid} {ended}{code} after {seconds(process.duration_ns)}{since}"
+
+    @property
+    def mode_words(self) -> str:
+        """Which blocks were recorded."""
+        process = self.capture.process
+        if process.mode == "exact":
+            return "every block recorded"
+        return f"blocks below {size(process.sample_bytes)} sampled"
 
     @property
     def snapshot_words(self) -> str:
-        """When the figures hold."""
+        """The moment of the figures, in words."""
         snapshot = self.snapshot
-        at = f"{snapshot.at_ns / 1e9:.2f} s"
+        at = seconds(snapshot.at_ns)
         if snapshot.name == "slice":
-            return (
-                f"the highest moment between {snapshot.start_ns / 1e9:.2f} s and {snapshot.end_ns / 1e9:.2f} s, at {at}"
-            )
+            return f"the highest moment between {seconds(snapshot.start_ns)} and {seconds(snapshot.end_ns)}, at {at}"
         if snapshot.name == "oom":
             return f"the moment memory was refused, at {at}"
         return f"the peak, at {at}" if snapshot.name == "peak" else f"the end, at {at}"

@@ -1,9 +1,9 @@
-"""Call paths as tables for JSON, so that depth costs nothing: distinct frames, and nodes that name their caller and their frame.
+"""Call paths as tables for JSON, so that depth costs nothing: distinct frames, and nodes with the numbers of their caller and frame.
 
     "frames": [{"function": …, "file": …, "line": …}, …]
     "nodes":  [{"parent": null, "frame": 0}, {"parent": 0, "frame": 1}, …]
 
-A stack is the number of its innermost node, null where it has no frame. Callers stand before what they call.
+A stack is the number of its innermost node, null if it has no frame. Callers come before their callees.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROWS_AT_ONCE = 50_000
 
 
 class StackTables:
-    """Tables that grow with each call tree whose nodes are asked for; equal frames have one number in all of them."""
+    """Tables to which nodes of several call trees can be added. Equal frames have one number in all of them."""
 
     def __init__(self) -> None:
         self._frames: dict[Frame, int] = {}
@@ -31,11 +31,11 @@ class StackTables:
         self._length = 0
 
     def add(self, call_tree: CallTree, nodes: Ints) -> Ints:
-        """Put the paths of these nodes in. Returns the number of each node of the call tree, -1 for those without one."""
+        """Add the paths of these nodes. Returns the number of each node of the call tree, -1 for nodes that are not in the tables."""
         used = np.zeros(len(call_tree.parent), bool)
         used[call_tree.place[nodes]] = True
         above = call_tree.parent
-        while above.any():  # by doubling: after each pass twice as many callers are in
+        while above.any():  # each pass doubles the number of callers
             used[above[used]] = True
             above = above[above]
         used[:1] = False
@@ -48,7 +48,7 @@ class StackTables:
         return number[call_tree.place]
 
     def add_frames(self, frames: Iterable[Frame]) -> list[int]:
-        """Put each of these frames in as a path of its own; the numbers of these."""
+        """Add each of these frames as a path of its own, and return their numbers."""
         keys = np.array([self._frame(frame) for frame in frames], np.int64)
         first = self._length
         self._append(np.full(len(keys), -1, np.int64), keys)
@@ -65,18 +65,16 @@ class StackTables:
     def write(self, stream: TextIO) -> None:
         """The members "frames" and "nodes" of an object, without a comma behind them."""
         stream.write('"frames": [')
-        _write_rows(stream, (json.dumps(_told(frame)) for frame in self._frames))
+        frames = ({"function": one.function, "file": one.file, "line": one.line} for one in self._frames)
+        _write_rows(stream, map(json.dumps, frames))
         stream.write('],\n "nodes": [')
         parents, keys = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (self._parents, self._keys))
-        # A part at a time: as Python's numbers, all at once would take ten times the room of the arrays.
+        # In parts: all at once, Python's numbers would use ten times the memory of the arrays.
+        parts = (slice(first, first + _ROWS_AT_ONCE) for first in range(0, len(keys), _ROWS_AT_ONCE))
         rows = (
-            f'{{"parent":{"null" if parent < 0 else parent},"frame":{key}}}'
-            for first in range(0, len(keys), _ROWS_AT_ONCE)
-            for parent, key in zip(
-                parents[first : first + _ROWS_AT_ONCE].tolist(),
-                keys[first : first + _ROWS_AT_ONCE].tolist(),
-                strict=True,
-            )
+            f'{{"parent":{node_text(parent)},"frame":{key}}}'
+            for part in parts
+            for parent, key in zip(parents[part].tolist(), keys[part].tolist(), strict=True)
         )
         _write_rows(stream, rows)
         stream.write("]")
@@ -85,10 +83,6 @@ class StackTables:
 def node_text(number: int) -> str:
     """A node's number as JSON: null for -1."""
     return "null" if number < 0 else str(number)
-
-
-def _told(frame: Frame) -> dict[str, object]:
-    return {"function": frame.function, "file": frame.file, "line": frame.line}
 
 
 def _write_rows(stream: TextIO, rows: Iterable[str]) -> None:

@@ -81,9 +81,8 @@ def whole_stacks(report: Report, nodes: Ints | None = None) -> WholeStacks:
 def shaped(report: Report, call_tree: CallTree) -> CallTree:
     """The call paths for a tree: as they are, or with recursion once where that is asked for. An inverted tree is made from every frame
     of every stack, and has the same bounds as what is written from those."""
-    is_large = (
-        report.recursion == "auto" and report.inverted and not _fits(call_tree, call_tree.place[report.holdings.node])
-    )
+    may_be_large = report.recursion == "auto" and report.inverted
+    is_large = may_be_large and not _fits(call_tree, call_tree.place[report.holdings.node])
     if report.recursion != "once" and not is_large:
         return call_tree
     if is_large:

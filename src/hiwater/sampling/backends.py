@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 DEFAULT = "psutil"
 TRACEMALLOC = "tracemalloc"
 # `psutil` and `posix` are the same quantity, resident memory; in memory_profiler, `posix` runs `ps`.
-_READERS: dict[str, Callable[[int], ProcessMemory]] = {
+READERS: dict[str, Callable[[int], ProcessMemory]] = {
     "psutil": ProcessMemory,
     "posix": ProcessMemory,
     "psutil_pss": partial(ProportionalMemory, field="pss"),
     "psutil_uss": partial(ProportionalMemory, field="uss"),
 }
-NAMES = (*_READERS, TRACEMALLOC, "no_backend")
+"""What reads a process with each backend."""
+NAMES = (*READERS, TRACEMALLOC, "no_backend")
 
 
 def choose_backend(new_backend: str | None = None) -> str:
@@ -37,8 +38,3 @@ def choose_backend(new_backend: str | None = None) -> str:
     if new_backend not in NAMES:
         raise BadRequest(f"{new_backend!r} is not a backend", f"choose one of {', '.join(NAMES[:-1])}")
     return new_backend
-
-
-def reader_of(backend: str) -> Callable[[int], ProcessMemory]:
-    """The class that reads a process with this backend."""
-    return _READERS[backend]

@@ -92,8 +92,9 @@ def _delivers(stream: socket.socket) -> bool:
     """Whether events arrive: the reply to the request says so, and a kernel that ignores the request sends none."""
     import select
 
-    readable, _, _ = select.select([stream], [], [], 0.02)
-    if not readable:
+    poll = select.poll()  # select() refuses descriptors from 1024 on
+    poll.register(stream, select.POLLIN)
+    if not poll.poll(20):
         return False
     message = stream.recv(1024)
     what = _EVENT.unpack_from(message, _EVENT_OFFSET)[0] if len(message) >= _EVENT_OFFSET + _EVENT.size else 1

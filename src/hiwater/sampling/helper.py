@@ -16,7 +16,6 @@ from hiwater.errors import HelperFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from hiwater.sampling.ticks import Row
@@ -53,15 +52,14 @@ class OutsideSampler:
         finally:
             os.close(stop)
             os.close(out)
-        _wait(child)
+        with suppress(ChildProcessError):  # it only starts the sampler; there is none if the program ignores SIGCHLD
+            os.waitpid(child, 0)
         if os.read(self._from_helper, 1) != _READY:
             self._close()
             raise HelperFailed("the sampling process ended immediately", "read its messages on stderr")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         try:
             os.close(self._to_helper)
             self._to_helper = -1
@@ -77,12 +75,6 @@ class OutsideSampler:
             if descriptor >= 0:
                 os.close(descriptor)
         self._to_helper = self._from_helper = -1
-
-
-def _wait(pid: int) -> None:
-    """Wait for the process that only starts the sampler. There is none to wait for if the program ignores SIGCHLD."""
-    with suppress(ChildProcessError):
-        os.waitpid(pid, 0)
 
 
 def main(pid: str, interval: str, children: str, backend: str, timeout: str) -> None:
@@ -106,7 +98,7 @@ def main(pid: str, interval: str, children: str, backend: str, timeout: str) -> 
         interval_ns=max(1, int(float(interval) * 1e9)),
         children=bool(int(children)),
         exclude=(starter,),
-        reader=backends.reader_of(backend),
+        reader=backends.READERS[backend],
     )
     started = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from hiwater._os.procfs import peak_error_bytes
 from hiwater.capture.format import KINDS
@@ -37,13 +38,9 @@ class SampleRecording:
         self.failure: str | None = None
         self.sum_peak_bytes = 0
         self._last: dict[int, int] = {}
-        self._sum_bytes = 0
-        self._root: Watched | None = None
-
-    @property
-    def sum_now_bytes(self) -> int:
+        self.sum_now_bytes = 0
         """Resident bytes of all living processes, each with all of its shared pages."""
-        return self._sum_bytes
+        self._root: Watched | None = None
 
     def read_scopes_from(self, path: str) -> None:
         """Read scopes from this file, to which the watched processes append."""
@@ -58,18 +55,16 @@ class SampleRecording:
             self._root = process
 
     def sampled(self, process: Watched, at_ns: int, resident_bytes: int) -> None:
-        self._sum_bytes += resident_bytes - self._last.get(process.number, 0)
+        self.sum_now_bytes += resident_bytes - self._last.get(process.number, 0)
         self._last[process.number] = resident_bytes
-        self.sum_peak_bytes = max(self.sum_peak_bytes, self._sum_bytes)
-        thinned = self._thinned.get(process.number)
-        if thinned is None:
-            thinned = self._thinned[process.number] = _Thinned()
+        self.sum_peak_bytes = max(self.sum_peak_bytes, self.sum_now_bytes)
+        thinned = self._thinned.setdefault(process.number, _Thinned())
         kept = thinned.take(max(0, at_ns - self._started_ns), resident_bytes)
         if kept is not None:
             self._keep(process.number, *kept)
 
     def ended(self, process: Watched) -> None:
-        self._sum_bytes -= self._last.pop(process.number, 0)
+        self.sum_now_bytes -= self._last.pop(process.number, 0)
         self._flush_process(process)
 
     def _flush_process(self, process: Watched) -> None:
@@ -105,9 +100,8 @@ class SampleRecording:
             return
         self._flushed_ns = now
         self._read_scopes()
-        root = self._root
-        if root is not None:
-            self._set_resident(root)
+        if self._root is not None:
+            self._set_resident(self._root)
         self._attempt(self._writer.flush)
 
     def finish(self, processes: list[Watched], exit_code: int | None, ended_ns: int) -> None:
@@ -121,7 +115,8 @@ class SampleRecording:
             os.close(self._scope_descriptor)
         self._set_resident(processes[0])
         if self.failure is not None:
-            self._attempt_last()
+            with suppress(OSError):  # this needs no space on the disk
+                self._writer.close(state=STATE_FAILED)
             return
         known = UNKNOWN_EXIT_CODE if exit_code is None else exit_code
         self._attempt(
@@ -132,13 +127,6 @@ class SampleRecording:
         """Remove the capture, because there was no process to watch."""
         self._writer.close()
         os.unlink(self._writer.path)
-
-    def _attempt_last(self) -> None:
-        """Say in the header that the capture is incomplete; this needs no space on the disk."""
-        import contextlib
-
-        with contextlib.suppress(OSError):
-            self._writer.close(state=STATE_FAILED)
 
     def _set_resident(self, root: Watched) -> None:
         self._writer.set(
@@ -155,9 +143,7 @@ class SampleRecording:
     def _store(self, table: str, number: int | None, values: tuple[int, ...]) -> None:
         if self.failure is not None:
             return
-        if number is None:
-            self._writer.append(table, *values)
-        elif number < self._writer.count(table):
+        if number is not None and number < self._writer.count(table):
             self._writer.update(table, number, *values)
         else:
             self._writer.append(table, *values)
@@ -178,15 +164,10 @@ class SampleRecording:
             if not text:
                 return
             whole, _, self._scope_text = (self._scope_text + text).rpartition(b"\n")
-            for line in parse(whole):
-                if line.end_ns < self._started_ns:
-                    continue
-                times = (max(0, line.start_ns - self._started_ns), line.end_ns - self._started_ns)
-                row = (
-                    self._string(line.name), line.pid, line.thread_id, line.depth, *times,
-                    line.start_bytes, line.end_bytes, line.peak_bytes,
-                )  # fmt: skip
-                self._store("scopes", None, row)
+            for name, (start_ns, end_ns, pid, thread_id, depth, *sizes) in parse(whole):
+                if end_ns >= self._started_ns:
+                    times = (max(0, start_ns - self._started_ns), end_ns - self._started_ns)
+                    self._store("scopes", None, (self._string(name), pid, thread_id, depth, *times, *sizes))
 
 
 class _Thinned:

@@ -11,7 +11,6 @@ from hiwater.scopes.manager import SCOPE_MANAGER, Scope
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 
@@ -34,8 +33,6 @@ class ResidentPeak:
                 self._scope = None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if self._scope is not None:
             SCOPE_MANAGER.exit(self._scope)

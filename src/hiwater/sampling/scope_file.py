@@ -15,24 +15,6 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import NamedTuple
-
-    class ScopeLine(NamedTuple):
-        """One interval, as in its line."""
-
-        start_ns: int
-        end_ns: int
-        pid: int
-        thread_id: int
-        depth: int
-        start_bytes: int
-        end_bytes: int
-        peak_bytes: int
-        name: str
-else:
-    from collections import namedtuple
-
-    ScopeLine = namedtuple("ScopeLine", "start_ns end_ns pid thread_id depth start_bytes end_bytes peak_bytes name")  # noqa: PYI024 - typing takes longer to load than all of this
 
 VARIABLE = "HIWATER_SCOPES"
 UNKNOWN = -1
@@ -73,8 +55,8 @@ def append(
         return  # the sampler has ended
 
 
-def parse(text: bytes) -> Iterator[ScopeLine]:
-    """The intervals in complete lines of such a file; invalid lines are skipped."""
+def parse(text: bytes) -> Iterator[tuple[str, list[int]]]:
+    """(name, the eight numbers) of each interval in complete lines of such a file; invalid lines are skipped."""
     import json
 
     for line in text.split(b"\n"):
@@ -85,11 +67,6 @@ def parse(text: bytes) -> Iterator[ScopeLine]:
         except (ValueError, IndexError, RecursionError):
             continue
         start_ns, end_ns, pid, thread_id, depth, *sizes = numbers
-        fits = min(start_ns, end_ns, pid, thread_id, depth) >= 0 and max(pid, thread_id, depth) < 1 << 32
-        if (
-            isinstance(name, str)
-            and fits
-            and start_ns <= end_ns < 1 << 63
-            and all(abs(size) < 1 << 62 for size in sizes)
-        ):
-            yield ScopeLine(start_ns, end_ns, pid, thread_id, depth, sizes[0], sizes[1], sizes[2], name)
+        fits = 0 <= start_ns <= end_ns < 1 << 63 and all(0 <= number < 1 << 32 for number in (pid, thread_id, depth))
+        if isinstance(name, str) and fits and all(abs(size) < 1 << 62 for size in sizes):
+            yield name, numbers

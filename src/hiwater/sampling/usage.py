@@ -103,9 +103,8 @@ class _ResultShape:
         ticks = Ticks(rows.append if self._stream is None else self._write)
         step_ns = max(1, int(interval * 1e9))
         left = None if is_open_ended or timeout is None else max(1, round(timeout / interval))
-        watcher = Watcher(
-            pid, ticks, interval_ns=step_ns, children=self.wants_children, reader=backends.reader_of(backend)
-        )
+        reader = backends.READERS[backend]
+        watcher = Watcher(pid, ticks, interval_ns=step_ns, children=self.wants_children, reader=reader)
 
         def end_of_tick(now: int) -> bool:
             nonlocal left
@@ -188,7 +187,7 @@ def _process_number(proc: Any) -> tuple[int, bool]:
 
 def _one_row(pid: int, children: bool, backend: str) -> Row:
     """One reading, without a watcher."""
-    read = backends.reader_of(backend)
+    read = backends.READERS[backend]
     memory = procfs.open_target(pid, read)
     try:
         now = time.monotonic_ns()
@@ -228,7 +227,7 @@ def _sampled(call: Call, interval: float, timeout: float | None, children: bool,
     from hiwater.sampling.resident_peak import ResidentPeak
 
     function, args, keywords = call
-    has_peak = backends.reader_of(backend) is procfs.ProcessMemory
+    has_peak = backends.READERS[backend] is procfs.ProcessMemory
     sampler = OutsideSampler(interval=interval, children=children, backend=backend, timeout=timeout)
     with ResidentPeak(is_wanted=has_peak) as block, sampler:
         value = function(*args, **keywords)
@@ -236,10 +235,8 @@ def _sampled(call: Call, interval: float, timeout: float | None, children: bool,
         after = _one_row(os.getpid(), children, backend)
     rows = [row for row in sampler.rows if row[0] < after[0]]
     rows.append(after)
-    is_missing = peak > max(row[1] for row in rows)
-    if (
-        is_missing
-    ):  # it was between the last sample and the end of the call; the children's memory at that time is not known
+    if peak > max(row[1] for row in rows):
+        # It was between the last sample and the end of the call. The children's memory at that time is not known.
         rows.insert(len(rows) - 1, (after[0], peak, ()))
     return rows, value
 

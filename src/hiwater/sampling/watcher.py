@@ -98,7 +98,7 @@ class Watcher:
         self._reader = reader
         self._sink = sink
         self._interval_ns = interval_ns
-        self._children = children
+        self.watches_children = children
         self._events = events.listen() if children else None
         self._excluded = {os.getpid(), *exclude}
         self._alive: dict[int, Watched] = {}
@@ -115,7 +115,7 @@ class Watcher:
 
     @property
     def finds_children_by(self) -> str:
-        if not self._children:
+        if not self.watches_children:
             return "not wanted"
         return "kernel events" if self._events is not None else "a search at every tick"
 
@@ -125,7 +125,7 @@ class Watcher:
         """Watch until the target has ended, `until_ns` is over, `on_tick(now)` returns true, or the descriptor `stop_on` becomes readable;
         then take the last reading."""
         due = time.monotonic_ns()
-        if self._children:
+        if self.watches_children:
             self._scan(due, is_first=True)
         is_last = False
         while True:
@@ -172,7 +172,7 @@ class Watcher:
 
     def _tick(self, now: int) -> None:
         self.ticks += 1
-        if self._children and self._events is None:
+        if self.watches_children and self._events is None:
             self._scan(now)
         for process in list(self._alive.values()):
             self._sample(process)

@@ -7,11 +7,17 @@ from hiwater.errors import MeterUnavailable
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import Any
 
     from hiwater.meters.devices.base import Device
-    from hiwater.scopes.usage import Level
+    from hiwater.scopes.level import Level
 
 _CHIEF = ("allocated", "used", "device_used", "reserved")
+
+
+def _of_chief(name: str, words: str) -> Any:
+    """A property that is the attribute `name` of `DeviceUsage.chief`."""
+    return property(lambda usage: getattr(usage.chief, name), doc=words)
 
 
 class DeviceUsage:
@@ -50,55 +56,18 @@ class DeviceUsage:
         """Bytes that the driver counts for this process; measured with `meters=("gpu", "nvml")`."""
         return self._level("used")
 
-    @property
-    def start_bytes(self) -> int:
-        """Bytes at the beginning of the scope."""
-        return self.chief.start_bytes
-
-    @property
-    def end_bytes(self) -> int:
-        """Bytes at its end."""
-        return self.chief.end_bytes
-
-    @property
-    def peak_bytes(self) -> int:
-        """Peak during the scope."""
-        return self.chief.peak_bytes
-
-    @property
-    def peak_above_start_bytes(self) -> int:
-        """Peak − start: what the scope needed in addition."""
-        return self.chief.peak_above_start_bytes
-
-    @property
-    def kept_bytes(self) -> int:
-        """End − start."""
-        return self.chief.kept_bytes
-
-    @property
-    def transient_bytes(self) -> int:
-        """Peak − the higher of start and end."""
-        return self.chief.transient_bytes
-
-    @property
-    def exact(self) -> bool:
-        """Whether the peak is exact; otherwise it is a lower bound, and `reason` says why."""
-        return self.chief.exact
-
-    @property
-    def error_bytes(self) -> int:
-        """The largest error of an exact peak."""
-        return self.chief.error_bytes
-
-    @property
-    def source(self) -> str:
-        """Where the figures come from."""
-        return self.chief.source
-
-    @property
-    def reason(self) -> str:
-        """Why a peak is not exact, or what a reader must know."""
-        return self.chief.reason
+    start_bytes: int = _of_chief("start_bytes", "Bytes at the beginning of the scope.")
+    end_bytes: int = _of_chief("end_bytes", "Bytes at its end.")
+    peak_bytes: int = _of_chief("peak_bytes", "Peak during the scope.")
+    peak_above_start_bytes: int = _of_chief(
+        "peak_above_start_bytes", "Peak − start: what the scope needed in addition."
+    )
+    kept_bytes: int = _of_chief("kept_bytes", "End − start.")
+    transient_bytes: int = _of_chief("transient_bytes", "Peak − the higher of start and end.")
+    exact: bool = _of_chief("exact", "Whether the peak is exact; otherwise it is a lower bound, and `reason` says why.")
+    error_bytes: int = _of_chief("error_bytes", "The largest error of an exact peak.")
+    source: str = _of_chief("source", "Where the figures come from.")
+    reason: str = _of_chief("reason", "Why a peak is not exact, or what a reader must know.")
 
     def to_dict(self) -> dict[str, object]:
         """Return plain values: the short names, and all Levels below `quantities`."""

@@ -18,9 +18,22 @@ from hiwater.scopes.usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    import logging
+    from typing import Any, Protocol, TextIO
 
-    from hiwater.scopes.tracker import Log, Run
+    from hiwater.scopes.manager import Scope
+
+    Log = str | os.PathLike[str] | TextIO | logging.Logger
+
+    class Run(Protocol):
+        """What is logged of a run of `hiwater.scopes.tracker`."""
+
+        scope: Scope
+        timeline: list[tuple[float, int]]
+
+        @property
+        def usage(self) -> Usage: ...
+
 
 LOG_SECONDS = 1.0
 """The interval between lines for an open run."""

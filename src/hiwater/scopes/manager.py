@@ -64,7 +64,6 @@ class Peaks:
         self.values = [self.values[i] for i in positions]
 
     def clear(self) -> None:
-        """Drop all notes."""
         self.epochs.clear()
         self.values.clear()
 
@@ -106,7 +105,7 @@ class Slot:
 class Figure:
     """The raw figures of one meter for one scope."""
 
-    __slots__ = ("came_late", "end", "intact", "peak", "slot", "start")
+    __slots__ = ("allocated", "came_late", "end", "intact", "peak", "slot", "start", "totals")
 
     def __init__(self, slot: Slot, *, came_late: bool = False) -> None:
         self.slot = slot
@@ -114,6 +113,9 @@ class Figure:
         """Whether the meter joined during the scope; its figure then starts at 0."""
         self.start = self.end = self.peak = 0 if came_late else slot.now
         self.intact = True
+        self.totals = slot.meter.totals()
+        self.allocated: tuple[int, int] | None = None
+        """Bytes and allocations of the scope; None if the meter does not count them."""
 
 
 class Scope:
@@ -166,7 +168,6 @@ class ScopeManager:
 
     @property
     def open_scopes(self) -> int:
-        """The number of open scopes."""
         return len(self._open)
 
     def enter(self, scope: Scope) -> None:
@@ -248,7 +249,7 @@ class ScopeManager:
             seen.figures = []
             for figure in scope.figures:
                 copy = Figure(figure.slot, came_late=figure.came_late)
-                copy.start = figure.start
+                copy.start, copy.totals = figure.start, figure.totals
                 seen.figures.append(copy)
             self._finish(seen, self._read_counters())
             self._spent_ns += self._clock_ns() - arrived
@@ -288,6 +289,9 @@ class ScopeManager:
                 scope.unmeasured[slot.name] = "the scope was read in another thread than the one that began it"
                 continue
             figure.end = slot.now
+            totals = slot.meter.totals() if figure.totals is not None else None
+            if figure.totals is not None and totals is not None:
+                figure.allocated = totals[0] - figure.totals[0], totals[1] - figure.totals[1]
             figure.peak = max(figure.start, slot.peaks.highest_since(scope.epoch))
             figure.intact = slot.is_intact_since(scope.epoch)
             if slot.failed:

@@ -16,16 +16,12 @@ from hiwater.scopes.usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import logging
-    import os
     from collections.abc import AsyncGenerator, Callable, Sequence
-    from types import TracebackType
-    from typing import Any, TextIO, TypeVar, overload
+    from typing import Any, TypeVar, overload
 
-    from hiwater.scopes.logs import Sampling
+    from hiwater.scopes.logs import Log, Sampling
 
     Function = TypeVar("Function", bound=Callable[..., Any])
-    Log = str | os.PathLike[str] | TextIO | logging.Logger
 
 REMEMBERED = 1000
 """How many finished runs a tracker keeps."""
@@ -139,17 +135,13 @@ class Tracker(_Shown):
     def __enter__(self) -> Run:
         return self._begin(id(sys._getframe(1)))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         self._end(id(sys._getframe(1)), kind)
 
     async def __aenter__(self) -> Run:
         return self._begin(id(sys._getframe(1)))
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         self._end(id(sys._getframe(1)), kind)
 
     def __call__(self, function: Function) -> Function:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
+from hiwater._os import accuracy
 from hiwater._os.sizes import format_size
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import counters
+from hiwater.scopes.level import Level
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,62 +16,7 @@ if TYPE_CHECKING:
     from hiwater.scopes.device_usage import DeviceUsage
     from hiwater.scopes.manager import Figure, Scope, Slot
 
-_UNNAMED = frozenset({"torch"})  # the names of its devices are unmistakable
 SCHEMA = "hiwater.usage/1"
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """One quantity during a scope, in bytes: at its beginning, at its end, and its peak in between."""
-
-    name: str
-    start_bytes: int
-    end_bytes: int
-    peak_bytes: int
-    exact: bool
-    """Whether the peak is exact (within `error_bytes`); otherwise it is a lower bound, and `reason` says why."""
-    error_bytes: int
-    source: str
-    whose: str
-    reason: str
-
-    @property
-    def label(self) -> str:
-        """The name in tables: `cuda:0 allocated` for `torch:cuda:0:allocated`."""
-        backend, _, rest = self.name.partition(":")
-        device, _, quantity = rest.rpartition(":")
-        return f"{'' if backend in _UNNAMED else backend + ' '}{device} {quantity}" if device else self.name
-
-    @property
-    def peak_above_start_bytes(self) -> int:
-        """Peak − start: what the scope needed in addition."""
-        return self.peak_bytes - self.start_bytes
-
-    @property
-    def kept_bytes(self) -> int:
-        """End − start: what the scope retained. Negative if it freed more than it allocated."""
-        return self.end_bytes - self.start_bytes
-
-    @property
-    def transient_bytes(self) -> int:
-        """Peak − the higher of start and end: what was only live for a part of the scope."""
-        return self.peak_bytes - max(self.start_bytes, self.end_bytes)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return all of it as plain values."""
-        return {
-            "start_bytes": self.start_bytes,
-            "end_bytes": self.end_bytes,
-            "peak_bytes": self.peak_bytes,
-            "peak_above_start_bytes": self.peak_above_start_bytes,
-            "kept_bytes": self.kept_bytes,
-            "transient_bytes": self.transient_bytes,
-            "exact": self.exact,
-            "error_bytes": self.error_bytes,
-            "source": self.source,
-            "whose": self.whose,
-            "reason": self.reason,
-        }
 
 
 class Usage:
@@ -277,6 +223,7 @@ def _level(figure: Figure) -> Level:
         traits.source,
         traits.whose,
         reason,
+        *(figure.allocated or (None, None)),
     )
 
 
@@ -284,9 +231,7 @@ def _row(level: Level) -> tuple[str, ...]:
     figures = (
         level.start_bytes, level.end_bytes, level.peak_bytes, level.peak_above_start_bytes, level.kept_bytes, level.transient_bytes,
     )  # fmt: skip
-    exact = (
-        ("exact" if level.error_bytes == 0 else f"± {format_size(level.error_bytes)}") if level.exact else "at least"
-    )
+    exact = accuracy.of_peak(exact=level.exact, error_bytes=level.error_bytes)
     return (level.label, *map(format_size, figures), exact)
 
 

@@ -1,1 +1,1 @@
-"""hiwater under the names of the tools that people come from. `dropin/` holds the modules for PYTHONPATH, the rest is what those are made of."""
+"""hiwater under the names of other tools. `dropin/` has the modules for PYTHONPATH; the other modules implement them."""

@@ -1,4 +1,4 @@
-"""ipygpulogger's class over the cell logger: its names, its units (whole MiB), its layout."""
+"""ipygpulogger's class, made from the cell logger: its names, its units (whole MiB), its layout."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hiwater.notebook.figures import Cell
-    from hiwater.scopes.usage import Level
+    from hiwater.scopes.level import Level
 
 
 class IPyGPULoggerMemory(NamedTuple):
-    """Whole MiB. `used_delta`: end − start; `peaked_delta`: the most above the higher of the two, so that what a cell needed is their
-    sum, as that package has it; `used_total`: at the end."""
+    """Whole MiB. `used_delta` is end − start. `peaked_delta` is the peak above the higher of the two, so a cell needed their sum, as in that
+    package. `used_total` is the memory at the end."""
 
     used_delta: int
     peaked_delta: int
@@ -69,11 +69,11 @@ class IPyGPULogger:
     def __init__(self, compact: bool = False, gc_collect: bool = True) -> None:
         """`compact` prints one line. `gc_collect` collects garbage before figures are read: see CellLogger."""
         self.compact = compact
-        self._cells = _Told(self, gc_collect=gc_collect)
+        self._cells = _Cells(self, gc_collect=gc_collect)
 
     @property
     def gc_collect(self) -> bool:
-        """Whether garbage is collected around each cell."""
+        """Whether garbage is collected before and after each cell."""
         return self._cells.gc_collect
 
     @property
@@ -90,16 +90,16 @@ class IPyGPULogger:
             return None
 
     def start(self) -> IPyGPULogger:
-        """Measure the cells from the next one on."""
+        """Measure cells, from the next one on."""
         self._cells.start()
         return self
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         self._cells.stop()
 
 
-class _Told(CellLogger):
+class _Cells(CellLogger):
     def __init__(self, owner: IPyGPULogger, *, gc_collect: bool) -> None:
         super().__init__(gc_collect=gc_collect)
         self._owner = owner

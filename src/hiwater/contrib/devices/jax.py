@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 
 from hiwater.meters.devices import identity
-from hiwater.meters.devices.base import UNKNOWN, Backend, Device, Standing, Status, known, leaves
+from hiwater.meters.devices.base import UNKNOWN, Backend, Device, Standing, Status, known
+from hiwater.meters.devices.statistics import leaves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

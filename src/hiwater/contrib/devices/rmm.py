@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from hiwater.meters.devices.base import Backend, Device, Standing, Status, known, leaves
+from hiwater.meters.devices.base import Backend, Device, Standing, Status, known
+from hiwater.meters.devices.statistics import leaves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

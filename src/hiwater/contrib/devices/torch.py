@@ -10,7 +10,8 @@ import sys
 
 from hiwater.contrib.devices.torch_doors import Doors
 from hiwater.meters.devices import identity
-from hiwater.meters.devices.base import UNKNOWN, Backend, Device, Standing, Status, leaves
+from hiwater.meters.devices.base import UNKNOWN, Backend, Device, Standing, Status
+from hiwater.meters.devices.statistics import leaves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

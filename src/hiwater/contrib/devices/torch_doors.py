@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hiwater.meters.devices.base import currents_and_peaks, leaves
 from hiwater.meters.devices.peaks import SharedPeaks
+from hiwater.meters.devices.statistics import currents_and_peaks, leaves
 from hiwater.meters.devices.totals import RunningTotals
 
 TYPE_CHECKING = False

@@ -1,7 +1,7 @@
-"""What torch holds, and why: tensors by name and storage, what autograd saved, and lending the card for a while;
-and what a step would hold, without a card.
+"""Tools for torch: reports of tensors by name and storage, line profiles, estimates of a step without a card, reports of refused memory,
+and lending the card's memory to other processes.
 
-The names below are the whole public interface. Each is looked up at first use, and torch is imported then, not before.
+The names below are the whole public interface. Each is imported at its first use, and torch with it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def __getattr__(name: str) -> object:
     try:
         importlib.import_module("torch")
     except ModuleNotFoundError as error:
-        if error.name != "torch":  # torch is there, and something that it needs is not: its own message says more
+        if error.name != "torch":  # torch is installed, but lacks a module: its own message says more
             raise
         from hiwater.errors import ExtraMissing
 

@@ -1,7 +1,7 @@
-"""What the allocator of a device says that it gave out: the independent side of the identity.
+"""The figures of a device's allocator: the independent measure of the identity.
 
-On CUDA that is the caching allocator's own list of blocks, matched with storages by address. Other devices give one number.
-Nothing is asked of a device that the program has not started.
+On CUDA this is the caching allocator's list of blocks; addresses match them with storages. Other devices have one counter. A device that
+the program has not started is not read.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ ACTIVE, AWAITING = "active_allocated", ("active_awaiting_free", "active_pending_
 
 @dataclass(frozen=True, slots=True)
 class SegmentBlock:
-    """A block in use. `nbytes` is what was taken for `requested_bytes` (0 where the allocator does not say). `origin` is the innermost
-    line of its allocation, where history was on; `private` says that it lies in a pool of its own, as those of CUDA graphs do; `stream` is
-    the CUDA stream whose order it follows, 0 for the default one."""
+    """A block in use of `nbytes` for `requested_bytes` (0 if the allocator does not know it). `origin` is the innermost line of its
+    allocation, if the history was on. `private` says that it is in a private pool, as for CUDA graphs. `stream` is its CUDA stream; 0 is
+    the default one."""
 
     address: int
     nbytes: int
@@ -36,7 +36,7 @@ class SegmentBlock:
 
 @dataclass(frozen=True, slots=True)
 class SegmentBlocks:
-    """Every block in use of one device, by address. `awaiting_bytes` is freed already, but a stream may still use it."""
+    """The blocks in use of one device, by address. `awaiting_bytes` are freed, but a stream may still use them."""
 
     active: tuple[SegmentBlock, ...]
     awaiting_bytes: int = 0
@@ -46,7 +46,7 @@ class SegmentBlocks:
         return sum(block.nbytes for block in self.active)
 
     def at(self, address: int) -> SegmentBlock | None:
-        """The block in which `address` lies."""
+        """The block that contains `address`."""
         place = bisect.bisect_right(self.active, address, key=lambda block: block.address) - 1
         if place < 0 or not address:
             return None
@@ -55,7 +55,7 @@ class SegmentBlocks:
 
 
 def blocks_of(device: str) -> SegmentBlocks | None:
-    """The blocks of a CUDA device; None for other devices, one that was not started, and allocators that keep no list."""
+    """The blocks of a CUDA device; None for other devices, for one that was not started, and for allocators without a list."""
     place = torch.device(device)
     if place.type != "cuda" or not torch.cuda.is_initialized():
         return None
@@ -70,7 +70,7 @@ def blocks_of(device: str) -> SegmentBlocks | None:
 
 
 def blocks_in(segments: Iterable[Mapping[str, Any]]) -> SegmentBlocks:
-    """The blocks in use in these segments of an allocator snapshot. Old snapshots leave addresses out: blocks then follow each other."""
+    """The blocks in use in these segments of an allocator snapshot. Without addresses, as in old snapshots, blocks are consecutive."""
     active, awaiting = [], 0
     for segment in segments:
         private = tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
@@ -89,7 +89,7 @@ def blocks_in(segments: Iterable[Mapping[str, Any]]) -> SegmentBlocks:
 
 
 def _origin(frames: Sequence[Mapping[str, Any]]) -> str:
-    """The innermost Python line that is not torch's own; the innermost frame where there is none."""
+    """The innermost Python line outside torch; the innermost frame if there is none."""
     python = [frame for frame in frames if str(frame.get("filename", "")).endswith(".py")]
     own = [frame for frame in python if "/torch/" not in str(frame["filename"])]
     chosen = next(iter(own or python or frames), None)
@@ -100,7 +100,7 @@ def _origin(frames: Sequence[Mapping[str, Any]]) -> str:
 
 
 def allocated_bytes(device: str) -> tuple[int, str] | None:
-    """What the device's allocator counts as allocated, and the counter's name; None where there is no such counter or no device runs."""
+    """The allocated bytes of the device's allocator, and the counter's name; None without a counter or a running device."""
     place = torch.device(device)
     module: Any = getattr(torch, place.type, None)
     if place.type in {"cpu", "meta"} or module is None:

@@ -1,6 +1,6 @@
-"""Everything torch holds, found and named: from the collector's objects, modules, optimizers, variables and autograd's graph.
+"""Finds and names all tensors: through the collector's objects, modules, optimizers, variables and autograd's graph.
 
-All references are dropped when the collection is finished; what stays is data and weak references.
+At the end of the collection all references are dropped. Data and weak references stay.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-_GRAD_FN = heap.torchs_own("grad_fn")
+_GRAD_FN = heap.torch_attribute("grad_fn")
 
 
 @dataclass(slots=True)
 class Holding:
-    """One storage and all that look at it, the owner first. `weak` is dead when the storage is; None where there never was one."""
+    """One storage and the tensors that use it, the owner first. `weak` is a weak reference to the storage; None without one."""
 
     device: str
     place: Place
@@ -34,7 +34,7 @@ class Holding:
     pinned: bool
     address: int
     weak: Any
-    looks: list[TensorView] = field(default_factory=list)
+    views: list[TensorView] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -48,11 +48,11 @@ class Collection:
 def collect(models: Mapping[str, Any], optimizers: Sequence[Any] = (), unpack: bool = False) -> Collection:
     """Find all tensors of the process now.
 
-    `models` are named by their keys, "" for one whose parameters need no prefix. `optimizers` are those that the collector may not know.
-    `unpack` allows a torch before 2.10 to run hooks, see `hiwater.contrib.torch.walk`.
+    The keys of `models` are their names; "" means no prefix. `optimizers` are those that the collector may not know. `unpack` allows a
+    torch before 2.10 to run hooks, see `hiwater.contrib.torch.walk`.
     """
     with storages.undisturbed():
-        gathering = _Gathering(heap.look())
+        gathering = _Gathering(heap.scan())
         try:
             return gathering.everything(models, optimizers, unpack)
         finally:
@@ -60,7 +60,7 @@ def collect(models: Mapping[str, Any], optimizers: Sequence[Any] = (), unpack: b
 
 
 class _Gathering:
-    """The steps of a collection; holds every tensor while they last, so that no identity is given to another."""
+    """The steps of a collection. It keeps every tensor alive until they end, so that no identity is used again."""
 
     def __init__(self, found: heap.TorchHeap) -> None:
         self._heap = found
@@ -72,9 +72,9 @@ class _Gathering:
         self._unnamed = 0
 
     def everything(self, models: Mapping[str, Any], optimizers: Sequence[Any], unpack: bool) -> Collection:
-        self._search.look_through(frames.of_program())
+        self._search.follow(frames.of_program())
         if self._search.wanted:
-            self._search.look_through(frames.of_other_modules())
+            self._search.follow(frames.of_other_modules())
         of_modules = self._of_modules(models)
         of_optimizers = self._of_optimizers(optimizers)
         variables = self._of_variables()
@@ -93,7 +93,7 @@ class _Gathering:
         return self._collection
 
     def let_go(self) -> None:
-        """Drop every reference, whoever still holds this object."""
+        """Drop every reference. This object itself may live on."""
         self._registered.clear()
         self._tensors.clear()
         self._heap = heap.TorchHeap()
@@ -128,7 +128,7 @@ class _Gathering:
         return found
 
     def _every(self, by_collector: list[Any], base: type) -> list[Any]:
-        """What the collector knows of a class, and what variables led to: either may know more."""
+        """The instances of a class that the collector knows, and those that variables lead to. Either may have more."""
         by_name = [one for one in self._search.holders.values() if issubclass(type(one), base)]
         return list({id(one): one for one in (*by_name, *by_collector)}.values())
 
@@ -147,7 +147,7 @@ class _Gathering:
         self._unnamed += 1
         return Held(name, Category.unnamed, tensor)
 
-    # Storages and who looks at them
+    # Storages and their tensors
 
     def _register(self, every: Iterable[Held]) -> None:
         for held in every:
@@ -161,14 +161,14 @@ class _Gathering:
     def _add(self, held: Held, aliases: tuple[str, ...]) -> None:
         try:
             found = pieces(held.tensor)
-        except Exception as error:  # noqa: BLE001 - a subclass may fail in any manner; one that does must not end the report
-            self._collection.notes.append(f"{held.name} could not be looked into: {type(error).__name__}")
+        except Exception as error:  # noqa: BLE001 - a subclass that fails in any way must not end the report
+            self._collection.notes.append(f"{held.name} could not be read: {type(error).__name__}")
             return
         for piece in found:
             holding = self._collection.holdings.get(piece.key)
             if holding is None:
                 holding = self._collection.holdings[piece.key] = _holding(piece)
-            holding.looks.append(_look(held, piece, aliases, len(self._registered)))
+            holding.views.append(_view(held, piece, aliases, len(self._registered)))
 
     def _register_saved(self, gradients: Sequence[Any], unpack: bool) -> None:
         roots = [_GRAD_FN(tensor) for tensor in (*self._tensors.values(), *gradients)]
@@ -178,7 +178,7 @@ class _Gathering:
             name = f"{saved.node}.{saved.slot} (node {saved.number}{packed})"
             self._register([Held(name, Category.saved, saved.tensor)])
         behind = VariableSearch(set())
-        behind.look_through([frames.Namespace("", " (for unpacking)", list(hooks.values()))])
+        behind.follow([frames.Namespace("", " (for unpacking)", list(hooks.values()))])
         self._register(Held(behind.tensors[key][0], Category.saved, tensor) for key, tensor in behind.objects.items())
 
     def _note_limits(self, unpack: bool) -> None:
@@ -188,7 +188,7 @@ class _Gathering:
                 f"gc.freeze() hides {self._heap.hidden:,} objects: tensors among them show only where something leads to them"
             )
         if not self._search.complete:
-            notes.append("the search for names was cut short: some tensors have none")
+            notes.append("the search for names ended early: some tensors have none")
         if not walk.sees_without_unpacking() and not unpack:
             notes.append(
                 f"what autograd saved is not in this report: this torch ({torch.__version__}) shows it only by running hooks, 2.10 and later "
@@ -214,7 +214,7 @@ def _holding(piece: storages.Piece) -> Holding:
     return Holding(piece.device, piece.place, piece.nbytes, storages.is_pinned(piece), address, weak)
 
 
-def _look(held: Held, piece: storages.Piece, aliases: tuple[str, ...], number: int) -> TensorView:
+def _view(held: Held, piece: storages.Piece, aliases: tuple[str, ...], number: int) -> TensorView:
     kind = heap.name_of(type(held.tensor))
     tensor = piece.tensor
     try:

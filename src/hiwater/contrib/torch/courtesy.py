@@ -1,4 +1,4 @@
-"""`Courtesy`: gives the memory of tensors back for a while, and takes it again."""
+"""`Courtesy`: returns the memory of tensors for a while, and restores it later."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """What one device gave back. `moved_bytes` went to RAM. The counters are torch's own: None where a device has none, as the CPU.
+    """The memory that one device gave back. `moved_bytes` were copied to RAM. The counters are torch's; None for devices without them, such
+    as the CPU.
 
-    The context and what other libraries allocated (NCCL, cuDNN) are not in them, and stay, unless `whole_process` says that the
-    driver took everything away.
+    They do not include the context and the allocations of other libraries (NCCL, cuDNN). These stay, unless `whole_process` says that
+    the driver took everything.
     """
 
     device: str
@@ -55,7 +56,7 @@ class Freed:
 
 @dataclass(frozen=True, slots=True)
 class Yielded:
-    """What `yield_memory()` did."""
+    """The result of `yield_memory()`."""
 
     devices: tuple[Freed, ...]
     kept: tuple[Kept, ...]
@@ -72,18 +73,18 @@ class Yielded:
 
 
 class Courtesy:
-    """Lends the memory of all tensors of one device, or of several, to somebody else.
+    """Lends the memory of all tensors of one or more devices to other processes.
 
-    Between `yield_memory()` and `restore()` no tensor of these devices may be used: their memory is away. In a `with` block, an
-    operation of this thread on one of them raises MemoryYielded; without it torch may crash. Other threads must stand still. What may
-    have an address in hand (CUDA graphs, other libraries through DLPack) must not run; storages in private pools are left alone.
+    Between `yield_memory()` and `restore()` no tensor of these devices may be used: they have no memory. In a `with` block, an operation
+    of this thread on one of them raises MemoryYielded; outside one, torch may crash. Other threads must not use torch. Code that knows
+    addresses (CUDA graphs, other libraries through DLPack) must not run. Storages in private pools stay.
 
-    `device` is a name, a number, a torch.device or several; None is every device but the CPU. `driver=True` asks the driver to
-    checkpoint the process instead, which gives back everything, the context included, and blocks all of CUDA until `restore()`.
+    `device` is a name, a number, a torch.device or several of them; None means all devices but the CPU. With `driver=True` the driver
+    checkpoints the process instead. This gives back everything, also the context, and blocks all of CUDA until `restore()`.
     """
 
     def __init__(self, device: Any = None, *, driver: bool = False) -> None:
-        """Raises BadRequest for what is no device."""
+        """Raises BadRequest if `device` names none."""
         several = device if isinstance(device, (list, tuple, set)) else [device]
         self._devices = None if device is None else {device_name(one) for one in several}
         self._moved: list[Moved] = []
@@ -93,13 +94,13 @@ class Courtesy:
 
     @property
     def loc_map(self) -> dict[str, str]:
-        """What is away, by name, with the device it belongs to. Holds no tensor."""
+        """The names of the tensors that were moved, and their devices. Keeps no tensor alive."""
         return {moved.name: moved.device for moved in self._moved}
 
     def yield_memory(self) -> Yielded:
-        """Move everything away and say what that freed. Called again, it moves what came since.
+        """Move the memory of all tensors to RAM, and report what that freed. A second call moves the tensors made since.
 
-        Raises CourtesyFailed when there is no room in RAM (nothing is away then), CourtesyUnavailable when the driver cannot.
+        Raises CourtesyFailed if there is no room in RAM (then nothing is moved), CourtesyUnavailable if the driver cannot.
         """
         if self._driver:
             return self._yield_to_driver()
@@ -118,9 +119,9 @@ class Courtesy:
             return Yielded(tuple(_freed(device, moved, before[device]) for device in devices), tuple(kept))
 
     def restore(self) -> int:
-        """Move everything back; return how many bytes. What the program dropped meanwhile is dropped here, too.
+        """Move everything back, and return the number of bytes. Tensors that the program dropped meanwhile are dropped.
 
-        Raises CourtesyFailed when the device has no room: what came back is back, the rest is kept, and a later call tries again.
+        Raises CourtesyFailed if the device has no room. Some tensors may be back then; a later call tries the rest again.
         """
         if self._checkpoint is not None:
             self._checkpoint.restore()
@@ -150,7 +151,7 @@ class Courtesy:
             if not self._driver:
                 self._refusal = _Refusal({moved.key for moved in self._moved})
                 self._refusal.__enter__()
-        except BaseException:  # no end of the block will restore what is away
+        except BaseException:  # __exit__() will not run
             self.restore()
             raise
         return self
@@ -169,7 +170,7 @@ class Courtesy:
         return holding.device != "cpu" if self._devices is None else holding.device in self._devices
 
     def _move_out(self, found: Iterable[Holding]) -> tuple[list[Kept], list[Moved]]:
-        """What stays and what is away now. Whatever ends this early, Ctrl-C too, everything is back in place."""
+        """Move the storages. Returns those that stay and those that moved. If an exception (also Ctrl-C) ends this, all are moved back."""
         before = len(self._moved)
         try:
             kept = list(self._moving(found))
@@ -185,7 +186,7 @@ class Courtesy:
         return kept, self._moved[before:]
 
     def _moving(self, found: Iterable[Holding]) -> Iterator[Kept]:
-        """Move one storage after the other, and yield those that stay."""
+        """Move the storages one by one, and yield those that stay."""
         blocks: dict[str, Any] = {}
         for one in found:
             storage = torch.UntypedStorage._new_with_weak_ptr(one.weak.cdata)
@@ -201,12 +202,12 @@ class Courtesy:
                     continue
                 self._moved.pop()
                 reason = swap.BORROWED
-            yield Kept(one.looks[0].name, one.device, storage.nbytes(), reason)
+            yield Kept(one.views[0].name, one.device, storage.nbytes(), reason)
 
     def _yield_to_driver(self) -> Yielded:
         from hiwater.contrib.torch.driver_checkpoint import DriverCheckpoint
 
-        if self._checkpoint is not None:  # the driver has everything: the next question about CUDA would wait for ever
+        if self._checkpoint is not None:  # the driver has everything: any call of CUDA would wait for ever
             return Yielded((), ())
         devices = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if torch.cuda.is_initialized() else []
         before = {device: swap.in_use(device) for device in devices}
@@ -219,7 +220,7 @@ class Courtesy:
 
 
 class _Refusal(TorchDispatchMode):  # type: ignore[misc] # torch is not followed by the type checker
-    """Stops an operation on a tensor whose memory is away, before it reads address 0."""
+    """Stops an operation on a tensor without memory before it reads address 0."""
 
     def __init__(self, away: set[int]) -> None:
         super().__init__()
@@ -237,7 +238,7 @@ class _Refusal(TorchDispatchMode):  # type: ignore[misc] # torch is not followed
 
 
 def _check_room(found: Iterable[Holding]) -> None:
-    """Raises CourtesyFailed where the copies would not fit into RAM. What is in RAM already needs no more of it."""
+    """Raises CourtesyFailed if the copies do not fit into RAM. Tensors of the CPU need no more RAM."""
     needed, spare = sum(one.nbytes or 0 for one in found if one.device != "cpu"), swap.ram_to_spare()
     if spare is not None and needed > spare:
         raise CourtesyFailed(

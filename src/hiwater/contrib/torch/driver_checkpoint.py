@@ -1,7 +1,7 @@
-"""The NVIDIA driver's own checkpoint of a process: all that it has on the card, context included, goes to RAM.
+"""The NVIDIA driver's checkpoint of a process: all its memory on the card, with the context, is moved to RAM.
 
-Used on the own process, which the driver API allows (CUDA 12.8, driver 570 and later). It has been tried with fakes of the API only; on
-a real card by nobody yet. Between `take()` and `restore()` every call of CUDA blocks, the destructor of a tensor among them.
+The process checkpoints itself, which the driver API allows (CUDA 12.8, driver 570 and later). Tested only with doubles of the API, not
+yet on a real card. Between `take()` and `restore()` every call of CUDA blocks, also the destructor of a tensor.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _REMEDY = "use Courtesy() without driver=True, which moves tensors and leaves th
 
 
 class DriverCheckpoint:
-    """The four calls, in their order: lock, checkpoint; later restore, unlock."""
+    """The four calls in their order: lock and checkpoint, later restore and unlock."""
 
     def __init__(self, driver: Any, pid: int) -> None:
-        """`driver` is the module cuda.bindings.driver, or something like it."""
+        """`driver` is the module cuda.bindings.driver, or a double of it."""
         self._driver = driver
         self._pid = pid
         self._is_taken = False
 
     @classmethod
     def of_this_process(cls) -> Self:
-        """Raises CourtesyUnavailable, with the reason, where this cannot work."""
+        """Raises CourtesyUnavailable, with the reason, if this cannot work."""
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_initialized():
             _refuse("this process has no CUDA context, so the driver has nothing to give back")
@@ -53,7 +53,7 @@ class DriverCheckpoint:
         return cls(driver, os.getpid())
 
     def take(self) -> None:
-        """Lock and checkpoint. Raises CourtesyUnavailable; the process runs on as before then."""
+        """Lock and checkpoint. Raises CourtesyUnavailable; then the process continues as before."""
         arguments = self._driver.CUcheckpointLockArgs()
         arguments.timeoutMs = _LOCK_TIMEOUT_MS
         self._call("Lock", arguments, CourtesyUnavailable, _REMEDY)
@@ -65,7 +65,7 @@ class DriverCheckpoint:
         self._is_taken = True
 
     def restore(self) -> None:
-        """Restore and unlock. Raises CourtesyFailed where the driver cannot, and may be called again."""
+        """Restore and unlock. Raises CourtesyFailed if the driver cannot; then it may be called again."""
         if not self._is_taken:
             return
         again = "free memory on the card and call restore() again"

@@ -1,7 +1,7 @@
 """The variables of the running program: frames of every thread, the notebook's or script's namespace, other modules' globals.
 
-Reading a function's variables leaves a copy of them in its frame before Python 3.13, which would keep tensors alive that the
-function drops later. That copy is emptied, unless somebody else holds it or is tracing: then it is theirs.
+Before Python 3.13, reading a function's variables leaves a copy of them in its frame. The copy would keep tensors alive that the
+function drops later. So it is emptied, unless it has other references or a tracer uses it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOTEBOOK_HISTORY = ("_", "__", "___", "Out", "In", "_oh", "_ih", "_dh")
 
 @dataclass(slots=True)
 class Namespace:
-    """Variables and where they are: `where` is "" for the main program's, ` in f()` for a function's, `pkg.mod.` goes before a module's."""
+    """Variables, and the text around their names: `before` is `pkg.mod.` for a module, `after` is ` in f()` for a function."""
 
     before: str
     after: str
@@ -34,7 +34,7 @@ class Namespace:
 
 
 def of_program() -> Iterator[Namespace]:
-    """Main program first, then every thread's functions from the inside out (this thread's first), then their modules."""
+    """The main program first, then the functions of every thread from the innermost out (this thread first), then their modules."""
     main = sys.modules.get("__main__")
     modules: dict[str, dict[str, Any]] = {}
     if main is not None:
@@ -51,7 +51,7 @@ def of_program() -> Iterator[Namespace]:
                 frame = frame.f_back
     finally:
         frame = None
-        threads.clear()  # this frame is among them: without this, a cycle would hold every frame of every thread
+        threads.clear()  # this frame is among them: a cycle would keep all frames of all threads alive
     for name, variables in modules.items():
         yield _of_module(f"{name}.", variables, history=True)
     if main is not None:
@@ -59,7 +59,7 @@ def of_program() -> Iterator[Namespace]:
 
 
 def of_other_modules() -> Iterator[Namespace]:
-    """Globals of every module that is neither the standard library's nor torch's: for tensors that nothing else led to."""
+    """The globals of all modules except the standard library's and torch's: for tensors that were not found elsewhere."""
     for name, module in list(sys.modules.items()):
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names or top in _NOT_USERS or name == "__main__" or type(module) is not type(sys):
@@ -76,7 +76,7 @@ def _of_module(before: str, variables: dict[str, Any], history: bool) -> Namespa
 
 
 def _is_history(name: str) -> bool:
-    """Names that a notebook gives to every result: the user's own are better."""
+    """Whether a notebook gives this name to results. The user's names are better."""
     return name in _NOTEBOOK_HISTORY or (name.startswith("_") and name.lstrip("_i").isdigit())
 
 
@@ -92,7 +92,7 @@ def _of_frame(frame: FrameType, modules: dict[str, dict[str, Any]]) -> Iterator[
 
 
 def variables_of(frame: FrameType) -> list[tuple[str, Any]]:
-    """A function's variables now; its frame keeps no copy of them that it did not have."""
+    """A function's variables now. No new copy of them stays in its frame."""
     variables = frame.f_locals
     found = [(name, value) for name, value in variables.items() if type(name) is str]
     if _LEAVES_A_COPY and not _is_traced(frame) and sys.getrefcount(variables) <= _OWN_REFERENCES:
@@ -101,5 +101,5 @@ def variables_of(frame: FrameType) -> list[tuple[str, Any]]:
 
 
 def _is_traced(frame: FrameType) -> bool:
-    """Whether a debugger may write variables back from the copy: it would then take empty for deleted."""
+    """Whether a debugger may write variables back from the copy. An empty copy would then delete them."""
     return sys.gettrace() is not None or threading.gettrace() is not None or frame.f_trace is not None

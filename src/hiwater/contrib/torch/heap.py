@@ -1,6 +1,6 @@
-"""The objects of torch's that Python's collector knows: tensors, modules, optimizers, nodes of autograd's graph.
+"""Finds torch's objects among those of Python's garbage collector: tensors, modules, optimizers, nodes of autograd's graph.
 
-Told by their real type, which runs no foreign code: `isinstance` would ask dead proxies and lying `__class__` properties.
+They are recognised by their real type, so no foreign code runs. `isinstance` would read `__class__`, which proxies override.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TYPE_NAME = type.__dict__["__name__"]
 
 @dataclass(slots=True)
 class TorchHeap:
-    """Held for as long as a report is being made, and no longer. `hidden` counts objects that `gc.freeze()` put out of sight."""
+    """The objects found, kept only while a report is made. `hidden` counts the objects that `gc.freeze()` hides."""
 
     tensors: list[Any] = field(default_factory=list)
     modules: list[Any] = field(default_factory=list)
@@ -32,8 +32,8 @@ class TorchHeap:
     hidden: int = 0
 
 
-def look() -> TorchHeap:
-    """One pass over all that the collector tracks (about 0.4 s for a million objects). Tensors are those that are defined."""
+def scan() -> TorchHeap:
+    """One pass over the collector's objects (about 0.4 s for a million). Only defined tensors are kept."""
     heap = TorchHeap(hidden=gc.get_freeze_count())
     bins: dict[type, list[Any] | None] = {}
     for item in gc.get_objects():
@@ -61,13 +61,13 @@ def _bin(kind: type, heap: TorchHeap) -> list[Any] | None:
 
 
 def bases_of(kind: type) -> tuple[type, ...]:
-    """The class and its bases, whatever its metaclass says about them."""
+    """The class and its bases. The metaclass is not asked."""
     found: tuple[type, ...] = _TYPE_MRO.__get__(kind)
     return found
 
 
 def class_dict(kind: type) -> Mapping[str, Any]:
-    """What the class itself defines, whatever its metaclass says about it."""
+    """The class's own attributes. The metaclass is not asked."""
     found: Mapping[str, Any] = _TYPE_DICT.__get__(kind)
     return found
 
@@ -76,19 +76,19 @@ def name_of(kind: type) -> str:
     return str(_TYPE_NAME.__get__(kind))
 
 
-def torchs_own(name: str) -> Callable[[Any], Any]:
-    """Reads an attribute of tensors as torch defines it, whatever a subclass has under this name."""
+def torch_attribute(name: str) -> Callable[[Any], Any]:
+    """A function that reads an attribute of a tensor as torch defines it, not as a subclass does."""
     found = next(class_dict(base)[name] for base in bases_of(torch.Tensor) if name in class_dict(base))
     getter: Callable[[Any], Any] = found.__get__
     return getter
 
 
-_IS_LEAF = torchs_own("is_leaf")
+_IS_LEAF = torch_attribute("is_leaf")
 
 
 def is_defined(tensor: Any) -> bool:
-    """Whether there is a tensor behind the object: Python's collector may have emptied one that others still hold, and torch then
-    answers no question about it."""
+    """Whether the object has a tensor. Python's collector may have cleared one that is still referenced; torch then raises on every
+    access."""
     try:
         _IS_LEAF(tensor)
     except RuntimeError:
@@ -97,19 +97,19 @@ def is_defined(tensor: Any) -> bool:
 
 
 def is_node_type(kind: type) -> bool:
-    """Whether objects of this class are nodes of autograd's graph: those of C++ have no common base, but all have this descriptor."""
+    """Whether objects of this class are nodes of autograd's graph. Those of C++ have no common base, but all have `next_functions`."""
     found = (class_dict(base).get("next_functions") for base in bases_of(kind))
     return any(type(descriptor) is types.GetSetDescriptorType for descriptor in found)
 
 
-def own_dict(item: object) -> dict[str, Any] | None:
-    """An object's attributes, read through the descriptor that its class has from the interpreter; runs no code of the object's."""
+def attributes_of(item: object) -> dict[str, Any] | None:
+    """An object's `__dict__`, read through the interpreter's descriptor, so that no code of the object runs."""
     for base in bases_of(type(item)):
         descriptor = class_dict(base).get("__dict__")
         if descriptor is None:
             continue
         if type(descriptor) is not types.GetSetDescriptorType:
-            return None  # a property of the class's own, which could answer anything
+            return None  # a property that the class defines
         found = descriptor.__get__(item)
         return found if type(found) is dict else None
     return None

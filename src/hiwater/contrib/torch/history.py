@@ -1,4 +1,4 @@
-"""Inside the watched process: the history that torch's CUDA allocator keeps while a recording runs. `recording.device_histories` asks for it."""
+"""Inside the recorded process: the history of torch's CUDA allocator during a recording. `recording.device_histories` uses it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class TorchHistory:
         """Set if the history was begun here."""
 
     def wait_for_cuda(self, check: Callable[[], object]) -> None:
-        """If torch is loaded with CUDA and has not initialised it, have torch call `check` when it does."""
+        """If torch is loaded with CUDA and has not initialised it, register `check` as a call for that time."""
         torch = _torch()
         if torch is not None and not self._was_tried and not torch.cuda.is_initialized():
             cuda_ready.call_when_ready(torch, check)
 
     def forget(self, check: Callable[[], object]) -> None:
-        """Do not have `check` called any more."""
+        """Remove the registered call."""
         cuda_ready.forget(check)
 
     def is_ready(self) -> bool:

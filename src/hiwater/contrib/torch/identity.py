@@ -1,4 +1,4 @@
-"""Adds up what was found and holds it against what the allocator says: allocated = named + saved + gradients + optimizer + held by C++."""
+"""Adds up the storages and compares the sum with the allocator's figure: allocated = named + saved + gradients + optimizer + held by C++."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_MEASURED = "not measured"
 
 
 def devices_of(holdings: Mapping[int, Holding], watch: StorageWatch | None) -> tuple[DeviceTensors, ...]:
-    """Storages with memory, by device, each device with its identity; the CPU comes last."""
+    """The devices with their storages and identities. The CPU comes last."""
     by_device: dict[str, dict[int, Holding]] = {}
     for key, holding in holdings.items():
         if holding.place is Place.memory:
@@ -47,14 +47,14 @@ def _device(device: str, found: Mapping[int, Holding], watch: StorageWatch | Non
 
 
 def with_blocks(device: str, found: Iterable[Holding], blocks: SegmentBlocks) -> DeviceTensors:
-    """Each storage with its block; blocks of no storage are held by C++. A storage in no block is another library's memory."""
+    """Match storages and blocks. Blocks without a storage are held by C++. A storage without a block is another library's memory."""
     entries, used = [], set()
     for one in found:
         block = blocks.at(one.address)
         if block is not None and block.address not in used:
             used.add(block.address)
             entries.append(entry_of(one, block.nbytes, origin=block.origin))
-        else:  # a second storage in one block looks at memory that is counted with the first
+        else:  # a second storage in a block: its memory is counted with the first
             entries.append(entry_of(one, 0, in_allocator=not one.nbytes))
     free = [block for block in blocks.active if block.address not in used]
     unowned = _grouped((block.nbytes, block.origin) for block in free)
@@ -66,7 +66,7 @@ def with_blocks(device: str, found: Iterable[Holding], blocks: SegmentBlocks) ->
 
 
 def with_counter(device: str, found: Iterable[Holding], counted: int, source: str) -> DeviceTensors:
-    """The rest of one number: what C++ holds then includes rounding beyond 512 bytes, and storages of others make it too small."""
+    """Only one counter is known. What C++ holds is the rest: it includes rounding above 512 bytes, and is too small by storages of others."""
     entries = [entry_of(one, storages.rounded(one.nbytes or 0, device)) for one in found]
     sums, rounding = _by_category(entries), _rounding(entries)
     unowned = max(0, counted - sum(sums.values()) - rounding)
@@ -74,7 +74,7 @@ def with_counter(device: str, found: Iterable[Holding], counted: int, source: st
 
 
 def with_watch(device: str, found: Mapping[int, Holding], watch: StorageWatch) -> DeviceTensors:
-    """Storages against those that the watch saw made; what is older, or made by another thread, lies outside."""
+    """Compare the storages with those that the watch recorded. Older ones, and those of other threads, are outside."""
     made = {key: (nbytes, operation) for key, place, nbytes, operation in watch.live() if place == device}
     entries = [
         entry_of(
@@ -93,9 +93,9 @@ def with_watch(device: str, found: Mapping[int, Holding], watch: StorageWatch) -
 
 
 def entry_of(one: Holding, block_bytes: int, in_allocator: bool = True, origin: str = "") -> StorageEntry:
-    """The finished row of a storage."""
+    """The row of a storage."""
     return StorageEntry(
-        one.device, one.place, one.nbytes, block_bytes, one.looks[0], tuple(one.looks[1:]), one.pinned, one.address, in_allocator,
+        one.device, one.place, one.nbytes, block_bytes, one.views[0], tuple(one.views[1:]), one.pinned, one.address, in_allocator,
         origin,
     )  # fmt: skip
 
@@ -117,7 +117,7 @@ def _outside(entries: Sequence[StorageEntry]) -> int:
 
 
 def _grouped(pairs: Iterable[tuple[int, str]]) -> tuple[Unowned, ...]:
-    """Blocks of the same origin together, largest first."""
+    """Sums of the blocks with the same origin, largest first."""
     sizes: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for nbytes, origin in pairs:

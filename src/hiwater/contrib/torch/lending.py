@@ -1,7 +1,7 @@
-"""Lends this program's memory to whoever asks from outside (`hiwater courtesy PID`), at moments that the program names as safe.
+"""Lends this program's device memory to another process (`hiwater courtesy PID`), at moments that the program calls safe.
 
-A daemon thread only listens. What moves memory is the program's own thread, inside `safe_point()`, between two steps: nothing of its is then in
-use. Or the thread itself, while it holds a lock that the program holds whenever it computes.
+A daemon thread listens for requests. The program's own thread moves the memory inside `safe_point()`, between two steps, when no tensor is
+in use. Alternatively the daemon thread moves it while it holds a lock that the program holds whenever it computes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _FIRST_WORD_SECONDS = 5.0
 _RETRY_SECONDS = 2.0
-_PATIENCE_SECONDS = 600.0  # for a card that stays full after whoever had it has gone
+_PATIENCE_SECONDS = 600.0  # for a card that stays full after the borrower has gone
 _WAIT_STEP_SECONDS = 0.2
 
 
@@ -34,19 +34,19 @@ _open: weakref.WeakSet[Lending] = weakref.WeakSet()
 
 
 def courtesy_listen(device: Any = None, *, lock: Any = None, driver: bool = False) -> Lending:
-    """Let `hiwater courtesy PID`, run by the same user or root, have the memory of this program for a while.
+    """Allow `hiwater courtesy PID`, run by the same user or root, to borrow the memory of this program.
 
-    Without `lock`, memory is lent inside `safe_point()`, which the program calls between its steps and which costs next to nothing
-    while nobody asks. With `lock` (anything that `with` takes), the listening thread lends on its own while it holds the lock: the
-    program must hold it whenever it uses a tensor. `device` and `driver` are those of `Courtesy`.
+    Without `lock`, memory is lent inside `safe_point()`. The program calls it between its steps; it costs next to nothing without a
+    request. With `lock` (a context manager), the listening thread lends the memory while it holds the lock. The program must then hold
+    the lock whenever it uses a tensor. `device` and `driver` are as in `Courtesy`.
 
-    Raises CourtesyUnavailable where no socket can be made, or the program listens already.
+    Raises CourtesyUnavailable if no socket can be made, or if the program listens already.
     """
     return Lending(Courtesy(device, driver=driver), lock)
 
 
 class Lending:
-    """What `courtesy_listen()` returns. Closed at exit, by `close()`, or at the end of a `with` block; not inherited by a fork."""
+    """The result of `courtesy_listen()`. Closed at exit, by `close()`, or at the end of a `with` block; not inherited by a fork."""
 
     def __init__(self, courtesy: Courtesy, lock: Any = None) -> None:
         self._courtesy = courtesy
@@ -63,10 +63,10 @@ class Lending:
         threading.Thread(target=self._serve, name="hiwater-courtesy", daemon=True).start()
 
     def safe_point(self) -> bool:
-        """Lend if somebody asks, and return when the memory is back; True if it was away.
+        """If there is a request, lend the memory, and return when it is back. True if it was lent.
 
-        Call it where no tensor is in use, on any thread or device: after `optimizer.step()`, say. An exception (Ctrl-C) takes the memory
-        back first. Raises CourtesyFailed when there is no room to take it back to, after waiting for as long as somebody else has it.
+        Call it when no thread uses a tensor, for example after `optimizer.step()`. An exception (Ctrl-C) first takes the memory back.
+        Raises CourtesyFailed if the device has no room for it; before that, it waits while others use the device.
         """
         if self._asked is None:
             return False
@@ -85,7 +85,7 @@ class Lending:
         return self._pid == os.getpid() and self._server.fileno() >= 0
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         if not self.is_listening:
             return
         self._server.close()
@@ -105,7 +105,7 @@ class Lending:
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)  # of a process that had this number before
+                os.unlink(self._path)  # of an earlier process with this id
             server.bind(self._path)
             server.listen(4)
         except OSError as error:
@@ -116,7 +116,7 @@ class Lending:
         return server
 
     def let_go_of_socket(self) -> None:
-        """In a child after a fork: it has no listening thread, and must not hold the socket either."""
+        """Close the socket in a child after a fork, which has no listening thread."""
         self._server.close()
 
     # The listening thread
@@ -130,7 +130,7 @@ class Lending:
             line = Connection(connection)
             try:
                 is_kept = meeting.is_welcome(connection) and self._answer(line)
-            except Exception as error:  # noqa: BLE001 - nothing that somebody sends may end the listening
+            except Exception as error:  # noqa: BLE001 - no message may end the listening
                 line.send(state="failed", reason=f"{type(error).__name__}: {error}")
                 is_kept = False
             if not is_kept:
@@ -157,7 +157,7 @@ class Lending:
         return not self._withdrawn(line)
 
     def _withdrawn(self, line: Connection) -> bool:
-        """Wait until the program takes the request up, or whoever asked goes away; True for the latter."""
+        """Wait until the program accepts the request (False) or the other process disconnects (True)."""
         while True:
             with self._turn:
                 if self._asked is not line:
@@ -167,7 +167,7 @@ class Lending:
                     return True
             time.sleep(_WAIT_STEP_SECONDS)
 
-    # Whichever thread lends
+    # On the thread that lends
 
     def _lend(self, line: Connection) -> bool:
         try:
@@ -177,14 +177,14 @@ class Lending:
             return False
         try:
             line.send(state="yielded", words=str(yielded), report=yielded.to_dict())
-            line.receive()  # whatever comes, or the end: the lease is over
+            line.receive()  # any message, or the end of the connection, ends the lease
         finally:
             self._take_back(line)
         line.send(state="restored")
         return True
 
     def _take_back(self, line: Connection) -> None:
-        """Until it works, or nobody has been there for long who could make room."""
+        """Restore the memory; try again until it works, or until the borrower has been gone for long."""
         gone_since: float | None = None
         while True:
             try:

@@ -1,4 +1,4 @@
-"""`@profile`, `@profile_every(n)` and the profiler that they share: made at first use, it measures a function while it is called."""
+"""`@profile`, `@profile_every(n)` and the profiler that they share, which is made at first use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _global: LineProfiler | None = None
 
 
 def global_line_profiler() -> LineProfiler:
-    """The profiler of all functions that are decorated."""
+    """The profiler of all decorated functions."""
     global _global  # noqa: PLW0603 - one for the process
     if _global is None:
         _global = _kind()
@@ -31,21 +31,21 @@ _kind: type[LineProfiler] = LineProfiler
 
 
 def use(kind: type[LineProfiler]) -> None:
-    """Make the shared profiler one of this kind, where it has not been made yet: the drop-in's writes sizes in its own manner."""
+    """Use this class for the shared profiler, if it is not made yet. The class of the drop-in formats sizes differently."""
     global _kind  # noqa: PLW0603 - as above
     _kind = kind
 
 
 def clear_global_line_profiler() -> None:
-    """Forget what was measured so far of all functions that are decorated; they stay so."""
+    """Reset the figures of all decorated functions to zero. The functions stay decorated."""
     if _global is not None:
         _global.clear()
 
 
 def set_target_gpu(gpu_id: Any) -> None:
-    """Choose the device on which decorated functions are measured from the next line on: a number, "cuda:1" or a `torch.device`.
+    """Choose the device on which decorated functions are measured, from the next line on: a number, "cuda:1" or a `torch.device`.
 
-    May be called in a function that is measured. Raises BadRequest for what names no device.
+    May be called in a measured function. Raises BadRequest if `gpu_id` names no device.
     """
     global_line_profiler().target_gpu = gpu_id
 
@@ -57,7 +57,7 @@ def profile(func: Function, columns: Sequence[str] = DEFAULT_COLUMNS) -> Functio
     owner = os.getpid()
 
     def print_at_exit() -> None:
-        if os.getpid() == owner:  # the report of a forked child that runs to its end would be its parent's
+        if os.getpid() == owner:  # a forked child that runs to its end would print its parent's report
             _print(profiler, func, columns)
 
     atexit.register(print_at_exit)
@@ -69,7 +69,7 @@ def profile_every(
 ) -> Callable[[Function], Function]:
     """Measure a function whenever it is called, and print its table on stdout after every `output_interval` calls.
 
-    `enable=False` leaves the function as it is.
+    With `enable=False` the function is returned unchanged.
     """
 
     def decorate(func: Function) -> Function:
@@ -96,9 +96,9 @@ def profile_every(
 
 
 def _print(profiler: LineProfiler, func: object, columns: Sequence[str]) -> None:
-    """A wrong column is told on stderr: the function's own result is not to be lost for it, nor the program's exit code."""
+    """Print the table. An unknown column is an error on stderr: it must not change the function's result or the program's exit code."""
     try:
         profiler.print_stats(func, columns)
-    except ValueError as error:  # of stdout, too, where it is closed by now
+    except ValueError as error:  # also raised by a closed stdout
         if sys.__stderr__ is not None:
             sys.__stderr__.write(f"hiwater: {error}\n")

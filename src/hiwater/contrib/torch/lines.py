@@ -1,8 +1,9 @@
-"""Line by line on the GPU: `with hiwater.contrib.torch.LineProfiler(train_step) as profiler: ...`, then `profiler.display()`.
+"""Measures GPU memory line by line: `with hiwater.contrib.torch.LineProfiler(train_step) as profiler: ...`, then `profiler.display()`.
 
-Figures come from torch's caching allocator (`torch.cuda.memory_stats()` and its kin), read at each line event of the functions watched. They
-are the device's: what any thread allocates meanwhile counts for the line, so one that calls `.backward()` has the peak of the backward
-pass, although autograd's threads run no Python lines. Peaks are read and reset as for scopes: the program's own stay true.
+Figures come from torch's caching allocator (`torch.cuda.memory_stats()` and similar functions), read at each line event of the watched
+functions. They are the device's: what any thread allocates during a line counts for it. So a line that calls `.backward()` has the peak
+of the backward pass, although autograd's threads run no Python lines. Peaks are read and reset as for scopes: those that the program
+reads stay true.
 """
 
 from __future__ import annotations
@@ -31,26 +32,27 @@ if TYPE_CHECKING:
     Thing = TypeVar("Thing")
 
 DEFAULT_COLUMNS = ("active_bytes.all.peak", "reserved_bytes.all.peak")
-"""What `display()` shows unless told otherwise."""
+"""The columns that `display()` shows by default."""
 
 
 class LineProfiler:
-    """Measures what each line of chosen functions did to a device's memory while it is enabled; a context manager that enables it.
+    """Measures a device's memory for each line of chosen functions while it is enabled. As a context manager it is enabled in the block.
 
-    Without a device, or before the program uses one, lines run as ever and `display()` says why it is empty. No cache is emptied,
-    no statistic of the program's is reset, other tracers and debuggers go on.
+    Without a device, or before the program uses one, `display()` is empty and says why. No cache is emptied, no statistic of the program
+    is reset, and other tracers and debuggers continue.
     """
 
     def __init__(self, *functions: object, target_gpu: Any = 0, ram: bool = False) -> None:
-        """Watch `functions`: what `add_function` takes.
+        """Watch `functions`, each as in `add_function()`.
 
-        `target_gpu` is a number, "cuda:1", a `torch.device`, or any device of hiwater's ("jax:cuda:0", `hiwater.meters.devices.Device`).
-        `ram=True` measures host memory as well: columns `ram.kept`, `ram.allocated`, `ram.peak_above_start` (bytes that the line's own thread
-        allocated) and `ram.resident` (growth of the process's resident memory). Raises BadRequest for what names no device.
+        `target_gpu` is a number, "cuda:1", a `torch.device`, or another device that hiwater knows ("jax:cuda:0",
+        `hiwater.meters.devices.Device`). `ram=True` also measures host memory. The columns are `ram.kept`, `ram.allocated` and
+        `ram.peak_above_start` (bytes of the line's thread), and `ram.resident` (growth of the process's resident memory). Raises
+        BadRequest if `target_gpu` names no device.
         """
         self._target = DeviceTarget(target_gpu)
         self._recorder = DeviceRecorder(self._target.choose)
-        self._target.tell(self._recorder.peaks_told)
+        self._target.report_to(self._recorder.take_peaks)
         self._lines = MemoryLines(resident=ram, heap=ram, listener=self._recorder.hear)
         self._ram = ram
         self._groups: dict[int, tuple[CodeType, DeviceGroup]] = {}  # by the code object's address
@@ -61,7 +63,7 @@ class LineProfiler:
 
     @property
     def target_gpu(self) -> Any:
-        """The device that lines which begin now are measured on; may be set at any time, in a function that is watched, too."""
+        """The device on which lines that begin now are measured. It may be set at any time, also in a watched function."""
         return self._target.device
 
     @target_gpu.setter
@@ -69,9 +71,9 @@ class LineProfiler:
         self._target.set(device)
 
     def add_function(self, function: object) -> None:
-        """Watch a function, method, generator function, coroutine function, or all functions of a class, with what is defined inside.
+        """Watch a function, method, generator function, coroutine function, or all functions of a class, with the functions inside.
 
-        Warns, and does nothing, where there is no Python code in it.
+        If it has no Python code, only warns.
         """
         codes = found_in.codes_of(function)
         if not codes:
@@ -80,18 +82,18 @@ class LineProfiler:
             self._watch(code)
 
     def wrap(self, function: Thing) -> Thing:
-        """Watch `function` whenever it is called, enabled or not; return what to call instead. Usable as a decorator."""
+        """Watch `function` whenever it is called, enabled or not. Usable as a decorator: it returns the function to call."""
         self.add_function(function)
         return self._lines.wrap(function)
 
     def enable(self) -> None:
-        """Measure from now on, in every thread. Raises EngineFailed where no place for a line tool is free."""
+        """Measure from now on in every thread. Raises EngineFailed if all tool ids of `sys.monitoring` are in use."""
         if not self.enabled:
             self._lines.enable()
             self.enabled = True
 
     def disable(self) -> None:
-        """Measure no longer, and let go of the device's marks; figures stay."""
+        """Stop measuring, and stop resetting the device's peaks. The figures stay."""
         if self.enabled:
             self.enabled = False
             self._lines.disable()
@@ -99,42 +101,42 @@ class LineProfiler:
             self._target.close()
 
     def register_callback(self) -> None:
-        """Take the place of a tracer that took ours (Python 3.11); nothing else has to be done by hand."""
+        """Replace a tracer that replaced ours (Python 3.11). Nothing else has to be registered by hand."""
         if self.enabled:
             self._lines.disable()
             self._lines.enable()
 
     def close(self) -> None:
-        """End all measuring, of wrapped functions, too; they go on working and figures stay."""
+        """End all measuring, also of wrapped functions, which continue to work. The figures stay."""
         self.enabled = False
         self._lines.close()
         self._recorder.stop()
         self._target.close()
 
     def clear(self) -> None:
-        """Begin again from zero; the functions stay."""
+        """Reset all figures to zero. The functions stay."""
         self._recorder.clear(group for _, group in self._groups.values())
         self._lines.clear()
 
     def display(self, func: Any = None, columns: Sequence[str] = DEFAULT_COLUMNS) -> LinesDisplay:
-        """Return the table, which shows itself as text or, in a notebook, as HTML with bars.
+        """Return the table: text, and in a notebook HTML with bars.
 
-        `func` is a function, a qualified name, or several of them; None stands for all that ran. `columns` are names of
-        `memory_stats()`, and ours: `hits`, `increment` (which line grew), `peak_above_start`, `device`, `NAME.increment` and
-        `NAME.peak_above_start` for every statistic NAME that has a `current`, and with `ram=True` those of host memory. Peaks and levels are the
-        highest of all calls, running totals (`….allocated`, `….freed`, `num_…`) and increments the sum of them. The line of the `def` has the
+        `func` is a function, a qualified name, or several of them; None means all that ran. `columns` are names of `memory_stats()`, and
+        of hiwater: `hits`, `increment` (the growth), `peak_above_start`, `device`, `NAME.increment` and `NAME.peak_above_start` for
+        every statistic NAME that has a `current`, and with `ram=True` those of host memory. Peaks and levels are the highest of all
+        calls. Running totals (`….allocated`, `….freed`, `num_…`) and increments are sums over all calls. The line of the `def` has the
         state at entry.
 
-        Raises UnknownStatistic, a ValueError, for a column or a function that is not there.
+        Raises UnknownStatistic, a ValueError, for an unknown column or function.
         """
         chosen = list(self._chosen(func))
         known = statistics_of(figure for _, group in self._groups.values() for figure in group.figures.values())
         resolved = columns_of(list(columns), known, "" if self._ram else "only the device was asked for")
-        beside = dict(zip(map(id, self._lines.codes), self._lines.results(), strict=True)) if self._ram else {}
+        host = dict(zip(map(id, self._lines.codes), self._lines.results(), strict=True)) if self._ram else {}
         shown = []
         if known or not any(column.needs_device for column in resolved):
             for code, group in chosen:
-                ram = {line.line: line for line in beside[id(code)].lines} if self._ram else {}
+                ram = {line.line: line for line in host[id(code)].lines} if self._ram else {}
                 rows: dict[int, Row] = {line: (figure, ram.get(line)) for line, figure in sorted(group.figures.items())}
                 if rows:
                     last = group.lines[-1]
@@ -197,7 +199,7 @@ class LineProfiler:
         return found
 
     def _notes(self, chosen: Iterable[tuple[CodeType, DeviceGroup]]) -> list[str]:
-        """What a reader must know: where a peak is only a lower bound."""
+        """The lines whose peaks are only lower bounds, and why."""
         bounds = [
             f"{code.co_qualname}:{line}"
             for code, group in chosen
@@ -207,7 +209,7 @@ class LineProfiler:
         if not bounds:
             return []
         why = next((source.refusal for source in self._target.sources if source.refusal), "")
-        why = why or "something else started the device's peaks anew meanwhile"
+        why = why or "something else reset the device's peaks meanwhile"
         return [f"lower bounds: the peaks of {', '.join(bounds)}: {why}"]
 
     def _why_empty(self, known: set[str]) -> str:

@@ -1,6 +1,6 @@
-"""Where a program that lends its memory and those who ask for it meet: a socket of the program's, in a folder that only its user has.
+"""The connection between a program that lends memory and the borrower: a socket of the program, in a folder of its user.
 
-Messages are lines of JSON. The lease is the connection: when whoever asked closes it, or dies, the program takes its memory back.
+Messages are lines of JSON. The lease is the connection: when the borrower closes it or dies, the program takes its memory back.
 """
 
 from __future__ import annotations

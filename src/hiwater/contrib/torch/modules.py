@@ -1,7 +1,7 @@
-"""Names of parameters and buffers, of gradients and of what optimizers keep.
+"""Names of parameters, buffers, gradients and the state of optimizers.
 
-Read from the dicts that modules and optimizers keep them in, not through `named_parameters()` or `state_dict()`, which classes override
-and which may gather, copy or call hooks.
+They are read from the dicts of modules and optimizers, not through `named_parameters()` or `state_dict()`: classes override these, and
+they may gather, copy or call hooks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 _DEEPEST_STATE = 4
-_IS_LEAF, _RETAINS_GRAD, _GRAD = (heap.torchs_own(name) for name in ("is_leaf", "retains_grad", "grad"))
+_IS_LEAF, _RETAINS_GRAD, _GRAD = (heap.torch_attribute(name) for name in ("is_leaf", "retains_grad", "grad"))
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A tensor under the name that whoever holds it has for it."""
+    """A tensor and the name that its holder gives it."""
 
     name: str
     category: Category
@@ -31,12 +31,12 @@ class Held:
 
 
 def of_module(module: Any, prefix: str) -> Iterator[Held]:
-    """Parameters and buffers of `module` and of those below it, each module once, outer ones first."""
+    """Parameters and buffers of `module` and its submodules. Each module is visited once, outer ones first."""
     seen: set[int] = set()
     waiting = [(module, prefix)]
     while waiting:
         one, before = waiting.pop(0)
-        own = heap.own_dict(one)
+        own = heap.attributes_of(one)
         if own is None or id(one) in seen:
             continue
         seen.add(id(one))
@@ -50,15 +50,15 @@ def of_module(module: Any, prefix: str) -> Iterator[Held]:
 
 
 def roots_of(modules: Iterable[Any]) -> list[Any]:
-    """Those modules that are no other's child."""
+    """The modules that are not a child of another one."""
     every = list(modules)
-    children = {id(child) for one in every for _, child in _items((heap.own_dict(one) or {}).get("_modules"))}
+    children = {id(child) for one in every for _, child in _items((heap.attributes_of(one) or {}).get("_modules"))}
     return [one for one in every if id(one) not in children]
 
 
 def of_optimizer(optimizer: Any, prefix: str, parameter_names: Mapping[int, str]) -> Iterator[Held]:
-    """What an optimizer keeps for each parameter (momentum, moments, steps), and tensors among its options."""
-    own = heap.own_dict(optimizer) or {}
+    """The state that an optimizer keeps for each parameter (momentum, moments, steps), and the tensors among its options."""
+    own = heap.attributes_of(optimizer) or {}
     for place, (key, state) in enumerate(_items(own.get("state"))):
         name = parameter_names.get(id(key), f"parameter {place}")
         owner = without_place(name) if is_tensor(key) else key if type(key) is str else "state"
@@ -84,10 +84,10 @@ def _in_state(value: Any, name: str, depth: int) -> Iterator[Held]:
 
 
 def gradients_of(tensors: Iterable[Any], names: Mapping[int, str]) -> Iterator[Held]:
-    """`.grad` of each tensor that may have one. Backward makes them in C++: until somebody asks, Python has never seen them."""
+    """`.grad` of each tensor that may have one. Backward makes them in C++, so Python may not have an object for them yet."""
     for tensor in tensors:
         if not _IS_LEAF(tensor) and not _RETAINS_GRAD(tensor):
-            continue  # asking those would warn
+            continue  # reading `.grad` of those would warn
         gradient = _GRAD(tensor)
         if gradient is not None:
             name = names.get(id(tensor), heap.name_of(type(tensor)))
@@ -96,7 +96,7 @@ def gradients_of(tensors: Iterable[Any], names: Mapping[int, str]) -> Iterator[H
 
 
 def without_place(name: str) -> str:
-    """`model.0.weight` of `model.0.weight in main()`."""
+    """The name without its place: `model.0.weight` for `model.0.weight in main()`."""
     return name.partition(" in ")[0]
 
 

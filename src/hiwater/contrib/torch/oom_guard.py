@@ -1,4 +1,4 @@
-"""`guard()`: when memory runs out inside a block, a report of what was live is written; the exception goes on unchanged."""
+"""`guard()`: writes a report of the live memory when memory runs out inside a block. The exception continues unchanged."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _MOST_OBSERVED = 16  # several threads may be refused memory before one of them 
 
 
 class _Watch:
-    """torch's observer of refusals: attached once, since torch cannot detach it, and deaf while nobody listens."""
+    """torch's observer of refused requests. It is attached once, since torch cannot detach it, and does nothing without listeners."""
 
     def __init__(self) -> None:
         self.listeners = 0
         self.refusal = ""
-        """Why no observer could be attached: the driver's and the program's own allocators have none."""
+        """Why no observer could be attached. Allocators of the driver and of the program have none."""
         self._seen: list[Observed] = []
         self._was_tried = False
 
     def listen(self) -> None:
-        """Attach the observer, at once or when CUDA is initialised. Never raises for an allocator that has none."""
+        """Attach the observer now, or when CUDA is initialised. Never raises, also if the allocator has no observers."""
         self.listeners += 1
         torch = sys.modules.get("torch")
         if self._was_tried or torch is None:
@@ -55,20 +55,19 @@ class _Watch:
             self.refusal = str(error)
 
     def leave(self) -> None:
-        """Listen no longer."""
+        """Remove one listener."""
         self.listeners -= 1
         if not self.listeners:
             self._seen.clear()
 
     def take(self, refusal: Refusal) -> Observed | None:
-        """What was observed of this refusal; nothing where the error is of another, which the program caught, or of other memory. All that
-        was observed up to now is forgotten."""
+        """The observation of this refusal, None if there is none. Forgets all observations."""
         seen, self._seen = self._seen, []
         return next((each for each in reversed(seen) if each.is_of(refusal)), None)
 
     def _see(self, device: int, requested: int, _device_allocated: int, device_free: int) -> None:
-        """Called by torch where it is about to raise; an exception here would take the place of its own. Most refusals are caught by the
-        program, so it only notes: the allocator is looked at when a report is made."""
+        """Called by torch before it raises; an exception here would replace torch's. The program catches most refusals, so this only
+        notes the figures. The allocator is read when a report is made."""
         if self.listeners:
             self._seen = [*self._seen[1 - _MOST_OBSERVED :], Observed(device, requested, device_free)]
 
@@ -77,15 +76,15 @@ WATCH = _Watch()
 
 
 class guard:  # noqa: N801 - used as a statement: `with hiwater.contrib.torch.guard():`
-    """Write a report when a block ends with torch's out-of-memory error (or the driver's, or CPU torch's).
+    """Write a report if a block ends with an out-of-memory error of torch (also on the CPU) or of the driver.
 
         with hiwater.contrib.torch.guard(model=net):
             train(net)
 
-    The report says what was live by stack (where a history is kept, as in a recording) and by tensor, the refused request, whether
-    memory was fragmented or short, and what follows. It goes to `PATH.json` and `PATH.txt`, by default `hiwater-oom.<pid>` in the current
-    folder, with `PATH.pickle` beside them, for `hiwater report --at oom`, where a history is kept; one line on stderr says so. A recording has
-    it as well. `model` gives tensors their names, as in MemReporter. The exception goes on as it is; `report` is None until there is one.
+    The report has the live memory by stack (if a history is recorded, as under `hiwater run`) and by tensor, the refused request, and
+    whether memory was fragmented or short, with advice. It is written to `PATH.json` and `PATH.txt`, by default `hiwater-oom.<pid>` in the
+    current folder; with a history also to `PATH.pickle`, for `hiwater report --at oom`. One line on stderr names it. A recording has the
+    report, too. `model` names the tensors, as in MemReporter. The exception continues unchanged. `report` is None until there is one.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, model: Any = None, quiet: bool = False) -> None:
@@ -105,19 +104,19 @@ class guard:  # noqa: N801 - used as a statement: `with hiwater.contrib.torch.gu
         try:
             if oom_message.is_refusal(error):
                 assert error is not None
-                self.report = tell(error, self._stem, model=self._model, quiet=self._quiet)
+                self.report = write_report(error, self._stem, model=self._model, quiet=self._quiet)
         finally:
             WATCH.leave()
 
 
-def tell(error: BaseException, stem: str, *, model: Any = None, quiet: bool = False) -> OomReport | None:
-    """Make the report on an error and write it to `STEM.json`, `STEM.txt` and, with a history, `STEM.pickle`. Never raises."""
-    if getattr(error, "__hiwater_told__", False):  # by a guard further in
+def write_report(error: BaseException, stem: str, *, model: Any = None, quiet: bool = False) -> OomReport | None:
+    """Write the report on an error to `STEM.json`, `STEM.txt` and, with a history, `STEM.pickle`. Never raises."""
+    if getattr(error, "__hiwater_reported__", False):  # by an inner guard
         return None
     try:
         history = _history()
         report = oom_report.make(error, WATCH.take(oom_message.parse(str(error))), model, history)
-        error.__hiwater_told__ = True  # type: ignore[attr-defined]  # any exception of Python's has room for it
+        error.__hiwater_reported__ = True  # type: ignore[attr-defined]  # every exception has a __dict__
         histories = active()
         if histories is not None:
             import json
@@ -129,14 +128,14 @@ def tell(error: BaseException, stem: str, *, model: Any = None, quiet: bool = Fa
                 pickle.dump(history, stream, _PROTOCOL)
         if not quiet:
             _say(f"memory of {report.device} was refused ({report.verdict.kind}): {text} says what was live")
-    except Exception as fault:  # noqa: BLE001 - the program's own exception must go on, whatever went wrong here
+    except Exception as fault:  # noqa: BLE001 - the program's own exception must continue
         _say(f"warning: no report of the refused memory could be written ({type(fault).__name__}: {fault})")
         return None
     return report
 
 
 def _history() -> Any:
-    """Torch's snapshot with its events, where a history is kept; else None."""
+    """Torch's snapshot with its events; None if no history is recorded."""
     torch = sys.modules["torch"]
     is_kept = torch.cuda.is_initialized() and is_enabled(torch)
     return torch.cuda.memory._snapshot() if is_kept else None

@@ -1,7 +1,7 @@
-"""What the message of torch.OutOfMemoryError says, across versions; every figure may be missing, and sizes are rounded to two digits there.
+"""Parses the message of torch.OutOfMemoryError in all versions. Every figure may be missing. Sizes have two digits after the point.
 
-torch 1.x puts the figures in parentheses ("GPU 0; 15.78 GiB total capacity; …"), 2.x writes sentences, 2.1 misspells "capacity", cudaMallocAsync
-writes a table, and CPU torch counts in plain bytes. What no pattern finds is None; nothing is guessed.
+torch 1.x has the figures in parentheses ("GPU 0; 15.78 GiB total capacity; …"), 2.x has sentences, 2.1 misspells "capacity",
+cudaMallocAsync has a table, and torch on the CPU writes bytes. A figure that no pattern finds is None.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _WORDS = re.compile(r"out of memory|can't allocate memory|not enough memory|allo
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refused request, in bytes; None: the message does not say. `requested_bytes` is what torch tried to allocate, for CUDA's own allocator
-    a segment (see `request_of_segment`). `device` is the number of the accelerator, None for the CPU or unknown.
-    `other_processes` are those that the message names, by number."""
+    """A refused request, in bytes; None: the message does not say. `requested_bytes` is what torch tried to allocate, with its allocator of
+    CUDA memory a segment (see `request_of_segment`). `device` is the number of the accelerator, None for the CPU or if unknown.
+    `other_processes` has the bytes of processes that the message names, by process number."""
 
     message: str
     device: int | None
@@ -54,7 +54,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the allocator's observer was told just before the error was raised: the device's number, and bytes."""
+    """What the allocator passed to its observer before it raised the error: the device's number, and bytes."""
 
     device: int
     requested_bytes: int
@@ -72,8 +72,9 @@ class Observed:
 
 
 def request_of_segment(size: int) -> tuple[int, int]:
-    """The least and the most bytes of a request for which torch's caching allocator asks the driver for a segment of `size` bytes, which is
-    what message and observer tell: `get_allocation_size` in `c10/cuda/CUDACachingAllocator.cpp`. Any other size is that of the request."""
+    """The least and the most bytes of a request for which torch's caching allocator requests a segment of `size` bytes from the driver.
+    The message and the observer have the size of the segment: `get_allocation_size` in `c10/cuda/CUDACachingAllocator.cpp`. A size that
+    no segment has is that of the request."""
     if size == _SMALL_SEGMENT:
         return 1, _SMALL_REQUEST
     if size == _LARGE_SEGMENT:  # for requests below 10 MiB, and for those between 18 and 20
@@ -106,7 +107,7 @@ def parse(message: str) -> Refusal:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Whether an exception says that memory was refused: torch's own class, or a RuntimeError of the driver's, of cuBLAS's or of CPU torch's."""
+    """Whether an exception says that memory was refused: torch's own class, or a RuntimeError of the driver, of cuBLAS or of torch's CPU part."""
     if error is None:
         return False
     if any(

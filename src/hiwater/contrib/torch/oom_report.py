@@ -1,6 +1,6 @@
-"""What was live when memory was refused: the request, the allocator, stacks and tensors, the verdict; as data, text and files.
+"""The report of refused memory: the request, the allocator, stacks, tensors and the verdict, as data, text and files.
 
-Made in the program that failed, with what is at hand: a part that cannot be had is left out and said to be.
+It is made in the program that failed. A part that cannot be made is left out, with a note.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _TORCH_FOLDER = os.sep + "torch" + os.sep
 
 @dataclass(frozen=True, slots=True)
 class OomReport:
-    """A refusal and what is known about it. `stacks` and `tensors` are plain data, largest first. The allocator's state is that after the
-    exception: what the program let go of on its way is missing."""
+    """A refused request and what is known about it. `stacks` and `tensors` are plain data, largest first. The allocator's state is that after
+    the exception, so memory that the program released meanwhile is missing."""
 
     refusal: Refusal
     device: str
@@ -46,15 +46,15 @@ class OomReport:
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON; sizes are in bytes."""
+        """The report as data for JSON. Sizes are in bytes."""
         return {"schema": SCHEMA, **asdict(self)}
 
     def __str__(self) -> str:
-        """The report for people."""
+        """The report as text."""
         return "\n".join(_lines(self)) + "\n"
 
     def write(self, stem: str) -> tuple[str, str]:
-        """Write `STEM.json` and `STEM.txt`; their names. Raises OSError."""
+        """Write `STEM.json` and `STEM.txt`, and return their names. Raises OSError."""
         names = f"{stem}.json", f"{stem}.txt"
         for name, text in zip(names, (json.dumps(self.to_dict(), indent=1), str(self)), strict=True):
             with open(name, "w", encoding="utf-8", errors="backslashreplace") as stream:
@@ -68,8 +68,8 @@ def make(
     model: Any = None,
     history: Mapping[str, Any] | None = None,
 ) -> OomReport:
-    """The report on `error`. `history` is torch's snapshot with its events, where one is kept. Never raises for what cannot be had: `notes`
-    say so."""
+    """The report on `error`. `history` is torch's snapshot with its events, if there is one. Parts that fail do not raise: they are in
+    `notes`."""
     refusal, notes = oom_message.parse(str(error)), list[str]()
     none: tuple[list[dict[str, Any]], dict[str, int]] = ([], {})
     device = "cpu" if refusal.is_cpu else f"cuda:{_current() if refusal.device is None else refusal.device}"
@@ -95,7 +95,7 @@ def make(
 
 
 def by_stack(segments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Who held the blocks in use, largest first; frames root first. Without a history there are no frames, and one entry."""
+    """The stacks of the blocks in use, largest first; frames root first. Without a history there is one entry, without frames."""
     held: dict[tuple[tuple[str, int, str], ...], list[Any]] = {}
     for segment in segments:
         for block in segment["blocks"]:
@@ -121,7 +121,7 @@ def _tried(call: Any, notes: list[str], what: str) -> Any:
     try:
         return call()
     except Exception as error:  # noqa: BLE001 - memory has just been refused: anything may fail now
-        notes.append(f"{what} could not be had ({type(error).__name__}: {error})")
+        notes.append(f"{what} could not be read ({type(error).__name__}: {error})")
         return None
 
 
@@ -139,7 +139,7 @@ def _segments(device: str, history: Mapping[str, Any] | None) -> list[Mapping[st
 
 
 def _rounded(history: Mapping[str, Any] | None, device: str, wanted: int | None) -> int | None:
-    """The size of the refused request, rounded up to that of a block: the last event of the kind, if it can be of this refusal."""
+    """The size of the refused request, rounded up to that of a block, from the last refusal in the history, if the size can be this one's."""
     traces = history.get("device_traces", ()) if history is not None and device != "cpu" else ()
     if wanted is None or _number(device) >= len(traces):
         return None
@@ -153,7 +153,7 @@ def _number(device: str) -> int:
 
 
 def _snapshot_without_traces(torch: Any) -> Any:
-    """All segments, by the shorter way where this torch has one (2.11)."""
+    """All segments, without events if this torch can omit them (2.11)."""
     import inspect
 
     taken = torch.cuda.memory_snapshot
@@ -162,7 +162,7 @@ def _snapshot_without_traces(torch: Any) -> Any:
 
 
 def _others(device: str) -> int | None:
-    """What other processes hold of the card, where NVML is loaded or installed and says so."""
+    """The bytes of other processes on the card, if NVML is available and knows them."""
     from hiwater.meters.devices import UNKNOWN, backend, reconcile
 
     ours = next((each for each in backend("torch").devices() if each.name == device), None)
@@ -174,7 +174,7 @@ def _others(device: str) -> int | None:
 def _tensors(
     device: str, model: Any, error: BaseException, notes: list[str]
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """The tensors on the device by name, and their bytes by category. What limits them goes to `notes`."""
+    """The tensors on the device by name, and their bytes by category. Limits of the search are added to `notes`."""
     from hiwater.contrib.torch.reporter import MemReporter
 
     report = MemReporter(model).data(device)
@@ -197,12 +197,12 @@ def _tensors(
 
 
 def _key(address: int, shape: Any, dtype: str) -> object:
-    """What a tensor is known by: where its storage is, or, on the CPU, where the reporter does not tell, by its looks."""
+    """The identity of a tensor: the address of its storage; on the CPU, where the reporter has no addresses, shape and type."""
     return address or (None if shape is None else tuple(shape), dtype)
 
 
 def _names_in(error: BaseException) -> dict[object, str]:
-    """Tensors in variables of the functions that the exception came through."""
+    """The names of tensors in variables of the functions in the exception's traceback."""
     from hiwater.contrib.torch.frames import variables_of
 
     torch, names = sys.modules["torch"], dict[object, str]()
@@ -236,7 +236,7 @@ def _lines(report: OomReport) -> Iterator[str]:
     if report.tensors:
         yield from ("", "Largest tensors:")
         yield from (
-            f"  {size(one['bytes']):>11}  {one['category']:<10} {_tensor_words(one)}" for one in report.tensors[:15]
+            f"  {size(one['bytes']):>11}  {one['category']:<10} {_tensor_text(one)}" for one in report.tensors[:15]
         )
     if report.categories:
         yield from (
@@ -253,8 +253,8 @@ def _of_state(state: AllocatorState) -> Iterator[str]:
     )  # fmt: skip
     yield from (f"  {size(count):>11}  {name}" for name, count in terms if count)
     largest = sorted(state.largest_free.items(), key=lambda each: -each[1])[:_MOST_STREAMS]
-    told = "; the largest free blocks: " + ", ".join(f"{size(count)} ({name})" for name, count in largest)
-    yield f"  {size(state.reserved_bytes):>11}  reserved{told if largest else ''}"
+    largest_text = "; the largest free blocks: " + ", ".join(f"{size(count)} ({name})" for name, count in largest)
+    yield f"  {size(state.reserved_bytes):>11}  reserved{largest_text if largest else ''}"
 
 
 def _of_stacks(report: OomReport) -> Iterator[str]:
@@ -263,7 +263,7 @@ def _of_stacks(report: OomReport) -> Iterator[str]:
         if report.device != "cpu":
             yield from (
                 "",
-                "By stack: not known, as no history was kept; `hiwater run` and hiwater.record() have one kept",
+                "By stack: unknown, because no history was recorded; `hiwater run` and hiwater.record() record one",
             )
         return
     yield from ("", "Stacks that held most:")
@@ -273,6 +273,6 @@ def _of_stacks(report: OomReport) -> Iterator[str]:
         yield from (f"               {frame['function']} ({frame['file']}:{frame['line']})" for frame in own[:-6:-1])
 
 
-def _tensor_words(one: Mapping[str, Any]) -> str:
+def _tensor_text(one: Mapping[str, Any]) -> str:
     shape = "" if one["shape"] is None else f"  ({', '.join(one['shape'])}) {one['dtype']}"
     return f"{one['name']}{shape}"

@@ -1,10 +1,9 @@
-"""Why memory was refused, and what follows from the figures: fragmentation, a true shortage, a limit, or somebody else on the card.
+"""Why memory was refused, and what to do: fragmentation, a shortage, a limit, or other processes on the card.
 
-fragmentation   torch holds free memory of its own that would do, together with what it might still take, but not in one piece that the
-                request can have
-limit           the driver had enough left, and a limit that was set kept torch from taking it
-shortage        not even all free memory together would do
-Advice is given only where a figure stands behind it.
+fragmentation   torch's free memory and what it may still reserve are enough together, but not in one piece that the request can use
+limit           the driver had enough memory, but a limit that was set kept torch from reserving it
+shortage        all free memory together is not enough
+Each piece of advice is based on a figure.
 """
 
 from __future__ import annotations
@@ -27,11 +26,14 @@ _WORTH_TELLING = 0.02  # of what was asked for, or of the card
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known when memory is refused, in bytes; None: not known. `requested_bytes` is what torch tried to allocate, which for its own
-    allocator of CUDA memory is a segment, and `rounded_bytes` the request's own size, rounded up, as a history tells it. `state` is torch's allocator on that device after the exception; `reserved_bytes` what it had
-    taken from the driver, `unallocated_bytes` what of that was free at the refusal; `driver_free_bytes` what the driver had left then,
-    `allowed_bytes` how much torch may take in all; `others_bytes` what other processes hold of the card; `saved_bytes` what autograd keeps
-    for backward, `optimizer_bytes` and `gradient_bytes` likewise."""
+    """What is known when memory is refused, in bytes; None: unknown.
+
+    `requested_bytes` is what torch tried to allocate: for its allocator of CUDA memory, a segment. `rounded_bytes` is the size of the
+    request itself, rounded up, from a history. `state` is torch's allocator on that device after the exception. `reserved_bytes` is what
+    it had reserved, and `unallocated_bytes` the free part of that at the refusal. `driver_free_bytes` is what the driver had left, and
+    `allowed_bytes` the most that torch may reserve. `others_bytes` is used by other processes on the card. `saved_bytes`,
+    `optimizer_bytes` and `gradient_bytes` are the tensors saved for backward, of optimizers, and of gradients.
+    """
 
     requested_bytes: int | None
     state: AllocatorState | None = None
@@ -49,14 +51,14 @@ class Facts:
 
     @property
     def request(self) -> tuple[int, int]:
-        """The least and the most bytes that were asked for."""
+        """The least and the most bytes that the program can have requested."""
         if self.rounded_bytes is not None:
             return self.rounded_bytes, self.rounded_bytes
         return request_of_segment(self.requested_bytes or 0)
 
     @property
-    def own_free_bytes(self) -> int:
-        """What torch held free at the refusal in the pool that everybody uses. The program may have let go of more since."""
+    def free_bytes(self) -> int:
+        """The free bytes of torch's common pool at the refusal. The program may have released more since."""
         if self.state is None:
             return 0
         free = self.state.free_bytes - self.state.private_free_bytes
@@ -64,7 +66,7 @@ class Facts:
 
     @property
     def limit_room_bytes(self) -> int | None:
-        """What a limit that was set let torch still take; None where there is none."""
+        """The bytes that torch could still reserve under the limit that was set; None without a limit."""
         if self.allowed_bytes is None or (self.total_bytes is not None and self.allowed_bytes >= self.total_bytes):
             return None
         reserved = self.state.reserved_bytes if self.state is not None else self.reserved_bytes or 0
@@ -72,14 +74,14 @@ class Facts:
 
     @property
     def room_bytes(self) -> int:
-        """What torch might still have taken from the driver."""
+        """The bytes that torch could still reserve from the driver."""
         driver_free, limit_room = self.driver_free_bytes or 0, self.limit_room_bytes
         return driver_free if limit_room is None else min(driver_free, limit_room)
 
 
 @dataclass(frozen=True, slots=True)
 class RefusalVerdict:
-    """`kind` is "fragmentation", "shortage", "limit" or "unknown"; `why` says it with figures; `advice` follows from them."""
+    """`kind` is "fragmentation", "shortage", "limit" or "unknown". `why` explains it with figures, and `advice` says what to do."""
 
     kind: str
     why: str
@@ -108,19 +110,19 @@ def judge(facts: Facts) -> RefusalVerdict:
 
 
 def _kind(facts: Facts, wanted: int) -> str:
-    own_free, room = facts.own_free_bytes, facts.room_bytes
+    free, room = facts.free_bytes, facts.room_bytes
     least, most = facts.request
     if room >= wanted:
         return "unknown"
-    if own_free >= most or (own_free and own_free + room >= wanted):
+    if free >= most or (free and free + room >= wanted):
         return "fragmentation"
-    if own_free + (facts.driver_free_bytes or 0) >= wanted:
+    if free + (facts.driver_free_bytes or 0) >= wanted:
         return "limit"
-    return "shortage" if own_free < least else "unknown"
+    return "shortage" if free < least else "unknown"
 
 
 def _why(kind: str, facts: Facts, wanted: int) -> str:
-    found = f"{_asked(facts, wanted)}: {_held(facts)}"
+    found = f"{_request_text(facts, wanted)}: {_free_text(facts)}"
     if kind == "fragmentation":
         return f"{found}. Together that is enough, but not in one piece that this request can have"
     if kind == "limit":
@@ -132,8 +134,8 @@ def _why(kind: str, facts: Facts, wanted: int) -> str:
     return f"{found}. All of it together is not enough"
 
 
-def _asked(facts: Facts, wanted: int) -> str:
-    """What was asked for: torch tells the size of the segment that it wanted to take for it."""
+def _request_text(facts: Facts, wanted: int) -> str:
+    """The request, in words. torch gives only the size of the segment for it."""
     least, most = facts.request
     if least == most == wanted:
         return f"{size(wanted)} were asked for"
@@ -143,32 +145,32 @@ def _asked(facts: Facts, wanted: int) -> str:
     return f"a segment of {size(wanted)} was wanted, as for any request {request}"
 
 
-def _held(facts: Facts) -> str:
-    told = []
+def _free_text(facts: Facts) -> str:
+    parts = []
     if facts.state is not None:
-        told.append(f"torch held {size(facts.own_free_bytes)} free{_largest(facts)}")
+        parts.append(f"torch held {size(facts.free_bytes)} free{_largest(facts)}")
     if facts.driver_free_bytes is not None:
-        told.append(f"the driver had {size(facts.driver_free_bytes)} left")
+        parts.append(f"the driver had {size(facts.driver_free_bytes)} left")
     if facts.limit_room_bytes is not None:
-        told.append(
+        parts.append(
             f"of the {size(facts.allowed_bytes or 0)} that the process may have {size(facts.limit_room_bytes)} were left"
         )
-    return ", ".join(told)
+    return ", ".join(parts)
 
 
 def _largest(facts: Facts) -> str:
-    """The largest free block for requests of this kind, as long as it is what it was at the refusal. A block is handed out to the stream
-    alone that its segment is for, so one that would have done was another's."""
-    state, own_free = facts.state, facts.own_free_bytes
-    if state is None or not own_free or state.free_bytes - state.private_free_bytes > own_free * _AS_ROUNDED:
+    """The largest free block for requests of this kind, if the state is that of the refusal. A block can be used only by the stream of its
+    segment, so one that was large enough belonged to another stream."""
+    state, free = facts.state, facts.free_bytes
+    if state is None or not free or state.free_bytes - state.private_free_bytes > free * _AS_ROUNDED:
         return ""
     least, most = facts.request
     kind = "small" if most <= _SMALL else "large"
-    largest = min(state.largest_free_bytes(kind), own_free)
-    told = f", {size(largest)} in the largest block for {kind} requests"
+    largest = min(state.largest_free_bytes(kind), free)
+    text = f", {size(largest)} in the largest block for {kind} requests"
     if largest < least:
-        return told
-    return f"{told}, which is another stream's" if largest >= most else f"{told}, which its own stream's alone can have"
+        return text
+    return f"{text}, which is of another stream" if largest >= most else f"{text}, which only its own stream can use"
 
 
 def _advice(facts: Facts, kind: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a report of tensors says, as data: no tensor, storage or module is held by any of it."""
+"""A report of tensors as data. It keeps no tensor, storage or module alive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Category(StrEnum):
-    """Who holds a storage. In this order: a storage that several hold belongs to the first, and the others are listed with it."""
+    """The kind of holder. A storage with several holders belongs to the first kind in this order, and lists the others."""
 
     parameter = "parameter"
     buffer = "buffer"
@@ -21,7 +21,7 @@ class Category(StrEnum):
     optimizer = "optimizer"
     variable = "variable"  # reached from a variable, a module's plain attribute or a container
     saved = "saved"  # by autograd, for backward
-    unnamed = "unnamed"  # a Python object that nothing looked at leads to
+    unnamed = "unnamed"  # a Python object that no searched variable leads to
 
 
 NAMED = (Category.parameter, Category.buffer, Category.variable, Category.unnamed)  # one term of the identity
@@ -29,9 +29,12 @@ NAMED = (Category.parameter, Category.buffer, Category.variable, Category.unname
 
 @dataclass(frozen=True, slots=True)
 class TensorView:
-    """One tensor that looks at a storage. `shape` is None where it cannot be told; `part` is which storage of the tensor's it is
-    (`values` of a sparse one), "" for a plain tensor; `is_view` says that it sees less than the storage, or is a view of another
-    tensor; `aliases` are further names of the same object, `number` is the order in which tensors were found."""
+    """One tensor that uses a storage.
+
+    `shape` is None if it is unknown. `part` names the storage of a tensor with several (`values` of a sparse one); it is "" for a plain
+    tensor. `is_view` says that the tensor uses a part of the storage, or is a view of another tensor. `aliases` are further names of the
+    same object. `number` is the order in which the tensors were found.
+    """
 
     name: str
     category: Category
@@ -47,11 +50,11 @@ class TensorView:
 
 @dataclass(frozen=True, slots=True)
 class StorageEntry:
-    """One storage: `nbytes` as torch sees it (None: not to be had), `block_bytes` what the device's allocator gave for it.
+    """One storage: `nbytes` is its size by torch (None: unknown), `block_bytes` the size of its block in the device's allocator.
 
-    `owner` is the first that holds it, `others` who else does. `address` is 0 where there is no memory. `in_allocator` is False for
-    memory that the device's allocator does not know: another library's, or shared from another process. `origin` is the operation or
-    the line that made it, where a watch or the allocator's history knows.
+    `owner` is its first tensor, `others` are the rest. `address` is 0 if it has no memory. `in_allocator` is False for memory that the
+    device's allocator does not know: of another library, or shared by another process. `origin` is the operation or the line that made
+    it, if a watch or the allocator's history knows it.
     """
 
     device: str
@@ -72,7 +75,7 @@ class StorageEntry:
 
 @dataclass(frozen=True, slots=True)
 class Unowned:
-    """Memory that no tensor found looks at. `origin` is the operation or the innermost line that made it, "" where unknown."""
+    """Memory that no tensor of the report uses. `origin` is the operation or the innermost line that made it; "" if unknown."""
 
     nbytes: int
     origin: str = ""
@@ -83,10 +86,10 @@ class Unowned:
 class Identity:
     """allocated = named + saved + gradients + optimizer + held by C++ + rounding, in bytes.
 
-    `allocated_bytes` is an independent measure, named by `source`; None where there is none, and then `unowned_bytes` is None too.
-    `by_category` counts each storage of the allocator once, with its owner. `rounding_bytes` is what the allocator gave beyond what
-    was asked for. `outside_bytes` are storages that the measure does not cover; they are no part of the sum.
-    `residual_bytes` is what a sum that does not close leaves: printed, never hidden.
+    `allocated_bytes` is an independent measure; `source` names it. If there is none, it and `unowned_bytes` are None. `by_category`
+    counts each storage of the allocator once, in the category of its owner. `rounding_bytes` is what the allocator gave in addition to
+    the request. `outside_bytes` are storages that the measure does not cover, and are not part of the sum. `residual_bytes` is the
+    difference if the sum does not match; it is always printed.
     """
 
     by_category: dict[Category, int]
@@ -114,7 +117,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class DeviceTensors:
-    """All that was found on one device, largest first within the order of categories."""
+    """The storages of one device by category, the largest first."""
 
     device: str
     storages: tuple[StorageEntry, ...]
@@ -123,19 +126,19 @@ class DeviceTensors:
 
 @dataclass(frozen=True, slots=True)
 class TensorReport:
-    """What was found, device by device. `without_memory` are meta, fake and opaque tensors, which have no bytes to count. `notes`
-    say what limits the figures."""
+    """The storages of all devices. `without_memory` are those of meta, fake and opaque tensors, which have no bytes to count. `notes`
+    are sentences on the limits of the figures."""
 
     devices: tuple[DeviceTensors, ...]
     without_memory: tuple[StorageEntry, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
     def device(self, name: str) -> DeviceTensors | None:
-        """The part about the device of this name (`cpu`, `cuda:0`), None where nothing was found on it."""
+        """The part of the device of this name (`cpu`, `cuda:0`); None if it has no tensors."""
         return next((one for one in self.devices if one.device == name), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts, lists, texts and numbers, ready for JSON; sizes are in bytes."""
+        """The report as dicts, lists, strings and numbers for JSON. Sizes are in bytes."""
         plain = asdict(self)
         for one, source in zip(plain["devices"], self.devices, strict=True):
             one["identity"]["named_bytes"] = source.identity.named_bytes

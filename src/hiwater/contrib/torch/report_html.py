@@ -1,4 +1,4 @@
-"""A report of tensors as a piece of HTML for a notebook: a bar of who holds what, and a table that opens for each category."""
+"""A report of tensors as a piece of HTML for a notebook: a bar with the shares of the categories, and a table that opens for each category."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html import escape
 
 from hiwater._os.sizes import format_size
 from hiwater.contrib.torch.records import Category
-from hiwater.contrib.torch.report_text import HEADINGS, look_name, relation, shape_text, terms
+from hiwater.contrib.torch.report_text import HEADINGS, relation, shape_text, terms, view_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ def _bar(one: DeviceTensors) -> str:
         for label, size, colour in shares
         if size > 0
     )
-    return (
-        f'<div style="display:flex;height:1.2em;max-width:60em" role="img" aria-label="who holds what">{pieces}</div>'
-    )
+    return f'<div style="display:flex;height:1.2em;max-width:60em" role="img" aria-label="bytes by category">{pieces}</div>'
 
 
 def _table(
@@ -87,13 +85,13 @@ def _table(
 
 
 def _row(entry: StorageEntry) -> str:
-    others = ", ".join(f"{look_name(other)} ({relation(other)})" for other in entry.others[:4])
+    others = ", ".join(f"{view_name(other)} ({relation(other)})" for other in entry.others[:4])
     more = f" and {len(entry.others) - 4} more" if len(entry.others) > 4 else ""
     size = "?" if entry.nbytes is None else format_size(entry.nbytes)
-    marks = " pinned" if entry.pinned else ""
-    marks += "" if entry.place == "memory" else f" {entry.place}"
+    notes = " pinned" if entry.pinned else ""
+    notes += "" if entry.place == "memory" else f" {entry.place}"
     return (
-        f'<tr><td style="{_CELL}">{escape(look_name(entry.owner))}</td><td style="{_CELL}">{escape(shape_text(entry.owner))}</td>'
-        f'<td style="{_CELL}">{escape(entry.owner.dtype + marks)}</td><td style="{_NUMBER}">{size}</td>'
+        f'<tr><td style="{_CELL}">{escape(view_name(entry.owner))}</td><td style="{_CELL}">{escape(shape_text(entry.owner))}</td>'
+        f'<td style="{_CELL}">{escape(entry.owner.dtype + notes)}</td><td style="{_NUMBER}">{size}</td>'
         f'<td style="{_CELL}">{escape(others + more)}</td></tr>'
     )

@@ -61,38 +61,38 @@ def _device(one: DeviceTensors, verbose: bool) -> Iterator[str]:
 
 def _rows(entry: StorageEntry, verbose: bool) -> Iterator[str]:
     size = "?" if entry.nbytes is None else format_size(entry.nbytes)
-    marks = [
+    remarks = [
         "pinned" if entry.pinned else "",
         "" if entry.in_allocator else "not of this measure",
         also(entry.others) if not verbose else "",
         f"made by {entry.origin}" if entry.origin and (verbose or entry.category in _BY_ORIGIN) else "",
     ]
-    note = ", ".join(mark for mark in marks if mark)
-    yield f"{_look(entry.owner, '  ')} {size:>10}{f'  {note}' if note else ''}"
+    note = ", ".join(each for each in remarks if each)
+    yield f"{_view_row(entry.owner, '  ')} {size:>10}{f'  {note}' if note else ''}"
     if verbose:
-        yield from (f"{_look(other, '    = ')} {relation(other):>10}".rstrip() for other in entry.others)
+        yield from (f"{_view_row(other, '    = ')} {relation(other):>10}".rstrip() for other in entry.others)
         if entry.owner.aliases:
             yield f"    also called {', '.join(entry.owner.aliases)}"
 
 
-def _look(look: TensorView, indent: str) -> str:
-    name = indent + look_name(look)
-    return f"{name:<{_NAME + 2}} {shape_text(look):<{_SHAPE}} {look.dtype:<{_TYPE}}"
+def _view_row(view: TensorView, indent: str) -> str:
+    name = indent + view_name(view)
+    return f"{name:<{_NAME + 2}} {shape_text(view):<{_SHAPE}} {view.dtype:<{_TYPE}}"
 
 
-def look_name(look: TensorView) -> str:
+def view_name(view: TensorView) -> str:
     """The tensor's name, with the part of it where it has several storages."""
-    return f"{look.name} [{look.part}]" if look.part else look.name
+    return f"{view.name} [{view.part}]" if view.part else view.name
 
 
-def shape_text(look: TensorView) -> str:
+def shape_text(view: TensorView) -> str:
     """(512, 1024); () for a scalar; ? where it cannot be told."""
-    return "?" if look.shape is None else f"({', '.join(map(str, look.shape))})"
+    return "?" if view.shape is None else f"({', '.join(map(str, view.shape))})"
 
 
-def relation(look: TensorView) -> str:
+def relation(view: TensorView) -> str:
     """How a tensor that is not the owner looks at the storage."""
-    return "view" if look.is_view else "same"
+    return "view" if view.is_view else "same"
 
 
 def also(others: Sequence[TensorView]) -> str:
@@ -100,7 +100,7 @@ def also(others: Sequence[TensorView]) -> str:
     if not others:
         return ""
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-    return f"= {look_name(others[0])}{more}"
+    return f"= {view_name(others[0])}{more}"
 
 
 def _sum(identity: Identity) -> Iterator[str]:
@@ -140,7 +140,7 @@ def _without_memory(entries: Sequence[StorageEntry], verbose: bool) -> Iterator[
     yield f"without memory: {_count(len(entries), 'tensor')} that are only shapes, or whose size torch does not tell"
     for entry in entries if verbose else entries[:ROWS]:
         size = "?" if entry.nbytes is None else f"would be {format_size(entry.nbytes)}"
-        yield f"{_look(entry.owner, '  ')} {size:>10}  {entry.place} on {entry.device}"
+        yield f"{_view_row(entry.owner, '  ')} {size:>10}  {entry.place} on {entry.device}"
     if not verbose and len(entries) > ROWS:
         yield f"  … {len(entries) - ROWS} more"
 

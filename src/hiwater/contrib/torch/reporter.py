@@ -1,4 +1,4 @@
-"""`MemReporter`: the tensors of a process by name, storage and holder, ending with the sum that must come out."""
+"""`MemReporter`: the tensors of a process by name, storage and holder, and the sum that must match the allocator's figure."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 class MemReporter:
     """Reports which tensors hold memory, on every device.
 
-    `model` is a module, a mapping from names to modules, or a sequence of them; without one, models are found and named by the variables
-    that lead to them. `pre_collect` runs Python's collector first, so that what only cycles hold is gone. `watch` is a `StorageWatch`
-    begun before the models were built: on the CPU it is what the sum is held against. `unpack` matters before torch 2.10 only:
-    there, what autograd saved can be seen only by running unpack hooks, which may compute a checkpoint again.
+    `model` is a module, a mapping from names to modules, or a sequence of them. Without it, models are found, and named by the variables
+    that lead to them. `pre_collect` runs Python's garbage collector first. `watch` is a `StorageWatch` that began before the models were
+    built: on the CPU the sum is compared with it. `unpack` is for torch before 2.10: there, the tensors that autograd saved can only be
+    seen by running unpack hooks, which may compute a checkpoint again.
 
-    A report keeps no tensor alive. A reporter holds the models and optimizers that it was given, and nothing else.
+    A report keeps no tensor alive. A reporter keeps only the given models and optimizers alive.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class MemReporter:
         watch: StorageWatch | None = None,
         unpack: bool = False,
     ) -> None:
-        """Raises BadRequest when `model` is something else."""
+        """Raises BadRequest if `model` is something else."""
         self._models = _models(model)
         self._optimizers: list[Any] = []
         self._pre_collect = pre_collect
@@ -50,9 +50,9 @@ class MemReporter:
         self._data: TensorReport | None = None
 
     def add_optimizer(self, optimizer: Any) -> None:
-        """Look into this optimizer, too. The collector finds them by itself; those inside `gc.freeze()` it does not.
+        """Report this optimizer, too. Only needed if `gc.freeze()` hides it: others are found.
 
-        Raises BadRequest when it is none.
+        Raises BadRequest if it is no optimizer.
         """
         if not issubclass(type(optimizer), torch.optim.Optimizer):
             raise BadRequest(
@@ -61,13 +61,13 @@ class MemReporter:
         self._optimizers.append(optimizer)
 
     def collect_tensor(self) -> None:
-        """Find all tensors now: the first half of `data()`."""
+        """Find all tensors now: the first step of `data()`."""
         if self._pre_collect:
             gc.collect()
         self._collected = collect.collect(self._models, self._optimizers, self._unpack)
 
     def get_stats(self) -> TensorReport:
-        """Add up what `collect_tensor()` found, and drop what it kept: the second half of `data()`."""
+        """Add up the tensors of `collect_tensor()` and release them: the second step of `data()`."""
         if self._collected is None:
             self.collect_tensor()
         collected, self._collected = self._collected, None
@@ -78,12 +78,12 @@ class MemReporter:
         return self._data
 
     def data(self, device: Any = None) -> TensorReport:
-        """What is there now, on all devices or on `device` (a name, a number of the accelerator, a torch.device)."""
+        """The tensors now, on all devices or on `device` (a name, the number of an accelerator, a torch.device)."""
         self.collect_tensor()
         return _only(self.get_stats(), device)
 
     def report(self, verbose: bool = False, device: Any = None) -> None:
-        """Print what is there now; `verbose` shows every tensor, and each that shares a storage."""
+        """Print the tensors now. `verbose` shows every tensor, and all that share a storage."""
         self.collect_tensor()
         self.get_stats()
         self.print_stats(verbose, device)
@@ -95,11 +95,11 @@ class MemReporter:
         sys.stdout.write(report_text.text(_only(self._last(), target_device), verbose))
 
     def to_dict(self) -> dict[str, Any]:
-        """The last figures as plain data, ready for JSON; taken now when there are none."""
+        """The last figures as data for JSON; taken now if there are none."""
         return self._last().to_dict()
 
     def __str__(self) -> str:
-        """The last figures as `print_stats()` prints them."""
+        """The text of `print_stats()`."""
         from hiwater.contrib.torch import report_text
 
         return report_text.text(self._last())
@@ -114,9 +114,9 @@ class MemReporter:
 
 
 def device_name(device: Any) -> str:
-    """`cuda:0` for `cuda:0`, `torch.device("cuda", 0)` and 0; an accelerator without a number is its current one.
+    """The name of a device: `cuda:0` for `cuda:0`, `torch.device("cuda", 0)` and 0. Without a number it is the current accelerator.
 
-    Raises BadRequest for what names no device.
+    Raises BadRequest if `device` names none.
     """
     try:
         place = torch.device(device)
@@ -130,7 +130,7 @@ def device_name(device: Any) -> str:
     module: Any = getattr(torch, place.type, None)
     runs = (
         module is not None and getattr(module, "is_initialized", lambda: True)()
-    )  # asking one that does not run would start it
+    )  # reading the current device would start one that does not run
     index = module.current_device() if runs and hasattr(module, "current_device") else 0
     return f"{place.type}:{index}"
 

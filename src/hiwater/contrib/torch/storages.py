@@ -1,8 +1,8 @@
-"""Which storages a tensor consists of: their identity, their bytes and where those are.
+"""The storages of a tensor: their identity, their bytes and their device.
 
-A storage is the piece of memory that tensors, their views and their ties look at together. It is known by the address of its
-StorageImpl (`_cdata`), never by `data_ptr()`, which is 0 for all that have no memory. Nothing here calls code of a tensor
-subclass or of an active mode, but for `__tensor_flatten__`, which is how a wrapper names what it wraps.
+A storage is the memory that a tensor, its views and tied tensors share. Its identity is the address of its StorageImpl (`_cdata`), not
+`data_ptr()`, which is 0 for all storages without memory. The only code of a tensor subclass or of an active mode that runs here is
+`__tensor_flatten__`, with which a wrapper names its inner tensors.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _DEEPEST_WRAPPER = 8
 
 
 class Place(StrEnum):
-    """What a storage's bytes are."""
+    """The kind of a storage's bytes."""
 
     memory = "memory"
     meta = "meta"  # a shape without bytes
-    fake = "fake"  # the same, posing as another device
-    opaque = "opaque"  # memory of a library's own layout (oneDNN), which torch has no size for
+    fake = "fake"  # the same, shown as another device
+    opaque = "opaque"  # memory in a library's layout (oneDNN), whose size torch does not know
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One storage of a tensor. `part` says which (`values`, `indices`, …), "" where the tensor is that storage.
+    """One storage of a tensor. `part` is its name (`values`, `indices`, …); "" if the tensor has only one.
 
-    `nbytes` is None where the size is symbolic or not to be had. `tensor` is the plain tensor that looks at it, `handle` torch's own
-    storage object; None where there is none.
+    `nbytes` is None if the size is symbolic or unknown. `tensor` is the plain tensor that uses it. `handle` is torch's storage object;
+    None if there is none.
     """
 
     key: int
@@ -52,18 +52,18 @@ class Piece:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """A block in which looking at a tensor runs no subclass's `__torch_function__`, no mode's hook, and records no gradient."""
+    """A context in which reading a tensor runs no `__torch_function__` of a subclass and no hook of a mode, and records no gradient."""
     with torch._C.DisableTorchFunctionSubclass(), _python_dispatch._disable_current_modes(), torch.no_grad():
         yield
 
 
 def is_tensor(item: object) -> bool:
-    """Whether `item` is a tensor, by its real type: `isinstance` asks `__class__`, which a dead proxy or a liar answers for."""
+    """Whether `item` is a tensor by its real type. `isinstance` would read `__class__`, which proxies override."""
     return issubclass(type(item), torch.Tensor)
 
 
 def pieces(tensor: Any) -> list[Piece]:
-    """The storages that `tensor` consists of; call it inside `undisturbed()`. A tensor that tells nothing is one opaque piece."""
+    """The storages of `tensor`. To be called inside `undisturbed()`. A tensor that cannot be read is one opaque piece."""
     found: list[Piece] = []
     _take_apart(tensor, "", found, 0)
     return found
@@ -88,14 +88,14 @@ _WITHOUT_STORAGE = frozenset({
 
 
 def _wrapped(tensor: Any) -> list[tuple[str, Any]]:
-    """What a wrapper subclass wraps, by attribute name."""
+    """The inner tensors of a wrapper subclass, by attribute name."""
     kind = type(tensor)
     if kind is torch.Tensor or kind is torch.nn.Parameter or not hasattr(kind, "__tensor_flatten__"):
         return []
     try:
         names = tensor.__tensor_flatten__()[0]
         inner = [(name, getattr(tensor, name)) for name in names]
-    except Exception:  # noqa: BLE001 - a wrapper half built, or one that tells nothing: its outside is all there is
+    except Exception:  # noqa: BLE001 - a wrapper that is incomplete or cannot be read: only its outside is reported
         return []
     return [(name, value) for name, value in inner if is_tensor(value)]
 
@@ -139,7 +139,7 @@ def _dense(tensor: Any, part: str) -> Piece:
         size, place = storage.nbytes(), storage.device
     except (NotImplementedError, RuntimeError):  # oneDNN's layout, tensors of a functorch transform
         return Piece(id(tensor), None, str(tensor.device), Place.opaque, part, tensor, None)
-    nbytes = size if type(size) is int else None  # a symbolic size would be fixed by looking at it
+    nbytes = size if type(size) is int else None  # reading a symbolic size would fix it
     if place.type != "meta":
         return Piece(storage._cdata, nbytes, str(place), Place.memory, part, tensor, storage)
     is_fake = tensor.device.type != "meta" or _is_fake(tensor)
@@ -154,9 +154,9 @@ def _is_fake(tensor: Any) -> bool:
 
 
 def rounded(nbytes: int, device: str) -> int:
-    """What the device's allocator takes for `nbytes`: a multiple of 512 on CUDA (and ROCm, which has the same name), `nbytes` elsewhere.
+    """The bytes that the device's allocator uses for `nbytes`: a multiple of 512 on CUDA and ROCm, `nbytes` elsewhere.
 
-    The allocator may give a whole larger block; only its snapshot knows (`hiwater.contrib.torch.allocator`).
+    The allocator may use a larger block. Only its snapshot shows that (`hiwater.contrib.torch.allocator`).
     """
     if not device.startswith("cuda") or nbytes <= 0:
         return nbytes
@@ -164,13 +164,13 @@ def rounded(nbytes: int, device: str) -> int:
 
 
 def is_resizable(storage: Any) -> bool:
-    """Whether the storage owns its memory. True where this torch cannot say, as 2.2: whoever resizes it meets an error then."""
-    asked = getattr(storage, "resizable", None)
-    return asked is None or bool(asked())
+    """Whether the storage owns its memory. True if this torch (such as 2.2) does not know; resizing may then raise."""
+    resizable = getattr(storage, "resizable", None)
+    return resizable is None or bool(resizable())
 
 
 def is_pinned(piece: Piece) -> bool:
-    """Whether this is page-locked host memory. Asks only where a device runs already: the question may start one."""
+    """Whether this is page-locked host memory. Only asked if a device runs: `is_pinned()` may start one."""
     if piece.handle is None or piece.device != "cpu" or piece.place is not Place.memory or not _has_a_running_device():
         return False
     try:
@@ -185,7 +185,7 @@ def _has_a_running_device() -> bool:
 
 
 def address_of(piece: Piece) -> int:
-    """Where the piece's memory begins, 0 for what has none or is a copy-on-write share (asking would make the copy)."""
+    """The address of the piece's memory; 0 if it has none, or if it is copy-on-write (reading the address would make the copy)."""
     is_shared_until_written = getattr(torch._C, "_is_cow_tensor", None)  # torch 2.3 and later
     if piece.place is not Place.memory or piece.handle is None:
         return 0

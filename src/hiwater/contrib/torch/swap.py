@@ -1,7 +1,7 @@
-"""Moves storages to RAM and back, under the tensors that look at them: views, ties and what autograd saved stay what they are.
+"""Moves storages to RAM and back. The tensors that use them, views and tied tensors stay valid, also those that autograd saved.
 
-A storage is copied, then resized to nothing, which gives its memory back to the allocator; later it gets memory again and the copy
-goes back. Bytes are copied as bytes, and no version counter moves, so that backward takes what it saved for unchanged.
+A storage is copied, then resized to 0, which returns its memory to the allocator. Later it gets memory again, and the copy is written
+back. Only bytes are copied, and no version counter changes, so backward accepts its saved tensors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Moved:
-    """A storage whose bytes are in `copy`. `weak` lets the program drop it meanwhile; `stream` is the CUDA stream it belongs to."""
+    """A storage whose bytes are in `copy`. `weak` allows the program to drop it meanwhile. `stream` is its CUDA stream."""
 
     weak: Any
     key: int
@@ -42,7 +42,7 @@ BORROWED = "its memory is borrowed, or lent to NumPy"
 
 
 def obstacle(holding: Holding, block: SegmentBlock | None, storage: Any) -> str:
-    """Why this storage must stay where it is; "" when it may be moved."""
+    """Why this storage cannot be moved; "" if it can."""
     if not storages.is_resizable(storage):
         return BORROWED
     if holding.device == "cpu" and storage.is_shared():
@@ -57,16 +57,16 @@ def obstacle(holding: Holding, block: SegmentBlock | None, storage: Any) -> str:
 
 
 def copied(holding: Holding, storage: Any, stream: int = 0) -> Moved:
-    """Copy to RAM: the first half of moving away. Whoever asks keeps the copy before `let_go()`, so that nothing is lost in between. Raises
-    what torch raises when there is no room for it."""
+    """Copy to RAM: the first half of moving away. The caller keeps the copy before `let_go()`, so that nothing is lost in between. Raises
+    torch's error when there is no room for the copy."""
     nbytes = storage.nbytes()
     copy = torch.empty(nbytes, dtype=torch.uint8)
     copy.copy_(_bytes_of(storage, nbytes))
-    return Moved(holding.weak, storage._cdata, holding.looks[0].name, holding.device, nbytes, copy, stream)
+    return Moved(holding.weak, storage._cdata, holding.views[0].name, holding.device, nbytes, copy, stream)
 
 
 def let_go(storage: Any) -> bool:
-    """Give the memory of a storage that was copied back to the allocator; False, with nothing changed, where it is borrowed."""
+    """Return the memory of a copied storage to the allocator. False, and nothing is changed, if the memory is borrowed."""
     try:
         storage.resize_(0)
     except RuntimeError:  # "Trying to resize storage that is not resizable"
@@ -75,9 +75,9 @@ def let_go(storage: Any) -> bool:
 
 
 def move_back(moved: Moved) -> bool:
-    """Give the storage memory again and copy its bytes back. False where the program dropped or resized it meanwhile.
+    """Allocate memory for the storage and copy its bytes back. False if the program dropped or resized it meanwhile.
 
-    Raises torch.OutOfMemoryError where there is no room, and changes nothing then.
+    Raises torch.OutOfMemoryError if there is no room; then nothing is changed.
     """
     storage = torch.UntypedStorage._new_with_weak_ptr(moved.weak.cdata)
     if storage is None or storage.nbytes() != 0:
@@ -88,7 +88,7 @@ def move_back(moved: Moved) -> bool:
             _bytes_of(storage, moved.nbytes).copy_(moved.copy)
         except (
             BaseException
-        ):  # Ctrl-C, too: with memory and without its bytes it would pass for one that the program filled
+        ):  # also Ctrl-C: a storage with memory but without its bytes would look like one that the program filled
             storage.resize_(0)
             raise
     return True
@@ -100,7 +100,7 @@ def _bytes_of(storage: Any, nbytes: int) -> Any:
 
 @contextlib.contextmanager
 def _on_stream(moved: Moved) -> Iterator[None]:
-    """On the stream whose order the memory follows: the allocator hands freed memory on within a stream without waiting."""
+    """A context on the stream of the memory: within a stream, the allocator reuses freed memory without waiting."""
     if not moved.stream:
         yield
         return
@@ -110,20 +110,20 @@ def _on_stream(moved: Moved) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """A block in which operations are ours alone: no mode of the program's sees them, and no inference mode marks what they touch."""
+    """A context without the program's modes: none of them sees the operations, and the tensors made are no inference tensors."""
     with torch.inference_mode(False), storages.undisturbed():
         yield
 
 
 def wait_for(device: str) -> None:
-    """Until all that was submitted to the device is done."""
+    """Wait until the device has done all submitted work."""
     module = getattr(torch, torch.device(device).type, None)
     if device != "cpu" and module is not None:
         module.synchronize(device) if device.startswith("cuda") else module.synchronize()
 
 
 def release_caches(device: str) -> None:
-    """Give back what only caches hold: workspaces of cuBLAS, then every free segment of the allocator."""
+    """Return cached memory to the driver: workspaces of cuBLAS, then all free segments of the allocator."""
     module: Any = getattr(torch, torch.device(device).type, None)
     if device == "cpu" or module is None:
         return
@@ -134,9 +134,9 @@ def release_caches(device: str) -> None:
 
 
 def ram_to_spare() -> int | None:
-    """How much RAM can be taken without somebody being killed for it: what the machine has, and the cgroup's limit leaves. None if unknown.
+    """The bytes of RAM that can be used before the OOM killer runs: what the machine has and the cgroup's limit allows. None if unknown.
 
-    Asking malloc does not tell: Linux promises memory that it does not have.
+    malloc() does not show this: Linux grants memory that it does not have.
     """
     known = []
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -147,13 +147,15 @@ def ram_to_spare() -> int | None:
         limit = group.limit()
         if limit is not None:
             counted = cgroup_files.event_counts(f"{group.folder}/memory.stat")
-            cached = sum(counted.get(name, 0) for name in ("inactive_file", "active_file"))  # goes when room is needed
+            cached = sum(
+                counted.get(name, 0) for name in ("inactive_file", "active_file")
+            )  # the kernel drops it on demand
             known.append(limit - int(Path(group.current).read_text()) + cached)
     return min(known, default=None)
 
 
 def in_use(device: str) -> tuple[int, int] | None:
-    """Bytes allocated and reserved on the device by torch's counters; None where it has none."""
+    """Bytes allocated and reserved on the device by torch's counters; None if it has none."""
     counted = allocator.allocated_bytes(device)
     if counted is None:
         return None

@@ -1,7 +1,7 @@
-"""Which variable, attribute or container leads to a tensor: a search from the program's variables, nearest first.
+"""Finds the variable, attribute or container that leads to a tensor: a breadth-first search from the program's variables.
 
-Only plain data is followed, through the interpreter's own descriptors: dicts, lists, tuples, sets, attributes, slots, closures, partials
-and suspended generators. No property, no `__getattr__`, no `repr` of a foreign object is ever called.
+The search follows only plain data, through the interpreter's own descriptors: dicts, lists, tuples, sets, attributes, slots, closures,
+partials and suspended generators. It never calls a property, `__getattr__` or `repr` of a foreign object.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ATOMS = frozenset({
 
 @dataclass(slots=True)
 class VariableSearch:
-    """Names found so far, by identity, the shortest path first; of modules the path and the place (` in f()`) apart."""
+    """The names found so far by identity, the shortest path first. Those of modules are split into path and place (` in f()`)."""
 
     wanted: set[int]
     tensors: dict[int, list[str]] = field(default_factory=dict)
@@ -43,10 +43,10 @@ class VariableSearch:
     holders: dict[int, Any] = field(default_factory=dict)  # modules and optimizers themselves
     complete: bool = True
     _seen: set[int] = field(default_factory=set)
-    _kept: list[Any] = field(default_factory=list)  # identities must not be given to others while the search goes on
+    _kept: list[Any] = field(default_factory=list)  # so that no identity is used again during the search
 
-    def look_through(self, namespaces: Iterable[frames.Namespace]) -> None:
-        """Follow these variables, all of them one step before any of them a second one."""
+    def follow(self, namespaces: Iterable[frames.Namespace]) -> None:
+        """Search from these variables, breadth first."""
         waiting: collections.deque[tuple[Any, str, str, int]] = collections.deque()
         for namespace in namespaces:
             waiting += [
@@ -68,7 +68,7 @@ class VariableSearch:
             waiting += [(inner, path + step, after, depth + 1) for step, inner in _held_by(item) if not _is_dull(inner)]
 
     def _has_named(self, item: Any, path: str, after: str) -> bool:
-        """Note a name; True for a tensor or an optimizer, beyond which nothing is looked for: others name what they hold."""
+        """Note a name. True for a tensor or an optimizer: their contents are not searched."""
         if is_tensor(item):
             if not heap.is_defined(item):
                 return True
@@ -89,7 +89,7 @@ class VariableSearch:
 
 
 def _is_dull(item: Any) -> bool:
-    """Whether nothing can be behind this: atoms, and functions that carry nothing. Most objects are, so it is asked early."""
+    """Whether the object cannot lead to a tensor: atoms, and functions without defaults or closure. Most objects are, so this comes early."""
     kind = type(item)
     if kind is types.FunctionType:
         return item.__closure__ is None and item.__defaults__ is None and item.__kwdefaults__ is None
@@ -97,7 +97,7 @@ def _is_dull(item: Any) -> bool:
 
 
 def _held_by(item: Any) -> Iterator[tuple[str, Any]]:
-    """The objects that `item` holds, each with what to write behind the path."""
+    """The objects that `item` references, each with the text that follows the path."""
     kind = type(item)
     if issubclass(kind, dict):
         yield from ((f"[{_key(key)}]", value) for key, value in list(dict.items(item)))
@@ -112,7 +112,7 @@ def _held_by(item: Any) -> Iterator[tuple[str, Any]]:
         yield from (("{…}", value) for value in list(item))
     elif kind is types.FunctionType:
         yield from _held_by_function(item)
-        return  # asking for its attributes would make a dict for them
+        return  # reading its attributes would create their dict
     elif kind is types.MethodType:
         yield ".__self__", item.__self__
     elif kind is types.CellType:
@@ -126,7 +126,7 @@ def _held_by(item: Any) -> Iterator[tuple[str, Any]]:
     elif kind is types.CoroutineType:
         yield from _held_by_frame(item.cr_frame)
     elif kind is torch._C._autograd.SavedTensor and walk.sees_without_unpacking():
-        yield "", item.data  # one that Python code keeps, as a checkpoint does with its inputs
+        yield "", item.data  # kept by Python code, as a checkpoint keeps its inputs
     yield from _attributes(item)
 
 
@@ -139,7 +139,7 @@ def _key(key: Any) -> str:
 
 
 def _field_names(kind: type) -> tuple[str, ...]:
-    """Of a named tuple."""
+    """The field names of a named tuple."""
     names = heap.class_dict(kind).get("_fields") if kind is not tuple else None
     return names if type(names) is tuple and all(type(name) is str for name in names) else ()
 
@@ -164,13 +164,15 @@ def _held_by_frame(frame: types.FrameType | None) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(item: Any) -> Iterator[tuple[str, Any]]:
-    own = heap.own_dict(item)
+    own = heap.attributes_of(item)
     if own is not None:
         for name, value in list(own.items()):
             if type(name) is not str or name.startswith("__"):
-                continue  # Python's own, which lead round in circles
+                continue  # Python's own attributes form circles
             if name in _MODULE_PARTS:
-                if name == "_modules" and type(value) is dict:  # for what they hold beside parameters; those have names
+                if (
+                    name == "_modules" and type(value) is dict
+                ):  # for their other attributes; parameters have names already
                     yield from ((f".{child}", module) for child, module in list(value.items()))
             else:
                 yield f".{name}", value

@@ -1,8 +1,8 @@
-"""What autograd keeps for backward: a walk over the graph that unpacks nothing and keeps nothing.
+"""Walks autograd's graph to find the tensors saved for backward. The walk unpacks nothing and keeps nothing alive.
 
-Tensors that an operation saved are held by its node in C++, most without a Python object. Each node lists them as `_raw_saved_*`, and from
-torch 2.10 `SavedTensor.data` gives the tensor, or what a hook packed it into, without running the hook. Before that, only
-`_saved_*` shows a tensor, and it runs the unpack hook: a checkpoint would be computed again. There the walk has to be asked for.
+The node of an operation holds its saved tensors in C++, most without a Python object. Each node lists them as `_raw_saved_*`. From torch
+2.10, `SavedTensor.data` is the tensor, or the object into which a hook packed it, and no hook runs. Before 2.10, only `_saved_*` shows a
+tensor, and it runs the unpack hook, which may compute a checkpoint again. So there the walk needs `unpack=True`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _DEEPEST_PACKED = 4  # containers within containers, in what a pack hook returne
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A tensor (or, between the functions here, an unpack hook) that the node named `node` keeps in `slot`; `number` tells nodes apart, `packed` says that a hook had it."""
+    """A tensor (inside this module also an unpack hook) in `slot` of the node named `node`, which `number` identifies. `packed` says that a
+    hook packed it."""
 
     tensor: Any
     node: str
@@ -43,11 +44,11 @@ def sees_without_unpacking() -> bool:
 def saved_tensors(
     roots: Iterable[Any], unpack: bool = False, hooks: dict[int, tuple[str, Any]] | None = None
 ) -> Iterator[Saved]:
-    """All that the graph above `roots` (nodes; None is passed over) keeps, each node once. Into `hooks` go the unpack hooks that were
-    met, by identity, with a name: what they hold for a computation to come (a checkpoint's inputs) is kept by the graph, too.
+    """The tensors that the graph above `roots` saves; each node is visited once. Roots that are None are skipped.
 
-    `unpack` allows what runs hooks, and is looked at only by a torch before 2.10; without it such a torch shows only what custom
-    functions put in attributes. Nodes live as long as the iterator.
+    The unpack hooks are added to `hooks` by identity, with a name: the graph also keeps what they hold, such as a checkpoint's inputs.
+    `unpack` allows running hooks; only torch before 2.10 needs it. Without it, such a torch shows only the attributes of custom
+    functions. The nodes live as long as the iterator.
     """
     seen: dict[int, Any] = {}
     waiting = [node for node in roots if node is not None]
@@ -76,17 +77,17 @@ def _of_node(node: Any, number: int, prefix: str | None, slots: dict[type, tuple
     for slot in slots[kind]:
         try:
             value = getattr(node, slot)
-        except Exception:  # noqa: BLE001, S112 - freed by backward; with `unpack` also whatever a hook of the program's raises
+        except Exception:  # noqa: BLE001, S112 - freed by backward; with `unpack`, also an error of the program's hook
             continue
         yield from _of_slot(value, name, slot.removeprefix(prefix or ""), number, packed=False)
-    for attribute, value in (heap.own_dict(node) or {}).items():  # what a custom Function put into its context
+    for attribute, value in (heap.attributes_of(node) or {}).items():  # the context of a custom Function
         yield from _of_packed(value, name, attribute, number, 0, packed=False)
     if name == "AccumulateGrad" and is_tensor(node.variable):
         yield Saved(node.variable, name, "variable", number, packed=False)
 
 
 def _slots(kind: type, prefix: str | None) -> tuple[str, ...]:
-    """The names under which nodes of this class show what they saved. Found once for a class: `dir()` is the cost of the walk."""
+    """The attributes of this node class that hold saved tensors. Computed once for each class: `dir()` is the main cost of the walk."""
     if prefix is None:
         return ()
     if issubclass(kind, torch._C._FunctionBase):
@@ -111,7 +112,7 @@ def _of_slot(value: Any, node: str, slot: str, number: int, packed: bool) -> Ite
 
 
 def _of_packed(value: Any, node: str, slot: str, number: int, depth: int, packed: bool) -> Iterator[Saved]:
-    """Tensors in what a hook packed, or in an attribute: plain containers only, as anything else is foreign."""
+    """The tensors in a hook's result or in an attribute. Only plain containers are searched: other objects are foreign code."""
     if is_tensor(value):
         yield Saved(value, node, slot, number, packed)
     elif depth < _DEEPEST_PACKED and type(value) in {tuple, list}:

@@ -1,4 +1,4 @@
-"""A watch over every storage that torch's operations make: the independent side of the identity on the CPU, and who made what."""
+"""Watches the storages that torch's operations make: the independent measure of the identity on the CPU, with the operations."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FROM_DATA = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.d
 
 
 class StorageWatch(TorchDispatchMode):  # type: ignore[misc] # torch is not followed by the type checker
-    """Knows each storage that an operation of this thread made inside its block, by weak reference, and the operation's name.
+    """Records each storage that an operation of this thread makes inside the block, by weak reference, and the operation's name.
 
-    Start it before the model is built: what was there before is not its to count. It sees forward and backward on the CPU, where
-    backward runs in the calling thread. It makes operations slower (some 30 µs each), and keeps nothing alive.
+    Start it before the model is built: older storages are not counted. It sees forward and backward on the CPU, where backward runs in
+    the calling thread. It makes each operation some 30 µs slower, and keeps nothing alive.
 
         with hiwater.contrib.torch.StorageWatch() as watch:
             model = build()
@@ -36,10 +36,12 @@ class StorageWatch(TorchDispatchMode):  # type: ignore[misc] # torch is not foll
         self._prune_at = _PRUNE_AT_LEAST
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation and note the storages that are in its result and were not in its arguments."""
+        """Run the operation, and note the storages of its result that were not in its arguments."""
         given = {piece.key for piece in _pieces_in((args, kwargs or {}))}
         result = func(*args, **(kwargs or {}))
-        is_from_data = func in _FROM_DATA  # torch.tensor() and its kin fill a storage unseen, and show it here first
+        is_from_data = (
+            func in _FROM_DATA
+        )  # torch.tensor() and similar functions make a storage unseen, and pass it here first
         for piece in _pieces_in(result):
             if piece.handle is None or piece.place is not Place.memory:
                 continue
@@ -50,7 +52,7 @@ class StorageWatch(TorchDispatchMode):  # type: ignore[misc] # torch is not foll
         return result
 
     def live(self) -> Iterator[tuple[int, str, int, str]]:
-        """Identity, device, bytes now and operation of each storage that was made inside the block and is not freed."""
+        """(key, device, bytes now, operation) of each storage that was made inside the block and is not freed."""
         for key, (weak, operation) in list(self._made.items()):
             storage = torch.UntypedStorage._new_with_weak_ptr(weak.cdata)
             if storage is not None:

@@ -310,19 +310,13 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _before_fork() -> None:
+def _call_all(method: Callable[[Nvml], None]) -> None:
     for each in _made:
-        each.before_fork()
+        method(each)
 
 
-def _after_fork_in_parent() -> None:
-    for each in _made:
-        each.after_fork_in_parent()
-
-
-def _after_fork_in_child() -> None:
-    for each in _made:
-        each.after_fork_in_child()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+os.register_at_fork(
+    before=lambda: _call_all(Nvml.before_fork),
+    after_in_parent=lambda: _call_all(Nvml.after_fork_in_parent),
+    after_in_child=lambda: _call_all(Nvml.after_fork_in_child),
+)

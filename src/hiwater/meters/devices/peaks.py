@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 
 from hiwater.errors import MeterUnavailable
-from hiwater.meters.devices.base import flat_name
+from hiwater.meters.devices.statistics import flat_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,17 +83,13 @@ class SharedPeaks:
         with self._lock:
             self._watchers = [each for each in self._watchers if each != watcher]
 
-    def collect(self) -> None:
-        """Take a reading for the watchers."""
-        self._collect()
-
     def read_and_reset(self, statistic: str) -> Reading:
         """Return (now, peak since the last reset of this statistic, whether nothing else reset it).
 
         Meters that are read at the same time share one reading of the library.
         """
         if statistic not in self._fresh:
-            self._collect()
+            self.collect()
             self._fresh = set(self._pending)
         with self._lock:
             self._fresh.discard(statistic)
@@ -116,7 +112,7 @@ class SharedPeaks:
     def program_resets(self) -> None:
         """The program resets its peaks: take one more reading for the meters."""
         if self.in_use:
-            self._collect()
+            self.collect()
         else:
             self._reset()
         with self._lock:
@@ -142,7 +138,8 @@ class SharedPeaks:
             else:
                 self._raise_peaks(value, f"{path}.")
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
+        """Take a reading, note its peaks for the meters and the program, tell the watchers of it, and reset the peaks."""
         found = self._read()
         with self._lock:
             floor, noted = self._floor, self._for_program

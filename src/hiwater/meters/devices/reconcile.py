@@ -237,9 +237,8 @@ def _others(source: Backend, device: Device) -> dict[str, int]:
     """The bytes of other libraries on the same card, where the card is known to be the same."""
     found: dict[str, int] = {}
     for other in allocators():
-        if (
-            other.name in {source.name, "rmm"} or not other.status().works
-        ):  # the libraries that use RMM count its memory
+        # The libraries that use RMM count its memory.
+        if other.name in {source.name, "rmm"} or not other.status().works:
             continue
         for each in other.devices():
             if identity.is_same(each, device):

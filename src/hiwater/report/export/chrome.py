@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, TextIO
@@ -25,7 +26,7 @@ _MEASURES = {
     ALLOCATED: "requested bytes of live blocks, used anonymous mappings and shared memory that the process made, by kind, as sampled",
     RESERVED: "bytes that the device's allocator had taken from the driver",
     "allocated peak": "the highest moment of allocated memory; args are bytes and blocks",
-    "scopes": "named intervals that the program told of; args are resident bytes",
+    "scopes": "named intervals that the program told of; args are resident bytes, and allocated ones where their name says so",
 }
 _NEXT_MACHINE = 1 << 23  # above any process number of Linux's
 _FIRST_LANE = 1 << 40  # thread ids that no kernel gives, for scopes that overlap without one lying in the other
@@ -96,15 +97,20 @@ def _happenings(report: Report) -> Iterator[dict[str, Any]]:
     capture, peak = report.capture, report.capture.peak
     pid = capture.process.pid
     if not capture.is_timeline:
-        args = {
-            "allocated_bytes": peak.allocated_bytes,
-            "blocks": peak.allocated_blocks,
-            "exactness": report.exactness(peak),
-        }
+        exactness = report.exactness(peak)
+        args = {"allocated_bytes": peak.allocated_bytes, "blocks": peak.allocated_blocks, "exactness": exactness}
         yield {"ph": "i", "s": "p", "name": "allocated peak", "pid": pid, "tid": 0, "ts": peak.at_ns, "args": args}
     for marker in (*capture.markers, *capture.device_refusals):
         args = {"value": marker.value, "thread": printable(marker.thread, 100)}
-        yield {"ph": "i", "s": "p", "name": marker.kind, "pid": pid, "tid": 0, "ts": marker.at_ns, "args": args}
+        yield {
+            "ph": "i",
+            "s": "p",
+            "name": printable(marker.name, 200) or marker.kind,
+            "pid": pid,
+            "tid": 0,
+            "ts": marker.at_ns,
+            "args": args,
+        }
 
 
 def _scopes(capture: Capture) -> Iterator[dict[str, Any]]:
@@ -112,7 +118,7 @@ def _scopes(capture: Capture) -> Iterator[dict[str, Any]]:
     lanes: dict[tuple[int, int], _Tracks] = {}
     for scope in sorted(capture.scopes, key=lambda scope: (scope.start_ns, -scope.end_ns)):
         lane = lanes.setdefault((scope.pid, scope.thread_id), _Tracks()).place(scope)
-        sizes = {"start_bytes": scope.start_bytes, "end_bytes": scope.end_bytes, "peak_bytes": scope.peak_bytes}
+        sizes = {name: count for name, count in asdict(scope).items() if name.endswith("_bytes")}
         yield {
             "ph": "X", "cat": "scope", "name": printable(scope.name, 200), "pid": scope.pid,
             "tid": scope.thread_id if lane == 0 else _FIRST_LANE + scope.thread_id + lane, "ts": scope.start_ns,

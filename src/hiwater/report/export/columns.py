@@ -8,7 +8,7 @@ from itertools import chain
 from typing import BinaryIO, TextIO
 
 from hiwater import __version__
-from hiwater.analysis.call_tree import CallTree, Grouping
+from hiwater.analysis.call_tree import Grouping
 from hiwater.analysis.ranking import by
 from hiwater.capture import Frame
 from hiwater.capture.format import KINDS
@@ -40,31 +40,11 @@ def bytes_below(stream: TextIO) -> BinaryIO:
 
 # Rows and columns
 
-STACK_COLUMNS = (
-    "host",
-    "pid",
-    "kind",
-    "thread",
-    "held_bytes",
-    "held_blocks",
-    "standard_error_bytes",
-    "function",
-    "file",
-    "line",
-    "stack",
-)
-GROUP_COLUMNS = (
-    "host",
-    "pid",
-    "self_bytes",
-    "self_blocks",
-    "total_bytes",
-    "self_standard_error_bytes",
-    "total_standard_error_bytes",
-    "function",
-    "file",
-    "line",
-)
+_HEAD, _PLACE = ("host", "pid"), ("function", "file", "line")
+_HELD = ("kind", "thread", "held_bytes", "held_blocks", "standard_error_bytes")
+_ERRORS = ("self_standard_error_bytes", "total_standard_error_bytes")
+STACK_COLUMNS = (*_HEAD, *_HELD, *_PLACE, "stack")
+GROUP_COLUMNS = (*_HEAD, "self_bytes", "self_blocks", "total_bytes", *_ERRORS, *_PLACE)
 COLUMN_WORDS = {
     "host": "name of the machine",
     "pid": "process id there",
@@ -118,7 +98,7 @@ def _stacks(report: Report, whole: WholeStacks) -> Iterator[Columns]:
     threads = [printable(name) for name in names]
     texts = PathTexts(call_tree, fragment, b";")
     for part in texts.chunks(leaves):
-        frames = [_leaf(call_tree, leaf) for leaf in leaves[part].tolist()]
+        frames = [call_tree.frames[int(call_tree.key[leaf])] if leaf else NO_FRAME for leaf in leaves[part].tolist()]
         anchors, pieces = texts.pieces_of(leaves[part])
         paths: list[object] = [
             (anchor + b"".join(row)).decode("utf-8") or NO_FRAME.function
@@ -130,10 +110,6 @@ def _stacks(report: Report, whole: WholeStacks) -> Iterator[Columns]:
         )  # fmt: skip
         values = (*_process_columns(report, len(frames)), *figures, *_frame_columns(frames), paths)
         yield Columns(STACK_COLUMNS, values)
-
-
-def _leaf(call_tree: CallTree, node: int) -> Frame:
-    return call_tree.frames[int(call_tree.key[node])] if node else NO_FRAME
 
 
 def _groups(report: Report) -> Iterator[Columns]:

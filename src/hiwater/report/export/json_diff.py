@@ -12,7 +12,7 @@ from hiwater.analysis.diff import StackChanges
 from hiwater.capture import Capture, Frame, Snapshot
 from hiwater.capture.comparison import Change, Changes, ComparedFigure
 from hiwater.capture.paths import Ints
-from hiwater.report.diff_request import DiffReport, verdict_words
+from hiwater.report.diff_request import DiffReport, headline_data, verdict_words
 from hiwater.report.stack_tables import StackTables, node_text
 
 SCHEMA = "hiwater.diff/3"
@@ -20,24 +20,27 @@ SCHEMA = "hiwater.diff/3"
 
 def write(report: DiffReport, stream: TextIO) -> None:
     """One object; lines and rows are written one by one, for there may be very many rows."""
-    told = report.comparison
+    comparison = report.comparison
     head = {
         "schema": SCHEMA,
-        "before": _side(told.before, told.before_snapshot),
-        "after": _side(told.after, told.after_snapshot),
-        "shown": {"at": told.after_snapshot.name, "kind": told.kind, "by": str(told.by)},
+        "headline": headline_data(comparison),
+        "before": _side(comparison.before, comparison.before_snapshot),
+        "after": _side(comparison.after, comparison.after_snapshot),
+        "shown": {"at": comparison.after_snapshot.name, "kind": comparison.kind, "by": str(comparison.by)},
         "peak": {
-            "allocated_bytes": figure_of(told.peak),
-            "resident_bytes": figure_of(told.resident),
-            "blocks": figure_of(told.totals["peak_blocks"]),
+            "allocated_bytes": figure_of(comparison.peak),
+            "resident_bytes": figure_of(comparison.resident),
+            "blocks": figure_of(comparison.totals["peak_blocks"]),
         },
         "allocated": {
-            "bytes": figure_of(told.allocated),
-            **{f"{kind}_bytes": figure_of(told.kinds[kind]) for kind in told.kinds},
+            "bytes": figure_of(comparison.allocated),
+            **{f"{kind}_bytes": figure_of(comparison.kinds[kind]) for kind in comparison.kinds},
         },
-        "end": {"allocated_bytes": figure_of(told.totals["end_bytes"])},
-        "totals": {name: figure_of(told.totals[name]) for name in ("allocations", "allocated_bytes", "temporaries")},
-        "duration_ns": figure_of(told.totals["duration_ns"]),
+        "end": {"allocated_bytes": figure_of(comparison.totals["end_bytes"])},
+        "totals": {
+            name: figure_of(comparison.totals[name]) for name in ("allocations", "allocated_bytes", "temporaries")
+        },
+        "duration_ns": figure_of(comparison.totals["duration_ns"]),
         "processes": [
             {
                 "before": _side(one.before, one.before_snapshot),
@@ -53,7 +56,8 @@ def write(report: DiffReport, stream: TextIO) -> None:
     stream.write(json.dumps(head, indent=1)[:-2])  # without the newline and brace that close it: more members follow
     tables = StackTables()
     members = [
-        (name, changes, _nodes(changes, tables)) for name, changes in (("lines", told.lines), ("rows", told.rows))
+        (name, changes, _nodes(changes, tables))
+        for name, changes in (("lines", comparison.lines), ("rows", comparison.rows))
     ]
     stream.write(",\n ")
     tables.write(stream)

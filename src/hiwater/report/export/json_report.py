@@ -14,17 +14,21 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from hiwater.analysis import own_allocators, process_tree
+from hiwater._os.signals import signal_name
+from hiwater.analysis import own_allocators, process_tree, whole_run
 from hiwater.analysis.call_tree import Grouping, build_call_tree
+from hiwater.analysis.job import Job, is_job
 from hiwater.analysis.process_tree import Host
 from hiwater.analysis.ranking import by
 from hiwater.analysis.reconcile import standard_error_bytes
-from hiwater.capture import Capture, DeviceMemory, DeviceSnapshot, ResidencySnapshot, WatchedProcess
+from hiwater.analysis.user_lines import UserLine, held_by, rank_lines
+from hiwater.capture import Capture, DeviceMemory, DeviceSnapshot, ResidencySnapshot, Resident, Run, WatchedProcess
 from hiwater.capture.devices import QUANTITIES
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.paths import Ints
 from hiwater.capture.residency_snapshots import highest
 from hiwater.capture.snapshot import Holdings
+from hiwater.report import advice, job_data
 from hiwater.report.request import Report
 from hiwater.report.stack_tables import StackTables, node_text
 from hiwater.report.text.device_history import notes, source_words
@@ -34,6 +38,7 @@ Place = Callable[[int], dict[str, Any]]
 _STACKS_AT_ONCE = 50_000
 _MOST_GENERATIONS = 100  # in one another: parsers of JSON have bounds; later ones are children of the last of these
 _REFUSALS_LISTED = 100
+_LINES_LISTED = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -63,9 +68,16 @@ class _Family:
             holder = number if generation < _MOST_GENERATIONS else ancestor
             self._children.setdefault(holder, []).extend(below.get(number, ()))
             waiting += [(child, holder, generation + 1) for child in below.get(number, ())]
-        self._host = {}
+        self._aggregate = dict[int, dict[str, Any]]()
         if len(reports) > 1 and not any(capture.device for capture in captures):
-            self._host = {id(capture): host for host in process_tree.hosts(captures) for capture in host.captures}
+            short = reports[0].run.short if reports[0].run else ()
+            hosts = process_tree.hosts(captures, short)
+            self._aggregate = {
+                id(capture): aggregate
+                for host in hosts
+                for aggregate in [_aggregate(host)]
+                for capture in host.captures
+            }
 
     def write_list(self, numbers: Sequence[int], stream: TextIO) -> None:
         stream.write("[")
@@ -76,13 +88,15 @@ class _Family:
 
     def write(self, number: int, stream: TextIO) -> None:
         report, tables = self._reports[number], StackTables()
-        node = tables.add(
-            build_call_tree(report.capture.tables), np.concatenate([report.holdings.node, _other_nodes(report.capture)])
-        )
+        nodes = np.concatenate([report.holdings.node, _other_nodes(report.capture)])
+        node = tables.add(build_call_tree(report.capture.tables), nodes)
         said = summary(report, lambda one: {"node": None if node[one] < 0 else int(node[one])})
-        host = self._host.get(id(report.capture))
-        if host is not None:
-            said["aggregate"] = _aggregate(host)
+        if report.run is not None and is_job(report.run.captures):
+            said["role"] = job_data.role(report.capture)
+        if id(report.capture) in self._aggregate:
+            said["aggregate"] = self._aggregate[id(report.capture)]
+        if number == self.roots[0] and report.run is not None and report.run.is_of_several:
+            said["run"] = _run(report.run)
         head = json.dumps(said, indent=1)
         stream.write(head[:-2])  # without the newline and brace that close it: more members follow
         stream.write(",\n ")
@@ -94,9 +108,30 @@ class _Family:
         stream.write("\n}")
 
 
+def _run(run: Run) -> dict[str, Any]:
+    """What is known of processes without a report, and what a job is as a whole."""
+    job = {"job": job_data.described(Job(run.captures))} if is_job(run.captures) else {}
+    return job | {
+        "captures": len(run.captures),
+        "short": {
+            "processes": len(run.short),
+            "allocated_bytes": sum(one.total_bytes for one in run.short),
+            "allocations": sum(one.total_blocks for one in run.short),
+            "highest_peak_bytes": max((one.peak_bytes for one in run.short), default=0),
+        },
+        "short_processes": [asdict(one) for one in run.short],
+        "unrecorded": [asdict(one) for one in run.unrecorded],
+        "unreadable": list(run.unreadable),
+    }
+
+
 def _aggregate(host: Host) -> dict[str, Any]:
     """What the processes of one machine held at one instant, the same for each of them."""
+    instant = host.allocated
+    whole = None if instant is None else whole_run.at_instant(host.captures, instant.at_unix_ns)
+    headline = None if whole is None else rank_lines(whole.tables, whole.peak.holdings()).headline
     return {
+        "headline": None if headline is None else _line(headline),
         "host": host.name,
         "processes": len(host.captures),
         "allocated": None if host.allocated is None else asdict(host.allocated),
@@ -106,22 +141,21 @@ def _aggregate(host: Host) -> dict[str, Any]:
 
 def _other_nodes(capture: Capture) -> Ints:
     """The call paths that the summary tells of."""
-    nodes = [block.node for look in _looks(capture) if look is not None for block in look.large]
+    nodes = [block.node for snapshot in _highest_and_last(capture) if snapshot is not None for block in snapshot.large]
     return np.array(nodes + [marker.node for marker in capture.refusals[-_REFUSALS_LISTED:]], np.int64)
 
 
-def _looks(capture: Capture) -> tuple[ResidencySnapshot | None, ResidencySnapshot | None]:
-    """The look that saw most, and the last one."""
-    return highest(capture.residency_snapshots), capture.residency_snapshots[
-        -1
-    ] if capture.residency_snapshots else None
+def _highest_and_last(capture: Capture) -> tuple[ResidencySnapshot | None, ResidencySnapshot | None]:
+    """The residency snapshot with most resident memory, and the last one."""
+    snapshots = capture.residency_snapshots
+    return highest(snapshots), snapshots[-1] if snapshots else None
 
 
 def summary(report: Report, place: Place) -> dict[str, Any]:
     """Everything but the stacks and children, as plain data. `place` gives the members that say which call path a node is."""
     capture, snapshot, peak = report.capture, report.snapshot, report.capture.peak
-    kinds, totals = peak.kind_bytes(), capture.totals
-    highest, last = _looks(capture)
+    kinds = peak.kind_bytes()
+    highest, last = _highest_and_last(capture)
     said = {
         "schema": "hiwater.report/3",
         "process": _process(report),
@@ -133,24 +167,20 @@ def summary(report: Report, place: Place) -> dict[str, Any]:
             "standard_error_bytes": standard_error_bytes(peak),
             "recorded_bytes": peak.recorded_bytes,
         },
-        "resident": _resident(report),
-        "breakdown": _look(highest, place),
-        "breakdown_at_end": _look(last, place),
+        "resident": _resident(capture.resident),
+        "breakdown": _residency_snapshot(highest, place),
+        "breakdown_at_end": _residency_snapshot(last, place),
         "devices": _devices(capture),
         "device_histories": [_history(one) for one in ((capture,) if capture.device else capture.readable_histories)],
         "end": {"allocated_bytes": capture.end.allocated_bytes, "blocks": capture.end.allocated_blocks},
-        "totals": {
-            "allocations": totals.allocations,
-            "frees": totals.frees,
-            "allocated_bytes": totals.allocated_bytes,
-            "temporaries": totals.temporaries,
-        },
+        "totals": asdict(capture.totals),
         "lost_events": capture.lost_events,
         "shortcomings": capture.shortcomings,
         "refusals": _refusals(capture, place),
         "pressure": [asdict(snapshot) for snapshot in capture.pressure[-1:]],
         "processes": [_watched(process) for process in capture.processes],
         "scopes": [asdict(scope) for scope in capture.scopes],
+        "markers": [{"at_ns": marker.at_ns, "name": marker.name} for marker in capture.markers if marker.name],
         "problems": report.problems,
         "notes": own_allocators.notes(capture.peak),
         "mappings": _mappings(report),
@@ -164,6 +194,8 @@ def summary(report: Report, place: Place) -> dict[str, Any]:
             "blocks": report.holdings.total_blocks,
             "error_bytes": snapshot.error_bytes,
         },
+        **_lines(report),
+        **advice.data(capture),
     }
     if report.by is not None and report.by != Grouping.stack:
         said["groups"] = _groups(report)
@@ -181,12 +213,17 @@ def _process(report: Report) -> dict[str, Any]:
         "sample_bytes": process.sample_bytes,
         "ended": process.ended,
         "exit_code": process.exit_code,
+        "signal": None if report.signal is None else signal_name(report.signal),
+        "ended_by": process.ended_by,
         "stop_reason": process.stop_reason,
         "host": report.capture.facts.get("host", ""),
         "rank": report.capture.facts.get("rank"),
         "allocator": report.capture.facts.get("allocator"),
         "started_at": _date(process.started_unix_ns),
         "duration_ns": process.duration_ns,
+        "parent_pid": process.parent_pid,
+        "started_by": process.started_by,
+        "inherited_bytes": process.inherited_bytes,
     }
 
 
@@ -214,17 +251,8 @@ def _watched(process: WatchedProcess) -> dict[str, Any]:
     }
 
 
-def _resident(report: Report) -> dict[str, Any]:
-    resident = report.capture.resident
-    return {
-        "peak_bytes": resident.peak_bytes,
-        "start_bytes": resident.start_bytes,
-        "end_bytes": resident.end_bytes,
-        "exact": resident.exact,
-        "error_bytes": resident.error_bytes,
-        "source": resident.source,
-        "overhead_bytes": resident.overhead_bytes,
-    }
+def _resident(resident: Resident) -> dict[str, Any]:
+    return {**asdict(resident), "source": resident.source, "program_peak_bytes": resident.program_peak_bytes}
 
 
 def _devices(capture: Capture) -> list[dict[str, Any]]:
@@ -273,23 +301,23 @@ def _refusals(capture: Capture, place: Place) -> dict[str, Any]:
     return {"count": len(refused), "last": last}
 
 
-def _look(look: ResidencySnapshot | None, place: Place) -> dict[str, Any] | None:
-    if look is None:
+def _residency_snapshot(snapshot: ResidencySnapshot | None, place: Place) -> dict[str, Any] | None:
+    if snapshot is None:
         return None
     large = [
         {
             "bytes": block.bytes, "touched_bytes": block.touched_bytes, "from_malloc": block.from_malloc,
             "thread": block.thread, **place(block.node),
         }
-        for block in look.large
+        for block in snapshot.large
     ]  # fmt: skip
-    parts = [asdict(part) for part in look.parts]
-    return {"at_ns": look.at_ns, "resident_bytes": look.resident_bytes, "parts": parts, "large": large}
+    parts = [asdict(part) for part in snapshot.parts]
+    return {"at_ns": snapshot.at_ns, "resident_bytes": snapshot.resident_bytes, "parts": parts, "large": large}
 
 
 def _device(device: DeviceMemory) -> dict[str, Any]:
     """A device without its samples: `hiwater.open(...).devices` has those."""
-    looks = {
+    snapshots = {
         "breakdown": device.highest_snapshot,
         "breakdown_at_end": device.snapshots[-1] if device.snapshots else None,
     }
@@ -303,12 +331,12 @@ def _device(device: DeviceMemory) -> dict[str, Any]:
         **{f"peak_{quantity}_bytes": getattr(device, f"peak_{quantity}_bytes") for quantity in QUANTITIES},
         "peak_at_ns": device.peak_at_ns,
         "samples": len(device.at_ns),
-        **{name: None if look is None else _device_look(look) for name, look in looks.items()},
+        **{name: None if snapshot is None else _device_snapshot(snapshot) for name, snapshot in snapshots.items()},
     }
 
 
-def _device_look(look: DeviceSnapshot) -> dict[str, Any]:
-    return {"at_ns": look.at_ns, "terms": [{"name": name, "bytes": count} for name, count in look.terms]}
+def _device_snapshot(snapshot: DeviceSnapshot) -> dict[str, Any]:
+    return {"at_ns": snapshot.at_ns, "terms": [{"name": name, "bytes": count} for name, count in snapshot.terms]}
 
 
 def _mappings(report: Report) -> list[dict[str, Any]]:
@@ -317,12 +345,31 @@ def _mappings(report: Report) -> list[dict[str, Any]]:
     return [{"class": kind, "bytes": kinds[kind], "blocks": blocks[kind]} for kind in KINDS[len(COUNTED_KINDS) :]]
 
 
+def _lines(report: Report) -> dict[str, Any]:
+    """The line to change first, and the ranking that it leads, of what is shown."""
+    ranking = rank_lines(report.capture.tables, report.holdings)
+    rows = ranking.rows
+    return {
+        "headline": None if ranking.headline is None else _line(ranking.headline),
+        "lines": {
+            "rows": [_line(row) for row in rows[:_LINES_LISTED]],
+            "rows_left_out": max(0, len(rows) - _LINES_LISTED),
+            "imports_bytes": held_by(ranking.imports),
+            "other_bytes": held_by(ranking.other),
+            "untouched_bytes": ranking.untouched_bytes,
+        },
+    }
+
+
+def _line(row: UserLine) -> dict[str, Any]:
+    figures = asdict(row)
+    return {**figures.pop("frame"), **figures, "group": row.group.value}
+
+
 def _groups(report: Report) -> list[dict[str, Any]]:
     return [
         {
-            "function": row.frame.function,
-            "file": row.frame.file,
-            "line": row.frame.line,
+            **asdict(row.frame),
             "self_bytes": row.self_bytes,
             "self_blocks": row.self_blocks,
             "total_bytes": row.total_bytes,
@@ -344,12 +391,12 @@ def _stacks(report: Report, node: Ints) -> Iterator[str]:
             held.bytes[part].tolist(), held.blocks[part].tolist(), held.kind[part].tolist(), thread[part].tolist(),
             held.sampled[part].tolist(), node[held.node[part]].tolist(), strict=True,
         )  # fmt: skip
-        told = (
+        members = (
             f'\n{{"bytes":{count},"blocks":{blocks},"kind":"{KINDS[kind]}","thread":{threads[of]},'
             f'{_error(held, sampled)}"node":{node_text(place)}}}'
             for count, blocks, kind, of, sampled, place in rows
         )
-        yield ("," if first else "") + ",".join(told)
+        yield ("," if first else "") + ",".join(members)
 
 
 def _error(held: Holdings, sampled: int) -> str:

@@ -3,79 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TextIO
 
 from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.capture.format import COUNTED_KINDS
+from hiwater.report.export import exposition
+from hiwater.report.export.exposition import Family, Sample
 from hiwater.report.formatting import printable
 from hiwater.report.request import Report
 
 Labels = tuple[tuple[str, str], ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric: its kind (gauge, counter or info), its unit ("" for a count) and what it measures."""
-
-    name: str
-    kind: str
-    unit: str
-    help: str
-
-
 _HELD = "requested bytes of live blocks, used anonymous mappings and shared memory that the process made"
-_FAMILIES = {
-    family.name: family
-    for family in (
-        Family("hiwater_capture", "info", "", "The recorded process."),
-        Family("hiwater_peak_allocated_bytes", "gauge", "bytes", f"Highest allocated memory: {_HELD}."),
-        Family("hiwater_peak_allocated_error_bytes", "gauge", "bytes", "Upper bound for the standard error of the allocated peak; 0 when every block was recorded."),
-        Family("hiwater_peak_allocated_kind_bytes", "gauge", "bytes", "Allocated memory at its highest moment, by kind."),
-        Family("hiwater_peak_allocated_blocks", "gauge", "", "Live blocks at the allocated peak."),
-        Family("hiwater_end_allocated_bytes", "gauge", "bytes", "Allocated memory when the recording ended."),
-        Family("hiwater_held_bytes", "gauge", "bytes", "Allocated memory of the kind and at the moment asked for."),
-        Family("hiwater_peak_resident_bytes", "gauge", "bytes", "Highest resident memory (in RAM) of the process."),
-        Family("hiwater_peak_resident_error_bytes", "gauge", "bytes", "Most by which the resident peak may be off, where it is exact."),
-        Family("hiwater_peak_resident_exact", "gauge", "", "1 when the resident peak is the kernel's own mark, 0 when it is the highest sample."),
-        Family("hiwater_peak_device_allocated_bytes", "gauge", "bytes", "Highest memory of a device that a library handed out."),
-        Family("hiwater_peak_device_reserved_bytes", "gauge", "bytes", "Highest memory of a device that a library held."),
-        Family("hiwater_peak_device_used_bytes", "gauge", "bytes", "Highest memory of a device that the driver counted for the process, of the samples."),
-        Family("hiwater_peak_device_exact", "gauge", "", "1 when the device's allocated and reserved peaks miss nothing, 0 when they are lower bounds."),
-        Family("hiwater_allocations", "counter", "", "Allocations over the whole recording."),
-        Family("hiwater_frees", "counter", "", "Blocks freed over the whole recording."),
-        Family("hiwater_allocated_bytes", "counter", "bytes", "Bytes allocated over the whole recording, freed or not."),
-        Family("hiwater_lost_events", "counter", "", "Events that could not be recorded: figures may be off by what they were about."),
-        Family("hiwater_duration_seconds", "gauge", "seconds", "How long was recorded."),
-    )
-}  # fmt: skip
+_FAMILIES = (
+    Family("hiwater_capture", "info", "", "The recorded process."),
+    Family("hiwater_peak_allocated_bytes", "gauge", "bytes", f"Highest allocated memory: {_HELD}."),
+    Family("hiwater_peak_allocated_error_bytes", "gauge", "bytes", "Upper bound for the standard error of the allocated peak; 0 when every block was recorded."),
+    Family("hiwater_peak_allocated_kind_bytes", "gauge", "bytes", "Allocated memory at its highest moment, by kind."),
+    Family("hiwater_peak_allocated_blocks", "gauge", "", "Live blocks at the allocated peak."),
+    Family("hiwater_end_allocated_bytes", "gauge", "bytes", "Allocated memory when the recording ended."),
+    Family("hiwater_held_bytes", "gauge", "bytes", "Allocated memory of the kind and at the moment asked for."),
+    Family("hiwater_peak_resident_bytes", "gauge", "bytes", "Highest resident memory (in RAM) of the process."),
+    Family("hiwater_peak_resident_error_bytes", "gauge", "bytes", "Most by which the resident peak may be off, where it is exact."),
+    Family("hiwater_peak_resident_exact", "gauge", "", "1 when the resident peak is the kernel's high-water mark, 0 when it is the highest sample."),
+    Family("hiwater_peak_device_allocated_bytes", "gauge", "bytes", "Highest memory of a device that a library handed out."),
+    Family("hiwater_peak_device_reserved_bytes", "gauge", "bytes", "Highest memory of a device that a library held."),
+    Family("hiwater_peak_device_used_bytes", "gauge", "bytes", "Highest memory of a device that the driver counted for the process, of the samples."),
+    Family("hiwater_peak_device_exact", "gauge", "", "1 when the device's allocated and reserved peaks miss nothing, 0 when they are lower bounds."),
+    Family("hiwater_allocations", "counter", "", "Allocations over the whole recording."),
+    Family("hiwater_frees", "counter", "", "Blocks freed over the whole recording."),
+    Family("hiwater_allocated_bytes", "counter", "bytes", "Bytes allocated over the whole recording, freed or not."),
+    Family("hiwater_lost_events", "counter", "", "Events that could not be recorded: figures may be off by what they were about."),
+    Family("hiwater_duration_seconds", "gauge", "seconds", "How long was recorded."),
+)  # fmt: skip
 _UNKNOWN_TO_A_WATCHER = ("allocated", "held", "allocations", "frees", "lost_events")
 
 
 def write(reports: Sequence[Report], stream: TextIO) -> None:
     """All captures in one exposition; labels tell them apart."""
-    said = [list(_samples(report)) for report in reports]
-    for family in _FAMILIES.values():
-        samples = [sample for of_one in said for sample in of_one if sample[0] == family.name]
-        if not samples:
-            continue
-        stream.write(f"# TYPE {family.name} {family.kind}\n")
-        if family.unit:
-            stream.write(f"# UNIT {family.name} {family.unit}\n")
-        stream.write(f"# HELP {family.name} {family.help}\n")
-        suffix = {"counter": "_total", "info": "_info"}.get(family.kind, "")
-        for name, labels, value in samples:
-            told = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
-            stream.write(f"{name}{suffix}{{{told}}} {value}\n")
-    stream.write("# EOF\n")
+    samples = [sample for report in reports for sample in _samples(report)]
+    exposition.write(_FAMILIES, samples, stream)
 
 
-def _samples(report: Report) -> Iterator[tuple[str, Labels, str]]:
+def _samples(report: Report) -> Iterator[Sample]:
     for name, more, value in _figures(report):
         is_unknown = report.capture.is_timeline and any(word in name for word in _UNKNOWN_TO_A_WATCHER)
         is_unknown |= report.capture.device is not None and "resident" in name
         if not is_unknown:
-            yield name, (*_identity(report), *more), str(value)
+            yield Sample(name, (*_identity(report), *more), str(value))
 
 
 def _identity(report: Report) -> Labels:
@@ -91,8 +66,8 @@ def _identity(report: Report) -> Labels:
 def _figures(report: Report) -> Iterator[tuple[str, Labels, int | float]]:
     capture, process, resident = report.capture, report.capture.process, report.capture.resident
     peak, totals = capture.peak, capture.totals
-    told = (("python", process.python), ("hiwater", process.hiwater), ("mode", process.mode), ("ended", process.ended))
-    yield "hiwater_capture", tuple((name, printable(text, 100)) for name, text in told), 1
+    names = ("python", "hiwater", "mode", "ended")
+    yield "hiwater_capture", tuple((name, printable(getattr(process, name), 100)) for name in names), 1
     yield "hiwater_peak_allocated_bytes", (), peak.allocated_bytes
     yield "hiwater_peak_allocated_error_bytes", (), standard_error_bytes(peak)
     for kind in COUNTED_KINDS:
@@ -114,7 +89,3 @@ def _figures(report: Report) -> Iterator[tuple[str, Labels, int | float]]:
     yield "hiwater_allocated_bytes", (), totals.allocated_bytes
     yield "hiwater_lost_events", (), capture.lost_events
     yield "hiwater_duration_seconds", (), process.duration_ns / 1e9
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

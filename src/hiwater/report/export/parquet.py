@@ -6,15 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from hiwater.errors import ExtraMissing
-from hiwater.report.export.columns import (
-    COLUMN_WORDS,
-    EXPORTER,
-    UNITS,
-    bytes_below,
-    columns_of,
-    measures,
-    tables,
-)
+from hiwater.report.export.columns import COLUMN_WORDS, EXPORTER, UNITS, bytes_below, columns_of, measures, tables
 from hiwater.report.request import Report
 
 _NUMBERS = ("pid", "line", *UNITS)
@@ -22,7 +14,7 @@ _REPEATED = ("host", "kind", "thread", "function", "file")
 
 
 def write(reports: Sequence[Report], stream: TextIO) -> None:
-    """One table with the rows of all reports; recursion too deep to be written whole is written once. Raises ExtraMissing, ReportTooLarge."""
+    """Write one table with the rows of all reports. Recursion that is too deep is written once. Raises ExtraMissing, ReportTooLarge."""
     try:
         import pyarrow as pa
         from pyarrow import parquet

@@ -1,4 +1,4 @@
-"""Timelines as a drawing: PNG, SVG or PDF, with matplotlib, which is an extra."""
+"""Plots timelines as PNG, SVG or PDF with matplotlib, which is an extra."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hiwater._os.sizes import UNITS
-from hiwater.analysis.curves import Curve, Picture, Span
+from hiwater.analysis.curves import Curve, Plot, Span
 from hiwater.errors import PlotLibraryMissing
 from hiwater.report.formatting import printable, size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORMATS = ("png", "svg", "pdf")
 _COLOURS = {"resident": "#1f5fa8", "allocated": "#c1571d", "sum": "#5b6670"}
 _SPAN_COLOURS = ("#8a5fb5", "#2f8f6b", "#b5873a", "#b5485f", "#4f7fb5")
-_MOST_SPANS, _MOST_NAMED_SPANS = 1000, 40  # the longest; more would be a haze, and matplotlib takes minutes to draw it
+# The longest: matplotlib would take minutes to draw more, and nothing could be seen.
+_MOST_SPANS, _MOST_NAMED_SPANS = 1000, 40
 _WIDTH_INCHES, _HEIGHT_INCHES, _DOTS_PER_INCH = 11.0, 5.2, 130
-_NAME_POINTS, _NAME_ROWS = 9, 3  # names of scopes stand above the axes, a row for each depth
+_NAME_POINTS, _NAME_ROWS = 9, 3  # the names of scopes are above the axes, in a row for each depth
 
 
-def write(pictures: Sequence[Picture], output_format: str, stream: BinaryIO, *, title: str | None = None) -> None:
-    """Draw all pictures over one another, each from its own start. Raises PlotLibraryMissing."""
+def write(plots: Sequence[Plot], output_format: str, stream: BinaryIO, *, title: str | None = None) -> None:
+    """Draw all recordings on the same axes, each from its own start. Raises PlotLibraryMissing."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -33,18 +33,15 @@ def write(pictures: Sequence[Picture], output_format: str, stream: BinaryIO, *, 
         ) from error
     figure = Figure(figsize=(_WIDTH_INCHES, _HEIGHT_INCHES), layout="constrained")
     axes = figure.subplots()
-    unit = _unit(max((curve.peak[1] for shown in pictures for curve in shown.curves), default=0.0))
-    for number, shown in enumerate(pictures):
-        _draw(axes, shown, unit, None if len(pictures) == 1 else number)
-    if len(pictures) == 1:
-        _draw_spans(axes, pictures[0].spans)
+    unit = _unit(max((curve.peak[1] for shown in plots for curve in shown.curves), default=0.0))
+    for number, shown in enumerate(plots):
+        _draw(axes, shown, unit, None if len(plots) == 1 else number)
+    if len(plots) == 1:
+        _draw_spans(axes, plots[0].spans)
     axes.set_title(
-        _plain(title or " · ".join(shown.title for shown in pictures)),
-        loc="left",
-        fontsize=11,
-        pad=_room_for_names(pictures),
+        _plain(title or " · ".join(shown.title for shown in plots)), loc="left", fontsize=11, pad=_room_for_names(plots)
     )
-    axes.set_xlabel(pictures[0].time_words if pictures else "")
+    axes.set_xlabel(plots[0].time_words if plots else "")
     axes.set_ylabel(f"memory ({unit[1]})")
     axes.margins(x=0.01, y=0.09)  # the peak's figure stands above it
     axes.set_ylim(bottom=0)
@@ -55,8 +52,8 @@ def write(pictures: Sequence[Picture], output_format: str, stream: BinaryIO, *, 
     figure.savefig(stream, format=output_format, dpi=_DOTS_PER_INCH)
 
 
-def _draw(axes: Axes, shown: Picture, unit: tuple[int, str], number: int | None) -> None:
-    """The curves of one recording; each main one with its peak. Of several, each recording has a colour of its own."""
+def _draw(axes: Axes, shown: Plot, unit: tuple[int, str], number: int | None) -> None:
+    """Draw the curves of one recording, the main ones with their peaks. With several, each recording has a colour of its own."""
     for curve in shown.curves:
         style: dict[str, Any] = {"linewidth": 1.6 if curve.kind in ("resident", "allocated") else 0.9}
         if number is not None:
@@ -70,10 +67,10 @@ def _draw(axes: Axes, shown: Picture, unit: tuple[int, str], number: int | None)
             label = "_" + label  # matplotlib leaves out of the legend what begins so
         (line,) = axes.plot(curve.seconds, curve.bytes / unit[0], drawstyle="steps-post", label=_plain(label), **style)
         if curve.kind != "child":
-            _mark_peak(axes, curve, unit, line.get_color())
+            _draw_peak(axes, curve, unit, line.get_color())
 
 
-def _mark_peak(axes: Axes, curve: Curve, unit: tuple[int, str], colour: Any) -> None:
+def _draw_peak(axes: Axes, curve: Curve, unit: tuple[int, str], colour: Any) -> None:
     at, highest = curve.peak
     axes.plot([at], [highest / unit[0]], "o", color=colour, markersize=5)
     axes.annotate(
@@ -82,7 +79,7 @@ def _mark_peak(axes: Axes, curve: Curve, unit: tuple[int, str], colour: Any) -> 
 
 
 def _draw_spans(axes: Axes, spans: Sequence[Span]) -> None:
-    """The longest scopes as shaded stretches; the longest of these have their names written. How many are left out is said."""
+    """Draw the longest scopes as shaded intervals, the longest of these with their names, and the number of scopes that are left out."""
     drawn = sorted(spans, key=lambda span: span.start - span.end)[:_MOST_SPANS]
     named = set(drawn[:_MOST_NAMED_SPANS])
     if len(spans) > len(drawn):
@@ -120,8 +117,8 @@ def _shade(axes: Axes, spans: Sequence[Span], colour: str) -> None:
     axes.autoscale_view(scaley=False)
 
 
-def _room_for_names(pictures: Sequence[Picture]) -> float:
-    spans = pictures[0].spans if len(pictures) == 1 else ()
+def _room_for_names(plots: Sequence[Plot]) -> float:
+    spans = plots[0].spans if len(plots) == 1 else ()
     rows = max((span.depth % _NAME_ROWS + 1 for span in spans), default=0)
     return 6.0 + _NAME_POINTS * rows
 
@@ -131,5 +128,5 @@ def _unit(highest: float) -> tuple[int, str]:
 
 
 def _plain(text: str) -> str:
-    """A name as it is: nothing in it is a formula, and no control character reaches the file."""
+    """A name without formulas and control characters."""
     return printable(text, 120).replace("$", r"\$")

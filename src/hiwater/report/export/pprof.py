@@ -1,4 +1,4 @@
-"""pprof's profile: what was asked for in all and what is held, each in objects and bytes. Needs the package protobuf."""
+"""pprof's profile: total and live allocations, each in objects and bytes. Needs the package protobuf."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from hiwater.analysis.call_tree import CallTree
+from hiwater.analysis.whole_run import is_of_several
 from hiwater.capture import Frame
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
@@ -28,13 +29,13 @@ SAMPLE_TYPES = (
 
 
 def write(report: Report, stream: TextIO) -> None:
-    """One gzipped profile. A sample is a call path and a kind of memory (a label, as is the thread); recursion too
+    """One gzipped profile. Of several processes at one instant it has no totals of the recording. A sample is a call path and a kind of memory (a label, as is the thread); recursion too
     deep to be written whole is written once. Raises ExtraMissing, ReportTooLarge."""
     try:
         from hiwater.device_history.pprof_proto import profile_pb2
     except ImportError as error:
         raise ExtraMissing.of("protobuf", "pprof", error) from error
-    made: Any = profile_pb2  # generated when it is imported: its classes have no names before
+    made: Any = profile_pb2  # its classes are generated at the import
     profile = _Builder(made.Profile(), report).build()
     bytes_below(stream).write(gzip.compress(profile.SerializeToString(), mtime=0))
 
@@ -47,11 +48,12 @@ class _Builder:
         self._report = report
         self._texts: dict[str, int] = {"": 0}
         self._functions: dict[tuple[str, str], int] = {}
+        self._shows_totals = not is_of_several(report.capture)
 
     def build(self) -> Any:
         report, profile, accounts = self._report, self._profile, _accounts(self._report)
         whole = whole_stacks(report, report.capture.tables.account_node[accounts])
-        for name, unit in SAMPLE_TYPES:
+        for name, unit in SAMPLE_TYPES[0 if self._shows_totals else 2 :]:
             profile.sample_type.add(type=self._text(name), unit=self._text(unit))
         profile.default_sample_type = self._text("inuse_space")
         profile.period_type.type, profile.period_type.unit = self._text("space"), self._text("bytes")
@@ -61,8 +63,10 @@ class _Builder:
         profile.duration_nanos = min(process.duration_ns, (1 << 63) - 1)
         said = (
             EXPORTER, printable(report.title, 200), f"inuse_*: {measures(report)}",
-            "alloc_*: blocks and requested bytes allocated over the whole recording, freed or not"
-            + ("; estimates from sampled blocks" if process.sample_bytes else ""),
+            *(
+                ["alloc_*: blocks and requested bytes allocated over the whole recording, freed or not"
+                + ("; estimates from sampled blocks" if process.sample_bytes else "")] if self._shows_totals else ()
+            ),
             *(("recursion is written once: a frame that calls itself stands for all its calls",) if whole.is_recursion_merged else ()),
         )  # fmt: skip
         profile.comment.extend([self._text(text) for text in said])
@@ -84,17 +88,16 @@ class _Builder:
         names, thread = capture.tables.paths.threads(node)
         kinds = [KINDS[number] for number in kind_of.tolist()]
         paths = _Paths(whole.call_tree, self._location)
-        for leaf, values, kind, number in zip(
-            whole.call_tree.place[node].tolist(),
-            np.stack(columns, axis=1).tolist(),
-            kinds,
-            thread.tolist(),
-            strict=True,
-        ):
+        columns = columns if self._shows_totals else columns[2:]
+        leaves, rows = whole.call_tree.place[node].tolist(), np.stack(columns, axis=1).tolist()
+        for leaf, values, kind, number in zip(leaves, rows, kinds, thread.tolist(), strict=True):
             sample = self._profile.sample.add(location_id=paths.of(leaf), value=values)
             sample.label.add(key=self._text("kind"), str=self._text(kind))
             if names[number]:
-                sample.label.add(key=self._text("thread"), str=self._text(printable(names[number])))
+                sample.label.add(
+                    key=self._text("thread" if self._shows_totals else "process"),
+                    str=self._text(printable(names[number])),
+                )
 
     def _location(self, frame: Frame) -> int:
         number = len(self._profile.location) + 1
@@ -113,7 +116,7 @@ class _Builder:
 
 
 class _Paths:
-    """The locations of paths, innermost first as pprof has it; each location is made when a path first has it."""
+    """The locations of paths, innermost first as in pprof. Each location is made at its first use."""
 
     def __init__(self, call_tree: CallTree, location: Callable[[Frame], int]) -> None:
         self._frames, self._make = call_tree.frames, location
@@ -136,7 +139,7 @@ class _Paths:
 
 
 def _accounts(report: Report) -> Ints:
-    """The accounts that hold something at the moment, in the order of every view, and after them those that only ever asked."""
+    """The accounts with live bytes at the moment, in the order of all reports, and after them those with only totals."""
     capture, snapshot = report.capture, report.snapshot
     kinds = capture.tables.account_kind
     wanted = is_counted(kinds) if report.kind == "all" else kinds == KINDS.index(report.kind)

@@ -20,7 +20,7 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 def write(reports: Sequence[Report], stream: TextIO) -> None:
-    """Stacks in the order of every view, root first, as samples whose weights are bytes, and again with blocks for weights.
+    """Stacks in the order of all reports, root first, as samples whose weights are bytes, and again with blocks as weights.
 
     Recursion too deep to be written whole is written once. Raises ReportTooLarge.
     """
@@ -44,12 +44,12 @@ def write(reports: Sequence[Report], stream: TextIO) -> None:
             write_bytes(stream, _weights(weights))
             stream.write("]}")
     stream.write('],\n"shared": {"frames": [')
-    stream.write(",\n".join(json.dumps(frame) for frame in frames.told()))
+    stream.write(",\n".join(json.dumps(frame) for frame in frames.as_data()))
     stream.write("]}\n}\n")
 
 
 class _Frames:
-    """Numbers for frames, in the order in which they are asked for."""
+    """Numbers for frames, in the order of their first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[Frame, int] = {}
@@ -57,7 +57,7 @@ class _Frames:
     def number(self, frame: Frame) -> bytes:
         return b"%d" % self._numbers.setdefault(frame, len(self._numbers))
 
-    def told(self) -> Iterator[dict[str, object]]:
+    def as_data(self) -> Iterator[dict[str, object]]:
         for frame in self._numbers:
             said: dict[str, object] = {"name": frame.function or "?"}
             if frame.file:

@@ -1,7 +1,7 @@
 """A flame graph in one self-contained SVG: widths are bytes, callers above what they called (inverted: the other way).
 
-It reads with scripts off: labels, tooltips and legend are in the drawing. `flame.js`, put inside, adds zoom and search.
-Colour says what kind of memory most of a frame's bytes are, its shade tells modules apart, and paler is not the user's code.
+It needs no scripts: labels, tooltips and legend are in the drawing. The embedded `flame.js` adds zoom and search. The colour shows the kind
+of memory of most of a frame's bytes, the shade its module; paler frames are not the user's code.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TextIO
 from xml.sax.saxutils import escape, quoteattr
 
 from hiwater.analysis.call_tree import build_call_tree
-from hiwater.analysis.display_tree import Branch, grow
+from hiwater.analysis.display_tree import Branch, build_display_tree
 from hiwater.analysis.naming import is_library
+from hiwater.analysis.whole_run import is_of_several
 from hiwater.capture.format import COUNTED_KINDS
-from hiwater.report.formatting import frame_text, printable, seconds, share, short_frame_text, size
+from hiwater.report.formatting import KIND_WORDS, frame_text, printable, seconds, share, short_frame_text, size
 from hiwater.report.request import Report
-from hiwater.report.text.overview import KIND_WORDS
 from hiwater.report.whole_stacks import shaped
 
 WIDTH = 1200
@@ -29,7 +29,7 @@ ROW_HEIGHT = 19
 HEAD_HEIGHT = 104
 FOOT_HEIGHT = 30
 CHARACTER_WIDTH = 6.63  # of the monospace font at 11 px
-NARROWEST = 0.4  # px; narrower frames would only blur
+NARROWEST = 0.4  # px; narrower frames would not be visible
 DEEPEST_ROW = 256
 
 _HUES = {"python": 212, "native": 28, "mapping": 152, "device": 286, "shared": 340}
@@ -53,7 +53,7 @@ text { font: 11px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A frame's place in the drawing: x and width in bytes from the left of all, row 0 is all that is shown."""
+    """A frame's place in the drawing: x and width in bytes, and the row; row 0 is the sum of all."""
 
     branch: Branch
     row: int
@@ -61,10 +61,10 @@ class Box:
 
 
 def write(report: Report, stream: TextIO) -> None:
-    """The drawing. Every name in it is escaped; frames narrower than half a pixel are left blank."""
+    """Write the drawing. Every name in it is escaped. Frames narrower than half a pixel are left out."""
     whole = report.holdings.total_bytes
     per_pixel = whole / (WIDTH - 2 * MARGIN)
-    root = grow(
+    root = build_display_tree(
         shaped(report, build_call_tree(report.capture.tables, report.grouping, hide_imports=True)), report.holdings,
         minimum_bytes=int(per_pixel * NARROWEST), deepest=DEEPEST_ROW, inverted=report.inverted,
     )  # fmt: skip
@@ -83,12 +83,8 @@ def write(report: Report, stream: TextIO) -> None:
     stream.writelines(_drawn(box, whole) for box in boxes)
     stream.write("</g>\n")
     stream.writelines(_foot(height, inverted=report.inverted))
-    stream.write(f"<script><![CDATA[\n{_script()}]]></script>\n</svg>\n")
-
-
-def _script() -> str:
-    """The script is ours and constant: no name from a capture is ever put into it."""
-    return (files("hiwater.report.export") / "flame.js").read_text("utf-8")
+    script = (files("hiwater.report.export") / "flame.js").read_text("utf-8")  # no name from a capture is put into it
+    stream.write(f"<script><![CDATA[\n{script}]]></script>\n</svg>\n")
 
 
 def _boxes(root: Branch) -> Iterator[Box]:
@@ -110,13 +106,17 @@ def _title(report: Report) -> str:
 
 
 def _head(report: Report) -> Iterator[str]:
-    """Title, how exact it is, the other truth, and the legend with each kind's share."""
+    """The title, the accuracy, the resident peak, and the legend with the share of each kind."""
     resident = report.capture.resident
-    mark = f"{'' if resident.exact else 'at least '}{size(resident.peak_bytes)}"
+    peak_text = f"{'' if resident.exact else 'at least '}{size(resident.peak_bytes)}"
     words = (
         f"{report.exactness(report.snapshot)}, requested bytes at {report.snapshot_words} of {seconds(report.capture.process.duration_ns)} · "
         f"{report.holdings.total_blocks:,} blocks"
-        + ("" if report.capture.device else f" · resident peak {mark} ({resident.source})")
+        + (
+            ""
+            if report.capture.device or is_of_several(report.capture)
+            else f" · resident peak {peak_text} ({resident.source})"
+        )
     )
     yield f'<text class="title" x="{MARGIN}" y="30">{_xml(_title(report))}</text>\n'
     yield f'<text class="words" x="{MARGIN}" y="52">{_xml(words)}</text>\n'
@@ -156,7 +156,7 @@ def _drawn(box: Box, whole: int) -> str:
 
 
 def _label(name: str, width: float) -> str:
-    """As much of a name as fits; the script does the same after a zoom."""
+    """The part of a name that fits; the script does the same after a zoom."""
     room = int((width - 7) / CHARACTER_WIDTH)
     if room < 3:
         return ""
@@ -176,7 +176,7 @@ def _tooltip(name: str, branch: Branch, whole: int) -> str:
 
 
 def _colour(branch: Branch) -> str:
-    """Hue by the kind most bytes are of, shaded by module; pale for code that is not the user's."""
+    """The hue of the kind with most bytes, with the shade of the module; pale for code that is not the user's."""
     if branch.frame is None:
         return "hsl(210 14% 86%)"
     kind = COUNTED_KINDS[branch.kind_bytes.index(max(branch.kind_bytes))]
@@ -188,7 +188,7 @@ def _colour(branch: Branch) -> str:
 
 
 def _xml(text: str) -> str:
-    """Text for between tags: what XML cannot hold at all comes as U+FFFD."""
+    """Text for the inside of tags. Characters that XML does not allow become U+FFFD."""
     return escape(_NOT_XML.sub("\ufffd", text))
 
 

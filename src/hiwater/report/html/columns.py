@@ -1,7 +1,7 @@
-"""Whole numbers as a page carries them: columns of bytes, all lowest bytes of a column first, one after the other, deflated together.
+"""Packs integers for a page: in each column all lowest bytes come first, then all second bytes and so on. All columns are deflated together.
 
-A number takes as many bytes as the largest of its column needs, and the planes of high bytes, which are mostly zeros, cost
-next to nothing once deflated. The other end is `web/src/columns.ts`.
+A number has as many bytes as the largest one of its column. The high bytes are mostly zeros, and compress to almost nothing.
+`web/src/columns.ts` reads the columns.
 """
 
 from __future__ import annotations
@@ -19,11 +19,17 @@ _LENGTH = struct.Struct("<I")
 
 
 class PackedColumns:
-    """Takes columns and gives each its place; `packed` is all of them with the text that speaks of them."""
+    """Collects columns. `packed` has all of them, and the JSON that refers to them."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._at = 0
+        self._packed = 0
+
+    @property
+    def packed_bytes(self) -> int:
+        """About how many bytes the columns take in the page."""
+        return self._packed
 
     def add(self, values: npt.ArrayLike) -> dict[str, int]:
         """Return the description of this column: place, count, bytes for each number, and whether numbers are zigzag."""
@@ -36,6 +42,7 @@ class PackedColumns:
         column = {"at": self._at, "count": len(numbers), "width": width, "signed": int(is_signed)}
         self._parts.append(part)
         self._at += len(part)
+        self._packed += len(zlib.compress(part, 1))
         return column
 
     def packed(self, head: dict[str, Any]) -> str:
@@ -48,7 +55,7 @@ class PackedColumns:
 
 
 class Unpacked:
-    """What a page holds, read back: for tests, and for whoever wants a page's figures."""
+    """Reads the data of a page, for tests and for programs that need the figures of a page."""
 
     def __init__(self, text: str) -> None:
         content = zlib.decompress(base64.b64decode(text, validate=True))
@@ -57,7 +64,6 @@ class Unpacked:
         self._columns = content[_LENGTH.size + length :]
 
     def column(self, described: dict[str, int]) -> npt.NDArray[np.int64]:
-        """The numbers of a column."""
         count, width = described["count"], described["width"]
         planes = np.frombuffer(self._columns, np.uint8, count * width, described["at"]).reshape(width, count)
         raw = np.zeros((count, 8), np.uint8)

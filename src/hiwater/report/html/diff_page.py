@@ -1,4 +1,4 @@
-"""The interactive page of a comparison: the page of the later capture with what the earlier one held beside every figure."""
+"""The interactive page of a comparison: the page of the later capture, with the figures of the earlier one next to its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from hiwater.report.html import page, page_data, static_summary
 
 
 def write(report: DiffReport, stream: TextIO, source: str = "own") -> None:
-    """The page of this comparison; of merged captures, of each pair that was compared. `source` is as for `html.write`."""
-    title = f"What grew in {printable(report.after.title, 80)}"
+    """Write the page of this comparison; for merged captures, of each compared pair. `source` is as in `html.write()`."""
+    title = f"What changed in {printable(report.after.title, 80)}"
     page.write_page(stream, title, static_summary.changes(report), page_data.packed_diff(report, source))

@@ -1,7 +1,7 @@
-"""The interactive report: one page with everything in it, that asks nothing of any other file or machine.
+"""The interactive report: one page that contains everything and loads nothing.
 
-`page.template.html` beside this file is built from `web/` and holds style, script, and a policy that allows these two and nothing
-else. What is put into it here is a summary that reads without scripts, and the data.
+`page.template.html` in this folder is built from `web/`. It has the style, the script, and a policy that allows only these two. This module
+adds a summary that needs no scripts, and the data.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from hiwater.report.request import Report
 
 
 def write(reports: Sequence[Report], stream: TextIO, source: str = "own") -> None:
-    """The page of these captures, the first one in front. `source`: whose source text is in it, "own", "all" or "none"."""
-    write_page(
-        stream, printable(reports[0].title, 80), static_summary.lines(reports[0]), page_data.packed(reports, source)
-    )
+    """Write the page of these captures; it shows the first one. `source` chooses the source text in it: "own", "all" or "none"."""
+    title, summary = printable(reports[0].title, 80), static_summary.lines(reports[0])
+    write_page(stream, title, summary, page_data.packed(reports, source))
 
 
 def write_page(stream: TextIO, title: str, summary: Iterable[str], data: str) -> None:
-    """A page of this title that reads `summary` (HTML) without scripts, and holds `data`."""
+    """Write a page with this title and `data`. Without scripts it shows `summary` (HTML)."""
     template = (files("hiwater.report.html") / "page.template.html").read_text("utf-8")
     before, rest = template.split("{{title}}", 1)
     between, rest = rest.split("{{summary}}", 1)

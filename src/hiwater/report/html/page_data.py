@@ -1,11 +1,11 @@
-"""What the page shows, as data: `page.schema.json` in report/schemas describes it, `web/` reads it.
+"""The data of the page: `page.schema.json` in report/schemas describes it, `web/` reads it.
 
-A page holds all that can be asked of its captures afterwards: the peak, the end and every slice of time, by any grouping.
+The page has the peak, the end and every slice of its captures, and can show them in any grouping.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,133 +13,143 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.analysis.call_tree import IMPORT_SYSTEM
-from hiwater.analysis.compact import CompactedCapture, compact
+from hiwater.analysis.compact import CompactedCapture, Limits, compact
 from hiwater.analysis.diff import MatchedComparison
-from hiwater.analysis.diff_arrays import Beside, lay_beside
-from hiwater.analysis.naming import is_library, label_files, module_of
+from hiwater.analysis.diff_arrays import CompactedDiff, compact_diff
+from hiwater.analysis.naming import generated_files, is_library, label_files, module_of
+from hiwater.analysis.user_lines import rows_of_paths
 from hiwater.capture import Capture
 from hiwater.capture.format import COUNTED_KINDS, KINDS
-from hiwater.capture.paths import Frame, Ints
-from hiwater.report.diff_request import DiffReport, notes, resident_exactness
+from hiwater.capture.paths import Frame, Ints, numbered
+from hiwater.report.diff_request import DiffReport, headline_data, notes, resident_exactness
 from hiwater.report.export.json_diff import figure_of
 from hiwater.report.export.json_report import summary
 from hiwater.report.formatting import printable
+from hiwater.report.html import run_data
 from hiwater.report.html.columns import PackedColumns
 from hiwater.report.html.source_text import embedded
 from hiwater.report.request import Report
 
 SCHEMA = "hiwater.page/3"
-_MOST_POINTS = 6000  # of a timeline; further ones give way to the highest of their neighbours
+_MOST_SAMPLES = 6000  # of a timeline; with more, only the highest of neighbouring samples are kept
 _LONGEST_NAME = 2000
 
 
 def packed(reports: Sequence[Report], source: str) -> str:
-    """The data of a page for these reports, as the text that stands in it. `source` is "all", "own" or "none"."""
+    """The data of a page for these reports, as text. `source` is "all", "own" or "none"."""
     columns = PackedColumns()
-    captures = [_capture(report, source, columns) for report in reports]
-    return columns.packed({"schema": SCHEMA, "captures": captures})
+
+    def describe(report: Report, limits: Limits | None = None) -> dict[str, Any]:
+        return _capture(report, source, columns, limits=limits)
+
+    run = reports[0].run
+    is_run = (run is not None and run.is_of_several) and not any(report.capture.device for report in reports)
+    said = run_data.described(reports, columns, describe) if is_run else {"captures": list(map(describe, reports))}
+    return columns.packed({"schema": SCHEMA, **said})
 
 
 def packed_diff(report: DiffReport, source: str) -> str:
-    """The data of a page that compares: what was compared first stands first."""
+    """The data of a page of comparisons, in their order."""
     columns = PackedColumns()
-    captures = [_compared(report, told, source, columns) for told in report.processes or (report.comparison,)]
+    captures = [
+        _compared(report, comparison, source, columns) for comparison in report.processes or (report.comparison,)
+    ]
     return columns.packed({"schema": SCHEMA, "captures": captures})
 
 
-def _compared(diff: DiffReport, told: MatchedComparison, source: str, columns: PackedColumns) -> dict[str, Any]:
-    """The later capture of a comparison. Stacks are beside one another unless one of the two was watched from outside."""
-    before, after = diff.sides(told)
+def _compared(diff: DiffReport, comparison: MatchedComparison, source: str, columns: PackedColumns) -> dict[str, Any]:
+    """The later capture of a comparison. It has the stacks of both, unless one of them was only watched from outside."""
+    before, after = diff.sides(comparison)
     compared = {
         "before": {
-            "name": printable(str(told.before.path), _LONGEST_NAME),
+            "name": printable(str(comparison.before.path), _LONGEST_NAME),
             "title": printable(before.title, _LONGEST_NAME),
-            "python": told.before.process.python,
-            "pid": told.before.process.pid,
-            "mode": told.before.process.mode,
-            "sample_bytes": told.before.process.sample_bytes,
-            "duration_ns": told.before.process.duration_ns,
-            "exactness": before.exactness(told.before.peak),
-            "resident_exactness": resident_exactness(told.before),
-            "peak_ns": told.before.peak.at_ns,
-            "asked_ns": told.before_snapshot.at_ns,
+            "python": comparison.before.process.python,
+            "pid": comparison.before.process.pid,
+            "mode": comparison.before.process.mode,
+            "sample_bytes": comparison.before.process.sample_bytes,
+            "duration_ns": comparison.before.process.duration_ns,
+            "exactness": before.exactness(comparison.before.peak),
+            "resident_exactness": resident_exactness(comparison.before),
+            "peak_ns": comparison.before.peak.at_ns,
+            "asked_ns": comparison.before_snapshot.at_ns,
         },
-        "after": {"name": printable(str(told.after.path), _LONGEST_NAME)},
-        "peak": figure_of(told.peak),
-        "resident": figure_of(told.resident),
-        "end": figure_of(told.totals["end_bytes"]),
-        "notes": [printable(note, _LONGEST_NAME) for note in (diff.notes if told is diff.comparison else notes(told))],
+        "after": {"name": printable(str(comparison.after.path), _LONGEST_NAME)},
+        "headline": headline_data(comparison),
+        "peak": figure_of(comparison.peak),
+        "resident": figure_of(comparison.resident),
+        "end": figure_of(comparison.totals["end_bytes"]),
+        "notes": [
+            printable(note, _LONGEST_NAME)
+            for note in (diff.notes if comparison is diff.comparison else notes(comparison))
+        ],
     }
-    beside = None if told.allocated.change is None else lay_beside(told)
-    return {**_capture(after, source, columns, beside, told.before), "compared": compared}
+    arrays = None if comparison.allocated.change is None else compact_diff(comparison)
+    return {**_capture(after, source, columns, arrays, comparison.before), "compared": compared}
 
 
 def _capture(
-    report: Report, source: str, columns: PackedColumns, beside: Beside | None = None, before: Capture | None = None
+    report: Report,
+    source: str,
+    columns: PackedColumns,
+    arrays: CompactedDiff | None = None,
+    before: Capture | None = None,
+    limits: Limits | None = None,
 ) -> dict[str, Any]:
     """One capture, or the later one of two."""
     capture = report.capture
     captures = [capture] if before is None else [capture, before]
-    compacted = beside.compacted if beside else compact(capture)
-    files = _Numbered(frame.file for frame in compacted.frames)
-    gone = beside.gone_files if beside else frozenset()
-    labels = set().union(*(label_files(one.tables) for one in captures))
+    compacted = arrays.compacted if arrays else compact(capture, limits)
+    files, file_number = numbered(frame.file for frame in compacted.frames)
+    gone = arrays.gone_files if arrays else frozenset()
+    labels = set().union(*(label_files(one.tables) | generated_files(one.tables) for one in captures))
     cwd, gone_cwd = (one.facts.get("cwd", "") for one in (captures[0], captures[-1]))
     return {
         "title": printable(report.title, _LONGEST_NAME),
         "summary": summary(report, lambda node: {"frame": _frame(capture, node)}),
         "exactness": report.exactness(capture.peak),
+        "resident_exactness": resident_exactness(capture),
         "asked": _asked(report),
-        "files": [_file(name, gone_cwd if name in gone else cwd, name in labels) for name in files.texts],
-        **_stacks(compacted, files, columns, beside),
+        "files": [_file(name, gone_cwd if name in gone else cwd, name in labels) for name in files],
+        **_stacks(compacted, file_number, columns, arrays),
+        **({} if arrays else {"user_lines": _user_lines(capture, compacted, columns)}),
         "slices": _slices(capture, columns),
         "timeline": _timeline(capture, columns),
         "markers": [
-            {"at_ns": marker.at_ns, "kind": marker.kind, "value": marker.value}
+            {
+                "at_ns": marker.at_ns,
+                "kind": f"“{printable(marker.name, 60)}”" if marker.name else marker.kind,
+                "value": marker.value,
+            }
             for marker in (*capture.markers, *capture.device_refusals)
         ],
-        "source": embedded(report, source, {name: number for number, name in enumerate(files.texts)}),
+        "source": embedded(report, source, {name: number for number, name in enumerate(files)}),
     }
 
 
 def _frame(capture: Capture, node: int) -> dict[str, Any] | None:
-    """The innermost frame of a call path that is not the import system's."""
+    """The innermost frame of a call path outside the import system."""
     frames = capture.tables.paths.frames(node)
     own = next((frame for frame in reversed(frames) if not frame.file.startswith(IMPORT_SYSTEM)), None)
     return None if own is None else asdict(own)
 
 
 def _asked(report: Report) -> dict[str, Any]:
-    """What was asked for on the command line: the page opens there."""
+    """The moment, kind and grouping of the command line, with which the page opens."""
     snapshot = report.snapshot
-    piece = next(
-        (
-            number
-            for number, piece in enumerate(report.capture.slices)
-            if (piece.start_ns, piece.end_ns, piece.peak_ns) == (snapshot.start_ns, snapshot.end_ns, snapshot.at_ns)
-        ),
-        None,
-    )
+    meant = (snapshot.start_ns, snapshot.end_ns, snapshot.at_ns)
+    times = [(piece.start_ns, piece.end_ns, piece.peak_ns) for piece in report.capture.slices]
     return {
         "at": snapshot.name,
-        "slice": piece if snapshot.name in ("slice", "oom") else None,
+        "slice": times.index(meant) if snapshot.name in ("slice", "oom") and meant in times else None,
         "kind": report.kind,
         "by": str(report.grouping),
         "inverted": report.inverted,
     }
 
 
-class _Numbered:
-    """Distinct texts and the number of each."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        numbers: dict[str, int] = {}
-        self.number = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
-        self.texts = list(numbers)
-
-
 def _file(name: str, cwd: str, is_label: bool) -> dict[str, Any]:
-    """`is_label`: the name says what a mapping is, which belongs to the line above it."""
+    """One file. `is_label` says that the name describes a mapping or generated code, which belongs to the line above it."""
     return {
         "name": name,
         "module": module_of(name, cwd) or "[native]",
@@ -149,35 +159,32 @@ def _file(name: str, cwd: str, is_label: bool) -> dict[str, Any]:
 
 
 def _stacks(
-    compacted: CompactedCapture, files: _Numbered, columns: PackedColumns, beside: Beside | None
+    compacted: CompactedCapture, file_number: Ints, columns: PackedColumns, arrays: CompactedDiff | None
 ) -> dict[str, Any]:
-    """Frames, call paths, holders and how those changed from slice to slice."""
-    gone = {"gone": columns.add(beside.frame_is_gone)} if beside else {}
+    """Frames, call paths, holders, and their changes from slice to slice."""
+    gone = {"gone": columns.add(arrays.frame_is_gone)} if arrays else {}
     frames: list[Frame] = compacted.frames
-    functions = _Numbered(frame.function for frame in frames)
+    functions, function_number = numbered(frame.function for frame in frames)
     number = np.arange(len(compacted.parent))
     return {
-        "functions": functions.texts,
+        "functions": functions,
         "frames": {
-            "function": columns.add(functions.number),
-            "file": columns.add(files.number),
+            "function": columns.add(function_number),
+            "file": columns.add(file_number),
             "line": columns.add([frame.line for frame in frames]),
             **gone,
         },
-        "nodes": {
-            "above": columns.add(number - compacted.parent),
-            "frame": columns.add(compacted.frame),
-        },
+        "nodes": {"above": columns.add(number - compacted.parent), "frame": columns.add(compacted.frame)},
         "threads": [{"node": node, "name": name} for node, name in compacted.threads.items()],
         "holders": {
             "node": columns.add(compacted.holder_node),
             "kind": columns.add(compacted.holder_kind),
             "sampled": columns.add(compacted.holder_is_sampled),
             **{name: columns.add(values) for name, values in compacted.columns.items()},
-            **{name: columns.add(values) for name, values in (beside.columns if beside else {}).items()},
+            **{name: columns.add(values) for name, values in (arrays.columns if arrays else {}).items()},
         },
         "changes": {
-            "count": columns.add(_counts(compacted.entry_slice)),
+            "count": columns.add(np.bincount(compacted.entry_slice)),
             "holder": columns.add(compacted.entry_holder),
             "bytes": columns.add(compacted.entry_bytes),
             "blocks": columns.add(compacted.entry_blocks),
@@ -186,9 +193,25 @@ def _stacks(
     }
 
 
-def _counts(entry_slice: Ints) -> Ints:
-    """How many entries each slice has."""
-    return np.bincount(entry_slice).astype(np.int64) if len(entry_slice) else np.zeros(0, np.int64)
+def _user_lines(capture: Capture, compacted: CompactedCapture, columns: PackedColumns) -> dict[str, Any]:
+    """The row of the common ranking for each holder, so that the page ranks any moment by the rules of `rank_lines()`."""
+    path = compacted.holder_node
+    # Merged stacks belong to the row of the caller into which they were merged.
+    path = np.where(compacted.node_of_path[path] < 0, compacted.parent[path], path)
+    found = rows_of_paths(capture.tables, compacted.node_of_path[path])
+    path_of_node = {node: path for path, node in enumerate(compacted.node_of_path.tolist()) if node in found.untouched}
+    untouched = [(path_of_node[node], count) for node, count in found.untouched.items() if node in path_of_node]
+    return {
+        "rows": [
+            {"group": group.value, "function": frame.function, "file": frame.file, "line": frame.line}
+            for group, frame in found.rows
+        ],
+        "row": columns.add(found.row),
+        "libraries": found.libraries,
+        "library": columns.add(found.library),
+        "untouched_node": columns.add([path for path, _ in untouched]),
+        "untouched_bytes": columns.add([count for _, count in untouched]),
+    }
 
 
 def _slices(capture: Capture, columns: PackedColumns) -> dict[str, Any]:
@@ -197,10 +220,11 @@ def _slices(capture: Capture, columns: PackedColumns) -> dict[str, Any]:
 
 
 def _timeline(capture: Capture, columns: PackedColumns) -> dict[str, Any]:
-    """Curves over time: resident memory, what was allocated of each kind, devices, and the processes that were watched."""
+    """Curves over time: resident memory, live bytes of each kind, devices, and watched processes."""
     line = capture.timeline
     reserved = line.kind_bytes["reserved"]
-    place = _told(line.resident_bytes, line.allocated_bytes, *(() if capture.device is None else (reserved,)))
+    of_device = () if capture.device is None else (reserved,)
+    place = _highest_samples(line.resident_bytes, line.allocated_bytes, *of_device)
     series = []
     if capture.device is None:
         series.append(_curve("resident", "resident", columns, None, line.resident_bytes[place]))
@@ -215,27 +239,18 @@ def _timeline(capture: Capture, columns: PackedColumns) -> dict[str, Any]:
         series.append(_curve("reserved by the allocator", "reserved", columns, None, reserved[place]))
     for device in capture.devices:
         if len(device.at_ns):
-            told = _told(device.peaks_bytes)
-            name = printable(f"{device.name} allocated", 60)
-            series.append(_curve(name, "device", columns, device.at_ns[told], np.maximum(0, device.peaks_bytes[told])))
+            highest = _highest_samples(device.peaks_bytes)
+            name, held = printable(f"{device.name} allocated", 60), np.maximum(0, device.peaks_bytes[highest])
+            series.append(_curve(name, "device", columns, device.at_ns[highest], held))
     for process in capture.processes[1:]:
-        own = _told(process.resident_bytes)
-        series.append(
-            _curve(
-                f"{printable(process.name, 60)} {process.pid}", "process", columns,
-                process.at_ns[own], process.resident_bytes[own],
-            )
-        )  # fmt: skip
-    return {
-        "at_ns": columns.add(line.at_ns[place]),
-        "series": series,
-        "points": len(line.at_ns),
-        "limits": _limits(capture),
-    }
+        own, name = _highest_samples(process.resident_bytes), f"{printable(process.name, 60)} {process.pid}"
+        series.append(_curve(name, "process", columns, process.at_ns[own], process.resident_bytes[own]))
+    at_ns = columns.add(line.at_ns[place])
+    return {"at_ns": at_ns, "series": series, "points": len(line.at_ns), "limits": _limits(capture)}
 
 
 def _limits(capture: Capture) -> list[dict[str, Any]]:
-    """The limits that were in force at the last look."""
+    """The limits that were in force at the last reading."""
     found = []
     for name, field in (("limit of the cgroup", "cgroup_limit"), ("limit of address space", "address_space_limit")):
         known = [limit for row in capture.pressure if (limit := getattr(row, field))]
@@ -245,17 +260,17 @@ def _limits(capture: Capture) -> list[dict[str, Any]]:
 
 
 def _curve(name: str, group: str, columns: PackedColumns, at_ns: Ints | None, values: Ints) -> dict[str, Any]:
-    """One curve; `at_ns` is None for those that share the timeline's points."""
+    """One curve; `at_ns` is None if it has the timeline's times."""
     curve: dict[str, Any] = {"name": name, "group": group, "bytes": columns.add(values)}
     return curve if at_ns is None else {**curve, "at_ns": columns.add(at_ns)}
 
 
-def _told(*curves: Ints) -> npt.NDArray[np.int64]:
-    """Which points are told: all, or of each stretch of neighbours those where one of the curves is highest."""
+def _highest_samples(*curves: Ints) -> npt.NDArray[np.int64]:
+    """The indices of the samples that the page gets: all, or in each group of neighbours those at which a curve is highest."""
     length = len(curves[0])
-    if length <= _MOST_POINTS:
+    if length <= _MOST_SAMPLES:
         return np.arange(length)
-    stretch = np.arange(length) * (_MOST_POINTS // (len(curves) + 1)) // length
+    stretch = np.arange(length) * (_MOST_SAMPLES // (len(curves) + 1)) // length
     chosen = [np.array([0, length - 1])]
     for curve in curves:
         order = np.lexsort((-curve, stretch))

@@ -1,4 +1,4 @@
-"""Source text that a page carries: of the user's own files whole, of libraries' only what lies about lines that asked for memory."""
+"""The source text in a page: the user's own files whole, files of libraries only around lines that allocated memory."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from hiwater.analysis.source import Sources
 from hiwater.report.formatting import printable
 from hiwater.report.request import Report
 
-CHOICES = ("own", "all", "none")
 _SUFFIXES = (".py", ".pyw", ".pyx", ".pyi")
-_LARGEST_FILE = 200_000  # characters; of a longer one, and of libraries, the lines about those that count
-_MOST_TEXT = 2_000_000  # characters in a page; the hottest files come first
+_LARGEST_FILE = 200_000  # characters; of a longer file, and of libraries, only the lines around those with memory
+_MOST_TEXT = 2_000_000  # characters in a page; files with most memory come first
 _LONGEST_LINE = 400
 _AROUND = 6
 
 
 def embedded(report: Report, choice: str, numbers: dict[str, int]) -> dict[str, Any]:
-    """The texts by file number, hottest file first, and how many files did not fit."""
+    """The texts by file number, files with most memory first, and the number of files that did not fit."""
     capture = report.capture
     sources = Sources.of(capture.tables)
     cells = {cell.name for cell in capture.tables.cells.values()}
@@ -33,19 +32,13 @@ def embedded(report: Report, choice: str, numbers: dict[str, int]) -> dict[str, 
             left_out += bool(pieces)
             continue
         room -= size
-        files.append(
-            {
-                "file": numbers[use.file],
-                "lines": len(lines),
-                "pieces": pieces,
-                "changed": use.file in sources.changed,
-            }
-        )
+        is_changed = use.file in sources.changed
+        files.append({"file": numbers[use.file], "lines": len(lines), "pieces": pieces, "changed": is_changed})
     return {"which": choice, "files": files, "left_out": left_out}
 
 
 def _source_lines(sources: Sources, file: str) -> list[str]:
-    """Nothing for files that are no Python: a capture may name any file, and a page is for showing around."""
+    """The lines of a Python file; none of other files, since a capture may name any file, and pages are shared."""
     lines = sources.lines(file)
     if file.endswith(_SUFFIXES) or (lines and lines[0].startswith("#!") and "python" in lines[0]):
         return lines
@@ -57,14 +50,8 @@ def _pieces(use: FileUse, lines: list[str]) -> list[dict[str, Any]]:
         return []
     if use.is_own and sum(map(len, lines)) <= _LARGEST_FILE:
         return [_piece(1, lines)]
-    wanted = sorted(
-        {
-            number
-            for line in use.lines
-            for number in range(line.line - _AROUND, line.line + _AROUND + 1)
-            if 0 < number <= len(lines)
-        }
-    )
+    around = {number for line in use.lines for number in range(line.line - _AROUND, line.line + _AROUND + 1)}
+    wanted = sorted(number for number in around if 0 < number <= len(lines))
     pieces, first = [], 0
     for place, number in enumerate(wanted):
         if place + 1 == len(wanted) or wanted[place + 1] != number + 1:
@@ -74,5 +61,5 @@ def _pieces(use: FileUse, lines: list[str]) -> list[dict[str, Any]]:
 
 
 def _piece(first: int, lines: list[str]) -> dict[str, Any]:
-    """Lines as they may be shown: nothing in them turns text around."""
+    """Lines that are safe to show: nothing in them changes the direction of text."""
     return {"line": first, "text": "\n".join(printable(line.expandtabs(), _LONGEST_LINE) for line in lines)}

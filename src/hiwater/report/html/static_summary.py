@@ -1,6 +1,6 @@
-"""What a page shows where scripts may not run: the peaks, memory over time as a drawing, and the lines that held most.
+"""The summary that a page shows without scripts: the peaks, memory over time as a drawing, and the lines that held most.
 
-Colours are given twice, as attributes and as classes: some places allow a page no style at all.
+Colours are given twice, as attributes and as classes, because some sites allow no styles.
 """
 
 from __future__ import annotations
@@ -11,24 +11,22 @@ from html import escape
 import numpy as np
 
 from hiwater.analysis.diff import MatchedComparison
-from hiwater.analysis.ranking import own_lines
+from hiwater.analysis.user_lines import Group, rank_lines
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.paths import Ints
-from hiwater.report.diff_request import DiffReport, both, exactness, figure_words, resident_exactness, snapshot_words
-from hiwater.report.formatting import frame_text, printable, seconds, share, signed_size, size
+from hiwater.report.diff_request import DiffReport, figure_words, headline, resident_exactness, snapshot_words
+from hiwater.report.formatting import KIND_WORDS, frame_text, printable, seconds, share, signed_size, size
 from hiwater.report.request import Report
 from hiwater.report.text.device_history import source_words
-from hiwater.report.text.overview import KIND_WORDS
 
 _WIDTH, _HEIGHT, _LEFT, _FOOT = 1000, 200, 70, 20
-_MOST_POINTS = 500
+_MOST_SAMPLES = 500
 _COLOURS = ("#8fbbe8", "#f3b272", "#85cda5", "#bf9ae0", "#e79ab4")
 _LINES = 20
 _NO_SCRIPTS = "<noscript><p>Scripts may not run here. With them this page has the flame graph, every moment, tables and source.</p></noscript>\n"
 
 
 def lines(report: Report) -> Iterator[str]:
-    """The summary, as HTML."""
     yield '<main class="summary">\n'
     yield f'<h1>{escape(printable(report.title, 120))}</h1>\n<p class="muted">{escape(_facts(report))}</p>\n'
     yield f'<dl class="figures">{"".join(_figures(report))}</dl>\n'
@@ -39,31 +37,30 @@ def lines(report: Report) -> Iterator[str]:
 
 
 def changes(report: DiffReport) -> Iterator[str]:
-    """The summary of a comparison, as HTML."""
-    told, after = report.comparison, report.after
+    comparison, after = report.comparison, report.after
     yield '<main class="summary">\n'
-    yield f"<h1>What grew in {escape(printable(after.title, 120))}</h1>\n"
-    later, earlier = (escape(printable(str(capture.path), 200)) for capture in (told.after, told.before))
+    yield f"<h1>What changed in {escape(printable(after.title, 120))}</h1>\n<p><b>{escape(headline(comparison))}</b></p>\n"
+    later, earlier = (escape(printable(str(capture.path), 200)) for capture in (comparison.after, comparison.before))
     yield f'<p class="muted">{later} compared with {earlier}</p>\n<dl class="figures">'
     for label, figure, how in (
-        ("allocated at its peak", told.peak, "requested bytes · " + both(exactness(report.before), exactness(after))),
-        ("resident at its peak", told.resident, both(resident_exactness(told.before), resident_exactness(told.after))),
+        ("allocated at its peak", comparison.peak, f"requested bytes · {report.exactness}"),
+        ("resident at its peak", comparison.resident, report.resident_exactness),
     ):
         if figure.before is not None and figure.after is not None:
             value = f"{size(figure.before)} → {size(figure.after)}"
             yield _figure(label, value, f"{figure_words(figure)} · {how}")
     yield "</dl>\n"
     yield from _drawing(after)
-    if told.lines:
-        yield from _changed_lines(told)
+    if comparison.lines:
+        yield from _changed_lines(comparison)
     yield f"{_NO_SCRIPTS}</main>"
 
 
-def _changed_lines(told: MatchedComparison) -> Iterator[str]:
-    yield f"<h2>Lines that changed most, {escape(snapshot_words(told))}</h2>\n"
+def _changed_lines(comparison: MatchedComparison) -> Iterator[str]:
+    yield f"<h2>Lines that changed most, {escape(snapshot_words(comparison))}</h2>\n"
     yield '<div class="scroll-x"><table><thead><tr><th scope="col">Change</th><th scope="col">Before</th><th scope="col">After</th>'
     yield '<th scope="col">State</th><th scope="col" class="wide">Line of your own code, with everything it called</th></tr></thead>\n<tbody>\n'
-    for change in told.lines[:_LINES]:
+    for change in comparison.lines[:_LINES]:
         where = frame_text(change.frames[-1], 160) if change.frames else "[no Python frame]"
         yield (
             f"<tr><td>{signed_size(change.bytes)}</td><td>{size(change.before_bytes)}</td><td>{size(change.after_bytes)}</td>"
@@ -75,23 +72,21 @@ def _changed_lines(told: MatchedComparison) -> Iterator[str]:
 def _facts(report: Report) -> str:
     if report.capture.device is not None:
         return f"memory of {report.capture.device} over {seconds(report.capture.process.duration_ns)} · {source_words(report.capture)}"
-    process = report.capture.process
-    ended = {"exit": "ended", "killed": "was killed", "recording": "is still running"}[process.ended]
-    code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
-    python = f"Python {printable(process.python, 40)} · " if process.python else ""
     allocator = report.capture.facts.get("allocator", "")
-    told = f" · allocator: {printable(allocator, 200)}" if allocator else ""
-    return f"{python}process {process.pid} {ended}{code} after {seconds(process.duration_ns)}{told}"
+    comparison = f" · allocator: {printable(allocator, 200)}" if allocator else ""
+    return f"{report.process_words}{comparison}"
 
 
 def _figures(report: Report) -> Iterator[str]:
     capture, peak, resident = report.capture, report.capture.peak, report.capture.resident
-    how = f"within {size(resident.error_bytes)}, kernel's mark" if resident.exact else "at least: highest sample"
     if not capture.is_timeline:
         note = f"{report.exactness(peak)} · requested bytes · {peak.allocated_blocks:,} blocks"
         yield _figure("allocated at its peak", size(peak.allocated_bytes), note)
     if capture.device is None:
-        yield _figure("resident at its peak", size(resident.peak_bytes), how)
+        overhead = f", and {size(resident.overhead_bytes)} overhead of hiwater" if resident.overhead_bytes else ""
+        yield _figure(
+            "resident at its peak", size(resident.program_peak_bytes), f"{resident_exactness(capture)}{overhead}"
+        )
     elif capture.reserved_peak_bytes is not None:
         yield _figure("reserved at its peak", size(capture.reserved_peak_bytes), "taken from the driver")
     for device in capture.devices:
@@ -113,15 +108,15 @@ def _figure(label: str, value: str, note: str) -> str:
 
 
 def _drawing(report: Report) -> Iterator[str]:
-    """Memory over time: kinds stand on one another, resident memory is the line."""
+    """Memory over time: a stacked area for the kinds, and a line for resident memory."""
     line, duration = report.capture.timeline, max(1, report.capture.process.duration_ns)
     if not len(line):
         return
-    beside, name = line.resident_bytes, "resident"
+    other, name = line.resident_bytes, "resident"
     if report.capture.device is not None:
-        beside, name = line.kind_bytes["reserved"], "reserved"
-    most = max(1, int(beside.max()), int(line.allocated_bytes.max()))
-    place = np.unique(np.linspace(0, len(line) - 1, min(len(line), _MOST_POINTS)).astype(np.int64))
+        other, name = line.kind_bytes["reserved"], "reserved"
+    most = max(1, int(other.max()), int(line.allocated_bytes.max()))
+    place = np.unique(np.linspace(0, len(line) - 1, min(len(line), _MOST_SAMPLES)).astype(np.int64))
     x = _LEFT + (_WIDTH - _LEFT) * np.minimum(line.at_ns[place] / duration, 1.0)
     words = f"memory over {seconds(report.capture.process.duration_ns)}: at most {size(most)}"
     yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + _FOOT}" role="img" aria-label="{words}" font-family="sans-serif">\n'
@@ -136,7 +131,7 @@ def _drawing(report: Report) -> Iterator[str]:
             path = _steps(x, _y(top, most)) + "L" + _steps(x[::-1], _y(below, most)[::-1])[1:]
             yield f'<path class="k{number}" fill="{_COLOURS[number]}" d="{path}Z"><title>{KIND_WORDS[kind]}</title></path>\n'
         below = top
-    yield f'<path class="resident" fill="none" stroke="#17212b" stroke-width="1.5" d="{_steps(x, _y(beside[place], most))}"><title>{name}</title></path>\n'
+    yield f'<path class="resident" fill="none" stroke="#17212b" stroke-width="1.5" d="{_steps(x, _y(other[place], most))}"><title>{name}</title></path>\n'
     for at, anchor in ((0, "start"), (duration, "end")):
         where = _LEFT + (_WIDTH - _LEFT) * at / duration
         yield f'<text x="{where:.0f}" y="{_HEIGHT + 14}" text-anchor="{anchor}" font-size="11" fill="#586673">{seconds(at)}</text>'
@@ -151,14 +146,18 @@ def _steps(x: np.ndarray[tuple[int], np.dtype[np.float64]], y: np.ndarray[tuple[
     return "M" + "L".join(f"{one:.1f} {other:.1f}" for one, other in zip(x.tolist(), y.tolist(), strict=True))
 
 
+_BEFORE = {Group.line: "", Group.imports: "import at ", Group.other: "not called by your code: "}
+
+
 def _table(report: Report) -> Iterator[str]:
     whole = report.holdings.total_bytes
-    yield f"<h2>Lines that held most, {escape(report.snapshot_words)}</h2>\n"
-    yield '<div class="scroll-x"><table><thead><tr><th scope="col">Held</th><th scope="col">Share</th>'
-    yield '<th scope="col">Blocks</th><th scope="col" class="wide">Line of your own code, with everything it called</th></tr></thead>\n<tbody>\n'
-    for line in own_lines(report.capture.tables, report.holdings, _LINES):
+    yield f"<h2>Your lines, {escape(report.snapshot_words)}</h2>\n"
+    yield '<div class="scroll-x"><table><thead><tr><th scope="col">Size</th><th scope="col">Share</th><th scope="col">Never touched</th>'
+    yield '<th scope="col">Blocks</th><th scope="col" class="wide">Line of your code, with everything it called</th></tr></thead>\n<tbody>\n'
+    for line in rank_lines(report.capture.tables, report.holdings).rows[:_LINES]:
+        untouched = size(line.untouched_bytes) if line.untouched_bytes else ""
         yield (
-            f"<tr><td>{size(line.bytes)}</td><td>{share(line.bytes, whole)}</td><td>{line.blocks:,}</td>"
-            f'<td class="wide"><code>{escape(frame_text(line.frame, 160))}</code></td></tr>\n'
+            f"<tr><td>{size(line.bytes)}</td><td>{share(line.bytes, whole)}</td><td>{untouched}</td><td>{line.blocks:,}</td>"
+            f'<td class="wide">{_BEFORE[line.group]}<code>{escape(frame_text(line.frame, 160))}</code></td></tr>\n'
         )
     yield "</tbody></table></div>\n"

@@ -1,4 +1,4 @@
-"""The parts of a report that are about a device: where its figures come from, its peaks, and what its allocator held at the end."""
+"""The parts of a report for a device: the source of its figures, its peaks, and the state of its allocator at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hiwater.capture import Capture
 from hiwater.report.formatting import printable, seconds, share, size
 from hiwater.report.request import Report
 from hiwater.report.text.peak import allocated_peak
-from hiwater.report.text.terminal import Page, title
+from hiwater.report.text.terminal import Page, program, title
 
 _STATE_WORDS = (
     ("requested_bytes", "asked for, in use"),
@@ -24,27 +24,27 @@ _MOST_STREAMS = 6
 
 
 def head(report: Report, page: Page) -> Iterator[Text]:
-    """What the figures are about."""
+    """The device and the source of its figures."""
     capture = report.capture
-    yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(report.title, page.room(9)), "bold"))
+    yield program(report, page)
     count = int(capture.facts.get("events", "0") or 0)
-    told = (
+    events = (
         f"{count:,} events over {seconds(capture.process.duration_ns)}"
         if count
         else "no events, only what was held at the end"
     )
     yield Text(
-        f"memory of {printable(capture.device or '', 40)} · {told} · {printable(source_words(capture), 80)}", "dim"
+        f"memory of {printable(capture.device or '', 40)} · {events} · {printable(source_words(capture), 80)}", "dim"
     )
 
 
 def source_words(capture: Capture) -> str:
-    """Who counted."""
+    """The source of the figures, in words."""
     return capture.facts.get("source", "history of torch's caching allocator")
 
 
 def peaks(report: Report) -> Iterator[Text]:
-    """The highest moment, what was reserved, and what was left."""
+    """The peaks of live and of reserved bytes, and the live bytes at the end."""
     capture, end = report.capture, report.capture.end
     yield title("Peak")
     yield allocated_peak(report)
@@ -68,14 +68,14 @@ def allocator(report: Report) -> Iterator[Text]:
         count = getattr(state, name)
         if count or name == "requested_bytes":
             yield Text(f"  {size(count):>11} {share(count, state.reserved_bytes):>8}  {words}")
-    yield from _beside(state)
+    yield from _details(state)
 
 
-def _beside(state: AllocatorState) -> Iterator[Text]:
+def _details(state: AllocatorState) -> Iterator[Text]:
     largest = sorted(state.largest_free.items(), key=lambda each: -each[1])[:_MOST_STREAMS]
     if largest:
-        told = ", ".join(f"{size(count)} ({printable(name, 40)})" for name, count in largest)
-        yield Text(f"  the largest free blocks, by the requests they can serve: {told}", "dim")
+        blocks = ", ".join(f"{size(count)} ({printable(name, 40)})" for name, count in largest)
+        yield Text(f"  the largest free blocks, by the requests they can serve: {blocks}", "dim")
     if state.private_free_segments_bytes:
         yield Text(
             f"  {size(state.private_free_segments_bytes)} of the free segments are private pools', which empty_cache() leaves them",
@@ -89,7 +89,7 @@ def _beside(state: AllocatorState) -> Iterator[Text]:
 
 
 def notes(capture: Capture) -> Iterator[str]:
-    """What limits the figures of a device's history."""
+    """Sentences on the limits of the figures of a device's history."""
     if capture.live_before_bytes:
         yield (
             f"{size(capture.live_before_bytes)} were allocated before the history began (it was switched on later, or its ring "
@@ -99,7 +99,7 @@ def notes(capture: Capture) -> Iterator[str]:
 
 
 def refused(capture: Capture) -> Iterator[Text]:
-    """Why memory of a device was refused, where that ended the program."""
+    """Why device memory was refused, if that ended the program."""
     said = capture.oom_report or {}
     verdict = said.get("verdict")
     if not isinstance(verdict, dict):
@@ -114,12 +114,12 @@ def refused(capture: Capture) -> Iterator[Text]:
         yield Text(f"  - {printable(str(line), 400)}", "dim")
 
 
-def beside(capture: Capture) -> Iterator[Text]:
-    """In the report of a process: the devices whose memory its recording has, too."""
+def of_process(capture: Capture) -> Iterator[Text]:
+    """For the report of a process: the devices whose memory is also in its recording."""
     yield from refused(capture)
     if not capture.readable_histories:
         return
-    yield title("Memory of devices", "apart from the figures above; `--kind device` shows who held it")
+    yield title("Memory of devices", "apart from the figures above; `--kind device` shows the stacks")
     for device in capture.readable_histories:
         peak = device.peak
         reserved = f" · reserved {size(device.reserved_peak_bytes)}" if device.reserved_peak_bytes is not None else ""

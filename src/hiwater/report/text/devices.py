@@ -1,4 +1,4 @@
-"""What the report for people says of accelerators: their peaks, and what their memory consisted of."""
+"""The parts of the text report for accelerators: their peaks, and the terms of their memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SUMS = frozenset({USED, "used on the card"})
 
 
 def peaks(report: Report) -> Iterator[Text]:
-    """A line for each device, right below the process's own peaks."""
+    """A line for each device, below the process's own peaks."""
     for device in report.capture.devices:
         figures = " · ".join(f"{size(peak)} {quantity}" for quantity, peak in device.peaks())
         limit = f" · of {size(device.limit_bytes)}" if device.limit_bytes else ""
@@ -27,27 +27,27 @@ def peaks(report: Report) -> Iterator[Text]:
 
 
 def breakdowns(report: Report) -> Iterator[Text]:
-    """Why the driver says more than the tensors: the terms, at the look that saw most of each device."""
+    """Why the driver says more than the tensors: the terms, at the reading that saw most of each device."""
     for device in report.capture.devices:
         yield from _breakdown(device)
 
 
 def _breakdown(device: DeviceMemory) -> Iterator[Text]:
-    look = device.highest_snapshot
-    if look is None:
+    snapshot = device.highest_snapshot
+    if snapshot is None:
         return
     yield title(
         f"Where the memory of {printable(device.name, 30)} was",
-        f"at {seconds(look.at_ns)}, the device snapshot with the most",
+        f"at {seconds(snapshot.at_ns)}, the device snapshot with the most",
     )
-    whole = next((count for name, count in look.terms if name == USED and count), None)
-    for name, count in look.terms:
+    whole = next((count for name, count in snapshot.terms if name == USED and count), None)
+    for name, count in snapshot.terms:
         if not count and name not in _ALWAYS:
             continue
-        told = "unknown" if count is None else size(count)
+        figure = "unknown" if count is None else size(count)
         part = share(count, whole) if count is not None and whole is not None and name != "used on the card" else ""
         yield Text(
-            f"{'=' if name in _SUMS else ' '} {told:>11} {part:>8}  {printable(name, 60)}",
+            f"{'=' if name in _SUMS else ' '} {figure:>11} {part:>8}  {printable(name, 60)}",
             "bold" if name in _SUMS else "",
         )
     if whole is None:

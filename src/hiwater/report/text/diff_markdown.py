@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TextIO
 
-from hiwater.capture import Frame
 from hiwater.capture.comparison import Change, Changes, ComparedFigure
-from hiwater.report.diff_request import DiffReport, both, exactness, resident_exactness, snapshot_words, verdict_words
+from hiwater.report.diff_request import DiffReport, headline, snapshot_words, verdict_words
 from hiwater.report.formatting import frame_text, printable, short_frame_text, signed_percent, signed_size, size
 
 _NAME_WIDTH = 110
@@ -34,21 +33,21 @@ def plain(text: str) -> str:
 
 
 def _lines(report: DiffReport) -> Iterator[str]:
-    told = report.comparison
+    comparison = report.comparison
     yield f"### Memory of {code(printable(report.after.title, 80))}"
+    yield ""
+    yield f"**{plain(headline(comparison))}**"
     yield ""
     if report.verdict is not None:
         yield f"{'✅' if report.verdict.kept else '❌'} {verdict_words(report.verdict)}"
         yield ""
     yield "| | before | after | change | | |"
     yield "|---|---:|---:|---:|---:|---|"
-    how = both(exactness(report.before), exactness(report.after))
-    yield _figure("peak allocated", told.peak, f"requested bytes, {how}")
-    how = both(resident_exactness(told.before), resident_exactness(told.after))
-    yield _figure("peak resident", told.resident, how)
-    if told.peak.change is not None:
-        yield _figure("at the end", told.totals["end_bytes"], "still allocated")
-        yield _figure("allocated over the run", told.totals["allocated_bytes"], "over the whole recording")
+    yield _figure("peak allocated", comparison.peak, f"requested bytes, {report.exactness}")
+    yield _figure("peak resident", comparison.resident, report.resident_exactness)
+    if comparison.peak.change is not None:
+        yield _figure("at the end", comparison.totals["end_bytes"], "still allocated")
+        yield _figure("allocated over the run", comparison.totals["allocated_bytes"], "over the whole recording")
     for title, changes in report.sections:
         yield ""
         yield from _table(report, title, changes)
@@ -91,10 +90,7 @@ def _names(change: Change) -> str:
     frames = change.frames[::-1]
     if not frames:
         return "no Python frame"
-    shown = [code(_name(frame, is_alone=len(frames) == 1)) for frame in frames[:_FRAMES_SHOWN]]
+    text_of = frame_text if len(frames) == 1 else short_frame_text
+    shown = [code(text_of(frame, _NAME_WIDTH)) for frame in frames[:_FRAMES_SHOWN]]
     more = [f"… {len(frames) - _FRAMES_SHOWN} more"] if len(frames) > _FRAMES_SHOWN else []
     return "<br>".join(shown + more)
-
-
-def _name(frame: Frame, *, is_alone: bool) -> str:
-    return frame_text(frame, _NAME_WIDTH) if is_alone else short_frame_text(frame, _NAME_WIDTH)

@@ -10,8 +10,8 @@ from rich.text import Text
 from hiwater.analysis.diff import MatchedComparison
 from hiwater.analysis.matching import SourceText
 from hiwater.analysis.source import as_recorded
-from hiwater.capture.comparison import Change, ComparedFigure
-from hiwater.report.diff_request import DiffReport, both, exactness, resident_exactness, snapshot_words, verdict_words
+from hiwater.capture.comparison import Change, Changes, ComparedFigure
+from hiwater.report.diff_request import DiffReport, headline, snapshot_words, verdict_words
 from hiwater.report.formatting import (
     frame_text,
     printable,
@@ -28,6 +28,7 @@ from hiwater.report.text.terminal import Page
 _FIGURES_WIDTH = 51  # columns of a row before the name
 _SMALLEST_NAME, _NARROW_INDENT = 40, 16
 _FRAMES_SHOWN = 8
+_SMALLEST_SHARE = 1000
 _COLOURS = {"grew": "red", "new": "bold red", "shrank": "green", "gone": "bold green", "within error": "dim"}
 
 
@@ -39,14 +40,15 @@ def write(report: DiffReport, stream: TextIO) -> None:
 
 
 def _report(report: DiffReport, page: Page) -> Iterator[Text]:
-    told = report.comparison
-    source = as_recorded(told.after.tables)
-    yield from (*_head(report), *_processes(report), *_peaks(report), *_totals(told))
+    comparison = report.comparison
+    source = as_recorded(comparison.after.tables)
+    yield from (*_head(report), *_processes(report), *_peaks(report), *_totals(comparison))
     for title, changes in report.sections:
-        yield Text.assemble("\n", (title, "bold"), (f"  {snapshot_words(told)}", "dim"))
-        for change in changes[: report.top]:
+        yield Text.assemble("\n", (title, "bold"), (f"  {snapshot_words(comparison)}", "dim"))
+        shown = _worth_a_row(report, changes)
+        for change in changes[:shown]:
             yield from _change(change, page, source)
-        rest = changes.after(report.top)
+        rest = changes.after(shown)
         if rest:
             yield Text(f"  {signed_size(rest.bytes):>12}  in {len(rest):,} more", "dim")
     if not report.sections:
@@ -54,10 +56,21 @@ def _report(report: DiffReport, page: Page) -> Iterator[Text]:
     yield from _ending(report)
 
 
+def _worth_a_row(report: DiffReport, changes: Changes) -> int:
+    """How many of the changes get a row. Those below a thousandth of the largest change of all are summed up, unless rows of one kind
+    were asked for."""
+    first = changes[: report.top]
+    if report.by is not None:
+        return len(first)
+    largest = max(abs(some[0].bytes) for _, some in report.sections)
+    return sum(abs(change.bytes) * _SMALLEST_SHARE >= largest for change in first)
+
+
 def _head(report: DiffReport) -> Iterator[Text]:
-    told = report.comparison
+    comparison = report.comparison
     yield Text.assemble(("hiwater diff", "bold cyan"), "  ", (printable(report.after.title, 80), "bold"))
-    for word, capture in (("before", told.before), ("after", told.after)):
+    yield Text(headline(comparison), "bold")
+    for word, capture in (("before", comparison.before), ("after", comparison.after)):
         process = capture.process
         yield Text(
             f"  {word:<6}  {printable(str(capture.path), 100)} · process {process.pid} · Python {printable(process.python, 20) or '?'}"
@@ -73,19 +86,20 @@ def _processes(report: DiffReport) -> Iterator[Text]:
     yield Text.assemble(
         "\n", ("Processes", "bold"), (f"  {snapshot_words(report.comparison)}; the first is shown below", "dim")
     )
-    for told in report.processes[: report.top]:
-        after = Report(told.after, told.after_snapshot, is_one_of_several=True)
-        yield _figure(f"{told.after.process.pid}", told.allocated, f"{after.process}  {printable(after.program, 60)}")
+    for comparison in report.processes[: report.top]:
+        after = Report(comparison.after, comparison.after_snapshot, is_one_of_several=True)
+        yield _figure(
+            f"{comparison.after.process.pid}", comparison.allocated, f"{after.process}  {printable(after.program, 60)}"
+        )
     if len(report.processes) > report.top:
         yield Text(f"  … and {len(report.processes) - report.top:,} more", "dim")
 
 
 def _peaks(report: DiffReport) -> Iterator[Text]:
-    told = report.comparison
+    comparison = report.comparison
     yield Text.assemble("\n", ("Peak", "bold"), (f"  {'before':>18} {'after':>14} {'change':>15}", "dim"))
-    how = "requested bytes · " + both(exactness(report.before), exactness(report.after))
-    yield _figure("allocated", told.peak, how)
-    yield _figure("resident", told.resident, both(resident_exactness(told.before), resident_exactness(told.after)))
+    yield _figure("allocated", comparison.peak, f"requested bytes · {report.exactness}")
+    yield _figure("resident", comparison.resident, report.resident_exactness)
 
 
 def _figure(name: str, figure: ComparedFigure, remark: str = "", *, is_size: bool = True) -> Text:
@@ -105,15 +119,17 @@ def _figure(name: str, figure: ComparedFigure, remark: str = "", *, is_size: boo
     )
 
 
-def _totals(told: MatchedComparison) -> Iterator[Text]:
-    if told.peak.change is None:
+def _totals(comparison: MatchedComparison) -> Iterator[Text]:
+    if comparison.peak.change is None:
         return
     yield Text("\nTotals", "bold")
-    yield _figure("at the end", told.totals["end_bytes"], "still allocated")
-    yield _figure("allocated", told.totals["allocated_bytes"], "requested over the whole recording")
-    yield _figure("blocks", told.totals["allocations"], "allocations over the whole recording", is_size=False)
-    yield _figure("at peak", told.totals["peak_blocks"], "blocks at the peak", is_size=False)
-    yield _figure("temporary", told.totals["temporaries"], "freed before the thread's next allocation", is_size=False)
+    yield _figure("at the end", comparison.totals["end_bytes"], "still allocated")
+    yield _figure("allocated", comparison.totals["allocated_bytes"], "requested over the whole recording")
+    yield _figure("blocks", comparison.totals["allocations"], "allocations over the whole recording", is_size=False)
+    yield _figure("at peak", comparison.totals["peak_blocks"], "blocks at the peak", is_size=False)
+    yield _figure(
+        "temporary", comparison.totals["temporaries"], "freed before the thread's next allocation", is_size=False
+    )
 
 
 def _change(change: Change, page: Page, source: SourceText) -> Iterator[Text]:

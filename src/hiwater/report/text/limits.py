@@ -1,4 +1,4 @@
-"""What a report says of limits: requests that were refused, and how near the process was to each limit."""
+"""The parts of a report on limits: refused requests, and how near the process was to each limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hiwater.analysis.call_tree import IMPORT_SYSTEM
 from hiwater.analysis.naming import is_library
 from hiwater.capture import Frame
 from hiwater.capture.limits import suspects
-from hiwater.report.formatting import frame_text, seconds, share, size
+from hiwater.report.formatting import frame_text, place_text, printable, seconds, share, size
 from hiwater.report.request import Report
 from hiwater.report.text.terminal import title
 
@@ -19,7 +19,7 @@ _MOST_KEPT = 10_000  # the recorder keeps no more
 
 
 def refusals(report: Report) -> Iterator[Text]:
-    """The requests for memory that the program did not get, the last ones with their lines."""
+    """The refused requests for memory, the last ones with their lines."""
     refused = report.capture.refusals
     if not refused:
         return
@@ -33,15 +33,29 @@ def refusals(report: Report) -> Iterator[Text]:
         )
 
 
+def refused_in_brief(report: Report) -> Iterator[Text]:
+    """One sentence on the requests that were refused, the same as at the end of the run."""
+    refused = report.capture.refusals
+    if not refused:
+        return
+    last = refused[-1]
+    times = "a request for memory was" if len(refused) == 1 else f"{len(refused):,} requests for memory were"
+    which = "of" if len(refused) == 1 else "the last of"
+    frame = _own(last.frames)
+    where = place_text(frame, report.capture.facts.get("cwd", ""), 100)
+    function = f" in {printable(frame.function, 60)}" if frame.line else ""
+    yield Text(f"{times} refused, {which} {size(last.value)} at {where}{function}", "bold red")
+
+
 def _own(frames: tuple[Frame, ...]) -> Frame:
-    """The innermost frame of the user's own code; of none, the innermost."""
-    told = [frame for frame in frames if not frame.file.startswith(IMPORT_SYSTEM)]
-    own = [frame for frame in told if not is_library(frame.file)]
-    return (own or told or [Frame("[no Python frame]", "", 0)])[-1]
+    """The innermost frame of the user's own code; if there is none, the innermost frame."""
+    frames_shown = [frame for frame in frames if not frame.file.startswith(IMPORT_SYSTEM)]
+    own = [frame for frame in frames_shown if not is_library(frame.file)]
+    return (own or frames_shown or [Frame("[no Python frame]", "", 0)])[-1]
 
 
 def nearness(report: Report) -> Iterator[Text]:
-    """Each limit with what was used of it at the last, and the most. Left out where nothing was limited and nothing suspected."""
+    """Each limit with its last and its highest use. Empty if nothing was limited and nothing is suspected."""
     capture = report.capture
     rows, found, shown = capture.pressure, suspects(capture.tables), list(_limits(report))
     if not rows or not (shown or found):

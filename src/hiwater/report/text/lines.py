@@ -1,4 +1,4 @@
-"""Source annotated line by line with what each line held and asked for: of the program's own files, or of all."""
+"""Annotated source: each line with its live and total bytes, of the program's own files or of all files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SMALLEST_SHARE = 1000  # lines below a thousandth in every column are summed up
 
 
 def chosen_files(report: Report) -> list[FileUse]:
-    """The files to show, most held first. Raises BadRequest for a file asked for by name that asked for no memory."""
+    """The files to show, those with most bytes first. Raises BadRequest for a named file that allocated no memory."""
     every = annotate(report.snapshot, report.capture.end, report.kind)
     if report.files:
         found = {name: [file for file in every if _is_meant(name, file.file)] for name in report.files}
@@ -38,13 +38,13 @@ def chosen_files(report: Report) -> list[FileUse]:
 
 
 def _is_meant(name: str, file: str) -> bool:
-    """Whether `name` is the file's path or ends it, whole folders at a time."""
+    """Whether `name` is the file's path, or its last folders and file name."""
     name = name.removeprefix("./")
     return file == name or file.endswith("/" + name)
 
 
 def write(report: Report, stream: TextIO) -> None:
-    """The annotated files as text, hottest first."""
+    """Write the annotated files as text, those with most bytes first."""
     page = terminal.Page(stream, report.capture.facts.get("cwd", ""))
     sources = Sources.of(report.capture.tables)
     files = chosen_files(report)
@@ -64,7 +64,7 @@ def write(report: Report, stream: TextIO) -> None:
 
 
 def write_json(reports: Sequence[Report], stream: TextIO) -> None:
-    """The same as data, every line of the chosen files; a list where several captures are shown."""
+    """Write every line of the chosen files as JSON; a list for several captures."""
     said = [
         {
             "schema": SCHEMA,

@@ -1,4 +1,5 @@
-"""Several processes at a glance: each one's own peaks, the worst first, and what those of a machine held at one instant."""
+"""An overview of several processes: the line that matters most, a table of the processes, and the sum of a machine's processes at one
+instant."""
 
 from __future__ import annotations
 
@@ -8,12 +9,20 @@ from typing import TextIO
 
 from rich.text import Text
 
-from hiwater.analysis import process_tree
+from hiwater.analysis import process_tree, whole_run
+from hiwater.analysis.job import Job, is_job, limit_share
 from hiwater.analysis.process_tree import Host, Instant
-from hiwater.analysis.ranking import own_lines
-from hiwater.report.formatting import printable, seconds, short_frame_text, size
+from hiwater.analysis.user_lines import rank_lines
+from hiwater.capture import Run, ShortProcess, Unrecorded
+from hiwater.report.formatting import printable, seconds, size
+from hiwater.report.headline import answer
 from hiwater.report.request import Report
+from hiwater.report.text import job as job_text
 from hiwater.report.text import terminal
+
+_REASONS_SHOWN = 5
+_HOSTS_SHOWN = 10
+_FIGURE = 11  # the width of a column
 
 
 def worst_first(reports: Sequence[Report]) -> list[Report]:
@@ -23,77 +32,192 @@ def worst_first(reports: Sequence[Report]) -> list[Report]:
     )
 
 
-def write(reports: Sequence[Report], stream: TextIO) -> None:
-    """The overview that stands in front of the reports of several captures."""
-    page = terminal.Page(stream)
-    for line in _lines(reports, page.width):
+def dead_first(reports: Sequence[Report]) -> list[Report]:
+    """The reports of processes that failed because memory was refused, of those that a signal ended, and of the others, each by their peaks.
+    When one process of a job fails, its launcher ends the others by a signal."""
+    return sorted(worst_first(reports), key=lambda report: (not report.is_out_of_memory, not report.is_dead))
+
+
+def write(reports: Sequence[Report], stream: TextIO, *, shows_one: bool = False) -> None:
+    """Write the overview that precedes the reports of several processes, or the report of the one with the highest peak."""
+    page = terminal.Page(stream, reports[0].capture.facts.get("cwd", ""))
+    for line in _lines(reports, page):
         page.show(line)
+    if shows_one and len(reports) > 1:
+        page.show(
+            Text(
+                "\nBelow is the report of the process with the highest peak; --full has all of them, --pid N has one.",
+                "dim",
+            )
+        )
     stream.write("\n")
 
 
-def _lines(reports: Sequence[Report], width: int) -> Iterator[Text]:
-    hosts = process_tree.hosts([report.capture for report in reports])
-    processes, machines = _count(len(reports), "process"), _count(len(hosts), "machine")
-    yield Text.assemble(("hiwater", "bold cyan"), "  ", (f"{processes} on {machines}", "bold"))
-    yield Text.assemble(
-        "\n", ("Peaks", "bold"), ("  each process's own peak, at its own time: they do not add up", "dim")
-    )
-    ordered = worst_first(reports)
-    shown = ordered[: max(10, reports[0].top)]
-    yield Text(f"  {'allocated':>11} {'resident':>11}  process", "dim")
-    for number, report in enumerate(shown):
-        yield _process(report, width, is_worst=number == 0)
-    if len(ordered) > len(shown):
-        yield Text(f"  {'':>11} {'':>11}  … and {len(ordered) - len(shown):,} with lower peaks", "dim")
-    yield from _worst(ordered[0])
+def _lines(reports: Sequence[Report], page: terminal.Page) -> Iterator[Text]:
+    run = reports[0].run or Run([report.capture for report in reports])
+    hosts = process_tree.hosts(run.captures, run.short)
+    processes, machines = _count(len(reports) + len(run.short), "process"), _count(len(hosts), "machine")
+    missing = f", {len(run.unrecorded):,} more not recorded" if run.unrecorded else ""
+    yield Text.assemble(("hiwater", "bold cyan"), "  ", (f"{processes} on {machines}{missing}", "bold"))
+    worst = worst_first(reports)[0]
+    job = Job(run.captures) if is_job(run.captures) else None
+    if job is not None:
+        yield from job_text.answer(job)
+    for place, text in enumerate(answers(hosts, worst, page.folder)):
+        yield Text(text, "" if place else "bold")
+    yield terminal.title("Processes", "each peak is at its own time: they do not add up")
+    yield from _table(reports, run, page)
+    yield from _not_recorded(run.unrecorded)
+    for problem in _unreadable(run.unreadable):
+        yield Text.assemble(("  ! ", "bold yellow"), problem)
+    if job is not None:
+        yield from job_text.lines(job)
     several = [host for host in hosts if len(host.captures) > 1]
     if several:
-        yield Text.assemble(
-            "\n", ("At once", "bold"), ("  the highest sum at one instant, by the machine's clock", "dim")
+        yield terminal.title(
+            "At once", "the highest sum at one instant on each machine, by its clock; sums of machines do not add up"
         )
-        for host in several:
+        for host in several[:_HOSTS_SHOWN]:
             yield from _host(host)
+        if len(several) > _HOSTS_SHOWN:
+            yield Text(f"  … and {len(several) - _HOSTS_SHOWN:,} more machines", "dim")
 
 
 def _count(number: int, what: str) -> str:
-    plural = {"process": "processes"}.get(what, what + "s")
+    plural = f"{what}es" if what.endswith("process") else f"{what}s"
     return f"{number:,} {what if number == 1 else plural}"
 
 
-def _process(report: Report, width: int, *, is_worst: bool) -> Text:
-    capture = report.capture
-    resident = size(capture.resident.peak_bytes)
-    allocated = "–" if capture.is_timeline else size(capture.peak.allocated_bytes)
-    words = f"{report.process}  {printable(report.program, 60)}"
-    end = {"exit": "", "killed": " · was killed", "recording": " · still runs"}[capture.process.ended]
-    code = f" · exit code {capture.process.exit_code}" if capture.process.exit_code else ""
-    lasted = seconds(capture.process.duration_ns)
-    room = max(30, width - 60)
+def answers(hosts: Sequence[Host], worst: Report, folder: str) -> Iterator[str]:
+    """What the processes of the machine with the highest sum held at once, and the line with most of it over all of them. Then the process with the
+    highest peak, which is `worst`, and the line that held most in it."""
+    host, instant = max(
+        ((host, host.allocated) for host in hosts if host.allocated), key=lambda one: one[1].bytes, default=(None, None)
+    )
+    if host is not None and instant is not None and len(host.captures) > 1:
+        yield _at_once(host, instant, folder)
+    capture = worst.capture
+    lead = f"highest: {worst.process} ({printable(worst.program, 60)}), peak {size(capture.peak.allocated_bytes)}"
+    ranking = rank_lines(capture.tables, capture.peak.holdings())
+    yield answer(lead, ranking, capture.facts.get("cwd", folder))
+
+
+def _at_once(host: Host, instant: Instant, folder: str) -> str:
+    whole = whole_run.at_instant(host.captures, instant.at_unix_ns)
+    text = f"{size(instant.bytes)} allocated at once by {_count(instant.processes, 'process')}"
+    if whole is None:
+        return text
+    return answer(text, rank_lines(whole.tables, whole.peak.holdings()), folder, " over all of them")
+
+
+def _table(reports: Sequence[Report], run: Run, page: terminal.Page) -> Iterator[Text]:
+    """The processes that died first, then by their peaks; children without a capture in one row."""
+    ordered = dead_first(reports)
+    inherits = any(report.capture.process.inherited_bytes for report in reports)
+    names = ("peak", "kept", "resident", *(("inherited",) if inherits else ()))
+    yield Text(f"  {' '.join(f'{name:>{_FIGURE}}' for name in names)}  process", "dim")
+    shown = ordered[: max(10, reports[0].top)]
+    of_job = is_job(run.captures)
+    for report in shown:
+        yield _row(report, page, inherits=inherits)
+        if of_job:
+            yield from job_text.more_of(report)
+    blank = " " * ((_FIGURE + 1) * len(names) - 1)
+    if len(ordered) > len(shown):
+        yield Text(f"  {blank}  … and {len(ordered) - len(shown):,} with lower peaks", "dim")
+    if run.short:
+        yield Text(f"  {blank}  {short_words(run.short)}")
+
+
+def _row(report: Report, page: terminal.Page, *, inherits: bool) -> Text:
+    capture, process = report.capture, report.capture.process
+    figures = (
+        ["–", "–"] if capture.is_timeline else [size(capture.peak.allocated_bytes), size(capture.end.allocated_bytes)]
+    )
+    figures.append(size(capture.resident.program_peak_bytes))
+    if inherits:
+        figures.append(size(process.inherited_bytes) if process.started_by == "fork" else "–")
+    how = {"fork": " (forked)", "exec": " (started)"}.get(process.started_by, "")
+    end = report.end_words
+    used = limit_share(capture)
+    of_limit = "" if used is None else f"  {used:.0%} of its limit"
     return Text.assemble(
-        (f"  {allocated:>11} {resident:>11}  ", "bold red" if is_worst else ""),
-        (words, "bold"), f"  {lasted}{code}{end}", (f"  {printable(str(capture.path), room)}", "dim"),
+        (f"  {' '.join(f'{figure:>{_FIGURE}}' for figure in figures)}  ", "bold red" if report.is_dead else ""),
+        (f"{report.process}  {printable(report.program, 60)}{how}", "bold"),
+        f"  {seconds(process.duration_ns)}{of_limit}",
+        (f"  {end}" if end else "", "bold red" if report.is_dead else ""),
+        (f"  {printable(capture.path.name, max(30, page.width - 60))}", "dim"),
     )  # fmt: skip
 
 
-def _worst(report: Report) -> Iterator[Text]:
-    """The line that held most in the process whose peak is highest."""
-    capture = report.capture
-    lines = own_lines(capture.tables, capture.peak.holdings(), 1)
-    if lines:
-        where = short_frame_text(lines[0].frame, 100)
-        yield Text(f"  highest: {report.process}, of it {size(lines[0].bytes)} at {where}")
+def short_words(short: Sequence[ShortProcess]) -> str:
+    """The children without a capture, in one sentence."""
+    total, count = sum(one.total_bytes for one in short), sum(one.total_blocks for one in short)
+    highest = max(short, key=lambda one: one.peak_bytes)
+    failed = sum(one.exit_code > 0 for one in short)  # −1: not known
+    codes = f", {failed:,} with an exit code other than 0" if failed else ""
+    return (
+        f"{_count(len(short), 'short process')}: allocated {size(total)} in {count:,} blocks in all, "
+        f"highest peak {size(highest.peak_bytes)} (process {highest.pid}){codes}"
+    )
+
+
+def notes(
+    short: Sequence[ShortProcess], unrecorded: Sequence[Unrecorded], unreadable: Sequence[str] = ()
+) -> Iterator[str]:
+    """What is known of processes without a report, in sentences."""
+    if short:
+        yield short_words(short)
+    for reason in _reasons(unrecorded):
+        yield f"not recorded: {reason}"
+    yield from _unreadable(unreadable)
+
+
+def _not_recorded(unrecorded: Sequence[Unrecorded]) -> Iterator[Text]:
+    """The processes that are in no figure."""
+    if unrecorded:
+        yield terminal.title("Not recorded", "in no figure")
+    for reason in _reasons(unrecorded):
+        yield Text(f"  {reason}")
+
+
+def _reasons(unrecorded: Sequence[Unrecorded]) -> Iterator[str]:
+    """The processes by program and reason."""
+    pids: dict[tuple[str, str], list[int]] = {}
+    for one in unrecorded:
+        pids.setdefault((one.program, one.why), []).append(one.pid)
+    for (program, why), members in list(pids.items())[:_REASONS_SHOWN]:
+        known = printable(", ".join(str(pid) for pid in members if pid), 40)  # 0: not known
+        yield f"{_count(len(members), 'process')} of {printable(program, 80)}: {printable(why, 120)}{known and f' ({known})'}"
+    if len(pids) > _REASONS_SHOWN:
+        yield f"… and {len(pids) - _REASONS_SHOWN:,} more programs or reasons"
+
+
+def _unreadable(problems: Sequence[str]) -> list[str]:
+    return [printable(f"this capture cannot be read: {problem}", 300) for problem in problems[:_REASONS_SHOWN]]
 
 
 def _host(host: Host) -> Iterator[Text]:
     yield Text(f"  {printable(host.name, 80)}", "bold")
     for name, instant in (("allocated", host.allocated), ("resident", host.resident)):
         if instant is not None:
-            note = "  pages that processes share count for each" if name == "resident" else ""
+            note = f"  {shared_words(instant)}" if name == "resident" else ""
             yield Text.assemble(f"    {name:<10} {size(instant.bytes):>11}  {instant_words(instant)}", (note, "dim"))
 
 
+def shared_words(instant: Instant) -> str:
+    """How pages that processes share count in a sum of resident memory."""
+    if not instant.shared_once:
+        return "pages that processes share count for each"
+    if instant.shared_once == instant.processes:
+        return "pages that processes share count once (PSS)"
+    return (
+        f"pages that processes share count once (PSS) for {instant.shared_once:,} of them, and for each of the others"
+    )
+
+
 def instant_words(instant: Instant) -> str:
-    """How far a sum can be trusted, and when it was."""
+    """The accuracy of a sum, and its time."""
     at = datetime.fromtimestamp(instant.at_unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     error = (
         f"± {size(instant.error_bytes)} (samples {instant.spacing_ns / 1e6:.1f} ms apart)"

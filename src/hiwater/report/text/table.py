@@ -1,4 +1,4 @@
-"""A table of who held most, by whatever is asked for: lines when nothing is."""
+"""A table of what held most memory: by line, or by the key of `--by`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _fill_with_groups(report: Report, table: Table, grouping: Grouping, page: Pa
     whole = report.holdings.total_bytes
     for heading in ("self", "share", "total", "blocks"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column(str(grouping), overflow="fold")
+    table.add_column(str(grouping), overflow="fold")  # retired word: rich's name
     rows = by(report.capture.tables, report.holdings, grouping)
     for row in rows[: report.top]:
         table.add_row(
@@ -56,7 +56,7 @@ def _fill_with_stacks(report: Report, table: Table, page: Page) -> None:
     held, whole = report.holdings, report.holdings.total_bytes
     for heading in ("self", "share", "blocks", "kind"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("stack, innermost first", overflow="fold")
+    table.add_column("stack, innermost first", overflow="fold")  # retired word: rich's name
     for stack in Stacks(report.capture.tables.paths, held)[: report.top]:
         frames = [Text(frame_text(frame, 200), page.style(frame)) for frame in stack.frames[:-9:-1]]
         more = [Text(f"… {len(stack.frames) - 8} more", "dim")] if len(stack.frames) > 8 else []

@@ -12,6 +12,8 @@ from rich.style import Style
 from rich.text import Text
 
 from hiwater.capture import Frame
+from hiwater.report.formatting import printable
+from hiwater.report.request import Report
 
 _WIDTH_OF_A_FILE = 120
 _NARROWEST = 40  # a terminal that says less is taken for this wide
@@ -40,6 +42,11 @@ def console(stream: TextIO) -> Console:
     )
 
 
+def program(report: Report, page: Page) -> Text:
+    """The first line of a report: what it is about."""
+    return Text.assemble(("hiwater", "bold cyan"), "  ", (printable(report.title, page.room(9)), "bold"))
+
+
 def title(text: str, remark: str = "") -> Text:
     """The head of a section."""
     return Text.assemble("\n", (text, "bold"), ("  " + remark if remark else "", "dim"))
@@ -54,7 +61,7 @@ class Page:
         self.console = console(stream)
         self.width = max(_NARROWEST, self.console.width)
         self.is_terminal = stream.isatty()
-        self._folder = folder
+        self.folder = folder
 
     def show(self, line: Text) -> None:
         """Write a line. On a terminal, one that is too long goes on below, indented a little more than it began."""
@@ -70,7 +77,8 @@ class Page:
             return
         indent = len(line.plain) - len(line.plain.lstrip(" "))
         hang = min(indent + 2, self.width // 2)
-        for number, part in enumerate(line.wrap(self.console, self.width - hang, overflow="fold")):
+        parts = line.wrap(self.console, self.width - hang, overflow="fold")  # retired word: rich's name
+        for number, part in enumerate(parts):
             part.rstrip()
             self.console.print(Text.assemble(" " * hang, part) if number else part, soft_wrap=True)
 
@@ -80,7 +88,7 @@ class Page:
 
     def style(self, frame: Frame, *, bold: bool = False) -> Style:
         """How a frame is written: on a terminal as a link (OSC 8) to its file, where that is on this machine."""
-        link = _address(self._folder, frame.file) if self.is_terminal else None
+        link = _address(self.folder, frame.file) if self.is_terminal else None
         return Style(link=link, bold=bold or None)
 
 

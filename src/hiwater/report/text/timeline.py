@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TextIO
 
 import numpy as np
 from rich.text import Text
@@ -10,16 +11,26 @@ from rich.text import Text
 from hiwater.capture import Capture, ScopeSpan, WatchedProcess
 from hiwater.capture.paths import Ints
 from hiwater.report.formatting import printable, seconds, size
+from hiwater.report.request import Report
+from hiwater.report.text.peak import at_start_and_end, resident_peak
+from hiwater.report.text.terminal import Page, program, title
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _LABEL_WIDTH = 26  # columns before a curve
-_WIDEST = 160
+_WIDEST, _WIDEST_LINE = 160, 100
 
 
-def lines(capture: Capture, title: str, top: int, width: int) -> Iterator[Text]:
-    """The report of a capture that holds a timeline and no stacks."""
-    process, resident = capture.process, capture.resident
-    yield Text.assemble(("hiwater", "bold cyan"), "  ", (printable(title, width - 9), "bold"))
+def write(report: Report, stream: TextIO, stacks: Callable[[Report, Page], Iterator[Text]]) -> None:
+    """Write the lines that `stacks` makes of a capture; of one that holds a timeline and no stacks, the report of a timeline."""
+    page = Page(stream, report.capture.facts.get("cwd", ""))
+    for line in (_lines if report.capture.is_timeline else stacks)(report, page):
+        page.show(line)
+
+
+def _lines(report: Report, page: Page) -> Iterator[Text]:
+    capture = report.capture
+    process = capture.process
+    yield program(report, page)
     ended = {"exit": "ended", "killed": "sampler was killed", "recording": "is still being sampled"}[process.ended]
     if process.ended == "exit" and capture.processes and capture.processes[0].end_ns is None:
         ended = "ran on when sampling stopped"
@@ -27,23 +38,27 @@ def lines(capture: Capture, title: str, top: int, width: int) -> Iterator[Text]:
     yield Text(
         f"process {process.pid} {ended}{code} after {seconds(process.duration_ns)} · watched from outside", "dim"
     )
-    yield Text("\nPeak", "bold")
-    how = (
-        f"exact · kernel's high-water mark, within {size(resident.error_bytes)}"
-        if resident.exact
-        else "at least: highest sample"
-    )
-    yield Text.assemble(
-        f"  resident   {size(resident.peak_bytes):>11}  ", (how, "green" if resident.exact else "yellow"),
-        f" · {size(resident.start_bytes)} at the start, {size(resident.end_bytes)} at the end",
-    )  # fmt: skip
+    yield title("Peak")
+    yield resident_peak(report)
+    yield at_start_and_end(report)
     together = capture.facts.get("sum_peak_bytes", "")
     if len(capture.processes) > 1 and together.isdecimal():
         yield Text(f"  all at once {size(int(together)):>10}  a sum: pages that processes share count for each")
-    yield from over_time(capture, width)
-    yield from _processes(capture.processes, top, width)
-    yield from scope_lines(capture, top, width)
+    yield from over_time(capture, page.width)
+    yield from _processes(capture.processes, report.top, page.width)
+    yield from scope_lines(capture, report.top, page.width)
     yield from _notes(capture)
+
+
+def in_one_line(capture: Capture, width: int) -> Iterator[Text]:
+    """What was allocated over time, in one line; nothing where it is not known."""
+    timeline = capture.timeline
+    if len(timeline) < 2:
+        return
+    columns = max(20, min(width, _WIDEST_LINE) - _LABEL_WIDTH)
+    curve = bars(timeline.at_ns, timeline.allocated_bytes, columns)
+    span = int(timeline.at_ns[-1] - timeline.at_ns[0])
+    yield Text.assemble(f"  {'over time':<10} {seconds(span):>11}  ", (curve, "yellow"))
 
 
 def over_time(capture: Capture, width: int) -> Iterator[Text]:
@@ -60,10 +75,10 @@ def over_time(capture: Capture, width: int) -> Iterator[Text]:
     highest = max(int(held.max()) for _, held in curves)
     span = f"{seconds(int(timeline.at_ns[0]))} – {seconds(int(timeline.at_ns[-1]))}, the highest sample of each column"
     yield Text.assemble("\n", ("Over time", "bold"), (f"  {span}", "dim"))
-    for name, held in curves:
+    for label, held in curves:
         bars = _bars(_levels(timeline.at_ns, held, columns, highest))
         yield Text.assemble(
-            f"  {name:<10} {size(int(held.max())):>11}  ", (bars, "yellow" if name == "allocated" else "cyan")
+            f"  {label:<10} {size(int(held.max())):>11}  ", (bars, "yellow" if label == "allocated" else "cyan")
         )
     yield from _devices_over_time(capture, columns)
 
@@ -78,6 +93,11 @@ def _devices_over_time(capture: Capture, columns: int) -> Iterator[Text]:
         yield Text.assemble(
             f"  {printable(device.name, 10):<10} {size(device.peak_allocated_bytes):>11}  ", (_bars(levels), "green")
         )
+
+
+def bars(at_ns: Ints, held: Ints, columns: int) -> str:
+    """A curve as one line of bars, the highest of them full."""
+    return _bars(_levels(at_ns, held, columns, int(held.max())))
 
 
 def _bars(levels: list[int]) -> str:
@@ -117,7 +137,7 @@ def _status(process: WatchedProcess) -> str:
 
 def scope_lines(capture: Capture, top: int, width: int) -> Iterator[Text]:
     """The scopes, longest first; nothing where there are none."""
-    scopes = capture.scopes
+    scopes = [scope for scope in capture.scopes if scope.allocated_peak_bytes is None]  # the others are phases
     if not scopes:
         return
     yield Text(f"\nScopes  {len(scopes):,}, longest first", "bold")
@@ -138,8 +158,9 @@ def _sizes(scope: ScopeSpan) -> str:
 
 
 def _notes(capture: Capture) -> Iterator[Text]:
-    found_by = capture.facts.get("children_found_by", "")
-    if found_by == "a look at every tick":
+    # What the sampler writes; older captures have the second form.
+    searches = ("a search at every tick", "a look at every tick")  # retired word: read from old captures
+    if capture.facts.get("children_found_by", "") in searches:
         yield Text("\n  ! children that lived between two samples were not seen", "yellow")
     missed = capture.facts.get("missed_ticks", "0")
     if missed.isdecimal() and int(missed):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
-from hiwater.analysis.curves import Curve, Picture, Span
+from hiwater.analysis.curves import Curve, Plot, Span
 from hiwater.report.formatting import printable, size
 from hiwater.report.text import terminal
 
@@ -24,20 +24,18 @@ _DOTS = np.array([[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]], np.int64)
 _BRAILLE = 0x2800
 
 
-def write(pictures: Sequence[Picture], stream: TextIO, *, title: str | None = None) -> None:
-    """Draw all pictures over one another, each from its own start."""
+def write(plots: Sequence[Plot], stream: TextIO, *, title: str | None = None) -> None:
+    """Draw all recordings on the same axes, each from its own start."""
     console = terminal.console(stream)
     width = max(40, min(console.width, _WIDEST) - _MARGIN - 1)
-    for line in _lines(pictures, width, title):
+    for line in _lines(plots, width, title):
         console.print(line, soft_wrap=True)
 
 
-def _lines(pictures: Sequence[Picture], width: int, title: str | None) -> Iterator[Text]:
-    yield Text(printable(title or " · ".join(shown.title for shown in pictures), width + _MARGIN), "bold")
+def _lines(plots: Sequence[Plot], width: int, title: str | None) -> Iterator[Text]:
+    yield Text(printable(title or " · ".join(shown.title for shown in plots), width + _MARGIN), "bold")
     curves = [
-        (curve, _colour(curve, number, len(pictures)))
-        for number, shown in enumerate(pictures)
-        for curve in shown.curves
+        (curve, _colour(curve, number, len(plots))) for number, shown in enumerate(plots) for curve in shown.curves
     ]
     if not curves:
         yield Text("  nothing was recorded over time")
@@ -49,20 +47,20 @@ def _lines(pictures: Sequence[Picture], width: int, title: str | None) -> Iterat
     left, right = f"{start:.2f} s", f"{end:.2f} s"
     yield Text(" " * _MARGIN + "└" + "─" * (width - 1), "dim")
     yield Text(" " * (_MARGIN + 1) + left + right.rjust(max(0, width - 1 - len(left))), "dim")
-    if len(pictures) == 1:
-        yield from _spans(pictures[0].spans, width, start, end)
-    for number, shown in enumerate(pictures):
+    if len(plots) == 1:
+        yield from _spans(plots[0].spans, width, start, end)
+    for number, shown in enumerate(plots):
         for curve in shown.curves:
-            name = curve.label if len(pictures) == 1 else f"{shown.title}: {curve.label}"
+            name = curve.label if len(plots) == 1 else f"{shown.title}: {curve.label}"
             at, peak = curve.peak
             yield Text.assemble(
-                ("  ── ", _colour(curve, number, len(pictures))),
+                ("  ── ", _colour(curve, number, len(plots))),
                 f"peak {size(int(peak)):>10} at {at:.2f} s  ", printable(name, 80),
             )  # fmt: skip
 
 
-def _colour(curve: Curve, number: int, pictures: int) -> str:
-    return _COLOURS[curve.kind] if pictures == 1 else _SEVERAL[number % len(_SEVERAL)]
+def _colour(curve: Curve, number: int, count: int) -> str:
+    return _COLOURS[curve.kind] if count == 1 else _SEVERAL[number % len(_SEVERAL)]
 
 
 def _canvas(curves: list[tuple[Curve, str]], width: int, start: float, end: float, highest: float) -> Iterator[Text]:

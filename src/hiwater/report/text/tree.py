@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.text import Text
 
 from hiwater.analysis.call_tree import build_call_tree
-from hiwater.analysis.display_tree import Branch, grow
+from hiwater.analysis.display_tree import Branch, build_display_tree
 from hiwater.report.formatting import frame_text, printable, share, size
 from hiwater.report.request import Report
 from hiwater.report.text import terminal
@@ -27,7 +27,7 @@ def write(report: Report, stream: TextIO) -> None:
     whole = report.holdings.total_bytes
     smallest = max(1, whole // _SMALLEST_SHARE)
     call_tree = shaped(report, build_call_tree(report.capture.tables, report.grouping, hide_imports=True))
-    root = grow(call_tree, report.holdings, minimum_bytes=smallest, inverted=report.inverted)
+    root = build_display_tree(call_tree, report.holdings, minimum_bytes=smallest, inverted=report.inverted)
     direction = "callers below callees" if report.inverted else "callees below callers"
     remark = f"  {report.snapshot_words} · {direction} · below {100 / _SMALLEST_SHARE:g} % not listed"
     title = Text.assemble(
@@ -54,7 +54,7 @@ def _below(root: Branch, whole: int, smallest: int, page: Page) -> Iterator[Text
                 indent, bullet = indent + " " * len(bullet), ""
             indent = indent[: min(_DEEPEST_INDENT, page.width // 3)]
         last = chain[-1]
-        for count, what in _beside(last, smallest):
+        for count, what in _own_rows(last, smallest):
             yield Text(f"{size(count):>11} {share(count, whole):>8}  {indent}· {what}", "dim")
         bullet = "" if _is_lone(last, smallest) else "• "
         waiting.extend((child, indent, bullet) for child in reversed(last.children))
@@ -71,16 +71,16 @@ def _chain(branch: Branch, smallest: int) -> list[Branch]:
 
 def _is_lone(branch: Branch, smallest: int) -> bool:
     """Whether nothing is told of it but one callee, which is drawn straight below: depth then shows where the paths part."""
-    return len(branch.children) == 1 and not _beside(branch, smallest)
+    return len(branch.children) == 1 and not _own_rows(branch, smallest)
 
 
-def _beside(branch: Branch, smallest: int) -> list[tuple[int, str]]:
-    """What is told of a branch beside its callees."""
-    beside = [(branch.self_bytes, "self" if branch.frame else "no Python frame")] if branch.children else []
+def _own_rows(branch: Branch, smallest: int) -> list[tuple[int, str]]:
+    """The rows of a branch that are not callees."""
+    rows = [(branch.self_bytes, "self" if branch.frame else "no Python frame")] if branch.children else []
     if branch.frame is None and not branch.children:
-        beside = [(branch.self_bytes, "no Python frame")]
-    beside.append((branch.hidden_bytes, "smaller callees"))
-    return [(count, what) for count, what in beside if count >= smallest]
+        rows = [(branch.self_bytes, "no Python frame")]
+    rows.append((branch.hidden_bytes, "smaller callees"))
+    return [(count, what) for count, what in rows if count >= smallest]
 
 
 def _line(branch: Branch, whole: int, indent: str, page: Page) -> Text:

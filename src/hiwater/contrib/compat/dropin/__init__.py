@@ -1,4 +1,4 @@
-"""The folder that `hiwater compat-path` prints: modules with the names of the tools people come from.
+"""The folder that `hiwater compat-path` prints: modules with the names of other tools.
 
-`bin` has their commands. Only those modules may be here: everything in this folder can be imported by its bare name by whoever puts it on PYTHONPATH.
+`bin` has their commands. No other module may be here: with this folder on PYTHONPATH, each of its modules can be imported by its bare name.
 """

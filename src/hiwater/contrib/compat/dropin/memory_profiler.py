@@ -44,7 +44,7 @@ def _get_memory(
     include_children: bool = False,
     filename: str | None = None,  # noqa: ARG001 - only tracemalloc's users gave it
 ) -> object:
-    """One reading in MiB, with its time if asked for; third parties call this although it was never public."""
+    """One reading in MiB, optionally with its time. Other packages call this, although it was never public."""
     return memory_usage(pid, timestamps=timestamps, include_children=include_children, backend=backend)[0]
 
 

@@ -1,1 +1,1 @@
-"""What the drop-in module `filprofiler` is made of."""
+"""The implementation of the drop-in module `filprofiler`."""

@@ -1,4 +1,4 @@
-"""`filprofiler.api.profile`: a call recorded, with Fil's reports."""
+"""`filprofiler.api.profile`: records a call and writes Fil's reports."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def profile(code_to_profile: Callable[[], Result], path: str | os.PathLike[str]) -> Result:
-    """Call `code_to_profile` without arguments, write the reports of its peak into the folder `path`, and return what it returned.
+    """Call `code_to_profile` without arguments, write the reports of its peak into the folder `path`, and return the result of the call.
 
-    Works in every interpreter that hiwater can record, also one that was not started by `fil-profile python`. The reports are written
-    also when the call raises; no browser is opened. Raises what `hiwater.record` raises, OutputFailed, and what the call raises.
+    Works in every interpreter that hiwater can record, also one that `fil-profile python` did not start. The reports are also written if
+    the call raises. No browser is opened. Raises OutputFailed, and the exceptions of `hiwater.record` and of the call.
     """
     import os
 

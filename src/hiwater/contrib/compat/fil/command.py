@@ -1,4 +1,4 @@
-"""`fil-profile` and `python -m filprofiler`: a program recorded by hiwater, its reports where Fil writes them.
+"""`fil-profile` and `python -m filprofiler`: hiwater records the program, and writes the reports where Fil writes them.
 
 Exits with the program's own exit code; otherwise as `hiwater run` does.
 """
@@ -88,6 +88,7 @@ def _run(words: list[str], root: str, opens_browser: bool, hiwater_arguments: in
         return _refuse(str(error))
     capture = result_folder.capture_in(folder)
     arguments.output = capture.replace("%", "%%")
+    arguments.children = False  # Fil records one process
 
     class FilRecording(run.ProgramRecording):
         def start(self) -> None:
@@ -108,6 +109,6 @@ def _run(words: list[str], root: str, opens_browser: bool, hiwater_arguments: in
 
 
 def _report_on_signal(capture: str, root: str) -> None:
-    """On SIGUSR2 write the reports of the peak so far, unless the signal was given another meaning."""
+    """Write the reports of the peak so far on SIGUSR2, unless the program handles the signal itself."""
     if signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL:
         signal.signal(signal.SIGUSR2, lambda *_: result_folder.write_reports(capture, result_folder.new(root)))

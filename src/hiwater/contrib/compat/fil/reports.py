@@ -38,7 +38,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _was_refused(capture: str) -> bool:
-    """Whether memory was refused to the program, and what was live then is in the capture."""
+    """Whether the program was refused memory, and the capture has the live memory of that time."""
     try:
         open_capture(capture).snapshot("oom")
     except HiwaterError:
@@ -57,6 +57,6 @@ def _written(name: str, snapshot: str, capture: str, folder: str) -> bool:
 
 
 def _shown(path: str) -> str:
-    """The path as it can be typed here."""
+    """The path, relative if it is below the current folder."""
     shorter = os.path.relpath(path)
     return path if shorter.startswith("..") else shorter

@@ -1,6 +1,6 @@
-"""The folders and files that Fil leaves: `fil-result/<time>/` with index.html, peak-memory.svg, peak-memory-reversed.svg, peak-memory.prof.
+"""The folders and files that Fil writes: `fil-result/<time>/` with index.html, peak-memory.svg, peak-memory-reversed.svg, peak-memory.prof.
 
-Reports are made by a process of its own: they need NumPy and more, which must not appear in the program.
+A separate process makes the reports: they need NumPy and more, which must not be imported into the program.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def say(text: str) -> None:
 
 
 def new(root: str) -> str:
-    """Make a folder below `root` that is named for the time; its absolute path. Raises OutputFailed."""
+    """Make a folder below `root`, named after the time, and return its absolute path. Raises OutputFailed."""
     now = time.time()
     name = time.strftime("%Y-%m-%dT%H-%M-%S", time.localtime(now)) + f"_{int(now * 1000) % 1000:03}"
     for number in range(1000):
@@ -44,7 +44,7 @@ def new(root: str) -> str:
 
 
 def made(folder: str) -> str:
-    """Make this folder unless it is there; its absolute path. Raises OutputFailed."""
+    """Make this folder if it does not exist, and return its absolute path. Raises OutputFailed."""
     folder = os.path.abspath(folder)
     try:
         os.makedirs(folder, exist_ok=True)
@@ -54,12 +54,12 @@ def made(folder: str) -> str:
 
 
 def capture_in(folder: str) -> str:
-    """The capture that the reports of a folder are made from."""
+    """The path of the capture for the reports of a folder."""
     return os.path.join(folder, _CAPTURE)
 
 
 def remove_if_empty(folder: str) -> None:
-    """Remove the folder, and the one above it, of a program that never ran."""
+    """Remove the folder of a program that never ran, and its parent."""
     for path in (folder, os.path.dirname(folder)):
         try:
             os.rmdir(path)
@@ -68,7 +68,7 @@ def remove_if_empty(folder: str) -> None:
 
 
 def write_reports(capture: str, folder: str, *, opens_browser: bool = False) -> None:
-    """Write all reports of a capture into a folder and name them on stderr; what goes wrong is said there, too."""
+    """Write all reports of a capture into a folder. Their names, or errors, are printed on stderr."""
     words: Sequence[str] = [capture, folder, *(["--open"] if opens_browser else [])]
     try:
         done = subprocess.run([sys.executable, "-I", "-c", _SOURCE, "\n".join(sys.path), *words], check=False)

@@ -1,1 +1,1 @@
-"""What the drop-in modules `memory_profiler` and `mprof` are made of; `dropin/` holds only their names."""
+"""The implementation of the drop-in modules `memory_profiler` and `mprof`; `dropin/` has only their names."""

@@ -1,4 +1,4 @@
-"""`python -m memory_profiler`: a program with its `@profile`d functions measured line by line, or noted in time."""
+"""`python -m memory_profiler`: runs a program, and measures its `@profile`d functions line by line or over time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the program as `python` would, report whatever its end, and end as it did."""
+    """Run the program as `python` would, print the report in any case, and end as the program did."""
     parsed, program_words = _parse(words)
     try:
         program = _program(parsed, program_words)

@@ -3,9 +3,9 @@
     CMDLINE command line
     MEM  MiB seconds                      seconds are since 1970
     CHLD pid MiB seconds
-    FUNC module.name MiB seconds MiB seconds level       at its start, at its end, how deep; old files lack the level
+    FUNC module.name MiB seconds MiB seconds level       at its start, at its end, depth; old files have no level
 
-Lines that are none of these, a cut last one among them, are left out.
+Other lines are skipped, also a truncated last one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from hiwater.analysis.curves import Picture
+    from hiwater.analysis.curves import Plot
 
     Profile = dict[str, Any]
 
@@ -30,7 +30,7 @@ PATTERN = "mprofile_??????????????*.dat"
 
 
 def get_profile_filenames(args: Sequence[str]) -> list[str]:
-    """File names from names and numbers: 0 is the oldest here, -1 the newest; "all" is every one. Raises MissingCapture."""
+    """File names for names and numbers: 0 is the oldest file in this folder, -1 the newest, "all" means every one. Raises MissingCapture."""
     here = sorted(glob.glob(PATTERN))
     if list(args) == ["all"]:
         return here
@@ -54,7 +54,7 @@ _KEYWORDS = ("CMDLINE", "MEM", "CHLD", "FUNC")
 
 
 def is_profile(path: str) -> bool:
-    """Whether the file begins as mprof's do, or is called so. False for one that cannot be read."""
+    """Whether the file begins like one of mprof, or has such a name. False if it cannot be read."""
     if path.endswith(".dat"):
         return True
     try:
@@ -107,7 +107,7 @@ def read_mprofile_file(filename: str) -> Profile:
 
 
 def filter_mprofile_mem_usage_by_function(prof: Profile, func: str | None) -> list[float]:
-    """The samples taken while a function ran; all of them for None."""
+    """The samples taken while a function ran; for None all samples."""
     if func is None:
         used: list[float] = prof["mem_usage"]
         return used
@@ -117,7 +117,7 @@ def filter_mprofile_mem_usage_by_function(prof: Profile, func: str | None) -> li
 
 
 def function_labels(dotted_function_names: Iterable[str]) -> dict[str, str]:
-    """A short label for each dotted name: its last part, or as many as tell it from the others."""
+    """A short label for each dotted name: its last part, or as many parts as distinguish it from the others."""
     names = sorted(set(dotted_function_names))
     labels: dict[str, str] = {}
     for name in names:
@@ -130,21 +130,21 @@ def function_labels(dotted_function_names: Iterable[str]) -> dict[str, str]:
     return labels
 
 
-def read_picture(path: str, *, children: bool = True, functions: bool = True) -> Picture:
-    """What a file shows. Raises MissingCapture, ForeignFile."""
+def read_plot(path: str, *, children: bool = True, functions: bool = True) -> Plot:
+    """The plot of a file. Raises MissingCapture, ForeignFile."""
     profile = read_mprofile_file(path)
     if not profile["timestamp"]:
         raise ForeignFile(f"{path!r} has no samples of memory", "give a file that mprof run has written, or a capture")
     if not children:
         profile["children"] = {}
-    return picture(profile, functions=functions)
+    return plot_of(profile, functions=functions)
 
 
-def picture(profile: Profile, *, functions: bool = True) -> Picture:
-    """What a file has to show over time, from its own first sample."""
+def plot_of(profile: Profile, *, functions: bool = True) -> Plot:
+    """The plot of a file's records over time, from the first sample on."""
     import numpy as np
 
-    from hiwater.analysis.curves import Curve, Picture, Span
+    from hiwater.analysis.curves import Curve, Plot, Span
 
     times = profile["timestamp"]
     start = times[0] if times else 0.0
@@ -162,4 +162,4 @@ def picture(profile: Profile, *, functions: bool = True) -> Picture:
         for name, runs in profile["func_timestamp"].items()
         for begin, end, _, _, level in runs
     ]
-    return Picture(title, tuple(curves), tuple(spans) if functions else ())
+    return Plot(title, tuple(curves), tuple(spans) if functions else ())

@@ -17,7 +17,7 @@ from hiwater.sampling.usage import memory_usage
 
 @dataclass(frozen=True)
 class MemitResult:
-    """What `%memit` measured, in MiB: the peak of each repeat, and what was used before them."""
+    """The result of `%memit` in MiB: the peak of each repeat, and the memory before them."""
 
     mem_usage: list[float]
     baseline: float
@@ -43,8 +43,8 @@ class MemoryProfilerMagics(Magics):
         """Measure the peak memory of a statement, once.
 
         %memit [-r REPEATS] [-t SECONDS] [-i INTERVAL] [-c] [-o] [-q] statement; as %%memit the line is run before and the cell
-        is measured. -c adds child processes, -o returns the result, -q prints nothing. The peak is the kernel's own mark
-        where it keeps one: a temporary that lived for an instant is in it.
+        is measured. -c adds child processes, -o returns the result, -q prints nothing. The peak is the kernel's
+        high-water mark where it keeps one: it includes memory that was used for an instant only.
         """
         options, statement = self.parse_options(line, "r:t:i:coq", posix=False, strict=False)
         repeat = max(1, int(getattr(options, "r", 1)))
@@ -72,7 +72,7 @@ class MemoryProfilerMagics(Magics):
 
     @line_cell_magic
     def mprun(self, line: str = "", cell: str | None = None) -> CompatLineProfiler | None:
-        """Measure functions line by line while a statement runs; functions of the notebook, too.
+        """Measure functions line by line while a statement runs, also functions of the notebook.
 
         %mprun -f FUNCTION [-f FUNCTION …] [-T FILE] [-r] [-c] statement. -T writes the report to a file as well, -r returns
         the profiler, -c adds child processes.

@@ -26,7 +26,7 @@ _DRAWINGS = (".png", ".svg", ".pdf")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `mprof ACTION …`; the exit code."""
+    """Run `mprof ACTION …` and return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] not in ACTIONS:
         known = words[:1] in (["-h"], ["--help"])
@@ -46,9 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_action(words: Sequence[str] | None = None) -> int:
-    """Run a program and record what it uses over time.
+    """Run a program and record its memory over time.
 
-    With --exit-code it raises SystemExit with the program's exit code, 0 as well, as mprof does; 128 + n for a program that signal n ended.
+    With --exit-code it raises SystemExit with the program's exit code, as mprof does, also for 0; 128 + n if signal n ended the program.
     """
     parser = _parser("run", "[options] program …")
     parser.add_argument("--version", action="version", version=f"mprof {__version__} (hiwater)")
@@ -83,7 +83,7 @@ def run_action(words: Sequence[str] | None = None) -> int:
 
 
 def attach_action(words: Sequence[str] | None = None) -> int:
-    """Record what a running process uses, found by its number or a part of its name."""
+    """Record the memory of a running process, given by its number or a part of its name."""
     return run_action(["--attach", *_words(words)])
 
 
@@ -105,7 +105,7 @@ def _attach(parsed: argparse.Namespace, program: list[str]) -> int:
 
 
 def _find(word: str) -> int:
-    """The process of this number, or the first whose name has this in it. Raises NoSuchProcess."""
+    """The process with this number, or the first whose name contains this text. Raises NoSuchProcess."""
     if word.isdecimal():
         procfs.open_target(int(word)).close()
         return int(word)
@@ -125,7 +125,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def _command(parsed: argparse.Namespace, program: list[str], path: str) -> tuple[list[str], dict[str, str]]:
-    """What to start, and its environment. Raises BadRequest."""
+    """The command to start, and its environment. Raises BadRequest."""
     environment = dict(os.environ)
     is_script = program[0].endswith(".py")
     if parsed.nopython or not (parsed.python or is_script):
@@ -181,7 +181,7 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def _new_file(wanted: str | None) -> str:
-    """The file to write; two runs in one second get one each."""
+    """The file to write. Two runs in one second get different files."""
     if wanted is not None:
         return wanted
     name = time.strftime("mprofile_%Y%m%d%H%M%S")
@@ -199,7 +199,7 @@ def _opened(path: str) -> TextIO:
 
 
 def list_action(words: Sequence[str] | None = None) -> int:
-    """List the files here, with their numbers."""
+    """List the files of this folder with their numbers."""
     _parser("list", "").parse_args(_words(words))
     for number, name in enumerate(datfile.get_profile_filenames(["all"])):
         digits = name.removeprefix("mprofile_")[:14]
@@ -221,7 +221,7 @@ def rm_action(words: Sequence[str] | None = None) -> int:
 
 
 def clean_action(words: Sequence[str] | None = None) -> int:
-    """Remove every file that mprof made here."""
+    """Remove all files of mprof from this folder."""
     parser = _parser("clean", "[--dry-run]")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     parsed = parser.parse_args(_words(words))
@@ -240,7 +240,7 @@ def _remove(names: list[str], *, dry_run: bool) -> int:
 
 
 def peak_action(words: Sequence[str] | None = None) -> int:
-    """Print the most that was used."""
+    """Print the highest memory."""
     parser = _parser("peak", "[--func NAME] [file-or-number …]")
     parser.add_argument("--func", help="only while this function ran")
     parser.add_argument("profiles", nargs="*")
@@ -255,7 +255,7 @@ def peak_action(words: Sequence[str] | None = None) -> int:
 
 
 def plot_action(words: Sequence[str] | None = None) -> int:
-    """Draw files: the newest, or those named; on the terminal without -o."""
+    """Plot the newest file or the given ones; on the terminal without -o."""
     from hiwater.analysis.curves import window
     from hiwater.cli.plot import format_of_file, write_file
 
@@ -270,17 +270,17 @@ def plot_action(words: Sequence[str] | None = None) -> int:
     parser.add_argument("profiles", nargs="*")
     parsed = parser.parse_args(_words(words))
     profiles = [datfile.read_mprofile_file(name) for name in datfile.get_profile_filenames(parsed.profiles or ["-1"])]
-    pictures = [datfile.picture(profile, functions=not parsed.no_function_ts) for profile in profiles]
+    plots = [datfile.plot_of(profile, functions=not parsed.no_function_ts) for profile in profiles]
     if parsed.window:
         start, end = _window(parsed.window)
-        pictures = [window(shown, start, end) for shown in pictures]
+        plots = [window(shown, start, end) for shown in plots]
     title = parsed.title or (_with_slope(profiles[0]) if parsed.slope and len(profiles) == 1 else None)
     if parsed.output is None:
         from hiwater.report.text import timeline_plot
 
-        timeline_plot.write(pictures, sys.stdout, title=title)
+        timeline_plot.write(plots, sys.stdout, title=title)
     else:
-        write_file(pictures, format_of_file(parsed.output), parsed.output, title)
+        write_file(plots, format_of_file(parsed.output), parsed.output, title)
     return 0
 
 
@@ -308,7 +308,7 @@ def _parser(action: str, usage: str) -> argparse.ArgumentParser:
 
 
 def _words(words: Sequence[str] | None) -> list[str]:
-    """The action's arguments: from the command line when it is called with none, as mprof's tests do."""
+    """The action's arguments; those of the command line if it is called without any, as in mprof's tests."""
     if words is not None:
         return list(words)
     return sys.argv[2:] if len(sys.argv) > 1 and sys.argv[1] in ACTIONS else sys.argv[1:]

@@ -1,4 +1,4 @@
-"""memory_profiler's `profile`, `LineProfiler`, `CodeMap` and `show_results`, with its words and its layout."""
+"""memory_profiler's `profile`, `LineProfiler`, `CodeMap` and `show_results`, with its output format."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ SWITCH = "HIWATER_PROFILE"  # "0" turns the decorator off
 
 
 class CodeMap(dict):  # type: ignore[type-arg]  # a dict of what memory_profiler's users expect in it
-    """Code object → {line: (increment, most used, occurrences)}, in MiB."""
+    """Code object → {line: (increment, highest, occurrences)}, in MiB."""
 
     def __init__(
         self, include_children: bool = False, backend: str | None = None, limit: Callable[[int], object] | None = None
     ) -> None:
-        """`limit` is told of every reading, in bytes, in the frame of the measured line."""
+        """`limit` is called with every reading, in bytes, in the frame of the measured line."""
         super().__init__()
         self.include_children = include_children
         self.backend = backends.choose_backend(backend)
@@ -45,18 +45,18 @@ class CodeMap(dict):  # type: ignore[type-arg]  # a dict of what memory_profiler
         )
 
     def add(self, code: CodeType, toplevel_code: CodeType | None = None) -> None:
-        """Measure the lines of `code`; those written inside it belong to it."""
+        """Measure the lines of `code`, with those of the code nested in it."""
         if toplevel_code is None:
             self.setdefault(code, {})
             self.engine.add_function(code)
 
     def refresh(self) -> None:
-        """Fill in what was measured so far."""
+        """Fill in the figures so far."""
         for measured in self.values():
             measured.clear()
         for code, function in zip(self.engine.codes, self.engine.results(), strict=True):
             measured = self[code]
-            if function.calls:  # the line it begins at says what was used when it was first called
+            if function.calls:  # the first line of the function has the memory at its first call
                 used = function.resident_first_bytes / BYTES_PER_MIB
                 _add(measured, code.co_firstlineno, used, used, function.calls)
             for line in function.lines:
@@ -66,7 +66,7 @@ class CodeMap(dict):  # type: ignore[type-arg]  # a dict of what memory_profiler
                 )  # fmt: skip
 
     def items(self) -> Iterator[tuple[str, Iterator[tuple[int, Figures | None]]]]:  # type: ignore[override]
-        """For each function its file and all of its lines, those that never ran with None."""
+        """For each function its file and all its lines. Lines that never ran have None."""
         self.refresh()
         for code, measured in dict.items(self):
             if measured:
@@ -91,7 +91,7 @@ def _add(measured: dict[int, Figures], line: int, increment: float, most: float,
 
 
 def _meter(backend: str, include_children: bool, limit: Callable[[int], object] | None) -> Callable[[], int] | None:
-    """What reads bytes at every line; None for resident memory and no limit, which the engine reads in a fraction of the time."""
+    """The function that reads bytes at every line; None for resident memory without a limit, which the engine reads much faster."""
     if backend == backends.TRACEMALLOC:
         import tracemalloc
 
@@ -124,7 +124,7 @@ class CompatLineProfiler:
         self.include_children = bool(kw.get("include_children", False))
         self.backend = backends.choose_backend(kw.get("backend"))
         self.max_mem: float | None = kw.get("max_mem")
-        # Weakly, for what measures lines lives until it is finalised.
+        # A weak reference: the line profiler lives until it is finalised.
         limit = _Limit(weakref.WeakMethod(self._enter_debugger), self.max_mem) if self.max_mem is not None else None
         self.code_map = CodeMap(self.include_children, self.backend, limit)
         self.functions: list[Callable[..., Any]] = []
@@ -137,7 +137,7 @@ class CompatLineProfiler:
         return self.wrap_function(func)
 
     def add_function(self, func: Callable[..., Any]) -> None:
-        """Measure this function; one without code of its own gives a warning."""
+        """Measure this function. Warns if it has no Python code."""
         try:
             code = inspect.unwrap(func).__code__
         except AttributeError:
@@ -147,7 +147,7 @@ class CompatLineProfiler:
         self.functions.append(func)
 
     def wrap_function(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, measured while it runs: a coroutine or generator for as long as it goes on."""
+        """The function wrapped so that it is measured while it runs; a coroutine or generator until it ends."""
         return wrapped(func, self.enable_by_count, self.disable_by_count)
 
     def runctx(self, cmd: str, globals: dict[str, Any], locals: dict[str, Any]) -> Self:  # noqa: A002 - their names
@@ -183,15 +183,15 @@ class CompatLineProfiler:
         self.disable_by_count()
 
     def trace_memory_usage(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """A trace function for `sys.settrace` that measures this profiler's functions."""
+        """A trace function for `sys.settrace()` that measures this profiler's functions."""
         return self.code_map.engine.trace(frame, event, arg)
 
     def trace_max_mem(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """The same: the debugger is entered at the first measured line where `max_mem` is reached, however lines are measured."""
+        """The same as `trace_memory_usage`: the debugger is entered at the first measured line that reaches `max_mem` in any case."""
         return self.code_map.engine.trace(frame, event, arg)
 
     def _enter_debugger(self, used_bytes: int) -> None:
-        """Stop in the measured frame that is being read for."""
+        """Stop in the measured frame."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and not self.code_map.engine.watches(frame.f_code):
             frame = frame.f_back
@@ -212,7 +212,7 @@ class CompatLineProfiler:
 
 
 class _Limit:
-    """Calls a method whenever a reading reaches so many MiB; one whose object is gone no more."""
+    """Calls a method when a reading reaches a number of MiB, as long as its object lives."""
 
     def __init__(self, reached: weakref.WeakMethod[Callable[[int], object]], mib: float) -> None:
         self._reached = reached
@@ -223,7 +223,7 @@ class _Limit:
         reached = self._reached()
         if self._is_telling or reached is None or used_bytes < self._mib * BYTES_PER_MIB:
             return
-        self._is_telling = True  # to stop measuring takes a last reading
+        self._is_telling = True  # the end of the measuring takes a last reading
         try:
             reached(used_bytes)
         finally:
@@ -231,7 +231,7 @@ class _Limit:
 
 
 def wrapped(func: Callable[..., Any], begin: Callable[[], object], end: Callable[[], object]) -> Callable[..., Any]:
-    """`func` with `begin` and `end` around every stretch in which its own code may run."""
+    """`func` with calls of `begin` and `end` around each part in which its code runs."""
     if inspect.iscoroutinefunction(func):
 
         @functools.wraps(func)
@@ -293,10 +293,10 @@ def profile(
     precision: int = 1,
     backend: str = backends.DEFAULT,
 ) -> Any:
-    """Decorator that prints, after each call, what every line of the function used: to `stream`, or to stdout.
+    """Decorator that prints the memory of every line after each call, to `stream` or to stdout.
 
-    The report comes also when the function raises, once for a recursive call, and for a generator when it is exhausted or
-    closed. HIWATER_PROFILE=0 in the environment turns it off. Under `python -m memory_profiler` a bare `@profile` adds to the
+    The report is also printed if the function raises. A recursive call has one report, a generator has one when it is exhausted or
+    closed. HIWATER_PROFILE=0 in the environment disables the decorator. Under `python -m memory_profiler` a bare `@profile` adds to the
     report at the end of the program, wherever it was imported from.
     """
     if func is None:
@@ -326,7 +326,7 @@ def profile(
 
 
 def show_results(prof: CompatLineProfiler, stream: TextIO | None = None, precision: int = 1) -> None:
-    """Write the report: for every line the most used at its end, the sum of its changes, and how often it ran.
+    """Write the report: for every line the highest memory at its end, the sum of its changes, and how often it ran.
 
     Sizes are MiB with `precision` decimals.
     """

@@ -1,4 +1,4 @@
-"""Whether this program runs under `python -m memory_profiler`, its profiler then, and the script as it was named there."""
+"""The state of `python -m memory_profiler` in this program: its profiler, and the script as on the command line."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ given_path: tuple[str, str] | None = None  # absolute, and as on the command lin
 
 
 def shown_path(path: str) -> str:
-    """The path of a source file as reports have it: the script's as it was given, all others as they are."""
+    """The path of a source file in reports: that of the script as on the command line, all others unchanged."""
     return given_path[1] if given_path is not None and given_path[0] == path else path

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class TimeStamper:
-    """Notes when functions and blocks ran, and what was used at both ends: the FUNC lines of an mprof file.
+    """Notes when functions and blocks ran, and the memory at their start and end: the FUNC lines of an mprof file.
 
-    Each thread has its own depth, an exception leaves it as it was, and a coroutine or generator lasts until it has ended.
+    Each thread has its own depth, also after an exception. A coroutine or generator lasts until it has ended.
     """
 
     def __init__(self, backend: str = backends.DEFAULT, include_children: bool = False) -> None:
@@ -39,7 +39,7 @@ class TimeStamper:
 
     @property
     def current_stack_level(self) -> int:
-        """How many measured blocks this thread is in, less one."""
+        """The number of measured blocks around the current code of this thread, minus one."""
         return getattr(self._depth, "value", 0) - 1
 
     def __call__(self, func: Callable[..., Any] | None = None, precision: int | None = None) -> Any:
@@ -49,7 +49,7 @@ class TimeStamper:
         return self.wrap_function(func)
 
     def add_function(self, func: Callable[..., Any]) -> None:
-        self.functions[func]  # its entry is made by being asked for
+        self.functions[func]  # reading creates the entry
 
     @contextmanager
     def timestamp(self, name: str = "<block>") -> Iterator[_Block]:
@@ -59,7 +59,7 @@ class TimeStamper:
             yield block
 
     def wrap_function(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, noted whenever it runs."""
+        """The function wrapped so that its runs are noted."""
         name = f"{func.__module__}.{func.__name__}"
         if inspect.iscoroutinefunction(func):
 
@@ -115,7 +115,7 @@ class TimeStamper:
         return used, time.time()
 
     def show_results(self, stream: TextIO | None = None) -> None:
-        """Write a FUNC line for every run noted."""
+        """Write a FUNC line for every noted run."""
         out = sys.stdout if stream is None else stream
         for key, runs in self.functions.items():
             name = f"{key.__module__}.{key.__name__}".replace(" ", "_")  # a space would end the field
@@ -124,7 +124,7 @@ class TimeStamper:
 
 
 class _Block:
-    """A block in place of a function: it has a name to be listed under."""
+    """A block with a name, in the place of a function."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -132,9 +132,9 @@ class _Block:
 
 
 class LogFile:
-    """A text file that goes to `logging`: made to stand in for sys.stdout.
+    """A text file that writes to `logging`, to replace sys.stdout.
 
-    With `reportIncrementFlag`, of a report only the rows whose increment is above zero are passed on, and its headers.
+    With `reportIncrementFlag`, only the headers of a report and its rows with an increment above zero are written.
     """
 
     def __init__(self, name: str | None = None, reportIncrementFlag: bool = False) -> None:  # noqa: N803 - their name

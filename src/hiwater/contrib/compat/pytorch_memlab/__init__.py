@@ -1,1 +1,1 @@
-"""What the drop-in module `pytorch_memlab` is made of."""
+"""The implementation of the drop-in module `pytorch_memlab`."""

@@ -1,4 +1,4 @@
-"""The line profiler in the form of pytorch_memlab: the same table with sizes as it writes them; used by the drop-in module."""
+"""The line profiler with the sizes of pytorch_memlab's tables, for the drop-in module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`%mlrun` and `%%mlrun`: a statement or a cell with the lines of functions measured on the GPU."""
+"""`%mlrun` and `%%mlrun`: run a statement or a cell, and measure the lines of functions on the GPU."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class MemlabMagics(Magics):
     kind: type[LineProfiler] = LineProfiler
 
     @line_cell_magic
-    @no_var_expand  # a statement is Python: IPython is to fill in no {names}
+    @no_var_expand  # a statement is Python: IPython must not replace {names}
     def mlrun(self, line: str = "", cell: str | None = None) -> Any:
-        """Run a statement or a cell, and show what each line of the functions named did to GPU memory.
+        """Run a statement or a cell, and show the GPU memory of each line of the given functions.
 
         %mlrun [-f FUNCTION …] [-c COLUMN …] [-D] [-r] [-g GPU] [-q] [-T FILE] statement, or %%mlrun and a cell.
-        -f, --function FUNCTION    measure it; may be one that the cell defines, and may be given several times
+        -f, --function FUNCTION    measure this function, which the cell may define; may be given several times
         -c, --column COLUMN        show this statistic, too: a name of torch.cuda.memory_stats(), hits, increment, peak_above_start …
         -D, --no_default_columns   without active_bytes.all.peak and reserved_bytes.all.peak
         -r, --return-profiler      return the LineProfiler; the table is not shown then
@@ -53,7 +53,7 @@ class MemlabMagics(Magics):
         except UsageError:
             raise
         except BaseException:
-            if "q" not in options:  # what ran out of memory is what the table is wanted for
+            if "q" not in options:  # the table is also needed if memory ran out
                 publish: Any = display
                 publish(self._shown(profiler, columns))
             raise
@@ -66,7 +66,7 @@ class MemlabMagics(Magics):
         return None if "q" in options else shown
 
     def _parsed(self, line: str) -> tuple[dict[str, list[str]], str]:
-        """Options by their letter, and the statement as it was typed."""
+        """The options by their letter, and the statement."""
         found, rest = self.parse_options(
             line, _SHORT, *_LONG, list_all=True, posix=False, strict=False, preserve_non_opts=True
         )
@@ -89,7 +89,7 @@ class MemlabMagics(Magics):
             raise UsageError(str(error)) from None
 
     def _run(self, profiler: LineProfiler, code: str, wanted: list[str]) -> None:
-        """Run code in the notebook's names; a function that it defines is watched as soon as it is there."""
+        """Run code in the notebook's namespace. A function that it defines is watched as soon as it exists."""
         shell: Any = self.shell
         text = shell.transform_cell(code)
         file = shell.compile.cache(text, shell.execution_count, raw_code=code)
@@ -109,7 +109,7 @@ class MemlabMagics(Magics):
             raise UsageError(f"Could not find function {wanted[0]!r}: the code did not define it")
 
     def _watch(self, profiler: LineProfiler, wanted: list[str]) -> list[str]:
-        """Watch those that are there; return those that are not yet."""
+        """Watch the functions that exist; return the names of the others."""
         shell: Any = self.shell
         missing = []
         for name in wanted:
@@ -121,14 +121,14 @@ class MemlabMagics(Magics):
 
 
 def load(shell: Any, kind: type[LineProfiler] = LineProfiler) -> None:
-    """Register the magic; `kind` is the profiler that it uses."""
+    """Register the magic with this class of profiler."""
     magics = MemlabMagics(shell)
     magics.kind = kind
     shell.register_magics(magics)
 
 
 def load_classic(shell: Any) -> None:
-    """Register it with tables in the form of pytorch_memlab's."""
+    """Register the magic with tables in the format of pytorch_memlab."""
     from hiwater.contrib.compat.pytorch_memlab.lines import ClassicLineProfiler
 
     load(shell, ClassicLineProfiler)

@@ -1,7 +1,7 @@
-"""The report in the form that pytorch_memlab prints, for programs and people that read that form; used by the drop-in module.
+"""The report in the format of pytorch_memlab, for the drop-in module.
 
-What differs from the original: sizes are bytes (release 0.3.2 multiplied them by the element size), memory on the CPU is not rounded
-up, buffers have their names, what only autograd holds has rows, and `device` may be a text or a number.
+Differences from the original: sizes are bytes (release 0.3.2 multiplied them by the element size), memory on the CPU is not rounded up,
+buffers have their names, tensors that only autograd holds have rows, and `device` may be a string or a number.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _DIFFERS = "Memory differs due to the matrix alignment or invisible gradient buf
 
 
 class ClassicMemReporter(MemReporter):
-    """`MemReporter` with pytorch_memlab's printing: names from the model and the optimizers that were given, numbers for all others."""
+    """`MemReporter` with pytorch_memlab's output: names from the given model and optimizers, numbers for all other tensors."""
 
     def print_stats(self, verbose: bool = False, target_device: Any = None) -> None:
-        """Print the figures of the last `get_stats()`; `verbose` shows whose storage a tensor shares."""
+        """Print the figures of the last `get_stats()`. `verbose` shows with which tensor a storage is shared."""
         device = None if target_device is None else device_name(target_device)
         sys.stdout.write(text(self._last(), self._given_names(), verbose, device))
 
@@ -44,7 +44,7 @@ class ClassicMemReporter(MemReporter):
 
 
 def text(report: TensorReport, given: set[str], verbose: bool = False, device: str | None = None) -> str:
-    """The whole table. `given` are the names to show; tensors that have another are numbered."""
+    """The whole table. `given` are the names to show; tensors with other names are numbered."""
     lines = [_line("Element type", "Size", "Used MEM")]
     names = _Names(given)
     for one in sorted(report.devices, key=lambda one: one.device):
@@ -68,27 +68,27 @@ def _line(name: str, size: str, used: str) -> str:
 
 
 class _Names:
-    """Names as they are printed: given ones, or a class and a number that counts all that have none."""
+    """Names as printed: given ones, or a class and a running number."""
 
     def __init__(self, given: set[str]) -> None:
         self._given = given
         self._numbered: dict[str, str] = {}
 
-    def of(self, look: TensorView) -> str:
-        name = self._whole(look.name, look)
-        return f"{name}.{look.part}" if look.part else name
+    def of(self, view: TensorView) -> str:
+        name = self._whole(view.name, view)
+        return f"{name}.{view.part}" if view.part else name
 
-    def _whole(self, name: str, look: TensorView) -> str:
+    def _whole(self, name: str, view: TensorView) -> str:
         bare = without_place(name)
-        if look.category is Category.gradient:
+        if view.category is Category.gradient:
             owner = name.replace(".grad", "", 1) if name != bare else bare.removesuffix(".grad")
             return self._numbered.get(owner, without_place(owner)) + ".grad"
-        if look.category is Category.saved:
+        if view.category is Category.saved:
             return name.partition(" ")[0]
         if name in self._given:
             return name
         if name not in self._numbered:
-            self._numbered[name] = f"{look.kind}{len(self._numbered)}"
+            self._numbered[name] = f"{view.kind}{len(self._numbered)}"
         return self._numbered[name]
 
 
@@ -96,14 +96,14 @@ def _device(one: DeviceTensors, names: _Names, verbose: bool) -> Iterator[str]:
     yield _RULE
     yield f"Storage on {one.device}"
     elements = used = 0
-    for look, entry in _ordered(one):
-        is_owner = look is entry.owner
-        name = names.of(look)
+    for view, entry in _ordered(one):
+        is_owner = view is entry.owner
+        name = names.of(view)
         if verbose and not is_owner:
             name = f"{name}(->{names.of(entry.owner)})"
         taken = entry.block_bytes if is_owner else 0
-        yield _line(name, _shape(look), classic_size(taken))
-        elements += look.numel
+        yield _line(name, _shape(view), classic_size(taken))
+        elements += view.numel
         used += taken
     yield _RULE
     yield f"Total Tensors: {elements} \tUsed Memory: {classic_size(used)}"
@@ -116,15 +116,15 @@ def _device(one: DeviceTensors, names: _Names, verbose: bool) -> Iterator[str]:
 
 
 def _ordered(one: DeviceTensors) -> list[tuple[TensorView, StorageEntry]]:
-    """Tensors as they were found, each gradient behind its tensor; a saved tensor only where nothing else has its storage."""
-    looks = [(look, entry) for entry in one.storages for look in (entry.owner, *entry.others) if look.numel]
-    shown = [(look, entry) for look, entry in looks if look.category is not Category.saved or look is entry.owner]
-    owners = {_gradient_name(look.name): look.number for look, _ in shown}
+    """Tensors in the order in which they were found, each gradient after its tensor. A saved tensor is listed only if it owns its storage."""
+    views = [(view, entry) for entry in one.storages for view in (entry.owner, *entry.others) if view.numel]
+    shown = [(view, entry) for view, entry in views if view.category is not Category.saved or view is entry.owner]
+    owners = {_gradient_name(view.name): view.number for view, _ in shown}
 
     def place(pair: tuple[TensorView, StorageEntry]) -> tuple[int, int]:
-        look = pair[0]
-        is_gradient = look.category is Category.gradient
-        return (owners.get(look.name, look.number), 1) if is_gradient else (look.number, 0)
+        view = pair[0]
+        is_gradient = view.category is Category.gradient
+        return (owners.get(view.name, view.number), 1) if is_gradient else (view.number, 0)
 
     return sorted(shown, key=place)
 
@@ -134,5 +134,5 @@ def _gradient_name(name: str) -> str:
     return f"{bare}.grad{name[len(bare) :]}"
 
 
-def _shape(look: TensorView) -> str:
-    return str(tuple(look.shape)) if look.shape else "(1,)"
+def _shape(view: TensorView) -> str:
+    return str(tuple(view.shape)) if view.shape else "(1,)"

@@ -1,1 +1,1 @@
-"""The verbs of the command line that are about torch."""
+"""The verbs of the command line for torch."""

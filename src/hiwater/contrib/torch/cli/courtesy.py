@@ -1,4 +1,4 @@
-"""`hiwater courtesy`: asks a program for the memory of its tensors, and gives it back when told, or when a command has ended."""
+"""`hiwater courtesy`: borrows the memory of a program's tensors, and returns it on a signal, after a time, or when a command has ended."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import time
 
 from hiwater._os.durations import parse_duration
 from hiwater.cli.messages import say
-from hiwater.cli.program_arguments import split_command
 from hiwater.contrib.torch import meeting
 from hiwater.errors import (
     CourtesyFailed,
     CourtesyUnavailable,
-    HiwaterError,
     NoSuchProcess,
     NotFound,
     NotRunnable,
@@ -24,54 +22,42 @@ from hiwater.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any
 
     from hiwater.contrib.torch.meeting import Connection
 
-_LONGEST_RETURN_SECONDS = 60.0  # tens of gigabytes take seconds to go back
-_DESCRIPTION = """\
+_LONGEST_RETURN_SECONDS = 60.0  # tens of gigabytes take seconds to copy back
+PARSER = {
+    "usage": "hiwater courtesy [options] PID [-- COMMAND …]",
+    "description": """\
 Asks a program that called hiwater.contrib.torch.courtesy_listen() to move its tensors to RAM, holds the memory free, and gives it back: at Ctrl-C,
-after a time, or when a command has ended. If this command dies, the program takes its memory back by itself."""
-_EPILOG = """\
-examples:
+after a time, or when a command has ended. If this command dies, the program takes its memory back by itself.""",
+    "epilog": """examples:
   hiwater courtesy 4711                           until Ctrl-C
   hiwater courtesy --for 10min 4711
   hiwater courtesy 4711 -- python evaluate.py     while this runs
 
 exit codes: of a command, its own; otherwise 0; 125 the program could not move its memory, 126 it does not offer it or came to no safe point
 in time, 127 no such process, 2 usage
-"""
+""",
+}
 
 
-def main(words: Sequence[str]) -> int:
-    """Do what `words` ask for and return the exit code."""
-    arguments, command = split_command(words)
-    asked = _parser().parse_args(arguments)
-    try:
-        return _borrow(asked, command)
-    except HiwaterError as error:
-        say(str(error))
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT  # before there was anything to give back
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hiwater courtesy",
-        usage="hiwater courtesy [options] PID [-- COMMAND …]",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pid", metavar="PID", help="the number of the program's process")
     parser.add_argument(
         "-t", "--timeout", metavar="TIME", default="60s", help="wait as long for a safe point (default: 60s)"
     )
     parser.add_argument("-f", "--for", metavar="TIME", dest="duration", help="give the memory back after this time")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
-    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Borrow the memory and return it. Returns the exit code. Raises HiwaterError."""
+    try:
+        return _borrow(arguments, arguments.command)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT  # before there was anything to give back
 
 
 def _borrow(asked: argparse.Namespace, command: list[str]) -> int:
@@ -116,7 +102,7 @@ def _connected(pid: int) -> Connection:
 
 
 def _wait_until_yielded(line: Connection, asked: argparse.Namespace, patience: float) -> list[str]:
-    """What it gives, in words. Raises CourtesyUnavailable, CourtesyFailed."""
+    """Wait for the program, and return its message. Raises CourtesyUnavailable, CourtesyFailed."""
     end = time.monotonic() + patience
     line.send(ask="memory")
     while True:
@@ -165,12 +151,12 @@ def _run(command: list[str]) -> int:
         try:
             code = process.wait()
         except KeyboardInterrupt:
-            continue  # the terminal has told the command, too; how it ends is its own
+            continue  # the terminal has sent the signal to the command, too, which ends as it likes
         return code if code >= 0 else 128 - code
 
 
 def _give_back(line: Connection, asked: argparse.Namespace) -> None:
-    """End the lease, and say how it ended where that can be heard."""
+    """End the lease, and print how it ended."""
     line.send(ask="restore")
     try:
         while (message := line.receive(_LONGEST_RETURN_SECONDS)) is not None:

@@ -1,7 +1,7 @@
-"""`hiwater estimate`: what a step of training or inference will need on a card, without one.
+"""`hiwater estimate`: estimates the memory of a step of training or inference on a card, without the card.
 
-Exits with 0 when it fits (or no card was asked about), 1 when it does not, 3 when that is unknown as the estimate is known to be too low; 2 for a wrong request, 127 and 126 when the function is not there or
-cannot be run, 125 when the estimate cannot be made.
+Exit codes: 0 if it fits (or without a card), 1 if it does not, 3 if that is unknown because the figures are too low; 2 for a wrong
+request, 127 and 126 if the function does not exist or cannot be run, 125 if the estimate cannot be made.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from hiwater.errors import OutputFailed, UsageError
 
 if TYPE_CHECKING:
     from hiwater.contrib.torch.estimate.batch import Search
-    from hiwater.contrib.torch.estimate.result import Estimate
+    from hiwater.contrib.torch.estimate.result import EstimateData
 
 _UNKNOWN = 3
 _FORMATS = ("text", "json", "html")
-_EXAMPLES = """the function returns (module, inputs), (module, inputs, optimizer) or (module, inputs, optimizer, loss);
+PARSER = {
+    "description": "Runs a step on tensors that have sizes and no memory, and says what it would need on a card.",
+    "epilog": """the function returns (module, inputs), (module, inputs, optimizer) or (module, inputs, optimizer, loss);
 with an argument batch_size it can be asked for batches.
 
 examples:
@@ -27,18 +29,11 @@ examples:
   hiwater estimate -m project.model:build --batch 32 --autocast bf16
   hiwater estimate train.py:build --largest-batch --multiple-of 8 --device A100-80GB
   hiwater estimate serve.py:build --mode inference --dtype fp16 --format json
-"""
+""",
+}
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
-    """Make the parser of this verb."""
-    parser = subparsers.add_parser(
-        "estimate",
-        help="estimate what a training or inference step needs on a GPU, without one",
-        description="Runs a step on tensors that have sizes and no memory, and says what it would need on a card.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument(
         "target", nargs="?", metavar="SCRIPT:FUNCTION", help="a function in a script, such as train.py:build"
@@ -68,11 +63,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--format", choices=_FORMATS, default="text")
     parser.add_argument("--top", type=int, default=10, metavar="N", help="how many rows of each table (default 10)")
     parser.add_argument("-o", "--output", metavar="OUT", help="write to this file instead of stdout")
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Estimate and show; the exit code."""
+    """Print an estimate, and return the exit code."""
     from hiwater.contrib.torch.estimate import api
 
     if arguments.largest_batch and arguments.batch is not None:
@@ -104,11 +98,11 @@ def _target(arguments: argparse.Namespace) -> str:
 
     if arguments.module is not None:
         return str(arguments.module)
-    split_target(arguments.target)  # refused here, before anything is started
+    split_target(arguments.target)  # checked here, before a process is started
     return str(arguments.target)
 
 
-def _show(found: Estimate | Search, arguments: argparse.Namespace) -> None:
+def _show(found: EstimateData | Search, arguments: argparse.Namespace) -> None:
     import sys
 
     if arguments.output is None:
@@ -123,15 +117,15 @@ def _show(found: Estimate | Search, arguments: argparse.Namespace) -> None:
         ) from error
 
 
-def _write(found: Estimate | Search, arguments: argparse.Namespace, stream: TextIO) -> None:
+def _write(found: EstimateData | Search, arguments: argparse.Namespace, stream: TextIO) -> None:
     from hiwater.contrib.torch.estimate import rendering
-    from hiwater.contrib.torch.estimate.result import Estimate
+    from hiwater.contrib.torch.estimate.result import EstimateData
 
     if arguments.format == "json":
         stream.write(json.dumps(found.to_dict(), indent=1) + "\n")
     elif arguments.format == "html":
         rendering.write_html(found, stream, arguments.top)
-    elif isinstance(found, Estimate):
+    elif isinstance(found, EstimateData):
         rendering.write(found, stream, arguments.top)
     else:
         rendering.write_search(found, stream, arguments.top)

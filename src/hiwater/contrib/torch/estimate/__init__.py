@@ -1,7 +1,7 @@
-"""What a step of training or inference will need on a card, found without one.
+"""Estimates the memory of a step of training or inference on a card, without the card.
 
-`hiwater.contrib.torch.estimate` is this package and the function that it is named for: importing a package binds its name in the one
-above, so the function could not keep the name otherwise.
+`hiwater.contrib.torch.estimate` is this package and also its function: importing a package binds its name in the parent, so a function
+elsewhere could not keep the name.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from hiwater.contrib.torch.estimate.api import largest_batch
+    from hiwater.contrib.torch.estimate.api import Estimate, largest_batch
     from hiwater.contrib.torch.estimate.batch import Search
     from hiwater.contrib.torch.estimate.cards import CARDS, Card
-    from hiwater.contrib.torch.estimate.result import Estimate
 
 __all__ = ["CARDS", "Card", "Estimate", "Search", "largest_batch"]
 
 _HOMES = {
     "CARDS": "hiwater.contrib.torch.estimate.cards",
     "Card": "hiwater.contrib.torch.estimate.cards",
-    "Estimate": "hiwater.contrib.torch.estimate.result",
+    "Estimate": "hiwater.contrib.torch.estimate.api",
     "Search": "hiwater.contrib.torch.estimate.batch",
     "largest_batch": "hiwater.contrib.torch.estimate.api",
 }

@@ -7,10 +7,10 @@ max_split_size, one stream), described in https://pytorch.org/docs/stable/notes/
 - one of up to 1 MiB (kSmallSize) is cut from segments of 2 MiB (kSmallBuffer) in a pool of their own;
 - one below 10 MiB (kMinLargeAlloc) is cut from segments of 20 MiB (kLargeBuffer); a larger one gets a segment of its own size,
   rounded up to 2 MiB (kRoundLarge), unless a free block is large enough;
-- the smallest free block that is large enough is taken, the one at the lowest address among equals; what is left of it stays free
-  when it is 512 B or more (small pool) or more than 1 MiB (large pool), and belongs to the request otherwise;
+- the smallest sufficient free block is used, among equal ones that with the lowest address; the rest of it stays free if it has 512 B or
+  more (small pool) or more than 1 MiB (large pool), and otherwise belongs to the request;
 - a freed block merges with free neighbours of its segment; segments are kept for later requests;
-- when the device has no more, all segments that are wholly free are given back, and the request is tried once more.
+- if the device has no more memory, all segments that are wholly free are returned, and the request is tried once more.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SEGMENT_ROUNDING = 2 * 2**20
 
 
 def rounded(size: int) -> int:
-    """The bytes that a request for `size` bytes takes at least."""
+    """The least bytes that a request for `size` bytes uses."""
     return -(-size // ROUNDING) * ROUNDING
 
 
 class OutOfDeviceMemory(Exception):
-    """The modelled device has no room for a request. It never leaves the estimate, which says that the step does not fit."""
+    """The modelled device has no room for a request. The estimate catches it, and says that the step does not fit."""
 
 
 class Block:
@@ -53,10 +53,10 @@ class Block:
 
 
 class CachingAllocator:
-    """Answers requests as PyTorch's allocator does. All figures are bytes; addresses are made up and rise with every segment."""
+    """Allocates as PyTorch's allocator does. All figures are bytes. Addresses are invented and rise with every segment."""
 
     def __init__(self, limit_bytes: int | None = None) -> None:
-        """Model a device that gives up to `limit_bytes` to this process (None: without end)."""
+        """Model a device that gives up to `limit_bytes` to this process (None: no limit)."""
         self.limit_bytes = limit_bytes
         self.allocated_bytes = self.peak_allocated_bytes = 0
         self.reserved_bytes = self.peak_reserved_bytes = 0
@@ -98,14 +98,14 @@ class CachingAllocator:
         insort(block.pool, (block.size, block.address, block))
 
     def empty_cache(self) -> None:
-        """Give segments that are wholly free back to the device."""
+        """Return segments that are wholly free to the device."""
         for pool in (self._small, self._large):
             for entry in [entry for entry in pool if entry[2].is_whole_segment]:
                 pool.remove(entry)
                 self.reserved_bytes -= entry[0]
 
     def free_blocks(self) -> list[Block]:
-        """The free blocks of both pools, for tests and for looking at fragmentation."""
+        """The free blocks of both pools, for tests and for figures of fragmentation."""
         return [entry[2] for pool in (self._small, self._large) for entry in pool]
 
     def _take_free(self, pool: list[tuple[int, int, Block]], size: int) -> Block | None:

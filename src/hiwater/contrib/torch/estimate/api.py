@@ -1,7 +1,8 @@
-"""`hiwater.contrib.torch.estimate` and `largest_batch`: they have another process do the work, and say what it found."""
+"""`hiwater.contrib.torch.estimate()` and `largest_batch()`: they run the estimate in another process, and return its result."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ from hiwater import errors
 from hiwater._os.sizes import parse_size
 from hiwater.contrib.torch.estimate.batch import Probe, Search, is_monotonic
 from hiwater.contrib.torch.estimate.cards import Card, find_card
-from hiwater.contrib.torch.estimate.result import CONTEXT_BYTES, Estimate
+from hiwater.contrib.torch.estimate.result import CONTEXT_BYTES, EstimateData
 from hiwater.errors import BadRequest, EstimateFailed, ExtraMissing, HiwaterError
 
 DEFAULT_DEVICE = "NVIDIA H200 141GB"
@@ -23,25 +24,41 @@ _Maker = Callable[[int | None], tuple[Any, ...]]
 _MODES = ("train", "inference")
 
 
+class Estimate(EstimateData):
+    """An estimate that prints itself as text."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        from hiwater.contrib.torch.estimate import rendering
+
+        stream = io.StringIO()
+        rendering.write(self, stream)
+        return stream.getvalue()
+
+
 class _Estimator:
-    """The function `estimate`, with the search beside it."""
+    """The function `estimate`, with the search as an attribute."""
 
     def __call__(
         self, target: Any, inputs: Any = None, optimizer: Any = None, loss: Callable[..., Any] | None = None, *,
         device: str | int = DEFAULT_DEVICE, mode: str = "train", dtype: Any = None, autocast: Any = None,
         steps: int = 3, accumulate: int = 1, batch_size: int | None = None, context: str | int = CONTEXT_BYTES,
     ) -> Estimate:  # fmt: skip
-        """Estimate the memory that `steps` steps need on a card, without one, on tensors that have sizes and no values.
+        """Estimate the memory that `steps` steps need on a card. No card is needed: tensors have sizes, but no values.
 
-        `target` is a module, a function of the inputs (one that runs backward and the optimizer itself, too), or a name, `script.py:build` or
-        `package.module:build`, of a function that returns (module, inputs[, optimizer][, loss]) and may take `batch_size`. `inputs` is a
-        tensor, a tuple (arguments) or a dict (keywords). `loss` takes the output, or output and inputs; without one a scalar
-        output, its `.loss`, or the sum of the outputs is the loss. `device` is a card's name, a size, or "cpu": no rounding, no model of an allocator,
-        and the CPU's own operators. `dtype` converts module and inputs, `autocast` wraps forward and loss ("bf16", "fp16"). The figures take `accumulate`
-        backward passes before each step of the optimizer. `context` is what the driver takes for the process.
+        `target` is a module, a function of the inputs (which may run backward and the optimizer itself), or the name of a function,
+        `script.py:build` or `package.module:build`. The named function returns (module, inputs[, optimizer][, loss]) and may take
+        `batch_size`. `inputs` is a tensor, a tuple (arguments) or a dict (keywords). `loss` is a function of the output, or of output and
+        inputs. Without it, the loss is a scalar output, its `.loss`, or the sum of the outputs.
 
-        The work is done in a process of its own: a new interpreter for a name, a fork for objects. Raises HiwaterError: StepNeedsValues for code that
-        looks at values, StepFailed for what else goes wrong in the step, BadRequest, UsageError, ExtraMissing without torch, EstimateFailed.
+        `device` is a card's name, a size, or "cpu": without rounding, without a model of an allocator, and with the CPU's operators.
+        `dtype` converts module and inputs. `autocast` wraps forward and loss ("bf16", "fp16"). Each step of the optimizer follows
+        `accumulate` backward passes. `context` is the memory that the driver uses for the process.
+
+        The estimate runs in a process of its own: a new interpreter for a name, a fork for objects. Raises a HiwaterError:
+        StepNeedsValues for code that reads values, StepFailed for another error in the step, BadRequest, UsageError, ExtraMissing without
+        torch, EstimateFailed.
         """
         request = _request("estimate", device, mode, dtype, autocast, steps, accumulate, context) | {
             "batch_size": batch_size
@@ -54,7 +71,7 @@ class _Estimator:
             )
         else:
             answer = _ask_fork(lambda: lambda _: (target, inputs, optimizer, loss), request)
-        return _told(answer, target, request)
+        return _made(answer, target, request)
 
     def largest_batch(
         self, build: str | Callable[..., Any], *, device: str | int = DEFAULT_DEVICE, mode: str = "train",
@@ -63,7 +80,8 @@ class _Estimator:
     ) -> Search:  # fmt: skip
         """Find the largest batch whose steps fit: a multiple of `multiple_of`, at most `largest`.
 
-        `build(batch_size=n)`, or the function of that name, returns (module, inputs[, optimizer][, loss]). Options and errors are those of `estimate`.
+        `build(batch_size=n)`, or the function with that name, returns (module, inputs[, optimizer][, loss]). Options and errors are as in
+        `estimate()`.
         """
         request = _request("largest_batch", device, mode, dtype, autocast, steps, accumulate, context)
         if request["total_bytes"] is None:
@@ -77,7 +95,7 @@ class _Estimator:
             _ask_interpreter(build, request) if isinstance(build, str) else _ask_fork(lambda: _calling(build), request)
         )
         probes = [Probe(*probe) for probe in answer["probes"]]
-        found = _told(answer["estimate"], build, request) if answer["estimate"] is not None else None
+        found = _made(answer["estimate"], build, request) if answer["estimate"] is not None else None
         return Search(answer["batch_size"], probes, is_monotonic(probes), answer["is_bounded"], found)
 
 
@@ -101,7 +119,7 @@ def _request(
     context_bytes = context if isinstance(context, int) else parse_size(context)
     if card is not None and card.total_bytes <= context_bytes:
         raise BadRequest(
-            f"{card.name} has no room beside the context of {context_bytes} bytes",
+            f"{card.name} has no room with a context of {context_bytes} bytes",
             "give a larger device or a smaller context",
         )
     return {
@@ -111,7 +129,7 @@ def _request(
     }  # fmt: skip
 
 
-def _told(answer: dict[str, Any], target: Any, request: dict[str, Any]) -> Estimate:
+def _made(answer: dict[str, Any], target: Any, request: dict[str, Any]) -> Estimate:
     from importlib.metadata import version
 
     name = target if isinstance(target, str) else getattr(target, "__qualname__", type(target).__name__)
@@ -148,13 +166,13 @@ def _ask_interpreter(target: str, request: dict[str, Any]) -> Any:
             process.stdin.write(json.dumps(request))
             process.stdin.close()
         except BrokenPipeError:
-            pass  # it is dead already, and its exit code says more
+            pass  # it has ended already: its exit code says why
         text = answer.read()
     return _unpacked(text, process.wait())
 
 
 def split_target(target: str) -> tuple[str, str, str]:
-    """`script.py:build` or `package.module:build` in parts: "script" or "module", the path, the function. Raises UsageError."""
+    """The parts of `script.py:build` or `package.module:build`: "script" or "module", the path, the function. Raises UsageError."""
     path, separator, function = target.rpartition(":")
     if not separator or not path or not all(part.isidentifier() for part in function.split(".")):
         raise errors.UsageError(
@@ -174,7 +192,7 @@ def _ask_fork(find: Callable[[], _Maker], request: dict[str, Any]) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
-        )  # of forks with threads: the child runs no thread of the parent's
+        )  # a warning about forks with threads: the child runs no other thread of the parent
         child = os.fork()
     if child == 0:
         _answer_and_leave(find, request, writing)
@@ -188,12 +206,12 @@ def _answer_and_leave(find: Callable[[], _Maker], request: dict[str, Any], writi
     code = 1
     try:
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["HIP_VISIBLE_DEVICES"] = ""
-        sys.stdout = sys.stderr  # not the descriptor: what the user has printed and not flushed is in this copy, too
+        sys.stdout = sys.stderr  # not the descriptor: this copy may have text that the user's process has not flushed
         from hiwater.contrib.torch.estimate import worker
 
         worker.answer(writing, find, request)
         code = 0
-    except BaseException:  # noqa: BLE001 - this is the end of a copy of the user's process, which nothing may leave
+    except BaseException:  # noqa: BLE001 - the copy of the user's process must end here
         import traceback
 
         traceback.print_exc()

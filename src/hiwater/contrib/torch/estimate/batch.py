@@ -8,16 +8,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from hiwater.contrib.torch.estimate.result import Estimate
+    from hiwater.contrib.torch.estimate.result import EstimateData
 
 
-_MISSES = 4  # guesses that gain little, after which halving is the surer way
+_MISSES = 4  # guesses that gain little, before the search bisects
 
 SCHEMA = "hiwater.largest_batch/1"
 
 
 class Probe(NamedTuple):
-    """One batch size that was tried. `needed_bytes` is what the allocator must get for it."""
+    """One batch size that was tried. The allocator needs `needed_bytes` for it."""
 
     batch_size: int
     needed_bytes: int
@@ -28,20 +28,20 @@ class Probe(NamedTuple):
 class Search:
     """The largest batch that fits (0: not even the smallest), every probe in order of size, and the estimate of that batch.
 
-    `is_monotonic` says whether more never needed less among the probes; where it did, a larger batch that fits may exist.
-    `is_bounded` is False when the largest batch allowed still fitted. Where `low_because` gives reasons why the figures are known to be too
-    low, no larger batch fits than `batch_size`, and whether that one does is not known.
+    `is_monotonic` says that no larger probe needed less than a smaller one; otherwise a larger batch that fits may exist. `is_bounded` is
+    False if the largest allowed batch fits. `low_because` has the reasons why the figures are too low. If there are any, no batch above
+    `batch_size` fits, and it is unknown whether that one does.
     """
 
     batch_size: int
     probes: list[Probe]
     is_monotonic: bool
     is_bounded: bool
-    estimate: Estimate | None = None
+    estimate: EstimateData | None = None
 
     @property
     def low_because(self) -> list[str]:
-        """Why the figures are known to be too low; empty where they are not, and where nothing fits in any case."""
+        """Why the figures are too low; empty if they are not, or if nothing fits anyway."""
         return self.estimate.low_because if self.estimate is not None else []
 
     def to_dict(self) -> dict[str, Any]:
@@ -55,10 +55,10 @@ class Search:
 def search(
     probe: Callable[[int], Probe], available_bytes: int, multiple_of: int = 1, largest: int = 2**20
 ) -> tuple[int, list[Probe], bool]:
-    """Return the largest multiple of `multiple_of` up to `largest` whose probe fits, the probes, and whether there was an end.
+    """Return the largest multiple of `multiple_of` up to `largest` whose probe fits, the probes, and whether a larger one did not fit.
 
-    Memory grows with the batch about in a straight line, so a guess is where the line through the ends of what is known meets
-    `available_bytes`; after a few that do not halve what is unknown it is the middle, so the probes are few for any shape.
+    Memory grows almost linearly with the batch. So a guess is the point where the line through the two ends of the unknown range meets
+    `available_bytes`. After a few guesses that do not halve the range, the search bisects, so there are few probes for any shape.
     """
     top = largest // multiple_of
     probes: dict[int, Probe] = {}
@@ -68,11 +68,11 @@ def search(
             probes[count] = probe(count * multiple_of)
         return probes[count].fits
 
-    def told(count: int, is_bounded: bool) -> tuple[int, list[Probe], bool]:
+    def result(count: int, is_bounded: bool) -> tuple[int, list[Probe], bool]:
         return count * multiple_of, [probes[key] for key in sorted(probes)], is_bounded
 
     if top < 1 or not fits(1):
-        return told(0, True)
+        return result(0, True)
     low, high = 1, top + 1  # low fits; high does not, or is not allowed
     misses = 0
     while high - low > 1:
@@ -87,11 +87,11 @@ def search(
         else:
             high = guess
         misses += (high - low) * 2 > before
-    return told(low, high <= top)
+    return result(low, high <= top)
 
 
 def _crossing(probes: dict[int, Probe], first: int, second: int, available_bytes: int) -> int:
-    """Where the line through these two probes says that memory ends; far away where it does not rise."""
+    """The batch at which the line through these two probes reaches the available memory; very large if the line does not rise."""
     start, rise = probes[first].needed_bytes, probes[second].needed_bytes - probes[first].needed_bytes
     if rise <= 0:
         return second * 16
@@ -99,7 +99,7 @@ def _crossing(probes: dict[int, Probe], first: int, second: int, available_bytes
 
 
 def is_monotonic(probes: list[Probe]) -> bool:
-    """Whether of any two probes the larger batch needs no less, and fits only if the smaller one does."""
+    """Whether for any two probes the larger batch needs no less, and fits only if the smaller one fits."""
     ordered = sorted(probes)
     return all(
         first.needed_bytes <= second.needed_bytes and first.fits >= second.fits for first, second in pairwise(ordered)

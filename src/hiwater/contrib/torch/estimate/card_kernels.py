@@ -1,8 +1,8 @@
-"""Stands in for what a card does otherwise than a CPU, where memory differs: attention, dropout, autocast, optimizers.
+"""Replaces the CPU's operators whose memory differs on a card: attention, dropout, autocast, optimizers.
 
-On CUDA, attention runs in kernels that keep their output and one float32 number a row (the logsumexp) instead of the matrix of scores;
-dropout keeps a mask of bytes; autocast runs more in float32; optimizers take all parameters at once. Changes torch for good,
-so for the process made for the estimate alone.
+On CUDA, attention kernels keep their output and one float32 number a row (the logsumexp) instead of the matrix of scores. Dropout keeps a
+mask of bytes, autocast runs more operators in float32, and optimizers process all parameters at once. The changes to torch are permanent,
+so this runs only in the process of the estimate.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FLOAT32_UNDER_AUTOCAST = (
 
 
 def install() -> None:
-    """Put the card's ways in place of the CPU's."""
+    """Replace the CPU's operators by those of a card."""
     functional.scaled_dot_product_attention = attention
     functional.dropout = _dropout
     optimizers: Any = importlib.import_module("torch.optim.optimizer")  # torch.optim deletes its name for it
@@ -79,7 +79,7 @@ def attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    """`scaled_dot_product_attention` with the storages of the kernel that a card would take; values are not worked out."""
+    """`scaled_dot_product_attention` with the storages of the kernel that a card would use. Values are not computed."""
     if _is_autocast_on():
         kind = _autocast_type()
         query, key, value = (
@@ -100,7 +100,7 @@ def attention(
 
 
 class _FusedAttention(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped where types are checked
-    """What the flash and the memory-efficient kernels allocate: output and logsumexp, and in backward the gradients and sums.
+    """Allocates like the flash and the memory-efficient kernels: output and logsumexp, and in backward the gradients and sums.
 
     Flash adds in backward a float32 copy of the query's gradient, with rows rounded up to 128 and heads to 32, and one float32 number
     a row (`dq_accum` and `softmax_d` of mha_bwd in flash_attn's flash_api.cpp). The memory-efficient kernel adds one number a row, and

@@ -1,8 +1,8 @@
-"""Stands in for the operators of a CPU that run a whole encoder layer, or a whole attention, at once and hide what they allocate.
+"""Shows the allocations of CPU operators that run a whole encoder layer or attention at once.
 
-torch takes them for inference ("fast path"). What they allocate, and when they free it, follows `transformer_encoder_layer_forward` and
-`native_multi_head_attention_cpu` in aten/src/ATen/native/transformers. Unlike scaled_dot_product_attention they make the matrix of scores. Changes
-torch for good, so for the process made for the estimate alone.
+torch uses them for inference ("fast path"). Their allocations and frees follow `transformer_encoder_layer_forward` and
+`native_multi_head_attention_cpu` in aten/src/ATen/native/transformers. Unlike scaled_dot_product_attention they make the matrix of
+scores. The changes to torch are permanent, so this runs only in the process of the estimate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn import functional
 
 
 def install() -> None:
-    """Let encoder layers and attention take the fast path, and show what its operators allocate. Does nothing with a torch without its switch."""
+    """Allow the fast path for encoder layers and attention, and show its allocations. Does nothing if this torch has no switch for it."""
     if not hasattr(torch.backends, "mha"):
         return
     torch._transformer_encoder_layer_fwd = _encoder_layer
@@ -27,7 +27,7 @@ def install() -> None:
 
 
 def _on_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """The forward with the fast path allowed. For a whole encoder it stays off: it would look at the values of a padding mask."""
+    """The forward with the fast path allowed. It stays off for a whole encoder, where it would read the values of a padding mask."""
 
     @functools.wraps(forward)
     def allowed(*arguments: Any, **options: Any) -> Any:
@@ -80,30 +80,28 @@ def _attention(
     qkv = query.new_empty(3, batch * heads, rows, embed_dim // heads)
     del projected
     scores = torch.bmm(qkv[0], qkv[1].transpose(1, 2)).view(batch, heads, rows, rows)
-    if mask is not None:  # without one, softmax works in place
+    if mask is not None:  # without a mask, softmax works in place
         mask = mask.to(torch.bool)
         scores = torch.empty_like(scores)
         del mask
     weights: torch.Tensor | None = scores if need_weights else None
     del scores
-    gathered = query.new_empty(
-        batch, rows, embed_dim
-    )  # the result of the second product takes the place of the queries
+    gathered = query.new_empty(batch, rows, embed_dim)  # the result of the second product overwrites the queries
     output = functional.linear(gathered, proj_weight, proj_bias)
     del gathered
     if weights is not None and average_attn_weights:
         weights = weights.sum(1).div_(heads)
-    del qkv  # only now, as it is a local variable there
+    del qkv  # only now: it is a local variable of the kernel
     return output, weights
 
 
 def _of_flash_backward(gradient: torch.Tensor, *_: Any) -> list[torch.Tensor]:
-    """The gradient with heads after rows, contiguous, as the kernel reads it."""
+    """The gradient with heads after rows and contiguous, as the kernel reads it."""
     turned = gradient.transpose(1, 2)
     return [] if turned.is_contiguous() else [turned.contiguous()]
 
 
 HIDDEN: dict[Any, Callable[..., list[torch.Tensor]]] = {}
-"""Operators, and what they allocate beside their results while these are there."""
+"""Operators, and what they allocate in addition to their results as long as these live."""
 if hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward"):
     HIDDEN[torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default] = _of_flash_backward

@@ -1,4 +1,4 @@
-"""Puts fake tensors in the place of real ones: in a model, an optimizer, and what is handed to them. No value is copied."""
+"""Replaces real tensors by fake ones in a model, an optimizer and their arguments. No value is copied."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch.utils._pytree import tree_map
 
 
 class Fakes:
-    """Remembers which fake stands for which real tensor and storage, so that ties, views and optimizers keep their meaning."""
+    """Maps real tensors and storages to their fakes, so that tied tensors, views and optimizers keep their meaning."""
 
     def __init__(self) -> None:
         self.modules: list[nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         self._tensors: dict[int, torch.Tensor] = {}
         self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
-        self._kept: list[Any] = []  # keeps the real ones alive, as their addresses are what they are known by
+        self._kept: list[Any] = []  # keeps the real ones alive: their addresses identify them
 
     def of(self, value: Any) -> Any:
-        """The same with all real tensors, modules and optimizers in it made fake; modules and optimizers are changed themselves."""
+        """The value with all its real tensors replaced by fakes. Modules and optimizers are changed in place."""
         return tree_map(self._one, value)
 
     def _one(self, value: Any) -> Any:
@@ -37,7 +37,7 @@ class Fakes:
         return value
 
     def change_what_it_uses(self, function: Any) -> None:
-        """Make fake what a function reaches by its closure, its globals, its object and its defaults."""
+        """Replace the tensors that a function reaches through its closure, its globals, its object and its defaults."""
         inner = inspect.unwrap(getattr(function, "__func__", getattr(function, "func", function)))
         self._one(getattr(function, "__self__", None))
         code = getattr(inner, "__code__", None)
@@ -105,7 +105,7 @@ class Fakes:
                     if tensor is not None:
                         names[name] = self._tensor(tensor)
             if isinstance(part, nn.RNNBase) and hasattr(part, "_init_flat_weights"):
-                part._init_flat_weights()  # it keeps a list of its own of the weights
+                part._init_flat_weights()  # it has its own list of the weights
 
     def _change_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         for group in optimizer.param_groups:

@@ -1,4 +1,4 @@
-"""Works the figures of an estimate out of a trace: peaks, who holds what at the peak, memory over time, and what a card must have."""
+"""Computes the figures of an estimate from a trace: peaks, the holders at the peak, memory over time, and the memory that a card must have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POINTS = 240  # of the timeline
 
 
 class StepReplay:
-    """The events of a trace one after the other, on the model of the card's allocator or, without a card, as plain bytes."""
+    """Replays the events of a trace on the model of the card's allocator or, without a card, as plain bytes."""
 
     def __init__(self, trace: StepTrace, is_card: bool, limit_bytes: int | None = None) -> None:
         self.trace = trace
@@ -35,7 +35,7 @@ class StepReplay:
         return self.allocator.allocated_bytes if self.is_card else self._plain_bytes
 
     def run(self) -> Iterator[int]:
-        """Go through the events, and stop after each: its index. Raises OutOfDeviceMemory."""
+        """Replay the events, and yield the index after each. Raises OutOfDeviceMemory."""
         for index, event in enumerate(self.trace.events):
             if event >= 0:
                 self._come(event)
@@ -71,12 +71,12 @@ class StepReplay:
         return storage.category or ("recomputed activations" if storage.phase == "recompute" else "temporaries")
 
     def _name(self, number: int) -> str:
-        """What to call a storage that no line of the user's made."""
+        """The name of a storage that no line of the user made."""
         category = self._category(number)
         return f"{category} of {self.trace.storages[number].phase}" if category == "temporaries" else category
 
     def holders(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Who holds what now, by module and by line, largest first. What is of no line has its kind for a function."""
+        """The holders of memory now, by module and by line, largest first. What belongs to no line has its kind as the function."""
         modules: Counter[str] = Counter()
         lines: Counter[tuple[str, int, str]] = Counter()
         for number, size in self.alive.items():
@@ -90,19 +90,29 @@ class StepReplay:
 
 
 def figures(trace: StepTrace, is_card: bool) -> dict[str, Any]:
-    """The figures that no card's size plays a part in, as data for `Estimate`."""
+    """The figures that do not depend on the card's size, as data for `Estimate`."""
     peak_at, steps, instants = _sweep(trace, is_card)
     replay = StepReplay(trace, is_card)
     timeline = []
     at_peak: dict[str, Any] = {}
     for index in replay.run():
         if index in instants:
-            mark = trace.mark_at(index)
-            point = {"event": index, "step": mark.step, "phase": mark.phase, "bytes": replay.allocated_bytes}
+            phase_start = trace.phase_at(index)
+            point = {
+                "event": index,
+                "step": phase_start.step,
+                "phase": phase_start.phase,
+                "bytes": replay.allocated_bytes,
+            }
             timeline.append({**point, "categories": replay.categories()})
         if index == peak_at:
             modules, lines = replay.holders()
-            at_peak = {"categories": replay.categories(), "modules": modules, "lines": lines, **_mark(trace, index)}
+            at_peak = {
+                "categories": replay.categories(),
+                "modules": modules,
+                "lines": lines,
+                **_step_and_phase(trace, index),
+            }
     peak = max((step["peak_allocated_bytes"] for step in steps), default=0)
     return {
         "peak_allocated_bytes": peak,
@@ -117,43 +127,43 @@ def _sweep(trace: StepTrace, is_card: bool) -> tuple[int, list[dict[str, Any]], 
     """The event of the peak, the peaks of each step and its phases, and the events that the timeline shows."""
     replay = StepReplay(trace, is_card)
     width = max(1, len(trace.events) // _POINTS)
-    highest: dict[int, tuple[int, int]] = {}  # stretch of events -> (bytes, event)
+    highest: dict[int, tuple[int, int]] = {}  # interval of events -> (bytes, event)
     steps: dict[int, dict[str, Any]] = {}
-    upcoming = deque(trace.marks)
-    mark, now = upcoming[0], 0
+    upcoming = deque(trace.phase_starts)
+    phase_start, now = upcoming[0], 0
 
-    def book() -> None:
-        step = steps.setdefault(mark.step, {"step": mark.step, "peak_allocated_bytes": 0, "phases": {}})
-        step["phases"][mark.phase] = max(now, step["phases"].get(mark.phase, 0))
+    def note_peaks() -> None:
+        step = steps.setdefault(phase_start.step, {"step": phase_start.step, "peak_allocated_bytes": 0, "phases": {}})
+        step["phases"][phase_start.phase] = max(now, step["phases"].get(phase_start.phase, 0))
         step["peak_allocated_bytes"] = max(now, step["peak_allocated_bytes"])
         step["peak_reserved_bytes"] = replay.allocator.peak_reserved_bytes if is_card else None
 
     for index in replay.run():
         while upcoming and upcoming[0].start <= index:
-            mark = upcoming.popleft()
-            book()  # a phase has what was there when it began, if nothing comes or goes in it
+            phase_start = upcoming.popleft()
+            note_peaks()  # a phase without events has the bytes of its start
         now = replay.allocated_bytes
-        book()
+        note_peaks()
         if now > highest.get(index // width, (-1, 0))[0]:
             highest[index // width] = (now, index)
-    for mark in upcoming:  # noqa: B007 - book reads it
-        book()
+    for phase_start in upcoming:  # noqa: B007 - note_peaks() reads it
+        note_peaks()
     peak_at = max(highest.values(), default=(0, 0), key=lambda entry: (entry[0], -entry[1]))[1]
     return peak_at, list(steps.values()), {index for _, index in highest.values()} | {peak_at}
 
 
-def _mark(trace: StepTrace, index: int) -> dict[str, Any]:
-    mark = trace.mark_at(index)
-    return {"step": mark.step, "phase": mark.phase}
+def _step_and_phase(trace: StepTrace, index: int) -> dict[str, Any]:
+    phase_start = trace.phase_at(index)
+    return {"step": phase_start.step, "phase": phase_start.phase}
 
 
 def verdict(
     trace: StepTrace, peak_reserved_bytes: int, peak_allocated_bytes: int, available_bytes: int
 ) -> dict[str, Any]:
-    """Whether the steps run with `available_bytes`, and the least that they need, to 2 MiB.
+    """Whether the steps run with `available_bytes`, and the least bytes that they need, to 2 MiB.
 
-    `margin_bytes` is what is left over, below zero what is missing. Between the two, where the step needs less than it would reserve
-    given plenty, it runs because the allocator gives segments back and asks again: `fits_only_by_retrying`.
+    `margin_bytes` is what is left over; below zero, what is missing. `fits_only_by_retrying` says that the steps would reserve more than
+    is available, but run because the allocator returns segments and requests memory again.
     """
     if peak_reserved_bytes <= available_bytes:
         return _verdict(True, False, peak_reserved_bytes, available_bytes)

@@ -1,7 +1,7 @@
-"""Makes code written for a card run on fake tensors: there is one device, and it is called cpu.
+"""Makes code for a card run on fake tensors: there is only one device, cpu.
 
-A fake `cuda` device would end the whole process on builds of torch without CUDA, so none is ever made. Everything here changes
-torch for good, and therefore is for the process made for the estimate alone.
+A fake `cuda` device would end the process on builds of torch without CUDA, so none is made. The changes to torch are permanent, so this
+runs only in the process of the estimate.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 
 def settle() -> None:
-    """Take the meaning out of devices: moves do nothing but convert, autocast for a card becomes autocast here."""
+    """Ignore devices: moves only convert types, and autocast for a card becomes autocast for the CPU."""
     warnings.simplefilter(
         "ignore"
-    )  # what there is to warn of was said where the step runs for real, or is about this process
+    )  # warnings of the step appear where it really runs; the others are about this process
     torch.set_default_device(None)
     torch.set_default_device = _nothing()
     torch.Tensor.to = _to
@@ -30,7 +30,7 @@ def settle() -> None:
     # The last is called where a tensor is to be made on a card, before any mode can change that (seen with torch 2.2).
     for name in ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "init", "_lazy_init"):
         setattr(torch.cuda, name, _nothing())
-    if hasattr(torch.backends, "mha"):  # one operator for a whole encoder layer, which hides what it needs inside
+    if hasattr(torch.backends, "mha"):  # one operator for a whole encoder layer, which hides its allocations
         torch.backends.mha.set_fastpath_enabled(False)
     else:  # torch 2.2 has no switch, and does without it where a tensor has functions of its own; only these layers ask by this name
         torch.overrides.has_torch_function = lambda given: any(isinstance(one, torch.Tensor) for one in given)
@@ -39,7 +39,7 @@ def settle() -> None:
 
 
 def _nothing() -> Callable[..., None]:
-    """A new function that does nothing: torch keeps lists of its functions, and refuses to find one of them twice."""
+    """A new function that does nothing. It is new each time, because torch refuses to list a function twice."""
     return lambda *_arguments, **_options: None
 
 
@@ -48,7 +48,7 @@ def _itself() -> Callable[..., torch.Tensor]:
 
 
 def _uncompiled(model: Any = None, **_options: Any) -> Any:
-    """`torch.compile` that leaves the model, or what it decorates, as it is."""
+    """A `torch.compile` that returns the model or function unchanged."""
     return model if model is not None else lambda function: function
 
 
@@ -56,7 +56,7 @@ _tensor_to = torch.Tensor.to
 
 
 def _to(self: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
-    """`Tensor.to` without its device. What is already of the right type is the same tensor, as it is for torch."""
+    """`Tensor.to` without its device. A tensor that has the type already is returned unchanged, as by torch."""
     given = [*arguments, options.get("other"), options.get("dtype")]
     dtype = next((value for value in given if isinstance(value, torch.dtype)), None)
     other = next((value for value in given if isinstance(value, torch.Tensor)), None)
@@ -69,7 +69,7 @@ def _to(self: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
 
 
 def _apply(self: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
-    """`Module._apply` on fake parameters, which cannot be swapped: each stays itself and takes new data."""
+    """`Module._apply` on fake parameters. They cannot be swapped: each stays the same object and gets new data."""
     for child in self.children() if recurse else ():
         child._apply(function)
     for parameter in self._parameters.values():
@@ -99,7 +99,7 @@ def _settle_autocast() -> None:
 
 
 def _settle_optimizers() -> None:
-    """Let fake tensors pass where optimizers and gradient clipping ask for plain ones before they take many at once."""
+    """Let fake tensors pass the checks with which optimizers and gradient clipping select plain tensors for their combined kernels."""
     for name in ("torch.optim.optimizer", "torch.utils._foreach_utils"):
         home = importlib.import_module(name)  # torch.optim deletes its name for the first
         types = getattr(home, "_foreach_supported_types", None)

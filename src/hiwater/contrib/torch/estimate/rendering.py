@@ -1,4 +1,4 @@
-"""An estimate for people: the verdict, the peak by kind, module and line, steps, and what is not in it."""
+"""An estimate as text and HTML: the verdict, the peak by kind, module and line, the steps, and what is not included."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from hiwater.report.text import terminal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hiwater.contrib.torch.estimate.result import Estimate
+    from hiwater.contrib.torch.estimate.result import EstimateData
 
 _TOP = 10
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
-def write(estimate: Estimate, stream: TextIO, top: int = _TOP) -> None:
+def write(estimate: EstimateData, stream: TextIO, top: int = _TOP) -> None:
     """The estimate as text, as wide as the terminal."""
     _print(terminal.console(stream), _parts(estimate, top))
 
@@ -39,10 +39,10 @@ def write_search(search: Search, stream: TextIO, top: int = _TOP) -> None:
         _print(console, _parts(search.estimate, top))
 
 
-def write_html(found: Estimate | Search, stream: TextIO, top: int = _TOP) -> None:
-    """The same tables as a page of their own, which asks nothing of anybody."""
+def write_html(found: EstimateData | Search, stream: TextIO, top: int = _TOP) -> None:
+    """The same tables as a page that loads nothing."""
     console = Console(file=io.StringIO(), record=True, width=140)
-    estimate: Estimate | None
+    estimate: EstimateData | None
     if isinstance(found, Search):
         _print(console, _search_parts(found))
         estimate = found.estimate
@@ -58,7 +58,7 @@ def _print(console: Console, parts: list[RenderableType]) -> None:
         console.print(part, soft_wrap=isinstance(part, Text))
 
 
-def _parts(estimate: Estimate, top: int) -> list[RenderableType]:
+def _parts(estimate: EstimateData, top: int) -> list[RenderableType]:
     peak = estimate.at_peak
     parts: list[RenderableType] = [
         *_heading(estimate),
@@ -79,7 +79,7 @@ def _parts(estimate: Estimate, top: int) -> list[RenderableType]:
     return parts
 
 
-def _heading(estimate: Estimate) -> list[Text]:
+def _heading(estimate: EstimateData) -> list[Text]:
     batch = f", batch of {estimate.batch_size}" if estimate.batch_size is not None else ""
     mode = "training" if estimate.mode == "train" else "inference"
     least = "at least " if estimate.low_because else ""
@@ -102,7 +102,7 @@ def _heading(estimate: Estimate) -> list[Text]:
     return lines
 
 
-def verdict(estimate: Estimate) -> str:
+def verdict(estimate: EstimateData) -> str:
     """One line: whether it fits on the card, and by how much."""
     card = f"{estimate.device} ({size(estimate.total_bytes or 0)})"
     margin = estimate.margin_bytes or 0
@@ -125,7 +125,7 @@ def _table(rows: tuple[str, Sequence[tuple[str, int]]], whole: int, top: int) ->
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("bytes", justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
-    table.add_column(heading, overflow="fold")
+    table.add_column(heading, overflow="fold")  # retired word: rich's name
     for name, count in entries[:top]:
         table.add_row(size(count), share(count, whole), Text(printable(name, 200)))
     rest = entries[top:]
@@ -136,7 +136,7 @@ def _table(rows: tuple[str, Sequence[tuple[str, int]]], whole: int, top: int) ->
 
 
 def _modules(rows: list[dict[str, Any]]) -> list[tuple[str, int]]:
-    """Modules that differ in numbers alone are the parts of a list, and one row: `layers.*.mlp (32 alike)`."""
+    """Rows of modules. Modules that differ only in numbers are parts of a list, and share a row: `layers.*.mlp (32 alike)`."""
     sums: Counter[str] = Counter()
     alike: Counter[str] = Counter()
     for row in rows:

@@ -1,8 +1,7 @@
-"""What an estimate says, as plain data."""
+"""The result of an estimate as data."""
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -21,14 +20,13 @@ NOT_COUNTED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """Memory of a step of training or inference on a card that need not be there. Sizes are bytes.
+class EstimateData:
+    """The estimated memory of a step of training or inference on a card, in bytes.
 
-    `peak_allocated_bytes` is what `torch.cuda.max_memory_allocated()` would say, `peak_reserved_bytes` what `max_memory_reserved()` would
-    (None for `device="cpu"`, which has no such allocator, and whose sizes are not rounded). The device's use also has
-    `context_bytes`, which is an assumption. `at_peak["categories"]` sums to the peak. `needed_bytes` is what it reserves
-    where that fits, and the least that it can do with where it does not. `low_because` says why all of these are known to be too low; `fits` is
-    then False or None (unknown), and never True.
+    `peak_allocated_bytes` estimates `torch.cuda.max_memory_allocated()`, and `peak_reserved_bytes` `max_memory_reserved()`. The latter is
+    None for `device="cpu"`, which has no such allocator and does not round sizes. The process also uses `context_bytes`, which is an
+    assumption. `at_peak["categories"]` sums to the peak. `needed_bytes` is what the step reserves if that fits, otherwise the least with
+    which it can run. `low_because` has the reasons why these figures are too low. With a reason, `fits` is False or None (unknown).
     """
 
     target: str
@@ -54,7 +52,7 @@ class Estimate:
 
     @property
     def peak_used_bytes(self) -> int | None:
-        """What the driver would call used by this process: reserved and the assumed context."""
+        """The bytes that the driver would count for this process: reserved and the assumed context."""
         return None if self.peak_reserved_bytes is None else self.peak_reserved_bytes + self.context_bytes
 
     def category(self, name: str) -> int:
@@ -67,10 +65,3 @@ class Estimate:
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=1)
-
-    def __str__(self) -> str:
-        from hiwater.contrib.torch.estimate import rendering
-
-        stream = io.StringIO()
-        rendering.write(self, stream)
-        return stream.getvalue()

@@ -1,4 +1,4 @@
-"""Runs steps of training or inference on fake tensors, the way a plain loop does, and tells the tracker which phase it is in."""
+"""Runs steps of training or inference on fake tensors, as a plain loop does, and passes the phases to the tracker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COUNTERS = ("step", "mu_product")  # of one number each, made on the host unles
 
 
 class Job:
-    """What is to run, with everything already fake. `notes` says what had to be assumed."""
+    """The functions, inputs and optimizers of an estimate, with fake tensors. `notes` are the assumptions."""
 
     def __init__(
         self, function: Callable[..., Any], inputs: Any, optimizer: torch.optim.Optimizer | None,
@@ -50,7 +50,7 @@ class Job:
         return self.function if isinstance(self.function, nn.Module) else None
 
     def parameters(self) -> list[torch.Tensor]:
-        """The modules' parameters and the optimizers', each once."""
+        """The parameters of modules and optimizers, each once."""
         groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
         found = [p for module in self.modules for p in module.parameters()] + [p for g in groups for p in g["params"]]
         return list({id(parameter): parameter for parameter in found}.values())
@@ -88,10 +88,10 @@ def _type_of(name: str | None) -> torch.dtype | None:
 
 
 def run(job: Job, tracker: StorageTracker, is_card: bool) -> None:
-    """Run the job's steps with every storage booked: first what is there before, then each phase of each step."""
+    """Track what exists before the first step, then run the steps of the job and track every storage of each phase."""
     tracker.drivers = frozenset({_train.__code__, _infer.__code__})
     with _watched(job, tracker):
-        _book_what_is_there(job, tracker, is_card)
+        _track_existing(job, tracker, is_card)
         tracker.is_recording = True
         if job.is_training:
             _train(job, tracker, is_card)
@@ -100,20 +100,20 @@ def run(job: Job, tracker: StorageTracker, is_card: bool) -> None:
         tracker.is_recording = False
 
 
-def _book_what_is_there(job: Job, tracker: StorageTracker, is_card: bool) -> None:
+def _track_existing(job: Job, tracker: StorageTracker, is_card: bool) -> None:
     tracker.begin(0, "before")
     names = {id(parameter): name for name, parameter in job.named("named_parameters")}
     for parameter in job.parameters():
         module = names.get(id(parameter), "").rpartition(".")[0]
-        tracker.book(parameter, "parameters", NOWHERE._replace(module=module))
+        tracker.track(parameter, "parameters", NOWHERE._replace(module=module))
         if parameter.grad is not None:
-            tracker.book(parameter.grad, "gradients", NOWHERE._replace(module=module))
+            tracker.track(parameter.grad, "gradients", NOWHERE._replace(module=module))
     for name, buffer in job.named("named_buffers"):
-        tracker.book(buffer, "buffers", NOWHERE._replace(module=name.rpartition(".")[0]))
+        tracker.track(buffer, "buffers", NOWHERE._replace(module=name.rpartition(".")[0]))
     for tensor in _tensors(job.inputs):
-        tracker.book(tensor, "inputs", NOWHERE)
+        tracker.track(tensor, "inputs", NOWHERE)
     for optimizer in job.optimizers:
-        _book_optimizer(job, optimizer, tracker, is_card)
+        _track_optimizer_state(job, optimizer, tracker, is_card)
 
 
 def _train(job: Job, tracker: StorageTracker, is_card: bool) -> None:
@@ -127,7 +127,7 @@ def _train(job: Job, tracker: StorageTracker, is_card: bool) -> None:
         for _ in range(job.accumulate):
             tracker.begin(step, "forward")
             job.backward_ran = False
-            # As in a plain loop, the last turn's output and loss are there until this one's take their names.
+            # As in a plain loop, the output and loss of the last turn live until this turn assigns their names.
             with torch.autocast("cpu", job.autocast) if job.autocast else nullcontext():
                 output = job.call()
                 loss = None if job.backward_ran else _loss(job, output)
@@ -136,7 +136,7 @@ def _train(job: Job, tracker: StorageTracker, is_card: bool) -> None:
         if job.optimizer is not None and not job.optimizer_ran:
             job.optimizer.step()
         for optimizer in job.optimizers:
-            _book_optimizer(job, optimizer, tracker, is_card)
+            _track_optimizer_state(job, optimizer, tracker, is_card)
     del output, loss
 
 
@@ -157,7 +157,7 @@ def _forget_gradients(job: Job) -> None:
 
 
 def _loss(job: Job, output: Any) -> torch.Tensor | None:
-    """The number to run backward from; None when the function has seen to that itself. Raises BadRequest."""
+    """The loss for backward; None if the function ran backward itself. Raises BadRequest."""
     if job.loss is not None:
         loss: Any = job.loss(output, job.inputs) if _takes_two(job.loss) else job.loss(output)
     elif isinstance(output, torch.Tensor) and output.dim() == 0:
@@ -199,12 +199,12 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     return (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
-# --- what the tracker has to be told ----------------------------------------------------------------------------------
+# --- hooks for the tracker -------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _watched(job: Job, tracker: StorageTracker) -> Iterator[None]:
-    """Hear of modules that begin and end, of backward, of gradients and of optimizers, whoever calls them."""
+    """A context with hooks for the start and end of modules, for backward, gradients and optimizers, whatever code calls them."""
     names = {id(part): name for name, part in job.named("named_modules")}
     own_name = type(job.module).__name__ if job.module else ""
     hooks = nn.modules.module
@@ -217,7 +217,7 @@ def _watched(job: Job, tracker: StorageTracker) -> Iterator[None]:
         register_optimizer_step_post_hook(lambda *_: _change_phase(tracker, "after")),
     ]
     taken += [
-        parameter.register_post_accumulate_grad_hook(lambda leaf: _book_gradient(leaf, tracker))
+        parameter.register_post_accumulate_grad_hook(lambda leaf: _track_gradient(leaf, tracker))
         for parameter in job.parameters()
         if parameter.requires_grad
     ]
@@ -245,8 +245,8 @@ def _leave(tracker: StorageTracker) -> None:
 
 def _as_phase(function: Callable[..., Any], job: Job, tracker: StorageTracker) -> Callable[..., Any]:
     def in_backward(*arguments: Any, **options: Any) -> Any:
-        step, before = tracker.trace.marks[-1].step, tracker.phase
-        if before != "backward":  # a backward inside a backward is a part of it: checkpoints run so
+        step, before = tracker.trace.phase_starts[-1].step, tracker.phase
+        if before != "backward":  # a nested backward, as of a checkpoint, is part of the outer one
             _call_activations(tracker)
         tracker.begin(step, "backward")
         job.backward_ran = True
@@ -259,16 +259,16 @@ def _as_phase(function: Callable[..., Any], job: Job, tracker: StorageTracker) -
 
 
 def _call_activations(tracker: StorageTracker) -> None:
-    """What the forward made and is there when the backward begins was kept for it, or by a variable."""
+    """Call the forward's storages that exist at the start of backward activations: they are kept for backward, or by a variable."""
     for number in tracker.alive():
         storage = tracker.trace.storages[number]
         if storage.phase == "forward" and not storage.category:
             storage.category = "activations"
 
 
-def _book_gradient(parameter: torch.Tensor, tracker: StorageTracker) -> None:
+def _track_gradient(parameter: torch.Tensor, tracker: StorageTracker) -> None:
     if parameter.grad is not None and tracker.is_recording:
-        tracker.book(parameter.grad, "gradients")
+        tracker.track(parameter.grad, "gradients")
 
 
 def _optimizer_begins(optimizer: torch.optim.Optimizer, job: Job, tracker: StorageTracker) -> None:
@@ -279,11 +279,11 @@ def _optimizer_begins(optimizer: torch.optim.Optimizer, job: Job, tracker: Stora
 
 
 def _change_phase(tracker: StorageTracker, phase: str) -> None:
-    tracker.begin(tracker.trace.marks[-1].step, phase)
+    tracker.begin(tracker.trace.phase_starts[-1].step, phase)
 
 
-def _book_optimizer(job: Job, optimizer: torch.optim.Optimizer, tracker: StorageTracker, is_card: bool) -> None:
-    """Call what the optimizer keeps by its name and its module's. On a card its counters of steps stay on the host, mostly."""
+def _track_optimizer_state(job: Job, optimizer: torch.optim.Optimizer, tracker: StorageTracker, is_card: bool) -> None:
+    """Track the optimizer's state under the module's name. Its step counters usually stay on the host, even with a card."""
     modules = {id(parameter): name.rpartition(".")[0] for name, parameter in job.named("named_parameters")}
     for group in optimizer.param_groups:
         counts_on_host = is_card and not group.get("fused") and not group.get("capturable")
@@ -293,4 +293,4 @@ def _book_optimizer(job: Job, optimizer: torch.optim.Optimizer, tracker: Storage
             for name, value in state.items():
                 for tensor in _tensors(value):
                     is_host = counts_on_host and name in _COUNTERS
-                    tracker.book(tensor, "host" if is_host else "optimizer state", place)
+                    tracker.track(tensor, "host" if is_host else "optimizer state", place)

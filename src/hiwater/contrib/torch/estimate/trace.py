@@ -1,4 +1,4 @@
-"""The facts of a run: which storage came and went when, and where it was made. Every figure is worked out from these afterwards."""
+"""The facts of a run: when each storage was made and freed, and where. All figures are computed from these afterwards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class CodePlace(NamedTuple):
-    """Where a storage was made: the innermost module ("" outside one) and the line of the user's own that asked for it."""
+    """Where a storage was made: the innermost module ("" outside one) and the line of the user's code that requested it."""
 
     module: str
     file: str
@@ -21,7 +21,7 @@ NOWHERE = CodePlace("", "", 0, "")
 
 @dataclass(slots=True)
 class Storage:
-    """One storage of the step. `size` is what the step asked for, in bytes, before the allocator's rounding."""
+    """One storage of the step. `size` is the requested bytes, before the allocator's rounding."""
 
     size: int
     place: CodePlace
@@ -30,7 +30,7 @@ class Storage:
 
 
 class PhaseStart(NamedTuple):
-    """From event `start` on, the run is in this phase of this step (0: what was there before the first)."""
+    """A phase of a step that begins at event `start`. Step 0 is the state before the first step."""
 
     start: int
     step: int
@@ -39,17 +39,17 @@ class PhaseStart(NamedTuple):
 
 @dataclass(slots=True)
 class StepTrace:
-    """Storages by number, and events in order: `number` for one that comes, `-1 - number` for one that goes."""
+    """Storages by number, and events in order: `number` when one is made, `-1 - number` when it is freed."""
 
     storages: list[Storage] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
-    marks: list[PhaseStart] = field(default_factory=list)
+    phase_starts: list[PhaseStart] = field(default_factory=list)
 
     def begin(self, step: int, phase: str) -> None:
-        self.marks.append(PhaseStart(len(self.events), step, phase))
+        self.phase_starts.append(PhaseStart(len(self.events), step, phase))
 
     def add(self, storage: Storage) -> int:
-        """Book a storage that has come; its number."""
+        """Add a storage that was made, and return its number."""
         number = len(self.storages)
         self.storages.append(storage)
         self.events.append(number)
@@ -58,6 +58,6 @@ class StepTrace:
     def remove(self, number: int) -> None:
         self.events.append(-1 - number)
 
-    def mark_at(self, event: int) -> PhaseStart:
+    def phase_at(self, event: int) -> PhaseStart:
         """The step and the phase that this event belongs to."""
-        return self.marks[max(0, bisect_right([mark.start for mark in self.marks], event) - 1)]
+        return self.phase_starts[max(0, bisect_right([each.start for each in self.phase_starts], event) - 1)]

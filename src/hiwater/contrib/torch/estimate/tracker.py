@@ -1,7 +1,7 @@
-"""Follows every storage of a step on fake tensors: when it comes, when it goes, and which module and line made it.
+"""Tracks every storage of a step on fake tensors: when it is made and freed, and by which module and line.
 
-Lives in the process made for the estimate, never in the user's own. Tensors are fake, on `cpu`: they have shapes and storages with
-sizes, and no memory. The mode stands above FakeTensorMode, so it sees what autograd asks for, in forward and in backward.
+It runs in the process of the estimate, never in the user's. The tensors are fake, on `cpu`: they have shapes and storages with sizes, but
+no memory. The mode is above FakeTensorMode, so it sees autograd's operations in forward and backward.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _DISPATCH_FOLDERS = tuple(
 _AUTOGRAD_FOLDER = os.path.dirname(torch.autograd.__file__) + os.sep
 _ITEM = "aten::_local_scalar_dense"
 _ADD, _ADD_IN_PLACE = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
-# What is counted where one holder has called an operator: the holder, the call's arguments twice, and the question itself.
+# The reference counts if one holder calls an operator: the holder, the arguments of the call twice, and the argument of the count itself.
 _USES_OF_ONE_HOLDER, _STORAGE_USES_OF_ONE_HOLDER = 4, 2
 
 
 def _nodes() -> int:
-    """How many nodes autograd has made in this thread."""
+    """The number of nodes that autograd has made in this thread."""
     count: int = torch._C._autograd._get_sequence_nr()
     return count
 
 
 class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped where types are checked
-    """Books storages in `trace` while `is_recording`, and keeps every tensor on the one device that there is, always."""
+    """Tracks storages in `trace` while `is_recording`. At all times it keeps every tensor on the only device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,10 +51,10 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         self.phase = ""
         self.drivers: frozenset[CodeType] = (
             frozenset()
-        )  # code of ours that calls the user's: beyond it is no line of the step
+        )  # our code that calls the user's: its callers are no lines of the step
         self.hidden: dict[
             Any, Callable[..., list[torch.Tensor]]
-        ] = {}  # operators -> what they allocate unseen, beside their results
+        ] = {}  # operators -> what they allocate in addition to their results
         self.modules: list[str] = []  # names of the modules whose forward is running, outermost first
         self._numbers: dict[int, int] = {}  # storage's address -> its number in the trace
         self._sizes: dict[int, int] = {}
@@ -66,7 +66,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         ] = {}  # autograd's sequence number -> where the forward of that node was called
 
     def begin(self, step: int, phase: str) -> None:
-        """From here on the run is in this phase."""
+        """Begin a phase."""
         self.phase = phase
         self._nodes_at_end = _nodes()
         self.trace.begin(step, phase)
@@ -83,20 +83,20 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         if self.is_recording and function is _ADD and not kwargs and self._adds_in_place(*args):
             function = _ADD_IN_PLACE
         if self.phase == "after" and self.is_recording and _nodes() > self._nodes_at_end:
-            self.begin(self.trace.marks[-1].step, "forward")  # an operation that backward will come back to
+            self.begin(self.trace.phase_starts[-1].step, "forward")  # an operation with a node for backward
         result = function(*args, **kwargs)
         if self.is_recording:
             self._remember_node()
             for value in tree_leaves(result):
                 if isinstance(value, torch.Tensor):
-                    self.book(value)
+                    self.track(value)
             if function in self.hidden:
                 for value in self.hidden[function](*args):
-                    self.book(value)
+                    self.track(value)
         return result
 
     def _adds_in_place(self, old: torch.Tensor, new: object) -> bool:
-        """Whether autograd adds a gradient into the one that is there already: for plain tensors it does so where nobody else holds that one
+        """Whether autograd adds a gradient in place to an existing one. For plain tensors it does if that one has no other reference
         (InputBuffer::accumulate in torch/csrc/autograd), for fake ones never."""
         node = torch._C._current_autograd_node()
         if self.phase != "backward" or node is None or torch.is_grad_enabled() or not isinstance(new, torch.Tensor):
@@ -115,30 +115,30 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
             and torch._C._storage_Use_Count(key) <= _STORAGE_USES_OF_ONE_HOLDER
         )
 
-    def book(self, tensor: torch.Tensor, category: str = "", place: CodePlace | None = None) -> None:
-        """Enter the tensor's storages, unless they are known; a category given here is the last word on theirs."""
+    def track(self, tensor: torch.Tensor, category: str = "", place: CodePlace | None = None) -> None:
+        """Add the tensor's storages, unless they are known. A category given here replaces theirs."""
         for part in _parts(tensor):
             storage = part.untyped_storage()
             key, size = storage._cdata, storage.nbytes()
             if key in self._numbers and self._sizes[key] != size:
-                self._remove(key)  # resized in place: the allocator sees a new block come and the old one go
+                self._remove(key)  # resized in place: the allocator allocates a new block and frees the old one
             if key not in self._numbers:
                 self._enter(storage, key, size, place or self._place())
             if category:
-                booked = self.trace.storages[self._numbers[key]]
-                booked.category, booked.place = category, place or booked.place
+                tracked = self.trace.storages[self._numbers[key]]
+                tracked.category, tracked.place = category, place or tracked.place
 
     def number_of(self, tensor: torch.Tensor) -> list[int]:
-        """The numbers of this tensor's storages in the trace, for those that are known."""
+        """The numbers of this tensor's known storages in the trace."""
         keys = [part.untyped_storage()._cdata for part in _parts(tensor)]
         return [self._numbers[key] for key in keys if key in self._numbers]
 
     def alive(self) -> list[int]:
-        """The numbers of the storages that are there now."""
+        """The numbers of the live storages."""
         return list(self._numbers.values())
 
     def _enter(self, storage: torch.UntypedStorage, key: int, size: int, place: CodePlace) -> None:
-        # Autograd computes gradients with gradients off: where they are on, a checkpoint runs its forward again.
+        # Autograd computes gradients with gradient mode off. If it is on, a checkpoint runs its forward again.
         node = torch._C._current_autograd_node() if self.phase == "backward" else None
         phase = "recompute" if node is not None and torch.is_grad_enabled() else self.phase
         if node is not None:
@@ -161,8 +161,8 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
     # --- where -----------------------------------------------------------------------------------------------------
 
     def _remember_node(self) -> None:
-        # Autograd makes an operation's node, and counts it, before the operation itself comes by here. Later ones that make no node
-        # find the same number, and so do those of a custom Function, which run with gradients off.
+        # Autograd makes and counts an operation's node before the operation arrives here. Later operations without a node find the same
+        # number, also those of a custom Function, which run with gradient mode off.
         newest = torch._C._autograd._get_sequence_nr() - 1
         if newest not in self._places:
             self._places[newest] = self._forward_place()
@@ -179,7 +179,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
 
 
 def _line_of_the_user(drivers: frozenset[CodeType]) -> tuple[str, int, str]:
-    """The innermost line that is neither torch's nor ours."""
+    """The innermost line that belongs neither to torch nor to hiwater."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code not in drivers:
         code = frame.f_code
@@ -190,7 +190,7 @@ def _line_of_the_user(drivers: frozenset[CodeType]) -> tuple[str, int, str]:
 
 
 def _is_called_by_autograd() -> bool:
-    """Whether the operator that is being dispatched is autograd's own call, and not a hook's or a custom Function's."""
+    """Whether autograd itself called the operator, and not a hook or a custom Function."""
     frame: FrameType | None = sys._getframe(3)
     while frame is not None and frame.f_code.co_filename.startswith(_DISPATCH_FOLDERS):
         frame = frame.f_back
@@ -198,7 +198,7 @@ def _is_called_by_autograd() -> bool:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements lie side by side in memory, in whatever order of dimensions."""
+    """Whether the elements are contiguous in memory, in any order of dimensions."""
     dense = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:
@@ -225,7 +225,7 @@ def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _number(item: Any, tensor: torch.Tensor) -> Any:
-    """What an optimizer reads of its own state, the number of its step mostly. It changes no size: where it is not known, any will do."""
+    """The value that an optimizer reads from its state, usually the number of its step. It changes no size, so any value will do."""
     try:
         return item(tensor)
     except DataDependentOutputException:

@@ -1,6 +1,6 @@
-"""Operators that allocate far more than an estimate can see: where one has run, the figures are known to be too low.
+"""Operators that allocate far more than an estimate can see. If one has run, the figures are too low.
 
-Changes torch for good, so for the process made for the estimate alone.
+The changes to torch are permanent, so this runs only in the process of the estimate.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _ran: set[str] = set()
 
 
 def install() -> None:
-    """Notice from now on when such an operator runs, whoever calls it."""
+    """Note from now on when such an operator runs."""
     for name, shown in _RECURRENT.items():
         setattr(torch._VF, name, _noticed(getattr(torch._VF, name), shown))
 
 
 def forget() -> None:
-    """Begin anew, for the next estimate."""
+    """Forget what ran before the next estimate."""
     _ran.clear()
 
 
 def reasons() -> list[str]:
-    """Why the figures are too low; empty where nothing says that they are."""
+    """Why the figures are too low; empty if no such operator ran."""
     return [f"{', '.join(sorted(_ran))}: the native workspace and reserve are not seen"] if _ran else []
 
 

@@ -1,7 +1,7 @@
-"""The process made for an estimate: it makes what is to be estimated of fake tensors, runs it, and answers in JSON on a pipe.
+"""The process of an estimate: it builds the step with fake tensors, runs it, and writes the result as JSON to a pipe.
 
-Either a new interpreter (`python -m hiwater.contrib.torch.estimate.worker FD < request`), or a child forked where live objects were given. Both
-may change torch as they please, and neither ever touches a card.
+It is a new interpreter (`python -m hiwater.contrib.torch.estimate.worker FD < request`), or a fork if live objects were given. It may
+change torch, and never uses a card.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Maker = Callable[[int | None], tuple[Any, ...]]
 
 
 def main(descriptor: int) -> None:
-    """Answer the request on stdin. What the user's code prints goes to stderr: stdout is the caller's for data."""
+    """Answer the request on stdin. Output of the user's code goes to stderr: stdout is for the caller's data."""
     request = json.load(sys.stdin)
     os.dup2(2, 1)
     answer(descriptor, lambda: _made_by(request), request)
 
 
 def answer(descriptor: int, make: Callable[[], Maker], request: Mapping[str, Any]) -> None:
-    """Write the result of the request, or the error that it ends with."""
+    """Write the result of the request, or its error."""
     try:
         reply = {"result": _settled_and_done(make, request)}
     except HiwaterError as error:
@@ -45,7 +45,7 @@ def _settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> 
     (card_kernels if request["is_card"] else cpu_kernels).install()
     unseen.install()
     made = make()
-    gc.freeze()  # torch's own objects are many, and none of them has to be looked at again
+    gc.freeze()  # torch has many objects, none of which the collector has to traverse again
     if request["task"] == "largest_batch":
         return _largest_batch(made, request)
     return estimate_once(made, request, request["batch_size"])
@@ -66,7 +66,7 @@ def _largest_batch(make: Maker, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | None) -> dict[str, Any]:
-    """Make the step, run it, and work out its figures: those of an Estimate but for what the request says itself."""
+    """Build the step, run it, and compute its figures: those of an Estimate except the fields of the request."""
     from hiwater.contrib.torch.estimate import cpu_kernels, failures, figures, steps, unseen
     from hiwater.contrib.torch.estimate.fakes import Fakes
     from hiwater.contrib.torch.estimate.tracker import StorageTracker
@@ -97,14 +97,14 @@ def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | Non
     found["low_because"] = unseen.reasons()
     if found["low_because"] and found.get("fits"):
         found["fits"] = found["fits_only_by_retrying"] = (
-            None  # what is known to be too low shows only what does not fit
+            None  # figures that are too low can only show that the step does not fit
         )
     return {**found, "parameters": parameters, "notes": notes, "batch_size": batch_size}
 
 
 @functools.cache
 def _fake_mode() -> Any:
-    """The one mode of this process: fake tensors of two cannot meet, and a model may be made once for several batches."""
+    """The only fake mode of this process: tensors of two modes do not mix, and a model may be built once for several batches."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode(allow_non_fake_inputs=True)
@@ -128,11 +128,11 @@ def _notes_on(job: Any, is_card: bool) -> list[str]:
     return notes
 
 
-# --- finding what the command line names ------------------------------------------------------------------------------
+# --- the function that the command line names ------------------------------------------------------------------------------
 
 
 def _made_by(request: Mapping[str, Any]) -> Maker:
-    """The function that the request names, as one that takes a batch size and returns all four parts."""
+    """The function that the request names, wrapped: it takes a batch size and returns all four parts."""
     from hiwater.contrib.torch.estimate import failures
 
     with failures.explained(is_import=True):
@@ -182,7 +182,7 @@ def _choices(home: Any) -> str:
 
 
 def made_by_calling(build: Callable[..., Any]) -> Maker:
-    """A maker that calls `build`, with `batch_size` when one is asked for, and checks what it returns."""
+    """A function that calls `build`, with `batch_size` if one is given, and checks the result."""
 
     def make(batch_size: int | None) -> tuple[Any, ...]:
         if batch_size is None:
@@ -207,9 +207,9 @@ def _four_parts(made: Any, build: Callable[..., Any]) -> tuple[Any, ...]:
     from torch.optim import Optimizer
 
     if not isinstance(made, (tuple, list)) or not 2 <= len(made) <= 4 or not callable(made[0]):
-        told = f"{len(made)} parts" if isinstance(made, (tuple, list)) else f"a {type(made).__name__}"
+        returned = f"{len(made)} parts" if isinstance(made, (tuple, list)) else f"a {type(made).__name__}"
         raise BadRequest(
-            f"{_name(build)} returns {told}",
+            f"{_name(build)} returns {returned}",
             "return (module, inputs), (module, inputs, optimizer) or (module, inputs, optimizer, loss)",
         )
     function, inputs, *rest = made

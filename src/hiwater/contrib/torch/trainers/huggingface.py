@@ -13,22 +13,23 @@ if TYPE_CHECKING:
     from typing import Any
 
 _BETWEEN = "between phases"
-_END_OF_TRAINING = "train_runtime"  # is among the last numbers that train() logs
+_END_OF_TRAINING = "train_runtime"  # one of the last numbers that train() logs
 
 
 class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not looked into: it is not installed everywhere
-    """Adds `train_memory_NAME`, `eval_memory_NAME` and `test_memory_NAME` to what `train()`, `evaluate()` and `predict()` return, and to the
-    trainer's `log_history`; the names stand in `hiwater.contrib.torch.trainers.phases`.
+    """Adds `train_memory_NAME`, `eval_memory_NAME` and `test_memory_NAME` to the results of `train()`, `evaluate()` and `predict()`, and to the
+    trainer's `log_history`. The names are in `hiwater.contrib.torch.trainers.phases`.
 
-    An evaluation within training is a phase of its own. The Trainer tells nobody when one outside begins: `evaluate()` and `predict()` are measured
-    from the end of the phase before, or from the making of the trainer. Each rank measures itself; the first one's numbers are logged.
+    An evaluation within training is a phase of its own. The Trainer has no hook for the start of other evaluations: `evaluate()` and
+    `predict()` are measured from the end of the phase before, or from the creation of the trainer. Each rank measures itself; the numbers
+    of the first one are logged.
     """
 
     def __init__(self) -> None:
         self.phases = Phases()
-        weakref.finalize(self, self.phases.drop_all)  # a scope is open even when the trainer does nothing
+        weakref.finalize(self, self.phases.drop_all)  # a scope is open, also while the trainer does nothing
         self.trainer: Any = None
-        """Where numbers are logged, too, so that TensorBoard and others show them; set by `watch()`."""
+        """A function that also logs the numbers, so that TensorBoard and others show them; set by `watch()`."""
 
     def on_init_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:  # noqa: ARG002 - Trainer's signature, here and below
         self.phases.begin(_BETWEEN)
@@ -58,7 +59,7 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
             self._end("train", "train", state, None)
 
     def _expect_evaluation(self, control: Any) -> None:
-        """The trainer evaluates right after this hook when it says so."""
+        """Begin the phase of an evaluation, if the trainer evaluates right after this hook."""
         if control.should_evaluate and not self.phases.is_open("eval"):
             self.phases.begin("eval")
 

@@ -1,12 +1,12 @@
-"""The phases of a training as scopes, and the numbers that are logged of each.
+"""The phases of a training as scopes, and the numbers that are logged for each.
 
 `NAME_mib` are MiB (2^20 bytes):
 
-    ram_peak_mib             the most resident memory of the process
-    ram_kept_mib             resident memory at the end of the phase less that at its start
-    DEVICE_peak_mib          the most that tensors took on a device (`cuda_0`), rounded as the allocator does
-    DEVICE_kept_mib          what they took at the end less what they took at the start
-    DEVICE_margin_mib        the device's memory less the most that the library held of it: what contexts and other processes have is not off yet
+    ram_peak_mib             the peak of the process's resident memory
+    ram_kept_mib             resident memory at the end of the phase minus that at its start
+    DEVICE_peak_mib          the peak of tensors on a device (`cuda_0`), rounded as by the allocator
+    DEVICE_kept_mib          the memory of tensors at the end minus that at the start
+    DEVICE_margin_mib        the device's memory minus the peak that the library reserved; contexts and other processes are not subtracted
     DEVICE_alloc_retries     how often the allocator emptied its cache and tried again
 """
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from hiwater.scopes.tracker import Run, Tracker
     from hiwater.scopes.usage import Usage
 
-_METERS = (("resident", "gpu"), ("gpu",))  # the second where resident memory cannot be read
+_METERS = (("resident", "gpu"), ("gpu",))  # the second if resident memory cannot be read
 _RETRIES = "num_alloc_retries"
 
 
 class Phases:
-    """The phases that are open, and what came of those that have ended. A phase may run inside another: each has its own exact peak."""
+    """The open phases, and the usages of those that have ended. Phases may be nested: each has its own exact peak."""
 
     def __init__(self) -> None:
         self.ended: list[tuple[str, Usage]] = []
@@ -37,7 +37,7 @@ class Phases:
         self._open: dict[str, tuple[Tracker, Run, dict[str, int]]] = {}
 
     def begin(self, name: str) -> None:
-        """Begin a phase; one of the same name that nobody ended, since an exception went through it, is dropped."""
+        """Begin a phase. An open one of the same name, which an exception left open, is dropped."""
         self.drop(name)
         tracker = hiwater.track(name, meters=_METERS[0])
         try:
@@ -52,7 +52,7 @@ class Phases:
         return name in self._open
 
     def end(self, name: str, called: str = "") -> dict[str, float]:
-        """End a phase and return its numbers, of what could be measured; none for a phase that did not begin. `called` is another name for it."""
+        """End a phase and return the numbers that could be measured; none for a phase that did not begin. `called` is another name for it."""
         found = self._open.pop(name, None)
         if found is None:
             return {}
@@ -62,13 +62,13 @@ class Phases:
         return numbers(run.usage, retries)
 
     def drop(self, name: str) -> None:
-        """End a phase without a trace."""
+        """End a phase without numbers."""
         found = self._open.pop(name, None)
         if found is not None:
             found[0].stop()
 
     def drop_all(self) -> None:
-        """End all that are open, after an exception."""
+        """End all open phases, after an exception."""
         for name in list(self._open):
             self.drop(name)
 
@@ -89,7 +89,7 @@ def numbers(usage: Usage, retries_before: dict[str, int]) -> dict[str, float]:
             found[f"{name}_margin_mib"] = _mib(margin)
         if device.name in retries:
             now, before = retries[device.name], retries_before.get(device.name, 0)
-            found[f"{name}_alloc_retries"] = now - before if now >= before else now  # torch's totals were put back to 0
+            found[f"{name}_alloc_retries"] = now - before if now >= before else now  # the program reset torch's totals
     return found
 
 
@@ -103,13 +103,13 @@ def _margin(usage: DeviceUsage) -> int | None:
     source = devices.backend(usage.backend)
     try:
         limit = source.limit_bytes(source.device(usage.name))
-    except Exception:  # noqa: BLE001 - a library at its end: the training must not suffer for a number
+    except Exception:  # noqa: BLE001 - an error of a library must not end the training
         return None
     return limit - usage.reserved.peak_bytes if limit != UNKNOWN else None
 
 
 def _retries() -> dict[str, int]:
-    """By device, of the libraries that count them."""
+    """The retries by device, for libraries that count them."""
     found = {}
     for source, device in devices.in_use():
         try:

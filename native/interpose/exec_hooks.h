@@ -1,4 +1,4 @@
-// Hooks of functions that map and unmap memory.
+// Hooks of functions that execute programs, and that wait for their end.
 #pragma once
 
 #include <vector>
@@ -7,6 +7,6 @@
 
 namespace hiwater::interpose {
 
-void add_mapping_hooks(std::vector<Hook>* hooks);
+void add_exec_hooks(std::vector<Hook>* hooks);
 
 }  // namespace hiwater::interpose

@@ -1,0 +1,106 @@
+"""What the job of a cluster costs on the driver: collecting and merging the captures of many workers.
+
+    python benchmarks/clusters.py [--workers N …] [--stacks N]
+
+Prints, for each number of workers, the bytes of a capture, the bytes on the wire, processor seconds (a busy machine
+changes them little) and peak resident memory of one process
+that receives all captures as compressed pieces and merges them; then the same of the reports in text and as a page, and the page's size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))
+from capture_builder import DTYPES  # noqa: E402 - the tests' helpers are no package
+from large_captures import _started, laid_out  # noqa: E402 - the same
+
+RECEIVER = """
+import sys
+from pathlib import Path
+from hiwater.contrib.cluster.job import Job
+with Job(sys.argv[2], engine="test") as job:
+    for path in sorted(Path(sys.argv[1]).glob("*.z")):
+        job.add_bytes(path.read_bytes())
+    job.write()
+"""
+
+
+def capture_of(number: int, stacks: int) -> bytes:
+    """The capture of one worker of several on a host."""
+    random = np.random.default_rng(number)
+    small, first = _started(400, "worker.py")
+    small.fact("host", f"node{number // 8}")
+    small.fact("engine", "test")
+    small.fact("worker", f"worker {number}")
+    small.header["pid"] = 1000 + number
+    nodes = np.zeros(stacks + 2, DTYPES["nodes"])
+    nodes["code"][1] = first - 1
+    places = np.arange(2, len(nodes))
+    nodes["parent"][2:] = np.maximum(1, places // 2 - random.integers(0, 3, stacks))
+    nodes["code"][2:] = first + random.integers(0, 400, stacks)
+    nodes["line"][2:] = random.integers(1, 60, stacks)
+    return laid_out(small, nodes)
+
+
+def measured(*command: str) -> tuple[float, int]:
+    """Processor seconds and peak resident bytes of a Python process of its own."""
+    with subprocess.Popen(
+        [sys.executable, *command], env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, stdout=subprocess.DEVNULL
+    ) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command[0]} failed")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+
+
+def main() -> None:
+    import zlib
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, nargs="*", default=[64, 256, 1000])
+    parser.add_argument("--stacks", type=int, default=10_000)
+    arguments = parser.parse_args()
+    names = (
+        "capture MB",
+        "wire MB",
+        "merge s",
+        "peak MB",
+        "job MB",
+        "text s",
+        "peak MB",
+        "page s",
+        "peak MB",
+        "page MB",
+    )
+    print(" ".join([f"{'workers':>7}", *(f"{name:>10}" for name in names)]))
+    for workers in arguments.workers:
+        with tempfile.TemporaryDirectory() as folder:
+            size = wire = 0
+            for number in range(workers):
+                content = capture_of(number, arguments.stacks)
+                packed = zlib.compress(content, 1)
+                size, wire = size + len(content), wire + len(packed)
+                Path(folder, f"{number:06}.z").write_bytes(packed)
+            job = Path(folder, "job.hiw")
+            seconds, peak = measured("-c", RECEIVER, folder, str(job))
+            page = Path(folder, "job.html")
+            figures = [size / workers / 1e6, wire / workers / 1e6, seconds, peak / 1e6, job.stat().st_size / 1e6]
+            for words in (("--no-pager",), ("--html", "-o", str(page))):
+                seconds, peak = measured("-m", "hiwater", "report", str(job), *words)
+                figures += [seconds, peak / 1e6]
+            figures.append(page.stat().st_size / 1e6)
+            print(" ".join([f"{workers:>7}", *(f"{figure:>10.2f}" for figure in figures)]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""What recording costs a Dask cluster: the start of a worker, and the time of a job.
+
+    python benchmarks/dask_cost.py [--rounds N]
+
+Prints the processor milliseconds that a worker needs to begin its recording, hiwater's imports included, and the seconds of the same tasks without and with recording
+(sampled, 64 KiB), each the lowest of the rounds, in turns, on a cluster of two processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+START = """
+import sys, time
+import distributed
+from distributed.diagnostics.plugin import WorkerPlugin
+begin = time.process_time()
+from hiwater.contrib.cluster import dask_remote, worker
+begun = worker.start(sys.argv[1], engine="dask", worker="w", sample="64KiB")
+taken = time.process_time() - begin
+assert begun.is_recording, begun.why
+print(taken * 1000)
+"""
+
+
+def start_milliseconds(rounds: int) -> list[float]:
+    with tempfile.TemporaryDirectory() as folder:
+        commands = [[sys.executable, "-c", START, str(Path(folder, f"{number}.hiw"))] for number in range(rounds)]
+        return [float(subprocess.run(one, capture_output=True, text=True, check=True).stdout) for one in commands]
+
+
+def work(number: int) -> float:
+    import numpy as np
+
+    table = np.random.default_rng(number).random((400, 400))
+    rows = [{"key": str(place % 97), "value": float(place)} for place in range(20_000)]
+    groups: dict[str, list[float]] = {}
+    for row in rows:
+        groups.setdefault(row["key"], []).append(row["value"])
+    return float((table @ table).sum()) + sum(sum(values) for values in groups.values())
+
+
+def job_seconds(client, tasks: int, seed: int) -> float:
+    begin = time.perf_counter()
+    client.gather(client.map(work, range(seed, seed + tasks), pure=False))
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    import distributed
+
+    import hiwater.dask
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tasks", type=int, default=100)
+    arguments = parser.parse_args()
+    starts = start_milliseconds(arguments.rounds)
+    print(
+        f"processor time of the start of a recording in a worker: median {statistics.median(starts):.1f} ms, lowest {min(starts):.1f} ms"
+    )
+    plain, recorded = [], []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        job_seconds(client, arguments.tasks, 0)
+        for number in range(arguments.rounds):
+            plain.append(job_seconds(client, arguments.tasks, number))
+            with hiwater.dask.profile(client, Path(folder, "job.hiw")):
+                recorded.append(job_seconds(client, arguments.tasks, number))
+    print(f"job: {min(plain):.2f} s alone, {min(recorded):.2f} s recorded, ratio {min(recorded) / min(plain):.3f}")
+
+
+if __name__ == "__main__":
+    main()

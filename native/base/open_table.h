@@ -1,0 +1,99 @@
+// A hash table in pages of its own: open addressing, grown by doubling. Entries shift back at a removal (D. Knuth, The Art of Computer
+// Programming, vol. 3, 6.4, algorithm R), so there are no tombstones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/pages.h"
+
+namespace hiwater {
+
+inline std::uint64_t mix(std::uint64_t x) noexcept {  // finaliser of splitmix64 (Steele, Lea, Flood 2014)
+    x ^= x >> 30;
+    x *= 0xbf58476d1ce4e5b9ULL;
+    x ^= x >> 27;
+    x *= 0x94d049bb133111ebULL;
+    return x ^ x >> 31;
+}
+
+// A slot is plain bytes, with hash() and is_free(); one of zeros is free. `is_it(slot)` tells which slot is meant, of those with the hash.
+template <typename Slot>
+class OpenTable {
+public:
+    // Null where there is none.
+    template <typename IsIt>
+    const Slot* find(std::uint64_t hash, IsIt is_it) const {
+        if (slots_.size() == 0) return nullptr;
+        const Slot& found = slots_[place_of(hash, is_it)];
+        return found.is_free() ? nullptr : &found;
+    }
+
+    // Puts a slot in, and returns the one whose place it takes, or a free one. Throws bad_alloc; the table then is as before.
+    template <typename IsIt>
+    Slot put(const Slot& slot, IsIt is_it) {
+        if ((count_ + 1) * 10 > slots_.size() * 6) grow();
+        const Slot before = std::exchange(slots_[place_of(slot.hash(), is_it)], slot);
+        if (before.is_free()) ++count_;
+        return before;
+    }
+
+    // Takes a slot out and returns it, or a free one where there is none.
+    template <typename IsIt>
+    Slot remove(std::uint64_t hash, IsIt is_it) noexcept {
+        if (slots_.size() == 0) return {};
+        std::size_t hole = place_of(hash, is_it);
+        const Slot removed = slots_[hole];
+        if (removed.is_free()) return removed;
+        for (std::size_t i = next(hole); !slots_[i].is_free(); i = next(i)) {
+            const std::size_t from_home = (i - slots_[i].hash()) & mask(), from_hole = (i - hole) & mask();
+            if (from_home < from_hole) continue;
+            slots_[hole] = slots_[i];
+            hole = i;
+        }
+        slots_[hole] = {};
+        --count_;
+        return removed;
+    }
+
+    template <typename Visit>  // visit(slot)
+    void each(Visit visit) const {
+        for (const Slot& slot : slots_)
+            if (!slot.is_free()) visit(slot);
+    }
+
+    std::size_t size() const { return count_; }
+    std::size_t own_bytes() const { return slots_.capacity_bytes(); }
+    void reset() noexcept {
+        slots_.reset();
+        count_ = 0;
+    }
+
+private:
+    std::size_t mask() const { return slots_.size() - 1; }
+    std::size_t next(std::size_t i) const { return (i + 1) & mask(); }
+    // Of the slot that is meant, or of the free one where it would be.
+    template <typename IsIt>
+    std::size_t place_of(std::uint64_t hash, IsIt is_it) const {
+        std::size_t i = hash & mask();
+        while (!slots_[i].is_free() && !is_it(slots_[i])) i = next(i);
+        return i;
+    }
+
+    void grow() {
+        PageVector<Slot> old;
+        PageVector<Slot> bigger;
+        bigger.resize(slots_.size() == 0 ? 1024 : slots_.size() * 2);
+        bigger.touch();
+        old.swap(slots_);
+        slots_.swap(bigger);
+        for (const Slot& slot : old)
+            if (!slot.is_free()) slots_[place_of(slot.hash(), [](const Slot&) { return false; })] = slot;
+    }
+
+    PageVector<Slot> slots_;  // a power of two, at most 2^32
+    std::size_t count_ = 0;
+};
+
+}  // namespace hiwater

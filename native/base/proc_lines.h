@@ -1,0 +1,70 @@
+// The lines of files of /proc, read without a heap of our own that grows with them. Callers whose thread may be cancelled hold an Uncancelled.
+#pragma once
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/uncopied.h"
+
+namespace hiwater {
+
+// One line after another. A line longer than the buffer comes in pieces.
+template <std::size_t kBuffer>
+class ProcLines : Uncopied {
+public:
+    explicit ProcLines(const char* path) noexcept : fd_(::open(path, O_RDONLY | O_CLOEXEC)) {}
+    ~ProcLines() {
+        if (fd_ >= 0) ::close(fd_);
+    }
+
+    // The next line with NUL for its newline, or null.
+    char* next() noexcept {
+        for (;;) {
+            char* newline = static_cast<char*>(::memchr(text_ + from_, '\n', to_ - from_));
+            if (newline != nullptr) {
+                *newline = '\0';
+                char* line = text_ + from_;
+                from_ = static_cast<std::size_t>(newline - text_) + 1;
+                return line;
+            }
+            if (!refill()) return nullptr;
+        }
+    }
+
+private:
+    bool refill() noexcept {
+        ::memmove(text_, text_ + from_, to_ - from_);
+        to_ -= from_;
+        from_ = 0;
+        if (to_ == sizeof text_) text_[to_ - 1] = '\n';
+        const ssize_t n = fd_ < 0 || to_ == sizeof text_ ? 0 : ::read(fd_, text_ + to_, sizeof text_ - to_);
+        if (n > 0) to_ += static_cast<std::size_t>(n);
+        return n > 0 || to_ == sizeof text_;
+    }
+
+    int fd_;
+    std::size_t from_ = 0, to_ = 0;
+    char text_[kBuffer];
+};
+
+// A mapping's line in /proc/self/maps and smaps: "start-end mode offset device inode   path".
+struct MapsLine {
+    std::uintptr_t start = 0, end = 0;
+    char mode[8] = {};
+    const char* path = "";  // in the line
+
+    // False where it is another line.
+    bool read(const char* line) noexcept {
+        int path_at = 0;
+        if (::sscanf(line, "%lx-%lx %7s %*s %*s %*s %n", &start, &end, mode, &path_at) < 3) return false;
+        if (path_at > 0) path = line + path_at;
+        return true;
+    }
+};
+
+}  // namespace hiwater

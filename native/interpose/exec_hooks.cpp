@@ -1,0 +1,284 @@
+#include "interpose/exec_hooks.h"
+
+#include <alloca.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "base/errno_kept.h"
+#include "base/uncancelled.h"
+#include "session/children.h"
+#include "session/recorder.h"
+
+namespace hiwater::interpose {
+
+namespace {
+
+using Text = const char*;
+using Texts = char* const*;
+
+Recorder& recorder() { return Recorder::instance(); }
+
+// --- which programs are told that they are recorded ------------------------------------------------------------------------------
+
+enum class Program {
+    other,
+    launcher,  // may start an interpreter in turn
+    python,
+};
+
+// Shells, and commands that execute the rest of their arguments. Only these and scripts have the entry in their environment.
+constexpr std::string_view kLaunchers[] = {
+    "ash",     "bash",    "busybox", "chrt",    "chroot", "conda",    "dash",     "dumb-init", "env",      "find",
+    "fish",    "flock",   "gdb",     "gmake",   "ionice", "ksh",      "ltrace",   "make",      "mpiexec",  "mpirun",
+    "nice",    "ninja",   "nohup",   "numactl", "orted",  "orterun",  "parallel", "perf",      "prted",    "prterun",
+    "prun",    "setpriv", "setsid",  "sh",      "srun",   "stdbuf",   "strace",   "su",        "taskset",  "time",
+    "timeout", "tini",    "unshare", "uv",      "uvx",    "valgrind", "watch",    "xargs",     "xvfb-run", "zsh",
+};
+
+std::string_view base_name(std::string_view path) noexcept { return path.substr(path.rfind('/') + 1); }
+
+Program program_named(std::string_view name) noexcept {
+    if (name.starts_with("python") || name.starts_with("pypy")) return Program::python;
+    return std::find(std::begin(kLaunchers), std::end(kLaunchers), name) != std::end(kLaunchers) ? Program::launcher
+                                                                                                 : Program::other;
+}
+
+// Of a file's first line, "#!/usr/bin/env -S python3 -I": scripts of other interpreters may start Python as well.
+Program program_of_script(int file) noexcept {
+    char head[256];
+    const ssize_t n = ::pread(file, head, sizeof head, 0);
+    std::string_view line(head, n > 0 ? static_cast<std::size_t>(n) : 0);
+    if (!line.starts_with("#!")) return Program::other;
+    line = line.substr(2, line.find('\n') - 2);
+    return line.find("python") != line.npos ? Program::python : Program::launcher;
+}
+
+// Functions that may run in the child of a vfork, in its parent's memory: no memory is taken, no lock, and the stack is used sparingly.
+Program program_at(Text path) noexcept {
+    const ErrnoKept kept;
+    if (const Program known = program_named(base_name(path)); known != Program::other)
+        return ::access(path, X_OK) == 0 ? known : Program::other;
+    Uncancelled whole;
+    const int file = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0) return Program::other;
+    const Program found = program_of_script(file);
+    ::close(file);
+    return found;
+}
+
+// Of a name that is searched for in PATH, as the function that is about to be called does it.
+Program program_in_path(Text name) noexcept {
+    if (::strchr(name, '/') != nullptr) return program_at(name);
+    const char* folders = ::getenv("PATH");
+    for (std::string_view rest = folders == nullptr ? "/bin:/usr/bin" : folders;;) {
+        const std::string_view folder = rest.substr(0, rest.find(':'));
+        char path[PATH_MAX];
+        const int n = ::snprintf(path, sizeof path, "%.*s/%s", static_cast<int>(folder.size()), folder.data(), name);
+        if (n < static_cast<int>(sizeof path) && ::access(path, X_OK) == 0) return program_at(path);
+        if (folder.size() == rest.size()) return Program::other;
+        rest.remove_prefix(folder.size() + 1);
+    }
+}
+
+// --- their environment -----------------------------------------------------------------------------------------------------------
+
+bool is_ours(Text entry) noexcept {
+    const std::size_t name = std::string_view(children.variable()).find('=') + 1;
+    return ::strncmp(entry, children.variable(), name) == 0;
+}
+
+constexpr std::size_t kMostEntries = 16 * 1024;  // they are copied onto the stack
+
+std::size_t entries_in(Texts environment) noexcept {
+    std::size_t count = 0;
+    while (environment != nullptr && environment[count] != nullptr) ++count;
+    return count;
+}
+
+// Calls call(environment) with the entry in it.
+template <typename Call>
+[[gnu::noinline]] int with_entry(Texts environment, std::size_t count, const Call& call) noexcept {
+    auto* const copy = static_cast<char**>(alloca((count + 2) * sizeof(char*)));
+    char** end = std::copy_if(environment, environment + count, copy, [](Text entry) { return !is_ours(entry); });
+    *end++ = const_cast<char*>(children.variable());
+    *end = nullptr;
+    return call(static_cast<Texts>(copy));
+}
+
+template <typename Call>
+int with_environment(Program program, Texts environment, const Call& call) noexcept {
+    const std::size_t count = entries_in(environment);
+    if (program == Program::other || count > kMostEntries) return call(environment);
+    return with_entry(environment, count, call);
+}
+
+// --- exec ------------------------------------------------------------------------------------------------------------------------
+
+// An exec that succeeds never comes back: the capture must be closed before it. In the child of a vfork, which shares our memory,
+// nothing is touched (note_exit compares the process id).
+template <typename Call>
+int around_exec(const Call& call) noexcept {
+    const bool marked = recording() && recorder().note_exit({capture::EndedBy::exec});
+    const int result = call();
+    const ErrnoKept kept;
+    if (marked) recorder().withdraw_exit();
+    return result;
+}
+
+// `env` alone shows its environment; with arguments it starts a program in it.
+bool only_shows_environment(Text path, Texts arguments) noexcept {
+    return base_name(path) == "env" && (arguments == nullptr || arguments[0] == nullptr || arguments[1] == nullptr);
+}
+
+// The process that multiprocessing starts to clean up after a program, and a command of hiwater.
+bool is_no_part_of_program(Texts arguments) noexcept {
+    constexpr std::string_view kTracker = "from multiprocessing.resource_tracker import main", kOurs = "hiwater";
+    for (std::size_t i = 1; arguments != nullptr && arguments[0] != nullptr && arguments[i] != nullptr; ++i) {
+        const std::string_view word = arguments[i];
+        if (word.starts_with(kTracker) || (word == kOurs && std::string_view(arguments[i - 1]) == "-m")) return true;
+    }
+    return false;
+}
+
+template <typename Call>
+int exec(Program program, Text path, Texts arguments, Texts environment, const Call& call) noexcept {
+    if (only_shows_environment(path, arguments) || is_no_part_of_program(arguments)) program = Program::other;
+    if (program == Program::python) children.note_started(::getpid(), ::getppid(), path, arguments);
+    return around_exec([&] { return with_environment(program, environment, call); });
+}
+
+int hook_execve(Text path, Texts arguments, Texts environment) {
+    const Program program = children.are_recorded() ? program_at(path) : Program::other;
+    return exec(program, path, arguments, environment, [&](Texts entries) { return real<hook_execve>(path, arguments, entries); });
+}
+
+int hook_execv(Text path, Texts arguments) { return hook_execve(path, arguments, environ); }
+
+int hook_execvpe(Text name, Texts arguments, Texts environment) {
+    const Program program = children.are_recorded() ? program_in_path(name) : Program::other;
+    return exec(program, name, arguments, environment, [&](Texts entries) { return real<hook_execvpe>(name, arguments, entries); });
+}
+
+int hook_execvp(Text name, Texts arguments) { return hook_execvpe(name, arguments, environ); }
+
+int hook_fexecve(int file, Texts arguments, Texts environment) {
+    char path[32];
+    ::snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    const Program program = children.are_recorded() ? program_at(path) : Program::other;
+    return exec(program, path, arguments, environment, [&](Texts entries) { return real<hook_fexecve>(file, arguments, entries); });
+}
+
+template <bool kSearches>
+int hook_spawn(pid_t* child, Text path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
+               Texts arguments, Texts environment) {
+    const auto call = [&](Texts entries) {
+        return real<hook_spawn<kSearches>>(child, path, actions, attributes, arguments, entries);
+    };
+    if (!children.are_recorded()) return call(environment);
+    const Program program = kSearches ? program_in_path(path) : program_at(path);
+    const int error = with_environment(program, environment, call);
+    if (error == 0 && program == Program::python && child != nullptr) children.note_started(*child, ::getpid(), path, arguments);
+    return error;
+}
+
+// --- commands of the shell ---------------------------------------------------------------------------------------------------------
+
+std::string exported(std::string_view entry, Text command) {
+    const std::size_t value = entry.find('=') + 1;
+    std::string out = "export " + std::string(entry.substr(0, value)) + '\'';
+    for (const char letter : entry.substr(value)) out += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+    return out + "'; " + command;
+}
+
+// The shell has the environment of this process, which stays as it is: the command itself adds the entry.
+template <typename Call>
+auto with_command(Text command, const Call& call) {
+    if (command == nullptr || !children.are_recorded()) return call(command);
+    const std::string words = [&] {
+        const BusyGuard busy;
+        return exported(children.variable(), command);
+    }();
+    return call(words.c_str());
+}
+
+int hook_system(Text command) {
+    return with_command(command, [](Text words) { return real<hook_system>(words); });
+}
+
+FILE* hook_popen(Text command, Text mode) {
+    return with_command(command, [&](Text words) { return real<hook_popen>(words, mode); });
+}
+
+// --- the end of children -----------------------------------------------------------------------------------------------------------
+
+pid_t noted(pid_t child, const int* status) noexcept {
+    if (child > 0 && WIFSIGNALED(*status) && children.are_recorded()) children.note_killed(child, WTERMSIG(*status));
+    return child;
+}
+
+// Calls wait(status), with a place for the status where the caller wants none.
+template <typename Wait>
+pid_t around_wait(int* status, const Wait& wait) {
+    int none = 0;
+    int* const place = status == nullptr ? &none : status;
+    return noted(wait(place), place);
+}
+
+pid_t hook_wait(int* status) {
+    return around_wait(status, [](int* place) { return real<hook_wait>(place); });
+}
+
+pid_t hook_waitpid(pid_t which, int* status, int options) {
+    return around_wait(status, [&](int* place) { return real<hook_waitpid>(which, place, options); });
+}
+
+pid_t hook_wait3(int* status, int options, rusage* usage) {
+    return around_wait(status, [&](int* place) { return real<hook_wait3>(place, options, usage); });
+}
+
+pid_t hook_wait4(pid_t which, int* status, int options, rusage* usage) {
+    return around_wait(status, [&](int* place) { return real<hook_wait4>(which, place, options, usage); });
+}
+
+int hook_waitid(idtype_t kind, id_t which, siginfo_t* result, int options) {
+    const int error = real<hook_waitid>(kind, which, result, options);
+    const bool was_killed = error == 0 && result != nullptr && (options & WNOWAIT) == 0 && result->si_pid != 0 &&
+                            (result->si_code == CLD_KILLED || result->si_code == CLD_DUMPED);
+    if (was_killed && children.are_recorded()) children.note_killed(result->si_pid, result->si_status);
+    return error;
+}
+
+}  // namespace
+
+void add_exec_hooks(std::vector<Hook>* hooks) {
+    constexpr auto of = Hook::Of::process;
+    hooks->insert(hooks->end(), {
+                                    hook_of<hook_execv>("execv", of),
+                                    hook_of<hook_execve>("execve", of),
+                                    hook_of<hook_execvp>("execvp", of),
+                                    hook_of<hook_execvpe>("execvpe", of),
+                                    hook_of<hook_fexecve>("fexecve", of),
+                                    hook_of<hook_spawn<false>>("posix_spawn", of),
+                                    hook_of<hook_spawn<true>>("posix_spawnp", of),
+                                    hook_of<hook_system>("system", of),
+                                    hook_of<hook_popen>("popen", of),
+                                    hook_of<hook_wait>("wait", of),
+                                    hook_of<hook_waitpid>("waitpid", of),
+                                    hook_of<hook_wait3>("wait3", of),
+                                    hook_of<hook_wait4>("wait4", of),
+                                    hook_of<hook_waitid>("waitid", of),
+                                });
+}
+
+}  // namespace hiwater::interpose

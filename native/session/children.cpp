@@ -1,0 +1,210 @@
+#include "session/children.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+
+#include "base/errno_kept.h"
+#include "base/file_size_signal.h"
+#include "base/pages.h"
+#include "base/process.h"
+#include "base/uncancelled.h"
+
+namespace hiwater {
+
+namespace {
+
+long long number(std::uint64_t value) noexcept { return static_cast<long long>(value); }
+
+// Copies text into a JSON string. What is not ASCII, and what does not fit, is left out: a program is recognised without it.
+void quote(const char* text, char* out, std::size_t room) noexcept {
+    std::size_t used = 0;
+    for (; *text != '\0' && used + 3 < room; ++text) {
+        if (*text == '"' || *text == '\\') out[used++] = '\\';
+        if (*text >= ' ' && *text <= '~') out[used++] = *text;
+    }
+    out[used] = '\0';
+}
+
+// An option of the interpreter that keeps a child from recording itself: -S, alone or among others.
+const char* reason_not_recorded(char* const* arguments) noexcept {
+    constexpr const char* kFlags = "bBdEiIOPqsSuvx";
+    for (int i = 1; arguments != nullptr && arguments[0] != nullptr && arguments[i] != nullptr && arguments[i][0] == '-'; ++i) {
+        const char* letter = arguments[i] + 1;
+        if (*letter == 'W' || *letter == 'X') {
+            if (letter[1] == '\0' && arguments[i + 1] != nullptr) ++i;
+            continue;
+        }
+        for (; *letter != '\0' && ::strchr(kFlags, *letter) != nullptr; ++letter)
+            if (*letter == 'S') return "-S";
+        if (*letter != '\0') break;  // -c, -m, or the end of the options
+    }
+    return "";
+}
+
+// A page that this process and its children by fork share. Null when the kernel refuses.
+void* map_shared_page() noexcept {
+    own_limit.add(kPage);
+    void* const page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        own_limit.remove(kPage);
+        return nullptr;
+    }
+    own_ranges.add(page, kPage);
+    return page;
+}
+
+}  // namespace
+
+void Children::begin(const StartOptions& options, const char* path) {
+    end();
+    delete std::exchange(options_, nullptr);
+    if (refused_ != nullptr) unmap_pages(std::exchange(refused_, nullptr), kPage);
+    refused_pid_ = 0;
+    is_child_ = !options.run_variable.empty() && !options.run_folder.empty();
+    if (options.run_variable.empty()) return;
+    parent_ = ::getppid();
+    const std::string folder = is_child_ ? options.run_folder : path + std::string(".d");
+    const std::string variable = options.run_variable + folder;
+    if (!folder_.set(folder.c_str()) || !variable_.set(variable.c_str())) return;
+    options_ = new StartOptions(options);
+    options_->run_folder = folder;
+    refused_ = static_cast<Refused*>(map_shared_page());
+    refused_pid_ = refused_ == nullptr ? 0 : ::getpid();
+}
+
+const StartOptions* Children::begin_in_fork() {
+    if (options_ == nullptr || (::mkdir(folder_.text, 0700) != 0 && errno != EEXIST)) return nullptr;
+    is_child_ = was_forked_ = true;
+    parent_ = ::getppid();
+    const auto milliseconds = process::monotonic_ns() / 1'000'000;
+    options_->path = std::string(folder_.text) + "/" + std::to_string(::getpid()) + "-" + std::to_string(milliseconds) + ".hiw";
+    options_->facts["ppid"] = std::to_string(parent_);
+    options_->facts["started_by"] = "fork";
+    return options_;
+}
+
+bool Children::name_index(capture::PathBuffer* path) const noexcept {
+    return ::snprintf(path->text, sizeof path->text, "%s/index.jsonl", folder_.text) < static_cast<int>(sizeof path->text);
+}
+
+int Children::open_index() const noexcept {
+    capture::PathBuffer path;
+    if (!name_index(&path)) return -1;
+    constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY;
+    int index = ::open(path.text, kHow, 0600);
+    if (index < 0 && errno == ENOENT && (::mkdir(folder_.text, 0700) == 0 || errno == EEXIST))
+        index = ::open(path.text, kHow, 0600);
+    return index;
+}
+
+void Children::append(int index, char* row, int length) noexcept {
+    if (length > 0 && length < static_cast<int>(kRowBytes)) {
+        ::memset(row + length, ' ', kRowBytes - static_cast<std::size_t>(length) - 1);
+        row[kRowBytes - 1] = '\n';
+        const FileSizeSignalHeld held;
+        if (::write(index, row, kRowBytes) < 0) {
+            // A full disk: the process is missing in the index, and nothing else is to be done here.
+        }
+    }
+    ::close(index);
+}
+
+void Children::note_started(pid_t child, pid_t parent, const char* program, char* const* arguments) const noexcept {
+    const ErrnoKept kept;
+    Uncancelled whole;
+    const int index = open_index();
+    if (index < 0) return note_refused(errno);
+    char row[kRowBytes], name[300];
+    quote(program, name, sizeof name);
+    append(index, row,
+           ::snprintf(row, sizeof row, R"({"event":"started","pid":%d,"ppid":%d,"at_unix_ns":%lld,"program":"%s","why":"%s"})",
+                      child, parent, number(process::wall_ns()), name, reason_not_recorded(arguments)));
+}
+
+void Children::note_refused(int error) const noexcept {
+    if (refused_ == nullptr || !are_recorded()) return;
+    __atomic_store_n(&refused_->error, error, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&refused_->children, 1, __ATOMIC_RELAXED);
+}
+
+void Children::note_killed(pid_t child, int signal) const noexcept {
+    const ErrnoKept kept;
+    Uncancelled whole;
+    const int index = open_index();
+    if (index < 0) return;
+    char row[kRowBytes];
+    append(index, row,
+           ::snprintf(row, sizeof row, R"({"event":"killed","pid":%d,"ppid":%d,"at_unix_ns":%lld,"signal":%d})", child, ::getpid(),
+                      number(process::wall_ns()), signal));
+}
+
+bool Children::is_row_enough(std::int64_t peak_bytes) const noexcept {
+    const ErrnoKept kept;
+    capture::PathBuffer path;
+    struct stat about{};
+    return is_small(peak_bytes) && name_index(&path) && ::stat(path.text, &about) == 0 &&
+           about.st_size >= kMostCaptures * static_cast<std::int64_t>(kRowBytes);
+}
+
+void Children::note_ended(const Ended& ended, const char* path) noexcept {
+    if (ended.header.exit_code != -1 || !await_exit_code(ended, path)) append_ended(ended, path);
+}
+
+// The interpreter gives its exit code to exit() alone, after all its callbacks.
+bool Children::await_exit_code(const Ended& ended, const char* path) noexcept {
+    static const bool is_registered = ::on_exit([](int status, void*) { children.note_exit_code(status & 0xff); }, nullptr) == 0;
+    if (!is_registered || !awaiting_path_.set(path)) return false;
+    awaiting_ = ended;
+    awaiting_pid_ = ::getpid();
+    return true;
+}
+
+void Children::note_exit_code(int code) noexcept {
+    if (awaiting_pid_ != ::getpid()) return;
+    awaiting_pid_ = 0;
+    awaiting_.header.exit_code = code;
+    Uncancelled whole;
+    const int file = ::open(awaiting_path_.text, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
+    if (file >= 0) {
+        const std::int32_t value = code;
+        const FileSizeSignalHeld held;
+        if (::pwrite(file, &value, sizeof value, offsetof(capture::Header, exit_code)) < 0) {
+            // A full disk: the code is missing in the capture, and nothing else is to be done here.
+        }
+        ::close(file);
+    }
+    append_ended(awaiting_, awaiting_path_.text);
+}
+
+void Children::append_ended(const Ended& ended, const char* path) const noexcept {
+    const ErrnoKept kept;
+    Uncancelled whole;
+    const int index = open_index();
+    if (index < 0) return;
+    const capture::Header& h = ended.header;
+    const char* slash = ::strrchr(path, '/');
+    const char* name = slash == nullptr ? path : slash + 1;
+    char row[kRowBytes];
+    append(index, row,
+           ::snprintf(row, sizeof row,
+                      R"({"event":"ended","pid":%d,"start_ticks":%lld,"ppid":%d,"started_by":"%s","capture":"%s","exit_code":%d,)"
+                      R"("started_unix_ns":%lld,"duration_ns":%lld,"peak_bytes":%lld,"peak_blocks":%lld,"live_bytes":%lld,)"
+                      R"("total_bytes":%lld,"total_blocks":%lld,"resident_peak_bytes":%lld,"inherited_bytes":%lld})",
+                      ::getpid(), number(h.process_start_ticks), parent_, was_forked_ ? "fork" : "exec", name, h.exit_code,
+                      number(h.started_unix_ns), number(h.ended_ns), static_cast<long long>(ended.peak.bytes),
+                      static_cast<long long>(ended.peak.blocks), static_cast<long long>(h.live_bytes),
+                      static_cast<long long>(ended.total.bytes), static_cast<long long>(ended.total.blocks),
+                      static_cast<long long>(h.resident_peak_bytes), number(h.inherited_bytes)));
+}
+
+}  // namespace hiwater

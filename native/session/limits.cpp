@@ -1,0 +1,67 @@
+#include "session/limits.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/own_limit.h"
+#include "base/process.h"
+
+namespace hiwater {
+
+using capture::LimitKind;
+
+void Limits::begin(const std::string& cgroup_usage, const std::vector<std::string>& cgroup_limits) {
+    *this = {};
+    usage_ = cgroup_usage;
+    limits_ = cgroup_limits;
+    const std::string folder = usage_.substr(0, usage_.rfind('/') + 1);
+    if (!folder.empty()) statistics_ = folder + "memory.stat";
+    pressure_ = folder + "memory.pressure";
+    if (folder.empty() || ::access(pressure_.c_str(), R_OK) != 0) pressure_ = "/proc/pressure/memory";
+    machine_bytes_ = std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+}
+
+capture::PressureRecord Limits::read(std::uint64_t now, std::int64_t address_space_bytes) noexcept {
+    constexpr std::uint64_t kMachineNs = 100'000'000;
+    if (available_ns_ == 0 || now - available_ns_ >= kMachineNs) {
+        available_bytes_ = process::available_bytes();
+        available_ns_ = now;
+    }
+    const OwnLimit::InForce space = own_limit.in_force();
+    capture::PressureRecord row{now, address_space_bytes - space.uncounted, space.limit, -1, -1, available_bytes_, -1, -1};
+    if (!usage_.empty()) row.cgroup_bytes = process::read_number(usage_.c_str());
+    for (const std::string& path : limits_) {
+        const std::int64_t limit = process::read_number(path.c_str());
+        if (limit >= 0 && (row.cgroup_limit < 0 || limit < row.cgroup_limit)) row.cgroup_limit = limit;
+    }
+    return row;
+}
+
+void Limits::consider(LimitKind kind, std::int64_t used, std::int64_t limit) noexcept {
+    if (used < 0 || limit <= 0) return;
+    const NearestLimit other{kind, used, limit, nearest_.stalled_percent};
+    if (nearest_.kind == LimitKind::none || other.share() > nearest_.share()) nearest_ = other;
+}
+
+const NearestLimit& Limits::find_nearest(const capture::PressureRecord& row) noexcept {
+    constexpr std::uint64_t kPressureNs = 1'000'000'000;
+    nearest_ = {LimitKind::none, 0, 0, nearest_.stalled_percent};
+    if (row.at_ns - pressure_ns_ >= kPressureNs) {
+        pressure_ns_ = row.at_ns;
+        nearest_.stalled_percent =
+            static_cast<int>(std::max<std::int64_t>(0, process::read_entry(pressure_.c_str(), "full avg10=")));
+    }
+    consider(LimitKind::address_space, row.address_space_bytes, row.address_space_limit);
+    std::int64_t in_group = row.cgroup_bytes;
+    if (row.cgroup_limit > 0 && static_cast<double>(in_group) >= kNear * static_cast<double>(row.cgroup_limit)) {
+        std::int64_t cache = process::read_entry(statistics_.c_str(), "\ntotal_inactive_file ");  // v1
+        if (cache < 0) cache = process::read_entry(statistics_.c_str(), "\ninactive_file ");
+        in_group -= std::clamp<std::int64_t>(cache, 0, in_group);
+    }
+    consider(LimitKind::cgroup, in_group, row.cgroup_limit);
+    if (row.available_bytes >= 0) consider(LimitKind::machine, machine_bytes_ - row.available_bytes, machine_bytes_);
+    return nearest_;
+}
+
+}  // namespace hiwater

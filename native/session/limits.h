@@ -1,0 +1,44 @@
+// What limits the memory of this process, and how near it is to each limit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "capture/format.h"
+
+namespace hiwater {
+
+struct NearestLimit {
+    capture::LimitKind kind = capture::LimitKind::none;
+    std::int64_t used_bytes = 0, limit_bytes = 0;
+    int stalled_percent = 0;  // of the last ten seconds, all processes of the group waited for memory (PSI)
+
+    double share() const noexcept {
+        return limit_bytes <= 0 ? 0 : static_cast<double>(used_bytes) / static_cast<double>(limit_bytes);
+    }
+};
+
+// Of the sampler's thread, after begin().
+class Limits {
+public:
+    static constexpr double kNear = 0.9;  // NEAR of capture/limits.py
+    static constexpr int kStalledPercent = 10;
+
+    void begin(const std::string& cgroup_usage, const std::vector<std::string>& cgroup_limits);
+    capture::PressureRecord read(std::uint64_t now, std::int64_t address_space_bytes) noexcept;
+    // The limit of `row` that is reached first. A cgroup's page cache that the kernel drops before it kills does not count.
+    const NearestLimit& find_nearest(const capture::PressureRecord& row) noexcept;
+    const NearestLimit& nearest() const noexcept { return nearest_; }
+
+private:
+    void consider(capture::LimitKind kind, std::int64_t used, std::int64_t limit) noexcept;
+
+    std::string usage_, statistics_, pressure_;
+    std::vector<std::string> limits_;
+    std::uint64_t available_ns_ = 0, pressure_ns_ = 0;
+    std::int64_t available_bytes_ = -1, machine_bytes_ = 0;
+    NearestLimit nearest_;
+};
+
+}  // namespace hiwater

@@ -1,0 +1,319 @@
+#include "session/top_line.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory_resource>
+#include <tuple>
+#include <vector>
+
+#include "session/last_words.h"
+#include "session/recorder.h"
+
+namespace hiwater {
+
+namespace {
+
+constexpr std::int64_t kLeadsAbove = 4;            // LEADS_ABOVE of analysis/user_lines.py
+constexpr std::uint64_t kSettledNs = 100'000'000;  // SETTLED_NS of the same
+constexpr std::string_view kImportSystem = "<frozen importlib.";
+constexpr std::string_view kGenerated = "<string>";
+
+// Pages of our own: the words of a program that has no memory left are found with these, and the program's heap stays as it is.
+class Pages final : public std::pmr::memory_resource {
+    void* do_allocate(std::size_t bytes, std::size_t) override {
+        void* const at = map_pages(round_up(bytes, kPage), Use::tables);
+        if (at == nullptr) throw std::bad_alloc();
+        return at;
+    }
+    void do_deallocate(void* at, std::size_t bytes, std::size_t) override { unmap_pages(at, round_up(bytes, kPage)); }
+    bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+};
+
+TopLine owned(const TopLineView& view) {
+    return {view.is_known, view.group,           std::string(view.file), std::string(view.function), view.line,
+            view.bytes,    view.untouched_bytes, view.imports_bytes,     view.all_untouched_bytes};
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Whether `rest` begins with "3/", "3.11/" or "3.13t/": what follows "/python" in the name of the standard library's folder.
+bool begins_with_version(std::string_view rest) {
+    if (!rest.starts_with("3")) return false;
+    rest.remove_prefix(1);
+    if (rest.starts_with(".")) {
+        rest.remove_prefix(1);
+        if (rest.empty() || !is_digit(rest[0])) return false;
+        while (!rest.empty() && is_digit(rest[0])) rest.remove_prefix(1);
+        if (rest.starts_with("t")) rest.remove_prefix(1);
+    }
+    return rest.starts_with("/");
+}
+
+}  // namespace
+
+bool is_library_file(std::string_view file) noexcept {
+    if (file.empty() || (file.starts_with("<frozen ") && file.ends_with(">"))) return true;
+    for (const std::string_view folder : {"/site-packages/", "/dist-packages/"})
+        if (file.find(folder) != file.npos) return true;
+    for (const std::string_view folder : {"/lib/python", "/lib64/python"})
+        for (auto at = file.find(folder); at != file.npos; at = file.find(folder, at + 1))
+            if (begins_with_version(file.substr(at + folder.size()))) return true;
+    return false;
+}
+
+std::string_view function_around(std::string_view name) noexcept {
+    for (;;) {
+        std::string_view rest = name;
+        for (const std::string_view kind : {"<listcomp>", "<dictcomp>", "<setcomp>"})
+            if (rest.ends_with(kind)) rest.remove_suffix(kind.size());
+        if (rest.size() == name.size()) return name;
+        if (rest.ends_with("<locals>.")) rest.remove_suffix(9);
+        if (rest.empty()) return "<module>";
+        if (!rest.ends_with('.')) return name;
+        rest.remove_suffix(1);
+        name = rest;
+    }
+}
+
+// Groups by lines what the accounts hold at the peak, or what they hold now of the process's own memory. Used once, under the lock.
+class LineRanking {
+public:
+    enum class At : std::uint8_t { peak, now };
+    using LargeBlocks = capture::FileTable<capture::LargeBlockRecord>;
+    LineRanking(const CallTree& tree, const Accounts& accounts, const LargeBlocks& large, At at)
+        : tree_(tree), accounts_(accounts), large_(large), at_(at) {}
+
+    // Comes first. False where somebody else wrote to the capture.
+    bool classify() {
+        classify_codes();
+        return classify_nodes();
+    }
+
+    TopLineView top() {
+        read_untouched();
+        add_accounts();
+        return headline();
+    }
+
+    // The node whose line stands for a call path.
+    std::uint32_t shown_node(std::uint32_t node) const {
+        const Place place = node < places_.size() ? places_[node] : Place();
+        return place.owner != 0 ? place.owner : place.innermost;
+    }
+
+private:
+    struct Row {
+        std::int64_t bytes = 0, untouched = 0;
+    };
+    // Group, and what equal lines have in common: file and line; the code object for what is on no line.
+    using Key = std::tuple<LineGroup, std::uint32_t, std::uint32_t, std::uint32_t>;
+    using Entry = std::pair<const Key, Row>;
+    // The large blocks of a node in the snapshots in which most of them was touched, from the first of these to the last.
+    struct Seen {
+        std::int64_t touched, requested;
+        std::uint64_t first_ns, last_ns;
+    };
+    struct Place {
+        std::uint32_t owner = 0;      // the innermost node of the user's own code at or above
+        std::uint32_t innermost = 0;  // that is no label
+        bool below_import = false;    // the import system is below the owner
+    };
+
+    void classify_codes() {
+        const auto count = tree_.code_count();
+        is_own_.assign(count, false);
+        is_import_.assign(count, false);
+        is_generated_.assign(count, false);
+        for (std::uint32_t code = 1; code < count; ++code) {
+            const capture::CodeRecord& record = tree_.code_record(code);
+            const std::string_view file = tree_.text_of(record.file);
+            is_import_[code] = file.starts_with(kImportSystem);
+            is_generated_[code] = file == kGenerated;
+            is_own_[code] = kind_of(code) == capture::CodeKind::python && !is_library_file(file);
+        }
+    }
+
+    // Code from a string is a library's, such as the methods of a dataclass. Under `-c` it is the program, and begins a thread.
+    bool is_command() const {
+        for (std::uint32_t id = 1; id < tree_.node_count(); ++id) {
+            const capture::NodeRecord& node = tree_.node(id);
+            if (node.code < is_generated_.size() && is_generated_[node.code] && is_thread(node.parent)) return true;
+        }
+        return false;
+    }
+    bool is_thread(std::uint32_t id) const {
+        if (id == 0 || id >= tree_.node_count()) return false;
+        const capture::NodeRecord& node = tree_.node(id);
+        return node.parent == 0 && node.code < is_own_.size() && kind_of(node.code) == capture::CodeKind::thread;
+    }
+    capture::CodeKind kind_of(std::uint32_t code) const { return static_cast<capture::CodeKind>(tree_.code_record(code).kind); }
+
+    bool classify_nodes() {
+        if (!is_command())
+            for (std::size_t code = 0; code < is_own_.size(); ++code) is_own_[code] = is_own_[code] && !is_generated_[code];
+        places_.assign(tree_.node_count(), {});
+        for (std::uint32_t id = 1; id < places_.size(); ++id) {
+            const capture::NodeRecord& node = tree_.node(id);
+            if (node.code >= is_own_.size() || node.parent >= id) return false;
+            Place place = places_[node.parent];
+            if (kind_of(node.code) != capture::CodeKind::label) place.innermost = id;
+            if (is_own_[node.code]) {
+                place.owner = id;
+                place.below_import = false;
+            } else if (is_import_[node.code]) {
+                place.below_import = true;
+            }
+            places_[id] = place;
+        }
+        return true;
+    }
+
+    // As `_never_touched` in analysis/user_lines.py, which says why.
+    void read_untouched() {
+        std::pmr::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<std::int64_t, std::int64_t>> sums(
+            &memory_);  // (node, time): bytes, touched
+        for (std::uint64_t row = 0; row < large_.size(); ++row) {
+            const capture::LargeBlockRecord& block = large_[row];
+            auto& [bytes, touched] = sums[{block.node, block.at_ns}];
+            bytes += static_cast<std::int64_t>(block.bytes);
+            touched += static_cast<std::int64_t>(block.touched_bytes);
+        }
+        std::pmr::map<std::uint32_t, Seen> most(&memory_);  // by node
+        for (const auto& [at, sum] : sums) {
+            const auto [node, at_ns] = at;
+            const auto [requested, touched] = sum;
+            const auto [known, is_new] = most.try_emplace(node, Seen{touched, requested, at_ns, at_ns});
+            Seen& seen = known->second;
+            if (std::pair(touched, requested) > std::pair(seen.touched, seen.requested)) seen = {touched, requested, at_ns, at_ns};
+            if (std::pair(touched, requested) == std::pair(seen.touched, seen.requested)) seen.last_ns = at_ns;
+        }
+        const std::uint64_t last_ns = large_.size() == 0 ? 0 : large_[large_.size() - 1].at_ns;
+        most.erase(0);  // allocated by no recorded call path
+        for (const auto& [node, seen] : most)
+            if (seen.last_ns - seen.first_ns >= kSettledNs || seen.last_ns == last_ns)
+                untouched_[node] = seen.requested - seen.touched;
+    }
+
+    void add_accounts() {
+        for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
+            const capture::AccountRecord& account = accounts_.record(id);
+            const bool is_device = static_cast<capture::Kind>(account.kind) == capture::Kind::device;
+            const std::int64_t bytes = at_ == At::peak ? accounts_.at_peak(id).bytes : is_device ? 0 : account.live_bytes;
+            if (bytes <= 0 || !Accounts::counted(account.kind) || account.node >= places_.size()) continue;
+            std::int64_t untouched = 0;
+            const auto left = untouched_.find(account.node);
+            if (left != untouched_.end() && !is_device) {
+                untouched = std::max<std::int64_t>(0, std::min(left->second, bytes));
+                left->second -= untouched;
+            }
+            const capture::NodeRecord& node = tree_.node(shown_node(account.node));
+            const Key key = key_of(places_[account.node], node);
+            Row& row = rows_[key];
+            row.bytes += bytes - untouched;
+            row.untouched += untouched;
+            bytes_of_code_[{key, node.code}] += bytes - untouched;
+        }
+    }
+
+    Key key_of(const Place& place, const capture::NodeRecord& node) const {
+        const LineGroup group = place.below_import ? LineGroup::imports : place.owner != 0 ? LineGroup::line : LineGroup::other;
+        if (node.line == 0) return {group, 0, 0, node.code};
+        return {group, tree_.code_record(node.code).file, node.line, 0};
+    }
+
+    TopLineView headline() const {
+        constexpr auto kLine = static_cast<std::size_t>(LineGroup::line), kImports = static_cast<std::size_t>(LineGroup::imports);
+        std::array<std::int64_t, 3> sums{};
+        std::array<const Entry*, 3> first{};
+        const Entry* unused = nullptr;
+        std::int64_t all_untouched = 0;
+        for (const Entry& entry : rows_) {
+            const auto group = static_cast<std::size_t>(std::get<0>(entry.first));
+            const Row& row = entry.second;
+            sums[group] += row.bytes;
+            all_untouched += row.untouched;
+            if (first[group] == nullptr || comes_before(entry, *first[group])) first[group] = &entry;
+            if (group != kLine) continue;
+            const bool is_more = unused == nullptr || row.untouched > unused->second.untouched;
+            if (is_more || (row.untouched == unused->second.untouched && comes_before(entry, *unused))) unused = &entry;
+        }
+        const Entry* chosen = nullptr;
+        for (const Entry* entry : first)
+            if (chosen == nullptr) chosen = entry;
+        if (sums[kImports] > kLeadsAbove * sums[kLine]) chosen = first[kImports];
+        if (unused != nullptr && unused->second.untouched > kLeadsAbove * (sums[kLine] + sums[kImports])) chosen = unused;
+        if (chosen == nullptr) return {};
+        TopLineView top = described(*chosen);
+        top.imports_bytes = sums[kImports];
+        top.all_untouched_bytes = all_untouched;
+        return top;
+    }
+
+    bool comes_before(const Entry& one, const Entry& other) const {
+        const auto order = [this](const Entry& entry) {
+            const auto& [group, file, line, code] = entry.first;
+            return std::tuple(-entry.second.bytes, -entry.second.untouched, tree_.text_of(file), line);
+        };
+        return order(one) < order(other);
+    }
+
+    TopLineView described(const Entry& entry) const {
+        const Row& row = entry.second;
+        const auto most = std::max_element(bytes_of_code_.lower_bound({entry.first, 0}),
+                                           bytes_of_code_.upper_bound({entry.first, ~std::uint32_t{0}}),
+                                           [](const auto& one, const auto& other) { return one.second < other.second; });
+        const capture::CodeRecord& code = tree_.code_record(most->first.second);
+        TopLineView top;
+        top.is_known = true;
+        top.group = std::get<0>(entry.first);
+        top.file = tree_.text_of(code.file);
+        top.function = function_around(tree_.text_of(code.function));
+        top.line = std::get<2>(entry.first);
+        top.bytes = row.bytes;
+        top.untouched_bytes = row.untouched;
+        return top;
+    }
+
+    const CallTree& tree_;
+    const Accounts& accounts_;
+    const LargeBlocks& large_;
+    const At at_;
+    Pages pages_;
+    std::pmr::monotonic_buffer_resource memory_{16 * kPage, &pages_};
+    std::pmr::vector<bool> is_own_{&memory_}, is_import_{&memory_}, is_generated_{&memory_};  // by code
+    std::pmr::vector<Place> places_{&memory_};                                                // by node
+    std::pmr::map<std::uint32_t, std::int64_t> untouched_{&memory_};                          // by node
+    std::pmr::map<Key, Row> rows_{&memory_};
+    std::pmr::map<std::pair<Key, std::uint32_t>, std::int64_t> bytes_of_code_{&memory_};
+};
+
+// Under the lock, with the capture open.
+void Recorder::name_lines(Summary& summary) {
+    LineRanking ranking(tree_, accounts_, large_blocks_, LineRanking::At::peak);
+    if (!ranking.classify()) return;
+    summary.top = owned(ranking.top());
+    Refusal& refused = summary.refused;
+    refused.count = refusals_;
+    for (std::uint64_t row = markers_.size(); refusals_ != 0 && row-- != 0;) {
+        const capture::MarkerRecord& marker = markers_[row];
+        if (static_cast<capture::MarkerKind>(marker.kind) != capture::MarkerKind::out_of_memory) continue;
+        refused.bytes = marker.value;
+        const capture::NodeRecord& node = tree_.node(ranking.shown_node(marker.node));
+        const capture::CodeRecord& code = tree_.code_record(node.code);
+        refused.file = tree_.text_of(code.file);
+        refused.function = function_around(tree_.text_of(code.function));
+        refused.line = node.line;
+        return;
+    }
+}
+
+// Under the lock.
+void Recorder::compose_last_words(LastWords::Text* out) {
+    LineRanking ranking(tree_, accounts_, large_blocks_, LineRanking::At::now);
+    const bool is_sound = ranking.classify();
+    last_words_.compose(limits_.nearest(), is_sound ? ranking.top() : TopLineView(), file_.header().resident_last_bytes, path_,
+                        out);
+}
+
+}  // namespace hiwater

@@ -1,0 +1,142 @@
+"""A run that goes on: the processes that it consists of, one of which is shown in full."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from hiwater.analysis.live import Watched
+from hiwater.capture import find, opening, run_folder, run_index
+from hiwater.capture.destination import CHILDREN_INDEX
+from hiwater.capture.follow import Follower
+from hiwater.capture.run_folder import Places
+from hiwater.capture.run_index import Row, ShortProcess, Unrecorded
+from hiwater.errors import CaptureError, MissingCapture
+
+_BEGINS_WITHIN_NS = 2_000_000_000
+
+
+class Run:
+    """The processes of a run, in the order in which they were found. `shown` is the one whose rows are shown."""
+
+    def __init__(self, first: Follower | None, places: Places | None) -> None:
+        """`first` is the main capture, or that of the process that the viewer named. Raises CaptureError."""
+        facts = {} if first is None else opening.read(first.path).facts
+        self.processes = [] if first is None else [Watched(first, facts)]
+        self._rows = list[Row]()
+        self._count_from_ns = (
+            0  # when it will be known of the last interpreter that was started whether it is recorded; 0: it is known
+        )
+        self.short: tuple[ShortProcess, ...] = ()
+        """Children of which only figures are left in the run's index."""
+        self.unrecorded: tuple[Unrecorded, ...] = ()
+        """Python processes that were started two seconds ago or earlier, and are not recorded."""
+        self.folder_is_gone = False
+        """Whether the run's folder cannot be read any more: processes that begin from then on are not found."""
+        self._number = 0
+        self._folder = None if places is None else places.folder
+        self._run_id = None if first is None else facts.get("run_id", "")
+        self._known: set[Path] = set()
+        self._folder_changed_ns = self._index_bytes = 0
+        self._find_new()
+        if not self.processes:
+            raise MissingCapture(f"there is no capture in {str(self._folder)!r}", "give the main capture of the run")
+
+    @property
+    def shown(self) -> Watched:
+        return self.processes[self._number]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether any process is still recorded."""
+        return any(process.is_running for process in self.processes)
+
+    def show_next(self) -> None:
+        """Show the next process that can be read."""
+        for number in (*range(self._number + 1, len(self.processes)), *range(self._number)):
+            with suppress(CaptureError):
+                self.processes[number].read()
+                self._number = number
+                return
+
+    def read(self) -> None:
+        """Read what has changed: all of the process that is shown, and the sums of the others. Raises CaptureError."""
+        self._find_new()
+        for process in self.processes:
+            if process is not self.shown:
+                process.read_sums()
+        self.shown.read()
+
+    @property
+    def problems(self) -> list[str]:
+        """What keeps the figures from being those of now, and what that means: a line for each."""
+        found = [
+            f"process {one.pid}: {one.problem}. Its figures do not change any more"
+            for one in self.processes
+            if one.problem
+        ]
+        if self.folder_is_gone:
+            found.append(f"{str(self._folder)!r} is gone: processes that begin from now on are not shown")
+        return found
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.close()
+
+    def _find_new(self) -> None:
+        if self._folder is None or self._run_id == "":
+            return
+        try:
+            changed_ns = self._folder.stat().st_mtime_ns
+        except OSError:
+            self.folder_is_gone = True
+            return
+        self.folder_is_gone = False
+        for path in sorted(self._folder.glob("*.hiw")) if changed_ns != self._folder_changed_ns else ():
+            if path not in self._known:
+                try:
+                    self._add(path)
+                except CaptureError:  # it is being made: it is tried again
+                    changed_ns = 0
+        self._folder_changed_ns = changed_ns
+        new = list[Row]()
+        with suppress(OSError), (self._folder / CHILDREN_INDEX).open("rb") as index:
+            index.seek(self._index_bytes)
+            rows = index.read()
+            whole = len(rows) // run_index.ROW_BYTES * run_index.ROW_BYTES
+            self._index_bytes += whole
+            new = run_index.parse(rows[:whole].splitlines(), self._run_id or "")
+            self._rows += new
+            self._count_from_ns = time.time_ns() + _BEGINS_WITHIN_NS if new else self._count_from_ns
+        if new or 0 < self._count_from_ns < time.time_ns():
+            self._count_others()
+
+    def _count_others(self) -> None:
+        """Find out which processes have no capture: from the rows that there are now and the captures that are known."""
+        now = time.time_ns()
+        if self._count_from_ns < now:
+            self._count_from_ns = 0
+        self.short = run_index.short_processes(self.processes, self._rows)
+        started = run_index.unrecorded(self.processes, self._rows)
+        self.unrecorded = tuple(one for one in started if one.at_unix_ns < now - _BEGINS_WITHIN_NS)
+
+    def _add(self, path: Path) -> None:
+        """Add a capture of the folder, if it belongs to the run."""
+        facts = opening.read(path).facts
+        run_id = facts.get("run_id", "")
+        self._run_id = self._run_id or run_id
+        if run_id and run_id == self._run_id:
+            self.processes.append(Watched(Follower(path), facts))
+        self._known.add(path)
+
+
+def open_run(target: str) -> Run:
+    """The run that `target` names: a number is that of a process, everything else the path of a capture or of a run's folder. Raises
+    CaptureError, NoSuchProcess or ProcessNotReadable."""
+    if target.isdecimal():
+        named = find.capture_of(int(target))
+        return Run(named, run_folder.places(named.path))
+    places = run_folder.places(target)
+    main = Path(target) if places is None else places.main
+    return Run(None if main is None else Follower(main), places)

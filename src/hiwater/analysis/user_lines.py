@@ -1,0 +1,266 @@
+"""The answer that every report leads with: which lines of the user's own code hold memory, what imports hold, and what was never touched.
+
+Each byte is in one row. A call path belongs to its innermost line of the user's own code. Below that line, it belongs to imports if the
+import system is on the path; a path without a line of the user's code belongs to other code, at its innermost frame. Memory that no
+residency snapshot ever saw touched is not in RAM, and is listed apart under the same lines.
+
+`Recorder::top_line` in native/session/top_line.cpp finds the headline by the same rules, for the lines at the end of `hiwater run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from hiwater.analysis import sums
+from hiwater.analysis.call_tree import IMPORT_SYSTEM, follow
+from hiwater.analysis.naming import function_of, generated_files, is_library, module_of
+from hiwater.capture.format import CODE_LABEL, CODE_PYTHON, KINDS
+from hiwater.capture.paths import Frame, Ints, numbered
+from hiwater.capture.snapshot import Holdings
+from hiwater.capture.tables import Tables
+
+LEADS_ABOVE = 4
+"""What is listed apart leads where it is more than this many times what it is compared with: then nothing else is worth a change."""
+
+SETTLED_NS = 100_000_000
+"""Memory that stays untouched between two snapshots this far apart counts as never touched, unless a later one says otherwise."""
+
+Bools = npt.NDArray[np.bool_]
+
+
+class Group(StrEnum):
+    """Where a row of the ranking belongs."""
+
+    line = "line"
+    """A line of the user's own code, and all that it called."""
+    imports = "import"
+    """A line that imported something, and all that the import allocated and still holds."""
+    other = "other"
+    """Code that no line of the user's own code called."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserLine:
+    """A line of source, and what it and everything it called holds. `bytes` are without the `untouched_bytes`.
+
+    `library` is the package that holds most of it, "" where none does; `library_bytes` is what that package holds.
+    """
+
+    group: Group
+    frame: Frame
+    bytes: int
+    blocks: int
+    untouched_bytes: int
+    standard_error_bytes: int
+    library: str
+    library_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """All rows, most bytes first within each group. All `bytes` and `untouched_bytes` sum to `total_bytes`."""
+
+    lines: Sequence[UserLine]
+    imports: Sequence[UserLine]
+    other: Sequence[UserLine]
+    total_bytes: int
+
+    @property
+    def rows(self) -> list[UserLine]:
+        """The rows of all groups, the user's own lines first."""
+        return [*self.lines, *self.imports, *self.other]
+
+    @property
+    def untouched_bytes(self) -> int:
+        """Allocated and in no residency snapshot touched: none of it is in RAM."""
+        return sum(row.untouched_bytes for row in self.rows)
+
+    @property
+    def headline(self) -> UserLine | None:
+        """The row to change first: of the user's own lines, as a rule; None where there is no row."""
+        mine, imported = held_by(self.lines), held_by(self.imports)
+        unused = max(self.lines, key=lambda row: row.untouched_bytes, default=None)
+        if unused is not None and unused.untouched_bytes > LEADS_ABOVE * (mine + imported):
+            return unused
+        if imported > LEADS_ABOVE * mine:
+            return self.imports[0]
+        return next(iter(self.rows), None)
+
+
+def held_by(rows: Sequence[UserLine]) -> int:
+    """What these rows hold together, in bytes, without what was never touched."""
+    return sum(row.bytes for row in rows)
+
+
+def rank_lines(tables: Tables, holdings: Holdings) -> Ranking:
+    """The rows for what `holdings` has, of one snapshot and kind."""
+    paths = _Paths(tables)
+    node = holdings.node
+    keys, at = paths.key(node)
+    key, row_of = np.unique(keys, return_inverse=True)
+    untouched = untouched_of(never_touched(tables), holdings)
+    held = holdings.bytes - untouched
+    code, _ = _largest_part(row_of, paths.code[at], held, len(key))
+    names, package = paths.library_below(node)
+    library, library_bytes = _largest_part(row_of, package, np.where(package == 0, 0, held), len(key))
+    columns = (sums.sum_at(len(key), row_of, values) for values in (held, holdings.blocks, untouched, holdings.sampled))
+    rows = [
+        UserLine(
+            *paths.row(place, of), count, blocks, never,
+            holdings.standard_error(sampled), names[lib] if lib_bytes > 0 else "", lib_bytes,
+        )
+        for place, of, count, blocks, never, sampled, lib, lib_bytes in zip(
+            key.tolist(), code, *(column.tolist() for column in columns), library, library_bytes, strict=True
+        )
+    ]  # fmt: skip
+    rows.sort(key=lambda row: (-row.bytes, -row.untouched_bytes, row.frame.file, row.frame.line))
+    lines, imports, other = ([row for row in rows if row.group == group] for group in Group)
+    return Ranking(lines, imports, other, holdings.total_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class PathRows:
+    """For each call path of a capture, the row that its bytes belong to, as `rank_lines` has it: an index into `rows`; and the package
+    that the user's line called on it, an index into `libraries`. `untouched` has, by call path, the bytes that were never touched."""
+
+    rows: list[tuple[Group, Frame]]
+    row: Ints
+    libraries: list[str]
+    library: Ints
+    untouched: dict[int, int]
+
+
+def rows_of_paths(tables: Tables, node: Ints) -> PathRows:
+    """The rows of these call paths, for a reader that ranks them at moments of its own choice."""
+    paths = _Paths(tables)
+    key, at = paths.key(node)
+    distinct, first, row = np.unique(key, return_index=True, return_inverse=True)
+    code = paths.code[at[first]].tolist()
+    rows = [paths.row(place, of) for place, of in zip(distinct.tolist(), code, strict=True)]
+    return PathRows(rows, row, *paths.library_below(node), never_touched(tables))
+
+
+def _largest_part(row_of: Ints, part_of: Ints, values: Ints, rows: int) -> tuple[list[int], list[int]]:
+    """For each row, the part with the largest sum of `values`, the smallest number of equal ones, and that sum."""
+    parts = int(part_of.max(initial=0)) + 1
+    pairs, back = np.unique(
+        row_of * parts + part_of, return_inverse=True
+    )  # one number each: rows of a matrix sort ten times slower
+    row, part = np.divmod(pairs, parts)
+    summed = sums.sum_at(len(pairs), back, values)
+    order = np.lexsort((part, -summed, row))
+    first = order[np.searchsorted(row[order], np.arange(rows))]
+    return part[first].tolist(), summed[first].tolist()
+
+
+def untouched_of(never: Mapping[int, int], holdings: Holdings) -> Ints:
+    """For each entry of `holdings`, how many bytes of it were never touched. `never` has them by node, as `never_touched()` gives them."""
+    untouched = np.zeros(len(holdings.node), np.int64)
+    left = dict(never)
+    in_ram = holdings.kind != KINDS.index("device")
+    for number in np.flatnonzero(np.isin(holdings.node, list(left)) & in_ram).tolist():
+        node = int(holdings.node[number])
+        part = max(0, min(left[node], int(holdings.bytes[number])))
+        untouched[number] = part
+        left[node] -= part
+    return untouched
+
+
+def never_touched(tables: Tables) -> dict[int, int]:
+    """For each node with large blocks, how many bytes of them were untouched when most of them was touched, as far as residency snapshots tell. That must have been so in the last
+    snapshot, or in two that are SETTLED_NS apart: in one alone, the program may have been writing to them."""
+    blocks = tables.get("large_blocks")
+    if blocks is None or len(blocks) == 0:
+        return {}
+    at = np.stack([blocks["node"].astype(np.int64), blocks["at_ns"].astype(np.int64)])
+    seen, back = np.unique(at, axis=1, return_inverse=True)
+    requested, touched = (
+        sums.sum_at(seen.shape[1], back.reshape(-1), blocks[name].astype(np.int64))
+        for name in ("bytes", "touched_bytes")
+    )
+    last_ns = int(at[1].max())
+    most: dict[int, _Seen] = {}
+    for node, at_ns, size, resident in zip(*seen.tolist(), requested.tolist(), touched.tolist(), strict=True):
+        known = most.get(node)
+        if known is None or (resident, size) > (known.touched, known.requested):
+            most[node] = _Seen(resident, size, at_ns, at_ns)
+        elif (resident, size) == (known.touched, known.requested):
+            most[node] = replace(known, last_ns=at_ns)
+    most.pop(0, None)  # allocated by no recorded call path
+    return {
+        node: found.requested - found.touched
+        for node, found in most.items()
+        if found.last_ns - found.first_ns >= SETTLED_NS or found.last_ns == last_ns
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The large blocks of a node in the snapshots in which most of them was touched, from the first of these to the last."""
+
+    touched: int
+    requested: int
+    first_ns: int
+    last_ns: int
+
+
+class _Paths:
+    """For each node of a capture: the innermost node at or above it that is the user's, the import system's, or any Python line.
+
+    `nearest` is the user's or the import system's, `owner` the user's, `innermost` any frame that is no label; 0 where there is none.
+    `place` is equal for nodes on the same line of the same file, `code` is the code object of each node.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        nodes, codes = tables["nodes"], tables["codes"]
+        self._tables = tables
+        self.codes = codes
+        self._files = [tables.string(file) for file in codes["file"].tolist()]
+        self.code: Ints = nodes["code"].astype(np.int64)
+        self._parent = tables.paths.parent
+        kind = codes["kind"].astype(np.int64)
+        imports = np.array([file.startswith(IMPORT_SYSTEM) for file in self._files], bool)
+        own = np.array([not is_library(file) for file in self._files], bool) & (kind == CODE_PYTHON)
+        generated = generated_files(tables)
+        own &= np.array([file not in generated for file in self._files], bool)
+        self.is_own: Bools = own[self.code]
+        self.is_own[:1] = False
+        self.is_import: Bools = imports[self.code]
+        self.is_import[:1] = False
+        number = np.arange(len(nodes))
+        self.nearest = follow(np.where(self.is_own | self.is_import, number, self._parent))
+        self.owner = follow(np.where(self.is_own, number, self._parent))
+        self.innermost = follow(np.where((kind == CODE_LABEL)[self.code], self._parent, number))
+        self.place: Ints = numbered(self._files)[1][self.code] << 32 | nodes["line"]
+        # Native frames and threads are on no line: they are told apart by their names.
+        nameless = nodes["line"] == 0
+        self.place[nameless] = -1 - self.code[nameless]
+
+    def library_below(self, node: Ints) -> tuple[list[str], Ints]:
+        """The distinct packages, and for each of these nodes the one that the innermost line of the user's own code called on its path."""
+        parent, number = self._parent, np.arange(len(self._parent))
+        is_first = self.is_own[parent] | (parent == 0)
+        first = follow(np.where(is_first | self.is_own, number, parent))
+        names = [module_of(file, "").partition(".")[0] if is_library(file) and file else "" for file in self._files]
+        names = ["" if name.startswith("<") or name == "importlib" else name for name in names]
+        distinct, number = numbered(["", *names])
+        return distinct, np.where(self.is_own[first[node]], 0, number[1:][self.code[first[node]]])
+
+    def key(self, node: Ints) -> tuple[Ints, Ints]:
+        """For each of these nodes, the key of the row it belongs to, and the node at or above it that is on this row's line."""
+        owner, nearest = self.owner[node], self.nearest[node]
+        group = np.where(self.is_import[nearest], 1, np.where(owner != 0, 0, 2))
+        at = np.where(owner != 0, owner, self.innermost[node])
+        return self.place[at] * len(Group) + group, at
+
+    def row(self, key: int, code: int) -> tuple[Group, Frame]:
+        """The group and the frame of a row, with the name of one of the code objects there."""
+        place = key // len(Group)
+        function = function_of(self._tables.string(int(self.codes["function"][code])))
+        frame = Frame(function, self._files[code], place & 0xFFFFFFFF if place >= 0 else 0)
+        return tuple(Group)[key % len(Group)], frame

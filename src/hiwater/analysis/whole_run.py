@@ -1,0 +1,219 @@
+"""All processes of a machine at one instant, as one capture: each process stands where a capture of one process has a thread.
+
+Nothing here adds up peaks: each process counts with what it held in the slice of time around the instant, at the slice's highest moment.
+So the sum is at least what was live at the instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from hiwater.analysis import sums
+from hiwater.analysis.user_lines import never_touched
+from hiwater.capture import Capture, Snapshot
+from hiwater.capture.assemble import empty, header
+from hiwater.capture.format import CODE_THREAD, KINDS
+from hiwater.capture.layout import is_counted
+from hiwater.capture.paths import Ints
+from hiwater.capture.reader import Contents
+from hiwater.capture.tables import Tables
+
+MOST_PROCESSES = 64
+_NAME = "all processes"
+_PROCESSES = "processes"  # the fact that only these captures have
+_LARGE_BLOCK = np.dtype([
+    ("at_ns", np.uint64), ("bytes", np.int64), ("touched_bytes", np.int64), ("node", np.uint32), ("from_malloc", np.uint32),
+])  # fmt: skip
+_LONGEST_PROGRAM = 60
+
+
+def at_instant(captures: Sequence[Capture], at_unix_ns: int) -> Capture | None:
+    """The processes that ran at this instant, as one capture; None if none of them held anything. Beyond MOST_PROCESSES, the smallest
+    processes stand together."""
+    held = [(capture, snapshot) for capture in captures if (snapshot := _snapshot(capture, at_unix_ns)) is not None]
+    held.sort(key=lambda pair: -pair[1].allocated_bytes)
+    joined = _Joined()
+    rest = f"{len(held) - MOST_PROCESSES:,} smaller processes"
+    for place, (capture, snapshot) in enumerate(held):
+        joined.add(process_name(capture) if place < MOST_PROCESSES else rest, snapshot)
+    return joined.capture([capture for capture, _ in held], at_unix_ns) if joined.accounts else None
+
+
+def is_of_several(capture: Capture) -> bool:
+    """Whether `at_instant` made it: it has the memory of several processes, and nothing that was freed before."""
+    return _PROCESSES in capture.facts
+
+
+def process_name(capture: Capture) -> str:
+    """The process in a few words: its number and its program."""
+    argv = [
+        argument.rsplit("/", 1)[-1] if place == 0 else argument for place, argument in enumerate(capture.process.argv)
+    ]
+    return f"{capture.process.pid} {capture.facts.get('program') or ' '.join(argv)}"[:_LONGEST_PROGRAM].strip()
+
+
+def _snapshot(capture: Capture, at_unix_ns: int) -> Snapshot | None:
+    """What a process held in the slice of time around the instant; None if it did not run then, or was only watched from outside."""
+    at_ns = at_unix_ns - capture.process.started_unix_ns
+    if capture.is_timeline or not 0 <= at_ns <= capture.process.duration_ns:
+        return None
+    piece = next((one for one in reversed(capture.slices) if one.start_ns <= at_ns), capture.slices[0])
+    return capture.of_slice(piece)
+
+
+class _Joined:
+    """The tables of the joined capture, while they grow."""
+
+    def __init__(self) -> None:
+        self._strings: dict[str, int] = {"": 0}
+        self._codes: dict[tuple[int, int, int, int], int] = {(0, 0, 0, 0): 0}
+        self._nodes = [(np.zeros(1, np.int64),) * 3]  # parent, code, line
+        self._count = 1
+        self.accounts: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []  # node, kind, sampled, bytes, blocks
+        self._untouched: list[tuple[int, int]] = []  # node, bytes
+
+    def add(self, name: str, snapshot: Snapshot) -> None:
+        """A process with all stacks that held something."""
+        tables = snapshot.tables
+        held = np.flatnonzero(is_counted(tables.account_kind) & (snapshot.bytes > 0))
+        if not len(held):
+            return
+        root = self._root(name)
+        number = np.zeros(len(tables["nodes"]), np.int64)
+        kept = _with_callers(tables, tables.account_node[held])
+        is_thread = tables.paths.is_thread[kept]
+        number[kept[is_thread]] = root
+        frames = kept[~is_thread]
+        number[frames] = self._count + np.arange(len(frames))
+        nodes = tables["nodes"][frames]
+        above = number[nodes["parent"].astype(np.int64)]
+        self._append(
+            np.where(above == 0, root, above), self._code_numbers(tables, nodes["code"]), nodes["line"].astype(np.int64)
+        )
+        node = number[tables.account_node[held]]
+        self.accounts.append((
+            np.where(node == 0, root, node), tables.account_kind[held], tables.account_is_sampled[held].astype(np.int64),
+            snapshot.bytes[held], snapshot.blocks[held],
+        ))  # fmt: skip
+        never = never_touched(tables)
+        self._untouched += [(int(number[node]), never[node]) for node in sorted(never) if number[node]]
+
+    def _root(self, name: str) -> int:
+        code = self._code(self._string(name), 0, 0, CODE_THREAD)
+        self._append(*(np.array([value], np.int64) for value in (0, code, 0)))
+        return self._count - 1
+
+    def _append(self, parent: Ints, code: Ints, line: Ints) -> None:
+        self._nodes.append((parent, code, line))
+        self._count += len(parent)
+
+    def _code_numbers(self, tables: Tables, codes: npt.NDArray[np.uint32]) -> Ints:
+        distinct, back = np.unique(codes, return_inverse=True)
+        rows = tables["codes"][distinct][["function", "file", "first_line", "kind"]].tolist()
+        numbers = [
+            self._code(self._string(tables.string(function)), self._string(tables.string(file)), line, kind)
+            for function, file, line, kind in rows
+        ]
+        return np.array(numbers, np.int64)[back]
+
+    def _code(self, *what: int) -> int:
+        function, file, line, kind = what
+        return self._codes.setdefault((function, file, line, kind), len(self._codes))
+
+    def _string(self, text: str) -> int:
+        return self._strings.setdefault(text, len(self._strings))
+
+    def capture(self, captures: Sequence[Capture], at_unix_ns: int) -> Capture:
+        """The joined capture: it lasts as long as the processes, and its peak is the instant."""
+        start = min(capture.process.started_unix_ns for capture in captures)
+        lasted = max(capture.process.started_unix_ns + capture.process.duration_ns for capture in captures) - start
+        nodes, same = _joined_nodes(*(np.concatenate(column) for column in zip(*self._nodes, strict=True)))
+        node, kind, sampled, held, blocks = (np.concatenate(column) for column in zip(*self.accounts, strict=True))
+        what, back = np.unique((same[node] * len(KINDS) + kind) * 2 + sampled, return_inverse=True)
+        held, blocks = sums.sum_at(len(what), back, held), sums.sum_at(len(what), back, blocks)
+        node, kind, sampled = what // 2 // len(KINDS), what // 2 % len(KINDS), what % 2
+        names = ("cwd", "host", "python", "hiwater")
+        facts = {name: captures[0].facts.get(name, "") for name in names} | {
+            "program": _NAME, _PROCESSES: str(len(captures))
+        }  # fmt: skip
+        pairs = [(self._string(name), self._string(value)) for name, value in facts.items()]
+        accounts, peaks = empty("accounts", len(node)), empty("account_peaks", len(node))
+        accounts["node"], accounts["kind"], accounts["sampled"] = node, kind, sampled
+        accounts["live_bytes"] = accounts["total_bytes"] = peaks["peak_bytes"] = held
+        accounts["live_blocks"] = accounts["total_blocks"] = peaks["peak_blocks"] = blocks
+        total, count, at_ns = int(held.sum()), int(blocks.sum()), at_unix_ns - start
+        kinds = np.bincount(kind, held, len(KINDS)).astype(np.int64).tolist()
+        of_process = captures[0].tables.header
+        whole = header(
+            started_unix_ns=start, ended_ns=max(1, lasted), heartbeat_ns=lasted, boot_id=of_process["boot_id"],
+            sample_bytes=max(capture.process.sample_bytes for capture in captures),
+            epoch0_peak_bytes=total, epoch0_peak_blocks=count, epoch0_peak_ns=at_ns, live_bytes=total, live_blocks=count,
+            slice_peak_bytes=total, slice_peak_blocks=count, slice_peak_ns=at_ns, kind_live_bytes=kinds,
+        )  # fmt: skip
+        tables = {name: empty(name, 0) for name in ("slices", "slice_entries", "timeline", "markers")}
+        tables |= {"accounts": accounts, "account_peaks": peaks, "nodes": nodes, "facts": _pairs(pairs)}
+        tables |= {"large_blocks": self._large_blocks(same, at_ns)} | self._text_tables()
+        return Capture(Tables(Contents(Path(_NAME), whole, tables)))
+
+    def _large_blocks(self, same: Ints, at_ns: int) -> npt.NDArray[np.void]:
+        """What of the processes' large blocks was never touched. `same` has the node of the joined capture for each."""
+        blocks = np.zeros(len(self._untouched), _LARGE_BLOCK)
+        if self._untouched:
+            node, untouched = np.array(self._untouched, np.int64).T
+            blocks["at_ns"], blocks["node"], blocks["bytes"] = at_ns, same[node], untouched
+        return blocks
+
+    def _text_tables(self) -> dict[str, npt.NDArray[np.void]]:
+        codes, strings = empty("codes", len(self._codes)), empty("strings", len(self._strings))
+        for name, column in zip(
+            ("function", "file", "first_line", "kind"), zip(*self._codes, strict=True), strict=True
+        ):
+            codes[name] = column
+        texts = [text.encode("utf-8", "replace") for text in self._strings]
+        strings["length"] = [len(text) for text in texts]
+        strings["offset"][1:] = np.cumsum(strings["length"])[:-1]
+        return {"codes": codes, "strings": strings, "string_bytes": np.frombuffer(b"".join(texts), np.uint8)}
+
+
+def _joined_nodes(parent: Ints, code: Ints, line: Ints) -> tuple[npt.NDArray[np.void], Ints]:
+    """The table of nodes with each call path once, and for each node its number in that table."""
+    depth = np.zeros(len(parent), np.int64)
+    ancestor = parent
+    same = np.zeros(len(parent), np.int64)
+    while len(below := np.flatnonzero(ancestor)):
+        depth[below] += 1
+        ancestor = np.where(ancestor == 0, 0, parent[ancestor])
+    first = [np.zeros(1, np.int64)]
+    count = 1
+    order = np.argsort(depth[1:], kind="stable") + 1
+    frames, frame = np.unique((code << 32) | line, return_inverse=True)
+    for level in np.split(order, np.flatnonzero(np.diff(depth[order])) + 1):
+        keys = same[parent[level]] * len(frames) + frame[level]
+        _, place, back = np.unique(keys, return_index=True, return_inverse=True)
+        same[level] = count + back
+        first.append(level[place])
+        count += len(place)
+    kept = np.concatenate(first)
+    nodes = empty("nodes", count)
+    nodes["parent"], nodes["code"], nodes["line"] = same[parent[kept]], code[kept], line[kept]
+    return nodes, same
+
+
+def _with_callers(tables: Tables, nodes: Ints) -> Ints:
+    """These nodes and all nodes that they are below, ascending."""
+    parent = tables["nodes"]["parent"].astype(np.int64)
+    is_kept = np.zeros(len(parent), bool)
+    while len(nodes := np.unique(nodes[~is_kept[nodes] & (nodes != 0)])):
+        is_kept[nodes] = True
+        nodes = parent[nodes]
+    return np.flatnonzero(is_kept)
+
+
+def _pairs(pairs: Sequence[tuple[int, int]]) -> npt.NDArray[np.void]:
+    facts = empty("facts", len(pairs))
+    facts["key"], facts["value"] = zip(*pairs, strict=True)
+    return facts

@@ -1,0 +1,113 @@
+"""Reads a capture again and again while its program writes it: each time the header, what has been added, and what changes in place.
+
+Nothing is written and nothing is locked, so any number of readers may follow one capture, and its program notices none of them.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hiwater.capture import process, reader
+from hiwater.capture.layout import Table
+from hiwater.capture.reader import Records
+from hiwater.capture.tables import Tables
+from hiwater.errors import CorruptCapture
+
+_CHANGE_IN_PLACE = frozenset({"accounts", "account_peaks", "devices", "pressure", "scopes"})
+_TRIES = 5
+_FEWEST = 1024  # records that a table has room for at first
+
+
+class Follower:
+    """One capture that may still be written. `close()` it, or use it as a context manager."""
+
+    def __init__(self, path: str | os.PathLike[str], pid: int | None = None) -> None:
+        """`pid` is the number of the process here, where it may have another one inside its container. Raises MissingCapture, ForeignFile,
+        NewerCapture, TruncatedCapture or CorruptCapture."""
+        self.path = Path(path)
+        self._pid = pid
+        self._descriptor = reader.open_file(self.path)
+        try:
+            self._start, self._schema = reader.read_shape(self._descriptor)
+            self.header: dict[str, Any] = self.read_header()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._tables = {name: _Growing(table) for name, table in self._schema.tables.items()}
+        self._extents_used = -1
+
+    def read_header(self) -> dict[str, Any]:
+        """Read the header alone: the sums of the process, in 4 KiB."""
+        self.header = reader.read_header(self._descriptor, self._start, self._schema)
+        if self._pid is not None:
+            self.header["pid"] = self._pid
+        return self.header
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process still writes the capture."""
+        return process.is_being_written(self.header)
+
+    def read(self) -> Tables:
+        """Read what has changed since the last call; all tables as they are now. Raises what `__init__` raises."""
+        for _ in range(_TRIES - 1):
+            with suppress(CorruptCapture):  # it changed while it was read
+                return self._read()
+            self._start_over()
+        return self._read()
+
+    def _read(self) -> Tables:
+        header = self.read_header()
+        if header["extents_used"] != self._extents_used:
+            self._extents = reader.read_extents(self._descriptor, self._start, header)
+            self._extents_used = header["extents_used"]
+        tables = {}
+        for name, growing in self._tables.items():
+            count = header["table_count"][growing.table.number]
+            if name in _CHANGE_IN_PLACE or self._start.version == 1:
+                growing.clear()
+            if count > growing.count:
+                growing.extend(
+                    reader.read_records(
+                        self._descriptor, self._start, growing.table, growing.count, count, self._extents
+                    )
+                )
+            tables[name] = growing.records(count)
+        return Tables(reader.checked(self.path, self._start, header, tables), is_alive=self.is_alive)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class _Growing:
+    """The records of one table. Room is doubled, so that a record is copied twice at most on average."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.count = 0
+        self._room = np.empty(0, table.record)
+
+    def clear(self) -> None:
+        self.count = 0
+
+    def extend(self, records: Records) -> None:
+        needed = self.count + len(records)
+        if needed > len(self._room):
+            room = np.empty(max(_FEWEST, 2 * needed), self.table.record)
+            room[: self.count] = self._room[: self.count]
+            self._room = room
+        self._room[self.count : needed] = records
+        self.count = needed
+
+    def records(self, count: int) -> Records:
+        shown = self._room[: min(count, self.count)]
+        shown.flags.writeable = False
+        return shown

@@ -1,0 +1,47 @@
+"""A run: the captures of all its processes, and what is known of processes without a capture."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from hiwater.capture import opening, run_index
+from hiwater.capture.model import Capture
+from hiwater.capture.run_index import ShortProcess, Unrecorded
+
+
+@dataclass(frozen=True)
+class Run:
+    """The processes of one run or of several. `hiwater.open_run()` makes it."""
+
+    captures: Sequence[Capture]
+    """The main process first, then its children in the order of their starts."""
+    short: Sequence[ShortProcess] = ()
+    """Children of which only figures are left: short ones, whose captures became a row each."""
+    unrecorded: Sequence[Unrecorded] = ()
+    """Python processes that were started and not recorded."""
+    signals: Mapping[int, int] = field(default_factory=dict)
+    """By process number, the signal that ended a process, if its parent learned it."""
+    unreadable: Sequence[str] = ()
+    """For each capture in a run's folder that cannot be read: its path and why."""
+
+    @cached_property
+    def is_of_several(self) -> bool:
+        """Whether there is more to tell of than one process."""
+        return len(self.captures) + len(self.short) + len(self.unrecorded) + len(self.unreadable) > 1
+
+
+def read_run(*paths: str | os.PathLike[str]) -> Run:
+    """All processes of the runs at `paths`. Raises what `opening.read` raises."""
+    found = [opening.read_files(path) for path in paths]
+    tables = [one for files in found for one in files.tables]
+    rows = [row for files in found for row in files.rows]
+    return Run(
+        [Capture(one) for one in tables],
+        run_index.short_processes(tables, rows),
+        run_index.unrecorded(tables, rows),
+        {tables[place].header["pid"]: number for place, number in run_index.signals(tables, rows).items()},
+        [problem for files in found for problem in files.unreadable],
+    )

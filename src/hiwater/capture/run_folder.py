@@ -1,0 +1,43 @@
+"""Where the files of a run of several processes are: `run.hiw` is the main capture, `run.hiw.d` the folder with the rest.
+
+The folder has a capture for each recorded child, `PID-MILLISECONDS.hiw`, and the index (`run_index`). Each capture of the run has the fact
+`run_id`; captures with another one are left from an earlier run.
+
+Any other folder with captures is that of a job: each file in it is a capture, a merged one, or the main capture of a run.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from hiwater.capture.destination import CHILDREN_INDEX, CHILDREN_SUFFIX
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The files of a run. `main` is None if the main capture is not beside the folder."""
+
+    main: Path | None
+    folder: Path
+    children: list[Path]
+
+
+def places(path: str | os.PathLike[str]) -> Places | None:
+    """The files of the run whose main capture or whose folder is at `path`; None if there is no such folder."""
+    given = Path(path)
+    folder = given if given.is_dir() else given.with_name(given.name + CHILDREN_SUFFIX)
+    if not folder.is_dir():
+        return None
+    main = folder.with_name(folder.name.removesuffix(CHILDREN_SUFFIX))
+    has_main = folder.name.endswith(CHILDREN_SUFFIX) and main.is_file()
+    return Places(main if has_main else None, folder, sorted(folder.glob("*.hiw")))
+
+
+def of_job(path: str | os.PathLike[str]) -> list[Path]:
+    """The files with captures in the folder of a job at `path`; none if there is no such folder."""
+    folder = Path(path)
+    if not folder.is_dir() or folder.name.endswith(CHILDREN_SUFFIX) or (folder / CHILDREN_INDEX).exists():
+        return []
+    return sorted(folder.glob("*.hiw"))

@@ -1,0 +1,100 @@
+"""`hiwater attach`: begins recording a process that runs already. `hiwater detach` ends it.
+
+Exits with 0, with 125 for a failure of hiwater's own, with 126 when the process cannot be attached to, with 127 when it is not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from hiwater._os import control_request, procfs
+from hiwater._os.sizes import format_size, parse_size
+from hiwater.capture import destination
+from hiwater.cli import gdb, injected, remote_exec
+from hiwater.cli.messages import say
+from hiwater.errors import AttachRefused, NoSuchProcess
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+PARSER = {
+    "description": "Records a process that runs already, from now on. The process must be in standby (`hiwater run --standby`), or run Python 3.14"
+    " or newer.",
+    "epilog": """examples:
+  hiwater attach 4711 -o live.hiw              record process 4711 from now on
+  hiwater attach 4711 --sample 64KiB           the same with less overhead
+  hiwater snapshot 4711 -o now.hiw             what it has recorded so far
+  hiwater detach 4711                          end the recording
+  hiwater attach 4711 --method gdb             reach a program that is not in standby, and runs a Python before 3.14
+""",
+}
+TIMEOUT_SECONDS = 8.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this verb."""
+    parser.add_argument("pid", metavar="PID", type=int, help="the number of the process")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the capture (default: hiwater-<program>.PID.hiw)")
+    parser.add_argument("--sample", metavar="SIZE", help="record a random sample of the blocks below SIZE")
+    add_method(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+
+
+def add_method(parser: argparse.ArgumentParser) -> None:
+    """Add the option that `attach` and `detach` share."""
+    parser.add_argument(
+        "--method",
+        choices=["auto", "gdb"],
+        default="auto",
+        help="gdb: reach a process that is not in standby through gdb, which stops it for about a second; otherwise only what does not stop it is"
+        " tried",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Attach, and return the exit code. Raises HiwaterError."""
+    if arguments.sample is not None:
+        parse_size(arguments.sample)
+    argv = procfs.command_of(arguments.pid)
+    program = os.path.basename(argv[1] if len(argv) > 1 and not argv[1].startswith("-") else "process")
+    pattern = arguments.output or destination.default_pattern(os.path.splitext(program)[0])
+    output = destination.absolute(destination.expand(pattern, arguments.pid))
+    destination.check(output)
+    answer = ask(arguments.pid, {"do": "attach", "output": output, "sample": arguments.sample}, arguments.method)
+    if not arguments.quiet:
+        say(
+            f"process {arguments.pid} is being recorded into {answer['path']}: `hiwater detach {arguments.pid}` ends it"
+        )
+    return 0
+
+
+def detach(arguments: argparse.Namespace) -> int:
+    """Detach, and return the exit code. Raises HiwaterError."""
+    answer = ask(arguments.pid, {"do": "detach"}, arguments.method)
+    if not arguments.quiet:
+        say(f"peak {format_size(answer['peak_bytes'])} allocated since it was attached; capture {answer['path']}")
+    return 0
+
+
+def ask(pid: int, request: dict[str, Any], method: str = "auto") -> dict[str, Any]:
+    """Have the process do what is requested, and return its answer. Raises NoSuchProcess, ProcessNotReadable or AttachRefused."""
+    if not procfs.state_of(pid):
+        raise NoSuchProcess(f"there is no process {pid}", "check the number: it may have ended")
+    descriptor = control_request.open_of(pid)
+    if descriptor is None:
+        reach = gdb.ask if method == "gdb" else remote_exec.ask
+        answer = reach(pid, request, TIMEOUT_SECONDS)
+    else:
+        found = control_request.ask(descriptor, request, TIMEOUT_SECONDS)
+        os.close(descriptor)
+        if found is None:
+            raise AttachRefused(
+                f"process {pid} is in standby and has not answered for {TIMEOUT_SECONDS:.0f} s ({injected.occupation(pid)})",
+                "try again: it answers as soon as a thread of it can run Python",
+            )
+        answer = found
+    if "problem" in answer:
+        raise AttachRefused(f"process {pid}: {answer['problem']}", answer["remedy"])
+    return answer

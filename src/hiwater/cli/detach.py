@@ -1,0 +1,26 @@
+"""`hiwater detach`: ends a recording that `hiwater attach` began."""
+
+from __future__ import annotations
+
+import argparse
+
+from hiwater.cli import attach
+
+PARSER = {
+    "description": "Ends a recording that `hiwater attach` began. The process runs on.",
+    "epilog": """examples:
+  hiwater detach 4711                          process 4711 is not recorded any more
+""",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this verb."""
+    parser.add_argument("pid", metavar="PID", type=int, help="the number of the process")
+    attach.add_method(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Detach, and return the exit code. Raises HiwaterError."""
+    return attach.detach(arguments)

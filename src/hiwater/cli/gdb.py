@@ -1,0 +1,75 @@
+"""Reaches a process that is not in standby through gdb. Only if the user asks for it: gdb stops the whole process for about a second.
+
+gdb adds a pending call to the interpreter, which runs it between two instructions of Python. Nothing else runs while the process is stopped wherever it
+happens to be: no malloc, no Python. The text of the call is in a page that the process maps for it, and keeps.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+from hiwater.cli import injected
+from hiwater.errors import AttachRefused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_PAGE = 4096
+_GDB_SECONDS = 60
+_DONE = "hiwater: added"
+_REFUSED = ("Operation not permitted", "ptrace: ", "Could not attach")
+
+
+def ask(pid: int, request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
+    """Have the process do what is requested, and return its answer. Raises AttachRefused."""
+    _refuse(pid)
+    return injected.ask(pid, request, timeout_seconds, _bring)
+
+
+def _refuse(pid: int) -> None:
+    """Raise AttachRefused for everything that is known to prevent it."""
+    if shutil.which("gdb") is None:
+        raise AttachRefused("there is no gdb here", f"install gdb, or {injected.STANDBY}")
+    version = injected.interpreter(pid)
+    if sys.version_info[:2] != version:
+        theirs, ours = (".".join(map(str, one)) for one in (version, sys.version_info[:2]))
+        raise AttachRefused(
+            f"process {pid} runs Python {theirs}, this is {ours}", f"use the hiwater of a Python {theirs}"
+        )
+    tracer = injected.of_status(pid, "TracerPid")
+    if tracer != ["0"]:
+        raise AttachRefused(f"process {pid} has another debugger, process {' '.join(tracer)}", "end that one first")
+
+
+def _bring(pid: int, script: str) -> None:
+    text = f"{script}.call"
+    with open(text, "wb") as file:
+        file.write(f"exec(open({script!r}).read(), {{}})".encode().ljust(_PAGE, b"\0"))
+    commands = [
+        "set $page = ((void *(*)(void *, unsigned long, int, int, int, long)) mmap)(0, 4096, 3, 0x22, -1, 0)",
+        f"restore {text} binary $page",
+        "set $failed = ((int (*)(void *, void *)) Py_AddPendingCall)((void *) PyRun_SimpleString, $page)",
+        f'printf "{_DONE} %d\\n", $failed',
+    ]
+    try:
+        done = subprocess.run(
+            ["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-p", str(pid), *(word for one in commands for word in ("-ex", one))],
+            capture_output=True, text=True, errors="replace", timeout=_GDB_SECONDS, check=False, env={**os.environ, "LC_ALL": "C"},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise AttachRefused(
+            f"gdb has not come to its end with process {pid} for {_GDB_SECONDS} s", injected.STANDBY
+        ) from error
+    if f"{_DONE} 0" in done.stdout:
+        return
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    refused = next((line for line in lines if any(word in line for word in _REFUSED)), None)
+    if refused is not None:
+        raise AttachRefused(f"process {pid} does not let gdb in ({refused})", injected.ptrace_remedy())
+    if f"{_DONE} -1" in done.stdout:
+        raise AttachRefused(f"process {pid} has no room for another pending call", "try again")
+    raise AttachRefused(f"gdb failed with process {pid} ({lines[-1] if lines else 'no message'})", injected.STANDBY)

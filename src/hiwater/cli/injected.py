@@ -1,0 +1,136 @@
+"""A script that a process runs at its next chance between two instructions of Python, and that leaves its answer in a file.
+
+There is no other sign of life: a main thread that is in C code never gets there. `remote_exec` and `gdb` bring the script into the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+
+from hiwater._os import procfs
+from hiwater.errors import AttachRefused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+STANDBY = "start it with `hiwater run --standby`, then attaching needs nothing else"
+_SCRIPT = """\
+import json, os, sys
+sys.path.append({folder!r})
+try:
+    from hiwater.recording import attached
+    said = attached.answer({request!r})
+except BaseException as error:
+    said = {{"problem": f"hiwater cannot be imported there ({{type(error).__name__}}: {{error}})", "remedy": "install it in the environment of that program"}}
+finally:
+    sys.path.remove({folder!r})
+with open({answer!r} + ".part", "w") as file:
+    json.dump(said, file)
+os.replace({answer!r} + ".part", {answer!r})
+"""
+_SYSTEM_CALLS = {"0": "read", "7": "poll", "23": "select", "202": "futex", "230": "sleep", "232": "epoll_wait", "270": "select", "271": "poll", "281": "epoll_wait", "45": "recvfrom", "61": "wait4", "247": "waitid", "43": "accept", "288": "accept"}  # fmt: skip
+
+
+def ask(pid: int, request: dict[str, Any], timeout_seconds: float, bring: Callable[[int, str], None]) -> dict[str, Any]:
+    """Have the process do what is requested, and return its answer. `bring` has it run the script at a path. Raises AttachRefused, and what
+    `bring` raises."""
+    folder = tempfile.mkdtemp(prefix="hiwater-attach-")
+    script, answer = f"{folder}/script.py", f"{folder}/answer.json"
+    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    _write(script, _SCRIPT.format(folder=here, request=request, answer=answer))
+    status = os.stat(f"/proc/{pid}")
+    if status.st_uid != os.geteuid():
+        for path in (folder, script):
+            os.chown(path, status.st_uid, status.st_gid)
+    try:
+        bring(pid, script)
+    except AttachRefused:
+        shutil.rmtree(folder)
+        raise
+    until = time.monotonic() + timeout_seconds
+    while time.monotonic() < until and procfs.state_of(pid) not in {"Z", "X", ""}:
+        if os.path.exists(answer):
+            with open(answer, encoding="utf-8") as file:
+                said: dict[str, Any] = json.load(file)
+            shutil.rmtree(folder)
+            return said
+        time.sleep(0.02)
+    # The process may run the script at any time from now on, and would complain if it were gone.
+    _write(script, f"import shutil; shutil.rmtree({folder!r}, ignore_errors=True)\n")
+    raise AttachRefused(
+        f"process {pid} has not run hiwater's script for {timeout_seconds:.0f} s: {occupation(pid)}",
+        f"try again when its main thread runs Python code, or {STANDBY}",
+    )
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def interpreter(pid: int) -> tuple[int, int]:
+    """The version of Python that a process runs. Raises AttachRefused if it runs none, or is in a container."""
+    executable, version = _interpreter(pid)
+    if version is None:
+        raise AttachRefused(
+            f"process {pid} runs {executable!r}, which is not Python", "give the number of a Python process"
+        )
+    for name, what in (("pid", "process numbers"), ("mnt", "files")):
+        if os.readlink(f"/proc/{pid}/ns/{name}") != os.readlink(f"/proc/self/ns/{name}"):
+            raise AttachRefused(
+                f"process {pid} is in a container: it has a namespace of its own for {what}{_inner_number(pid)}",
+                f"run `hiwater attach` in that container, or {STANDBY}",
+            )
+    return version
+
+
+def _interpreter(pid: int) -> tuple[str, tuple[int, int] | None]:
+    """The executable of a process, and the version of Python that it has loaded; None if it has none."""
+    try:
+        executable = os.readlink(f"/proc/{pid}/exe")
+    except OSError as error:
+        raise procfs.explained(pid, error) from None
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+        found = re.search(r"/(?:libpython|python)3\.(\d+)[^/\n]*$", file.read(), re.MULTILINE)
+    return executable, (3, int(found[1])) if found is not None else None
+
+
+def of_status(pid: int, name: str) -> list[str]:
+    """The words of a row of /proc/PID/status."""
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        return next((line.split()[1:] for line in file if line.startswith(f"{name}:")), [])
+
+
+def _inner_number(pid: int) -> str:
+    numbers = of_status(pid, "NSpid")
+    return f", where its number is {numbers[-1]}" if len(numbers) > 1 else ""
+
+
+def ptrace_remedy() -> str:
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
+            scope = file.read().strip()
+    except OSError:
+        scope = "0"
+    if scope != "0" and os.geteuid() != 0:
+        return f"kernel.yama.ptrace_scope is {scope}: run this as root, or {STANDBY}"
+    return f"ask as its user or as root, with CAP_SYS_PTRACE and no filter of system calls on ptrace, or {STANDBY}"
+
+
+def occupation(pid: int) -> str:
+    """What the main thread of a process is doing, in words."""
+    try:
+        with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
+            number = file.read().split()[0]
+    except OSError:
+        number = ""
+    if number in {"", "running"}:
+        return "its main thread is running code that does not return to Python"
+    return f"its main thread is in C code: {_SYSTEM_CALLS.get(number, f'system call {number}')}"

@@ -1,0 +1,112 @@
+"""`hiwater leaks`: which lines leak, from a capture with markers or phases, or from repeated calls of one function.
+
+Exits with 0 if nothing leaks, 1 for a leak, 3 if there were too few calls to tell, 2 for arguments or a capture that cannot be used, and 125 if
+the function failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+from hiwater.analysis.leaks import Leaks, find_leaks
+from hiwater.analysis.source import Sources
+from hiwater.analysis.suppressions import Suppression, read
+from hiwater.capture import opening
+from hiwater.capture.tables import Tables
+from hiwater.cli import output, progress, settings
+from hiwater.cli.messages import say
+from hiwater.errors import UsageError
+from hiwater.report.export import json_leaks
+from hiwater.report.text import leaks as text_leaks
+
+FEWEST_CALLS = 12
+MOST_CALLS = 10_000
+_BAD_REQUEST, _FAILED = 2, 125
+PARSER = {
+    "description": "Finds lines whose memory grows from marker to marker, from phase to phase, or from call to call of a function, and stays. Caches"
+    " with a bound, queues and variables that are bound again are no leaks.",
+    "epilog": """examples:
+  hiwater leaks --repeat 30 app.py:handle      call handle() 30 times, and say what each call leaks
+  hiwater leaks --repeat 30 pkg.mod:func       the same, for a function of a module
+  hiwater leaks run.hiw                        a recording whose program called `hiwater.mark()` or used `hiwater.phase()`
+
+The exit code is 0 if nothing leaks, 1 for a leak, 3 if there are too few calls or markers to tell, 2 for wrong arguments, and 125 if the
+function failed.
+""",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this verb."""
+    parser.add_argument(
+        "source",
+        metavar="CAPTURE|FUNCTION",
+        help="a capture, or with --repeat a function: pkg.mod:func or file.py:func",
+    )
+    parser.add_argument(
+        "--repeat", metavar="N", type=int,
+        help=f"record N calls of the function ({FEWEST_CALLS} to {MOST_CALLS:,}), each followed by a garbage collection and a marker; coroutines are run",
+    )  # fmt: skip
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        help="test the markers or phases of this name (default: those of which there are most)",
+    )
+    parser.add_argument("--suppressions", metavar="FILE", help="a TOML file of growth that is accepted, with reasons")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="the format (default: text)")
+    parser.add_argument("-o", "--output", metavar="OUT", help="write to this file")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the leaks, and return the exit code. Raises HiwaterError."""
+    suppressions = _suppressions(arguments.suppressions)
+    if arguments.repeat is None:
+        return _show(opening.read(arguments.source), arguments, suppressions)
+    if not FEWEST_CALLS <= arguments.repeat <= MOST_CALLS:
+        raise UsageError(
+            f"--repeat {arguments.repeat} is not between {FEWEST_CALLS} and {MOST_CALLS:,}",
+            "30 calls are enough for most functions",
+        )
+    with tempfile.TemporaryDirectory(prefix="hiwater-leaks-") as folder:
+        capture = os.path.join(folder, "calls.hiw")
+        status = _record(arguments.source, arguments.repeat, capture)
+        if status == _BAD_REQUEST:
+            return status  # the message is the child's
+        if status != 0:
+            say(
+                f"{arguments.source} failed in one of its calls (exit code {status}), so nothing was tested: call it without hiwater first"
+            )
+            return _FAILED
+        return _show(opening.read(capture), arguments, suppressions)
+
+
+def _record(function: str, count: int, capture: str) -> int:
+    """Record the calls in a process of their own, which has its own stdin, stdout and stderr from here. Returns the exit code."""
+    words = ("run", "--quiet", "--no-children", "-o", capture, "-m", "hiwater.recording.repeat", str(count), function)
+    return subprocess.run([sys.executable, "-m", "hiwater", *words], stdout=sys.stderr.fileno(), check=False).returncode
+
+
+def _suppressions(given: str | None) -> list[Suppression]:
+    path = given or settings.here().path("suppressions")
+    return read(path) if path else []
+
+
+def _show(tables: Tables, arguments: argparse.Namespace, suppressions: list[Suppression]) -> int:
+    with progress.shown("testing call paths"):
+        leaks = find_leaks(tables, name=arguments.name, suppressions=suppressions)
+    with output.opened(arguments) as stream:
+        if arguments.format == "json":
+            json_leaks.write(leaks, stream)
+        else:
+            text_leaks.write(leaks, Sources.of(tables), tables.facts.get("cwd", ""), stream)
+    return _exit_code(leaks)
+
+
+def _exit_code(leaks: Leaks) -> int:
+    if leaks.rows:
+        return 1
+    return 0 if leaks.can_tell else 3

@@ -1,0 +1,78 @@
+"""`hiwater snapshot`: a consistent copy of the capture of a running program, made from outside.
+
+Exits with 0, with 2 for a capture that cannot be read or a process that has none, with 125 when the copy cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from hiwater.capture import copying, destination, find, reader
+from hiwater.cli.messages import say
+from hiwater.errors import UsageError
+
+PARSER = {
+    "description": "Copies the capture of a running program consistently. The program is not stopped. The process of another user needs that"
+    " user's rights, or root's.",
+    "epilog": """examples:
+  hiwater snapshot 4711 -o now.hiw             what process 4711 has recorded so far
+  hiwater snapshot run.hiw -o now.hiw          the same, named by its capture
+  hiwater report now.hiw --at end              what was live at that moment
+""",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this verb."""
+    parser.add_argument("source", metavar="PID|CAPTURE", help="a process that is being recorded, or its capture")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the copy")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Copy, and return the exit code. Raises HiwaterError."""
+    output = destination.absolute(arguments.output)
+    destination.check(output)
+    pid = int(arguments.source) if arguments.source.isdecimal() and not os.path.exists(arguments.source) else None
+    descriptor = _open(arguments.source, pid)
+    try:
+        if os.path.exists(output) and os.path.samestat(os.stat(output), os.fstat(descriptor)):
+            raise UsageError(f"{arguments.output!r} is the capture itself", "choose another file with -o")
+        content = copying.copy(descriptor, pid)
+    finally:
+        os.close(descriptor)
+    _write(output, content)
+    if not arguments.quiet:
+        say(
+            f"snapshot of {arguments.source} written to {arguments.output}: read it with `hiwater report {arguments.output} --at end`"
+        )
+    return 0
+
+
+def _open(source: str, pid: int | None) -> int:
+    """An open descriptor of the capture. Raises NoSuchProcess, ProcessNotReadable or MissingCapture."""
+    if pid is None:
+        return reader.open_file(Path(source))
+    follower = find.capture_of(pid)
+    try:
+        return reader.open_file(follower.path)
+    finally:
+        follower.close()
+
+
+def _write(path: str, content: bytearray) -> None:
+    """Put a file with this content at `path`, whole or not at all, readable only by its owner. Raises CaptureUnwritable."""
+    made = ""
+    try:
+        descriptor, made = tempfile.mkstemp(prefix=".hiwater-snapshot-", dir=os.path.dirname(path))
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+        os.replace(made, path)
+    except OSError as error:
+        with suppress(FileNotFoundError):
+            os.unlink(made)
+        raise destination.explain(path, error) from error

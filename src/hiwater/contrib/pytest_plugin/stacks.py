@@ -1,0 +1,116 @@
+"""Reads a capture of a test in a process of its own, because it needs numpy, which the tests may not load.
+
+`python -m hiwater.contrib.pytest_plugin.stacks CAPTURE peak|end|leaks LEAST FILE LINE` writes JSON: at most ten lines of code
+that hold 1 % or more, or for `leaks` the stacks that hold more than LEAST bytes at the end. FILE and LINE say where the code of the test begins: only what is below
+it counts; an empty FILE is for all stacks.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+SECONDS = 120
+ROWS = 10
+_MOST_STACKS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class StackFrame:
+    """One frame of a `Stack`."""
+
+    function: str
+    filename: str
+    lineno: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What the filter of `limit_leaks` is given: the frames of one call path, the innermost first."""
+
+    frames: tuple[StackFrame, ...]
+    bytes: int
+    blocks: int
+
+
+def read(capture: str, what: str, least: int = 0, place: tuple[str, int] = ("", 0)) -> list[dict[str, Any]]:
+    """What this module writes when it runs. Raises ValueError with the reason if it fails."""
+    command = [
+        sys.executable,
+        "-m",
+        "hiwater.contrib.pytest_plugin.stacks",
+        capture,
+        what,
+        str(least),
+        place[0],
+        str(place[1]),
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ValueError(str(error)) from error
+    if done.returncode != 0:
+        raise ValueError(done.stderr.strip().rpartition("\n")[2])
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the JSON to standard output."""
+    import hiwater
+    from hiwater.analysis.user_lines import rank_lines
+
+    path, what, least, file, line = arguments
+    capture = hiwater.open(path)
+    holdings = (capture.peak if what == "peak" else capture.end).holdings()
+    if file:
+        holdings = _below(capture.tables, holdings, file, int(line))
+    if what == "leaks":
+        paths = capture.tables.paths
+        rows: list[dict[str, Any]] = [
+            {"bytes": size, "blocks": blocks, "frames": [(one.function, one.file, one.line) for one in paths.frames(node)[::-1]]}
+            for node, size, blocks in zip(holdings.node.tolist(), holdings.bytes.tolist(), holdings.blocks.tolist(), strict=True)
+            if size > int(least)
+        ][:_MOST_STACKS]  # fmt: skip
+    else:
+        ranked = rank_lines(capture.tables, holdings).rows
+        shown = [row for row in ranked if 100 * (row.bytes + row.untouched_bytes) >= holdings.total_bytes]
+        rows = [
+            {
+                "bytes": row.bytes + row.untouched_bytes, "blocks": row.blocks, "library": row.library,
+                "function": row.frame.function, "file": row.frame.file, "line": row.frame.line,
+            }
+            for row in shown[:ROWS]
+        ]  # fmt: skip
+    json.dump(rows, sys.stdout)
+
+
+def _below(tables: Any, holdings: Any, file: str, line: int) -> Any:
+    """The part of `holdings` whose call paths pass through the code that begins there."""
+    import numpy as np
+
+    from hiwater.analysis.call_tree import follow
+    from hiwater.capture.snapshot import Holdings
+
+    codes, nodes = tables["codes"], tables["nodes"]
+    files = np.array([tables.string(one) == file for one in codes["file"].tolist()], bool)
+    is_test = (files & (codes["first_line"] == line))[nodes["code"]]
+    is_test[:1] = False
+    owner = follow(np.where(is_test, np.arange(len(nodes)), tables.paths.parent))
+    part = np.flatnonzero(owner[holdings.node] != 0)
+    return Holdings(
+        holdings.node[part],
+        holdings.kind[part],
+        holdings.bytes[part],
+        holdings.blocks[part],
+        holdings.sampled[part],
+        holdings.sample_bytes,
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

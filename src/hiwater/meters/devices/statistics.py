@@ -1,0 +1,50 @@
+"""Reads the nested statistics of libraries: their names have parts joined with dots."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+
+def flat_name(key: object) -> str:
+    """A key of nested statistics as text for a flat name, in the form of `torch.cuda.memory_stats()`: `0_1` for the private pool `(0, 1)`."""
+    return "_".join(map(str, key)) if isinstance(key, tuple) else str(key)
+
+
+def leaves(nested: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, int]]:
+    """The integers in nested mappings of any depth, by their keys joined with dots. Other values are skipped.
+
+    The names of torch's statistics have one to four parts, which differ between versions.
+    """
+    for key, value in nested.items():
+        path = f"{before}.{flat_name(key)}" if before else flat_name(key)
+        if isinstance(value, dict):
+            yield from leaves(value, path)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield path, value
+
+
+def currents_and_peaks(nested: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """(now, peak) of the statistics in nested mappings that have both, by the keys above them joined with dots.
+
+    Runs twice for each scope, so the two usual levels of torch are loops here, and only deeper levels recurse.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for name, pools in nested.items():
+        if pools.__class__ is not dict:
+            continue
+        if "peak" in pools:
+            found[name] = pools["current"], pools["peak"]
+            continue
+        for pool, figures in pools.items():
+            if figures.__class__ is not dict:
+                continue
+            if "peak" in figures:
+                found[f"{name}.{pool}"] = figures["current"], figures["peak"]
+            else:
+                found |= {
+                    f"{name}.{flat_name(pool)}.{deeper}": both for deeper, both in currents_and_peaks(figures).items()
+                }
+    return found

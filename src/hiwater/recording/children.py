@@ -1,0 +1,81 @@
+"""Records the Python processes that a recorded program starts.
+
+A forked child goes on recording by itself (native/session/children.h). Any other child has an entry in its environment, `HIWATER_RUN`, which
+`start()` reads when its interpreter starts. The processes of a run put their captures into one folder beside the first capture.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from hiwater._os import native
+from hiwater._os.own_command import is_own_command
+from hiwater.recording.recorder import Recorder
+
+_running: list[Recorder] = []
+_SET_BY_HIWATER = 0x9A7  # the last bits of a ceiling that hiwater has set: kOurs of native/base/own_limit.h
+
+
+def start() -> None:
+    """Record this process if a recorded program started it. `hiwater.pth` and `hiwater.start` in site-packages call this when an interpreter
+    starts with the entry in its environment. The program does not see the entry: its children get it as it did."""
+    entry = os.environ.pop("HIWATER_RUN", "")
+    if entry and not is_own_command():  # `hiwater run` records by itself
+        _record_here(entry)
+
+
+def _record_here(entry: str) -> None:
+    """Record this process, a child of the run that `entry`, the value of `HIWATER_RUN`, describes. Nothing of this may disturb the program:
+    if it cannot be recorded, it runs without. The run's index has the start of this process, so its report says so."""
+    try:
+        fields = dict(field.split("=", 1) for field in entry.split(";", 7))
+        recorder = Recorder(
+            f"{_escaped(fields['folder'])}/%p-{_milliseconds()}.hiw",
+            sample=fields["sample"],
+            sample_seed=int(fields["seed"]),
+            device_history=fields["history"] == "1",
+            mode=int(fields["mode"]),
+            last_words=_escaped(bytes.fromhex(fields["words"]).decode()),
+            notify=lambda _: None,
+        )
+        recorder.continue_run(fields["run"], fields["folder"])
+        limit = int(fields["limit"])
+        if limit and (limit := _inherited(limit)):
+            recorder.note("limit_bytes", str(limit))
+        os.makedirs(fields["folder"], mode=0o700, exist_ok=True)
+        recorder.start(sys.orig_argv)
+        if limit:
+            native.load().limit_address_space(limit)
+    except Exception:  # noqa: BLE001 - an error here would be shown as one of the interpreter's start
+        return
+    import atexit
+
+    _running.append(recorder)
+    atexit.register(_finish)
+    native.load().on_exit(_finish)
+
+
+def _inherited(limit: int) -> int:
+    """The ceiling of the run, `limit`, if it is still in force here: the inherited one has the parent's tables in it. 0 if the program has set another."""
+    import resource
+
+    return limit if resource.getrlimit(resource.RLIMIT_AS)[0] & 0xFFF == _SET_BY_HIWATER else 0
+
+
+def _finish(exit_code: int | None = None) -> None:
+    recorder = _running[0]
+    if recorder.owned_here:
+        recorder.stop(exit_code)
+    else:  # a forked child that ran to the interpreter's end
+        native.load().stop(exit_code)
+
+
+def _escaped(folder: str) -> str:
+    return folder.replace("%", "%%")
+
+
+def _milliseconds() -> int:
+    import time
+
+    return time.monotonic_ns() // 1_000_000

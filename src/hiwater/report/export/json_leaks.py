@@ -1,0 +1,54 @@
+"""Leaks as JSON: `hiwater.leaks`, version 1."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TextIO
+
+from hiwater.analysis.leaks import LEVEL, Leak, Leaks
+
+FORMAT, VERSION = "hiwater.leaks", 1
+
+
+def write(leaks: Leaks, stream: TextIO) -> None:
+    json.dump(as_data(leaks), stream, indent=1)
+    stream.write("\n")
+
+
+def as_data(leaks: Leaks) -> dict[str, Any]:
+    """What `docs/leaks.md` describes; bytes are integers."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "verdict": "leaks" if leaks.rows else "no leak" if leaks.can_tell else "cannot tell",
+        "name": leaks.name,
+        "moments": leaks.moments,
+        "tested_snapshots": leaks.tested_snapshots,
+        "tested_paths": leaks.tested_paths,
+        "level": LEVEL,
+        "detectable_bytes_per_moment": leaks.detectable_bytes,
+        "leaks": [_leak(leak) for leak in leaks.rows],
+        "suppressed": [_leak(leak) for leak in leaks.suppressed],
+    }
+
+
+def _leak(leak: Leak) -> dict[str, Any]:
+    suppression = leak.suppression
+    return {
+        "file": leak.frame.file,
+        "line": leak.frame.line,
+        "function": leak.frame.function,
+        "group": str(leak.group),
+        "bytes_per_moment": round(leak.bytes_per_moment),
+        "lower_bytes_per_moment": round(leak.lower_bytes_per_moment),
+        "live_bytes": leak.live_bytes,
+        "live_blocks": leak.live_blocks,
+        "grown_bytes": leak.grown_bytes,
+        "oldest_moment": leak.oldest,
+        "p": leak.p,
+        "paths": leak.paths,
+        "kinds": list(leak.kinds),
+        "stack": [{"function": frame.function, "file": frame.file, "line": frame.line} for frame in leak.frames],
+        "suppressed_because": suppression.reason if suppression is not None else None,
+        "is_known": suppression is not None and suppression.is_built_in,
+    }

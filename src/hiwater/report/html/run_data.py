@@ -1,0 +1,146 @@
+"""What a page of several processes has more than the captures: a row for each process, and all processes of a machine at one instant.
+
+The page has as many captures as fit: processes that were killed first, then those with the highest peaks.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hiwater.analysis import process_tree, whole_run
+from hiwater.analysis.compact import Limits
+from hiwater.analysis.job import Job, is_job
+from hiwater.analysis.process_tree import Host, Instant
+from hiwater.capture import Capture, Run
+from hiwater.capture.paths import Ints
+from hiwater.report import job_data
+from hiwater.report.formatting import printable
+from hiwater.report.html.columns import PackedColumns
+from hiwater.report.request import Report
+from hiwater.report.text import processes
+
+_MOST_PACKED_BYTES = 2_000_000  # of all captures but the last one that is added
+_MOST_SAMPLES = 1500
+_PARTS = 4  # processes with a curve of their own in the sum over time
+
+_OF_A_MACHINE = Limits(holders=20_000, nodes=60_000, entries=400_000)  # of all its processes together
+
+Described = Callable[[Report, Limits | None], dict[str, Any]]
+
+
+def described(reports: Sequence[Report], columns: PackedColumns, describe: Described) -> dict[str, Any]:
+    """The members of a page about several processes. `describe` describes one capture."""
+    run = reports[0].run or Run([report.capture for report in reports])
+    hosts = process_tree.hosts(run.captures, run.short)
+    wholes, without = _wholes(hosts, columns, describe)
+    used, chosen = sum(map(_size, wholes)) + columns.packed_bytes, dict[int, dict[str, Any]]()
+    for report in processes.dead_first(reports):
+        if used > _MOST_PACKED_BYTES:
+            break
+        before = columns.packed_bytes
+        chosen[id(report)] = describe(report, None)
+        used += _size(chosen[id(report)]) + columns.packed_bytes - before
+    kept = [report for report in reports if id(report) in chosen]
+    place = {id(report): number for number, report in enumerate(kept)}
+    rows = [_row(report, place.get(id(report))) for report in processes.dead_first(reports)]
+    left = len(reports) - len(kept)
+    notes = list(processes.notes(run.short, run.unrecorded, run.unreadable))
+    if left:
+        notes.append(
+            f"{left:,} processes with lower peaks are in this table and in the sums, and have no graph here: --pid N makes a page of one"
+        )
+    if without:
+        notes.append(f"{without:,} machines whose processes held less at once have no graph of all their processes")
+    about: dict[str, Any] = {"processes": rows, "notes": notes}
+    if is_job(run.captures):
+        about["job"] = job_data.described(Job(run.captures))
+        for row, report in zip(rows, processes.dead_first(reports), strict=True):
+            row["role"] = job_data.role(report.capture)
+    return {"captures": [*(chosen[id(report)] for report in kept), *wholes], "run": about}
+
+
+def _wholes(hosts: Sequence[Host], columns: PackedColumns, describe: Described) -> tuple[list[dict[str, Any]], int]:
+    """All processes of each machine, the highest sum first, for as many machines as fit; and how many machines are left out."""
+    known = [host for host in hosts if host.allocated is not None and len(host.captures) > 1]
+    known.sort(key=lambda host: -host.allocated.bytes if host.allocated is not None else 0)
+    found: list[dict[str, Any]] = []
+    for number, host in enumerate(known):
+        if sum(map(_size, found)) + columns.packed_bytes > _MOST_PACKED_BYTES // 2:
+            return found, len(known) - number
+        whole = _whole(host, columns, describe)
+        found += [] if whole is None else [whole]
+    return found, 0
+
+
+def _size(value: dict[str, Any]) -> int:
+    return len(zlib.compress(json.dumps(value).encode(), 1))
+
+
+def _row(report: Report, place: int | None) -> dict[str, Any]:
+    capture, process = report.capture, report.capture.process
+    return {
+        "pid": process.pid,
+        "program": printable(report.program, 200),
+        "started_by": printable(process.started_by, 20),
+        "ended": report.end_words,
+        "is_dead": report.is_dead,
+        "peak_bytes": max(0, capture.peak.allocated_bytes),
+        "kept_bytes": max(0, capture.end.allocated_bytes),
+        "resident_peak_bytes": max(0, capture.resident.program_peak_bytes),
+        "inherited_bytes": process.inherited_bytes,
+        "capture": place,
+    }
+
+
+def _whole(host: Host, columns: PackedColumns, describe: Described) -> dict[str, Any] | None:
+    """All processes of a machine at the instant of their highest sum, with the sum over time; None for one process."""
+    if host.allocated is None or len(host.captures) < 2:
+        return None
+    whole = whole_run.at_instant(host.captures, host.allocated.at_unix_ns)
+    if whole is None:
+        return None
+    figures = [
+        {"name": name, "bytes": instant.bytes, "words": _words(name, instant)}
+        for name, instant in (("allocated", host.allocated), ("resident", host.resident))
+        if instant is not None
+    ]
+    said = describe(Report(whole, whole.peak), _OF_A_MACHINE)
+    said["timeline"] = _timeline(host, whole, columns)
+    said["whole"] = {"processes": len(host.captures), "host": printable(host.name, 80), "figures": figures}
+    return said
+
+
+def _words(name: str, instant: Instant) -> str:
+    shared = f" · {processes.shared_words(instant)}" if name == "resident" else ""
+    return processes.instant_words(instant) + shared
+
+
+def _timeline(host: Host, whole: Capture, columns: PackedColumns) -> dict[str, Any]:
+    """What the processes had allocated over time: those with most at the instant, and all others as one."""
+    start = whole.process.started_unix_ns
+    instant = start + whole.peak.at_ns
+    tracks = process_tree.allocated_tracks(host.captures)
+    times = np.unique(np.concatenate([[instant], *(np.append(track.at_ns, track.end_ns) for _, track in tracks)]))
+    if len(times) > _MOST_SAMPLES:
+        times = np.unique(np.append(np.linspace(times[0], times[-1], _MOST_SAMPLES).astype(np.int64), instant))
+    tracks.sort(key=lambda one: -int(one[1].at(np.array([instant]))[0]))
+    named: list[tuple[str, Ints]] = [
+        (whole_run.process_name(capture), track.at(times)) for capture, track in tracks[:_PARTS]
+    ]
+    rest = tracks[_PARTS:]
+    if rest:
+        total = np.zeros(len(times), np.int64)
+        for _, track in rest:
+            total += track.at(times)
+        named.append((f"{len(rest):,} other processes", total))
+    return {
+        "at_ns": columns.add(np.maximum(0, times - start)),
+        "series": [{"name": printable(name, 60), "group": "part", "bytes": columns.add(held)} for name, held in named],
+        "points": len(times),
+        "limits": [],
+    }

@@ -1,0 +1,17 @@
+"""Finds: list."""
+
+import tempfile
+
+
+def main():
+    longest = 0
+    with tempfile.TemporaryFile("w+") as file:
+        file.writelines(f"this is line {number}\n" for number in range(100_000))
+        file.seek(0)
+        #: for line in file:
+        for line in file.readlines():  # HERE
+            longest = max(longest, len(line))
+    return longest
+
+
+main()

@@ -1,0 +1,162 @@
+"""The report of a job: real processes, of which one has a partition that is ten times larger and one has a task that leaks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import hiwater
+import page_reader
+from children import run_hiwater
+from hiwater.analysis.job import Job, engine_memory, is_job, limit_share
+from hiwater.contrib.cluster.job import Job as Collected
+from recording import child_environment, needs_engine
+from schemas import validator_of
+from waiting import PATIENCE_SECONDS
+
+pytestmark = needs_engine
+PARTITION = 2_000_000
+LEAK = 300_000
+PROGRAM = """
+    import os, signal, sys
+    from hiwater.contrib.cluster import worker
+
+    def partition(size):
+        return bytearray(size)  # partition
+
+    kept = []
+    def leak(size):
+        kept.append(bytearray(size))  # leak
+
+    def task(name, function, size):
+        token = worker.phase_begin(name)
+        function(size)
+        worker.phase_end(token)
+
+    number, folder = int(sys.argv[1]), sys.argv[2]
+    begun = worker.start(f"{folder}/{number}.hiw", engine="dask", worker=f"w{number}", sample=0)
+    assert begun.is_recording, begun.why
+    worker.note("worker_limit_bytes", str(1 << 30))
+    worker.note("engine_memory", '{"process_bytes": 50, "managed_bytes": 20, "spilled_bytes": 3}')
+    for _ in range(3):
+        task("partition", partition, (10 if number == 3 else 1) * PARTITION)
+    for _ in range(20):
+        task("leak" if number == 4 else "work", leak if number == 4 else partition, LEAK)
+    if number == 5:
+        worker.phase_begin("last")
+        kept.append(bytearray(PARTITION))  # last
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job")
+    program = folder / "tasks.py"
+    program.write_text(textwrap.dedent(PROGRAM).replace("PARTITION", str(PARTITION)).replace("LEAK", str(LEAK)))
+    with Collected(folder / "job.hiw", engine="dask") as collected:
+        for number in range(7):
+            words = [sys.executable, str(program), str(number), str(folder)]
+            done = subprocess.run(words, env=child_environment(), timeout=PATIENCE_SECONDS, check=False)
+            assert done.returncode == (-9 if number == 5 else 0)
+            collected.add_file(folder / f"{number}.hiw")
+        collected.lost("w9", "node", "it has no hiwater")
+        return collected.write()
+
+
+def line_of(job: Path, name: str) -> int:
+    (number,) = [
+        number
+        for number, line in enumerate((job.parent / "tasks.py").read_text().splitlines(), 1)
+        if line.endswith(f"# {name}")
+    ]
+    return number
+
+
+def test_the_uneven_process_is_explained_by_the_line(job: Path) -> None:
+    captures = hiwater.open_run(job).captures
+    assert is_job(captures)
+    seen = Job(captures)
+    assert seen.skew is not None and 3 < seen.skew < 11
+    outlier = seen.outliers[0]
+    assert outlier.capture.facts["worker"] == "w3"
+    assert outlier.phase == "partition"
+    assert outlier.causes[0].frames[-1].line == line_of(job, "partition")
+    assert 9 * PARTITION <= outlier.causes[0].bytes <= 10 * PARTITION + 100
+    assert all(0 < (limit_share(one) or 0) < 1 for one in captures)
+    assert engine_memory(captures[0]) == {
+        "process_bytes": 50, "managed_bytes": 20, "unmanaged_bytes": 30, "spilled_bytes": 3
+    }  # fmt: skip
+
+
+def test_phases_are_summed_over_processes(job: Path) -> None:
+    phases = {one.name: one for one in Job(hiwater.open_run(job).captures).phases}
+    assert list(phases)[:2] == ["partition", "leak"]
+    partition, leak = phases["partition"], phases["leak"]
+    assert (partition.count, partition.processes) == (21, 7)
+    assert partition.worst.facts["worker"] == "w3"
+    assert 10 * PARTITION <= partition.highest_rise_bytes <= 10 * PARTITION + 1000
+    assert PARTITION <= partition.median_rise_bytes <= PARTITION + 1000
+    assert partition.top is not None and partition.top.frame.line == line_of(job, "partition")
+    assert 20 * LEAK <= leak.kept_bytes <= 20 * LEAK + 10_000
+    assert leak.worst.facts["worker"] == "w4"
+    assert leak.top is not None and leak.top.frame.line == line_of(job, "leak")
+    assert (phases["last"].count, phases["last"].unfinished) == (0, 1)
+
+
+def test_the_text_names_the_culprit_first(job: Path) -> None:
+    text = run_hiwater("report", job, "--no-pager", check=True).stdout
+    lines = text.splitlines()
+    assert lines[0].startswith("hiwater  7 processes on 1 machine, 1 more not recorded")
+    assert lines[1].startswith("uneven: w3, process ")
+    assert f"tasks.py:{line_of(job, 'partition')} in partition" in lines[1]
+    rows = lines[lines.index(next(line for line in lines if line.startswith("Processes"))) + 2 :]
+    assert "w5" in rows[0] and "killed" in rows[0]  # the dead first
+    assert "at its end" in rows[1] and f"tasks.py:{line_of(job, 'last')}" in rows[1]
+    assert "managed 20 B, unmanaged 30 B, spilled 3 B" in rows[2]
+    table = text[text.index("Phases of all processes") :].splitlines()
+    assert "partition" in table[2] and "w3" in table[2]
+    assert "leak" in table[3] and "w4" in table[3] and f"tasks.py:{line_of(job, 'leak')}" in table[3]
+    assert "1 process of dask worker w9 on node: it has no hiwater" in text
+
+
+def test_json_names_the_culprit_first(job: Path) -> None:
+    said = json.loads(run_hiwater("report", job, "--format", "json", check=True).stdout)
+    for one in said:
+        validator_of("report").validate(one)
+    about = said[0]["run"]["job"]
+    assert about["outliers"][0]["worker"] == "w3"
+    assert about["outliers"][0]["causes"][0]["line"] == line_of(job, "partition")
+    assert [one["name"] for one in about["phases"]][:2] == ["partition", "leak"]
+    assert about["phases"][1]["line"]["line"] == line_of(job, "leak")
+    (dead,) = [one for one in said if one["role"]["worker"] == "w5"]
+    assert dead["role"]["last_line"]["line"] == line_of(job, "last")
+    assert said[0]["run"]["unrecorded"][0]["why"] == "it has no hiwater"
+
+
+def test_markdown_names_the_culprit_first(job: Path) -> None:
+    lines = run_hiwater("report", job, "--format", "markdown", check=True).stdout.splitlines()
+    assert lines[2].startswith("- **w3, process ")
+    table = lines[lines.index("|---|---:|---:|---:|---|") + 1 :]
+    assert "w5" in table[0] and "killed" in table[0]
+    phases = lines[lines.index("|---|---:|---:|---:|---:|---|") + 1 :]
+    assert phases[0].startswith("| `partition` | 21 |") and phases[1].startswith("| `leak` | 20 |")
+    assert all(line.count(" | ") == 5 for line in phases)
+
+
+def test_the_page_has_the_job(job: Path) -> None:
+    page = job.parent / "job.html"
+    run_hiwater("report", job, "--html", "-o", page, check=True)
+    said = page_reader.Page(page.read_text("utf-8")).unpacked.head  # holds it against its schema, too
+    assert said["run"]["job"]["outliers"][0]["worker"] == "w3"
+    assert said["run"]["processes"][0]["role"]["worker"] == "w5"
+
+
+def test_a_program_with_children_is_no_job(tmp_path: Path) -> None:
+    run_hiwater("run", "-o", tmp_path / "run.hiw", "-c", "import os; os.fork() and os.wait()", check=True)
+    assert not is_job(hiwater.open_run(tmp_path / "run.hiw").captures)

@@ -1,0 +1,120 @@
+"""A process group of four real ranks that record themselves: rank 0 merges the captures, whatever it sees of the other ranks' folders."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import hiwater
+from children import run_hiwater
+from hiwater.capture import Capture
+from recording import child_environment, needs_engine
+
+pytestmark = [
+    needs_engine,
+    pytest.mark.skipif(shutil.which("torchrun") is None, reason="torch is not installed: there is no torchrun"),
+]
+PATIENCE_SECONDS = 600
+RANKS, CULPRIT, HELD = 4, 2, 3_000_001
+
+PROGRAM = f"""
+    import warnings
+    from datetime import timedelta
+
+    import hiwater
+    import torch.distributed as dist
+    from hiwater.contrib.cluster import torch_distributed
+
+    def load(size):
+        return bytearray(b"x") * size
+
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    size = {HELD} * (10 if rank == {CULPRIT} else 1)
+
+    with hiwater.cluster("shared.hiw", sample=0):
+        pass  # its captures are not those of the next job of this name
+    with hiwater.cluster("shared.hiw", sample=0):
+        kept = load(size)
+        dist.barrier()
+    del kept
+
+    has = torch_distributed._has
+    torch_distributed._has = lambda capture: capture.rank == 0 and has(capture)  # as if each rank had a disk of its own
+    with torch_distributed.profile(f"disk{{rank}}.hiw", sample=0):
+        kept = load(size)
+    del kept
+    torch_distributed._has = has
+
+    torch_distributed._PATIENCE = timedelta(seconds=20)
+    try:
+        with warnings.catch_warnings(record=True) as caught, torch_distributed.profile("failed.hiw", sample=0):
+            kept = load(size)
+            dist.barrier()
+            if rank == {CULPRIT}:
+                raise MemoryError
+    except MemoryError:
+        pass
+    print(f"rank {{rank}}: {{len(caught)}} warnings", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("torch")
+    (folder / "program.py").write_text(textwrap.dedent(PROGRAM))
+    launcher = ["torchrun", f"--nproc-per-node={RANKS}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    done = subprocess.run(
+        [*launcher, "--no-python", sys.executable, "program.py"], cwd=folder, env=child_environment({"OMP_NUM_THREADS": "1"}),
+        capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.count("warnings") == RANKS
+    return folder
+
+
+def loaded(capture: Capture) -> int:
+    return sum(stack.bytes for stack in capture.peak.stacks if stack.frames and stack.frames[-1].function == "load")
+
+
+def check(folder: Path, name: str) -> None:
+    """All ranks are in the file, with exact figures, and the one with most is named first."""
+    captures = {capture.facts["rank"]: capture for capture in hiwater.open_run(folder / name).captures}
+    assert {capture.facts["engine"] for capture in captures.values()} == {"torch"}
+    assert {rank: loaded(capture) for rank, capture in captures.items()} == {
+        str(rank): sys.getsizeof(bytearray(b"x") * (HELD * (10 if rank == CULPRIT else 1))) for rank in range(RANKS)
+    }
+    assert all(capture.process.ended == "exit" for capture in captures.values())
+    text = run_hiwater("report", name, folder=folder, check=True).stdout
+    assert f"highest: rank {CULPRIT} " in text
+
+
+def test_rank_0_merges_the_captures_of_a_shared_folder(folder: Path) -> None:
+    check(folder, "shared.hiw")
+    assert len(list((folder / "shared.hiw.ranks").glob("*.hiw"))) == RANKS
+
+
+def test_ranks_send_captures_that_rank_0_does_not_see(folder: Path) -> None:
+    check(folder, "disk0.hiw")
+    assert all(len(list((folder / f"disk{rank}.hiw.ranks").glob("*.hiw"))) == 1 for rank in range(RANKS))
+    assert not (folder / "disk1.hiw").exists()
+
+
+def test_a_rank_that_failed_keeps_nobody_from_writing_the_file(folder: Path) -> None:
+    check(folder, "failed.hiw")
+    (missing,) = hiwater.open_run(folder / "failed.hiw").unrecorded
+    assert "not every rank came to the end" in missing.why
+
+
+def test_a_process_group_is_needed(tmp_path: Path) -> None:
+    program = "from hiwater.contrib.cluster import torch_distributed; torch_distributed.profile('job.hiw')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=child_environment(), capture_output=True, text=True,
+        timeout=PATIENCE_SECONDS, check=False,
+    )  # fmt: skip
+    assert "BadRequest" in done.stderr and "init_process_group" in done.stderr

@@ -1,0 +1,2 @@
+squares = [number * number for number in range(200_000)]  # HERE
+print(len(squares))

@@ -1,0 +1,55 @@
+"""The first lines of a report on several processes lead with what the first line of a report on one would."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from children import run_hiwater
+from recording import needs_engine
+
+pytestmark = needs_engine
+
+# Each process holds 12 MB, has 32 MiB that nothing ever touches, and waits for the other.
+WORK = """
+import mmap
+import sys
+
+def work():
+    reserved = mmap.mmap(-1, 32 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    held = [bytes([number]) * 1_000_000 for number in range(12)]
+    print(flush=True)
+    sys.stdin.readline()
+    return reserved, held
+
+kept = work()
+"""
+MAIN = """
+import subprocess, sys
+children = [subprocess.Popen([sys.executable, "work.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+for child in children:
+    child.stdout.readline()
+for child in children:
+    child.communicate(b"\\n")
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--sample", "64KiB")], ids=["exact", "sampled"])
+def test_memory_that_nothing_touched_does_not_lead(tmp_path: Path, options: tuple[str, ...]) -> None:
+    (tmp_path / "work.py").write_text(textwrap.dedent(WORK))
+    (tmp_path / "main.py").write_text(textwrap.dedent(MAIN))
+    run_hiwater("run", "-q", *options, "-o", "run.hiw", "main.py", folder=tmp_path)
+
+    shown = run_hiwater("report", "run.hiw", "--no-pager", folder=tmp_path).stdout.splitlines()
+    line = WORK.splitlines().index("    held = [bytes([number]) * 1_000_000 for number in range(12)]") + 1
+    assert "allocated at once by 3 processes, 64.0 MiB of it never touched; most of the rest at work.py:" in shown[1]
+    assert f"work.py:{line} in work: " in shown[1] and shown[1].endswith(" over all of them")
+    assert ", 32.0 MiB of it never touched; most of the rest at work.py:" in shown[2]
+
+    report = json.loads(run_hiwater("report", "run.hiw", "--format", "json", "-o", "-", folder=tmp_path).stdout)
+    headline = report["aggregate"]["headline"]
+    assert (headline["line"], headline["group"]) == (line, "line")
+    assert 20_000_000 < headline["bytes"] < 30_000_000

@@ -1,0 +1,283 @@
+"""The pytest plugin, in pytest runs of their own: each is a process, as users have it."""
+
+import json
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from recording import needs_engine
+
+pytest_plugins = ["pytester"]
+pytestmark = needs_engine
+MIB = 2**20
+
+
+@pytest.fixture
+def run(pytester):
+    """Runs pytest on `code` with the plugin, and returns the outcome of each test by name, and what was printed."""
+    pytester.makeini(
+        "[pytest]\nfilterwarnings = error\n ignore:Module already imported:pytest.PytestAssertRewriteWarning\n"
+    )
+
+    def run(code, *arguments, file="test_it.py"):
+        Path(file).write_text("import pytest, threading, asyncio, unittest\nKEPT = []\n" + textwrap.dedent(code))
+        start = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
+        result = pytester.run(
+            sys.executable, "-c", start, "-p", "hiwater", "-p", "no:monitor", "-p", "no:cacheprovider", "-rA", "-q", file, *arguments
+        )  # fmt: skip
+        text = f"{result.stdout.str()}\n{result.stderr.str()}"
+        words = ("PASSED", "FAILED", "ERROR", "SKIPPED", "XFAIL", "XPASS")
+        lines = [line.split() for line in text.splitlines() if line.partition(" ")[0] in words and "::" in line]
+        return {line[1].rpartition("::")[2]: line[0].lower() for line in lines}, text
+
+    return run
+
+
+def test_limits_of_each_figure(run):
+    outcomes, text = run(
+        """
+        def use(size):
+            bytearray(size)
+
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_peak_over(): use(2 << 20)
+        @pytest.mark.hiwater(peak="3 MiB")
+        def test_peak_within(): use(2 << 20); use(2 << 20)
+        @pytest.mark.hiwater(allocated="3 MiB")
+        def test_allocated_over(): use(2 << 20); use(2 << 20)
+        @pytest.mark.hiwater(kept="100 KiB")
+        def test_kept_over(): KEPT.append(bytearray(200_000))
+        @pytest.mark.hiwater(kept="100 KiB")
+        def test_kept_within():
+            cycle = [bytearray(200_000)]
+            cycle.append(cycle)
+        @pytest.mark.hiwater(blocks=5_000)
+        def test_blocks_over(): [bytearray(1) for _ in range(5_000)]
+        @pytest.mark.hiwater(blocks=20_000)
+        def test_blocks_within(): [bytearray(1) for _ in range(5_000)]
+        @pytest.mark.hiwater(resident="20 MiB")
+        def test_resident_over(): use(40 << 20); b"x" * (40 << 20)
+        @pytest.mark.hiwater(device="1 MiB")
+        def test_device_within(): use(4 << 20)
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_fails_by_itself():
+            use(2 << 20)
+            assert 1 == 2
+        @pytest.mark.xfail(strict=True)
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_expected(): use(2 << 20)
+        @pytest.mark.hiwater(peak=1000)
+        def test_skipped(): pytest.skip("not here")
+        def test_unmarked(): use(50 << 20)
+        """
+    )
+    over = {name for name in outcomes if "over" in name}
+    assert over == {name for name, outcome in outcomes.items() if outcome == "failed"} - {"test_fails_by_itself"}
+    assert len(over) == 5
+    assert {name for name, outcome in outcomes.items() if outcome == "passed"} == {
+        "test_peak_within", "test_kept_within", "test_blocks_within", "test_device_within", "test_unmarked",
+    }  # fmt: skip
+    assert outcomes["test_expected"] == "xfail"
+    assert "the test has 2.00 MiB allocated at the peak, above the start; its limit is 1.00 MiB" in text
+    assert "for its stacks, run it with --hiwater" in text
+    assert "assert 1 == 2" in text
+
+
+def test_threads_tasks_classes_and_parameters(run):
+    outcomes, _ = run(
+        """
+        def use(size): bytearray(size)
+
+        def elsewhere(size):
+            thread = threading.Thread(target=use, args=(size,))
+            thread.start()
+            thread.join()
+
+        @pytest.mark.hiwater(peak="1 MiB", this_thread=True)
+        def test_other_thread(): elsewhere(2 << 20)
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_all_threads_over(): elsewhere(2 << 20)
+        @pytest.mark.hiwater(peak="1 MiB", this_thread=True)
+        def test_this_thread_over(): use(2 << 20)
+
+        @pytest.mark.parametrize("n", [1, 4], ids=["small", "large"])
+        @pytest.mark.hiwater(peak={"small": "1500 KiB", "large": "2 MiB"})
+        def test_by_id(n): use(n << 20)
+        @pytest.mark.parametrize("n", [1, 4])
+        @pytest.mark.hiwater(peak=lambda given: (given["n"] << 20) + 100_000)
+        def test_by_function(n): use(n << 20)
+
+        @pytest.fixture
+        def large(): return bytearray(8 << 20)
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_fixture_is_apart(large): use(100_000)
+
+        @pytest.mark.hiwater(peak="1 MiB")
+        class TestClass(unittest.TestCase):
+            def setUp(self): self.x = 1
+            def test_case_over(self): use(2 << 20)
+            def test_case(self): use(100_000)
+            @pytest.mark.hiwater(peak="3 MiB")
+            def test_case_own(self): use(2 << 20)
+        class TestAsync(unittest.IsolatedAsyncioTestCase):
+            @pytest.mark.hiwater(peak="1 MiB")
+            async def test_async_over(self):
+                use(2 << 20)
+                await asyncio.sleep(0)
+
+        def test_blocks(hiwater_memory):
+            with hiwater_memory() as memory:
+                use(2 << 20)
+            assert 2 << 20 <= memory.peak_bytes < 3 << 20
+            assert memory.peak_bytes <= memory.allocated_bytes and memory.kept_bytes < 10_000 and memory.allocations > 0
+        def test_block_over(hiwater_memory):
+            with hiwater_memory(peak="1 MiB"):
+                use(2 << 20)
+        """
+    )
+    failed = {name for name, outcome in outcomes.items() if outcome == "failed"}
+    assert failed == {name for name in outcomes if "over" in name} | {"test_by_id[large]"}
+    assert len(outcomes) == 14
+
+
+def test_the_names_of_pytest_memray(run):
+    outcomes, text = run(
+        """
+        def leak(size): KEPT.append(bytearray(size))
+
+        @pytest.mark.limit_memory("1 MB")
+        def test_mb_are_mib(): bytearray(1_040_000)
+        @pytest.mark.limit_memory("1 MB")
+        def test_memory_over(): bytearray(2_000_000)
+        @pytest.mark.limit_memory("1 MB", current_thread_only=True)
+        def test_memory_elsewhere():
+            thread = threading.Thread(target=lambda: bytearray(2_000_000))
+            thread.start()
+            thread.join()
+        @pytest.mark.limit_leaks("100 KB")
+        def test_leak_over(): leak(200_000)
+        @pytest.mark.limit_leaks("100 KB")
+        def test_each_stack_is_below():
+            leak(90_000)
+            leak(90_000)
+        @pytest.mark.limit_leaks("100 KB", filter_fn=lambda stack: all(one.function != "leak" for one in stack.frames))
+        def test_filtered(): leak(200_000)
+        @pytest.mark.limit_leaks("100 KB", warmups=1)
+        def test_cached_by_the_warmup():
+            if len(KEPT) < 100:
+                KEPT.extend(bytearray(3_000) for _ in range(100))
+        """
+    )
+    assert {name for name, outcome in outcomes.items() if outcome == "failed"} == {"test_memory_over", "test_leak_over"}
+    assert len(outcomes) == 7
+    assert "1 stack of the test left more than 100 KiB allocated, the largest 195 KiB" in text
+    assert "test_it.py:4 in leak" in text
+
+
+@pytest.mark.parametrize("throughout", [False, True])
+def test_a_failing_limit_shows_its_lines_and_keeps_the_capture(run, throughout, pytester):
+    rerun = "" if throughout else ", rerun=True"
+    outcomes, text = run(
+        f"""
+        def load(size): return bytearray(size)
+        @pytest.mark.hiwater(peak="1 MiB"{rerun})
+        def test_over(): load(2 << 20)
+        @pytest.mark.hiwater(kept="1 MiB"{rerun})
+        def test_kept(): KEPT.append(load(3 << 20))
+        def test_within(): load(2 << 20)
+        """,
+        *(["--hiwater"] if throughout else []),
+    )
+    assert outcomes == {"test_over": "failed", "test_kept": "failed", "test_within": "passed"}
+    lines = text.splitlines()
+    how = "recorded throughout (--hiwater)" if throughout else "recorded in a second run of the test"
+    for when, size in (("at the peak", "2.00 MiB"), ("at the end", "3.00 MiB")):
+        at = lines.index(f"allocated {when}, by line of code; stacks were {how}:")
+        assert f"{size}  test_it.py:4 in load" in lines[at + 1]
+    import hiwater
+
+    captures = sorted(path.name for path in (pytester.path / "hiwater-captures").iterdir())
+    expected = ["session.hiw"] if throughout else []
+    assert captures == sorted([*expected, "test_it.py-test_kept.hiw", "test_it.py-test_over.hiw"])
+    assert hiwater.open(pytester.path / "hiwater-captures" / "test_it.py-test_over.hiw").peak.allocated_bytes > 2 * MIB
+    if throughout:
+        run_as_whole = hiwater.open(pytester.path / "hiwater-captures" / "session.hiw")
+        assert [scope.name for scope in run_as_whole.scopes] == [f"test_it.py::{name}" for name in ("test_over", "test_kept", "test_within")]  # fmt: skip
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_baseline_is_made_compared_and_updated(run, workers, pytester):
+    code = """
+        import os
+        def test_a(): bytearray(int(os.environ.get("SIZE", 1 << 20)))
+        def test_b(): bytearray(2 << 20)
+        """
+    spread = ["-n", str(workers), "-p", "xdist"] if workers else []
+    options = ["--hiwater-baseline", "memory.json", *spread]
+    outcomes, text = run(code, *options)
+    assert outcomes == {}
+    assert "the baseline" in text and "--hiwater-update" in text
+    outcomes, text = run(code, *options, "--hiwater-update")
+    assert outcomes == {"test_a": "passed", "test_b": "passed"}
+    assert "the figures of 2 tests were written into the baseline" in text
+    written = json.loads((pytester.path / "memory.json").read_text())
+    assert written["schema"] == "hiwater-baseline"
+    assert abs(written["entries"]["test_it.py::test_b"]["peak_bytes"] - 2 * MIB) < 64 << 10
+    pytester._monkeypatch.setenv("SIZE", str(3 << 20))
+    outcomes, text = run(code, *options)
+    assert outcomes == {"test_a": "failed", "test_b": "passed"}
+    assert "the baseline has 1.00 MiB and allows" in text
+    outcomes, _ = run(code, *options, "--hiwater-tolerance", "300%")
+    assert outcomes == {"test_a": "passed", "test_b": "passed"}
+
+
+def test_limits_for_all_tests_and_the_summary(run, pytester):
+    (pytester.path / "tox.ini").write_text("[pytest]\nhiwater_limits =\n    peak = 1 MiB\n    kept = 5 MiB\n")
+    outcomes, text = run(
+        """
+        def test_over(): bytearray(2 << 20)
+        def test_within(): bytearray(100_000)
+        @pytest.mark.hiwater(peak="3 MiB")
+        def test_own(): bytearray(2_000_000)
+        @pytest.mark.hiwater(peak=None)
+        def test_none(): bytearray(3_000_000)
+        """
+    )
+    assert {name: outcome for name, outcome in outcomes.items() if outcome != "passed"} == {"test_over": "failed"}
+    table = text[text.index("memory of the heaviest tests") :].splitlines()[2:6]
+    assert [line.rpartition("::")[2] for line in table] == ["test_none", "test_over", "test_own", "test_within"]
+    assert table[0].startswith("2.86 MiB")
+
+
+@pytest.mark.parametrize(
+    ("marker", "arguments", "message"),
+    [
+        ('hiwater(peek="1 MiB")', [], "has no 'peek'; it has peak, allocated"),
+        ('hiwater("1 MiB")', [], "takes no positional arguments"),
+        ('hiwater(peak="1 parsec")', [], "'PARSEC' is not a unit"),
+        ("limit_memory()", [], "needs one size"),
+        ('limit_leaks("1 MB", warmups=-1)', [], "give a whole number of 0 or more"),
+        ("skip", ["--hiwater-limit", "peak"], "is no limit of hiwater's"),
+        ("skip", ["--hiwater-update"], "add --hiwater-baseline FILE"),
+        ("skip", ["--hiwater-baseline", "test_it.py"], "is no JSON"),
+    ],
+)
+@pytest.mark.grid
+def test_mistakes_are_told_in_one_line_before_the_first_test(run, marker, arguments, message):
+    outcomes, text = run(f"@pytest.mark.{marker}\ndef test_a(): pass\n", *arguments)
+    assert outcomes == {}
+    assert any(line.startswith("ERROR: ") and message in line for line in text.splitlines()), text
+
+
+def test_without_markers_no_engine_and_no_scopes_are_loaded(run):
+    outcomes, _ = run(
+        """
+        def test_a():
+            import sys
+            heavy = {"numpy", "rich", "hiwater._core", "hiwater.scopes.manager", "hiwater.recording.recorder", "hiwater.analysis"}
+            assert not heavy & set(sys.modules)
+        """
+    )
+    assert outcomes == {"test_a": "passed"}

@@ -1,0 +1,108 @@
+// The ranking that every report leads with, at any moment: the twin of `rank_lines` in src/hiwater/analysis/user_lines.py.
+import type { Capture, Held } from "./capture";
+import type { UserLine as Described } from "./page";
+import type { Key } from "./shape";
+import { printable } from "./words";
+
+export type Group = Described["group"];
+
+/** A line with all that it called. `bytes` are without `untouched`; `series` is what it held at the high of each slice. */
+export interface UserLine {
+  group: Group;
+  key: Key;
+  bytes: number;
+  untouched: number;
+  blocks: number;
+  error: number;
+  library: string;
+  libraryBytes: number;
+  holders: number[];
+}
+
+const ORDER: Group[] = ["line", "import", "other"];
+
+/** Where a line of the ranking stands, for the page's other tables. */
+export function keyOf(
+  capture: Capture,
+  { function: name, file, line }: Pick<Described, "function" | "file" | "line">,
+): Key {
+  const known = file ? capture.described.files.findIndex((one) => one.name === file) : -1;
+  return { name: printable(name), file: known, line };
+}
+
+/** For each holder, how many of its bytes no residency snapshot saw touched. */
+function untouchedOf(capture: Capture, held: Held, counts: Uint8Array): Float64Array {
+  const { untouched_node: nodes, untouched_bytes: bytes } = capture.described.user_lines!;
+  const number = capture.unpacked.numbers(bytes);
+  const left = new Map(Array.from(capture.unpacked.ints(nodes), (node, index) => [node, number[index]]));
+  const found = new Float64Array(counts.length);
+  for (let holder = 0; holder < counts.length && left.size; holder += 1) {
+    const rest = counts[holder] && capture.holderKind[holder] !== DEVICE ? left.get(capture.holderNode[holder]) : 0;
+    if (!rest) continue;
+    found[holder] = Math.max(0, Math.min(rest, held.bytes[holder]));
+    left.set(capture.holderNode[holder], rest - found[holder]);
+  }
+  return found;
+}
+
+const DEVICE = 3;
+
+/** The rows of the holders that count: the user's own lines, then imports, then other code; most bytes first in each group. */
+export function rankUserLines(capture: Capture, held: Held, counts: Uint8Array): UserLine[] {
+  const { rows, row, libraries, library } = capture.described.user_lines!;
+  const [rowOf, libraryOf] = [capture.unpacked.ints(row), capture.unpacked.ints(library)];
+  const untouched = untouchedOf(capture, held, counts);
+  const lines = new Map<number, UserLine & { sampled: number; libraries: Map<number, number> }>();
+  for (let holder = 0; holder < counts.length; holder += 1) {
+    if (!counts[holder] || !(held.bytes[holder] || held.blocks[holder])) continue;
+    let line = lines.get(rowOf[holder]);
+    if (!line) {
+      const described = rows[rowOf[holder]];
+      line = {
+        ...{ group: described.group, key: keyOf(capture, described) },
+        ...{ bytes: 0, untouched: 0, blocks: 0, error: 0, library: "", libraryBytes: 0, holders: [] },
+        ...{ sampled: 0, libraries: new Map() },
+      };
+      lines.set(rowOf[holder], line);
+    }
+    const bytes = held.bytes[holder] - untouched[holder];
+    line.bytes += bytes;
+    line.untouched += untouched[holder];
+    line.blocks += held.blocks[holder];
+    line.sampled += capture.holderSampled[holder] ? held.bytes[holder] : 0;
+    line.holders.push(holder);
+    const name = libraryOf[holder];
+    if (libraries[name]) line.libraries.set(name, (line.libraries.get(name) ?? 0) + bytes);
+  }
+  for (const line of lines.values()) {
+    line.error = capture.errorOf(line.sampled);
+    for (const [name, bytes] of line.libraries)
+      if (bytes > line.libraryBytes) [line.library, line.libraryBytes] = [libraries[name], bytes];
+  }
+  return Array.from(lines.values()).sort(
+    (one, other) =>
+      ORDER.indexOf(one.group) - ORDER.indexOf(other.group) ||
+      other.bytes - one.bytes ||
+      other.untouched - one.untouched,
+  );
+}
+
+/** The same rows with the figures that the other reports have, for the moment that they were asked for. */
+export function withReported(capture: Capture, lines: UserLine[]): UserLine[] {
+  const id = (group: Group, { file, line, name }: Key) => `${group}:${file}:${line || name}`;
+  const known = new Map(lines.map((line) => [id(line.group, line.key), line]));
+  return capture.described.summary.lines.rows.map((row) => {
+    const key = keyOf(capture, row);
+    return {
+      group: row.group,
+      key,
+      bytes: row.bytes,
+      untouched: row.untouched_bytes,
+      blocks: row.blocks,
+      error: row.standard_error_bytes,
+      library: row.library,
+      libraryBytes: row.library_bytes,
+      holders: known.get(id(row.group, key))?.holders ?? [],
+    };
+  });
+}
