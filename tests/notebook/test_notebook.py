@@ -402,7 +402,7 @@ def test_the_drop_in(tmp_path: Path) -> None:
         ],
         {"PYTHONPATH": compat.stdout.strip()},
     )
-    assert shown[1].lines[0].splitlines()[0].startswith("RAM: Consumed Peaked  Used Total  in 0.")
+    assert re.match(r"RAM: Consumed Peaked  Used Total  in \d+\.\d{3}s", shown[1].lines[0])
     # Resident memory: some of the 228.9 MiB may lie in what was there before.
     assert re.match(
         r"Data\(gen_mem_used_delta=50, gen_mem_peaked=22[89], gen_mem_used=\d+, "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 from hiwater._os import native
 from hiwater._os.own_command import is_own_command
@@ -44,9 +45,10 @@ def _record_here(entry: str) -> None:
         if limit and (limit := _inherited(limit)):
             recorder.note("limit_bytes", str(limit))
         os.makedirs(fields["folder"], mode=0o700, exist_ok=True)
-        recorder.start(sys.orig_argv)
         if limit:
-            native.load().limit_address_space(limit)
+            with suppress(OSError):  # the program has lowered the hard limit: the inherited one stays
+                native.load().limit_address_space(limit)  # before the recorder's sampler reads it
+        recorder.start(sys.orig_argv)
     except Exception:  # noqa: BLE001 - an error here would be shown as one of the interpreter's start
         return
     import atexit
