@@ -1,0 +1,126 @@
+// The ways that lead from a root to objects: a tree of steps. Objects that are reached by the same steps are one path, so there are about as
+// many paths as the program's code has ways to hold something, and not as many as it has objects.
+//
+//   path 0 is above all roots. Every other one has a parent, a label (which variable, attribute, item …) and the type of its objects.
+//   Objects that are referred to once are apart from those that are referred to more often: if others refer to a few of a path's objects, that
+//   must not make the path's holder lose the others (reference_graph.h).
+//   A step that occurs among a path's ancestors leads back to that ancestor: a linked list of any length has one path.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/open_table.h"
+#include "base/pages.h"
+
+namespace hiwater::holders {
+
+// How a reference is found in the object that has it. `text` names it: what it points to depends on the kind.
+enum class LabelKind : std::uint32_t {
+    none = 0,        // the root of roots
+    module = 1,      // root: the module of this name
+    frame = 2,       // root: a running frame of this code object
+    thread = 3,      // root: objects that threads keep for themselves
+    exception = 4,   // root: an exception that is being handled
+    c_code = 5,      // root: something that is no Python object has references
+    garbage = 6,     // root: nothing has references but objects of this kind
+    variable = 7,    // of a module, an attribute in a namespace: a Python str
+    local = 8,       // a local variable: a Python str
+    member = 9,      // a member that C code declares, or a slot: a C string
+    namespace_ = 10,  // the object's __dict__
+    key = 11,        // a key of a dict
+    value = 12,      // a value of a dict
+    item = 13,       // any other reference
+    interpreter = 14,  // root: what the interpreter itself refers to
+};
+constexpr bool is_root(LabelKind kind) noexcept { return kind < LabelKind::variable || kind == LabelKind::interpreter; }
+
+struct Label {
+    LabelKind kind;
+    const void* text;
+    bool operator==(const Label&) const = default;
+};
+
+struct Path {
+    std::uint32_t parent;
+    LabelKind kind;
+    const void* text;
+    const void* type;  // null for a root
+    std::uint64_t objects, bytes, retained_bytes;
+    std::uint32_t dominator;  // the path without which nothing would hold these; 0: none
+    std::uint16_t depth;
+    bool is_shared;  // its objects are referred to more than once
+    bool is_namespace() const noexcept { return kind == LabelKind::module || kind == LabelKind::namespace_; }
+};
+
+class Paths : Uncopied {
+public:
+    static constexpr std::uint32_t kMost = 1 << 20, kTop = 0;
+
+    void init() {
+        paths_.push_back({});
+        paths_[0].depth = 0;
+    }
+
+    // The path of objects of this type that are referred to in this way from those of `parent`. Throws bad_alloc.
+    std::uint32_t step(std::uint32_t parent, Label label, const void* type, bool is_shared) {
+        const Slot wanted{parent, label.kind, label.text, type, is_shared, 0};
+        const auto is_it = [&](const Slot& slot) { return slot.is_same(wanted); };
+        if (const Slot* known = index_.find(wanted.hash(), is_it)) return known->path;
+        const std::uint32_t path = place_of(parent, label, type, is_shared);
+        Slot added = wanted;
+        added.path = path;
+        index_.put(added, is_it);
+        return path;
+    }
+
+    std::size_t size() const noexcept { return paths_.size(); }
+    Path& operator[](std::uint32_t path) { return paths_[path]; }
+    const Path& operator[](std::uint32_t path) const { return paths_[path]; }
+
+private:
+    struct Slot {
+        std::uint32_t parent;
+        LabelKind kind;
+        const void* text;
+        const void* type;
+        bool is_shared;
+        std::uint32_t path;  // 0: free
+        bool is_free() const noexcept { return path == 0; }
+        std::uint64_t hash() const noexcept {
+            const auto word = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
+            return mix(word(text) + mix(word(type) + mix(std::uint64_t{parent} << 8 | std::uint64_t{is_shared} << 7 |
+                                                         static_cast<std::uint64_t>(kind))));
+        }
+        bool is_same(const Slot& other) const noexcept {
+            return parent == other.parent && kind == other.kind && text == other.text && type == other.type &&
+                   is_shared == other.is_shared;
+        }
+    };
+
+    // Among the ancestors, or a new one.
+    std::uint32_t place_of(std::uint32_t parent, Label label, const void* type, bool is_shared) {
+        if (!is_root(label.kind))
+            for (std::uint32_t at = parent; at != kTop; at = paths_[at].parent) {
+                const Path& path = paths_[at];
+                if (path.kind == label.kind && path.text == label.text && path.type == type && path.is_shared == is_shared) return at;
+            }
+        // Deeper, or of too many: the objects count with those that refer to them.
+        if (parent != kTop && (paths_[parent].depth == kMostSteps || paths_.size() >= kMost)) return parent;
+        Path fresh{};
+        fresh.parent = parent;
+        fresh.kind = label.kind;
+        fresh.text = label.text;
+        fresh.type = type;
+        fresh.depth = static_cast<std::uint16_t>(paths_[parent].depth + 1);
+        fresh.is_shared = is_shared;
+        paths_.push_back(fresh);
+        return static_cast<std::uint32_t>(paths_.size() - 1);
+    }
+
+    static constexpr std::uint16_t kMostSteps = 64;
+    PageVector<Path> paths_;
+    OpenTable<Slot> index_;
+};
+
+}  // namespace hiwater::holders
