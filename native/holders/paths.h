@@ -17,20 +17,20 @@ namespace hiwater::holders {
 
 // How a reference is found in the object that has it. `text` names it: what it points to depends on the kind.
 enum class LabelKind : std::uint32_t {
-    none = 0,        // the root of roots
-    module = 1,      // root: the module of this name
-    frame = 2,       // root: a running frame of this code object
-    thread = 3,      // root: objects that threads keep for themselves
-    exception = 4,   // root: an exception that is being handled
-    c_code = 5,      // root: something that is no Python object has references
-    garbage = 6,     // root: nothing has references but objects of this kind
-    variable = 7,    // of a module, an attribute in a namespace: a Python str
-    local = 8,       // a local variable: a Python str
-    member = 9,      // a member that C code declares, or a slot: a C string
-    namespace_ = 10,  // the object's __dict__
-    key = 11,        // a key of a dict
-    value = 12,      // a value of a dict
-    item = 13,       // any other reference
+    none = 0,          // the root of roots
+    module = 1,        // root: the module of this name
+    frame = 2,         // root: a running frame of this code object
+    thread = 3,        // root: objects that threads keep for themselves
+    exception = 4,     // root: an exception that is being handled
+    c_code = 5,        // root: something that is no Python object has references
+    garbage = 6,       // root: nothing has references but objects of this kind
+    variable = 7,      // of a module, an attribute in a namespace: a Python str
+    local = 8,         // a local variable: a Python str
+    member = 9,        // a member that C code declares, or a slot: a C string
+    namespace_ = 10,   // the object's __dict__
+    key = 11,          // a key of a dict
+    value = 12,        // a value of a dict
+    item = 13,         // any other reference
     interpreter = 14,  // root: what the interpreter itself refers to
 };
 constexpr bool is_root(LabelKind kind) noexcept { return kind < LabelKind::variable || kind == LabelKind::interpreter; }
@@ -103,7 +103,8 @@ private:
         if (!is_root(label.kind))
             for (std::uint32_t at = parent; at != kTop; at = paths_[at].parent) {
                 const Path& path = paths_[at];
-                if (path.kind == label.kind && path.text == label.text && path.type == type && path.is_shared == is_shared) return at;
+                if (path.kind == label.kind && path.text == label.text && path.type == type && path.is_shared == is_shared)
+                    return at;
             }
         // Deeper, or of too many: the objects count with those that refer to them.
         if (parent != kTop && (paths_[parent].depth == kMostSteps || paths_.size() >= kMost)) return parent;

@@ -76,7 +76,8 @@ private:
         std::sort(by_target_.begin(), by_target_.end(),
                   [](const Edge& a, const Edge& b) { return a.to != b.to ? a.to < b.to : a.from < b.from; });
     }
-    static void index(PageVector<std::uint32_t>& first, const PageVector<Edge>& edges, std::uint32_t Edge::* end, std::size_t paths) {
+    static void index(PageVector<std::uint32_t>& first, const PageVector<Edge>& edges, std::uint32_t Edge::* end,
+                      std::size_t paths) {
         first.resize(paths + 1);
         for (const Edge& edge : edges) ++first[edge.*end + 1];
         for (std::size_t i = 0; i < paths; ++i) first[i + 1] += first[i];

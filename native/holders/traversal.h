@@ -46,9 +46,8 @@ public:
         heap_.each_root([this](Label root, Label label, std::uintptr_t address) { start_at(root, label, address); });
         follow();
         count_references_among_unreached();
-        start_at_unreached(LabelKind::c_code, [this](std::uintptr_t address, std::uint32_t known) {
-            return heap_.references_to(address) > known;
-        });
+        start_at_unreached(LabelKind::c_code,
+                           [this](std::uintptr_t address, std::uint32_t known) { return heap_.references_to(address) > known; });
         follow();
         start_at_unreached(LabelKind::garbage, [](std::uintptr_t, std::uint32_t) { return true; });
         follow();
@@ -71,7 +70,8 @@ public:
 
 private:
     // An object's word: its path, or, as long as it has not been reached, how many of those not reached refer to it.
-    static constexpr std::uint32_t kReached = 1u << 31, kWaiting = 1u << 29, kPath = kWaiting - 1;  // two levels wait: bits 29 and 30
+    static constexpr std::uint32_t kReached = 1u << 31, kWaiting = 1u << 29,
+                                   kPath = kWaiting - 1;  // two levels wait: bits 29 and 30
     static constexpr std::size_t kQueued = std::size_t{256} << 10, kMostHoldings = std::size_t{1} << 20;
 
     void find_objects() {
@@ -178,8 +178,7 @@ private:
     }
     void follow_from(std::uintptr_t address, std::uint32_t number) {
         const std::uint32_t path = words_[number] & kPath;
-        heap_.references(address, paths_[path].is_namespace(),
-                         [&](Label label, std::uintptr_t to) { reach(path, label, to); });
+        heap_.references(address, paths_[path].is_namespace(), [&](Label label, std::uintptr_t to) { reach(path, label, to); });
     }
 
     bool is_unreached(std::uint32_t number) const noexcept { return (words_[number] & kReached) == 0; }
@@ -201,8 +200,7 @@ private:
             if (!is_unreached(number) || !is_root(address, words_[number])) return;
             const std::uint32_t root = root_path({kind, nullptr});
             const bool is_shared = heap_.references_to(address) > 1;
-            const std::uint32_t path =
-                paths_.step(root, {LabelKind::item, nullptr}, heap_.type_of(address), is_shared);
+            const std::uint32_t path = paths_.step(root, {LabelKind::item, nullptr}, heap_.type_of(address), is_shared);
             assign(path, address, number);
             graph_.add(root, path);
         });

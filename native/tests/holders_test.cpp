@@ -64,10 +64,12 @@ FakeHeap some_heap(Trace& trace, std::uint64_t types) {
         address += trace.one_in(9) ? (std::uintptr_t{1} << 22) * (1 + trace.below(3)) : 16 * (1 + trace.below(8));
         if (trace.one_in(30)) address ^= 8;
         heap.places[address] = i;
-        heap.objects.push_back({address, {}, 0, as_type(types == 0 ? 1000 + i : trace.below(types)), 1 + trace.below(1000), true, false});
+        heap.objects.push_back(
+            {address, {}, 0, as_type(types == 0 ? 1000 + i : trace.below(types)), 1 + trace.below(1000), true, false});
     }
     for (std::uint64_t edge = trace.below(3 * count); edge-- > 0;) {
-        const std::size_t from = trace.below(count), to = trace.one_in(3) ? trace.below(count) : std::min(count - 1, from + 1 + trace.below(4));
+        const std::size_t from = trace.below(count),
+                          to = trace.one_in(3) ? trace.below(count) : std::min(count - 1, from + 1 + trace.below(4));
         heap.objects[from].refers_to.push_back(to);
         ++heap.objects[to].references;
     }
@@ -78,7 +80,8 @@ FakeHeap some_heap(Trace& trace, std::uint64_t types) {
     // What is not listed is found only where a listed object refers to it.
     for (std::size_t i = 0; i < count; ++i)
         for (const std::size_t to : heap.objects[i].refers_to)
-            if (heap.objects[i].is_listed && to != i && trace.one_in(6)) heap.objects[to].is_listed = heap.objects[to].refers_to.empty();
+            if (heap.objects[i].is_listed && to != i && trace.one_in(6))
+                heap.objects[to].is_listed = heap.objects[to].refers_to.empty();
     return heap;
 }
 
