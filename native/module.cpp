@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "devices/device_watch.h"
+#include "holders/requests.h"
 #include "interpose/allocators.h"
 #include "interpose/exit_callback.h"
 #include "interpose/hooks.h"
@@ -95,6 +96,7 @@ int begin(const hiwater::StartOptions& options) {
 void end(int exit_code) {
     hiwater::children.end();
     hiwater::sampler::stop();
+    hiwater::holder_requests::abandon();
     if (const std::string& failure = Recorder::instance().last_words_failure(); !failure.empty())
         g_shortcomings[hiwater::kLastWordsNotWritten] = failure;
     Recorder::instance().note_collections(hw_full_collections());  // since the last call
@@ -206,6 +208,26 @@ void snapshot(const std::string& path) {
         error = Recorder::instance().snapshot(path.c_str());
     }
     if (error != 0) raise_os_error(error, path);
+}
+
+void search_holders(const std::string& name, nb::handle target, double seconds) {
+    if (!hiwater::recording() || Recorder::instance().counts_only())
+        throw EngineFault("nothing is being recorded: start a recording first");
+    hiwater::holders::Search search(target.is_none() ? 0 : reinterpret_cast<std::uintptr_t>(target.ptr()));
+    int error = Recorder::instance().begin_search(search);
+    if (error == ENOSPC) throw EngineFault("there is no room in the capture for another search");
+    if (error == ENOENT) throw EngineFault("the recording has just ended");
+    if (error != 0) raise_os_error(error, "a copy of the process");
+    std::string reason;
+    {
+        nb::gil_scoped_release release;  // the program goes on
+        search.wait(static_cast<std::uint64_t>(seconds * 1e9));
+        reason = search.failure();
+        if (reason.empty()) error = Recorder::instance().end_search(search, name);
+    }
+    if (!reason.empty()) throw EngineFault("the search for holders failed: " + reason);
+    if (error != 0)
+        throw EngineFault("what holds the objects could not be stored: the recording has ended, or its capture cannot grow");
 }
 
 nb::object read_ending(const std::string& path) {
@@ -366,6 +388,7 @@ NB_MODULE(_core, m) {
     m.def("is_recording", [] { return hiwater::recording() && !Recorder::instance().counts_only(); });
     m.def("is_kept_in_memory", [] { return Recorder::instance().is_kept_in_memory(); });
     m.def("snapshot", &snapshot, "path"_a);
+    m.def("search_holders", &search_holders, "name"_a, "target"_a.none() = nb::none(), "seconds"_a = 60.0);
     m.def("add_marker", [](nb::handle name) {
         if (hiwater::recording()) Recorder::instance().add_marker(text_of(name));
     });

@@ -48,6 +48,13 @@ public:
     void give_pages_back() noexcept {
         each_mapping([this](const Mapping& mapping) { ::madvise(mapping.at, bytes_of(mapping), MADV_DONTNEED); });
     }
+    // Whether the next child of a fork has the pieces as they are here: for a stock that is made with `is_wiped`. The caller holds off who takes
+    // pieces.
+    void keep_at_fork(bool is_kept) const noexcept {
+        const ErrnoKept kept;
+        each_mapping(
+            [&](const Mapping& mapping) { ::madvise(mapping.at, bytes_of(mapping), is_kept ? MADV_KEEPONFORK : MADV_WIPEONFORK); });
+    }
     std::uint64_t bytes() const noexcept { return taken_.load(std::memory_order_acquire) * piece_bytes_; }
     std::uint64_t resident_bytes() const noexcept {
         std::uint64_t sum = 0;

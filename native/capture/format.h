@@ -78,6 +78,10 @@ enum class Table : std::uint32_t {
     device_terms,
     scopes,
     live_snapshots,
+    holder_searches,
+    holder_paths,
+    holder_blocks,
+    holder_references,
     count_
 };
 inline constexpr std::uint32_t kTables = static_cast<std::uint32_t>(Table::count_);
@@ -254,6 +258,41 @@ inline constexpr std::uint64_t kDenseSnapshots = 64, kMostSnapshots = 2'000;
 // No new accounts are opened for old call paths when there are so many, which take 24 MiB of the capture.
 inline constexpr std::uint32_t kMostRenewedAccounts = 256 * 1024;
 
+// A search for what holds the interpreter's objects (native/holders/). Its rows of the three tables below lie together, from first_… on, and
+// number its paths from 1.
+struct HolderSearchRecord {
+    std::uint64_t at_ns;                  // since header.started_ns
+    std::uint64_t objects, references;    // all there were
+    std::uint64_t bytes, all_paths;       // of all objects and their buffers; paths before the smallest were left out
+    std::uint64_t pause_ns, duration_ns;  // the program stood still; until the search was done
+    std::uint32_t first_path, paths, first_block, blocks, first_reference, references_between;
+    std::uint32_t target;   // the path of the object that was asked for; 0: none was, or it was not found
+    std::uint32_t name;     // string: what the search was for
+    std::uint32_t failure;  // string: why nothing was found; 0: it was
+    std::uint32_t request;  // Header::search_request that it answers; 0: the program itself asked
+};
+inline constexpr std::uint64_t kMostHolderSearches = 100;
+
+struct HolderPathRecord {
+    std::uint32_t parent;       // path; 0: none
+    std::uint32_t dominator;    // the path without which nothing holds these objects; 0: none, or not listed
+    std::uint32_t kind;         // LabelKind of native/holders/paths.h: how the parent's objects refer to these
+    std::uint32_t shared;       // 1: its objects are referred to more than once
+    std::uint32_t label, type;  // strings
+    std::uint64_t objects, bytes, retained_bytes;
+};
+
+struct HolderBlockRecord {  // of the objects of a path and their buffers
+    std::uint32_t path;
+    std::uint32_t account;  // 0: allocated before the recording, or not in the sample; the bytes follow from the type
+    std::uint64_t blocks, bytes;
+};
+
+struct HolderReferenceRecord {  // between objects of two paths: those with most references to a path
+    std::uint32_t from, to;
+    std::uint64_t references;
+};
+
 struct EpochRecord {  // about all closed slices; two copies, so that a new one is put in place by one store
     std::int64_t peak_bytes, peak_blocks;
     std::uint64_t peak_ns;
@@ -323,6 +362,12 @@ struct Header {
     std::uint64_t end_signal;        // that ended the process; 0: none, or not known
     std::uint32_t refused_children;  // of forks, or executed by them, that could not be recorded or named in the run's index
     std::int32_t refused_error;      // errno of the last one
+    // Written by another process: it asks for a search for holders with a number that was not asked for before. The recorder answers.
+    std::uint32_t search_request;
+    std::uint32_t search_answer;  // the number of the last request that was answered
+    std::int32_t
+        search_error;  // errno value of that answer; 0: the search is in the table holder_searches; EINPROGRESS: it has begun
+    std::uint32_t reserved;
     // changes with every event
     alignas(64) std::int64_t live_bytes;  // counted kinds
     std::int64_t live_blocks;

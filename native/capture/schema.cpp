@@ -93,8 +93,8 @@ void header_fields(SchemaText& schema) {
     HIWATER_EPOCH(1, slice_start_ns);
     HIWATER_FIELDS(Header, overhead_bytes, table_count, exact_total_bytes, exact_total_blocks, inherited_bytes, nearest_used_bytes,
                    nearest_limit_bytes, nearest_limit_kind, ended_by, snapshot_ns, named_markers, scopes, end_signal, unknown_frees,
-                   refused_children, refused_error, live_bytes, live_blocks, slice_peak_bytes, slice_peak_blocks, generation,
-                   slice_peak_ns, kind_live_bytes);
+                   refused_children, refused_error, search_request, search_answer, search_error, live_bytes, live_blocks,
+                   slice_peak_bytes, slice_peak_blocks, generation, slice_peak_ns, kind_live_bytes);
 }
 
 void tables(SchemaText& schema) {
@@ -123,6 +123,11 @@ void tables(SchemaText& schema) {
     HIWATER_TABLE(scopes, ScopeRecord, name, pid, thread_id, depth, start_ns, end_ns, start_bytes, end_bytes, peak_bytes,
                   allocated_start_bytes, allocated_end_bytes, allocated_peak_bytes);
     HIWATER_TABLE(live_snapshots, LiveSnapshotRecord, at_ns, slice, number, first_account, name);
+    HIWATER_TABLE(holder_searches, HolderSearchRecord, at_ns, objects, references, bytes, all_paths, pause_ns, duration_ns,
+                  first_path, paths, first_block, blocks, first_reference, references_between, target, name, failure, request);
+    HIWATER_TABLE(holder_paths, HolderPathRecord, parent, dominator, kind, shared, label, type, objects, bytes, retained_bytes);
+    HIWATER_TABLE(holder_blocks, HolderBlockRecord, path, account, blocks, bytes);
+    HIWATER_TABLE(holder_references, HolderReferenceRecord, from, to, references);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "devices/device_watch.h"
+#include "holders/requests.h"
 #include "heap/fast_path.h"
 #include "stacks/current_stack.h"
 
@@ -150,7 +151,10 @@ void* Recorder::record_locked(void* block, std::size_t bytes, Kind kind) noexcep
             &was_behind, kind);
         if (!is_recorded) lose_event();
         // This calls the interpreter, so it must not run in a signal handler. None gets here, because Python's allocators are not for handlers.
-        if (was_behind && kind == Kind::python) device_watch::ask_from_here();
+        if (was_behind && kind == Kind::python) {
+            device_watch::ask_from_here();
+            holder_requests::ask_from_here();
+        }
     });
     return block;
 }

@@ -95,6 +95,14 @@ public:
         small_words_.give_pages_back();
         large_words_.give_pages_back();
     }
+    // Calls work() while the child of a fork would have the words as they are here; it is without them otherwise.
+    template <typename Work>
+    void kept_at_fork(const Work& work) noexcept {
+        UninterruptedHold hold(growth_);
+        for (const PageStock* stock : {&small_words_, &large_words_}) stock->keep_at_fork(true);
+        work();
+        for (const PageStock* stock : {&small_words_, &large_words_}) stock->keep_at_fork(false);
+    }
     // In the child of a fork: a thread that is not here may have been about to map something.
     void forget_growth() noexcept { growth_.reset(); }
 

@@ -9,6 +9,7 @@
 //   is_immortal(address)                 whether nothing frees it: it is nobody's
 //   references_to(address)               its reference count
 //   type_of(address)                     compared, and stored
+//   know_objects(objects)                called once all objects are known
 //   measure(address, visit)              visit(account, bytes): its blocks, each once in a traversal
 //
 // Nothing is changed in the heap. Own memory: 4 bytes for each object, the bitmap of the set, the paths, and a queue of a fixed size.
@@ -42,6 +43,7 @@ public:
         paths_.init();
         find_objects();
         objects_.seal();
+        heap_.know_objects(objects_);
         words_.resize(objects_.size());
         heap_.each_root([this](Label root, Label label, std::uintptr_t address) { start_at(root, label, address); });
         follow();

@@ -31,6 +31,10 @@ void Recorder::write_facts(const StartOptions& options) {
     facts_.attach(file_, capture::Table::facts);
     markers_.attach(file_, capture::Table::markers);
     live_snapshots_.attach(file_, capture::Table::live_snapshots);
+    holder_searches_.attach(file_, capture::Table::holder_searches);
+    holder_paths_.attach(file_, capture::Table::holder_paths);
+    holder_blocks_.attach(file_, capture::Table::holder_blocks);
+    holder_references_.attach(file_, capture::Table::holder_references);
     timeline_.attach(file_, capture::Table::timeline);
     residency_.attach(file_, capture::Table::residency);
     large_blocks_.attach(file_, capture::Table::large_blocks);

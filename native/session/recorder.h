@@ -30,6 +30,7 @@
 #include "stacks/codes.h"
 #include "stacks/thread_names.h"
 #include "heap/live_table.h"
+#include "holders/search.h"
 #include "mappings/mapping_accounts.h"
 #include "heap/sample_table.h"
 #include "residency/breakdown.h"
@@ -163,6 +164,17 @@ public:
     // A thread has a name from now on, unless the one it has means more (NameOf).
     void name_thread(pthread_t id, const char* name, NameOf from) noexcept;
     std::uint32_t session() const noexcept { return session_; }
+
+    // --- holders -------------------------------------------------------------------------------------------------------------
+    // Begins a search for what holds the interpreter's objects; the caller holds the GIL. Then, after search.wait(), which needs no GIL, what
+    // it found is added to the capture. Both return 0 or an errno value: ENOENT, nothing is recorded; ENOSPC, there is no room for more.
+    // `request`: the number of the request from outside that it answers; 0: the program itself asked.
+    int begin_search(holders::Search& search) noexcept;
+    int end_search(const holders::Search& search, std::string_view name, std::uint32_t request = 0) noexcept;
+    // The number of the last request for a search that another process wrote into the capture's header; and the answer to one: an errno value.
+    std::uint32_t search_request() const noexcept { return __atomic_load_n(&file_.header().search_request, __ATOMIC_ACQUIRE); }
+    std::uint32_t search_answer() const noexcept { return file_.header().search_answer; }
+    void answer_search(std::uint32_t request, int error) noexcept;
 
     // --- devices; the caller holds the GIL ----------------------------------------------------------------------------------
     // Calls work(devices, now) under the lock; not where nothing is recorded. Where there is no room for a figure, it is left out.
@@ -403,6 +415,10 @@ private:
     Scopes scopes_;
     std::map<std::string, ScopeName, std::less<>> scope_names_;  // of markers and phases
     capture::FileTable<capture::LiveSnapshotRecord> live_snapshots_;
+    capture::FileTable<capture::HolderSearchRecord> holder_searches_;
+    capture::FileTable<capture::HolderPathRecord> holder_paths_;
+    capture::FileTable<capture::HolderBlockRecord> holder_blocks_;
+    capture::FileTable<capture::HolderReferenceRecord> holder_references_;
     Accounts::HeapPeak unread_{};  // by the heap's meters, which share their peaks with phases
     bool is_heap_read_ = false;
 

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "devices/device_watch.h"
+#include "holders/requests.h"
 #include "session/own_thread.h"
 #include "base/process.h"
 #include "session/recorder.h"
@@ -223,6 +224,7 @@ void run() {
         if (asked_bytes != 0) g_requests.answer();
         g_requests.accept(g_snapshots.asks_from(now), resident_bytes - recorder.live_bytes());
         device_watch::ask_if_due(now);
+        holder_requests::consider();
     }
     g_requests.refuse();
     if (kept >= 0) ::close(kept);
@@ -304,6 +306,7 @@ void forget_in_child() noexcept {
     g_thread.forget_in_child();
     g_requests.refuse();
     g_paused_at.store(0, std::memory_order_relaxed);
+    holder_requests::forget_in_child();
 }
 
 }  // namespace hiwater::sampler

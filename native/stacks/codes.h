@@ -24,6 +24,7 @@ public:
 
     explicit Codes(CallTree& tree) noexcept : tree_(tree) {}
     void begin(const StartOptions& options);
+    const char* internal_prefix() const noexcept { return internal_prefix_.c_str(); }
 
     // What the instruction of a slot is part of; null where a frame that stands there does not count.
     const Position* position_of(Thread& t, const hw_slot& slot, const void* object);

@@ -49,6 +49,7 @@ struct FakeHeap {
     bool is_immortal(std::uintptr_t address) const { return objects[places.at(address)].is_immortal; }
     std::int64_t references_to(std::uintptr_t address) const { return objects[places.at(address)].references; }
     const void* type_of(std::uintptr_t address) const { return objects[places.at(address)].type; }
+    void know_objects(const ObjectSet&) {}
     template <typename Visit>
     void measure(std::uintptr_t address, Visit visit) {
         const Object& object = objects[places.at(address)];

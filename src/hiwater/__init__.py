@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hiwater.meters.devices.reconcile import now as device_breakdown
     from hiwater.meters.residency import breakdown
     from hiwater.notebook import load_ipython_extension, unload_ipython_extension
+    from hiwater.recording.holders import holders
     from hiwater.recording.phases import mark, phase  # retired word: a public name, as a verb
     from hiwater.recording.recorder import Recorder, record, snapshot
     from hiwater.sampling.usage import memory_usage
@@ -34,6 +35,7 @@ __all__ = [
     "contrib",
     "device_breakdown",
     "errors",
+    "holders",
     "load_ipython_extension",
     "mark",  # retired word: a public name, as a verb
     "memory_usage",
@@ -57,6 +59,7 @@ _HOMES = {
     "breakdown": "hiwater.meters.residency",
     "cluster": "hiwater.contrib.cluster.any",
     "device_breakdown": "hiwater.meters.devices.reconcile:now",
+    "holders": "hiwater.recording.holders",
     "load_ipython_extension": "hiwater.notebook",
     "mark": "hiwater.recording.phases",  # retired word: a public name, as a verb
     "memory_usage": "hiwater.sampling.usage",

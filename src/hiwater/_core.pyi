@@ -68,6 +68,7 @@ def is_recording() -> bool: ...
 def is_kept_in_memory() -> bool:
     """Whether the file system cannot hold the capture while it grows, so that copies go there."""
 
+def search_holders(name: str, target: object = None, seconds: float = 60.0) -> None: ...
 def snapshot(path: str) -> None:
     """Write a complete, consistent copy of the capture as of now to `path`. Raises OSError: EBUSY where a living process's capture is."""
 

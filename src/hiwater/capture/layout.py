@@ -60,6 +60,13 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
     ),
     "device_terms": ("at_ns", "bytes", "device", "term"),
     "live_snapshots": ("at_ns", "slice", "number", "first_account", "name"),
+    "holder_searches": (
+        "at_ns", "objects", "references", "bytes", "all_paths", "pause_ns", "duration_ns", "first_path", "paths", "first_block",
+        "blocks", "first_reference", "references_between", "target", "name", "failure", "request",
+    ),
+    "holder_paths": ("parent", "dominator", "kind", "shared", "label", "type", "objects", "bytes", "retained_bytes"),
+    "holder_blocks": ("path", "account", "blocks", "bytes"),
+    "holder_references": ("from", "to", "references"),
 }  # fmt: skip
 # Fields of these tables that captures of earlier versions of hiwater lack.
 ADDED_FIELDS = {"pressure": ("shared_excess_bytes", "private_bytes")}

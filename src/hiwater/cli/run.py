@@ -205,10 +205,22 @@ class ProgramRecording:
             native.load().stop(self.exit_code)
             return
         try:
+            self._search_holders()
             self._recorder.stop(self.exit_code)
             self._tell()
         except Exception as error:  # noqa: BLE001 - the exit code must stay the program's, whatever went wrong here
             say(f"warning: the program is done, the recording is not complete: {type(error).__name__}: {error}")
+
+    def _search_holders(self) -> None:
+        """With --holders: what the program's objects are held by at its end."""
+        if not self._arguments.holders or not self._recorder.recording:
+            return
+        from hiwater.recording import holders
+
+        try:
+            holders.search("end")
+        except hiwater.errors.HiwaterError as error:
+            say(f"warning: there is no search for holders at the end: {error}")
 
     def _finish_abruptly(self, exit_code: int) -> None:
         """Finish if the program ends with `os._exit()`, which runs no exit callbacks."""

@@ -43,6 +43,7 @@ options:
                       arguments and file names)
   --no-children       do not record the Python processes that the program starts; by default their captures are in the
                       folder FILE.d, which `hiwater report FILE` shows with this one
+  --holders           at the end, search for what holds the program's objects: `hiwater holders FILE` shows it
   --standby           record nothing until `hiwater attach` asks for it; the same for the Python processes that the program
                       starts, which find HIWATER=standby in their environment
   --no-argv           leave the program's arguments out of the capture
@@ -55,8 +56,8 @@ options:
   -v, --verbose       say what is being done
   -h, --help          show this
 
-settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_LAST_WORDS, HIWATER_MODE, HIWATER_CHILDREN=0, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
-output, sample, sample_seed, limit, last_words, mode, children, argv, device_history, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
+settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_LAST_WORDS, HIWATER_MODE, HIWATER_CHILDREN=0, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_HOLDERS, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
+output, sample, sample_seed, limit, last_words, mode, children, argv, device_history, holders, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
 
 exit codes: the program's own; 2 usage, 125 hiwater could not start, 126 not something Python can run, 127 not found.
 
@@ -80,6 +81,7 @@ WITH_VALUE = {
 FLAGS = {
     "--children": ("children", True),
     "--no-children": ("children", False),
+    "--holders": ("holders", True),
     "--standby": ("standby", True),
     "--no-argv": ("argv", False),
     "--device-history": ("device_history", True),
@@ -104,6 +106,7 @@ class RunArguments:
         "device_history",
         "format",
         "help",
+        "holders",
         "kind",
         "last_words",
         "limit",
@@ -133,6 +136,7 @@ class RunArguments:
         self.children = settings.flag("children", True)
         self.device_history = settings.flag("device_history", True)
         self.open = settings.flag("open", False)
+        self.holders = settings.flag("holders", False)
         self.standby = False
         self.quiet = settings.flag("quiet", False)
         self.verbose = settings.flag("verbose", False)

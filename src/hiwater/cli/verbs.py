@@ -18,6 +18,7 @@ VERBS = {
     "diff": "show what grew between two captures",
     "check": "hold memory against a baseline or a limit, for CI",
     "leaks": "find lines whose memory grows from call to call, or from marker to marker, and stays",
+    "holders": "show which objects hold memory, what holds them, and who allocated them",
     "merge": "put many captures into one file",
     "live": "show a recording that goes on",
     "snapshot": "copy the recording of a running program, without stopping it",

@@ -1,0 +1,122 @@
+// The interpreter's heap, as a traversal reads it (traversal.h), with the blocks that belong to each object.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "heap/live_table.h"
+#include "holders/object_set.h"
+#include "holders/paths.h"
+#include "holders/python_heap.h"
+#include "holders/result.h"
+
+namespace hiwater::holders {
+
+static_assert(HW_MODULE == static_cast<int>(LabelKind::module) && HW_FRAME == static_cast<int>(LabelKind::frame) &&
+              HW_THREAD == static_cast<int>(LabelKind::thread) && HW_EXCEPTION == static_cast<int>(LabelKind::exception) &&
+              HW_NONE == static_cast<int>(LabelKind::none) && HW_VARIABLE == static_cast<int>(LabelKind::variable) &&
+              HW_LOCAL == static_cast<int>(LabelKind::local) && HW_MEMBER == static_cast<int>(LabelKind::member) &&
+              HW_NAMESPACE == static_cast<int>(LabelKind::namespace_) && HW_KEY == static_cast<int>(LabelKind::key) &&
+              HW_VALUE == static_cast<int>(LabelKind::value) && HW_ITEM == static_cast<int>(LabelKind::item));
+
+// `FindBlock`: find_block(address) is the recorded block that starts there; account 0 where none does.
+template <typename FindBlock>
+class InterpreterHeap : Uncopied {
+public:
+    InterpreterHeap(const hw_heap_roots& roots, const char* internal_prefix, const FindBlock& find_block, Result* progress)
+        : roots_(roots), internal_prefix_(internal_prefix), find_block_(find_block), progress_(progress) {}
+
+    template <typename Visit>
+    void each_tracked(Visit visit) {
+        hw_heap_each_tracked(
+            &roots_, [](void* context, const void* object) { (*static_cast<Visit*>(context))(as_address(object)); }, &visit);
+    }
+    template <typename Visit>
+    void each_root(Visit visit) {
+        hw_heap_each_root(
+            &roots_, internal_prefix_,
+            [](void* context, int root_kind, const void* root_text, const void* object, int kind, const void* text) {
+                (*static_cast<Visit*>(context))(label(root_kind, root_text), label(kind, text), as_address(object));
+            },
+            &visit);
+    }
+    template <typename Visit>
+    void references(std::uintptr_t address, bool is_namespace, Visit visit) {
+        note_progress(address);
+        hw_object_each_reference(
+            as_object(address), is_namespace,
+            [](void* context, const void* object, int kind, const void* text) {
+                (*static_cast<Visit*>(context))(label(kind, text), as_address(object));
+            },
+            &visit);
+    }
+    bool is_container(std::uintptr_t address) const { return hw_object_is_container(as_object(address)) != 0; }
+    bool is_listed(std::uintptr_t address) const { return hw_object_is_tracked(as_object(address)) != 0; }
+    bool is_immortal(std::uintptr_t address) const { return hw_object_is_immortal(as_object(address)) != 0; }
+    std::int64_t references_to(std::uintptr_t address) const { return hw_object_references_to(as_object(address)); }
+    const void* type_of(std::uintptr_t address) const { return hw_object_type(as_object(address)); }
+
+    // Before measure(): a block that is an object belongs to no other.
+    void know_objects(const ObjectSet& objects) { objects_ = &objects; }
+
+    // The object's own block, and blocks whose addresses are in its words, or in those of these blocks: lists' items, arrays' data, structs of C
+    // and C++. A block counts once: with the object that the traversal meets first.
+    template <typename Visit>
+    void measure(std::uintptr_t address, Visit visit) {
+        const void* const object = as_object(address);
+        const Block own = find_block_(hw_object_block(object));
+        if (own.account != 0) {
+            visit(own.account, own.bytes);
+        } else if (is_immortal(address)) {
+            return;  // static, mostly
+        } else {
+            visit(std::uint32_t{0}, hw_object_bytes(object));
+        }
+        if (const std::uintptr_t values = hw_object_values_block(object)) claim(values, 0, visit);
+        const std::uintptr_t* words = nullptr;
+        const std::uint32_t count = hw_object_words(object, &words);
+        claim_words(words, count, kDepth, visit);
+    }
+
+private:
+    // Tensors keep their data behind two structs. Larger blocks are data.
+    static constexpr unsigned kDepth = 3;
+    static constexpr std::uint64_t kLargestStruct = 1024;
+
+    static std::uintptr_t as_address(const void* object) { return reinterpret_cast<std::uintptr_t>(object); }
+    static const void* as_object(std::uintptr_t address) { return reinterpret_cast<const void*>(address); }
+    static Label label(int kind, const void* text) { return {static_cast<LabelKind>(kind), text}; }
+
+    template <typename Visit>
+    void claim_words(const std::uintptr_t* words, std::size_t count, unsigned depth, Visit& visit) {
+        for (std::size_t i = 0; i < count; ++i) claim(words[i], depth, visit);
+    }
+    template <typename Visit>
+    void claim(std::uintptr_t start, unsigned depth, Visit& visit) {
+        constexpr std::uintptr_t kLowest = 1 << 16, kHighest = std::uintptr_t{1} << 47;
+        if (start % 8 != 0 || start < kLowest || start >= kHighest) return;
+        const Block block = find_block_(start);
+        if (block.account == 0 || objects_->contains(start) || !claimed_.add(start)) return;
+        visit(block.account, block.bytes);
+        if (depth == 0 || block.bytes > kLargestStruct || start % sizeof(std::uintptr_t) != 0) return;
+        claim_words(reinterpret_cast<const std::uintptr_t*>(start), block.bytes / sizeof(std::uintptr_t), depth - 1, visit);
+    }
+
+    void note_progress(std::uintptr_t address) {
+        const void* const type = type_of(address);
+        if (type == type_) return;
+        type_ = type;
+        const char* const name = hw_type_c_name(type);  // which type to name, should its function crash
+        std::strncpy(progress_->type_name, name, sizeof progress_->type_name - 1);
+    }
+
+    const hw_heap_roots roots_;
+    const char* const internal_prefix_;
+    const FindBlock& find_block_;
+    Result* const progress_;
+    const void* type_ = nullptr;
+    const ObjectSet* objects_ = nullptr;
+    ObjectSet claimed_;
+};
+
+}  // namespace hiwater::holders

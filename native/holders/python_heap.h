@@ -1,0 +1,63 @@
+/* Reading the interpreter's heap of objects: what exists, what refers to what, and where roots are.
+ *
+ * For a copy of the process alone (process_copy.h), made while its thread had the GIL: nothing else runs there, and lists of the collector are
+ * whole. Nothing here takes a lock, allocates, touches a reference count or calls Python code; objects' tp_traverse functions are called.
+ */
+#ifndef HIWATER_PYTHON_HEAP_H
+#define HIWATER_PYTHON_HEAP_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Numbers of LabelKind (paths.h). */
+enum { HW_MODULE = 1, HW_FRAME = 2, HW_THREAD = 3, HW_EXCEPTION = 4 };
+enum { HW_NONE = 0, HW_VARIABLE = 7, HW_LOCAL = 8, HW_MEMBER = 9, HW_NAMESPACE = 10, HW_KEY = 11, HW_VALUE = 12, HW_ITEM = 13 };
+
+typedef void (*hw_visit_object)(void* context, const void* object);
+/* `text` is a Python str for HW_VARIABLE and HW_LOCAL, a C string for HW_MEMBER, else NULL. */
+typedef void (*hw_visit_reference)(void* context, const void* object, int kind, const void* text);
+/* `root_text` is a Python str for HW_MODULE, a code object for HW_FRAME, else NULL. */
+typedef void (*hw_visit_root)(void* context, int root_kind, const void* root_text, const void* object, int kind, const void* text);
+
+/* What roots are looked for from: taken by the thread that has the GIL, before the copy is made. */
+typedef struct {
+    const void* state;   /* of the calling thread */
+    const void* modules; /* sys.modules, borrowed; NULL where it is no dict */
+} hw_heap_roots;
+hw_heap_roots hw_heap_find_roots(void);
+
+/* Every object that the collector lists, of the state's interpreter. */
+void hw_heap_each_tracked(const hw_heap_roots* roots, hw_visit_object visit, void* context);
+/* Modules first, then the frames of all threads, then what threads keep, then exceptions that are being handled. Frames of code below
+ * `internal_prefix` are left out. */
+void hw_heap_each_root(const hw_heap_roots* roots, const char* internal_prefix, hw_visit_root visit, void* context);
+/* Each reference that an object has. `is_namespace`: its keys name variables or attributes. */
+void hw_object_each_reference(const void* object, int is_namespace, hw_visit_reference visit, void* context);
+
+int hw_object_is_container(const void* object); /* may have references */
+int hw_object_is_tracked(const void* object);   /* of a container: hw_heap_each_tracked() visits it */
+int hw_object_is_immortal(const void* object);
+int64_t hw_object_references_to(const void* object);
+const void* hw_object_type(const void* object);
+
+/* Where its block starts, if it has one of its own, and how many bytes it takes there, by its type. */
+uintptr_t hw_object_block(const void* object);
+uint64_t hw_object_bytes(const void* object);
+/* A block beside it, with the values of its attributes; 0 where there is none. */
+uintptr_t hw_object_values_block(const void* object);
+/* The words of an object in which C code may keep addresses of blocks that belong to it; returns how many. 0 for types that have none. */
+uint32_t hw_object_words(const void* object, const uintptr_t** words);
+
+const char* hw_type_c_name(const void* type); /* its tp_name */
+/* "module.Name", UTF-8, cut to `size`. Returns the bytes written. */
+uint32_t hw_type_name(const void* type, char* buffer, uint32_t size);
+/* "function (file:line)" of a code object. */
+uint32_t hw_code_name(const void* code, char* buffer, uint32_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

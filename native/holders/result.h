@@ -1,0 +1,86 @@
+// What a traversal found, in memory that the process and its copy share: rows for the capture's tables.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/own_limit.h"
+#include "base/own_ranges.h"
+#include "base/uncopied.h"
+
+namespace hiwater::holders {
+
+struct Text {
+    std::uint32_t offset, length;
+};
+
+struct PathRow {  // rows number their paths from 1; 0: none
+    std::uint32_t parent, dominator, kind, is_shared;
+    Text label, type;
+    std::uint64_t objects, bytes, retained_bytes;
+};
+struct BlockRow {
+    std::uint32_t path, account;
+    std::uint64_t blocks, bytes;
+};
+struct ReferenceRow {
+    std::uint32_t from, to;
+    std::uint64_t references;
+};
+
+template <typename Row, std::uint32_t kMost>
+struct Rows {
+    std::uint32_t size;
+    Row row[kMost];
+    // The paths that retain most come first, so what does not fit is small.
+    bool append(const Row& added) noexcept {
+        if (size == kMost) return false;
+        row[size++] = added;
+        return true;
+    }
+    const Row* begin() const noexcept { return row; }
+    const Row* end() const noexcept { return row + size; }
+};
+
+struct Result {
+    static constexpr std::uint32_t kMostPaths = 6000;
+
+    bool is_whole, has_no_memory;
+    char type_name[120];  // of the object whose references are being read
+    std::uint64_t objects, references, bytes, all_paths;
+    std::uint32_t target;  // the path of the object that was asked for; 0: none was, or it was not found
+    Rows<PathRow, kMostPaths> paths;
+    Rows<BlockRow, 8 * kMostPaths> blocks;
+    Rows<ReferenceRow, 4 * kMostPaths> references_between;
+    std::uint32_t text_bytes;
+    char text[1 << 21];
+};
+
+class SharedResult : Uncopied {
+public:
+    SharedResult() noexcept {
+        own_limit.add(sizeof(Result));
+        void* const at = ::mmap(nullptr, sizeof(Result), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (at == MAP_FAILED) {
+            own_limit.remove(sizeof(Result));
+            return;
+        }
+        result_ = static_cast<Result*>(at);
+        own_ranges.add(at, sizeof(Result), Use::shared);
+    }
+    ~SharedResult() {
+        if (result_ == nullptr) return;
+        own_ranges.remove(result_);
+        ::munmap(result_, sizeof(Result));
+        own_limit.remove(sizeof(Result));
+    }
+    Result* get() const noexcept { return result_; }  // null: there was no memory
+
+private:
+    Result* result_ = nullptr;
+};
+
+}  // namespace hiwater::holders

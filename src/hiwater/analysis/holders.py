@@ -1,0 +1,419 @@
+"""What holds the interpreter's objects: groups of like objects, how each is reached from a root, what it retains, and who allocated it.
+
+A group is a path of a search (`capture.holders`) that a person would name: the elements of a collection, or an object that has most of its memory
+itself. Groups do not overlap. What they retain follows from dominators: it would be freed if nothing held the objects of the group.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from pathlib import PurePath
+
+import numpy as np
+
+from hiwater._os.sizes import format_size
+from hiwater.analysis.holder_words import Words
+from hiwater.analysis.user_lines import Group, rows_of_paths
+from hiwater.capture import opening
+from hiwater.capture.holders import ROOTS, Search, StepKind, read_searches
+from hiwater.capture.paths import Frame
+from hiwater.capture.tables import Tables
+from hiwater.errors import BadRequest, MomentOutOfRange
+
+_FEW = 10
+_MANY_TIMES = 3
+"""A path with at least _FEW objects, and _MANY_TIMES as many as its holder, has the elements of a collection."""
+_CONTAINERS = frozenset({"list", "dict", "tuple", "set", "frozenset", "collections.deque", "collections.OrderedDict", "collections.defaultdict", "cell"})  # fmt: skip
+_LEAST_SHARE = 1 / 200
+"""Of all bytes: groups that retain less are left out."""
+_MOST_SITES, _MOST_CONTENTS, _MOST_OTHERS = 4, 4, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of the objects of a group: their number, their bytes with the buffers that belong to them alone, and what they retain."""
+
+    count: int = 0
+    bytes: int = 0
+    retained_bytes: int = 0
+
+    def __add__(self, other: Figures) -> Figures:
+        return Figures(self.count + other.count, self.bytes + other.bytes, self.retained_bytes + other.retained_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A line that allocated objects of a group. `group` says whether it is the user's own line, an import, or other code."""
+
+    frame: Frame
+    group: Group
+    blocks: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.frame.file}:{self.frame.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Objects of one type among what a group retains."""
+
+    type_name: str
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HolderGroup:
+    """Like objects that are held in the same way.
+
+    `count` objects of the type `type_name` take `bytes`, with the buffers that belong to them alone; without them, `retained_bytes` would be free.
+    `held_by` names the holder in words, `path` each step from a root to the objects, and `also_held_by` others that refer to some of them. `sites` are the
+    lines that allocated the objects, most bytes first, as far as the recording saw it. `contents` are types among what is retained. `earlier` has the
+    figures of an earlier search.
+    """
+
+    type_name: str
+    count: int
+    bytes: int
+    retained_bytes: int
+    held_by: str
+    path: tuple[str, ...]
+    also_held_by: tuple[str, ...]
+    sites: tuple[Site, ...]
+    contents: tuple[Content, ...]
+    earlier: Figures | None = None
+
+    @property
+    def allocated_at(self) -> str:
+        """The line that allocated most of them, "file:line"; "" if the recording did not see it."""
+        return str(self.sites[0]) if self.sites else ""
+
+    @property
+    def growth_bytes(self) -> int:
+        """By how much what they retain has grown since the earlier search."""
+        return self.retained_bytes - (self.earlier.retained_bytes if self.earlier is not None else 0)
+
+    def __repr__(self) -> str:
+        at = f", allocated at {self.allocated_at}" if self.sites else ""
+        return f"<{self.count:,} × {self.type_name}, {format_size(self.retained_bytes)}, held by {self.held_by}{at}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """The result of one search: the groups that retain most, or those that were asked for, and all types.
+
+    `objects` and `bytes` are those of the interpreter's whole heap; `own_bytes` is the part that hiwater's modules hold, which no group has. `types` are
+    sums over the listed paths. `since` is the earlier search that `earlier` figures are of. `search` has the search's times and name.
+    """
+
+    search: Search
+    since: Search | None
+    groups: tuple[HolderGroup, ...]
+    left_out: int
+    types: tuple[Content, ...]
+    objects: int
+    bytes: int
+    own_bytes: int
+    is_sampled: bool
+    what: str
+
+    def __repr__(self) -> str:
+        first = f"; most: {self.groups[0]!r}" if self.groups else ""
+        return (
+            f"<hiwater.Holders {format_size(self.bytes)} in {self.objects:,} objects, {len(self.groups)} groups{first}>"
+        )
+
+
+def find_holders(
+    tables: Tables, *, number: int | None = None, since: int | None = None, what: str = "", limit: int = 10
+) -> Holders:
+    """What the search `number` of a capture found, counted from 1; the last one by default. With `since`, an earlier search, groups that have grown most come
+    first.
+
+    `what` chooses: a type ("Row", "app.models.Row", "app.*"), or a line that allocated ("db.py:41"); "" is the groups that retain most. Raises
+    MomentOutOfRange if there is no such search, BadRequest for a search that failed.
+    """
+    searches = read_searches(tables)
+    search = _chosen(searches, number)
+    earlier = _chosen(searches, since) if since is not None else None
+    reading = _Reading(tables, search)
+    if search.target and not what:
+        chosen = [search.target]
+        groups = [reading.group(search.target)]
+    else:
+        chosen = reading.matching(what) if what else reading.telling()
+        groups = _merged(map(reading.group, chosen))
+    if earlier is not None:
+        groups = _with_earlier(groups, reading.figures_by_group(chosen, _Reading(tables, earlier)))
+    # What was asked for may lie inside one another, so that what it retains is in several groups.
+    first = attrgetter("bytes" if what else "growth_bytes")
+    groups.sort(key=lambda one: (-first(one), -one.retained_bytes, one.held_by, one.type_name))
+    return Holders(
+        search, earlier, tuple(groups[:limit]), max(0, len(groups) - limit), reading.types(), search.objects, search.bytes,
+        reading.own_bytes, bool(tables.header["sample_bytes"]), what,
+    )  # fmt: skip
+
+
+def read_file(path: str, what: str, limit: int) -> Holders:
+    """What the last search of the capture at `path` found."""
+    return find_holders(opening.read(path), what=what, limit=limit)
+
+
+def _chosen(searches: Sequence[Search], number: int | None) -> Search:
+    if not searches:
+        raise MomentOutOfRange(
+            "the capture has no search for holders",
+            "record with `hiwater run --holders`, call `hiwater.holders()` in the program, or name a running process",
+        )
+    if number is None:
+        number = len(searches)
+    if not 1 <= number <= len(searches):
+        raise MomentOutOfRange(f"there is no search {number}", f"the capture has searches 1 to {len(searches)}")
+    search = searches[number - 1]
+    if search.failure:
+        raise BadRequest(f"search {number} failed: {search.failure}", "choose another with --search N, or search again")
+    return search
+
+
+def _merged(groups: Iterable[HolderGroup]) -> list[HolderGroup]:
+    """Groups that a person cannot tell apart become one: objects that are referred to once and those that are referred to more often are different
+    paths."""
+    known: dict[tuple[str, str], HolderGroup] = {}
+    for group in groups:
+        key = group.type_name, group.held_by
+        known[key] = _sum(known[key], group) if key in known else group
+    return list(known.values())
+
+
+def _sum(one: HolderGroup, other: HolderGroup) -> HolderGroup:
+    larger = max(one, other, key=lambda group: group.bytes)
+    sites: dict[tuple[Group, Frame], Site] = {}
+    for site in (*one.sites, *other.sites):
+        known = sites.get((site.group, site.frame), replace(site, blocks=0, bytes=0))
+        sites[site.group, site.frame] = replace(
+            known, blocks=known.blocks + site.blocks, bytes=known.bytes + site.bytes
+        )
+    return replace(
+        larger,
+        count=one.count + other.count,
+        bytes=one.bytes + other.bytes,
+        retained_bytes=one.retained_bytes + other.retained_bytes,
+        also_held_by=tuple(dict.fromkeys((*one.also_held_by, *other.also_held_by)))[:_MOST_OTHERS],
+        sites=tuple(sorted(sites.values(), key=lambda site: -site.bytes)),
+        contents=_summed([*one.contents, *other.contents], _MOST_CONTENTS),
+    )
+
+
+def _summed(contents: Iterable[Content], most: int | None = None) -> tuple[Content, ...]:
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for one in contents:
+        sums[one.type_name][0] += one.count
+        sums[one.type_name][1] += one.bytes
+    rows = [Content(name, count, size) for name, (count, size) in sums.items()]
+    rows.sort(key=lambda row: (-row.bytes, row.type_name))
+    return tuple(rows[:most])
+
+
+def _with_earlier(groups: list[HolderGroup], earlier: dict[tuple[str, str], Figures]) -> list[HolderGroup]:
+    return [replace(group, earlier=earlier.get((group.type_name, group.held_by), Figures())) for group in groups]
+
+
+class _Reading:
+    """The paths of one search as lists, with what follows from them. Path numbers count from 1; 0 is none."""
+
+    def __init__(self, tables: Tables, search: Search) -> None:
+        self._tables, self._search = tables, search
+        paths = search.paths
+        self._size = len(paths)
+        self._parent, self._dominator, self._kind, self._objects, self._bytes, self._retained = (
+            [0, *paths[name].tolist()] for name in ("parent", "dominator", "kind", "objects", "bytes", "retained_bytes")
+        )
+        text: dict[int, str] = {}
+        self._label, self._type = (
+            ["", *(text.setdefault(number, tables.string(number)) for number in paths[name].tolist())]
+            for name in ("label", "type")
+        )
+        self._words = Words(self._parent, self._kind, self._label, self._type, self._objects)
+        self._children: dict[int, list[int]] = defaultdict(list)
+        for path in range(1, self._size + 1):
+            self._children[self._dominator[path]].append(path)
+        self._is_own = [False] * (self._size + 1)
+        for path in range(1, self._size + 1):
+            self._is_own[path] = self._is_own[self._parent[path]] or self._is_module_of_ours(path)
+        self.own_bytes = sum(size for size, is_own in zip(self._bytes, self._is_own, strict=True) if is_own)
+        self._sites = self._read_sites()
+        self._least = max(1, int(search.bytes * _LEAST_SHARE))
+        self._bytes_left: dict[int, int] = {}
+
+    def _is_module_of_ours(self, path: int) -> bool:
+        return self._kind[path] == StepKind.module and self._label[path].partition(".")[0] == "hiwater"
+
+    def _read_sites(self) -> dict[int, list[tuple[int, int, int]]]:
+        """For each path, (row of `self._rows`, blocks, bytes) of the blocks whose allocation was recorded."""
+        known = self._search.blocks[self._search.blocks["account"] != 0]
+        found = rows_of_paths(self._tables, self._tables.account_node[known["account"].astype(np.int64)])
+        self._rows = found.rows
+        sites: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        columns = (known["path"].tolist(), found.row.tolist(), known["blocks"].tolist(), known["bytes"].tolist())
+        for path, row, blocks, size in zip(*columns, strict=True):
+            sites[path].append((row, blocks, size))
+        return sites
+
+    # Which paths
+
+    def telling(self) -> list[int]:
+        """The paths of the groups that a person would name. What is left of a path whose contents are groups themselves is a group, too."""
+        chosen = []
+        open_paths = list(self._children[0])
+        while open_paths:
+            path = open_paths.pop()
+            retained = self._retained[path]
+            if retained < self._least or self._is_own[path]:
+                continue
+            large = [child for child in self._children[path] if self._retained[child] >= self._least]
+            if self._ends_at(path, large):
+                self._bytes_left[path] = retained
+                chosen.append(path)
+                continue
+            open_paths.extend(large)
+            left = retained - sum(self._retained[child] for child in large)
+            if left >= self._least:
+                self._bytes_left[path] = left
+                chosen.append(path)
+        return chosen
+
+    def _ends_at(self, path: int, large: Sequence[int]) -> bool:
+        if self._kind[path] in ROOTS:
+            return False
+        retained = self._retained[path]
+        most = max((self._retained[child] for child in large), default=0)
+        if self._bytes[path] * 2 >= retained:
+            return True
+        if self._type[path] in _CONTAINERS and most * 2 >= retained:
+            return False
+        fewest = max(_FEW, _MANY_TIMES * self._objects[self._parent[path]])
+        return bool(self._objects[path] >= fewest)
+
+    def matching(self, what: str) -> list[int]:
+        """The paths of objects of a type, or with objects that a line allocated."""
+        file, _, line = what.rpartition(":")
+        is_chosen = self._is_allocated_at(file, int(line)) if file and line.isdecimal() else self._is_of_type(what)
+        return [path for path in range(1, self._size + 1) if self._type[path] and is_chosen(path)]
+
+    def _is_of_type(self, pattern: str) -> Callable[[int], bool]:
+        names = set(self._type)
+        named = {
+            name for name in names
+            if name in (pattern, f"__main__.{pattern}") or name.rpartition(".")[2] == pattern or fnmatch.fnmatchcase(name, pattern)
+        }  # fmt: skip
+        return lambda path: self._type[path] in named
+
+    def _is_allocated_at(self, file: str, line: int) -> Callable[[int], bool]:
+        wanted = PurePath(file).parts
+        rows = {
+            number for number, (_, frame) in enumerate(self._rows)
+            if frame.line == line and PurePath(frame.file).parts[-len(wanted) :] == wanted
+        }  # fmt: skip
+        return lambda path: any(row in rows for row, _, _ in self._sites.get(path, ()))
+
+    # What is said of one
+
+    def group(self, path: int) -> HolderGroup:
+        words = self._words
+        type_name = words.type_name(path) if self._type[path] else "contents"
+        return HolderGroup(
+            type_name, self._objects[path] if self._type[path] else 0, self._bytes[path], self._bytes_left.get(path, self._retained[path]),
+            words.holder(path), words.steps(path), self._others(path), self._sites_of(path), self._contents(path),
+        )  # fmt: skip
+
+    def _sites_of(self, path: int) -> tuple[Site, ...]:
+        sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+        for row, blocks, size in self._sites.get(path, ()):
+            sums[row][0] += blocks
+            sums[row][1] += size
+        order = sorted(
+            sums, key=lambda row: (self._rows[row][0] == Group.other, -sums[row][1], self._rows[row][1].file)
+        )
+        return tuple(Site(self._rows[row][1], self._rows[row][0], *sums[row]) for row in order[:_MOST_SITES])
+
+    def _contents(self, path: int) -> tuple[Content, ...]:
+        """Types among the listed paths that this one dominates, without groups of their own, and itself."""
+        is_part = self._bytes_left.get(path, self._retained[path]) != self._retained[path]
+        open_paths, found = [path], []
+        while open_paths:
+            at = open_paths.pop()
+            if self._type[at]:
+                found.append(Content(self._words.type_name(at), self._objects[at], self._bytes[at]))
+            inside = self._children[at]
+            open_paths.extend(child for child in inside if not is_part or self._retained[child] < self._least)
+        return _summed(found, _MOST_CONTENTS)
+
+    def _others(self, path: int) -> tuple[str, ...]:
+        """Other holders of the path's objects, most references first: not what they hold themselves."""
+        rows = self._search.references
+        rows = rows[rows["to"] == path]
+        others = [
+            int(row["from"])
+            for row in rows[np.argsort(-rows["references"].astype(np.int64), kind="stable")]
+            if int(row["from"]) != self._parent[path] and not self._is_dominated(int(row["from"]), path)
+        ]
+        named = dict.fromkeys(self._words.noun(other) for other in others)
+        named.pop(self._words.holder(path), None)
+        return tuple(named)[:_MOST_OTHERS]
+
+    def _is_dominated(self, path: int, by: int) -> bool:
+        while path > by:
+            path = self._dominator[path]
+        return path == by
+
+    def types(self) -> tuple[Content, ...]:
+        """All types of listed paths, most bytes first."""
+        listed = range(1, self._size + 1)
+        return _summed(
+            Content(self._words.type_name(path), self._objects[path], self._bytes[path])
+            for path in listed
+            if self._type[path]
+        )
+
+    # Against an earlier search
+
+    def figures_by_group(self, chosen: Sequence[int], earlier: _Reading) -> dict[tuple[str, str], Figures]:
+        """For the groups of these paths, the figures of the same paths in an earlier search. What is left of a path has its own objects' alone."""
+        ids: dict[tuple[int, int, str, str], int] = {}
+        then: dict[int, Figures] = {}
+        for number, figures in zip(earlier.numbered(ids), earlier.figures(), strict=True):
+            then[number] = then.get(number, Figures()) + figures
+        numbers = self.numbered(ids)
+        found: dict[tuple[str, str], Figures] = {}
+        counted = set()
+        for path in chosen:
+            number = numbers[path - 1]
+            before = then.get(number)
+            if before is None or number in counted:
+                continue
+            counted.add(number)
+            left = self._bytes_left.get(path)
+            if left is not None and left != self._retained[path]:
+                large = {numbers[child - 1] for child in self._children[path] if self._retained[child] >= self._least}
+                inside = sum(then[one].retained_bytes for one in large if one in then)
+                before = replace(before, retained_bytes=max(0, before.retained_bytes - inside))
+            key = self._words.type_name(path) if self._type[path] else "contents", self._words.holder(path)
+            found[key] = found.get(key, Figures()) + before
+        return found
+
+    def figures(self) -> list[Figures]:
+        """Those of each path."""
+        return list(map(Figures, self._objects[1:], self._bytes[1:], self._retained[1:]))
+
+    def numbered(self, ids: dict[tuple[int, int, str, str], int]) -> list[int]:
+        """For each path a number that is equal for equal steps from equal roots, in all searches that are numbered with `ids`."""
+        numbers = [0]
+        for path in range(1, self._size + 1):
+            step = (numbers[self._parent[path]], self._kind[path], self._label[path], self._type[path])
+            numbers.append(ids.setdefault(step, len(ids) + 1))
+        return numbers[1:]

@@ -1,0 +1,133 @@
+"""`hiwater holders`: what holds the objects of a Python program, from a running process or from a capture with searches.
+
+Exits with 0, with 2 for arguments or a capture that cannot be used, with 126 when the process does not answer, with 127 when it is not there, and with
+125 for a failure of hiwater's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+
+from hiwater.analysis.holders import Holders, find_holders
+from hiwater.analysis.source import Sources
+from hiwater.capture import find, holder_request, opening
+from hiwater.capture.follow import Follower
+from hiwater.capture.holders import read_searches
+from hiwater.capture.tables import Tables
+from hiwater.cli import injected, output, progress
+from hiwater.errors import AttachRefused, BadRequest, UsageError
+from hiwater.report.export import json_holders
+from hiwater.report.text import holders as text_holders
+
+BEGIN_SECONDS, SEARCH_SECONDS = 9.0, 150.0
+ALL = 1 << 30
+PARSER = {
+    "description": "Shows which objects hold the memory of a Python program: how many of which type, what holds them, which line allocated them, and what would"
+    " be freed without them. A process that is being recorded is searched now, in a copy of it: the program goes on meanwhile.",
+    "epilog": """examples:
+  hiwater holders 4711                         what holds the memory of process 4711, which `hiwater run` records
+  hiwater holders 4711 --type Row              what holds its objects of type Row
+  hiwater holders 4711 --line db.py:41         what holds the objects that this line allocated
+  hiwater holders 4711 --wait 60               search now and in 60 s, and show what has grown
+  hiwater holders run.hiw                      the last search of a recording (`hiwater run --holders`, `hiwater.holders()`)
+""",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this verb."""
+    parser.add_argument("source", metavar="PID|CAPTURE", help="a process that is being recorded, or a capture")
+    parser.add_argument(
+        "--type", metavar="TYPE", help="show what holds objects of this type: Row, app.models.Row, 'app.*'"
+    )
+    parser.add_argument("--line", metavar="FILE:LINE", help="show what holds objects that this line allocated")
+    parser.add_argument(
+        "--search", metavar="N", type=int, help="show search N of the capture, and make none (default: the last one)"
+    )
+    parser.add_argument("--since", metavar="N", type=int, help="show what has grown since search N of the capture")
+    parser.add_argument(
+        "--wait", metavar="SECONDS", type=float, help="search twice, this long apart, and show what has grown"
+    )
+    parser.add_argument("--limit", metavar="N", type=int, default=10, help="show N groups (default: 10)")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="the format (default: text)")
+    parser.add_argument("-o", "--output", metavar="OUT", help="write to this file")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Search where a process runs, show what was found, and return the exit code. Raises HiwaterError."""
+    what = _what(arguments)
+    if arguments.limit < 1 or (arguments.wait is not None and not arguments.wait >= 0):
+        raise UsageError("--limit must be 1 or more, and --wait must not be negative", "give another number")
+    tables, number, since = _searched(arguments)
+    limit = ALL if arguments.format == "json" else arguments.limit
+    with progress.shown("reading what holds the objects"):
+        found = find_holders(tables, number=number, since=since, what=what, limit=limit)
+    _show(found, tables, arguments)
+    return 0
+
+
+def _what(arguments: argparse.Namespace) -> str:
+    if arguments.type is not None and arguments.line is not None:
+        raise BadRequest("--type and --line cannot be used together", "leave one of them out")
+    if arguments.line is not None:
+        file, _, line = arguments.line.rpartition(":")
+        if not file or not line.isdecimal():
+            raise UsageError(f"--line {arguments.line!r} is no place", "write it as db.py:41")
+    return str(arguments.type or arguments.line or "")
+
+
+def _searched(arguments: argparse.Namespace) -> tuple[Tables, int | None, int | None]:
+    """The tables, and which search is to be shown, and since which one."""
+    pid = int(arguments.source) if arguments.source.isdecimal() and not os.path.exists(arguments.source) else None
+    if pid is None and (arguments.search is not None or not _is_written(arguments.source)):
+        if arguments.wait is not None:
+            raise BadRequest(
+                f"--wait needs a running process, and nobody writes {arguments.source!r} any more", "compare its searches with --since N"
+            )  # fmt: skip
+        return opening.read(arguments.source), arguments.search, arguments.since
+    follower = find.capture_of(pid) if pid is not None else Follower(arguments.source)
+    try:
+        since = arguments.since
+        number = arguments.search
+        if number is None:
+            if arguments.wait is not None:
+                since = _search(follower)
+                time.sleep(arguments.wait)
+            number = _search(follower)
+        return follower.read(), number, since
+    finally:
+        follower.close()
+
+
+def _is_written(path: str) -> bool:
+    """Whether a living process writes the capture. A folder, a merged capture and what cannot be read are none: opening them says why."""
+    try:
+        follower = Follower(path)
+    except Exception:  # noqa: BLE001 - whatever is wrong with the file is said by who reads it whole
+        return False
+    follower.close()
+    return follower.is_alive
+
+
+def _search(follower: Follower) -> int:
+    """Have the process search. Returns the number of the search in its capture."""
+    pid = follower.header["pid"]
+    with progress.shown(f"searching process {pid}"):
+        request = holder_request.search(follower, BEGIN_SECONDS, SEARCH_SECONDS)
+    if request is None:
+        raise AttachRefused(
+            f"process {pid} has not begun a search within {BEGIN_SECONDS:.0f} s: its main thread has run no Python ({injected.occupation(pid)})",
+            "try again: it begins as soon as its main thread runs Python",
+        )
+    found = [search.number for search in read_searches(follower.read()) if search.request == request]
+    return found[-1]
+
+
+def _show(found: Holders, tables: Tables, arguments: argparse.Namespace) -> None:
+    with output.opened(arguments) as stream:
+        if arguments.format == "json":
+            json_holders.write(found, stream)
+        else:
+            text_holders.write(found, Sources.of(tables), tables.facts.get("cwd", ""), stream)

@@ -1,0 +1,90 @@
+"""Holders as text: the group that retains most first, each with what holds it and who allocated it."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from hiwater._os.sizes import format_size
+from hiwater.analysis.holders import HolderGroup, Holders, Site
+from hiwater.analysis.source import Sources
+from hiwater.report.formatting import place_text, printable, seconds, share, signed_size
+
+_LONGEST = 200
+_MOST_TYPES = 8
+
+
+def headline(holders: Holders, folder: str) -> str:
+    """The result in one sentence."""
+    if not holders.groups:
+        return f"nothing found: no listed object is {'of type or from line ' + printable(holders.what) if holders.what else 'large'}"
+    first = holders.groups[0]
+    figure = format_size(first.retained_bytes)
+    if holders.since is not None:
+        if first.growth_bytes <= 0:
+            return f"nothing has grown since search {holders.since.number}"
+        figure = f"{signed_size(first.growth_bytes)} to {figure}"
+    return f"{figure} in {_objects(first)}, held by {printable(first.held_by, _LONGEST)}{_allocated(first, folder)}"
+
+
+def write(holders: Holders, sources: Sources, folder: str, stream: TextIO) -> None:
+    """`folder` is that of the program: its files are named relative to it. Write the headline, a block for each group, the types, and how it was
+    measured."""
+    stream.write(headline(holders, folder) + "\n")
+    for group in holders.groups:
+        _write_group(group, holders, sources, folder, stream)
+    if holders.left_out:
+        stream.write(f"\n{holders.left_out:,} more groups: --limit N shows more, --format json has all\n")
+    if not holders.what and holders.since is None and not holders.search.target:
+        _write_types(holders, stream)
+    _write_source(holders, stream)
+
+
+def _write_group(group: HolderGroup, holders: Holders, sources: Sources, folder: str, stream: TextIO) -> None:
+    growth = f"{signed_size(group.growth_bytes)} since search {holders.since.number}, to " if holders.since else ""
+    stream.write(
+        f"\n{growth}{format_size(group.retained_bytes)}  {_objects(group)}  ({share(group.retained_bytes, holders.bytes)} of all)\n"
+    )
+    stream.write(f"    held by       {printable(group.held_by, _LONGEST)}\n")
+    stream.writelines(f"    also held by  {printable(other, _LONGEST)}\n" for other in group.also_held_by)
+    for site in group.sites[:2]:
+        text = sources.line(site.frame.file, site.frame.line)
+        part = f"  ({format_size(site.bytes)} in {site.blocks:,} blocks)" if len(group.sites) > 1 else ""
+        stream.write(f"    allocated at  {_place(site, folder)}{part}{'  ' + printable(text, 80) if text else ''}\n")
+    if not group.sites:
+        stream.write("    allocated     before the recording began, or not in the sample\n")
+    if len(group.contents) > 1:
+        contents = ", ".join(f"{format_size(one.bytes)} {printable(one.type_name, 60)}" for one in group.contents)
+        stream.write(f"    contents      {contents}\n")
+
+
+def _write_types(holders: Holders, stream: TextIO) -> None:
+    stream.write("\nTypes\n")
+    stream.writelines(
+        f"    {format_size(row.bytes):>10}  {row.count:>12,} × {printable(row.type_name, 80)}\n"
+        for row in holders.types[:_MOST_TYPES]
+    )
+
+
+def _write_source(holders: Holders, stream: TextIO) -> None:
+    search = holders.search
+    name = f" {printable(search.name, 60)!r}" if search.name else ""
+    stream.write(
+        f"\n{holders.objects:,} objects have {format_size(holders.bytes)} (their own blocks and buffers, requested bytes"
+        f"{', those of C libraries as far as they are in the sample' if holders.is_sampled else ''});"
+        f" hiwater's own modules hold {format_size(holders.own_bytes)} of it\n"
+        f"search {search.number}{name}, {seconds(search.at_ns)} after the start, took {seconds(search.duration_ns)}; the program stood still for"
+        f" {search.pause_ns / 1e6:.1f} ms\n"
+    )
+
+
+def _objects(group: HolderGroup) -> str:
+    return f"{group.count:,} × {printable(group.type_name, 80)}" if group.count > 1 else printable(group.type_name, 80)
+
+
+def _allocated(group: HolderGroup, folder: str) -> str:
+    return f", allocated at {_place(group.sites[0], folder)}" if group.sites else ""
+
+
+def _place(site: Site, folder: str) -> str:
+    where = place_text(site.frame, folder)
+    return f"{where} ({printable(site.frame.function)})" if site.frame.file else where
