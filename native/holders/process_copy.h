@@ -50,7 +50,7 @@ public:
             if (pause.tv_nsec < 8'000'000) pause.tv_nsec *= 2;
         }
     }
-    // The same for who asks now and then.
+    // The same for a caller that asks now and then.
     bool has_ended(std::uint64_t most_ns) noexcept {
         if (pid_ == 0) return true;
         int status = 0;

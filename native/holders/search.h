@@ -28,7 +28,7 @@ public:
 
     // Without the lock and the GIL, until the copy is done.
     void wait(std::uint64_t most_ns) noexcept;
-    // For who asks now and then instead: whether it is done. A copy that has gone on for longer is ended.
+    // For a caller that asks now and then instead: whether it is done. A copy that has gone on for longer is ended.
     bool has_ended(std::uint64_t most_ns) noexcept;
     // Once it is done: empty, or why nothing was found.
     std::string failure() const;

@@ -4,6 +4,7 @@ import { type Capture, COUNTED_KINDS, END, KINDS, type Moment, PEAK } from "./ca
 import type { Colouring } from "./colour";
 import { FlameView } from "./flame_view";
 import { factsOf, Head } from "./head";
+import { HoldersView, type Line } from "./holders";
 import { KeptView, MappingsView } from "./kept";
 import { MomentBar, momentWords, Tabs } from "./moment";
 import { MyLinesView } from "./my_lines";
@@ -18,7 +19,8 @@ import { nextTheme, type Theme, useTheme } from "./theme";
 import { Timeline } from "./timeline";
 import { printable, shortened, size } from "./words";
 
-type Tab = "flame" | "mine" | "table" | "source" | "kept" | "resident" | "mappings" | "threads" | "processes";
+type Tab =
+  "flame" | "mine" | "table" | "source" | "holders" | "kept" | "resident" | "mappings" | "threads" | "processes";
 
 export function App({ captures, run }: { captures: Capture[]; run: Run | undefined }) {
   const [index, setIndex] = useState(() => largest(captures));
@@ -93,6 +95,11 @@ function Recording({
   const tabs = useMemo(() => tabsOf(capture, captures, run), [capture, captures]);
   const [tab, setTab] = useState<Tab>(tabs[0]?.[0] ?? "flame");
   const words = momentWords(moment, held);
+  const [wantedHeld, setWantedHeld] = useState<Line[] | null>(null);
+  const showHolders = (stack: Line[] | null) => {
+    setWantedHeld(stack);
+    setTab("holders");
+  };
   const showSource = (file: number, line: number) => {
     setWantedLine({ file, line });
     setTab("source");
@@ -137,6 +144,7 @@ function Recording({
             colouring={colouring}
             onColouring={setColouring}
             onSource={showSource}
+            onHolders={capture.described.object_holders ? showHolders : undefined}
           />
         )}
         {tab === "mine" && (
@@ -161,6 +169,9 @@ function Recording({
         )}
         {tab === "source" && (
           <SourceView capture={capture} held={held} choice={choice} momentWords={words} asked={wantedLine} />
+        )}
+        {tab === "holders" && (
+          <HoldersView capture={capture} wanted={wantedHeld} onAll={() => setWantedHeld(null)} onSource={showSource} />
         )}
         {tab === "kept" && <KeptView capture={capture} choice={choice} onSource={showSource} />}
         {tab === "resident" && <ResidencyView capture={capture} />}
@@ -191,6 +202,7 @@ function tabsOf(capture: Capture, captures: Capture[], run: Run | undefined): [T
     ...has(!isTimeline && !isBeside, "mine", "My lines"),
     ...has(!isTimeline, "table", "Table"),
     ...has(!isTimeline, "source", "Source"),
+    ...has(described.object_holders !== undefined, "holders", "Holders"),
     ...has(!isTimeline && !isWhole, "kept", "Kept"),
     ...has(hasResidency(capture), "resident", "Resident"),
     ...has(!isTimeline && !isWhole, "mappings", "Mappings"),

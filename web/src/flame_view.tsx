@@ -4,6 +4,7 @@ import type { Capture, Held } from "./capture";
 import { signedSize } from "./change";
 import { type Colouring, Painter } from "./colour";
 import { Flame, isCollapsed, nameOf } from "./flame";
+import type { Line } from "./holders";
 import { Panel } from "./panel";
 import { search } from "./search";
 import { ALL_FRAMES, figuresOf, type Grouping, type Libraries, type Look, Shape } from "./shape";
@@ -19,6 +20,7 @@ interface Props {
   colouring: Colouring;
   onColouring: (colouring: Colouring) => void;
   onSource: (file: number, line: number) => void;
+  onHolders?: (stack: Line[]) => void;
 }
 
 /** Where the reader stands in the graph, and in which one: nodes of another one are other frames. */
@@ -39,7 +41,17 @@ const FINENESSES: [Grouping, string][] = [
   ["thread", "threads"],
 ];
 
-export function FlameView({ capture, held, counts, momentWords, isDark, colouring, onColouring, onSource }: Props) {
+export function FlameView({
+  capture,
+  held,
+  counts,
+  momentWords,
+  isDark,
+  colouring,
+  onColouring,
+  onSource,
+  onHolders,
+}: Props) {
   const { asked } = capture.described;
   const [look, setLook] = useState<Look>({
     ...ALL_FRAMES,
@@ -215,6 +227,7 @@ export function FlameView({ capture, held, counts, momentWords, isDark, colourin
             counts={counts}
             momentWords={momentWords}
             onSource={onSource}
+            onHolders={onHolders}
             onClose={() => setPanelOpen(false)}
           />
         )}

@@ -184,6 +184,7 @@ export interface Capture {
      */
     left_out: number;
   };
+  object_holders?: ObjectHolders;
   compared?: Compared;
   /**
    * This is all processes of a machine at one instant: its threads are the processes.
@@ -614,6 +615,59 @@ export interface Column {
    * 1: n stands for -(n+1)/2 when odd, n/2 when even
    */
   signed: 0 | 1;
+}
+/**
+ * what the last search for holders found
+ */
+export interface ObjectHolders {
+  search: number;
+  name: string;
+  at_ns: number;
+  pause_ns: number;
+  objects: number;
+  bytes: number;
+  /**
+   * of which hiwater's own modules hold so much
+   */
+  hiwater_bytes: number;
+  is_sampled: boolean;
+  groups: HeldGroup[];
+  groups_left_out: number;
+  types: HeldType[];
+}
+/**
+ * like objects that are held in the same way
+ */
+export interface HeldGroup {
+  type: string;
+  /**
+   * 0: what is left of a module or a function whose parts are groups of their own
+   */
+  count: number;
+  bytes: number;
+  /**
+   * what would be free without these objects
+   */
+  retained_bytes: number;
+  held_by: string;
+  path: string[];
+  also_held_by: string[];
+  allocated_at: HeldSite[];
+  retained_allocated_at: HeldSite[];
+  contents: HeldType[];
+}
+export interface HeldSite {
+  file: string;
+  line: number;
+  function: string;
+  group: string;
+  blocks: number;
+  bytes: number;
+}
+export interface HeldType {
+  type: string;
+  count: number;
+  bytes: number;
 }
 /**
  * The earlier one of two captures that are compared; sizes are allocated bytes but for `resident`.

@@ -4,6 +4,7 @@ import { type Capture, COUNTED_KINDS, type Held, KIND_WORDS } from "./capture";
 import { signedWithin, stateOf } from "./change";
 import { KIND_HUES } from "./colour";
 import { nameOf } from "./flame";
+import type { Line } from "./holders";
 import { Spark } from "./spark";
 import type { Tree } from "./tree";
 import { count, share, size, sizeWithin } from "./words";
@@ -16,6 +17,8 @@ interface Props {
   counts: Uint8Array;
   momentWords: string;
   onSource: (file: number, line: number) => void;
+  /** Only where the capture has a search for holders. */
+  onHolders?: (stack: Line[]) => void;
   onClose: () => void;
 }
 
@@ -45,7 +48,7 @@ function sumsOf(capture: Capture, tree: Tree, node: number, counts: Uint8Array):
   return { ...sums, series: capture.overTime(group, 1)[0] };
 }
 
-export function Panel({ capture, tree, node, held, counts, momentWords, onSource, onClose }: Props) {
+export function Panel({ capture, tree, node, held, counts, momentWords, onSource, onHolders, onClose }: Props) {
   const sums = useMemo(() => sumsOf(capture, tree, node, counts), [capture, tree, node, counts]);
   const key = tree.key(node) < 0 ? null : tree.shape.keys.list[tree.key(node)];
   const file = key && key.file >= 0 ? capture.files[key.file] : null;
@@ -98,10 +101,27 @@ export function Panel({ capture, tree, node, held, counts, momentWords, onSource
         {held.errorBytes > 0 && <dt>each stack within</dt>}
         {held.errorBytes > 0 && <dd>{size(held.errorBytes)}</dd>}
       </dl>
+      {onHolders && key && (
+        <p>
+          <button class="quiet" onClick={() => onHolders(stackOf(tree, node))}>
+            What holds it
+          </button>
+        </p>
+      )}
       <p class="caption">over time</p>
       <Spark capture={capture} values={sums.series} atNs={held.atNs} />
     </aside>
   );
+}
+
+/** The lines of a frame and its callers, the innermost first. */
+function stackOf(tree: Tree, node: number): Line[] {
+  const lines = [];
+  for (let at = node; at !== 0; at = tree.parent(at)) {
+    const key = tree.key(at);
+    if (key >= 0) lines.push(tree.shape.keys.list[key]);
+  }
+  return lines.filter((key) => key.file >= 0 && key.line > 0);
 }
 
 function Change({ capture, tree, node }: { capture: Capture; tree: Tree; node: number }) {

@@ -73,8 +73,8 @@ class HolderGroup:
 
     `count` objects of the type `type_name` take `bytes`, with the buffers that belong to them alone; without them, `retained_bytes` would be free.
     `held_by` names the holder in words, `path` each step from a root to the objects, and `also_held_by` others that refer to some of them. `sites` are the
-    lines that allocated the objects, most bytes first, as far as the recording saw it. `contents` are types among what is retained. `earlier` has the
-    figures of an earlier search.
+    lines that allocated the objects, most bytes first, as far as the recording saw it; `retained_sites` are those of all that is retained. `contents` are
+    types among what is retained. `earlier` has the figures of an earlier search.
     """
 
     type_name: str
@@ -85,6 +85,7 @@ class HolderGroup:
     path: tuple[str, ...]
     also_held_by: tuple[str, ...]
     sites: tuple[Site, ...]
+    retained_sites: tuple[Site, ...]
     contents: tuple[Content, ...]
     earlier: Figures | None = None
 
@@ -192,21 +193,24 @@ def _merged(groups: Iterable[HolderGroup]) -> list[HolderGroup]:
 
 def _sum(one: HolderGroup, other: HolderGroup) -> HolderGroup:
     larger = max(one, other, key=lambda group: group.bytes)
-    sites: dict[tuple[Group, Frame], Site] = {}
-    for site in (*one.sites, *other.sites):
-        known = sites.get((site.group, site.frame), replace(site, blocks=0, bytes=0))
-        sites[site.group, site.frame] = replace(
-            known, blocks=known.blocks + site.blocks, bytes=known.bytes + site.bytes
-        )
     return replace(
         larger,
         count=one.count + other.count,
         bytes=one.bytes + other.bytes,
         retained_bytes=one.retained_bytes + other.retained_bytes,
         also_held_by=tuple(dict.fromkeys((*one.also_held_by, *other.also_held_by)))[:_MOST_OTHERS],
-        sites=tuple(sorted(sites.values(), key=lambda site: -site.bytes)),
+        sites=_summed_sites([*one.sites, *other.sites]),
+        retained_sites=_summed_sites([*one.retained_sites, *other.retained_sites]),
         contents=_summed([*one.contents, *other.contents], _MOST_CONTENTS),
     )
+
+
+def _summed_sites(sites: Iterable[Site]) -> tuple[Site, ...]:
+    sums: dict[tuple[Group, Frame], Site] = {}
+    for site in sites:
+        known = sums.get((site.group, site.frame), replace(site, blocks=0, bytes=0))
+        sums[site.group, site.frame] = replace(known, blocks=known.blocks + site.blocks, bytes=known.bytes + site.bytes)
+    return tuple(sorted(sums.values(), key=lambda site: -site.bytes))[:_MOST_SITES]
 
 
 def _summed(contents: Iterable[Content], most: int | None = None) -> tuple[Content, ...]:
@@ -324,34 +328,48 @@ class _Reading:
     # What is said of one
 
     def group(self, path: int) -> HolderGroup:
-        words = self._words
-        type_name = words.type_name(path) if self._type[path] else "contents"
+        words, inside = self._words, self._inside(path)
+        is_object = bool(self._type[path])
         return HolderGroup(
-            type_name, self._objects[path] if self._type[path] else 0, self._bytes[path], self._bytes_left.get(path, self._retained[path]),
-            words.holder(path), words.steps(path), self._others(path), self._sites_of(path), self._contents(path),
-        )  # fmt: skip
+            type_name=words.type_name(path) if is_object else "contents",
+            count=self._objects[path] if is_object else 0,
+            bytes=self._bytes[path],
+            retained_bytes=self._bytes_left.get(path, self._retained[path]),
+            held_by=words.holder(path),
+            path=words.steps(path),
+            also_held_by=self._others(path),
+            sites=self._sites_of([path]),
+            retained_sites=self._sites_of(inside),
+            contents=_summed(self._content(inside), _MOST_CONTENTS),
+        )
 
-    def _sites_of(self, path: int) -> tuple[Site, ...]:
+    def _sites_of(self, paths: Iterable[int]) -> tuple[Site, ...]:
+        """The lines that allocated the objects of these paths: those with most bytes, and the user's own before other code."""
         sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-        for row, blocks, size in self._sites.get(path, ()):
-            sums[row][0] += blocks
-            sums[row][1] += size
+        for path in paths:
+            for row, blocks, size in self._sites.get(path, ()):
+                sums[row][0] += blocks
+                sums[row][1] += size
         order = sorted(
             sums, key=lambda row: (self._rows[row][0] == Group.other, -sums[row][1], self._rows[row][1].file)
         )
         return tuple(Site(self._rows[row][1], self._rows[row][0], *sums[row]) for row in order[:_MOST_SITES])
 
-    def _contents(self, path: int) -> tuple[Content, ...]:
-        """Types among the listed paths that this one dominates, without groups of their own, and itself."""
+    def _inside(self, path: int) -> list[int]:
+        """The path, and those that it dominates, without groups of their own."""
         is_part = self._bytes_left.get(path, self._retained[path]) != self._retained[path]
         open_paths, found = [path], []
         while open_paths:
             at = open_paths.pop()
-            if self._type[at]:
-                found.append(Content(self._words.type_name(at), self._objects[at], self._bytes[at]))
+            found.append(at)
             inside = self._children[at]
             open_paths.extend(child for child in inside if not is_part or self._retained[child] < self._least)
-        return _summed(found, _MOST_CONTENTS)
+        return found
+
+    def _content(self, paths: Iterable[int]) -> Iterable[Content]:
+        return (
+            Content(self._words.type_name(at), self._objects[at], self._bytes[at]) for at in paths if self._type[at]
+        )
 
     def _others(self, path: int) -> tuple[str, ...]:
         """Other holders of the path's objects, most references first: not what they hold themselves."""
@@ -373,12 +391,7 @@ class _Reading:
 
     def types(self) -> tuple[Content, ...]:
         """All types of listed paths, most bytes first."""
-        listed = range(1, self._size + 1)
-        return _summed(
-            Content(self._words.type_name(path), self._objects[path], self._bytes[path])
-            for path in listed
-            if self._type[path]
-        )
+        return _summed(self._content(range(1, self._size + 1)))
 
     # Against an earlier search
 

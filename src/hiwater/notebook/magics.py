@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NAMES = ("hiwater", "filprofile")
 """Cell magics that record: ours, and Fil's."""
 _FIRST_LINE = re.compile(rf"%%({'|'.join(NAMES)})(?:[ \t]+([^\n]*))?\n?\Z")
-_WORDS = ("on", "off", "vars", "timeline", "forget")
+_WORDS = ("on", "off", "vars", "holders", "timeline", "forget")
 _OPTIONS = "[--sample SIZE] [-o FILE] [--lines] [--kept]"
 _USAGE = f"%hiwater {' | '.join(_WORDS)} | STATEMENT, or %%hiwater {_OPTIONS}"
 
@@ -65,6 +65,7 @@ class HiwaterMagics(Magics):
         %hiwater on [--compact] [--no-gc] [--trim]   a line after every cell: peak above its start, kept, resident and allocated
         %hiwater off                                 stop that
         %hiwater vars                                the variables that hold most memory
+        %hiwater holders [TYPE | FILE:LINE]          what holds the objects of this session, or those of a type or from a line
         %hiwater timeline                            the session so far, with cells as bands
         %hiwater forget                              release what the last traceback keeps alive
         %hiwater STATEMENT                           record a statement
@@ -140,6 +141,17 @@ class HiwaterMagics(Magics):
         from hiwater.notebook.inventory import of_session
 
         show(self.shell, of_session(self.shell))
+
+    def _holders(self, rest: str) -> None:
+        import io
+
+        from hiwater.analysis.source import Sources
+        from hiwater.recording.holders import holders
+        from hiwater.report.text import holders as text
+
+        stream = io.StringIO()
+        text.write(holders(rest or None), Sources("", 0), "", stream)
+        show(self.shell, stream.getvalue())
 
     def _timeline(self, _: str) -> None:
         from hiwater.notebook.bands import timeline

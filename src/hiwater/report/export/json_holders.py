@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from hiwater.analysis.holders import HolderGroup, Holders
+from hiwater.analysis.holders import HolderGroup, Holders, Site
 
 FORMAT, VERSION = "hiwater.holders", 1
 
@@ -38,6 +38,17 @@ def as_data(holders: Holders) -> dict[str, Any]:
     }
 
 
+def _site(site: Site) -> dict[str, Any]:
+    return {
+        "file": site.frame.file,
+        "line": site.frame.line,
+        "function": site.frame.function,
+        "group": str(site.group),
+        "blocks": site.blocks,
+        "bytes": site.bytes,
+    }
+
+
 def _group(group: HolderGroup) -> dict[str, Any]:
     earlier = group.earlier
     return {
@@ -48,17 +59,8 @@ def _group(group: HolderGroup) -> dict[str, Any]:
         "held_by": group.held_by,
         "path": list(group.path),
         "also_held_by": list(group.also_held_by),
-        "allocated_at": [
-            {
-                "file": site.frame.file,
-                "line": site.frame.line,
-                "function": site.frame.function,
-                "group": str(site.group),
-                "blocks": site.blocks,
-                "bytes": site.bytes,
-            }
-            for site in group.sites
-        ],
+        "allocated_at": list(map(_site, group.sites)),
+        "retained_allocated_at": list(map(_site, group.retained_sites)),
         "contents": [{"type": row.type_name, "count": row.count, "bytes": row.bytes} for row in group.contents],
         "earlier": None if earlier is None else asdict(earlier),
     }

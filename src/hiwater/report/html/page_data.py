@@ -16,13 +16,16 @@ from hiwater.analysis.call_tree import IMPORT_SYSTEM
 from hiwater.analysis.compact import CompactedCapture, Limits, compact
 from hiwater.analysis.diff import MatchedComparison
 from hiwater.analysis.diff_arrays import CompactedDiff, compact_diff
+from hiwater.analysis.holders import find_holders
 from hiwater.analysis.naming import generated_files, is_library, label_files, module_of
 from hiwater.analysis.user_lines import rows_of_paths
 from hiwater.capture import Capture
 from hiwater.capture.format import COUNTED_KINDS, KINDS
+from hiwater.capture.holders import read_searches
 from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.report.diff_request import DiffReport, headline_data, notes, resident_exactness
 from hiwater.report.export.json_diff import figure_of
+from hiwater.report.export.json_holders import as_data
 from hiwater.report.export.json_report import summary
 from hiwater.report.formatting import printable
 from hiwater.report.html import run_data
@@ -33,6 +36,7 @@ from hiwater.report.request import Report
 SCHEMA = "hiwater.page/3"
 _MOST_SAMPLES = 6000  # of a timeline; with more, only the highest of neighbouring samples are kept
 _LONGEST_NAME = 2000
+_MOST_HELD = 200  # groups of objects, and types of them
 
 
 def packed(reports: Sequence[Report], source: str) -> str:
@@ -124,7 +128,21 @@ def _capture(
             for marker in (*capture.markers, *capture.device_refusals)
         ],
         "source": embedded(report, source, {name: number for number, name in enumerate(files)}),
+        **({} if arrays else _object_holders(capture)),
     }
+
+
+def _object_holders(capture: Capture) -> dict[str, Any]:
+    """The last search for what holds objects, if there is one."""
+    searches = [search for search in read_searches(capture.tables) if not search.failure]
+    if not searches:
+        return {}
+    found = as_data(find_holders(capture.tables, number=searches[-1].number, limit=_MOST_HELD))
+    for key in ("format", "version", "since_search", "duration_ns"):
+        del found[key]
+    for group in found["groups"]:
+        del group["earlier"]
+    return {"object_holders": {**found, "types": found["types"][:_MOST_HELD]}}
 
 
 def _frame(capture: Capture, node: int) -> dict[str, Any] | None:

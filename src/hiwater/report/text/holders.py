@@ -11,6 +11,7 @@ from hiwater.report.formatting import place_text, printable, seconds, share, sig
 
 _LONGEST = 200
 _MOST_TYPES = 8
+_MOST_PLACES = 2
 
 
 def headline(holders: Holders, folder: str) -> str:
@@ -46,7 +47,7 @@ def _write_group(group: HolderGroup, holders: Holders, sources: Sources, folder:
     )
     stream.write(f"    held by       {printable(group.held_by, _LONGEST)}\n")
     stream.writelines(f"    also held by  {printable(other, _LONGEST)}\n" for other in group.also_held_by)
-    for site in group.sites[:2]:
+    for site in group.sites[:_MOST_PLACES]:
         text = sources.line(site.frame.file, site.frame.line)
         part = f"  ({format_size(site.bytes)} in {site.blocks:,} blocks)" if len(group.sites) > 1 else ""
         stream.write(f"    allocated at  {_place(site, folder)}{part}{'  ' + printable(text, 80) if text else ''}\n")
@@ -55,6 +56,11 @@ def _write_group(group: HolderGroup, holders: Holders, sources: Sources, folder:
     if len(group.contents) > 1:
         contents = ", ".join(f"{format_size(one.bytes)} {printable(one.type_name, 60)}" for one in group.contents)
         stream.write(f"    contents      {contents}\n")
+        own = {site.frame for site in group.sites}
+        stream.writelines(
+            f"    contents from {_place(site, folder)}  ({format_size(site.bytes)})\n"
+            for site in [site for site in group.retained_sites if site.frame not in own][:_MOST_PLACES]
+        )
 
 
 def _write_types(holders: Holders, stream: TextIO) -> None:
