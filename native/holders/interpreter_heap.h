@@ -50,6 +50,15 @@ public:
             },
             &visit);
     }
+    template <typename Visit>
+    void hidden(std::uintptr_t address, Visit visit) const {
+        const void* const object = as_object(address);
+        if (!hw_object_may_hide_references(object)) return;
+        const std::uintptr_t* words = nullptr;
+        const std::uint32_t count = hw_object_words(object, &words);
+        for (std::uint32_t i = 0; i < count; ++i)
+            if (!hw_object_is_weak_list(object, words + i)) visit(words[i]);
+    }
     bool is_container(std::uintptr_t address) const { return hw_object_is_container(as_object(address)) != 0; }
     bool is_listed(std::uintptr_t address) const { return hw_object_is_tracked(as_object(address)) != 0; }
     bool is_immortal(std::uintptr_t address) const { return hw_object_is_immortal(as_object(address)) != 0; }

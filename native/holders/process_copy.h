@@ -56,6 +56,7 @@ public:
         int status = 0;
         if (is_waited_for(&status, WNOHANG)) {
             end_ = WIFEXITED(status) && WEXITSTATUS(status) == 0 ? End::finished : End::crashed;
+            signal_ = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
         } else if (process::monotonic_ns() - began_ns_ >= most_ns) {
             kill();
         } else {
@@ -65,6 +66,7 @@ public:
         return true;
     }
     End end() const noexcept { return end_; }
+    int signal() const noexcept { return signal_; }  // that it died of; 0: none
     ~ProcessCopy() {
         if (pid_ != 0) kill();
     }
@@ -98,6 +100,7 @@ private:
     pid_t pid_ = 0;  // 0: it has ended
     std::uint64_t began_ns_ = 0;
     End end_ = End::crashed;
+    int signal_ = 0;
 };
 
 }  // namespace hiwater::holders

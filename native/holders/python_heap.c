@@ -141,6 +141,7 @@ static int has_no_item_count(PyObject* o) {
 uint64_t hw_object_bytes(const void* object) {
     PyObject* const o = as_object(object);
     PyTypeObject* const type = Py_TYPE(o);
+    if (is_static_type(o)) return 0; /* part of a library */
     uint64_t bytes = _PyType_PreHeaderSize(type) + (uint64_t)type->tp_basicsize;
     if (PyUnicode_Check(o)) return bytes + (uint64_t)PyUnicode_GET_LENGTH(o) * PyUnicode_KIND(o);
     if (type->tp_itemsize == 0 || PyType_Check(o) || has_no_item_count(o)) return bytes;
@@ -174,6 +175,7 @@ uint32_t hw_object_words(const void* object, const uintptr_t** words) {
     enum {
         kPlain = Py_TPFLAGS_LONG_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS | Py_TPFLAGS_BYTES_SUBCLASS | Py_TPFLAGS_UNICODE_SUBCLASS
     };
+    if (is_static_type(o)) return 0; /* shorter than its type says */
     if ((type->tp_flags & kPlain) != 0 || type == &PyFloat_Type || PyMemoryView_Check(o)) return 0;
     if (strcmp(type->tp_name, "managedbuffer") == 0) return 0; /* the memory is its exporter's */
     const size_t from = type->tp_itemsize != 0 ? sizeof(PyVarObject) : sizeof(PyObject);
@@ -183,6 +185,17 @@ uint32_t hw_object_words(const void* object, const uintptr_t** words) {
     if (!is_array_view(o)) return count;
     ++*words; /* the first one is the address of the data */
     return count - 1;
+}
+
+int hw_object_may_hide_references(const void* object) {
+    PyObject* const o = as_object(object);
+    return !PyType_Check(o) && !PyWeakref_Check(o) && !PyFunction_Check(o) && !PyModule_Check(o) && !PyDict_CheckExact(o) &&
+           !PyList_CheckExact(o) && !PyAnySet_CheckExact(o) && !PyFrame_Check(o) && !PyCode_Check(o);
+}
+
+int hw_object_is_weak_list(const void* object, const uintptr_t* word) {
+    const Py_ssize_t offset = Py_TYPE(as_object(object))->tp_weaklistoffset;
+    return offset > 0 && (const char*)word == (const char*)object + offset;
 }
 
 /* --- References ---------------------------------------------------------------------------------------------------------------------- */

@@ -50,6 +50,9 @@ uint64_t hw_object_bytes(const void* object);
 uintptr_t hw_object_values_block(const void* object);
 /* The words of an object in which C code may keep addresses of blocks that belong to it; returns how many. 0 for types that have none. */
 uint32_t hw_object_words(const void* object, const uintptr_t** words);
+/* Whether its words may have references that its tp_traverse leaves out. Those of the language's own types have none, or do not own what they lead to. */
+int hw_object_may_hide_references(const void* object);
+int hw_object_is_weak_list(const void* object, const uintptr_t* word); /* the word leads to weak references to it */
 
 const char* hw_type_c_name(const void* type); /* its tp_name */
 /* "module.Name", UTF-8, cut to `size`. Returns the bytes written. */

@@ -1,5 +1,6 @@
 #include "holders/search.h"
 
+#include <signal.h>
 #include <string.h>
 
 #include <exception>
@@ -52,7 +53,9 @@ std::string Search::failure() const {
     if (copy_.end() == ProcessCopy::End::timed_out)
         return "it took longer than " + std::to_string(duration_ns_ / 1'000'000'000) + " s; the last objects it read are of type " +
                type;
-    return type.empty() ? "its process was ended" : "it crashed while it read an object of type " + type;
+    const std::string signal = " (signal " + std::to_string(copy_.signal()) + ")";
+    if (type.empty() || copy_.signal() == SIGKILL) return "its process was ended" + signal;
+    return "it crashed while it read an object of type " + type + signal;
 }
 
 }  // namespace holders

@@ -4,6 +4,7 @@
 //   each_tracked(visit)                  visit(address): every object that may have references and that the collector lists
 //   each_root(visit)                     visit(root, label, address): what is held from outside; with the label `none` the object is the root's own
 //   references(address, is_namespace, visit)   visit(label, address): what an object refers to, once for each reference
+//   hidden(address, visit)               visit(address): what it may refer to beside these references
 //   is_container(address)                whether it may have references
 //   is_listed(address)                   whether each_tracked() visits it
 //   is_immortal(address)                 whether nothing frees it: it is nobody's
@@ -46,6 +47,8 @@ public:
         heap_.know_objects(objects_);
         words_.resize(objects_.size());
         heap_.each_root([this](Label root, Label label, std::uintptr_t address) { start_at(root, label, address); });
+        follow();
+        reach_hidden();
         follow();
         count_references_among_unreached();
         start_at_unreached(LabelKind::c_code,
@@ -184,6 +187,17 @@ private:
     }
 
     bool is_unreached(std::uint32_t number) const noexcept { return (words_[number] & kReached) == 0; }
+
+    // What C code keeps in an object without saying so to the collector.
+    void reach_hidden() {
+        objects_.each([&](std::uintptr_t address, std::uint32_t number) {
+            if (is_unreached(number)) return;
+            heap_.hidden(address, [&](std::uintptr_t to) {
+                const std::uint32_t other = objects_.number_of(to);
+                if (other != ObjectSet::kNone && is_unreached(other)) reach(words_[number] & kPath, {LabelKind::item, nullptr}, to);
+            });
+        });
+    }
 
     void count_references_among_unreached() {
         objects_.each([&](std::uintptr_t address, std::uint32_t number) {

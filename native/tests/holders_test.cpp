@@ -28,6 +28,7 @@ struct FakeHeap {
     std::map<std::uintptr_t, std::size_t> places;
     std::vector<std::size_t> roots;  // each a variable of a module of its own
     std::set<std::size_t> foreign;   // that something outside refers to
+    std::map<std::uintptr_t, std::uintptr_t> kept_in_words;
 
     template <typename Visit>
     void each_tracked(Visit visit) {
@@ -43,6 +44,10 @@ struct FakeHeap {
     void references(std::uintptr_t address, bool, Visit visit) {
         for (const std::size_t to : objects[places.at(address)].refers_to)
             visit(Label{LabelKind::item, nullptr}, objects[to].address);
+    }
+    template <typename Visit>
+    void hidden(std::uintptr_t address, Visit visit) const {
+        if (const auto found = kept_in_words.find(address); found != kept_in_words.end()) visit(found->second);
     }
     bool is_container(std::uintptr_t address) const { return !objects[places.at(address)].refers_to.empty(); }
     bool is_listed(std::uintptr_t address) const { return objects[places.at(address)].is_listed; }
@@ -253,6 +258,25 @@ TEST_CASE("a linked list of any length has one path, and more objects than the q
     CHECK(it.traversal.paths()[it.path_of(0)].retained_bytes == 10 * kLinks);
     CHECK(it.traversal.paths()[it.path_of(kLinks + 1)].objects == kItems);
     CHECK(it.traversal.paths()[it.path_of(kLinks)].retained_bytes == 10 * (kItems + 1));
+}
+
+TEST_CASE("an object that only the words of another lead to is held by that one, and any other word by nobody") {
+    FakeHeap heap;
+    const std::uintptr_t first = 0x7f0000000000;
+    for (std::size_t i = 0; i < 4; ++i) {
+        heap.places[first + 64 * i] = i;
+        heap.objects.push_back({first + 64 * i, {}, 1, as_type(i), 100, true, false});
+    }
+    heap.roots = {0, 3};
+    heap.objects[1].refers_to = {2};
+    heap.kept_in_words = {{first, first + 64}, {first + 64, first + 64 * 3}, {first + 64 * 3, 0x12345678}};
+    Traversal<FakeHeap> traversal(heap);
+    traversal.run();
+    const std::uint32_t holder = traversal.path_of(first), hidden = traversal.path_of(first + 64);
+    CHECK(traversal.paths()[hidden].parent == holder);
+    CHECK(traversal.paths()[traversal.path_of(first + 128)].parent == hidden);
+    CHECK(traversal.paths()[holder].retained_bytes == 300);
+    CHECK(traversal.paths()[traversal.path_of(first + 64 * 3)].retained_bytes == 100);
 }
 
 TEST_CASE("immortal objects are nobody's") {
