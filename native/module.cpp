@@ -210,10 +210,11 @@ void snapshot(const std::string& path) {
     if (error != 0) raise_os_error(error, path);
 }
 
-void search_holders(const std::string& name, nb::handle target, double seconds) {
+void search_holders(const std::string& name, nb::handle target, double seconds, nb::handle of_type) {
     if (!hiwater::recording() || Recorder::instance().counts_only())
         throw EngineFault("nothing is being recorded: start a recording first");
-    hiwater::holders::Search search(target.is_none() ? 0 : reinterpret_cast<std::uintptr_t>(target.ptr()));
+    hiwater::holders::Search search(
+        {target.is_none() ? 0 : reinterpret_cast<std::uintptr_t>(target.ptr()), of_type.is_none() ? nullptr : of_type.ptr()});
     int error = Recorder::instance().begin_search(search);
     if (error == ENOSPC) throw EngineFault("there is no room in the capture for another search");
     if (error == ENOENT) throw EngineFault("the recording has just ended");
@@ -388,7 +389,8 @@ NB_MODULE(_core, m) {
     m.def("is_recording", [] { return hiwater::recording() && !Recorder::instance().counts_only(); });
     m.def("is_kept_in_memory", [] { return Recorder::instance().is_kept_in_memory(); });
     m.def("snapshot", &snapshot, "path"_a);
-    m.def("search_holders", &search_holders, "name"_a, "target"_a.none() = nb::none(), "seconds"_a = 60.0);
+    m.def("search_holders", &search_holders, "name"_a, "target"_a.none() = nb::none(), "seconds"_a = 60.0,
+          "of_type"_a.none() = nb::none());
     m.def("add_marker", [](nb::handle name) {
         if (hiwater::recording()) Recorder::instance().add_marker(text_of(name));
     });

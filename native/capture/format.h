@@ -283,7 +283,7 @@ struct HolderPathRecord {
 };
 
 struct HolderBlockRecord {  // of the objects of a path and their buffers
-    std::uint32_t path;
+    std::uint32_t path;     // 0: no object was found to which they belong
     std::uint32_t account;  // 0: allocated before the recording, or not in the sample; the bytes follow from the type
     std::uint64_t blocks, bytes;
 };

@@ -85,6 +85,9 @@ public:
         const std::uintptr_t* words = nullptr;
         const std::uint32_t count = hw_object_words(object, &words);
         claim_words(words, count, kDepth, visit);
+        std::uint64_t bytes = 0;
+        const std::uintptr_t buffer = hw_object_buffer(object, &bytes);
+        if (buffer != 0 && bytes != 0 && find_block_(buffer).account == 0 && claimed_.add(buffer)) visit(std::uint32_t{0}, bytes);
     }
 
 private:

@@ -98,12 +98,17 @@ private:
         }
     };
 
-    // Among the ancestors, or a new one.
+    bool is_same_step(std::uint32_t a, std::uint32_t b) const {
+        return paths_[a].kind == paths_[b].kind && paths_[a].text == paths_[b].text && paths_[a].type == paths_[b].type;
+    }
+
+    // Among the ancestors, or a new one. The namespace of an object is no way back to that of another one that holds it.
     std::uint32_t place_of(std::uint32_t parent, Label label, const void* type, bool is_shared) {
         if (!is_root(label.kind))
             for (std::uint32_t at = parent; at != kTop; at = paths_[at].parent) {
                 const Path& path = paths_[at];
-                if (path.kind == label.kind && path.text == label.text && path.type == type && path.is_shared == is_shared)
+                if (path.kind == label.kind && path.text == label.text && path.type == type && path.is_shared == is_shared &&
+                    (label.kind != LabelKind::namespace_ || is_same_step(path.parent, parent)))
                     return at;
             }
         // Deeper, or of too many: the objects count with those that refer to them.

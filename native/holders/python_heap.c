@@ -160,13 +160,70 @@ uintptr_t hw_object_values_block(const void* object) {
 #endif
 }
 
-/* numpy.ndarray, whose layout is part of numpy's ABI: whether its data is another object's. */
-static int is_array_view(PyObject* o) {
-    enum { kFlags = 64, kOwnData = 4 };
+/* The part of numpy.ndarray's layout that is needed; it is part of numpy's ABI. */
+typedef struct {
+    PyObject_HEAD uintptr_t data;
+    int dimensions;
+    const Py_ssize_t *sizes, *strides;
+    PyObject *base, *descr;
+    int flags;
+} array_t;
+
+static const array_t* as_array(PyObject* o) {
     PyTypeObject* type = Py_TYPE(o);
     while (type->tp_base != NULL && type->tp_base != &PyBaseObject_Type) type = type->tp_base;
-    if (type->tp_basicsize < kFlags + 8 || strcmp(type->tp_name, "numpy.ndarray") != 0) return 0;
-    return (*(const int*)((const char*)o + kFlags) & kOwnData) == 0;
+    return type->tp_basicsize >= (Py_ssize_t)sizeof(array_t) && strcmp(type->tp_name, "numpy.ndarray") == 0 ? (const array_t*)o
+                                                                                                            : NULL;
+}
+
+static int owns_data(const array_t* array) {
+    enum { kOwnData = 4 };
+    return (array->flags & kOwnData) != 0;
+}
+
+/* Of an array that owns its data, which has no gaps. */
+static uint64_t data_bytes(const array_t* array) {
+    uint64_t most = 0;
+    for (int i = 0; i < array->dimensions; ++i) {
+        if (array->sizes[i] == 0) return 0;
+        const uint64_t bytes = (uint64_t)(array->sizes[i] * array->strides[i]);
+        if (array->strides[i] > 0 && bytes > most) most = bytes;
+    }
+    return most;
+}
+
+static uint64_t keys_bytes(const PyDictKeysObject* keys) {
+    const uint64_t usable = ((uint64_t)1 << keys->dk_log2_size) * 2 / 3;
+    const uint64_t entry = keys->dk_kind == DICT_KEYS_GENERAL ? sizeof(PyDictKeyEntry) : sizeof(PyDictUnicodeEntry);
+    return sizeof(PyDictKeysObject) + ((uint64_t)1 << keys->dk_log2_index_bytes) + usable * entry;
+}
+
+uintptr_t hw_object_buffer(const void* object, uint64_t* bytes) {
+    PyObject* const o = as_object(object);
+    if (PyList_Check(o)) {
+        *bytes = (uint64_t)((PyListObject*)o)->allocated * sizeof(PyObject*);
+        return (uintptr_t)((PyListObject*)o)->ob_item;
+    }
+    if (PyDict_Check(o)) {
+        PyDictObject* const dict = (PyDictObject*)o;
+        if (dict->ma_values != NULL || dict->ma_keys->dk_log2_size == 0) return 0; /* its class's; the one of all empty dicts */
+        *bytes = keys_bytes(dict->ma_keys);
+        return (uintptr_t)dict->ma_keys;
+    }
+    if (PyAnySet_Check(o)) {
+        PySetObject* const set = (PySetObject*)o;
+        if (set->table == set->smalltable) return 0;
+        *bytes = ((uint64_t)set->mask + 1) * sizeof(setentry);
+        return (uintptr_t)set->table;
+    }
+    if (PyByteArray_Check(o)) {
+        *bytes = (uint64_t)((PyByteArrayObject*)o)->ob_alloc;
+        return (uintptr_t)((PyByteArrayObject*)o)->ob_bytes;
+    }
+    const array_t* const array = as_array(o);
+    if (array == NULL || !owns_data(array)) return 0;
+    *bytes = data_bytes(array);
+    return array->data;
 }
 
 uint32_t hw_object_words(const void* object, const uintptr_t** words) {
@@ -182,7 +239,8 @@ uint32_t hw_object_words(const void* object, const uintptr_t** words) {
     if ((size_t)type->tp_basicsize < from + sizeof(uintptr_t)) return 0;
     *words = (const uintptr_t*)((const char*)o + from);
     const uint32_t count = (uint32_t)(((size_t)type->tp_basicsize - from) / sizeof(uintptr_t));
-    if (!is_array_view(o)) return count;
+    const array_t* const array = as_array(o);
+    if (array == NULL || owns_data(array)) return count;
     ++*words; /* the first one is the address of the data */
     return count - 1;
 }
@@ -383,6 +441,11 @@ static PyObject* module_of(PyTypeObject* type) {
         if (PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(key, "__module__") == 0)
             return PyUnicode_Check(value) ? value : NULL;
     return NULL;
+}
+
+int hw_type_is_builtin(const void* type_object) {
+    const PyTypeObject* const type = (const PyTypeObject*)type_object;
+    return !PyType_HasFeature((PyTypeObject*)type_object, Py_TPFLAGS_HEAPTYPE) && strchr(type->tp_name, '.') == NULL;
 }
 
 const char* hw_type_c_name(const void* type) { return ((const PyTypeObject*)type)->tp_name; }

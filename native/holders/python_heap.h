@@ -48,12 +48,16 @@ uintptr_t hw_object_block(const void* object);
 uint64_t hw_object_bytes(const void* object);
 /* A block beside it, with the values of its attributes; 0 where there is none. */
 uintptr_t hw_object_values_block(const void* object);
+/* The buffer of a list, a dict, a set, a bytearray or an array of numpy's, and its size by the object's own account: for one that was not recorded. 0 where
+ * there is none. */
+uintptr_t hw_object_buffer(const void* object, uint64_t* bytes);
 /* The words of an object in which C code may keep addresses of blocks that belong to it; returns how many. 0 for types that have none. */
 uint32_t hw_object_words(const void* object, const uintptr_t** words);
 /* Whether its words may have references that its tp_traverse leaves out. Those of the language's own types have none, or do not own what they lead to. */
 int hw_object_may_hide_references(const void* object);
 int hw_object_is_weak_list(const void* object, const uintptr_t* word); /* the word leads to weak references to it */
 
+int hw_type_is_builtin(const void* type);     /* one of the language's own, such as dict or function */
 const char* hw_type_c_name(const void* type); /* its tp_name */
 /* "module.Name", UTF-8, cut to `size`. Returns the bytes written. */
 uint32_t hw_type_name(const void* type, char* buffer, uint32_t size);

@@ -13,6 +13,12 @@
 
 namespace hiwater::holders {
 
+// What is kept in any case, as far as there is room.
+struct Wanted {
+    std::uintptr_t object = 0;   // 0: none
+    const void* type = nullptr;  // null: none
+};
+
 struct Text {
     std::uint32_t offset, length;
 };
@@ -22,7 +28,7 @@ struct PathRow {  // rows number their paths from 1; 0: none
     Text label, type;
     std::uint64_t objects, bytes, retained_bytes;
 };
-struct BlockRow {
+struct BlockRow {  // path 0: of no object
     std::uint32_t path, account;
     std::uint64_t blocks, bytes;
 };
@@ -35,7 +41,7 @@ template <typename Row, std::uint32_t kMost>
 struct Rows {
     std::uint32_t size;
     Row row[kMost];
-    // The paths that retain most come first, so what does not fit is small.
+    // What matters most is appended first.
     bool append(const Row& added) noexcept {
         if (size == kMost) return false;
         row[size++] = added;
@@ -46,15 +52,15 @@ struct Rows {
 };
 
 struct Result {
-    static constexpr std::uint32_t kMostPaths = 6000;
+    static constexpr std::uint32_t kMostPaths = 12'000;
 
     bool is_whole, has_no_memory;
     char type_name[120];  // of the object whose references are being read
     std::uint64_t objects, references, bytes, all_paths;
     std::uint32_t target;  // the path of the object that was asked for; 0: none was, or it was not found
     Rows<PathRow, kMostPaths> paths;
-    Rows<BlockRow, 8 * kMostPaths> blocks;
-    Rows<ReferenceRow, 4 * kMostPaths> references_between;
+    Rows<BlockRow, 4 * kMostPaths> blocks;
+    Rows<ReferenceRow, 2 * kMostPaths> references_between;
     std::uint32_t text_bytes;
     char text[1 << 21];
 };

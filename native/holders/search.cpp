@@ -19,14 +19,14 @@ namespace holders {
 namespace {
 
 // In the copy of the process.
-template <typename FindBlock>
-void traverse(const hw_heap_roots& roots, const char* internal_prefix, const FindBlock& find_block, std::uintptr_t target,
-              Result* result) {
+template <typename FindBlock, typename EachBlock>
+void traverse(const hw_heap_roots& roots, const char* internal_prefix, const FindBlock& find_block, const EachBlock& each_block,
+              const Wanted& wanted, Result* result) {
     try {
         InterpreterHeap heap(roots, internal_prefix, find_block, result);
         Traversal traversal(heap);
         traversal.run();
-        Selection(traversal, result).write(target);
+        Selection(traversal, result).write(wanted, each_block);
         result->is_whole = true;
     } catch (const std::exception&) {
         result->has_no_memory = true;
@@ -72,9 +72,12 @@ int Recorder::begin_search(holders::Search& search) noexcept {
             if (!is_sampled) return live_.find_block(LiveTable::key_of(address));
             return samples_.may_hold(address) ? samples_.find_block(address) : Block{};
         };
+        const auto each_block = [this, is_sampled](auto visit) {
+            if (!is_sampled) live_.each([&](std::uintptr_t, const Block& block) { visit(block); });
+        };
         live_.kept_at_fork([&] {
-            error = search.start([&](const hw_heap_roots& roots, std::uintptr_t target, holders::Result* result) {
-                holders::traverse(roots, codes_.internal_prefix(), find_block, target, result);
+            error = search.start([&](const hw_heap_roots& roots, const holders::Wanted& wanted, holders::Result* result) {
+                holders::traverse(roots, codes_.internal_prefix(), find_block, each_block, wanted, result);
             });
         });
         // Another process that asked for it learns that it has begun.

@@ -12,16 +12,15 @@ namespace hiwater::holders {
 
 class Search : Uncopied {
 public:
-    // `target`: an object whose path is wanted in any case; 0: none.
-    explicit Search(std::uintptr_t target = 0) noexcept : target_(target) {}
+    explicit Search(const Wanted& wanted = {}) noexcept : wanted_(wanted) {}
 
-    // Under the recorder's lock, which the copy then has, too; the caller holds the GIL. `work(roots, target, result)` runs in the copy.
+    // Under the recorder's lock, which the copy then has, too; the caller holds the GIL. `work(roots, wanted, result)` runs in the copy.
     template <typename Work>
     int start(const Work& work) noexcept {
         if (shared_.get() == nullptr) return ENOMEM;
         const hw_heap_roots roots = hw_heap_find_roots();
         began_ns_ = process::monotonic_ns();
-        const int error = copy_.start([&] { work(roots, target_, shared_.get()); });
+        const int error = copy_.start([&] { work(roots, wanted_, shared_.get()); });
         pause_ns_ = process::monotonic_ns() - began_ns_;
         return error;
     }
@@ -39,7 +38,7 @@ public:
     std::uint64_t duration_ns() const noexcept { return duration_ns_; }
 
 private:
-    const std::uintptr_t target_;
+    const Wanted wanted_;
     SharedResult shared_;
     ProcessCopy copy_;
     std::uint64_t began_ns_ = 0, pause_ns_ = 0, duration_ns_ = 0;

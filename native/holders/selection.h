@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "heap/live_table.h"
 #include "holders/python_heap.h"
 #include "holders/result.h"
 #include "holders/traversal.h"
@@ -19,18 +20,21 @@ class Selection : Uncopied {
 public:
     Selection(const Traversal<Heap>& traversal, Result* out) : traversal_(traversal), paths_(traversal.paths()), out_(*out) {}
 
-    // `target`: an object whose path is wanted in any case; 0: none. Throws bad_alloc.
-    void write(std::uintptr_t target) {
+    // `each_block(visit)` calls visit(block) for every recorded block. Throws
+    // bad_alloc.
+    template <typename EachBlock>
+    void write(const Wanted& wanted, const EachBlock& each_block) {
         row_of_.resize(paths_.size());
-        const std::uint32_t wanted = target == 0 ? 0 : traversal_.path_of(target);
-        if (wanted != 0) keep(wanted);
-        keep_largest();
+        const std::uint32_t target = wanted.object == 0 ? 0 : traversal_.path_of(wanted.object);
+        if (target != 0) keep(target, Result::kMostPaths);
+        keep_largest(wanted.type);
         std::uint32_t rows = 0;
         for (std::uint32_t path = 1; path < paths_.size(); ++path)  // a path is younger than its parent
             if (row_of_[path] != 0) row_of_[path] = ++rows;
         for (std::uint32_t path = 1; path < paths_.size(); ++path)
             if (row_of_[path] != 0) write_path(path);
-        out_.target = row_of_[wanted];
+        out_.target = row_of_[target];
+        write_unheld(each_block);
         write_blocks();
         for (std::uint32_t path = 1; path < paths_.size(); ++path)
             if (row_of_[path] != 0) write_references_to(path);
@@ -42,31 +46,65 @@ public:
 
 private:
     static constexpr std::uint32_t kMostReferences = 4;  // that are kept of those to one path
+    static constexpr std::uint32_t kMostUnheld = 2000;   // accounts
 
     // With what leads to it, where there is room for both.
-    bool keep(std::uint32_t path) {
+    bool keep(std::uint32_t path, std::uint32_t most) {
         std::uint32_t more = 0;
         for (std::uint32_t at = path; at != Paths::kTop && row_of_[at] == 0; at = paths_[at].parent) ++more;
-        if (kept_ + more > Result::kMostPaths) return false;
+        if (kept_ + more > most) return false;
         kept_ += more;
         for (std::uint32_t at = path; at != Paths::kTop && row_of_[at] == 0; at = paths_[at].parent) row_of_[at] = 1;
         return true;
     }
-    void keep_largest() {
+    // A part of the room is for all paths alike. Then come objects of other types than the language's own: a program has few of them, and is
+    // asked for them. Most small paths are functions and texts of modules.
+    void keep_largest(const void* type) {
         PageVector<std::uint32_t> order;
         for (std::uint32_t path = 1; path < paths_.size(); ++path) order.push_back(path);
         std::sort(order.begin(), order.end(), [this](std::uint32_t a, std::uint32_t b) {
             return paths_[a].retained_bytes != paths_[b].retained_bytes ? paths_[a].retained_bytes > paths_[b].retained_bytes
                                                                         : a < b;
         });
-        for (const std::uint32_t path : order)
-            if (!keep(path)) break;
+        const auto keep_those = [&](std::uint32_t most, const auto& is_meant) {
+            for (const std::uint32_t path : order)
+                if (is_meant(paths_[path].type) && !keep(path, most)) return;
+        };
+        const auto is_any = [](const void*) { return true; };
+        if (type != nullptr) keep_those(Result::kMostPaths, [type](const void* other) { return other == type; });
+        keep_those(Result::kMostPaths / 3, is_any);
+        keep_those(Result::kMostPaths, [](const void* other) { return other != nullptr && !hw_type_is_builtin(other); });
+        keep_those(Result::kMostPaths, is_any);
     }
 
     void write_path(std::uint32_t path) {
         const Path& p = paths_[path];
         out_.paths.append({row_of_[p.parent], row_of_[p.dominator], static_cast<std::uint32_t>(p.kind), p.is_shared ? 1U : 0U,
                            text(label_naming(p.kind), p.text), text(Naming::type, p.type), p.objects, p.bytes, p.retained_bytes});
+    }
+    // What is recorded and belongs to no object that was found, by account.
+    template <typename EachBlock>
+    void write_unheld(const EachBlock& each_block) {
+        PageVector<BlockRow> unheld;  // by account
+        each_block([&](const Block& block) {
+            if (block.account >= unheld.size()) unheld.resize(block.account + 1);
+            ++unheld[block.account].blocks;
+            unheld[block.account].bytes += block.bytes;
+        });
+        traversal_.each_holding([&](const Holding& part) {
+            if (part.account == 0 || part.account >= unheld.size()) return;
+            BlockRow& row = unheld[part.account];
+            row.blocks -= std::min(row.blocks, part.blocks);
+            row.bytes -= std::min(row.bytes, part.bytes);
+        });
+        for (std::uint32_t account = 0; account < unheld.size(); ++account) unheld[account].account = account;
+        std::sort(unheld.begin(), unheld.end(), [](const BlockRow& a, const BlockRow& b) {
+            return a.bytes != b.bytes ? a.bytes > b.bytes : a.account < b.account;
+        });
+        for (const BlockRow& row : unheld) {
+            if (row.bytes == 0 || out_.blocks.size == kMostUnheld) return;
+            out_.blocks.append(row);
+        }
     }
     void write_blocks() {
         PageVector<Holding> kept;

@@ -109,13 +109,16 @@ class Holders:
     """The result of one search: the groups that retain most, or those that were asked for, and all types.
 
     `objects` and `bytes` are those of the interpreter's whole heap; `own_bytes` is the part that hiwater's modules hold, which no group has. `types` are
-    sums over the listed paths. `since` is the earlier search that `earlier` figures are of. `search` has the search's times and name.
+    sums over the listed paths. `unheld` are the lines that allocated `unheld_bytes` in blocks to which no object was found: of C code, or the
+    interpreter's own. `since` is the earlier search that `earlier` figures are of. `search` has the search's times and name.
     """
 
     search: Search
     since: Search | None
     groups: tuple[HolderGroup, ...]
     left_out: int
+    unheld: tuple[Site, ...]
+    unheld_bytes: int
     types: tuple[Content, ...]
     objects: int
     bytes: int
@@ -155,7 +158,7 @@ def find_holders(
     first = attrgetter("bytes" if what else "growth_bytes")
     groups.sort(key=lambda one: (-first(one), -one.retained_bytes, one.held_by, one.type_name))
     return Holders(
-        search, earlier, tuple(groups[:limit]), max(0, len(groups) - limit), reading.types(), search.objects, search.bytes,
+        search, earlier, tuple(groups[:limit]), max(0, len(groups) - limit), *reading.unheld(), reading.types(), search.objects, search.bytes,
         reading.own_bytes, bool(tables.header["sample_bytes"]), what,
     )  # fmt: skip
 
@@ -310,11 +313,11 @@ class _Reading:
         return [path for path in range(1, self._size + 1) if self._type[path] and is_chosen(path)]
 
     def _is_of_type(self, pattern: str) -> Callable[[int], bool]:
-        names = set(self._type)
         named = {
-            name for name in names
-            if name in (pattern, f"__main__.{pattern}") or name.rpartition(".")[2] == pattern or fnmatch.fnmatchcase(name, pattern)
-        }  # fmt: skip
+            name
+            for name in set(self._type)
+            if any(fnmatch.fnmatchcase(known, pattern) for known in (name, name.rpartition(".")[2]))
+        }
         return lambda path: self._type[path] in named
 
     def _is_allocated_at(self, file: str, line: int) -> Callable[[int], bool]:
@@ -392,6 +395,18 @@ class _Reading:
     def types(self) -> tuple[Content, ...]:
         """All types of listed paths, most bytes first."""
         return _summed(self._content(range(1, self._size + 1)))
+
+    def unheld(self) -> tuple[tuple[Site, ...], int]:
+        """The lines with most bytes in blocks that no object was found to hold; and the sum over all."""
+        rows = self._search.unheld
+        found = rows_of_paths(self._tables, self._tables.account_node[rows["account"].astype(np.int64)])
+        sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+        for row, blocks, size in zip(found.row.tolist(), rows["blocks"].tolist(), rows["bytes"].tolist(), strict=True):
+            sums[row][0] += blocks
+            sums[row][1] += size
+        sites = [Site(found.rows[row][1], found.rows[row][0], *sums[row]) for row in sums]
+        sites.sort(key=lambda site: (site.group == Group.other, -site.bytes, site.frame.file, site.frame.line))
+        return tuple(sites[:_MOST_SITES]), int(rows["bytes"].sum())
 
     # Against an earlier search
 

@@ -41,6 +41,8 @@ class Search:
     """One search. `paths` has a record for each path: objects that are referred to in the same way. The path number n is record n − 1; parents and
     dominators have smaller numbers. `blocks` has what the accounts of a path's blocks hold, `references` the references between paths.
 
+    `unheld` is like `blocks`: what belongs to no object that was found; none in a sampled recording.
+
     `number` counts from 1; `at_ns` is since the start of the recording; `objects`, `reference_count` and `bytes` are of all objects, also of
     paths that are not listed; `failure` says why nothing was found, "" otherwise; `request` is the number of the request that it answers.
     """
@@ -59,6 +61,7 @@ class Search:
     request: int
     paths: Records
     blocks: Records
+    unheld: Records
     references: Records
 
 
@@ -85,9 +88,11 @@ def _search(tables: Tables, number: int, row: np.void) -> Search:
     at_ns, objects, reference_count, held, all_paths, pause_ns, duration_ns, target = (
         int(row[name]) for name in figures
     )
+    is_held = blocks["path"] != 0
     name, failure = tables.string(int(row["name"])), tables.string(int(row["failure"]))
     return Search(
-        number, name, at_ns, objects, reference_count, held, all_paths, pause_ns, duration_ns, target, failure, int(row["request"]), *parts
+        number, name, at_ns, objects, reference_count, held, all_paths, pause_ns, duration_ns, target, failure, int(row["request"]),
+        paths, blocks[is_held], blocks[~is_held], references,
     )  # fmt: skip
 
 
@@ -105,9 +110,10 @@ def _check(tables: Tables, paths: Records, blocks: Records, references: Records)
         raise corrupt("a path of holders is its own parent")
     if paths["kind"].max(initial=0) > max(StepKind):
         raise corrupt("a path of holders is of an unknown kind")
-    for rows, fields in ((blocks, ("path",)), (references, ("from", "to"))):
-        for field in fields:
-            if ((rows[field] == 0) | (rows[field] > len(paths))).any():
-                raise corrupt("a search for holders names a path that is not there")
+    if (blocks["path"] > len(paths)).any():
+        raise corrupt("a search for holders names a path that is not there")
+    for field in ("from", "to"):
+        if ((references[field] == 0) | (references[field] > len(paths))).any():
+            raise corrupt("a search for holders names a path that is not there")
     if (blocks["account"] >= max(1, len(tables["accounts"]))).any():
         raise corrupt("a search for holders names an account that is not there")

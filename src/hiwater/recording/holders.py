@@ -43,7 +43,7 @@ def search(name: str) -> None:
     unrecorded.do(_keep, None, name)
 
 
-def _keep(target: object, name: str) -> None:
+def _keep(target: object, name: str, of_type: type | None = None) -> None:
     core = native.load()
     if not core.is_recording():
         raise hiwater.errors.NotRecording(
@@ -51,7 +51,7 @@ def _keep(target: object, name: str) -> None:
             "start the program with `hiwater run`, or use hiwater.record()",
         )
     try:
-        core.search_holders(name, target, SECONDS)
+        core.search_holders(name, target, SECONDS, of_type)
     except core.EngineFault as error:
         raise hiwater.errors.EngineFailed(str(error), "see docs/holders.md") from error
     except OSError as error:
@@ -67,7 +67,7 @@ def _search(what: object, chosen: tuple[int, str]) -> Holders:
     path = f"{folder}/holders.hiw"
     try:
         with _recording(f"{folder}/recording.hiw"):
-            _keep(None if is_text else what, name)
+            _keep(None if is_text else what, name, what if isinstance(what, type) else None)
             native.load().snapshot(path)
         found: Any = _registry.load(_registry.HOLDERS)(path, _text(what) if is_text else "", limit)
     finally:

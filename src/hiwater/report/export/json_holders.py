@@ -34,6 +34,8 @@ def as_data(holders: Holders) -> dict[str, Any]:
         "is_sampled": holders.is_sampled,
         "groups": [_group(group) for group in holders.groups],
         "groups_left_out": holders.left_out,
+        "unheld_bytes": holders.unheld_bytes,
+        "unheld_allocated_at": list(map(_site, holders.unheld)),
         "types": [{"type": row.type_name, "count": row.count, "bytes": row.bytes} for row in holders.types],
     }
 

@@ -138,7 +138,7 @@ def _object_holders(capture: Capture) -> dict[str, Any]:
     if not searches:
         return {}
     found = as_data(find_holders(capture.tables, number=searches[-1].number, limit=_MOST_HELD))
-    for key in ("format", "version", "since_search", "duration_ns"):
+    for key in ("format", "version", "since_search", "duration_ns", "unheld_bytes", "unheld_allocated_at"):
         del found[key]
     for group in found["groups"]:
         del group["earlier"]

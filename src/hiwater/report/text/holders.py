@@ -7,6 +7,7 @@ from typing import TextIO
 from hiwater._os.sizes import format_size
 from hiwater.analysis.holders import HolderGroup, Holders, Site
 from hiwater.analysis.source import Sources
+from hiwater.analysis.user_lines import Group
 from hiwater.report.formatting import place_text, printable, seconds, share, signed_size
 
 _LONGEST = 200
@@ -16,6 +17,9 @@ _MOST_PLACES = 2
 
 def headline(holders: Holders, folder: str) -> str:
     """The result in one sentence."""
+    unheld = _leading_unheld(holders)
+    if unheld is not None:
+        return f"{format_size(unheld.bytes)} in {unheld.blocks:,} blocks that no object was found to hold, allocated at {_place(unheld, folder)}"
     if not holders.groups:
         return f"nothing found: no listed object is {'of type or from line ' + printable(holders.what) if holders.what else 'large'}"
     first = holders.groups[0]
@@ -35,7 +39,8 @@ def write(holders: Holders, sources: Sources, folder: str, stream: TextIO) -> No
         _write_group(group, holders, sources, folder, stream)
     if holders.left_out:
         stream.write(f"\n{holders.left_out:,} more groups: --limit N shows more, --format json has all\n")
-    if not holders.what and holders.since is None and not holders.search.target:
+    if _is_whole(holders):
+        _write_unheld(holders, sources, folder, stream)
         _write_types(holders, stream)
     _write_source(holders, stream)
 
@@ -61,6 +66,31 @@ def _write_group(group: HolderGroup, holders: Holders, sources: Sources, folder:
             f"    contents from {_place(site, folder)}  ({format_size(site.bytes)})\n"
             for site in [site for site in group.retained_sites if site.frame not in own][:_MOST_PLACES]
         )
+
+
+def _leading_unheld(holders: Holders) -> Site | None:
+    """The line whose blocks no object holds, where that is more than any group has."""
+    if not holders.unheld or not _is_whole(holders) or holders.unheld[0].group != Group.line:
+        return None
+    most = holders.groups[0].retained_bytes if holders.groups else 0
+    return holders.unheld[0] if holders.unheld[0].bytes > most else None
+
+
+def _is_whole(holders: Holders) -> bool:
+    return not holders.what and holders.since is None and not holders.search.target
+
+
+def _write_unheld(holders: Holders, sources: Sources, folder: str, stream: TextIO) -> None:
+    """Blocks of C code, and of the interpreter itself."""
+    if not holders.unheld:
+        return
+    stream.write(
+        f"\n{format_size(holders.unheld_bytes)}  recorded blocks that no object was found to hold: of C code or the interpreter\n"
+    )
+    for site in holders.unheld[:_MOST_PLACES]:
+        text = sources.line(site.frame.file, site.frame.line)
+        part = f"  ({format_size(site.bytes)} in {site.blocks:,} blocks)"
+        stream.write(f"    allocated at  {_place(site, folder)}{part}{'  ' + printable(text, 80) if text else ''}\n")
 
 
 def _write_types(holders: Holders, stream: TextIO) -> None:
