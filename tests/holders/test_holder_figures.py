@@ -95,7 +95,7 @@ RANDOM_GRAPHS = """
 
 
 def test_retained_sizes_and_holders_of_random_graphs_are_those_of_brute_force(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(textwrap.dedent(RANDOM_GRAPHS).replace("SEEDS", str(rounds(60))))
+    (tmp_path / "program.py").write_text(textwrap.dedent(RANDOM_GRAPHS).replace("SEEDS", str(rounds(30))))
     run_hiwater("run", "-q", "program.py", folder=tmp_path, check=True)
     assert json.loads((tmp_path / "problems.json").read_text()) == []
 
@@ -118,7 +118,7 @@ def test_groups_do_not_overlap_and_figures_add_up(tables: Tables) -> None:
     assert (held == search.paths["bytes"]).all(), "each path's blocks add up to its bytes"
 
 
-@settings(max_examples=rounds(150), deadline=None)
+@settings(max_examples=rounds(100), deadline=None)
 @given(st.data())
 def test_a_damaged_search_is_an_error_of_ours_or_is_shown(tables: Tables, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["holder_searches", "holder_paths", "holder_blocks", "holder_references"]))

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 import compiled
+import notebooks
 from children import hiwater_command, run_hiwater
+from page_reader import Page
 from recording import child_environment, needs_engine
 from waiting import SLEEPING, is_in_call, wait_until
 
@@ -280,7 +282,7 @@ def test_threads_that_allocate_go_on_and_searches_are_whole(tmp_path: Path, word
                 kept = [bytes(number % 700) for number in range(500)]
         workers = [threading.Thread(target=work) for _ in range(3)]
         for worker in workers: worker.start()
-        for _ in range(10):
+        for _ in range(4):
             found = hiwater.holders(Row)
             assert [(one.count, one.held_by) for one in found.groups] == [(3000, "list `ROWS` of module `__main__`")], found
         done = True
@@ -352,7 +354,7 @@ def test_a_type_a_line_and_an_object_choose(tmp_path: Path) -> None:
 # --- from outside -----------------------------------------------------------------------------------------------------
 
 GROWING = """
-    import sys, time
+    import os, sys, time
     class Row: pass
     ROWS = [Row() for _ in range(1000)]
     print("ready", flush=True)
@@ -362,8 +364,7 @@ GROWING = """
             time.sleep(600)
         ROWS += [Row() for _ in range(1000)]
         print("grown", flush=True)
-        until = time.monotonic() + float(line)
-        while time.monotonic() < until:
+        while not os.path.exists(line.strip()):
             sum(range(1000))
         print("idle", flush=True)
 """
@@ -387,15 +388,15 @@ def test_a_running_process_is_searched_by_pid_and_by_capture(tmp_path: Path, gro
     assert growing.stdin is not None and growing.stdout is not None
     counts = []
     for source in (growing.pid, "run.hiw"):
-        growing.stdin.write("30\n")
+        growing.stdin.write(f"done{len(counts)}\n")
         growing.stdin.flush()
         assert growing.stdout.readline() == "grown\n"
         done = run_hiwater("holders", source, "--type", "Row", "--format", "json", folder=tmp_path, check=True)
         (group,) = json.loads(done.stdout)["groups"]
         assert group["held_by"] == "list `ROWS` of module `__main__`"
         counts.append(group["count"])
-        if source == growing.pid:
-            assert growing.stdout.readline() == "idle\n"
+        (tmp_path / f"done{len(counts) - 1}").touch()
+        assert growing.stdout.readline() == "idle\n"
     assert counts == [2000, 3000]
     found = json.loads(
         run_hiwater(
@@ -438,3 +439,38 @@ def test_wrong_words_say_what_is_wrong(tmp_path: Path) -> None:
         assert (done.returncode, part in done.stderr, len(done.stderr.splitlines())) == (code, True, 1), done.stderr
     nothing = run_hiwater("holders", "one.hiw", "--type", "NoSuchType", folder=tmp_path, check=True)
     assert nothing.stdout.startswith("nothing found")
+
+
+# --- on the page and in a notebook --------------------------------------------------------------------------------------
+
+
+def test_the_page_has_the_groups_of_json(tmp_path: Path) -> None:
+    source = """
+        class Row:
+            def __init__(self, number): self.text = "x" * 1000 + str(number)
+        ROWS = [Row(number) for number in range(2000)]
+    """
+    found = searched(tmp_path, source)
+    run_hiwater("report", "run.hiw", "--format", "html", "-o", "page.html", folder=tmp_path, check=True)
+    data = Page((tmp_path / "page.html").read_text("utf-8")).capture["object_holders"]
+    assert data["groups"] == [
+        {name: value for name, value in group.items() if name != "earlier"} for group in found["groups"]
+    ]
+    assert data["groups"][0]["type"] == "Row" and data["groups"][0]["count"] == 2000
+    run_hiwater("run", "-q", "-o", "without.hiw", "program.py", folder=tmp_path, check=True)
+    run_hiwater("report", "without.hiw", "--format", "html", "-o", "page.html", folder=tmp_path, check=True)
+    assert "object_holders" not in Page((tmp_path / "page.html").read_text("utf-8")).capture
+
+
+def test_in_a_notebook(tmp_path: Path) -> None:
+    pytest.importorskip("nbclient")
+    cells = [
+        "%load_ext hiwater\nclass Row: pass\nROWS = [Row() for _ in range(3000)]",
+        "%hiwater holders Row",
+        "%hiwater holders",
+    ]
+    shown = notebooks.run(tmp_path, cells)
+    assert not any(cell.error for cell in shown)
+    of_type, all_types = ("\n".join([*cell.lines, cell.printed]) for cell in shown[1:])
+    assert "3,000 × Row, held by list `ROWS` of module `__main__`" in of_type
+    assert "\nTypes\n" in all_types
