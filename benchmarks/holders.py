@@ -53,7 +53,8 @@ def main() -> None:
         Path(folder, "program.py").write_text(textwrap.dedent(PROGRAM).replace("OBJECTS", str(objects)))
         words = [sys.executable, "-m", "hiwater", "run", "-q", "-o", "run.hiw", "program.py"]
         program = subprocess.Popen(words, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert program.stdin is not None and program.stdout is not None
+        assert program.stdin is not None
+        assert program.stdout is not None
         program.stdout.readline()
         program.stdin.write("\n" * 3)
         program.stdin.close()
