@@ -228,6 +228,29 @@ def test_who_waits_for_children_does_not_notice_the_copy(tmp_path: Path) -> None
     run_hiwater("run", "--no-children", "program.py", folder=tmp_path, check=True)
 
 
+def test_the_kernel_ends_the_copy_before_the_program_if_memory_runs_out(tmp_path: Path) -> None:
+    source = """
+        import os, threading
+        import hiwater
+        rows = [[number] for number in range(300_000)]
+        scores, done = set(), False
+        def watch():
+            while not done:
+                for child in open(f"/proc/self/task/{os.getpid()}/children").read().split():
+                    try:
+                        scores.add(int(open(f"/proc/{child}/oom_score_adj").read()))
+                    except OSError:
+                        pass
+        watcher = threading.Thread(target=watch); watcher.start()
+        while 1000 not in scores:
+            hiwater.holders()
+        done = True; watcher.join()
+        assert int(open("/proc/self/oom_score_adj").read()) != 1000
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(source))
+    run_hiwater("run", "program.py", folder=tmp_path, check=True)
+
+
 def test_a_crash_of_the_search_ends_the_search_alone(tmp_path: Path) -> None:
     source = """
         import ctypes, gc

@@ -3,6 +3,7 @@ the one that a person would change. `make test-leaks` runs each with 20 seeds.""
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,19 @@ from recording import needs_engine
 
 pytestmark = needs_engine
 PROGRAMS = Path(__file__).with_name("programs")
+HOLDERS = {
+    "asyncio_tasks": r"set `_TASKS` of module `leaks_asyncio_tasks`",
+    "c_extension": r"no object that was found .*",
+    "cache": r"dict `_CACHE` of module `leaks_cache`",
+    "class_registry": r"dict `\.registry` of type `Base` of module `leaks_class_registry`|.*type `Base` of module `leaks_class_registry`",
+    "closure": r"list `_LATER` of module `leaks_closure`",
+    "del_cycle": r"list `_REVIVED` of module `leaks_del_cycle`",
+    "listener": r"list `\.listeners` of leaks_listener\.Signal `CHANGED` of module `leaks_listener`",
+    "logging_handlers": r"list `\.handlers` of logging\.Logger `_LOG` of module `leaks_logging_handlers`",
+    "thread_locals": r".*`_LOCAL` of module `leaks_thread_locals`|.*a thread keeps for itself",
+    "traceback": r"list `_FAILURES` of module `leaks_traceback`",
+}
+"""What a person would change to end each leak."""
 SEEDS = int(os.environ.get("HIWATER_LEAK_SEEDS", "1"))
 
 
@@ -35,6 +49,8 @@ def test_leaks_are_found_and_nothing_else(name: str, seed: int) -> None:
         assert (result["verdict"], rows, done.returncode) == ("no leak", [], 0), done.stdout
     else:
         assert rows[0] in lines_at_fault(program), done.stdout
+        held_by = result["leaks"][0]["held_by"]
+        assert re.fullmatch(HOLDERS[name.removeprefix("leaks_")], held_by), held_by
         assert {file for file, _ in rows} == {program.name}
         assert done.returncode == 1
 

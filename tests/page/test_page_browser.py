@@ -353,6 +353,29 @@ def test_a_real_recording(tmp_path: Path) -> None:
     assert see("accessible", tmp_path / "a.html") == []
 
 
+@needs_engine
+def test_what_holds_the_objects_of_a_frame(tmp_path: Path) -> None:
+    program = """
+class Row:
+    def __init__(self, number):
+        self.text = "x" * 1000 + str(number)
+def load():
+    return [Row(number) for number in range(5000)]
+CACHE = {"rows": load()}
+OTHER = [bytes(2000) for number in range(1000)]
+"""
+    (tmp_path / "app.py").write_text(program)
+    run_hiwater("run", "-q", "--holders", "-o", "a.hiw", "--format", "html", "app.py", folder=tmp_path, check=True)
+    seen = see("holders", tmp_path / "a.html")
+    assert "list in dict `CACHE` of module `__main__`" in seen["chosen"] and "OTHER" not in seen["chosen"]
+    assert "5,000" in seen["chosen"] and "app.py:" in seen["chosen"]
+    assert seen["some"] < seen["all"]
+    assert "module `__main__`" in seen["details"] and "str" in seen["details"]
+    assert seen["source"].strip() == "return [Row(number) for number in range(5000)]"
+    assert see("accessible", tmp_path / "a.html") == []
+    assert not any(see("narrow", tmp_path / "a.html").values())
+
+
 def test_several_captures_in_one_page(tmp_path: Path) -> None:
     second = hostile_program("child.py")
     second.header["pid"] = 77

@@ -310,6 +310,24 @@ const SCENARIOS = {
         return seen;
     },
 
+    /** From a frame to what holds its objects. */
+    async holders(page) {
+        const rows = () => page.locator("#view tbody tr").count();
+        await page.locator(".flame canvas").focus();
+        for (let depth = 0; depth < 6; depth += 1) await page.keyboard.press("ArrowDown");
+        await page.keyboard.press("d");
+        await page.getByRole("button", { name: "What holds it" }).click();
+        assert.equal(await page.getByRole("tab", { name: "Holders" }).getAttribute("aria-selected"), "true");
+        const seen = { chosen: await text(page, "#view"), some: await rows() };
+        await page.getByRole("button", { name: "Show all" }).click();
+        seen.all = await rows();
+        await page.locator("#view .expand").first().click();
+        seen.details = await text(page, "#view .inside");
+        await page.locator("#view .link").first().click();
+        seen.source = await page.locator("tr.asked code").innerText();
+        return seen;
+    },
+
     async accessible(page) {
         const found = [];
         const tabs = await page.getByRole("tab").allInnerTexts();

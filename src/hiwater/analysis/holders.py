@@ -20,7 +20,7 @@ from hiwater.analysis.holder_words import Words
 from hiwater.analysis.user_lines import Group, rows_of_paths
 from hiwater.capture import opening
 from hiwater.capture.holders import ROOTS, Search, StepKind, read_searches
-from hiwater.capture.paths import Frame
+from hiwater.capture.paths import Frame, Ints
 from hiwater.capture.tables import Tables
 from hiwater.errors import BadRequest, MomentOutOfRange
 
@@ -166,6 +166,13 @@ def find_holders(
 def read_file(path: str, what: str, limit: int) -> Holders:
     """What the last search of the capture at `path` found."""
     return find_holders(opening.read(path), what=what, limit=limit)
+
+
+def holder_of_accounts(tables: Tables) -> Callable[[Ints], str]:
+    """A function that names, for accounts of a capture, what holds most of their blocks: the nearest holder of which there are few. It returns "" without
+    a search."""
+    searches = [search for search in read_searches(tables) if not search.failure]
+    return _Reading(tables, searches[-1]).holder_of_accounts if searches else lambda _: ""
 
 
 def _chosen(searches: Sequence[Search], number: int | None) -> Search:
@@ -407,6 +414,20 @@ class _Reading:
         sites = [Site(found.rows[row][1], found.rows[row][0], *sums[row]) for row in sums]
         sites.sort(key=lambda site: (site.group == Group.other, -site.bytes, site.frame.file, site.frame.line))
         return tuple(sites[:_MOST_SITES]), int(rows["bytes"].sum())
+
+    def holder_of_accounts(self, accounts: Ints) -> str:
+        """What holds most of the blocks of these accounts."""
+        held, unheld = (rows[np.isin(rows["account"], accounts)] for rows in (self._search.blocks, self._search.unheld))
+        by_path = np.bincount(held["path"], held["bytes"], 1)
+        path = int(by_path.argmax())
+        if unheld["bytes"].sum() > by_path[path]:
+            return "no object that was found (C code, or the interpreter)"
+        if path == 0:
+            return ""
+        holder = self._parent[path]
+        while self._type[holder] and _MANY_TIMES * self._objects[holder] > self._objects[path]:
+            holder = self._parent[holder]
+        return self._words.noun(holder) or self._words.holder(path)
 
     # Against an earlier search
 

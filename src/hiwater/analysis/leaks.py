@@ -13,12 +13,13 @@ The first third of the snapshots is not used: caches fill and modules are loaded
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from hiwater.analysis import sums, trends
+from hiwater.analysis.holders import holder_of_accounts
 from hiwater.analysis.naming import is_library
 from hiwater.analysis.suppressions import KNOWN, Suppression
 from hiwater.analysis.user_lines import Group, rows_of_paths
@@ -43,7 +44,8 @@ class Leak:
     `bytes_per_moment` is the Theil–Sen slope: bytes for each call, marker or phase. `lower_bytes_per_moment` is its lower bound.
     `live_bytes` and `live_blocks` are those at the last snapshot, and `grown_bytes` the part of them allocated since the first one that was
     tested. `oldest` is the number of the moment after which the oldest of that part was allocated. `frames` are those of the path with most
-    growth, root first. `kinds` has the kinds of memory. `suppression` is why this is no leak, or None.
+    growth, root first. `kinds` has the kinds of memory. `suppression` is why this is no leak, or None. `held_by` is what holds most of it, in words, if
+    the capture has a search for holders; "" otherwise.
     """
 
     group: Group
@@ -59,6 +61,7 @@ class Leak:
     kinds: tuple[str, ...]
     frames: tuple[Frame, ...]
     suppression: Suppression | None
+    held_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +214,12 @@ def _rows(
         frames = tables.paths.frames(int(growth.node[number]))
         suppression = next((one for one in suppressions if one.matches(frames)), None)
         by_row.setdefault((row, suppression), []).append(number)
+    holder_of = holder_of_accounts(tables)
     rows = [
-        _leak(tables, growth, found.rows[row], members, p_values, suppression)
+        replace(
+            _leak(tables, growth, found.rows[row], members, p_values, suppression),
+            held_by=holder_of(growth.accounts_of(members)),
+        )
         for (row, suppression), members in by_row.items()
     ]
     return sorted(rows, key=lambda leak: -leak.bytes_per_moment)

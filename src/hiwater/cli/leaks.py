@@ -86,7 +86,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _record(function: str, count: int, capture: str) -> int:
     """Record the calls in a process of their own, which has its own stdin, stdout and stderr from here. Returns the exit code."""
-    words = ("run", "--quiet", "--no-children", "-o", capture, "-m", "hiwater.recording.repeat", str(count), function)
+    words = (
+        "run",
+        "--quiet",
+        "--no-children",
+        "--holders",
+        "-o",
+        capture,
+        "-m",
+        "hiwater.recording.repeat",
+        str(count),
+        function,
+    )
     return subprocess.run([sys.executable, "-m", "hiwater", *words], stdout=sys.stderr.fileno(), check=False).returncode
 
 

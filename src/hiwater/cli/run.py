@@ -142,7 +142,7 @@ class ProgramRecording:
             self._recorder.check()
         except hiwater.errors.EngineFailed:  # contextlib.suppress would be a module that python had not loaded
             pass  # start() says so, and the program runs
-        self._begun = False
+        self._begun = self._has_holders = False
 
     def start(self) -> None:
         """Record from now on. If the engine cannot work, the program still runs, and a line on stderr says so.
@@ -219,6 +219,7 @@ class ProgramRecording:
 
         try:
             holders.search("end")
+            self._has_holders = True
         except hiwater.errors.HiwaterError as error:
             say(f"warning: there is no search for holders at the end: {error}")
 
@@ -237,6 +238,8 @@ class ProgramRecording:
         children = summary.children_line(self._recorder.path) if self._arguments.children else None
         for line in [] if self._arguments.quiet else [*summary.summary_lines(result, shown), *filter(None, [children])]:
             say(line)
+        if self._has_holders and not self._arguments.quiet:
+            say(f"holders: read what held the objects at the end with `hiwater holders {shown}`")
         trouble = summary.trouble(result)
         if trouble is not None:
             say(trouble)

@@ -47,6 +47,7 @@ def _leak(leak: Leak) -> dict[str, Any]:
         "oldest_moment": leak.oldest,
         "p": leak.p,
         "paths": leak.paths,
+        "held_by": leak.held_by or None,
         "kinds": list(leak.kinds),
         "stack": [{"function": frame.function, "file": frame.file, "line": frame.line} for frame in leak.frames],
         "suppressed_because": suppression.reason if suppression is not None else None,

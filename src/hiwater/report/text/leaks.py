@@ -10,6 +10,7 @@ from hiwater.analysis.source import Sources
 from hiwater.report.formatting import frame_text, place_text, printable
 
 _MOST_FRAMES = 6
+_LONGEST = 200
 
 
 def headline(leaks: Leaks, folder: str) -> str:
@@ -51,6 +52,8 @@ def _write_leak(leak: Leak, unit: str, sources: Sources, folder: str, stream: Te
         f" {leak.live_blocks:,} blocks are live at the end ({', '.join(leak.kinds)}; requested bytes, exact)\n"
         f"    ages: {format_size(leak.grown_bytes)} of it was allocated in {unit}s {leak.oldest + 1:,} and later, and some in every part of that time\n"
     )
+    if leak.held_by:
+        stream.write(f"    held by: {printable(leak.held_by, _LONGEST)}\n")
     if leak.kinds == ("native",):
         stream.write("    native: allocated by C code that this line called, and not by Python's allocators\n")
     stream.writelines(f"      {frame_text(frame)}\n" for frame in leak.frames[: -_MOST_FRAMES - 1 : -1])
