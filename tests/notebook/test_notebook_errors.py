@@ -63,7 +63,9 @@ def test_a_word_that_is_not_known(tmp_path: Path) -> None:
         ],
     )
     assert all(cell.printed.startswith("UsageError: %hiwater does not know '") for cell in shown[1:7]), shown
-    assert all("It takes on, off, vars, holders, timeline, forget or a statement" in cell.printed for cell in shown[1:7])
+    assert all(
+        "It takes on, off, vars, holders, timeline, forget or a statement" in cell.printed for cell in shown[1:7]
+    )
     assert "did you mean `%hiwater vars`?" in shown[1].printed and "did you mean" not in shown[2].printed
     assert "did you mean `%hiwater timeline`?" in shown[3].printed
     assert "'unknown' is not defined" in shown[4].printed and "is no statement: " in shown[5].printed
