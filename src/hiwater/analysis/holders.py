@@ -134,24 +134,30 @@ class Holders:
 
 
 def find_holders(
-    tables: Tables, *, number: int | None = None, since: int | None = None, what: str = "", limit: int = 10
+    tables: Tables,
+    *,
+    number: int | None = None,
+    since: int | None = None,
+    what: str = "",
+    of_target: bool = False,
+    limit: int = 10,
 ) -> Holders:
     """What the search `number` of a capture found, counted from 1; the last one by default. With `since`, an earlier search, groups that have grown most come
     first.
 
-    `what` chooses: a type ("Row", "app.models.Row", "app.*"), or a line that allocated ("db.py:41"); "" is the groups that retain most. Raises
-    MomentOutOfRange if there is no such search, BadRequest for a search that failed.
+    `what` chooses: a type ("Row", "app.models.Row", "app.*"), or a line that allocated ("db.py:41"); "" is the groups that retain most. With `of_target`,
+    the only group is that of the object for which the search was made, if it was found. Raises MomentOutOfRange if there is no such search, BadRequest for a
+    search that failed.
     """
     searches = read_searches(tables)
     search = _chosen(searches, number)
     earlier = _chosen(searches, since) if since is not None else None
     reading = _Reading(tables, search)
-    if search.target and not what:
+    if of_target and search.target:
         chosen = [search.target]
-        groups = [reading.group(search.target)]
     else:
         chosen = reading.matching(what) if what else reading.telling()
-        groups = _merged(map(reading.group, chosen))
+    groups = _merged(map(reading.group, chosen))
     if earlier is not None:
         groups = _with_earlier(groups, reading.figures_by_group(chosen, _Reading(tables, earlier)))
     # What was asked for may lie inside one another, so that what it retains is in several groups.
@@ -165,7 +171,7 @@ def find_holders(
 
 def read_file(path: str, what: str, limit: int) -> Holders:
     """What the last search of the capture at `path` found."""
-    return find_holders(opening.read(path), what=what, limit=limit)
+    return find_holders(opening.read(path), what=what, of_target=not what, limit=limit)
 
 
 def holder_of_accounts(tables: Tables) -> Callable[[Ints], str]:

@@ -77,7 +77,7 @@ def _leading_unheld(holders: Holders) -> Site | None:
 
 
 def _is_whole(holders: Holders) -> bool:
-    return not holders.what and holders.since is None and not holders.search.target
+    return not holders.what and holders.since is None
 
 
 def _write_unheld(holders: Holders, sources: Sources, folder: str, stream: TextIO) -> None:
