@@ -155,8 +155,10 @@ def find_holders(
     reading = _Reading(tables, search)
     if of_target and search.target:
         chosen = [search.target]
+    elif what:
+        chosen = reading.matching(what)
     else:
-        chosen = reading.matching(what) if what else reading.telling()
+        chosen = reading.telling()
     groups = _merged(map(reading.group, chosen))
     if earlier is not None:
         groups = _with_earlier(groups, reading.figures_by_group(chosen, _Reading(tables, earlier)))
