@@ -216,10 +216,12 @@ uintptr_t hw_object_buffer(const void* object, uint64_t* bytes) {
         *bytes = ((uint64_t)set->mask + 1) * sizeof(setentry);
         return (uintptr_t)set->table;
     }
+#if PY_VERSION_HEX < 0x030f0000 /* from then on it is in an object of its own */
     if (PyByteArray_Check(o)) {
         *bytes = (uint64_t)((PyByteArrayObject*)o)->ob_alloc;
         return (uintptr_t)((PyByteArrayObject*)o)->ob_bytes;
     }
+#endif
     const array_t* const array = as_array(o);
     if (array == NULL || !owns_data(array)) return 0;
     *bytes = data_bytes(array);
