@@ -82,18 +82,19 @@ public:
             visit(std::uint32_t{0}, hw_object_bytes(object));
         }
         if (const std::uintptr_t values = hw_object_values_block(object)) claim(values, 0, visit);
+        std::uint64_t bytes = 0;
+        const std::uintptr_t buffer = hw_object_buffer(object, &bytes);
+        claim(buffer, 0, visit);  // references or data: nothing in it leads to more
+        if (buffer != 0 && bytes != 0 && find_block_(buffer).account == 0 && claimed_.add(buffer)) visit(std::uint32_t{0}, bytes);
         const std::uintptr_t* words = nullptr;
         const std::uint32_t count = hw_object_words(object, &words);
         claim_words(words, count, kDepth, visit);
-        std::uint64_t bytes = 0;
-        const std::uintptr_t buffer = hw_object_buffer(object, &bytes);
-        if (buffer != 0 && bytes != 0 && find_block_(buffer).account == 0 && claimed_.add(buffer)) visit(std::uint32_t{0}, bytes);
     }
 
 private:
-    // Tensors keep their data behind two structs. Larger blocks are data.
-    static constexpr unsigned kDepth = 3;
-    static constexpr std::uint64_t kLargestStruct = 1024;
+    // A table of Arrow's keeps its data behind ten structs and vectors of C++. Larger blocks are data.
+    static constexpr unsigned kDepth = 12;
+    static constexpr std::uint64_t kLargestStruct = 4096;
 
     static std::uintptr_t as_address(const void* object) { return reinterpret_cast<std::uintptr_t>(object); }
     static const void* as_object(std::uintptr_t address) { return reinterpret_cast<const void*>(address); }
