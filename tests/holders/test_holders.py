@@ -359,7 +359,7 @@ def test_a_type_a_line_and_an_object_choose(tmp_path: Path) -> None:
         assert {one.type_name for one in by_line.groups} == {"Row", "list"}, by_line.groups
         (group,) = by_object.groups
         assert group.type_name == "list" and group.held_by == "dict `KEPT` of module `__main__`"
-        assert group.path[0] == "module `__main__`" and "list" in group.path[-1]
+        assert group.path == ("module `__main__`", "dict `KEPT`", "list"), group.path
         assert "500 × Row" in repr(by_class.groups[1])
     """
     (tmp_path / "program.py").write_text(textwrap.dedent(source).lstrip())

@@ -53,7 +53,7 @@ class Words:
             if self._is_root(path):
                 found.append(self._root_noun(path))
             elif self._kind[path] != StepKind.namespace:
-                name = self._reference(path)
+                name = self._reference(path).removesuffix(" of")
                 found.append(f"{self._counted(path)} {name}".rstrip())
             path = self._parent[path]
         return tuple(found[::-1])
