@@ -365,8 +365,7 @@ struct Header {
     // Written by another process: it asks for a search for holders with a number that was not asked for before. The recorder answers.
     std::uint32_t search_request;
     std::uint32_t search_answer;  // the number of the last request that was answered
-    std::int32_t
-        search_error;  // errno value of that answer; 0: the search is in the table holder_searches; EINPROGRESS: it has begun
+    std::int32_t search_error;  // of that answer, an errno value; 0: it is in the table holder_searches; EINPROGRESS: it has begun
     std::uint32_t reserved;
     // changes with every event
     alignas(64) std::int64_t live_bytes;  // counted kinds

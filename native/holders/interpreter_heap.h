@@ -84,8 +84,8 @@ public:
         if (const std::uintptr_t values = hw_object_values_block(object)) claim(values, 0, visit);
         std::uint64_t bytes = 0;
         const std::uintptr_t buffer = hw_object_buffer(object, &bytes);
-        claim(buffer, 0, visit);  // references or data: nothing in it leads to more
-        if (buffer != 0 && bytes != 0 && find_block_(buffer).account == 0 && claimed_.add(buffer)) visit(std::uint32_t{0}, bytes);
+        // References or data: nothing in it leads to more.
+        if (!claim(buffer, 0, visit) && bytes != 0 && claimed_.add(buffer)) visit(std::uint32_t{0}, bytes);
         const std::uintptr_t* words = nullptr;
         const std::uint32_t count = hw_object_words(object, &words);
         claim_words(words, count, kDepth, visit);
@@ -104,15 +104,18 @@ private:
     void claim_words(const std::uintptr_t* words, std::size_t count, unsigned depth, Visit& visit) {
         for (std::size_t i = 0; i < count; ++i) claim(words[i], depth, visit);
     }
+    // Whether a recorded block starts there.
     template <typename Visit>
-    void claim(std::uintptr_t start, unsigned depth, Visit& visit) {
+    bool claim(std::uintptr_t start, unsigned depth, Visit& visit) {
         constexpr std::uintptr_t kLowest = 1 << 16, kHighest = std::uintptr_t{1} << 47;
-        if (start % 8 != 0 || start < kLowest || start >= kHighest) return;
+        if (start % 8 != 0 || start < kLowest || start >= kHighest) return false;
         const Block block = find_block_(start);
-        if (block.account == 0 || objects_->contains(start) || !claimed_.add(start)) return;
+        if (block.account == 0) return false;
+        if (objects_->contains(start) || !claimed_.add(start)) return true;
         visit(block.account, block.bytes);
-        if (depth == 0 || block.bytes > kLargestStruct || start % sizeof(std::uintptr_t) != 0) return;
-        claim_words(reinterpret_cast<const std::uintptr_t*>(start), block.bytes / sizeof(std::uintptr_t), depth - 1, visit);
+        if (depth != 0 && block.bytes <= kLargestStruct && start % sizeof(std::uintptr_t) == 0)
+            claim_words(reinterpret_cast<const std::uintptr_t*>(start), block.bytes / sizeof(std::uintptr_t), depth - 1, visit);
+        return true;
     }
 
     void note_progress(std::uintptr_t address) {

@@ -20,8 +20,7 @@ class Selection : Uncopied {
 public:
     Selection(const Traversal<Heap>& traversal, Result* out) : traversal_(traversal), paths_(traversal.paths()), out_(*out) {}
 
-    // `each_block(visit)` calls visit(block) for every recorded block. Throws
-    // bad_alloc.
+    // `each_block(visit)` calls visit(block) for every recorded block. Throws bad_alloc.
     template <typename EachBlock>
     void write(const Wanted& wanted, const EachBlock& each_block) {
         row_of_.resize(paths_.size());

@@ -4,7 +4,7 @@
 //   each_tracked(visit)                  visit(address): every object that may have references and that the collector lists
 //   each_root(visit)                     visit(root, label, address): what is held from outside; with the label `none` the object is the root's own
 //   references(address, is_namespace, visit)   visit(label, address): what an object refers to, once for each reference
-//   hidden(address, visit)               visit(address): what it may refer to beside these references
+//   hidden(address, visit)               visit(address): what else it may refer to
 //   is_container(address)                whether it may have references
 //   is_listed(address)                   whether each_tracked() visits it
 //   is_immortal(address)                 whether nothing frees it: it is nobody's

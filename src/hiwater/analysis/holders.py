@@ -10,6 +10,7 @@ import fnmatch
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import attrgetter
 from pathlib import PurePath
 
@@ -19,7 +20,7 @@ from hiwater._os.sizes import format_size
 from hiwater.analysis.holder_words import Words
 from hiwater.analysis.user_lines import Group, rows_of_paths
 from hiwater.capture import opening
-from hiwater.capture.holders import ROOTS, Search, StepKind, read_searches
+from hiwater.capture.holders import ROOTS, Search, StepKind, last_search, read_searches
 from hiwater.capture.paths import Frame, Ints
 from hiwater.capture.tables import Tables
 from hiwater.errors import BadRequest, MomentOutOfRange
@@ -30,6 +31,10 @@ _MANY_TIMES = 3
 _CONTAINERS = frozenset({"list", "dict", "tuple", "set", "frozenset", "collections.deque", "collections.OrderedDict", "collections.defaultdict", "cell"})  # fmt: skip
 _LEAST_SHARE = 1 / 200
 """Of all bytes: groups that retain less are left out."""
+_NOTHING = 0
+"""The path of what no object holds."""
+_Part = tuple[int, int, int]
+"""Of the blocks of a path: the row of the ranking of lines, how many there are, and their bytes."""
 _MOST_SITES, _MOST_CONTENTS, _MOST_OTHERS = 4, 4, 3
 
 
@@ -179,8 +184,8 @@ def read_file(path: str, what: str, limit: int) -> Holders:
 def holder_of_accounts(tables: Tables) -> Callable[[Ints], str]:
     """A function that names, for accounts of a capture, what holds most of their blocks: the nearest holder of which there are few. It returns "" without
     a search."""
-    searches = [search for search in read_searches(tables) if not search.failure]
-    return _Reading(tables, searches[-1]).holder_of_accounts if searches else lambda _: ""
+    search = last_search(tables)
+    return _Reading(tables, search).holder_of_accounts if search is not None else lambda _: ""
 
 
 def _chosen(searches: Sequence[Search], number: int | None) -> Search:
@@ -255,11 +260,9 @@ class _Reading:
         self._parent, self._dominator, self._kind, self._objects, self._bytes, self._retained = (
             [0, *paths[name].tolist()] for name in ("parent", "dominator", "kind", "objects", "bytes", "retained_bytes")
         )
-        text: dict[int, str] = {}
-        self._label, self._type = (
-            ["", *(text.setdefault(number, tables.string(number)) for number in paths[name].tolist())]
-            for name in ("label", "type")
-        )
+        names = [paths[name].tolist() for name in ("label", "type")]
+        text = {number: tables.string(number) for number in {*names[0], *names[1]}}
+        self._label, self._type = (["", *map(text.__getitem__, numbers)] for numbers in names)
         self._words = Words(self._parent, self._kind, self._label, self._type, self._objects)
         self._children: dict[int, list[int]] = defaultdict(list)
         for path in range(1, self._size + 1):
@@ -268,23 +271,23 @@ class _Reading:
         for path in range(1, self._size + 1):
             self._is_own[path] = self._is_own[self._parent[path]] or self._is_module_of_ours(path)
         self.own_bytes = sum(size for size, is_own in zip(self._bytes, self._is_own, strict=True) if is_own)
-        self._sites = self._read_sites()
         self._least = max(1, int(search.bytes * _LEAST_SHARE))
         self._bytes_left: dict[int, int] = {}
 
     def _is_module_of_ours(self, path: int) -> bool:
         return self._kind[path] == StepKind.module and self._label[path].partition(".")[0] == "hiwater"
 
-    def _read_sites(self) -> dict[int, list[tuple[int, int, int]]]:
-        """For each path, (row of `self._rows`, blocks, bytes) of the blocks whose allocation was recorded."""
-        known = self._search.blocks[self._search.blocks["account"] != 0]
+    @cached_property
+    def _rows(self) -> tuple[list[tuple[Group, Frame]], dict[int, list[_Part]]]:
+        """The rows of the ranking of lines, and for each path the parts of its blocks whose allocation was recorded. Path 0 has what no object
+        holds."""
+        known = np.concatenate([self._search.blocks[self._search.blocks["account"] != 0], self._search.unheld])
         found = rows_of_paths(self._tables, self._tables.account_node[known["account"].astype(np.int64)])
-        self._rows = found.rows
-        sites: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        parts: dict[int, list[_Part]] = defaultdict(list)
         columns = (known["path"].tolist(), found.row.tolist(), known["blocks"].tolist(), known["bytes"].tolist())
         for path, row, blocks, size in zip(*columns, strict=True):
-            sites[path].append((row, blocks, size))
-        return sites
+            parts[path].append((row, blocks, size))
+        return found.rows, parts
 
     # Which paths
 
@@ -337,11 +340,12 @@ class _Reading:
 
     def _is_allocated_at(self, file: str, line: int) -> Callable[[int], bool]:
         wanted = PurePath(file).parts
-        rows = {
-            number for number, (_, frame) in enumerate(self._rows)
+        rows, parts = self._rows
+        chosen = {
+            number for number, (_, frame) in enumerate(rows)
             if frame.line == line and PurePath(frame.file).parts[-len(wanted) :] == wanted
         }  # fmt: skip
-        return lambda path: any(row in rows for row, _, _ in self._sites.get(path, ()))
+        return lambda path: any(row in chosen for row, _, _ in parts.get(path, ()))
 
     # What is said of one
 
@@ -363,15 +367,15 @@ class _Reading:
 
     def _sites_of(self, paths: Iterable[int]) -> tuple[Site, ...]:
         """The lines that allocated the objects of these paths: those with most bytes, and the user's own before other code."""
+        rows, parts = self._rows
         sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
         for path in paths:
-            for row, blocks, size in self._sites.get(path, ()):
+            for row, blocks, size in parts.get(path, ()):
                 sums[row][0] += blocks
                 sums[row][1] += size
-        order = sorted(
-            sums, key=lambda row: (self._rows[row][0] == Group.other, -sums[row][1], self._rows[row][1].file)
-        )
-        return tuple(Site(self._rows[row][1], self._rows[row][0], *sums[row]) for row in order[:_MOST_SITES])
+        sites = [Site(rows[row][1], rows[row][0], *figures) for row, figures in sums.items()]
+        sites.sort(key=lambda site: (site.group == Group.other, -site.bytes, site.frame.file, site.frame.line))
+        return tuple(sites[:_MOST_SITES])
 
     def _inside(self, path: int) -> list[int]:
         """The path, and those that it dominates, without groups of their own."""
@@ -413,15 +417,7 @@ class _Reading:
 
     def unheld(self) -> tuple[tuple[Site, ...], int]:
         """The lines with most bytes in blocks that no object was found to hold; and the sum over all."""
-        rows = self._search.unheld
-        found = rows_of_paths(self._tables, self._tables.account_node[rows["account"].astype(np.int64)])
-        sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-        for row, blocks, size in zip(found.row.tolist(), rows["blocks"].tolist(), rows["bytes"].tolist(), strict=True):
-            sums[row][0] += blocks
-            sums[row][1] += size
-        sites = [Site(found.rows[row][1], found.rows[row][0], *sums[row]) for row in sums]
-        sites.sort(key=lambda site: (site.group == Group.other, -site.bytes, site.frame.file, site.frame.line))
-        return tuple(sites[:_MOST_SITES]), int(rows["bytes"].sum())
+        return self._sites_of([_NOTHING]), int(self._search.unheld["bytes"].sum())
 
     def holder_of_accounts(self, accounts: Ints) -> str:
         """What holds most of the blocks of these accounts."""

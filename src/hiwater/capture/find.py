@@ -11,6 +11,11 @@ from hiwater.capture.follow import Follower
 from hiwater.errors import CaptureError, MissingCapture, ProcessNotReadable
 
 
+def pid_in(source: str) -> int | None:
+    """The number of a process where a command was given one, and no file of this name."""
+    return int(source) if source.isdecimal() and not os.path.exists(source) else None
+
+
 def capture_of(pid: int) -> Follower:
     """The capture that this process maps, opened. Raises NoSuchProcess, ProcessNotReadable or MissingCapture."""
     refused = None

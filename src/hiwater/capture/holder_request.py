@@ -15,7 +15,6 @@ from hiwater.capture.follow import Follower
 from hiwater.errors import EngineFailed, NoSuchProcess, ProcessNotReadable, UsageError
 
 _POLL_SECONDS = 0.02
-_FIELDS = ("search_request", "search_answer", "search_error")
 
 
 def search(follower: Follower, begin_seconds: float, search_seconds: float) -> int | None:
@@ -23,7 +22,7 @@ def search(follower: Follower, begin_seconds: float, search_seconds: float) -> i
     has not begun after `begin_seconds`. Raises UsageError if its hiwater cannot do it, ProcessNotReadable, NoSuchProcess if the program ends meanwhile, and
     EngineFailed for a search that fails."""
     header = follower.read_header()
-    if _FIELDS[0] not in header:
+    if "search_request" not in header:
         raise UsageError(
             "the program is recorded by an older hiwater, which cannot search for holders",
             "update hiwater in its environment",
@@ -31,8 +30,10 @@ def search(follower: Follower, begin_seconds: float, search_seconds: float) -> i
     number = (max(header["search_request"], header["search_answer"]) + 1) & 0xFFFFFFFF
     descriptor = _open(follower.path)
     try:
-        os.pwrite(descriptor, (0).to_bytes(4, "little"), _offset(descriptor, "search_error"))
-        os.pwrite(descriptor, number.to_bytes(4, "little"), _offset(descriptor, "search_request"))
+        offsets = reader.read_shape(descriptor)[1].header.fields
+        assert offsets is not None  # a structured type
+        for name, value in (("search_error", 0), ("search_request", number)):
+            os.pwrite(descriptor, value.to_bytes(4, "little"), offsets[name][1])
     finally:
         os.close(descriptor)
     return _answered(follower, number, begin_seconds, search_seconds)
@@ -75,9 +76,3 @@ def _open(path: Path) -> int:
             f"{str(path)!r} cannot be written ({error.strerror}), and a request goes through it",
             "ask as the owner of the process, or as root",
         ) from error
-
-
-def _offset(descriptor: int, field: str) -> int:
-    fields = reader.read_shape(descriptor)[1].header.fields
-    assert fields is not None  # a structured type
-    return int(fields[field][1])

@@ -71,6 +71,11 @@ def read_searches(tables: Tables) -> list[Search]:
     return [] if rows is None else [_search(tables, number, row) for number, row in enumerate(rows, 1)]
 
 
+def last_search(tables: Tables) -> Search | None:
+    """The last search that has found something. Raises CorruptCapture."""
+    return next((search for search in reversed(read_searches(tables)) if not search.failure), None)
+
+
 def _search(tables: Tables, number: int, row: np.void) -> Search:
     parts = [
         _part(tables, name, int(row[first]), int(row[count]))

@@ -7,7 +7,6 @@ Exits with 0, with 2 for arguments or a capture that cannot be used, with 126 wh
 from __future__ import annotations
 
 import argparse
-import os
 import time
 
 from hiwater.analysis.holders import Holders, find_holders
@@ -17,7 +16,7 @@ from hiwater.capture.follow import Follower
 from hiwater.capture.holders import read_searches
 from hiwater.capture.tables import Tables
 from hiwater.cli import injected, output, progress
-from hiwater.errors import AttachRefused, BadRequest, UsageError
+from hiwater.errors import AttachRefused, BadRequest, CaptureError, UsageError
 from hiwater.report.export import json_holders
 from hiwater.report.text import holders as text_holders
 
@@ -80,14 +79,14 @@ def _what(arguments: argparse.Namespace) -> str:
 
 def _searched(arguments: argparse.Namespace) -> tuple[Tables, int | None, int | None]:
     """The tables, and which search is to be shown, and since which one."""
-    pid = int(arguments.source) if arguments.source.isdecimal() and not os.path.exists(arguments.source) else None
-    if pid is None and (arguments.search is not None or not _is_written(arguments.source)):
+    pid = find.pid_in(arguments.source)
+    follower = find.capture_of(pid) if pid is not None else _living(arguments)
+    if follower is None:
         if arguments.wait is not None:
             raise BadRequest(
                 f"--wait needs a running process, and nobody writes {arguments.source!r} any more", "compare its searches with --since N"
             )  # fmt: skip
         return opening.read(arguments.source), arguments.search, arguments.since
-    follower = find.capture_of(pid) if pid is not None else Follower(arguments.source)
     try:
         since = arguments.since
         number = arguments.search
@@ -101,14 +100,19 @@ def _searched(arguments: argparse.Namespace) -> tuple[Tables, int | None, int | 
         follower.close()
 
 
-def _is_written(path: str) -> bool:
-    """Whether a living process writes the capture. A folder, a merged capture and what cannot be read are none: opening them says why."""
+def _living(arguments: argparse.Namespace) -> Follower | None:
+    """The capture, if it can be searched: a living process writes it, and no search of it was chosen. A folder, a merged capture and what cannot be
+    read are none: opening them says why."""
+    if arguments.search is not None:
+        return None
     try:
-        follower = Follower(path)
-    except Exception:  # noqa: BLE001 - whatever is wrong with the file is said by who reads it whole
-        return False
+        follower = Follower(arguments.source)
+    except CaptureError:
+        return None
+    if follower.is_alive:
+        return follower
     follower.close()
-    return follower.is_alive
+    return None
 
 
 def _search(follower: Follower) -> int:

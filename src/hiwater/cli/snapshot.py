@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Copy, and return the exit code. Raises HiwaterError."""
     output = destination.absolute(arguments.output)
     destination.check(output)
-    pid = int(arguments.source) if arguments.source.isdecimal() and not os.path.exists(arguments.source) else None
+    pid = find.pid_in(arguments.source)
     descriptor = _open(arguments.source, pid)
     try:
         if os.path.exists(output) and os.path.samestat(os.stat(output), os.fstat(descriptor)):

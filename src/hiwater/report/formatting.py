@@ -76,6 +76,12 @@ def short_frame_text(frame: Frame, longest: int | None = None) -> str:
     return frame_text(Frame(frame.function, "/".join(parts[-kept:]), frame.line), longest)
 
 
+def place_and_function(frame: Frame, folder: str) -> str:
+    """`file:line (function)`, with the file as `place_text` has it; the function if there is no file."""
+    where = place_text(frame, folder)
+    return f"{where} ({printable(frame.function)})" if frame.file else where
+
+
 def place_text(frame: Frame, folder: str, longest: int | None = None) -> str:
     """`file:line`, with the file relative to `folder` if it is inside; the function if there is no file."""
     file = frame.file.removeprefix(folder.rstrip("/") + "/") if folder else frame.file

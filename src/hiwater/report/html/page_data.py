@@ -21,7 +21,7 @@ from hiwater.analysis.naming import generated_files, is_library, label_files, mo
 from hiwater.analysis.user_lines import rows_of_paths
 from hiwater.capture import Capture
 from hiwater.capture.format import COUNTED_KINDS, KINDS
-from hiwater.capture.holders import read_searches
+from hiwater.capture.holders import last_search
 from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.report.diff_request import DiffReport, headline_data, notes, resident_exactness
 from hiwater.report.export.json_diff import figure_of
@@ -134,10 +134,10 @@ def _capture(
 
 def _object_holders(capture: Capture) -> dict[str, Any]:
     """The last search for what holds objects, if there is one."""
-    searches = [search for search in read_searches(capture.tables) if not search.failure]
-    if not searches:
+    search = last_search(capture.tables)
+    if search is None:
         return {}
-    found = as_data(find_holders(capture.tables, number=searches[-1].number, limit=_MOST_HELD))
+    found = as_data(find_holders(capture.tables, number=search.number, limit=_MOST_HELD))
     for key in ("format", "version", "since_search", "duration_ns", "unheld_bytes", "unheld_allocated_at"):
         del found[key]
     for group in found["groups"]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TextIO
 
 from hiwater._os.sizes import format_size
 from hiwater.analysis.holders import HolderGroup, Holders, Site
 from hiwater.analysis.source import Sources
 from hiwater.analysis.user_lines import Group
-from hiwater.report.formatting import place_text, printable, seconds, share, signed_size
+from hiwater.report.formatting import place_and_function, printable, seconds, share, signed_size
 
 _LONGEST = 200
 _MOST_TYPES = 8
@@ -19,7 +20,7 @@ def headline(holders: Holders, folder: str) -> str:
     """The result in one sentence."""
     unheld = _leading_unheld(holders)
     if unheld is not None:
-        return f"{format_size(unheld.bytes)} in {unheld.blocks:,} blocks that no object was found to hold, allocated at {_place(unheld, folder)}"
+        return f"{format_size(unheld.bytes)} in {unheld.blocks:,} blocks that no object was found to hold, allocated at {place_and_function(unheld.frame, folder)}"
     if not holders.groups:
         return f"nothing found: no listed object is {'of type or from line ' + printable(holders.what) if holders.what else 'large'}"
     first = holders.groups[0]
@@ -52,10 +53,7 @@ def _write_group(group: HolderGroup, holders: Holders, sources: Sources, folder:
     )
     stream.write(f"    held by       {printable(group.held_by, _LONGEST)}\n")
     stream.writelines(f"    also held by  {printable(other, _LONGEST)}\n" for other in group.also_held_by)
-    for site in group.sites[:_MOST_PLACES]:
-        text = sources.line(site.frame.file, site.frame.line)
-        part = f"  ({format_size(site.bytes)} in {site.blocks:,} blocks)" if len(group.sites) > 1 else ""
-        stream.write(f"    allocated at  {_place(site, folder)}{part}{'  ' + printable(text, 80) if text else ''}\n")
+    _write_sites(group.sites, len(group.sites) > 1, sources, folder, stream)
     if not group.sites:
         stream.write("    allocated     before the recording began, or not in the sample\n")
     if len(group.contents) > 1:
@@ -63,7 +61,7 @@ def _write_group(group: HolderGroup, holders: Holders, sources: Sources, folder:
         stream.write(f"    contents      {contents}\n")
         own = {site.frame for site in group.sites}
         stream.writelines(
-            f"    contents from {_place(site, folder)}  ({format_size(site.bytes)})\n"
+            f"    contents from {place_and_function(site.frame, folder)}  ({format_size(site.bytes)})\n"
             for site in [site for site in group.retained_sites if site.frame not in own][:_MOST_PLACES]
         )
 
@@ -87,10 +85,16 @@ def _write_unheld(holders: Holders, sources: Sources, folder: str, stream: TextI
     stream.write(
         f"\n{format_size(holders.unheld_bytes)}  recorded blocks that no object was found to hold: of C code or the interpreter\n"
     )
-    for site in holders.unheld[:_MOST_PLACES]:
+    _write_sites(holders.unheld, True, sources, folder, stream)
+
+
+def _write_sites(sites: Sequence[Site], has_figures: bool, sources: Sources, folder: str, stream: TextIO) -> None:
+    """The first lines that allocated something, each with its text."""
+    for site in sites[:_MOST_PLACES]:
         text = sources.line(site.frame.file, site.frame.line)
-        part = f"  ({format_size(site.bytes)} in {site.blocks:,} blocks)"
-        stream.write(f"    allocated at  {_place(site, folder)}{part}{'  ' + printable(text, 80) if text else ''}\n")
+        part = f"  ({format_size(site.bytes)} in {site.blocks:,} blocks)" if has_figures else ""
+        quote = f"  {printable(text, 80)}" if text else ""
+        stream.write(f"    allocated at  {place_and_function(site.frame, folder)}{part}{quote}\n")
 
 
 def _write_types(holders: Holders, stream: TextIO) -> None:
@@ -118,9 +122,4 @@ def _objects(group: HolderGroup) -> str:
 
 
 def _allocated(group: HolderGroup, folder: str) -> str:
-    return f", allocated at {_place(group.sites[0], folder)}" if group.sites else ""
-
-
-def _place(site: Site, folder: str) -> str:
-    where = place_text(site.frame, folder)
-    return f"{where} ({printable(site.frame.function)})" if site.frame.file else where
+    return f", allocated at {place_and_function(group.sites[0].frame, folder)}" if group.sites else ""

@@ -7,7 +7,7 @@ from typing import TextIO
 from hiwater._os.sizes import format_size
 from hiwater.analysis.leaks import LEAST_BYTES, Leak, Leaks
 from hiwater.analysis.source import Sources
-from hiwater.report.formatting import frame_text, place_text, printable
+from hiwater.report.formatting import frame_text, place_and_function, printable
 
 _MOST_FRAMES = 6
 _LONGEST = 200
@@ -18,7 +18,7 @@ def headline(leaks: Leaks, folder: str) -> str:
     unit = _unit(leaks)
     if leaks.rows:
         worst = leaks.rows[0]
-        return f"leaks {format_size(round(worst.bytes_per_moment))} each {unit} at {_place(worst, folder)}"
+        return f"leaks {format_size(round(worst.bytes_per_moment))} each {unit} at {place_and_function(worst.frame, folder)}"
     if not leaks.can_tell:
         return f"cannot tell: {leaks.tested_snapshots} snapshots were tested, too few for a leak to be told from chance"
     return f"no leak: the test finds growth of {format_size(leaks.detectable_bytes)} each {unit} and more"
@@ -38,11 +38,13 @@ def write(leaks: Leaks, sources: Sources, folder: str, stream: TextIO) -> None:
         assert leak.suppression is not None  # by the definition of this list
         whose = "known" if leak.suppression.is_built_in else "suppressed"
         growth = format_size(round(leak.bytes_per_moment))
-        stream.write(f"{whose}: {growth} each {unit} at {_place(leak, folder)}: {printable(leak.suppression.reason)}\n")
+        stream.write(
+            f"{whose}: {growth} each {unit} at {place_and_function(leak.frame, folder)}: {printable(leak.suppression.reason)}\n"
+        )
 
 
 def _write_leak(leak: Leak, unit: str, sources: Sources, folder: str, stream: TextIO) -> None:
-    stream.write(f"\n{_place(leak, folder)}\n")
+    stream.write(f"\n{place_and_function(leak.frame, folder)}\n")
     text = sources.line(leak.frame.file, leak.frame.line)
     if text:
         stream.write(f"    {printable(text)}\n")
@@ -57,11 +59,6 @@ def _write_leak(leak: Leak, unit: str, sources: Sources, folder: str, stream: Te
     if leak.kinds == ("native",):
         stream.write("    native: allocated by C code that this line called, and not by Python's allocators\n")
     stream.writelines(f"      {frame_text(frame)}\n" for frame in leak.frames[: -_MOST_FRAMES - 1 : -1])
-
-
-def _place(leak: Leak, folder: str) -> str:
-    where = place_text(leak.frame, folder)
-    return f"{where} ({printable(leak.frame.function)})" if leak.frame.file else where
 
 
 def _unit(leaks: Leaks) -> str:
