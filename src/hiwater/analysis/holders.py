@@ -20,7 +20,7 @@ from hiwater._os.sizes import format_size
 from hiwater.analysis.holder_words import Words
 from hiwater.analysis.user_lines import Group, rows_of_paths
 from hiwater.capture import opening
-from hiwater.capture.holders import ROOTS, Search, StepKind, last_search, read_searches
+from hiwater.capture.holders import ROOTS, HolderSearch, StepKind, last_search, read_searches
 from hiwater.capture.paths import Frame, Ints
 from hiwater.capture.tables import Tables
 from hiwater.errors import BadRequest, MomentOutOfRange
@@ -118,8 +118,8 @@ class Holders:
     interpreter's own. `since` is the earlier search that `earlier` figures are of. `search` has the search's times and name.
     """
 
-    search: Search
-    since: Search | None
+    search: HolderSearch
+    since: HolderSearch | None
     groups: tuple[HolderGroup, ...]
     left_out: int
     unheld: tuple[Site, ...]
@@ -188,7 +188,7 @@ def holder_of_accounts(tables: Tables) -> Callable[[Ints], str]:
     return _Reading(tables, search).holder_of_accounts if search is not None else lambda _: ""
 
 
-def _chosen(searches: Sequence[Search], number: int | None) -> Search:
+def _chosen(searches: Sequence[HolderSearch], number: int | None) -> HolderSearch:
     if not searches:
         raise MomentOutOfRange(
             "the capture has no search for holders",
@@ -253,7 +253,7 @@ def _with_earlier(groups: list[HolderGroup], earlier: dict[tuple[str, str], Figu
 class _Reading:
     """The paths of one search as lists, with what follows from them. Path numbers count from 1; 0 is none."""
 
-    def __init__(self, tables: Tables, search: Search) -> None:
+    def __init__(self, tables: Tables, search: HolderSearch) -> None:
         self._tables, self._search = tables, search
         paths = search.paths
         self._size = len(paths)

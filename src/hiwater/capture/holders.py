@@ -37,7 +37,7 @@ ROOTS = (*range(StepKind.module, StepKind.variable), StepKind.interpreter)
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class HolderSearch:
     """One search. `paths` has a record for each path: objects that are referred to in the same way. The path number n is record n − 1; parents and
     dominators have smaller numbers. `blocks` has what the accounts of a path's blocks hold, `references` the references between paths.
 
@@ -65,18 +65,18 @@ class Search:
     references: Records
 
 
-def read_searches(tables: Tables) -> list[Search]:
+def read_searches(tables: Tables) -> list[HolderSearch]:
     """All searches of a capture, the oldest first. Raises CorruptCapture."""
     rows = tables.get("holder_searches")
     return [] if rows is None else [_search(tables, number, row) for number, row in enumerate(rows, 1)]
 
 
-def last_search(tables: Tables) -> Search | None:
+def last_search(tables: Tables) -> HolderSearch | None:
     """The last search that has found something. Raises CorruptCapture."""
     return next((search for search in reversed(read_searches(tables)) if not search.failure), None)
 
 
-def _search(tables: Tables, number: int, row: np.void) -> Search:
+def _search(tables: Tables, number: int, row: np.void) -> HolderSearch:
     parts = [
         _part(tables, name, int(row[first]), int(row[count]))
         for name, first, count in (
@@ -95,7 +95,7 @@ def _search(tables: Tables, number: int, row: np.void) -> Search:
     )
     is_held = blocks["path"] != 0
     name, failure = tables.string(int(row["name"])), tables.string(int(row["failure"]))
-    return Search(
+    return HolderSearch(
         number, name, at_ns, objects, reference_count, held, all_paths, pause_ns, duration_ns, target, failure, int(row["request"]),
         paths, blocks[is_held], blocks[~is_held], references,
     )  # fmt: skip
