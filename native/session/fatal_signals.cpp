@@ -70,6 +70,7 @@ void install(int number, const struct sigaction& standard) noexcept {
     ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
     ours.sa_sigaction = on_fatal;
     ::sigfillset(&ours.sa_mask);
+    ::sigdelset(&ours.sa_mask, SIGBUS);  // of the header that the handler writes to, where the capture was truncated
     ::sigaction(number, &ours, nullptr);
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -72,6 +73,19 @@ def test_a_capture_that_is_cut_harms_no_program(tmp_path: Path, harm: object, so
     assert said.count("hiwater: ") == 1
     assert "another program truncated its capture or wrote over it" in said
     assert "read it with" not in said
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGALRM", "SIGABRT", "SIGSEGV", "SIGBUS", "SIGRTMIN"])
+def test_a_signal_that_ends_the_program_ends_it_although_the_capture_was_truncated(tmp_path: Path, name: str) -> None:
+    # Stopped meanwhile: the signal is there before any thread can notice what was done to the file.
+    for _ in range(3):
+        with recording(tmp_path, WAITS, "-q", "-o", "a.hiw") as process:
+            os.kill(process.pid, signal.SIGSTOP)
+            truncate(tmp_path / "a.hiw")
+            os.kill(process.pid, getattr(signal, name))
+            os.kill(process.pid, signal.SIGCONT)
+            _, said = process.communicate(timeout=SECONDS)
+        assert process.returncode == -getattr(signal, name), said
 
 
 def test_the_figures_are_those_of_a_moment_before(tmp_path: Path) -> None:
