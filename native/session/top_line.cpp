@@ -18,6 +18,7 @@ constexpr std::int64_t kLeadsAbove = 4;            // LEADS_ABOVE of analysis/us
 constexpr std::uint64_t kSettledNs = 100'000'000;  // SETTLED_NS of the same
 constexpr std::string_view kImportSystem = "<frozen importlib.";
 constexpr std::string_view kGenerated = "<string>";
+constexpr std::string_view kMappedBy = "mapped by ";  // of interpose/mapping_hooks.cpp
 
 // Pages of our own: the words of a program that has no memory left are found with these, and the program's heap stays as it is.
 class Pages final : public std::pmr::memory_resource {
@@ -211,9 +212,19 @@ private:
             const Key key = key_of(places_[account.node], node);
             Row& row = rows_[key];
             row.bytes += bytes - untouched;
-            row.untouched += untouched;
             bytes_of_code_[{key, node.code}] += bytes - untouched;
+            if (untouched != 0) add_untouched(account.node, key, node.code, untouched);
         }
+    }
+
+    // What a library mapped and nobody touched is on a row of the library's: the line did not choose its size.
+    void add_untouched(std::uint32_t node, const Key& key, std::uint32_t code, std::int64_t bytes) {
+        const std::uint32_t own = tree_.node(node).code;
+        const bool is_librarys =
+            kind_of(own) == capture::CodeKind::label && tree_.text_of(tree_.code_record(own).file).starts_with(kMappedBy);
+        const Key place = is_librarys ? Key{LineGroup::other, 0, 0, own} : key;
+        rows_[place].untouched += bytes;
+        bytes_of_code_[{place, is_librarys ? own : code}] += 0;
     }
 
     Key key_of(const Place& place, const capture::NodeRecord& node) const {
@@ -269,6 +280,10 @@ private:
         top.group = std::get<0>(entry.first);
         top.file = tree_.text_of(code.file);
         top.function = function_around(tree_.text_of(code.function));
+        if (top.file.starts_with(kMappedBy)) {
+            top.function = top.file.substr(kMappedBy.size());
+            top.file = {};
+        }
         top.line = std::get<2>(entry.first);
         top.bytes = row.bytes;
         top.untouched_bytes = row.untouched;

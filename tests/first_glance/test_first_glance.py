@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import compiled
 import hiwater
 from hiwater._os.sizes import format_size
 from hiwater.analysis.user_lines import rank_lines
@@ -98,6 +99,37 @@ def share_of_breakdown(path: Path) -> float:
     snapshot = highest(capture.residency_snapshots)
     assert snapshot is not None
     return snapshot.resident_bytes / capture.resident.peak_bytes
+
+
+@needs_engine
+def test_what_a_library_reserves_and_never_touches_is_not_the_line_to_change(tmp_path: Path) -> None:
+    library = compiled.library("mappings")
+    program, capture = tmp_path / "reserves.py", tmp_path / "a.hiw"
+    program.write_text(
+        "import ctypes, mmap\n"
+        f"library = ctypes.CDLL({str(library)!r})\n"
+        "library.map_anonymous.restype = ctypes.c_void_p\n"
+        "library.map_anonymous.argtypes = [ctypes.c_size_t]\n"
+        "arena = library.map_anonymous(512 << 20); ctypes.memset(arena, 1, 48 << 20)\n"
+        "kept = bytearray(b'1') * (20 << 20)\n"
+    )
+    said = run(program, capture)
+    assert "most at the peak: 48.0 MiB at reserves.py:5 in <module>; never touched 464.0 MiB" in said[1]
+    told = json.loads(report(capture, "json"))
+    assert (told["headline"]["line"], told["headline"]["untouched_bytes"]) == (5, 0)
+    assert 48 << 20 <= told["headline"]["bytes"] < (48 << 20) + 1000  # and the number that is its address
+    (reserved,) = [row for row in told["lines"]["rows"] if row["untouched_bytes"] > 1 << 20]
+    assert (reserved["group"], reserved["function"], reserved["file"]) == ("other", "mappings.so", "")
+    assert reserved["untouched_bytes"] == told["lines"]["untouched_bytes"] == 464 << 20
+    assert told["explain"] == []
+    text = report(capture, "text")
+    assert "464.0 MiB of it never touched; most of the rest at reserves.py:5 in <module>: 48.0 MiB" in text
+    assert re.search(r"464.0 MiB +[\d.]+ %  never touched, so not in RAM, all at mappings.so", text)
+    page = Page(report(capture, "html"))
+    assert page.capture["summary"]["headline"] == told["headline"]
+    rows = page.capture["user_lines"]["rows"]
+    never = zip(page.column("user_lines", "untouched_row"), page.column("user_lines", "untouched_bytes"), strict=True)
+    assert [(rows[row]["function"], count) for row, count in never if count] == [("mappings.so", 464 << 20)]
 
 
 @needs_engine

@@ -101,6 +101,7 @@ export interface Capture {
     library: Column;
     untouched_node: Column;
     untouched_bytes: Column;
+    untouched_row: Column;
   };
   /**
    * By how much holders differ at a slice's high from the slice before, slice by slice: the sum of all changes up to a slice is what was held at its high.

@@ -30,17 +30,20 @@ export function keyOf(
   return { name: printable(name), file: known, line };
 }
 
-/** For each holder, how many of its bytes no residency snapshot saw touched. */
-function untouchedOf(capture: Capture, held: Held, counts: Uint8Array): Float64Array {
-  const { untouched_node: nodes, untouched_bytes: bytes } = capture.described.user_lines!;
-  const number = capture.unpacked.numbers(bytes);
-  const left = new Map(Array.from(capture.unpacked.ints(nodes), (node, index) => [node, number[index]]));
-  const found = new Float64Array(counts.length);
+/** For each holder with bytes that no residency snapshot saw touched: how many, and the row that they belong to. */
+function untouchedOf(capture: Capture, held: Held, counts: Uint8Array): Map<number, { bytes: number; row: number }> {
+  const { untouched_node: nodes, untouched_bytes: bytes, untouched_row: rows } = capture.described.user_lines!;
+  const [number, row] = [capture.unpacked.numbers(bytes), capture.unpacked.ints(rows)];
+  const left = new Map(
+    Array.from(capture.unpacked.ints(nodes), (node, index) => [node, { bytes: number[index], row: row[index] }]),
+  );
+  const found = new Map<number, { bytes: number; row: number }>();
   for (let holder = 0; holder < counts.length && left.size; holder += 1) {
-    const rest = counts[holder] && capture.holderKind[holder] !== DEVICE ? left.get(capture.holderNode[holder]) : 0;
-    if (!rest) continue;
-    found[holder] = Math.max(0, Math.min(rest, held.bytes[holder]));
-    left.set(capture.holderNode[holder], rest - found[holder]);
+    const rest = left.get(capture.holderNode[holder]);
+    if (!counts[holder] || capture.holderKind[holder] === DEVICE || !rest?.bytes) continue;
+    const never = Math.max(0, Math.min(rest.bytes, held.bytes[holder]));
+    found.set(holder, { bytes: never, row: rest.row });
+    rest.bytes -= never;
   }
   return found;
 }
@@ -53,21 +56,24 @@ export function rankUserLines(capture: Capture, held: Held, counts: Uint8Array):
   const [rowOf, libraryOf] = [capture.unpacked.ints(row), capture.unpacked.ints(library)];
   const untouched = untouchedOf(capture, held, counts);
   const lines = new Map<number, UserLine & { sampled: number; libraries: Map<number, number> }>();
+  const lineOf = (number: number) => {
+    const known = lines.get(number);
+    if (known) return known;
+    const line = {
+      ...{ group: rows[number].group, key: keyOf(capture, rows[number]) },
+      ...{ bytes: 0, untouched: 0, blocks: 0, error: 0, library: "", libraryBytes: 0, holders: [] as number[] },
+      ...{ sampled: 0, libraries: new Map<number, number>() },
+    };
+    lines.set(number, line);
+    return line;
+  };
   for (let holder = 0; holder < counts.length; holder += 1) {
     if (!counts[holder] || !(held.bytes[holder] || held.blocks[holder])) continue;
-    let line = lines.get(rowOf[holder]);
-    if (!line) {
-      const described = rows[rowOf[holder]];
-      line = {
-        ...{ group: described.group, key: keyOf(capture, described) },
-        ...{ bytes: 0, untouched: 0, blocks: 0, error: 0, library: "", libraryBytes: 0, holders: [] },
-        ...{ sampled: 0, libraries: new Map() },
-      };
-      lines.set(rowOf[holder], line);
-    }
-    const bytes = held.bytes[holder] - untouched[holder];
+    const line = lineOf(rowOf[holder]);
+    const never = untouched.get(holder);
+    if (never) lineOf(never.row).untouched += never.bytes;
+    const bytes = held.bytes[holder] - (never?.bytes ?? 0);
     line.bytes += bytes;
-    line.untouched += untouched[holder];
     line.blocks += held.blocks[holder];
     line.sampled += capture.holderSampled[holder] ? held.bytes[holder] : 0;
     line.holders.push(holder);

@@ -208,10 +208,11 @@ class _Comparer:
         """Every stack given to its innermost line of the user's own code."""
         found: dict[object, list[list[ranking.Row]]] = {}
         for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
-            for line in rank_lines(capture.tables, held).rows:
+            for line in rank_lines(capture.tables, held, never={}).rows:
                 rows = found.setdefault(self._name[side](line.frame), [[], []])
-                count = line.bytes + line.untouched_bytes
-                rows[side].append(ranking.Row(line.frame, count, line.blocks, count, line.standard_error_bytes))
+                rows[side].append(
+                    ranking.Row(line.frame, line.bytes, line.blocks, line.bytes, line.standard_error_bytes)
+                )
         return self._changes(found)
 
     def groups(self, by: Grouping) -> Changes:

@@ -12,6 +12,7 @@ from hiwater.capture.tables import Tables
 
 _PACKAGES = re.compile(r"^(.*?/(?:site|dist)-packages)/(.*)$")
 _STANDARD_LIBRARY = re.compile(r"^(.*?/lib(?:64)?/python3(?:\.\d+t?)?)/(.*)$")
+_MAPPED_BY = "mapped by "  # the label of native/interpose/mapping_hooks.cpp
 _COMPREHENSION = re.compile(r"(?:(?:^|\.)(?:<locals>\.)?<(?:list|dict|set)comp>)+$")
 _FROZEN = re.compile(r"^<frozen (.+)>$")
 
@@ -19,6 +20,11 @@ _FROZEN = re.compile(r"^<frozen (.+)>$")
 def is_library(file: str) -> bool:
     """Whether a file is an installed package's, the standard library's or no Python file at all: not the user's own."""
     return not file or bool(_PACKAGES.match(file) or _STANDARD_LIBRARY.match(file) or _FROZEN.match(file))
+
+
+def mapping_library(file: str) -> str:
+    """The library that mapped memory itself, from what its label has in the place of a file; "" for other files and labels."""
+    return file.removeprefix(_MAPPED_BY) if file.startswith(_MAPPED_BY) else ""
 
 
 def label_files(tables: Tables) -> set[str]:

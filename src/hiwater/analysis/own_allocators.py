@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from hiwater.analysis.naming import mapping_library
 from hiwater.capture import Snapshot
 from hiwater.capture.format import CODE_LABEL
 
-_BY = "mapped by "
 _SMALLEST = 1 << 20  # bytes
 
 
@@ -36,9 +36,9 @@ def notes(peak: Snapshot) -> list[str]:
     codes, nodes = tables["codes"], tables["nodes"]
     held: dict[str, int] = {}
     labels = {
-        number: tables.string(int(record["file"])).removeprefix(_BY)
+        number: library
         for number, record in enumerate(codes)
-        if int(record["kind"]) == CODE_LABEL and tables.string(int(record["file"])).startswith(_BY)
+        if int(record["kind"]) == CODE_LABEL and (library := mapping_library(tables.string(int(record["file"]))))
     }
     if not labels:
         return []
@@ -47,8 +47,8 @@ def notes(peak: Snapshot) -> list[str]:
         if code in labels:
             held[labels[code]] = held.get(labels[code], 0) + count
     return [
-        f"{known.package} allocates by itself ({known.allocator}): what {library} mapped for its blocks is shown whole, "
-        f"touched or not, under the line that had it mapped; {known.remedy}"
+        f"{known.package} allocates by itself ({known.allocator}), so its blocks are not seen one by one: what {library} mapped for "
+        f"them and touched counts under the line that had it mapped; {known.remedy}"
         for library, count in sorted(held.items(), key=lambda item: -item[1])
         for pattern, known in _KNOWN.items()
         if count >= _SMALLEST and re.match(pattern, library)

@@ -2,7 +2,8 @@
 
 Each byte is in one row. A call path belongs to its innermost line of the user's own code. Below that line, it belongs to imports if the
 import system is on the path; a path without a line of the user's code belongs to other code, at its innermost frame. Memory that no
-residency snapshot ever saw touched is not in RAM, and is listed apart under the same lines.
+residency snapshot ever saw touched is not in RAM, and is listed apart under the same lines. Where a library mapped it, for an allocator of
+its own, the line did not choose its size: it belongs to other code, at the library.
 
 `Recorder::top_line` in native/session/top_line.cpp finds the headline by the same rules, for the lines at the end of `hiwater run`.
 """
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from hiwater.analysis import sums
 from hiwater.analysis.call_tree import IMPORT_SYSTEM, follow
-from hiwater.analysis.naming import function_of, generated_files, is_library, module_of
+from hiwater.analysis.naming import function_of, generated_files, is_library, mapping_library, module_of
 from hiwater.capture.format import CODE_LABEL, CODE_PYTHON, KINDS
 from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.capture.snapshot import Holdings
@@ -97,24 +98,35 @@ def held_by(rows: Sequence[UserLine]) -> int:
     return sum(row.bytes for row in rows)
 
 
-def rank_lines(tables: Tables, holdings: Holdings) -> Ranking:
-    """The rows for what `holdings` has, of one snapshot and kind."""
+def rank_lines(tables: Tables, holdings: Holdings, never: Mapping[int, int] | None = None) -> Ranking:
+    """The rows for what `holdings` has, of one snapshot and kind. `never` has what was never touched, by node; with {} nothing stands apart."""
     paths = _Paths(tables)
     node = holdings.node
-    keys, at = paths.key(node)
+    untouched = untouched_of(never_touched(tables) if never is None else never, holdings)
+    held, apart = holdings.bytes - untouched, np.flatnonzero(untouched)
+    keys, at = map(np.concatenate, zip(paths.key(node), paths.key_of_untouched(node[apart]), strict=True))
     key, row_of = np.unique(keys, return_inverse=True)
-    untouched = untouched_of(never_touched(tables), holdings)
-    held = holdings.bytes - untouched
-    code, _ = _largest_part(row_of, paths.code[at], held, len(key))
+    held_row, apart_row = np.split(row_of, [len(node)])
+
+    def padded(values: Ints) -> Ints:
+        return np.pad(values, (0, len(apart)))
+
+    code, _ = _largest_part(row_of, paths.code[at], padded(held), len(key))
     names, package = paths.library_below(node)
-    library, library_bytes = _largest_part(row_of, package, np.where(package == 0, 0, held), len(key))
-    columns = (sums.sum_at(len(key), row_of, values) for values in (held, holdings.blocks, untouched, holdings.sampled))
+    part = np.where(package == 0, 0, held)
+    library, library_bytes = _largest_part(row_of, padded(package), padded(part), len(key))
+    columns = (
+        sums.sum_at(len(key), row, values)
+        for row, values in (
+            (held_row, held), (held_row, holdings.blocks), (apart_row, untouched[apart]), (held_row, holdings.sampled),
+        )
+    )  # fmt: skip
     rows = [
         UserLine(
-            *paths.row(place, of), count, blocks, never,
+            *paths.row(place, of), count, blocks, unused,
             holdings.standard_error(sampled), names[lib] if lib_bytes > 0 else "", lib_bytes,
         )
-        for place, of, count, blocks, never, sampled, lib, lib_bytes in zip(
+        for place, of, count, blocks, unused, sampled, lib, lib_bytes in zip(
             key.tolist(), code, *(column.tolist() for column in columns), library, library_bytes, strict=True
         )
     ]  # fmt: skip
@@ -126,23 +138,31 @@ def rank_lines(tables: Tables, holdings: Holdings) -> Ranking:
 @dataclass(frozen=True, slots=True)
 class PathRows:
     """For each call path of a capture, the row that its bytes belong to, as `rank_lines` has it: an index into `rows`; and the package
-    that the user's line called on it, an index into `libraries`. `untouched` has, by call path, the bytes that were never touched."""
+    that the user's line called on it, an index into `libraries`. `untouched` has, by call path, the bytes that were never touched, and
+    `untouched_row` the row that these belong to."""
 
     rows: list[tuple[Group, Frame]]
     row: Ints
     libraries: list[str]
     library: Ints
     untouched: dict[int, int]
+    untouched_row: dict[int, int]
 
 
 def rows_of_paths(tables: Tables, node: Ints) -> PathRows:
     """The rows of these call paths, for a reader that ranks them at moments of its own choice."""
     paths = _Paths(tables)
-    key, at = paths.key(node)
+    known = set(node.tolist())
+    untouched = {path: count for path, count in never_touched(tables).items() if path in known}
+    never = np.array([*untouched], np.int64)
+    key, at = map(np.concatenate, zip(paths.key(node), paths.key_of_untouched(never), strict=True))
     distinct, first, row = np.unique(key, return_index=True, return_inverse=True)
     code = paths.code[at[first]].tolist()
     rows = [paths.row(place, of) for place, of in zip(distinct.tolist(), code, strict=True)]
-    return PathRows(rows, row, *paths.library_below(node), never_touched(tables))
+    row, untouched_row = np.split(row, [len(node)])
+    return PathRows(
+        rows, row, *paths.library_below(node), untouched, dict(zip(untouched, untouched_row.tolist(), strict=True))
+    )
 
 
 def _largest_part(row_of: Ints, part_of: Ints, values: Ints, rows: int) -> tuple[list[int], list[int]]:
@@ -236,6 +256,8 @@ class _Paths:
         self.nearest = follow(np.where(self.is_own | self.is_import, number, self._parent))
         self.owner = follow(np.where(self.is_own, number, self._parent))
         self.innermost = follow(np.where((kind == CODE_LABEL)[self.code], self._parent, number))
+        is_mapper = np.array([bool(mapping_library(file)) for file in self._files], bool) & (kind == CODE_LABEL)
+        self._is_mapped_by_library: Bools = is_mapper[self.code]
         self.place: Ints = numbered(self._files)[1][self.code] << 32 | nodes["line"]
         # Native frames and threads are on no line: they are told apart by their names.
         nameless = nodes["line"] == 0
@@ -258,9 +280,19 @@ class _Paths:
         at = np.where(owner != 0, owner, self.innermost[node])
         return self.place[at] * len(Group) + group, at
 
+    def key_of_untouched(self, node: Ints) -> tuple[Ints, Ints]:
+        """The same for memory of these nodes that was never touched: what a library mapped is on the library's row."""
+        key, at = self.key(node)
+        is_apart = self._is_mapped_by_library[node]
+        apart = self.place[node] * len(Group) + list(Group).index(Group.other)
+        return np.where(is_apart, apart, key), np.where(is_apart, node, at)
+
     def row(self, key: int, code: int) -> tuple[Group, Frame]:
         """The group and the frame of a row, with the name of one of the code objects there."""
         place = key // len(Group)
+        library = mapping_library(self._files[code])
+        if library:
+            return Group.other, Frame(library, "", 0)
         function = function_of(self._tables.string(int(self.codes["function"][code])))
         frame = Frame(function, self._files[code], place & 0xFFFFFFFF if place >= 0 else 0)
         return tuple(Group)[key % len(Group)], frame

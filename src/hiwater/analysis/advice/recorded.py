@@ -35,7 +35,11 @@ class Recorded:
         self.capture, self.tables = capture, tables
         self.node: Ints = tables.account_node
         found = rows_of_paths(tables, self.node)
-        self.never_touched = found.untouched
+        self.never_touched = {
+            node: count
+            for node, count in found.untouched.items()
+            if found.rows[found.untouched_row[node]][0] == Group.line
+        }
         self.row, self.frames = found.row, [frame for _, frame in found.rows]
         self.library = np.array([*found.libraries], dtype=object)[found.library]
         is_mine = np.array([group == Group.line for group, _ in found.rows], bool)

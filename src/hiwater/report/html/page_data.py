@@ -218,7 +218,11 @@ def _user_lines(capture: Capture, compacted: CompactedCapture, columns: PackedCo
     path = np.where(compacted.node_of_path[path] < 0, compacted.parent[path], path)
     found = rows_of_paths(capture.tables, compacted.node_of_path[path])
     path_of_node = {node: path for path, node in enumerate(compacted.node_of_path.tolist()) if node in found.untouched}
-    untouched = [(path_of_node[node], count) for node, count in found.untouched.items() if node in path_of_node]
+    untouched = [
+        (path_of_node[node], count, found.untouched_row[node])
+        for node, count in found.untouched.items()
+        if node in path_of_node
+    ]
     return {
         "rows": [
             {"group": group.value, "function": frame.function, "file": frame.file, "line": frame.line}
@@ -227,8 +231,9 @@ def _user_lines(capture: Capture, compacted: CompactedCapture, columns: PackedCo
         "row": columns.add(found.row),
         "libraries": found.libraries,
         "library": columns.add(found.library),
-        "untouched_node": columns.add([path for path, _ in untouched]),
-        "untouched_bytes": columns.add([count for _, count in untouched]),
+        "untouched_node": columns.add([path for path, _, _ in untouched]),
+        "untouched_bytes": columns.add([count for _, count, _ in untouched]),
+        "untouched_row": columns.add([row for _, _, row in untouched]),
     }
 
 
