@@ -99,7 +99,7 @@ def held_by(rows: Sequence[UserLine]) -> int:
 
 def rank_lines(tables: Tables, holdings: Holdings) -> Ranking:
     """The rows for what `holdings` has, of one snapshot and kind."""
-    paths = _Paths(tables)
+    paths = _NearestFrames(tables)
     node = holdings.node
     keys, at = paths.key(node)
     key, row_of = np.unique(keys, return_inverse=True)
@@ -137,7 +137,7 @@ class PathRows:
 
 def rows_of_paths(tables: Tables, node: Ints) -> PathRows:
     """The rows of these call paths, for a reader that ranks them at moments of its own choice."""
-    paths = _Paths(tables)
+    paths = _NearestFrames(tables)
     key, at = paths.key(node)
     distinct, first, row = np.unique(key, return_index=True, return_inverse=True)
     code = paths.code[at[first]].tolist()
@@ -209,7 +209,7 @@ class _Seen:
     last_ns: int
 
 
-class _Paths:
+class _NearestFrames:
     """For each node of a capture: the innermost node at or above it that is the user's, the import system's, or any Python line.
 
     `nearest` is the user's or the import system's, `owner` the user's, `innermost` any frame that is no label; 0 where there is none.
