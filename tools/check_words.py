@@ -1,7 +1,8 @@
 """Look for retired words in the documentation and in the code: `docs/glossary.md` has the words to use instead.
 
 Of Markdown the prose is read, without code blocks and inline code. Of Python, C and C++ the comments, the strings and the identifiers are
-read, of TypeScript the comments and strings. A line of code with the comment `retired word: REASON` is exempt.
+read, of TypeScript the comments and strings. A line of code with the comment `retired word: REASON` is exempt. A class name of `src` means
+one class: SHARED_CLASS_NAMES has the exceptions.
 
 Usage: check_words.py [FILE …]; without files, README, CONTRIBUTING, docs/, src/hiwater, native/ and web/src.
 """
@@ -11,7 +12,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -215,6 +216,25 @@ def retired_of(path: Path) -> list[tuple[int, str, str]]:
     return sorted(item for item in found if not EXEMPT.search(lines[item[0] - 1]))
 
 
+# Class names that several modules may define, and why.
+SHARED_CLASS_NAMES = {
+    "LineProfiler": "the name of line_profiler and memory_profiler, and that of pytorch_memlab for a device",
+    "MemoryCallback": "one for each trainer: a program that changes its trainer changes only the import",
+    "Middleware": "hiwater.asgi.Middleware and hiwater.wsgi.Middleware: a program that changes its server changes only the import",
+    "Stack": "the name that filters of pytest-memray's limit_leaks get; a stack of a capture is public, too",
+}
+
+
+def shared_class_names(paths: Iterable[Path]) -> list[tuple[str, list[str]]]:
+    """The class names that are defined in several of the files and need not be, each with its places."""
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef) and node.name not in SHARED_CLASS_NAMES:
+                found.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    return [(name, places) for name, places in sorted(found.items()) if len(places) > 1]
+
+
 def files() -> Iterator[Path]:
     """All files that are checked."""
     yield ROOT / "README.md"
@@ -232,7 +252,10 @@ def main(names: list[str]) -> int:
             count += 1
     if count:
         print(f"{count} retired words; docs/glossary.md has the words to use")
-    return 1 if count else 0
+    shared = shared_class_names(sorted((ROOT / "src").glob("**/*.py")))
+    for name, places in shared:
+        print(f"the class name {name} is used more than once: {', '.join(places)}")
+    return 1 if count or shared else 0
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ pid_t g_owner = 0;
 PyObject* g_names[std::size(kLibraries)] = {};
 
 int call_if_loaded(void*);
-constinit MainThreadCall g_call{call_if_loaded};
+MainThreadCall g_call{call_if_loaded};
 
 bool is_one_loaded() {
     BusyGuard busy;  // the look-up does not allocate; if it ever does, that must not be counted
@@ -61,12 +61,10 @@ void set_callback(void* callback) noexcept {
     g_wanted.store(g_callback != nullptr, std::memory_order_release);
 }
 
-void ask_if_due(std::uint64_t now_ns) noexcept {
+void request_if_due(std::uint64_t now_ns) noexcept {
     if (!g_wanted.load(std::memory_order_acquire) || (now_ns < g_next_ns && now_ns + kSpacingNs >= g_next_ns)) return;
     g_next_ns = now_ns + kSpacingNs;
-    g_call.ask();
+    g_call.request();
 }
-
-void ask_from_here() noexcept { g_call.ask_from_here(); }
 
 }  // namespace hiwater::device_watch

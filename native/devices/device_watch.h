@@ -12,8 +12,6 @@ inline constexpr const char* kLibraries[] = {"torch", "jax", "cupy", "tensorflow
 // returns true; None ends that.
 void set_callback(void* callback) noexcept;
 // From the sampler's thread, which has no GIL: now and then requests a call on the main thread.
-void ask_if_due(std::uint64_t now_ns) noexcept;
-// From a thread of the program during an event: makes the request that the sampler could not make.
-void ask_from_here() noexcept;
+void request_if_due(std::uint64_t now_ns) noexcept;
 
 }  // namespace hiwater::device_watch

@@ -5,9 +5,8 @@
 
 #include <algorithm>
 
-#include "devices/device_watch.h"
-#include "holders/requests.h"
 #include "heap/fast_path.h"
+#include "session/main_thread_call.h"
 #include "stacks/current_stack.h"
 
 namespace hiwater {
@@ -151,10 +150,7 @@ void* Recorder::record_locked(void* block, std::size_t bytes, Kind kind) noexcep
             &was_behind, kind);
         if (!is_recorded) lose_event();
         // This calls the interpreter, so it must not run in a signal handler. None gets here, because Python's allocators are not for handlers.
-        if (was_behind && kind == Kind::python) {
-            device_watch::ask_from_here();
-            holder_requests::ask_from_here();
-        }
+        if (was_behind && kind == Kind::python) MainThreadCall::add_due();
     });
     return block;
 }

@@ -5,8 +5,7 @@
 
 #include <cmath>
 
-#include "devices/device_watch.h"
-#include "holders/requests.h"
+#include "session/main_thread_call.h"
 #include "stacks/current_stack.h"
 
 namespace hiwater {
@@ -83,10 +82,7 @@ void* Recorder::record_sampled(void* block, std::size_t bytes, Kind kind) noexce
             },
             &was_behind, kind);
         if (!is_recorded) lose_event();
-        if (was_behind && kind == Kind::python) {
-            device_watch::ask_from_here();
-            holder_requests::ask_from_here();
-        }
+        if (was_behind && kind == Kind::python) MainThreadCall::add_due();
     });
     return block;
 }

@@ -6,6 +6,7 @@
 
 #include "holders/search.h"
 #include "session/main_thread_call.h"
+#include "session/recorder.h"
 
 namespace hiwater::holder_requests {
 
@@ -13,8 +14,8 @@ namespace {
 
 constexpr std::uint64_t kLongestNs = 120'000'000'000;
 
-// The sampler's thread changes `asked` to nothing and `searching` to `idle`, the main thread `asked` to another.
-enum class State { idle, asked, searching };
+// The sampler's thread changes `requested` to nothing and `searching` to `idle`, the main thread `requested` to another.
+enum class State { idle, requested, searching };
 std::atomic<State> g_state{State::idle};
 std::uint32_t g_request = 0;
 pid_t g_owner = 0;
@@ -22,7 +23,7 @@ alignas(holders::Search) char g_room[sizeof(holders::Search)];
 holders::Search* g_search = nullptr;
 
 int begin_search(void*);
-constinit MainThreadCall g_call{begin_search};
+MainThreadCall g_call{begin_search};
 
 void end_search() noexcept {
     std::destroy_at(g_search);
@@ -32,7 +33,7 @@ void end_search() noexcept {
 
 int begin_search(void*) {
     g_call.begin();
-    if (g_state.load(std::memory_order_acquire) != State::asked || g_owner != ::getpid()) return 0;
+    if (g_state.load(std::memory_order_acquire) != State::requested || g_owner != ::getpid()) return 0;
     BusyGuard busy;
     g_search = new (g_room) holders::Search;
     const int error = Recorder::instance().begin_search(*g_search);
@@ -55,19 +56,17 @@ void consider() noexcept {
             if (wanted == recorder.search_answer()) return;
             g_request = wanted;
             g_owner = ::getpid();
-            g_state.store(State::asked, std::memory_order_release);
-            return g_call.ask();
+            g_state.store(State::requested, std::memory_order_release);
+            return g_call.request();
         }
-        case State::asked:
-            return g_call.ask();
+        case State::requested:
+            return g_call.request();
         case State::searching:
             if (!g_search->has_ended(kLongestNs)) return;
             recorder.answer_search(g_request, recorder.end_search(*g_search, "", g_request));
             return end_search();
     }
 }
-
-void ask_from_here() noexcept { g_call.ask_from_here(); }
 
 void abandon() noexcept {
     if (g_search != nullptr) end_search();

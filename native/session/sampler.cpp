@@ -223,7 +223,7 @@ void run() {
         recorder.leave_last_words();
         if (asked_bytes != 0) g_requests.answer();
         g_requests.accept(g_snapshots.asks_from(now), resident_bytes - recorder.live_bytes());
-        device_watch::ask_if_due(now);
+        device_watch::request_if_due(now);
         holder_requests::consider();
     }
     g_requests.refuse();

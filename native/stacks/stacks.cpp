@@ -5,7 +5,6 @@
 
 #include <new>
 
-#include "devices/device_watch.h"
 #include "session/fatal_signals.h"
 #include "session/recorder.h"
 #include "session/sampler.h"

@@ -32,7 +32,7 @@ def label(grouping: Grouping, frame: tuple[str, str, int]) -> tuple[str, ...]:
     }[grouping]
 
 
-def row_label(grouping: Grouping, row: ranking.Row) -> tuple[str, ...]:
+def row_label(grouping: Grouping, row: ranking.RankedRow) -> tuple[str, ...]:
     frame = row.frame
     if frame == ranking.NO_FRAME:
         return ("nothing",)

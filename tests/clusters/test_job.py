@@ -13,7 +13,7 @@ import pytest
 
 import hiwater
 from hiwater.contrib.cluster import worker
-from hiwater.contrib.cluster.job import Job
+from hiwater.contrib.cluster.job import JobCaptures
 from hiwater.errors import CaptureUnwritable, NotRecording
 from recording import child_environment, needs_engine
 from waiting import PATIENCE_SECONDS, wait_until
@@ -75,7 +75,7 @@ def test_a_killed_worker_is_in_the_job(tmp_path: Path) -> None:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGKILL)
     end_worker(tmp_path / "ended.hiw", "w2")
-    with Job(tmp_path / "job.hiw", engine="test") as job:
+    with JobCaptures(tmp_path / "job.hiw", engine="test") as job:
         assert job.add_file(tmp_path / "killed.hiw")
         assert job.add_pieces(worker.pieces(tmp_path / "ended.hiw"))
         job.lost("w3", "node7", "it has no hiwater", pid=77)
@@ -163,7 +163,7 @@ def test_a_damaged_capture_counts_as_not_recorded(tmp_path: Path) -> None:
     end_worker(tmp_path / "good.hiw", "w1")
     (tmp_path / "foreign").write_bytes(b"no capture")
     pieces = list(worker.pieces(tmp_path / "good.hiw"))
-    with Job(tmp_path / "job.hiw", engine="test") as job:
+    with JobCaptures(tmp_path / "job.hiw", engine="test") as job:
         assert not job.add_file(tmp_path / "foreign", "w2", "node")
         assert not job.add_bytes(pieces[0][:-9], "w3")
         assert not job.add_bytes(b"not compressed", "w4")
@@ -179,14 +179,14 @@ def test_a_job_replaces_only_captures(tmp_path: Path) -> None:
     end_worker(tmp_path / "w.hiw", "w1")
     (tmp_path / "data.csv").write_text("1,2")
     with pytest.raises(CaptureUnwritable):
-        Job(tmp_path / "data.csv", engine="test")
-    with Job(tmp_path / "job.hiw", engine="test") as job:
+        JobCaptures(tmp_path / "data.csv", engine="test")
+    with JobCaptures(tmp_path / "job.hiw", engine="test") as job:
         job.lost("w9", "", "why")
         with pytest.raises(NotRecording, match="w9: why"):
             job.write()
     assert not (tmp_path / "job.hiw").exists()
     for _ in range(2):  # the second time, over the first
-        with Job(tmp_path / "job.hiw", engine="test") as job:
+        with JobCaptures(tmp_path / "job.hiw", engine="test") as job:
             job.add_file(tmp_path / "w.hiw")
             job.write()
     assert len(hiwater.open_run(tmp_path / "job.hiw").captures) == 1
@@ -197,7 +197,7 @@ def test_pieces_are_small_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(worker, "PIECE_BYTES", 100_000)
     pieces = list(worker.pieces(tmp_path / "w.hiw"))
     assert len(pieces) == -(-os.path.getsize(tmp_path / "w.hiw") // 100_000) > 2
-    with Job(tmp_path / "job.hiw", engine="test") as job:
+    with JobCaptures(tmp_path / "job.hiw", engine="test") as job:
         job.add_pieces(pieces)
         job.write()
     (capture,) = hiwater.open_run(tmp_path / "job.hiw").captures
@@ -206,7 +206,7 @@ def test_pieces_are_small_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_spool_is_removed(tmp_path: Path) -> None:
     end_worker(tmp_path / "w.hiw", "w1")
-    with Job(tmp_path / "job.hiw", engine="test") as job:
+    with JobCaptures(tmp_path / "job.hiw", engine="test") as job:
         job.add_pieces(worker.pieces(tmp_path / "w.hiw"))
         assert len(list(tmp_path.glob(".hiwater-job-*/*.hiw"))) == 1
     wait_until(lambda: not list(tmp_path.glob(".hiwater-job-*")))

@@ -14,7 +14,7 @@ import hiwater
 import page_reader
 from children import run_hiwater
 from hiwater.analysis.job import Job, engine_memory, is_job, limit_share
-from hiwater.contrib.cluster.job import Job as Collected
+from hiwater.contrib.cluster.job import JobCaptures as Collected
 from recording import child_environment, needs_engine
 from schemas import validator_of
 from waiting import PATIENCE_SECONDS

@@ -118,10 +118,10 @@ PROGRAM = f"""
     found["survivors"] = parts.mapPartitions(dies).collect()
     hiwater.spark.collect(spark, "with_killed.hiw")
 
-    from hiwater.contrib.cluster.job import Job
+    from hiwater.contrib.cluster.job import JobCaptures
     from hiwater.contrib.cluster.spark import fetch
 
-    with Job("fetched.hiw", engine="spark") as job:  # as from machines whose folder is not this one
+    with JobCaptures("fetched.hiw", engine="spark") as job:  # as from machines whose folder is not this one
         (captures,) = Path("captures").absolute().iterdir()
         fetch(context, str(captures), set(), job)
         job.write()

@@ -311,7 +311,7 @@ def test_what_is_attached_comes_back_and_changes_nothing_else(plain):
 def test_room_for_more_tables_is_made_where_there_is_none(plain, monkeypatch):
     before = hiwater.open(plain)
     field = "table_count"
-    original = attachments._Growing._field
+    original = attachments._CaptureExtender._field
 
     def with_little_room(self, name):
         found = original(self, name)
@@ -319,7 +319,7 @@ def test_room_for_more_tables_is_made_where_there_is_none(plain, monkeypatch):
             found[3] = len(self._schema["tables"]) - 1
         return found
 
-    monkeypatch.setattr(attachments._Growing, "_field", with_little_room)
+    monkeypatch.setattr(attachments._CaptureExtender, "_field", with_little_room)
     attachments.append(str(plain), {"a": b"x"})
     after = hiwater.open(plain)
     assert attachments.read(after) == {"a": b"x"} and after.peak.allocated_bytes == before.peak.allocated_bytes

@@ -261,7 +261,7 @@ def test_a_version_1_group_is_exact_when_its_mark_moved(tmp_path):
         tmp_path, memory__usage_in_bytes=100, memory__max_usage_in_bytes=500, memory__limit_in_bytes=9223372036854771712
     )
     fake_group(tmp_path, memory__failcnt=3, memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 2")
-    group = cgroup.Group(1, str(tmp_path))
+    group = cgroup.MemoryCgroup(1, str(tmp_path))
     assert group.limit() is None
     assert group.events() == {"failcnt": 3, "oom_kill_disable": 0, "under_oom": 0, "oom_kill": 2}
     meter = opened(cgroup.Cgroup(group))
@@ -274,7 +274,7 @@ def test_a_version_1_group_is_exact_when_its_mark_moved(tmp_path):
 def test_a_version_2_group(tmp_path):
     fake_group(tmp_path, memory__current=70, memory__max=1000, memory__swap__current=5)
     fake_group(tmp_path, memory__events="low 0\nmax 4\noom_kill 1")
-    group = cgroup.Group(2, str(tmp_path))
+    group = cgroup.MemoryCgroup(2, str(tmp_path))
     assert (group.limit(), group.swap_bytes()) == (1000, 5)
     assert group.events()["max"] == 4
     meter = opened(cgroup.Cgroup(group))  # no memory.peak: an old kernel

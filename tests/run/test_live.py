@@ -20,7 +20,7 @@ import pytest
 
 import hiwater
 from children import hiwater_command, run_hiwater
-from hiwater.analysis.live_run import Run, open_run
+from hiwater.analysis.live_run import LiveRun, open_run
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture import reader, run_index
 from hiwater.capture.follow import Follower
@@ -398,7 +398,7 @@ def test_textual_shows_the_same_and_the_end_of_the_process(
 
     from hiwater.cli.live_screen import LiveScreen
 
-    async def view(run: Run) -> None:
+    async def view(run: LiveRun) -> None:
         run.read()
         app = LiveScreen(Viewer(run, View.lines, 0.05))
 

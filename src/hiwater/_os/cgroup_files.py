@@ -16,7 +16,7 @@ _NAMES = {
 }
 
 
-class Group:
+class MemoryCgroup:
     """The folder of a memory cgroup, and its files: with the usage now, its peak, and the events."""
 
     def __init__(self, version: int, folder: str, top: str = "") -> None:
@@ -56,7 +56,7 @@ class Group:
         return int(text) if text else None
 
 
-def find(pid: int | str = "self", proc: str = "/proc") -> Group:
+def find(pid: int | str = "self", proc: str = "/proc") -> MemoryCgroup:
     """Return the memory cgroup of a process; raises MeterUnavailable where none can be read."""
     memberships = (_text(f"{proc}/{pid}/cgroup") or "").splitlines()
     mounts = [line.split() for line in (_text(f"{proc}/{pid}/mountinfo") or "").splitlines() if " - cgroup" in line]
@@ -76,11 +76,11 @@ def find(pid: int | str = "self", proc: str = "/proc") -> Group:
     )
 
 
-def _within(version: int, mount_point: str, mount_root: str, path: str) -> Group | None:
+def _within(version: int, mount_point: str, mount_root: str, path: str) -> MemoryCgroup | None:
     # In a container, the mount may show the group itself as its root, and /proc the path from the host's root.
     inside = path.removeprefix(mount_root.rstrip("/")) if mount_root != "/" else path
     for folder in (f"{mount_point}{inside}".rstrip("/"), mount_point):
-        group = Group(version, folder, mount_point)
+        group = MemoryCgroup(version, folder, mount_point)
         if os.access(group.current, os.R_OK):
             return group
     return None

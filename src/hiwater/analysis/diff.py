@@ -206,18 +206,18 @@ class _Comparer:
 
     def lines(self) -> Changes:
         """Every stack given to its innermost line of the user's own code."""
-        found: dict[object, list[list[ranking.Row]]] = {}
+        found: dict[object, list[list[ranking.RankedRow]]] = {}
         for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
             for line in rank_lines(capture.tables, held, never={}).rows:
                 rows = found.setdefault(self._name[side](line.frame), [[], []])
                 rows[side].append(
-                    ranking.Row(line.frame, line.bytes, line.blocks, line.bytes, line.standard_error_bytes)
+                    ranking.RankedRow(line.frame, line.bytes, line.blocks, line.bytes, line.standard_error_bytes)
                 )
         return self._changes(found)
 
     def groups(self, by: Grouping) -> Changes:
         """Rows by function, line, file or module."""
-        found: dict[object, list[list[ranking.Row]]] = {}
+        found: dict[object, list[list[ranking.RankedRow]]] = {}
         for side, (capture, held) in enumerate(zip(self._captures, self._holdings, strict=True)):
             for row in ranking.rank(build_call_tree(capture.tables, by, hide_imports=True), held):
                 found.setdefault(self._group(side, by, row.frame), [[], []])[side].append(row)
@@ -231,7 +231,7 @@ class _Comparer:
         name = self._name[side](frame)
         return name[:2] if by == Grouping.function else name
 
-    def _changes(self, found: dict[object, list[list[ranking.Row]]]) -> Changes:
+    def _changes(self, found: dict[object, list[list[ranking.RankedRow]]]) -> Changes:
         changes = []
         for both in found.values():
             own = [sum(row.self_bytes for row in rows) for rows in both]

@@ -40,7 +40,7 @@ class Row:
     standard_error_bytes: int = 0
 
 
-class Curve:
+class LiveCurve:
     """Live bytes over time: int64 arrays of at most 4,096 samples, each the highest of its interval."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Curve:
             self.bytes, self.at_ns = np.append(pairs, self.bytes[even:]), self.at_ns[::2]
 
 
-class Watched:
+class LiveProcess:
     """One recorded process. `read_sums()` reads the header of its capture, `read()` all that has changed."""
 
     tables: Tables
@@ -76,7 +76,7 @@ class Watched:
         self.command = " ".join(program.arguments(facts.get("argv", "[]")) or command_of(self.pid))
         self.is_running = True
         """Whether the next reading may differ from the last."""
-        self.curve = Curve()
+        self.curve = LiveCurve()
         self.problem = ""
         """Why the last reading failed: somebody truncated the capture, for example. The figures are those of the reading before. "" if it did not fail."""
         self._is_read_to_its_end = False

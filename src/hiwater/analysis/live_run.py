@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from hiwater.analysis.live import Watched
+from hiwater.analysis.live import LiveProcess
 from hiwater.capture import find, opening, run_folder, run_index
 from hiwater.capture.destination import CHILDREN_INDEX
 from hiwater.capture.follow import Follower
@@ -17,13 +17,13 @@ from hiwater.errors import CaptureError, MissingCapture
 _BEGINS_WITHIN_NS = 2_000_000_000
 
 
-class Run:
+class LiveRun:
     """The processes of a run, in the order in which they were found. `shown` is the one whose rows are shown."""
 
     def __init__(self, first: Follower | None, places: Places | None) -> None:
         """`first` is the main capture, or that of the process that the viewer named. Raises CaptureError."""
         facts = {} if first is None else opening.read(first.path).facts
-        self.processes = [] if first is None else [Watched(first, facts)]
+        self.processes = [] if first is None else [LiveProcess(first, facts)]
         self._rows = list[Row]()
         self._count_from_ns = (
             0  # when it will be known of the last interpreter that was started whether it is recorded; 0: it is known
@@ -44,7 +44,7 @@ class Run:
             raise MissingCapture(f"there is no capture in {str(self._folder)!r}", "give the main capture of the run")
 
     @property
-    def shown(self) -> Watched:
+    def shown(self) -> LiveProcess:
         return self.processes[self._number]
 
     @property
@@ -127,16 +127,16 @@ class Run:
         run_id = facts.get("run_id", "")
         self._run_id = self._run_id or run_id
         if run_id and run_id == self._run_id:
-            self.processes.append(Watched(Follower(path), facts))
+            self.processes.append(LiveProcess(Follower(path), facts))
         self._known.add(path)
 
 
-def open_run(target: str) -> Run:
+def open_run(target: str) -> LiveRun:
     """The run that `target` names: a number is that of a process, everything else the path of a capture or of a run's folder. Raises
     CaptureError, NoSuchProcess or ProcessNotReadable."""
     if target.isdecimal():
         named = find.capture_of(int(target))
-        return Run(named, run_folder.places(named.path))
+        return LiveRun(named, run_folder.places(named.path))
     places = run_folder.places(target)
     main = Path(target) if places is None else places.main
-    return Run(None if main is None else Follower(main), places)
+    return LiveRun(None if main is None else Follower(main), places)

@@ -14,7 +14,7 @@ from hiwater.capture.tables import Tables
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RankedRow:
     """One row of a ranking. `self_bytes` are its own (those of all rows sum to the whole), `total_bytes` include what it called. Each byte
     counts once, however often the row's frame is on the stack."""
 
@@ -27,7 +27,7 @@ class Row:
     total_error_bytes: int = 0
 
 
-def rank(call_tree: CallTree, holdings: Holdings) -> list[Row]:
+def rank(call_tree: CallTree, holdings: Holdings) -> list[RankedRow]:
     """Rows for all keys with memory, by self bytes, then by total bytes, highest first, then by name."""
     leaf = call_tree.place[holdings.node]
     length = len(call_tree.parent)
@@ -53,7 +53,7 @@ def rank(call_tree: CallTree, holdings: Holdings) -> list[Row]:
         below_of = sums.sum_at(nothing + 2, key[outer], sums.sum_upwards(call_tree.parent, sampled)[outer])
     shown = np.flatnonzero((own_of != 0) | (blocks_of != 0) | (total_of != 0))
     rows = [
-        Row(
+        RankedRow(
             call_tree.frames[key] if key < nothing else NO_FRAME,
             int(own_of[key]),
             int(blocks_of[key]),
@@ -71,5 +71,5 @@ def rank(call_tree: CallTree, holdings: Holdings) -> list[Row]:
 NO_FRAME = Frame("[no Python frame]", "", 0)
 
 
-def by(tables: Tables, holdings: Holdings, grouping: Grouping) -> list[Row]:
+def by(tables: Tables, holdings: Holdings, grouping: Grouping) -> list[RankedRow]:
     return rank(build_call_tree(tables, grouping), holdings)

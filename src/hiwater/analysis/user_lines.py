@@ -100,7 +100,7 @@ def held_by(rows: Sequence[UserLine]) -> int:
 
 def rank_lines(tables: Tables, holdings: Holdings, never: Mapping[int, int] | None = None) -> Ranking:
     """The rows for what `holdings` has, of one snapshot and kind. `never` has what was never touched, by node; with {} nothing stands apart."""
-    paths = _Paths(tables)
+    paths = _NearestFrames(tables)
     node = holdings.node
     untouched = untouched_of(never_touched(tables) if never is None else never, holdings)
     held, apart = holdings.bytes - untouched, np.flatnonzero(untouched)
@@ -151,7 +151,7 @@ class PathRows:
 
 def rows_of_paths(tables: Tables, node: Ints) -> PathRows:
     """The rows of these call paths, for a reader that ranks them at moments of its own choice."""
-    paths = _Paths(tables)
+    paths = _NearestFrames(tables)
     known = set(node.tolist())
     untouched = {path: count for path, count in never_touched(tables).items() if path in known}
     never = np.array([*untouched], np.int64)
@@ -229,7 +229,7 @@ class _Seen:
     last_ns: int
 
 
-class _Paths:
+class _NearestFrames:
     """For each node of a capture: the innermost node at or above it that is the user's, the import system's, or any Python line.
 
     `nearest` is the user's or the import system's, `owner` the user's, `innermost` any frame that is no label; 0 where there is none.

@@ -42,14 +42,14 @@ def append(path: str, members: Mapping[str, bytes]) -> None:
     except OSError as error:
         raise CaptureUnwritable(f"{path!r} cannot be added to ({error.strerror})", _REMEDY) from error
     try:
-        _Growing(descriptor).add(archive.getvalue())
+        _CaptureExtender(descriptor).add(archive.getvalue())
     except (OSError, ValueError, KeyError, struct.error) as error:
         raise CaptureUnwritable(f"{path!r} cannot be added to ({error})", _REMEDY) from error
     finally:
         os.close(descriptor)
 
 
-class _Growing:
+class _CaptureExtender:
     """A finished capture with its schema, to which one table is added."""
 
     def __init__(self, descriptor: int) -> None:

@@ -41,7 +41,7 @@ class Follower:
         self._start_over()
 
     def _start_over(self) -> None:
-        self._tables = {name: _Growing(table) for name, table in self._schema.tables.items()}
+        self._tables = {name: _GrowingTable(table) for name, table in self._schema.tables.items()}
         self._extents_used = -1
 
     def read_header(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Follower:
         os.close(self._descriptor)
 
 
-class _Growing:
+class _GrowingTable:
     """The records of one table. Room is doubled, so that a record is copied twice at most on average."""
 
     def __init__(self, table: Table) -> None:

@@ -16,7 +16,7 @@ from hiwater.capture import check, histories, opening, program
 from hiwater.capture.comparison import Comparison
 from hiwater.capture.devices import DeviceMemory, read_devices
 from hiwater.capture.limits import Pressure, read_pressure
-from hiwater.capture.markers import Marker, read_markers
+from hiwater.capture.markers import Marker, read_markers, read_refusals
 from hiwater.capture.program import Process, Resident, Totals
 from hiwater.capture.residency_snapshots import ResidencySnapshot, read_residency_snapshots
 from hiwater.capture.slices import Slice, find_end, find_peak, find_refusal, find_window, of_slice, read_slices
@@ -117,17 +117,13 @@ class Capture:
     pressure: cached_property[tuple[Pressure, ...]] = _of_tables(read_pressure)
     """The process's memory and its limits over time."""
     markers: cached_property[tuple[Marker, ...]] = _of_tables(read_markers)
-    """Markers of forks, refused requests, exec, full garbage collections, and those that the program named. The value of a marker of collections is their number since the
-    previous sample, at most 10 ms earlier; its time is that of the first sample after them."""
+    """Forks, refused requests, exec, full garbage collections, and the markers that the program named."""
+    refusals: cached_property[tuple[Marker, ...]] = _of_tables(read_refusals)
+    """The refused requests for memory, at most the first 10,000."""
     processes: cached_property[tuple[WatchedProcess, ...]] = _of_tables(read_processes)
     """The processes that `hiwater sample` watched, the target first; none in a capture of the engine."""
     scopes: cached_property[tuple[ScopeSpan, ...]] = _of_tables(read_scopes)
     """The scopes and phases of the program, in the order of their ends."""
-
-    @cached_property
-    def refusals(self) -> tuple[Marker, ...]:
-        """The refused requests for memory, at most the first 10,000."""
-        return tuple(marker for marker in self.markers if marker.kind == "out of memory")
 
     # Memory of devices
 

@@ -35,8 +35,8 @@ exit codes: 0 when this machine can record, 1 when it cannot
 _RESET_RESIDENT_PEAK = "5"  # proc(5), /proc/pid/clear_refs
 
 
-class Finding(NamedTuple):
-    """One finding. `works` is None for information."""
+class Diagnosis(NamedTuple):
+    """What was found of one thing that hiwater needs. `works` is None for information."""
 
     name: str
     works: bool | None
@@ -49,86 +49,86 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings on stdout. Returns 0 if this machine can record, 1 if it cannot."""
+    """Print the diagnoses on stdout. Returns 0 if this machine can record, 1 if it cannot."""
     with progress.shown("testing what works here"):
-        findings = [
+        diagnoses = [
             *_about_the_engine(), _resident_peak(), _cgroup(), *_about_the_interpreter(), *_versions(), *_about_devices(),
         ]  # fmt: skip
     if args.verbose:
-        findings += [Finding("hiwater folder", None, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))]
-        findings += [Finding("python", None, sys.executable)]
-    for finding in findings:
-        if args.quiet and finding.works is not False:
+        diagnoses += [Diagnosis("hiwater folder", None, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))]
+        diagnoses += [Diagnosis("python", None, sys.executable)]
+    for diagnosis in diagnoses:
+        if args.quiet and diagnosis.works is not False:
             continue
-        status = {True: "ok", False: "no", None: "  "}[finding.works]
-        sys.stdout.write(f"{status} {finding.name:<20} {finding.text}\n")
-    can_record = all(finding.works for finding in findings if finding.name in {"engine", "recording"})
+        status = {True: "ok", False: "no", None: "  "}[diagnosis.works]
+        sys.stdout.write(f"{status} {diagnosis.name:<20} {diagnosis.text}\n")
+    can_record = all(diagnosis.works for diagnosis in diagnoses if diagnosis.name in {"engine", "recording"})
     return 0 if can_record else 1
 
 
-def _about_the_engine() -> Iterator[Finding]:
+def _about_the_engine() -> Iterator[Diagnosis]:
     try:
         core = native.load()
     except (EngineUnavailable, EngineFailed) as error:
-        yield Finding("engine", False, str(error))
+        yield Diagnosis("engine", False, str(error))
         return
-    yield Finding("engine", True, f"present, built for CPython {core.BUILT_FOR}")
+    yield Diagnosis("engine", True, f"present, built for CPython {core.BUILT_FOR}")
     yield _self_test()
 
 
-def _self_test() -> Finding:
-    """Record a program of one statement in a separate process, so that a crash is only a finding."""
+def _self_test() -> Diagnosis:
+    """Record a program of one statement in a separate process, so that a crash is a result, too."""
     with tempfile.TemporaryDirectory(prefix="hiwater-doctor-") as folder:
         capture = os.path.join(folder, "self-test.hiw")
         words = [sys.executable, "-m", "hiwater", "run", "-q", "-o", capture, "-c", "held = bytearray(1000000)"]
         try:
             done = subprocess.run(words, capture_output=True, timeout=_SELF_TEST_SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            return Finding("recording", False, f"the self-test did not end: {error}")
+            return Diagnosis("recording", False, f"the self-test did not end: {error}")
         said = done.stderr.decode(errors="replace").strip().replace("\n", "; ")
         if done.returncode != 0 or said:
-            return Finding(
+            return Diagnosis(
                 "recording", False, f"the self-test ended with {done.returncode}: {said or 'it said nothing'}"
             )
         size = os.path.getsize(capture)
-    return Finding("recording", True, f"the self-test started, recorded, stopped and wrote {size:,} bytes")
+    return Diagnosis("recording", True, f"the self-test started, recorded, stopped and wrote {size:,} bytes")
 
 
-def _resident_peak() -> Finding:
+def _resident_peak() -> Diagnosis:
     """Whether the kernel keeps and resets a high-water mark of resident memory, which makes resident peaks exact."""
     name = "resident peak"
     try:
         with open("/proc/self/clear_refs", "w") as file:
             file.write(_RESET_RESIDENT_PEAK)
     except OSError as error:
-        return Finding(
+        return Diagnosis(
             name, False, f"sampled, not exact: the kernel's high-water mark cannot be reset ({error.strerror})"
         )
     try:
         with open("/proc/self/status") as file:
             high_water = [line.split()[1] for line in file if line.startswith("VmHWM:")]
     except OSError as error:
-        return Finding(name, False, f"sampled, not exact: /proc/self/status cannot be read ({error.strerror})")
+        return Diagnosis(name, False, f"sampled, not exact: /proc/self/status cannot be read ({error.strerror})")
     if not high_water:
-        return Finding(
+        return Diagnosis(
             name, False, "sampled, not exact: the kernel keeps no high-water mark (no VmHWM in /proc/self/status)"
         )
-    return Finding(name, True, "exact, from the kernel's high-water mark (VmHWM, reset through clear_refs)")
+    return Diagnosis(name, True, "exact, from the kernel's high-water mark (VmHWM, reset through clear_refs)")
 
 
-def _cgroup() -> Finding:
+def _cgroup() -> Diagnosis:
     try:
         group = cgroup_files.find()
     except MeterUnavailable:
-        return Finding(
+        return Diagnosis(
             "cgroup", None, "no memory controller to read here (neither v1 nor v2): limits are the machine's"
         )
     limit = group.limit()
     words = "no limit" if limit is None else f"limit {format_size(limit)}"
-    return Finding("cgroup", True, f"v{group.version}, {words}, in {group.folder}")
+    return Diagnosis("cgroup", True, f"v{group.version}, {words}, in {group.folder}")
 
 
-def _about_the_interpreter() -> Iterator[Finding]:
+def _about_the_interpreter() -> Iterator[Diagnosis]:
     version = ".".join(map(str, sys.version_info[:3]))
     traits = ["debug build" if native.is_debug_build() else "release build"]
     if native.is_free_threaded():
@@ -136,15 +136,15 @@ def _about_the_interpreter() -> Iterator[Finding]:
     jit = getattr(sys, "_jit", None)  # from 3.14 on
     if jit is not None and jit.is_enabled():
         traits.append("with its JIT on")
-    yield Finding("interpreter", None, f"{sys.implementation.name} {version} ({', '.join(traits)})")
+    yield Diagnosis("interpreter", None, f"{sys.implementation.name} {version} ({', '.join(traits)})")
     chosen = os.environ.get("PYTHONMALLOC") if not sys.flags.ignore_environment else None
     usual = "debug hooks (-X dev)" if sys.flags.dev_mode else "the build's default"
-    yield Finding("object allocator", None, f"{chosen} (PYTHONMALLOC)" if chosen else usual)
+    yield Diagnosis("object allocator", None, f"{chosen} (PYTHONMALLOC)" if chosen else usual)
     system = os.uname()
-    yield Finding("system", None, f"{system.sysname} {system.release} {system.machine}")
+    yield Diagnosis("system", None, f"{system.sysname} {system.release} {system.machine}")
 
 
-def _about_devices() -> Iterator[Finding]:
+def _about_devices() -> Iterator[Diagnosis]:
     """The libraries that can show memory of accelerators, and the driver. Nothing is loaded that makes a context. A missing one is no error."""
     from importlib.util import find_spec
 
@@ -153,16 +153,16 @@ def _about_devices() -> Iterator[Finding]:
 
     found = [name for name in _registry.DEVICE_LIBRARIES if find_spec(name) is not None]
     nothing = f"none of {', '.join(_registry.DEVICE_LIBRARIES)} is installed"
-    yield Finding("GPU libraries", None, ", ".join(map(_library, found)) or nothing)
+    yield Diagnosis("GPU libraries", None, ", ".join(map(_library, found)) or nothing)
     nvml = devices.backend("nvml")
     assert isinstance(nvml, Nvml)
     status = nvml.status()
-    yield Finding("NVIDIA driver", True if status.works else None, status.reason)
+    yield Diagnosis("NVIDIA driver", True if status.works else None, status.reason)
     for card in nvml.devices() if status.works else ():
         yield _card(nvml, card)
     for driver, file in (("AMD", "/dev/kfd"), ("Intel", "/dev/dri/by-path")):
         if os.path.exists(file):
-            yield Finding(f"{driver} driver", None, f"{file} is there; its memory is known through torch alone")
+            yield Diagnosis(f"{driver} driver", None, f"{file} is there; its memory is known through torch alone")
 
 
 def _library(name: str) -> str:
@@ -178,22 +178,22 @@ def _library(name: str) -> str:
     return f"{name} {known}"
 
 
-def _card(nvml: Nvml, card: Device) -> Finding:
+def _card(nvml: Nvml, card: Device) -> Diagnosis:
     from uuid import UUID
 
     memory, name = nvml.card(card), f" ({UUID(card.uuid)})" if card.uuid else ""
     if memory.reason:
-        return Finding(f"GPU {card.name}", None, f"{memory.reason}{name}")
+        return Diagnosis(f"GPU {card.name}", None, f"{memory.reason}{name}")
     total, used = format_size(memory.total_bytes), format_size(memory.used_bytes)
-    return Finding(f"GPU {card.name}", True, f"{used} of {total} used, by everybody{name}")
+    return Diagnosis(f"GPU {card.name}", True, f"{used} of {total} used, by everybody{name}")
 
 
-def _versions() -> Iterator[Finding]:
+def _versions() -> Iterator[Diagnosis]:
     from importlib.metadata import PackageNotFoundError, version
 
-    yield Finding("hiwater", None, __version__)
+    yield Diagnosis("hiwater", None, __version__)
     for package, purpose in (("numpy", "reads captures"), ("rich", "draws reports")):
         try:
-            yield Finding(package, True, version(package))
+            yield Diagnosis(package, True, version(package))
         except PackageNotFoundError:
-            yield Finding(package, False, f"is not installed, and {purpose}: pip install {package}")
+            yield Diagnosis(package, False, f"is not installed, and {purpose}: pip install {package}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-    from hiwater.lines.decorator import Session
+    from hiwater.lines.decorator import DecoratedFunctions
 
 
 def main(words: Sequence[str]) -> int:
@@ -70,7 +70,7 @@ def _run(arguments: lines_arguments.LinesArguments, program: target.Target, hiwa
     return launcher.conclude(failure)
 
 
-def _add_named(arguments: lines_arguments.LinesArguments, session: Session) -> None:
+def _add_named(arguments: lines_arguments.LinesArguments, session: DecoratedFunctions) -> None:
     """Measure the functions that -f names, wherever they are called."""
     import importlib
 
@@ -89,7 +89,7 @@ def _add_named(arguments: lines_arguments.LinesArguments, session: Session) -> N
 
 
 def _add_everything(
-    arguments: lines_arguments.LinesArguments, program: target.Target, main: ModuleType, session: Session
+    arguments: lines_arguments.LinesArguments, program: target.Target, main: ModuleType, session: DecoratedFunctions
 ) -> None:
     """Measure every line of the script itself."""
     entry, given = program.entry(main)
@@ -103,7 +103,7 @@ def _add_everything(
 class _Ending:
     """The work after the end of the program."""
 
-    def __init__(self, arguments: lines_arguments.LinesArguments, session: Session) -> None:
+    def __init__(self, arguments: lines_arguments.LinesArguments, session: DecoratedFunctions) -> None:
         self._arguments = arguments
         self._session = session
         self._owner = os.getpid()

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from rich.text import Text
 
-from hiwater.analysis.live_run import Run
+from hiwater.analysis.live_run import LiveRun
 from hiwater.errors import CaptureError
 from hiwater.report.live_views import View
 from hiwater.report.text import live
@@ -25,7 +25,7 @@ _FIRST_READINGS = 3
 class Viewer:
     """A run, and what of it the viewer chose to see."""
 
-    def __init__(self, run: Run, view: View, interval: float) -> None:
+    def __init__(self, run: LiveRun, view: View, interval: float) -> None:
         self.run = run
         self.view = view
         self.growth = False

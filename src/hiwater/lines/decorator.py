@@ -33,7 +33,7 @@ _SWITCH = "HIWATER_PROFILE"
 _OFF = {"0", "false", "no", "off"}
 
 
-class Session:
+class DecoratedFunctions:
     """The decorated functions of this process, and how each is shown."""
 
     def __init__(self) -> None:
@@ -96,14 +96,14 @@ class Session:
             _write(None, f"hiwater: {lost}\n")
 
 
-_session: Session | None = None
+_session: DecoratedFunctions | None = None
 
 
-def session() -> Session:
+def session() -> DecoratedFunctions:
     """Return the process's session, made at first use."""
     global _session  # noqa: PLW0603 - one for the process, as the interpreter's events are
     if _session is None:
-        _session = Session()
+        _session = DecoratedFunctions()
     return _session
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from hiwater._os.cgroup_files import Group, find
+from hiwater._os.cgroup_files import MemoryCgroup, find
 from hiwater._os.kept_file import KeptFile
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
 
@@ -19,7 +19,7 @@ class Cgroup(Meter):
 
     name = "cgroup"
 
-    def __init__(self, group: Group | None = None) -> None:
+    def __init__(self, group: MemoryCgroup | None = None) -> None:
         self._group = group
         self._current: KeptFile | None = None
         self._peak: KeptFile | None = None
@@ -75,7 +75,7 @@ class Cgroup(Meter):
         return now, max(now, peak), rose
 
     @staticmethod
-    def _open_peak(group: Group) -> tuple[KeptFile | None, bool]:
+    def _open_peak(group: MemoryCgroup) -> tuple[KeptFile | None, bool]:
         if group.version == 2:
             mine = KeptFile(group.peak, os.O_RDWR)
             try:

@@ -28,7 +28,7 @@ LINGER_SECONDS = 1.0
 _THREAD = 2
 
 
-class Counting:
+class SharedCounting:
     """The engine's counting, shared by the meters of this module. The first meter that opens begins it; it ends some time after the last closes."""
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class Counting:
         return core
 
 
-COUNTING = Counting()
+COUNTING = SharedCounting()
 
 
 class _Counted(Meter):
@@ -190,7 +190,7 @@ class _Counted(Meter):
             self.read_and_reset = COUNTING.reader(self._which)  # type: ignore[method-assign]  # see there
 
     def close(self) -> None:
-        """Counting continues for LINGER_SECONDS: see Counting."""
+        """Counting continues for LINGER_SECONDS: see SharedCounting."""
         COUNTING.close()
 
     def forked(self) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hiwater.meters.devices.base import Backend, Device
     from hiwater.meters.devices.device_meter import DeviceMeter
-    from hiwater.scopes.manager import Figure, Scope
+    from hiwater.scopes.manager import MeterFigures, Scope
 
     T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class SampledDevice:
         has_peak = any(standing.peak != UNKNOWN for standing in backend.standings(device).values())
         self.exact = not self.note or (came_late and has_peak)
 
-    def update_accuracy(self, figures: Iterable[Figure]) -> None:
+    def update_accuracy(self, figures: Iterable[MeterFigures]) -> None:
         """Update `exact` and `note` from the figures of one interval."""
         for figure in figures:
             if figure.slot.meter.has_lifetime_peak:
@@ -213,7 +213,7 @@ class DeviceSampler:
                 self._give_up(error)
                 return
 
-    def _note(self, device: Device, levels: dict[str, Figure]) -> SampledDevice:
+    def _note(self, device: Device, levels: dict[str, MeterFigures]) -> SampledDevice:
         """Create the entry of a device. If the program began to use it during the recording, its earlier peak belongs to the recording."""
         backend = _meter_of(levels).backend
         number = self._core.add_device(device.name, device.backend, backend.source, backend.limit_bytes(device))
@@ -223,7 +223,7 @@ class DeviceSampler:
         self._write(sampled, now, {quantity: max(now[quantity], before.get(quantity, 0)) for quantity in now}, UNKNOWN)
         return sampled
 
-    def _write_sample(self, sampled: SampledDevice, levels: dict[str, Figure], *, last: bool) -> None:
+    def _write_sample(self, sampled: SampledDevice, levels: dict[str, MeterFigures], *, last: bool) -> None:
         sampled.update_accuracy(levels.values())
         knows_driver = self._knows_driver(last=last)
         used = self._of_driver(lambda: self._used(sampled)) if knows_driver else None
@@ -285,11 +285,11 @@ def _call(work: Callable[[], object], _: None) -> bool:
     return bool(work())
 
 
-def _by_device(scope: Scope) -> dict[Device, dict[str, Figure]]:
+def _by_device(scope: Scope) -> dict[Device, dict[str, MeterFigures]]:
     """The figures of a scope, by device and quantity."""
     from hiwater.meters.devices.device_meter import DeviceMeter
 
-    found: dict[Device, dict[str, Figure]] = {}
+    found: dict[Device, dict[str, MeterFigures]] = {}
     for figure in scope.figures:
         meter = figure.slot.meter
         if isinstance(meter, DeviceMeter):
@@ -297,7 +297,7 @@ def _by_device(scope: Scope) -> dict[Device, dict[str, Figure]]:
     return found
 
 
-def _meter_of(levels: dict[str, Figure]) -> DeviceMeter:
+def _meter_of(levels: dict[str, MeterFigures]) -> DeviceMeter:
     from hiwater.meters.devices.device_meter import DeviceMeter
 
     meter = next(iter(levels.values())).slot.meter

@@ -8,7 +8,7 @@ import sys
 
 import hiwater
 from hiwater import __version__
-from hiwater._os.cgroup_files import Group, find
+from hiwater._os.cgroup_files import MemoryCgroup, find
 from hiwater.capture import destination
 
 TYPE_CHECKING = False
@@ -44,7 +44,7 @@ def _readable(text: str) -> str:
     return os.fsencode(text).decode("utf-8", "replace")
 
 
-def memory_group() -> Group | None:
+def memory_group() -> MemoryCgroup | None:
     """Return the memory cgroup of this process, if one can be read."""
     try:
         return find()
@@ -52,7 +52,7 @@ def memory_group() -> Group | None:
         return None
 
 
-def group_facts(group: Group) -> dict[str, str]:
+def group_facts(group: MemoryCgroup) -> dict[str, str]:
     """Return what shows later whether the kernel's OOM killer ran: the file with its count, and the count now."""
     return {"cgroup_events": group.events_file, "oom_kills": str(group.events().get("oom_kill", 0))}
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         imports_bytes: int
         all_untouched_bytes: int
 
-    class Refusal(TypedDict):
+    class RefusedRequests(TypedDict):
         """How many requests for memory were refused; the size of the last one, and the line that made it."""
 
         count: int
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
         standard_error_bytes: int
         stop_reason: str | None
         top_line: TopLine | None
-        refused: Refusal | None
+        refused: RefusedRequests | None
         devices: list[dict[str, Any]]
         device_trouble: str
         driver_trouble: str

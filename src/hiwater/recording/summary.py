@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from hiwater.recording.recorder import Refusal, Summary, TopLine
+    from hiwater.recording.recorder import RefusedRequests, Summary, TopLine
 
 
 def summary_lines(summary: Summary, shown_path: str) -> list[str]:
@@ -110,7 +110,7 @@ def _device(device: dict[str, Any]) -> str:
 _WORTH_TELLING = 1 << 20  # bytes
 
 
-def _refusals(refused: Refusal) -> str:
+def _refusals(refused: RefusedRequests) -> str:
     times = "a request for memory was" if refused["count"] == 1 else f"{refused['count']:,} requests for memory were"
     last = "" if refused["count"] == 1 else "the last "
     return f"{times} refused, {last}of {_size(refused['bytes'])} at {_place(refused)}"
@@ -131,7 +131,7 @@ def _top_line(summary: Summary) -> str:
     )
 
 
-def _place(at: TopLine | Refusal) -> str:
+def _place(at: TopLine | RefusedRequests) -> str:
     """Return the line, with its file as it can be typed where the program ended."""
     if not at["line"]:
         return at["function"]

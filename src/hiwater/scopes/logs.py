@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Log = str | os.PathLike[str] | TextIO | logging.Logger
 
-    class Run(Protocol):
+    class LoggedRun(Protocol):
         """What is logged of a run of `hiwater.scopes.tracker`."""
 
         scope: Scope
@@ -44,7 +44,7 @@ MOST_SAMPLES = 4096
 class Sampling:
     """Writes the log and samples the timeline of one run."""
 
-    def __init__(self, run: Run, log: Log | None, interval: float | None) -> None:
+    def __init__(self, run: LoggedRun, log: Log | None, interval: float | None) -> None:
         """Raises OutputFailed when the log cannot be opened."""
         self._run = run
         self._interval = interval

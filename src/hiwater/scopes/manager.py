@@ -102,7 +102,7 @@ class Slot:
         return self.risen_at >= epoch if self.meter.has_lifetime_peak else self.disturbed_at < epoch
 
 
-class Figure:
+class MeterFigures:
     """The raw figures of one meter for one scope."""
 
     __slots__ = ("allocated", "came_late", "end", "intact", "peak", "slot", "start", "totals")
@@ -132,7 +132,7 @@ class Scope:
         self.is_open = False
         self.epoch = 0
         self.slots: list[Slot] = []
-        self.figures: list[Figure] = []
+        self.figures: list[MeterFigures] = []
         self.unmeasured: dict[str, str] = {}
         self.began: Counters | None = None
         self.ended: Counters | None = None
@@ -180,7 +180,7 @@ class ScopeManager:
             scope.slots = self._acquire(scope, self._join_devices(also=scope))
             self._read_and_reset()
             scope.epoch = self._epoch
-            scope.figures = [Figure(slot) for slot in scope.slots]
+            scope.figures = [MeterFigures(slot) for slot in scope.slots]
             scope.is_open = True
             scope.thread = get_ident()
             scope.started_at = time.time()
@@ -221,7 +221,7 @@ class ScopeManager:
             following = Scope(scope.name, scope.wanted)
             self._finish(scope, self._read_counters())
             following.slots, following.epoch, following.thread = scope.slots, self._epoch, get_ident()
-            following.figures = [Figure(slot) for slot in scope.slots]
+            following.figures = [MeterFigures(slot) for slot in scope.slots]
             following.began, following.started_at = scope.ended, time.time()
             scope.is_open, following.is_open = False, True
             del self._open[id(scope)]
@@ -248,7 +248,7 @@ class ScopeManager:
             seen.unmeasured = dict(scope.unmeasured)
             seen.figures = []
             for figure in scope.figures:
-                copy = Figure(figure.slot, came_late=figure.came_late)
+                copy = MeterFigures(figure.slot, came_late=figure.came_late)
                 copy.start, copy.totals = figure.start, figure.totals
                 seen.figures.append(copy)
             self._finish(seen, self._read_counters())
@@ -320,7 +320,7 @@ class ScopeManager:
                 if slot is not None:
                     slot.users += 1
                     scope.slots.append(slot)
-                    scope.figures.append(Figure(slot, came_late=True))
+                    scope.figures.append(MeterFigures(slot, came_late=True))
                     scope.unmeasured.pop("gpu", None)
         return names
 

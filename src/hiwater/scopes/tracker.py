@@ -50,7 +50,7 @@ class _Shown:
         return str(self.usage)
 
 
-class Run(_Shown):
+class TrackedRun(_Shown):
     """One pass through a tracker. While it is open, `usage` has the figures so far."""
 
     def __init__(self, tracker: Tracker, place: tuple[int, int], frame: int) -> None:
@@ -72,12 +72,12 @@ class Run(_Shown):
         return self._usage
 
     def __repr__(self) -> str:
-        return f"<hiwater.Run {self.scope.name!r} {'open' if self.scope.is_open else 'finished'}>"
+        return f"<hiwater.TrackedRun {self.scope.name!r} {'open' if self.scope.is_open else 'finished'}>"
 
 
 class Tracker(_Shown):
     """A named place to measure: context manager (plain and async) and decorator. It is reusable and re-entrant, and many threads and tasks
-    can use it at the same time. Each pass is a separate Run; `usage` is that of the last finished run, or of the last begun one if none
+    can use it at the same time. Each pass is a separate TrackedRun; `usage` is that of the last finished run, or of the last begun one if none
     has finished.
     """
 
@@ -104,8 +104,8 @@ class Tracker(_Shown):
         self.calls = 0
         self._log = log
         self._interval = interval
-        self._runs: deque[Run] = deque(maxlen=REMEMBERED)
-        self._open: list[Run] = []
+        self._runs: deque[TrackedRun] = deque(maxlen=REMEMBERED)
+        self._open: list[TrackedRun] = []
         self._lock = threading.Lock()
 
     @property
@@ -120,25 +120,25 @@ class Tracker(_Shown):
         raise MeterUnavailable("nothing has been measured yet", "enter the tracker, or call the function it decorates")
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[TrackedRun, ...]:
         """The finished runs, the latest last. At most REMEMBERED are kept; `calls` counts all."""
         return tuple(self._runs)
 
-    def start(self) -> Run:
+    def start(self) -> TrackedRun:
         """Begin a run without a `with` block, e.g. over several notebook cells."""
         return self._begin(0)
 
-    def stop(self) -> Run:
+    def stop(self) -> TrackedRun:
         """End the last run that this thread or task began; raises MeterUnavailable when there is none."""
         return self._end(0, None)
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> TrackedRun:
         return self._begin(id(sys._getframe(1)))
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         self._end(id(sys._getframe(1)), kind)
 
-    async def __aenter__(self) -> Run:
+    async def __aenter__(self) -> TrackedRun:
         return self._begin(id(sys._getframe(1)))
 
     async def __aexit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
@@ -174,11 +174,11 @@ class Tracker(_Shown):
     def __repr__(self) -> str:
         return f"<hiwater.Tracker {self.name!r}, {self.calls} runs, {len(self._open)} open>"
 
-    def _begin(self, frame: int) -> Run:
+    def _begin(self, frame: int) -> TrackedRun:
         return unrecorded.do(Tracker._begin_run, self, frame)
 
-    def _begin_run(self, frame: int) -> Run:
-        run = Run(self, _place(), frame)
+    def _begin_run(self, frame: int) -> TrackedRun:
+        run = TrackedRun(self, _place(), frame)
         if self._log is not None or self._interval is not None:
             from hiwater.scopes.logs import Sampling
 
@@ -197,12 +197,12 @@ class Tracker(_Shown):
             run.sampling.begin()
         return run
 
-    def _end(self, frame: int, kind: type[BaseException] | None) -> Run:
+    def _end(self, frame: int, kind: type[BaseException] | None) -> TrackedRun:
         run = unrecorded.do(Tracker._end_run, self, (frame, kind))
         self._report_run(run)  # recorded: a logger belongs to the program
         return run
 
-    def _end_run(self, ending: tuple[int, type[BaseException] | None]) -> Run:
+    def _end_run(self, ending: tuple[int, type[BaseException] | None]) -> TrackedRun:
         frame, kind = ending
         run = self._mine(frame)
         SCOPE_MANAGER.exit(run.scope)
@@ -216,10 +216,10 @@ class Tracker(_Shown):
             run.sampling.end()
         return run
 
-    def _report_run(self, run: Run) -> None:
+    def _report_run(self, run: TrackedRun) -> None:
         """Called with each finished run, for subclasses."""
 
-    def _mine(self, frame: int) -> Run:
+    def _mine(self, frame: int) -> TrackedRun:
         """Find the run that ends: a `with` block ends in the frame where it began; any other run is the latest of its thread or task."""
         place = _place()
         with self._lock:

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.meters.residency import Breakdown
     from hiwater.scopes.device_usage import DeviceUsage
-    from hiwater.scopes.manager import Figure, Scope, Slot
+    from hiwater.scopes.manager import MeterFigures, Scope, Slot
 
 SCHEMA = "hiwater.usage/1"
 
@@ -203,7 +203,7 @@ _CAME_LATE = "counted from 0, because the program began to use the device during
 _HEADS = ("", "start", "end", "peak", "peak above start", "kept", "transient", "exact")
 
 
-def _level(figure: Figure) -> Level:
+def _level(figure: MeterFigures) -> Level:
     traits = figure.slot.meter.traits
     # A lifetime peak is exact for this scope if it rose during the scope.
     exact = figure.intact and (traits.exact or (traits.keeps_peak and not traits.resets_peak))

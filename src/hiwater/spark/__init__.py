@@ -8,9 +8,9 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hiwater.contrib.cluster.spark import Profile, collect, conf, profile
+    from hiwater.contrib.cluster.spark import SparkProfile, collect, conf, profile
 
-__all__ = ["Profile", "collect", "conf", "profile"]
+__all__ = ["SparkProfile", "collect", "conf", "profile"]
 
 
 def __getattr__(name: str) -> object:

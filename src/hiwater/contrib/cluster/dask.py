@@ -15,7 +15,7 @@ import distributed
 from hiwater._os.sizes import parse_size
 from hiwater.contrib.cluster import dask_remote as remote
 from hiwater.contrib.cluster import worker as recording
-from hiwater.contrib.cluster.job import Job
+from hiwater.contrib.cluster.job import JobCaptures
 from hiwater.errors import AlreadyRecording, BadRequest
 
 SAMPLE = "64KiB"
@@ -28,13 +28,13 @@ _CONNECT_SECONDS = 5  # to a cluster that may be gone
 _NANNY_SECONDS = 5  # for the nanny of a worker that has just died to send its capture
 
 
-class Profile:
+class DaskProfile:
     """What `profile()` returns: `with` for a client, `async with` for an asynchronous one. `path` is that of the job's file."""
 
     def __init__(self, client: distributed.Client, path: str | os.PathLike[str], sample: Any, limit: Any) -> None:
         self._client = client
         self._address = ""
-        self._job = Job(path, engine="dask")
+        self._job = JobCaptures(path, engine="dask")
         self._sample, self._limit = SAMPLE if sample is None else sample, limit
         parse_size(str(self._sample))
         parse_size(str(limit or 0))
@@ -125,7 +125,7 @@ def profile(
     path: str | os.PathLike[str],
     sample: int | str | None = None,
     limit: int | str | None = None,
-) -> Profile:
+) -> DaskProfile:
     """Return a context manager that records all workers of the client's cluster, those that join later, too, and merges their captures into
     one file at `path` at its end.
 
@@ -138,7 +138,7 @@ def profile(
 
     Raises CaptureUnwritable, BadSize, BadRequest, and AlreadyRecording at the start. At the end, a failure is a RuntimeWarning.
     """
-    return Profile(client, path, sample, limit)
+    return DaskProfile(client, path, sample, limit)
 
 
 def collect(client: distributed.Client, path: str | os.PathLike[str]) -> Any:
@@ -146,7 +146,7 @@ def collect(client: distributed.Client, path: str | os.PathLike[str]) -> Any:
 
     Returns an awaitable if the client is asynchronous. Raises CaptureUnwritable, and NotRecording if no worker was recorded.
     """
-    job = Job(path, engine="dask")
+    job = JobCaptures(path, engine="dask")
 
     async def collected() -> None:
         try:
@@ -175,7 +175,7 @@ async def dask_setup(node: Any) -> None:
         node.add_plugin(keeper, name=keeper.name)
 
 
-async def _collect(client: distributed.Client, name: str, job: Job) -> None:
+async def _collect(client: distributed.Client, name: str, job: JobCaptures) -> None:
     """Stop all recordings, fetch the captures, and write the job's file. Then remove the captures from the cluster."""
     collection = _Collection(client, name, job)
     await _quietly(client.unregister_worker_plugin(remote.KeepCaptures.name, nanny=True))
@@ -189,7 +189,7 @@ async def _collect(client: distributed.Client, name: str, job: Job) -> None:
     await _quietly(client.unregister_scheduler_plugin(remote.CollectCaptures.name))
 
 
-def _collect_here(job: Job, places: dict[str, tuple[str, str]], kept_at: tuple[str, str]) -> None:
+def _collect_here(job: JobCaptures, places: dict[str, tuple[str, str]], kept_at: tuple[str, str]) -> None:
     """Merge what the workers and the scheduler of a closed cluster left in these places, as far as they are on this machine, and remove it."""
     known, boot = set[str](), remote.boot()
     kept, folders = kept_at[1] if kept_at[0] == boot else "", {path for of, path in places.values() if of == boot}
@@ -217,7 +217,7 @@ def _collect_here(job: Job, places: dict[str, tuple[str, str]], kept_at: tuple[s
 class _Collection:
     """The captures of one job, on their way from the cluster."""
 
-    def __init__(self, client: distributed.Client, name: str, job: Job) -> None:
+    def __init__(self, client: distributed.Client, name: str, job: JobCaptures) -> None:
         self._client, self._name, self._job = client, name, job
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._taken: set[str] = set()  # identities of files

@@ -19,7 +19,7 @@ from hiwater.capture.run_index import Row
 from hiwater.errors import CaptureError, NotRecording
 
 
-class Job:
+class JobCaptures:
     """The captures of one job, from the first to `write()`; a context manager that removes what `write()` no longer needs."""
 
     def __init__(self, path: str | os.PathLike[str], *, engine: str) -> None:

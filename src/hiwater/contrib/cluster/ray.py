@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from hiwater._os.sizes import parse_size
 from hiwater.capture import Capture
 from hiwater.contrib.cluster import ray_node, worker
-from hiwater.contrib.cluster.job import Job
+from hiwater.contrib.cluster.job import JobCaptures
 from hiwater.contrib.cluster.ray_worker import OFF, SAMPLE, VARIABLE, Both
 from hiwater.errors import HiwaterError, NotRecording
 
@@ -65,7 +65,7 @@ def collect(path: str | os.PathLike[str]) -> Path:
     Raises CaptureUnwritable, and NotRecording without `ray.init(runtime_env=hiwater.ray.env())` or before the first task.
     """
     _check_recorded()
-    with Job(path, engine="ray") as job:
+    with JobCaptures(path, engine="ray") as job:
         _collect_into(job)
         return job.write()
 
@@ -84,7 +84,7 @@ def profile(
 
     Raises CaptureUnwritable, BadSize, and NotRecording if Ray was initialised without `env()`. At the end, a failure is a RuntimeWarning.
     """
-    with Job(path, engine="ray") as job:
+    with JobCaptures(path, engine="ray") as job:
         environment = env(sample=sample, limit=limit)
         if not ray.is_initialized():
             ray.init(runtime_env=environment)
@@ -109,7 +109,7 @@ def own_figures(capture: Capture) -> dict[str, int] | None:
     return own
 
 
-def _finish(job: Job, driver: worker.Worker) -> None:
+def _finish(job: JobCaptures, driver: worker.Worker) -> None:
     """The program's own work is done: no failure here may become its."""
     own = worker.stop() if driver.path else ""
     try:
@@ -141,7 +141,7 @@ def _check_recorded() -> None:
         )
 
 
-def _collect_into(job: Job) -> None:
+def _collect_into(job: JobCaptures) -> None:
     """Have each node list its captures, then fetch each capture from one of the nodes that have it."""
     number = ray.get_runtime_context().get_job_id()
     alive = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
@@ -171,7 +171,7 @@ def _collect_into(job: Job) -> None:
             )
 
 
-def _fetch(job: Job, number: str, alive: dict[str, str], wanted: dict[str, list[str]]) -> None:
+def _fetch(job: JobCaptures, number: str, alive: dict[str, str], wanted: dict[str, list[str]]) -> None:
     """Fetch from one node after the other; the next few prepare their first pieces meanwhile."""
     streams: dict[str, Any] = {}
     waiting = iter(wanted.items())

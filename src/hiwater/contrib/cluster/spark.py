@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from hiwater._os.sizes import parse_size
 from hiwater.contrib.cluster import spark_worker
-from hiwater.contrib.cluster.job import Job
+from hiwater.contrib.cluster.job import JobCaptures
 from hiwater.errors import BadRequest
 
 OUR_DAEMON = "hiwater.spark.daemon"
@@ -73,13 +73,13 @@ def _daemon_of(settings: Any) -> str:
     return str(name)
 
 
-class Profile:
+class SparkProfile:
     """What `profile()` returns. `path` is that of the job's file."""
 
     def __init__(self, spark: Any, path: str | os.PathLike[str]) -> None:
         self._context = _context(spark)
         _folder(self._context)
-        self._job = Job(path, engine="spark")
+        self._job = JobCaptures(path, engine="spark")
         self.path = self._job.path
 
     def __enter__(self) -> Self:
@@ -94,7 +94,7 @@ class Profile:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def profile(spark: Any, path: str | os.PathLike[str]) -> Profile:
+def profile(spark: Any, path: str | os.PathLike[str]) -> SparkProfile:
     """Return a context manager that merges the captures of all Python workers of an application into one file at `path`, at its end.
 
         spark = hiwater.spark.conf(SparkSession.builder).getOrCreate()
@@ -104,7 +104,7 @@ def profile(spark: Any, path: str | os.PathLike[str]) -> Profile:
     `spark` is a session or a SparkContext whose settings were made by `conf()`. A capture has all that its worker did since its start. Each task is a phase
     named after its stage. Raises BadRequest without these settings, CaptureUnwritable; a failure at the end is a RuntimeWarning.
     """
-    return Profile(spark, path)
+    return SparkProfile(spark, path)
 
 
 def collect(spark: Any, path: str | os.PathLike[str]) -> Path:
@@ -115,10 +115,10 @@ def collect(spark: Any, path: str | os.PathLike[str]) -> Path:
     """
     context = _context(spark)
     _folder(context)
-    return _collect(context, Job(path, engine="spark"))
+    return _collect(context, JobCaptures(path, engine="spark"))
 
 
-def _collect(context: Any, job: Job) -> Path:
+def _collect(context: Any, job: JobCaptures) -> Path:
     folder = _folder(context)
     with job:
         found = set()
@@ -133,7 +133,7 @@ def _collect(context: Any, job: Job) -> Path:
         return job.write()
 
 
-def fetch(context: Any, folder: str, found: set[str], job: Job) -> None:
+def fetch(context: Any, folder: str, found: set[str], job: JobCaptures) -> None:
     """Add the captures in `folder` on all machines with executors, except those already `found`. Raises what Spark raises."""
     slots = max(1, context.defaultParallelism) * _TASKS_FOR_EACH_SLOT
     everywhere = context.parallelize(range(slots), slots)

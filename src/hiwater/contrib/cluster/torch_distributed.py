@@ -14,7 +14,7 @@ import torch.distributed as dist
 from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
 from hiwater.contrib.cluster import worker
-from hiwater.contrib.cluster.job import Job
+from hiwater.contrib.cluster.job import JobCaptures
 from hiwater.errors import BadRequest
 
 DEFAULT_SAMPLE = "64KiB"
@@ -35,7 +35,7 @@ class _Capture(NamedTuple):
     why: str
 
 
-class Profile:
+class TorchProfile:
     """What `profile()` returns. `path` is that of the job's file, which rank 0 writes."""
 
     def __init__(self, path: str | os.PathLike[str], sample: int | str | None, limit: int | str | None) -> None:
@@ -48,7 +48,7 @@ class Profile:
         parse_size(str(self._sample))
         parse_size(str(limit or 0))
         self._rank = dist.get_rank()
-        self._job = Job(path, engine="torch") if self._rank == 0 else None
+        self._job = JobCaptures(path, engine="torch") if self._rank == 0 else None
         self.path = destination.absolute(destination.expand(os.fspath(path)))
         self._folder = self.path + RANKS_SUFFIX
 
@@ -122,7 +122,7 @@ class Profile:
                 dist.send_object_list([piece], dst=0, group=self._group)
             dist.send_object_list([b""], dst=0, group=self._group)
 
-    def _receive(self, job: Job) -> set[str]:
+    def _receive(self, job: JobCaptures) -> set[str]:
         """Add the captures that are in this folder under their names, and those that other ranks send; return the former."""
         captures: list[Any] = [None] * dist.get_world_size()
         dist.gather_object(self._own(), captures, dst=0, group=self._group)
@@ -153,7 +153,9 @@ def _pieces_of(rank: int, group: Any) -> Any:
         yield piece[0]
 
 
-def profile(path: str | os.PathLike[str], sample: int | str | None = None, limit: int | str | None = None) -> Profile:
+def profile(
+    path: str | os.PathLike[str], sample: int | str | None = None, limit: int | str | None = None
+) -> TorchProfile:
     """Return a context manager that records each rank of torch's default process group. At its end, rank 0 merges the captures into one file at `path`.
 
         torch.distributed.init_process_group("gloo")
@@ -166,4 +168,4 @@ def profile(path: str | os.PathLike[str], sample: int | str | None = None, limit
 
     Raises BadRequest without a process group, BadSize, CaptureUnwritable on rank 0. At the end, a failure is a RuntimeWarning.
     """
-    return Profile(path, sample, limit)
+    return TorchProfile(path, sample, limit)

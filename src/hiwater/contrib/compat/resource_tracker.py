@@ -6,7 +6,7 @@ import sys
 import time
 
 from hiwater._os.sizes import BYTES_PER_MIB
-from hiwater.scopes.tracker import Run, Tracker
+from hiwater.scopes.tracker import TrackedRun, Tracker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class MemoryMonitor:
         self.interval = checked_interval(interval)
         self.logger = logger or print
         self._tracker = Tracker(meters=("resident",))
-        self._run: Run | None = None
+        self._run: TrackedRun | None = None
         self._started_here = False  # an open run of `_tracker`, not of a ResourceTracker
         self._read_bytes: tuple[int, int] | None = None
 
@@ -91,12 +91,12 @@ class MemoryMonitor:
         """Return the highest peak of all ended monitors of this process, in bytes."""
         return cls._highest_bytes
 
-    def watch(self, run: Run) -> None:
+    def watch(self, run: TrackedRun) -> None:
         """Take the figures from a ResourceTracker's run that has just begun."""
         self.stop()
         self._run = run
 
-    def finished(self, run: Run) -> None:
+    def finished(self, run: TrackedRun) -> None:
         """Include the peak of a run that has ended in `get_peak_memory()`."""
         resident = run.usage.levels.get("resident")
         if resident is not None:
@@ -137,14 +137,14 @@ class ResourceTracker(Tracker):
         self._begin(id(sys._getframe(1)))
         return self
 
-    def _begin(self, frame: int) -> Run:
+    def _begin(self, frame: int) -> TrackedRun:
         started = time.time()
         run = super()._begin(frame)
         self.start_time = started
         self.monitor.watch(run)
         return run
 
-    def _report_run(self, run: Run) -> None:
+    def _report_run(self, run: TrackedRun) -> None:
         self.end_time = time.time()
         self.monitor.finished(run)
         write_line: Callable[[str], object] | None = getattr(self.logger, "info", self.logger)

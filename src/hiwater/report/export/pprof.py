@@ -87,7 +87,7 @@ class _Builder:
         )  # fmt: skip
         names, thread = capture.tables.paths.threads(node)
         kinds = [KINDS[number] for number in kind_of.tolist()]
-        paths = _Paths(whole.call_tree, self._location)
+        paths = _PathLocations(whole.call_tree, self._location)
         columns = columns if self._shows_totals else columns[2:]
         leaves, rows = whole.call_tree.place[node].tolist(), np.stack(columns, axis=1).tolist()
         for leaf, values, kind, number in zip(leaves, rows, kinds, thread.tolist(), strict=True):
@@ -115,7 +115,7 @@ class _Builder:
         return known
 
 
-class _Paths:
+class _PathLocations:
     """The locations of paths, innermost first as in pprof. Each location is made at its first use."""
 
     def __init__(self, call_tree: CallTree, location: Callable[[Frame], int]) -> None:

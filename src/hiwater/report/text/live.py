@@ -9,8 +9,8 @@ from itertools import islice
 from rich.text import Text
 
 from hiwater.analysis.call_tree import IMPORT_SYSTEM
-from hiwater.analysis.live import Row, Watched
-from hiwater.analysis.live_run import Run
+from hiwater.analysis.live import LiveProcess, Row
+from hiwater.analysis.live_run import LiveRun
 from hiwater.capture.paths import Frame
 from hiwater.report.formatting import (
     frame_text,
@@ -41,7 +41,7 @@ class Shown:
     width: int
 
 
-def figures(run: Run, shown: Shown) -> list[Text]:
+def figures(run: LiveRun, shown: Shown) -> list[Text]:
     """What is known of the process at a glance: five rows, one more for a run of several processes, and one if something cannot be read."""
     process = run.shown
     peak, peak_ns = process.peak
@@ -59,7 +59,7 @@ def figures(run: Run, shown: Shown) -> list[Text]:
     return [_fitted(line, shown.width) for line in lines]
 
 
-def _title(process: Watched) -> Text:
+def _title(process: LiveProcess) -> Text:
     state = process.ended or "recording"
     name = f"process {process.pid}  {printable(process.command, 60)}"
     lasted = f"  {state}, {seconds(process.duration_ns)}"
@@ -75,7 +75,7 @@ def _pair(name: str, now: int, peak: int, remark: str) -> Text:
     )  # fmt: skip
 
 
-def _all_processes(run: Run) -> str:
+def _all_processes(run: LiveRun) -> str:
     running = [process for process in run.processes if process.is_running]
     allocated, resident = (sum(getattr(one, f"{name}_bytes") for one in running) for name in ("allocated", "resident"))
     count = len(run.short)
@@ -87,7 +87,7 @@ def _all_processes(run: Run) -> str:
     )
 
 
-def _view_line(process: Watched, shown: Shown) -> Text:
+def _view_line(process: LiveProcess, shown: Shown) -> Text:
     parts: list[tuple[str, str]] = []
     for view in View:
         style = "reverse bold" if view == shown.view else "dim"
@@ -103,7 +103,7 @@ def _view_line(process: Watched, shown: Shown) -> Text:
     return Text.assemble(*parts, "  ", (moment, "bold"))
 
 
-def rows(run: Run, shown: Shown) -> Iterator[Text]:
+def rows(run: LiveRun, shown: Shown) -> Iterator[Text]:
     """The table that the viewer chose, at most 100 entries; a stack is several rows."""
     process = run.shown
     if shown.view == View.processes:
@@ -126,7 +126,7 @@ def _amount(count: int, whole: int, shown: Shown) -> str:
     )
 
 
-def _table(process: Watched, found: Sequence[Row], shown: Shown) -> Iterator[Text]:
+def _table(process: LiveProcess, found: Sequence[Row], shown: Shown) -> Iterator[Text]:
     folder, whole = process.tables.facts.get("cwd", ""), process.now.allocated_bytes
     room = shown.width - _FIGURES - 1
     names = [_name(row, folder, room if shown.width < 100 else room // 2) for row in found[:MOST_ROWS]]
@@ -148,7 +148,7 @@ def _name(row: Row, folder: str, longest: int) -> str:
     return place_text(row.frame, folder, longest) if row.frame is not None else printable(row.name, longest)
 
 
-def _stacks(process: Watched, shown: Shown) -> Iterator[Text]:
+def _stacks(process: LiveProcess, shown: Shown) -> Iterator[Text]:
     whole = process.now.allocated_bytes
     for stack in islice(process.stacks(growth=shown.growth), MOST_ROWS):
         what = f"{stack.kind} · {printable(stack.thread, 30) or 'no thread'} · {stack.blocks:,} blocks"
@@ -165,7 +165,7 @@ def _frame(frame: Frame, shown: Shown) -> Text:
     return Text(" " * _FIGURES + (frame_text(frame, room) if shown.width >= 120 else short_frame_text(frame, room)))
 
 
-def _processes(run: Run, shown: Shown) -> Iterator[Text]:
+def _processes(run: LiveRun, shown: Shown) -> Iterator[Text]:
     yield Text(f"{'pid':>9} {'allocated':>11} {'peak':>11} {'resident':>11} {'peak':>11}  ", "dim")
     for process in sorted(run.processes, key=lambda one: (not one.is_running, -one.allocated_bytes))[:MOST_ROWS]:
         sizes = (process.allocated_bytes, process.peak[0], process.resident_bytes, process.resident_peak_bytes)
@@ -177,7 +177,7 @@ def _processes(run: Run, shown: Shown) -> Iterator[Text]:
         yield _fitted(Text(f"  {note}", "dim"), shown.width)
 
 
-def _devices(process: Watched, shown: Shown) -> Iterator[Text]:
+def _devices(process: LiveProcess, shown: Shown) -> Iterator[Text]:
     for device in process.devices():
         for quantity, peak in device.peaks():
             values = getattr(device, f"{quantity}_bytes")

@@ -24,7 +24,7 @@ _TYPES = {
 _COUNTERS = ("step", "mu_product")  # of one number each, made on the host unless an optimizer is fused or capturable
 
 
-class Job:
+class Workload:
     """The functions, inputs and optimizers of an estimate, with fake tensors. `notes` are the assumptions."""
 
     def __init__(
@@ -87,7 +87,7 @@ def _type_of(name: str | None) -> torch.dtype | None:
     return _TYPES[str(name).removeprefix("torch.")]
 
 
-def run(job: Job, tracker: StorageTracker, is_card: bool) -> None:
+def run(job: Workload, tracker: StorageTracker, is_card: bool) -> None:
     """Track what exists before the first step, then run the steps of the job and track every storage of each phase."""
     tracker.drivers = frozenset({_train.__code__, _infer.__code__})
     with _watched(job, tracker):
@@ -100,7 +100,7 @@ def run(job: Job, tracker: StorageTracker, is_card: bool) -> None:
         tracker.is_recording = False
 
 
-def _track_existing(job: Job, tracker: StorageTracker, is_card: bool) -> None:
+def _track_existing(job: Workload, tracker: StorageTracker, is_card: bool) -> None:
     tracker.begin(0, "before")
     names = {id(parameter): name for name, parameter in job.named("named_parameters")}
     for parameter in job.parameters():
@@ -116,7 +116,7 @@ def _track_existing(job: Job, tracker: StorageTracker, is_card: bool) -> None:
         _track_optimizer_state(job, optimizer, tracker, is_card)
 
 
-def _train(job: Job, tracker: StorageTracker, is_card: bool) -> None:
+def _train(job: Workload, tracker: StorageTracker, is_card: bool) -> None:
     output = loss = None
     for module in job.modules:
         module.train()
@@ -140,7 +140,7 @@ def _train(job: Job, tracker: StorageTracker, is_card: bool) -> None:
     del output, loss
 
 
-def _infer(job: Job, tracker: StorageTracker) -> None:
+def _infer(job: Workload, tracker: StorageTracker) -> None:
     output = None
     for module in job.modules:
         module.eval()
@@ -151,12 +151,12 @@ def _infer(job: Job, tracker: StorageTracker) -> None:
     del output
 
 
-def _forget_gradients(job: Job) -> None:
+def _forget_gradients(job: Workload) -> None:
     for parameter in job.parameters():
         parameter.grad = None
 
 
-def _loss(job: Job, output: Any) -> torch.Tensor | None:
+def _loss(job: Workload, output: Any) -> torch.Tensor | None:
     """The loss for backward; None if the function ran backward itself. Raises BadRequest."""
     if job.loss is not None:
         loss: Any = job.loss(output, job.inputs) if _takes_two(job.loss) else job.loss(output)
@@ -203,7 +203,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 @contextmanager
-def _watched(job: Job, tracker: StorageTracker) -> Iterator[None]:
+def _watched(job: Workload, tracker: StorageTracker) -> Iterator[None]:
     """A context with hooks for the start and end of modules, for backward, gradients and optimizers, whatever code calls them."""
     names = {id(part): name for name, part in job.named("named_modules")}
     own_name = type(job.module).__name__ if job.module else ""
@@ -243,7 +243,7 @@ def _leave(tracker: StorageTracker) -> None:
         tracker.modules.pop()
 
 
-def _as_phase(function: Callable[..., Any], job: Job, tracker: StorageTracker) -> Callable[..., Any]:
+def _as_phase(function: Callable[..., Any], job: Workload, tracker: StorageTracker) -> Callable[..., Any]:
     def in_backward(*arguments: Any, **options: Any) -> Any:
         step, before = tracker.trace.phase_starts[-1].step, tracker.phase
         if before != "backward":  # a nested backward, as of a checkpoint, is part of the outer one
@@ -271,7 +271,7 @@ def _track_gradient(parameter: torch.Tensor, tracker: StorageTracker) -> None:
         tracker.track(parameter.grad, "gradients")
 
 
-def _optimizer_begins(optimizer: torch.optim.Optimizer, job: Job, tracker: StorageTracker) -> None:
+def _optimizer_begins(optimizer: torch.optim.Optimizer, job: Workload, tracker: StorageTracker) -> None:
     job.optimizer_ran = True
     if all(optimizer is not known for known in job.optimizers):
         job.optimizers.append(optimizer)
@@ -282,7 +282,9 @@ def _change_phase(tracker: StorageTracker, phase: str) -> None:
     tracker.begin(tracker.trace.phase_starts[-1].step, phase)
 
 
-def _track_optimizer_state(job: Job, optimizer: torch.optim.Optimizer, tracker: StorageTracker, is_card: bool) -> None:
+def _track_optimizer_state(
+    job: Workload, optimizer: torch.optim.Optimizer, tracker: StorageTracker, is_card: bool
+) -> None:
     """Track the optimizer's state under the module's name. Its step counters usually stay on the host, even with a card."""
     modules = {id(parameter): name.rpartition(".")[0] for name, parameter in job.named("named_parameters")}
     for group in optimizer.param_groups:

@@ -81,7 +81,7 @@ def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | Non
         for used in (function, loss):
             if used is not None:
                 fakes.change_what_it_uses(used)
-        job = steps.Job(function, inputs, optimizer, loss, request)
+        job = steps.Workload(function, inputs, optimizer, loss, request)
         job.modules += [module for module in fakes.modules if module not in job.modules]
         job.optimizers += [one for one in fakes.optimizers if one not in job.optimizers]
         steps.run(job, tracker, request["is_card"])

@@ -21,7 +21,7 @@ from hiwater.meters.devices import UNKNOWN
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.scopes.device_usage import DeviceUsage
-    from hiwater.scopes.tracker import Run, Tracker
+    from hiwater.scopes.tracker import TrackedRun, Tracker
     from hiwater.scopes.usage import Usage
 
 _METERS = (("resident", "gpu"), ("gpu",))  # the second if resident memory cannot be read
@@ -34,7 +34,7 @@ class Phases:
     def __init__(self) -> None:
         self.ended: list[tuple[str, Usage]] = []
         """Name and usage of every phase, in the order of their ends."""
-        self._open: dict[str, tuple[Tracker, Run, dict[str, int]]] = {}
+        self._open: dict[str, tuple[Tracker, TrackedRun, dict[str, int]]] = {}
 
     def begin(self, name: str) -> None:
         """Begin a phase. An open one of the same name, which an exception left open, is dropped."""
