@@ -18,14 +18,17 @@ LEVEL = 0.001
 LEAST_BYTES = 64 * 1024
 LEAST_SHARE = 0.05
 _PARTS = 4
+_NEVER = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """The snapshots of one name: their numbers, times and slices. For each account, `interval` is the number of the snapshot after which its blocks were
+    """The snapshots of one name that are tested: their numbers and slices. `made` is the number of the last snapshot of that name: it is not tested if
+    there were too many accounts by then to tell ages apart. For each account, `interval` is the number of the snapshot after which its blocks were
     allocated: -1 before the first one, and after the last one."""
 
     name: str
+    made: int
     number: Ints
     slice: Ints
     interval: Ints
@@ -44,11 +47,14 @@ def find_moments(tables: Tables, name: str | None) -> Moments:
     chosen = names[np.argmax(counts)] if name is None else by_name.get(name)
     if chosen is None:
         raise BadRequest(f"the capture has no marker or phase {name!r}", f"choose one of {', '.join(sorted(by_name))}")
+    known_ns = rows["at_ns"][rows["first_account"] == 0].min(initial=_NEVER)
     own = rows[rows["name"] == chosen]
+    made = int(own["number"].max())
+    own = own[: max(1, np.count_nonzero(own["at_ns"] <= known_ns))]
     own = own[len(own) // 3 :]
     number, at_ns, slices = (own[field].astype(np.int64) for field in ("number", "at_ns", "slice"))
     interval = np.searchsorted(at_ns, born[0], "right") - 1
-    return Moments(tables.string(int(chosen)), number, slices, np.where(interval < len(at_ns) - 1, interval, -1))
+    return Moments(tables.string(int(chosen)), made, number, slices, np.where(interval < len(at_ns) - 1, interval, -1))
 
 
 class Growth:

@@ -65,12 +65,15 @@ class Leak:
 class Leaks:
     """The result for the moments called `name`: how many there were, how many snapshots of them were tested, and how many call paths.
 
+    `last_tested` is the number of the last moment that was tested: from then on there were too many call paths to tell when blocks were allocated.
+
     `rows` are leaks, largest growth first; `suppressed` would be leaks, but for a suppression. `detectable_bytes` is the smallest growth for each
     moment that would have been found. `by_type` are types whose objects leak on call paths that do not show it one by one. `can_tell` is False if too few moments were recorded for any leak to be significant.
     """
 
     name: str
     moments: int
+    last_tested: int
     tested_snapshots: int
     tested_paths: int
     detectable_bytes: int
@@ -92,7 +95,7 @@ def find_leaks(tables: Tables, *, name: str | None = None, suppressions: Sequenc
     """
     moments = find_moments(tables, name)
     count = len(moments.number)
-    calls = int(moments.number[-1])
+    calls = int(moments.number[-1]) if count else 0
     growth = _PathGrowth(tables, moments)
     leaking, search, known = growth.leaking(), accounts_search(tables), (*suppressions, *KNOWN)
     rows = _rows(tables, growth, leaking, search, known)
@@ -100,10 +103,11 @@ def find_leaks(tables: Tables, *, name: str | None = None, suppressions: Sequenc
     tested = len(growth.p_values)
     return Leaks(
         name=moments.name,
-        moments=calls,
+        moments=moments.made,
+        last_tested=calls,
         tested_snapshots=count,
         tested_paths=tested,
-        detectable_bytes=-(-LEAST_BYTES // calls),
+        detectable_bytes=-(-LEAST_BYTES // max(1, calls)),
         can_tell=count >= _FEWEST and trends.smallest_p(count) * max(1, tested) < LEVEL,
         rows=[row for row in rows if row.suppression is None][:_MOST_ROWS],
         suppressed=[row for row in rows if row.suppression is not None][:_MOST_ROWS],

@@ -25,6 +25,7 @@ def as_data(leaks: Leaks) -> dict[str, Any]:
         "verdict": "leaks" if leaks.has_found else "no leak" if leaks.can_tell else "cannot tell",
         "name": leaks.name,
         "moments": leaks.moments,
+        "last_tested_moment": leaks.last_tested,
         "tested_snapshots": leaks.tested_snapshots,
         "tested_paths": leaks.tested_paths,
         "level": LEVEL,

@@ -42,6 +42,10 @@ def write(leaks: Leaks, sources: Sources, folder: str, stream: TextIO) -> None:
         f"\ntested: {leaks.tested_paths:,} call paths with {format_size(LEAST_BYTES)} or more, at {leaks.tested_snapshots:,} snapshots of"
         f" {leaks.moments:,} ({unit}s); the first third was not used\n"
     )
+    if leaks.last_tested < leaks.moments:
+        stream.write(
+            f"only the first {leaks.last_tested:,} were tested: then there were too many call paths to tell when memory was allocated\n"
+        )
     for leak in leaks.suppressed:
         assert leak.suppression is not None  # by the definition of this list
         whose = "known" if leak.suppression.is_built_in else "suppressed"
