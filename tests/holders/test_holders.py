@@ -240,9 +240,9 @@ def test_the_kernel_ends_the_copy_before_the_program_if_memory_runs_out(tmp_path
                 for child in open(f"/proc/self/task/{os.getpid()}/children").read().split():
                     try:
                         scores.add(int(open(f"/proc/{child}/oom_score_adj").read()))
-                    except OSError:
+                    except (OSError, ValueError):  # it is gone, or it was read while it changed ("0" and then "00")
                         pass
-        watcher = threading.Thread(target=watch); watcher.start()
+        watcher = threading.Thread(target=watch, daemon=True); watcher.start()
         while 1000 not in scores:
             hiwater.holders()
         done = True; watcher.join()
