@@ -33,7 +33,8 @@ struct StartOptions {
     std::string cgroup_usage;                // file with the group's usage; "" where there is none
     std::vector<std::string> cgroup_limits;  // files with the limits of the group and of those around it
     std::string internal_prefix, own_script;
-    std::string last_words;  // the file for them; "": none
+    std::string last_words;         // the file for them; "": none
+    std::uint64_t interval_ns = 0;  // a snapshot of what is live is due each time so much has passed; 0: at markers and phases only
     // How children of the process are recorded (session/children.h). `run_variable`: the entry for their environment, to which the run's
     // folder is added; "" where they are not recorded. `run_folder`: set in a child; the first process has its own beside its capture.
     std::string run_variable, run_folder;

@@ -28,6 +28,7 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
     write_back_if_due(now);
     note_resident_peak(h.resident_exact != 0 ? std::max(resident_bytes, kernel_peak_bytes) : resident_bytes);
     if (!is_on()) return;
+    note_interval(now);
     guarded([&] {
         if (now - last_point_ns_ >= std::max(kShortestPointNs, now / 2048) || timeline_.size() == 0) add_point(now, resident_bytes);
         const std::uint64_t spacing = std::max({kShortestSliceNs, now / 64, kSliceCostShare * last_close_ns_});

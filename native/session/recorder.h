@@ -332,6 +332,7 @@ private:
     };
     std::uint32_t scope_name(std::string_view name);
     void note_live(std::string_view name);
+    void note_interval(std::uint64_t now) noexcept;
     void raise_heap_peaks() noexcept;
     void end_open_scopes() noexcept;
     void note_resident_peak(std::int64_t peak_bytes) noexcept;
@@ -428,6 +429,7 @@ private:
     std::atomic<std::uint64_t> lost_{0}, unknown_frees_{0};
     std::uint64_t started_ns_ = 0;
     std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0;
+    std::uint64_t interval_ns_ = 0, next_interval_ns_ = 0;
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;
     std::int64_t collections_ = 0;  // full garbage collections, at the last call of note_collections()
     std::uint64_t collection_markers_ = 0;

@@ -27,6 +27,7 @@ def start(
     cgroup_limits: Sequence[str] = (),
     own_script: str = "",
     last_words: str = "",
+    interval_ns: int = 0,
     mode: int = 0o600,
     run_variable: str = "",
     run_folder: str = "",
@@ -39,7 +40,7 @@ def start(
     all that it calls hiwater's own.
     `sample_bytes`: blocks below it are sampled; 0 records every block. `sample_seed` makes the sample repeatable; 0 does not.
     `cgroup_usage` and `cgroup_limits` are files whose numbers go on the timeline. `last_words` is the file for a line about the process once
-    it is near to what limits it.
+    it is near to what limits it. Each time `interval_ns` has passed, a snapshot of what is live is due; 0: never.
     `run_variable`, "NAME=value": Python processes that this one starts are recorded; it is the entry for their environment, to which the
     folder of the run is added. `run_folder` is that folder in a process that was started so, "" in the first one.
     Raises EngineFault when recording already, OSError (with errno) when the capture cannot be made.

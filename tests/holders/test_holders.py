@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import compiled
+import hiwater
 import notebooks
 from children import hiwater_command, run_hiwater
 from page_reader import Page
@@ -239,9 +240,9 @@ def test_the_kernel_ends_the_copy_before_the_program_if_memory_runs_out(tmp_path
                 for child in open(f"/proc/self/task/{os.getpid()}/children").read().split():
                     try:
                         scores.add(int(open(f"/proc/{child}/oom_score_adj").read()))
-                    except OSError:
+                    except (OSError, ValueError):  # it is gone, or it was read while it changed ("0" and then "00")
                         pass
-        watcher = threading.Thread(target=watch); watcher.start()
+        watcher = threading.Thread(target=watch, daemon=True); watcher.start()
         while 1000 not in scores:
             hiwater.holders()
         done = True; watcher.join()
@@ -497,3 +498,10 @@ def test_in_a_notebook(tmp_path: Path) -> None:
     of_type, all_types = ("\n".join([*cell.lines, cell.printed]) for cell in shown[1:])
     assert "3,000 × Row, held by list `ROWS` of module `__main__`" in of_type
     assert "\nTypes\n" in all_types
+
+
+@needs_engine
+def test_what_the_search_itself_loads_is_no_memory_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / "small.py").write_text("KEPT = bytearray(1000)")
+    run_hiwater("run", "-q", "--holders", "-o", "small.hiw", "small.py", folder=tmp_path, check=True)
+    assert hiwater.open(tmp_path / "small.hiw").end.allocated_bytes < 100_000  # with the modules of the search, 1.2 MiB

@@ -36,6 +36,7 @@ _NOTHING = 0
 _Part = tuple[int, int, int]
 """Of the blocks of a path: the row of the ranking of lines, how many there are, and their bytes."""
 _MOST_SITES, _MOST_CONTENTS, _MOST_OTHERS = 4, 4, 3
+_MOST_PARTS = 20  # a type with less than this part of the bytes is not named
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +182,45 @@ def read_file(path: str, what: str, limit: int) -> Holders:
     return find_holders(opening.read(path), what=what, of_target=not what, limit=limit)
 
 
-def holder_of_accounts(tables: Tables) -> Callable[[Ints], str]:
-    """A function that names, for accounts of a capture, what holds most of their blocks: the nearest holder of which there are few. It returns "" without
-    a search."""
+class AccountsSearch:
+    """What the last search of a capture tells of the blocks of accounts."""
+
+    def __init__(self, tables: Tables, search: HolderSearch) -> None:
+        self._reading = _Reading(tables, search)
+        self._search = search
+
+    def holder(self, accounts: Ints) -> str:
+        """What holds most of their blocks: the nearest holder of which there are few."""
+        return self._reading.holder_of_accounts(accounts)
+
+    def types(self, accounts: Ints) -> tuple[str, ...]:
+        """The types of the objects to which most of their blocks belong, most bytes first."""
+        held = self._search.blocks[np.isin(self._search.blocks["account"], accounts)]
+        contents = _summed(
+            Content(self._reading.type_name(path), 0, size)
+            for path, size in zip(held["path"].tolist(), held["bytes"].tolist(), strict=True)
+        )
+        whole = sum(one.bytes for one in contents)
+        return tuple(
+            one.type_name for one in contents[:_MOST_CONTENTS] if one.type_name and one.bytes * _MOST_PARTS >= whole
+        )
+
+    def bytes_by_type(self) -> tuple[list[str], Ints, Ints, Ints]:
+        """The names of all types, "" for what belongs to no object; then for each account and type that it has blocks of: the account, the index of the type, and the bytes."""
+        blocks = np.concatenate([self._search.blocks, self._search.unheld])
+        names = dict.fromkeys(map(self._reading.type_name, range(len(self._search.paths) + 1)))
+        index = {name: number for number, name in enumerate(names)}
+        of_path = np.array(
+            [index[self._reading.type_name(path)] for path in range(len(self._search.paths) + 1)], np.int64
+        )
+        account, size = (blocks[field].astype(np.int64) for field in ("account", "bytes"))
+        return list(names), account, of_path[blocks["path"]], size
+
+
+def accounts_search(tables: Tables) -> AccountsSearch | None:
+    """The last search that found something; None without one."""
     search = last_search(tables)
-    return _Reading(tables, search).holder_of_accounts if search is not None else lambda _: ""
+    return AccountsSearch(tables, search) if search is not None else None
 
 
 def _chosen(searches: Sequence[HolderSearch], number: int | None) -> HolderSearch:
@@ -410,6 +445,10 @@ class _Reading:
         while path > by:
             path = self._dominator[path]
         return path == by
+
+    def type_name(self, path: int) -> str:
+        """The type of the path's objects; "" for a path of no objects."""
+        return self._words.type_name(path) if self._type[path] else ""
 
     def types(self) -> tuple[Content, ...]:
         """All types of listed paths, most bytes first."""

@@ -9,6 +9,7 @@ import argparse
 import os
 
 from hiwater._os import control_request, procfs
+from hiwater._os.durations import parse_duration
 from hiwater._os.sizes import format_size, parse_size
 from hiwater.capture import destination
 from hiwater.cli import gdb, injected, remote_exec
@@ -38,6 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pid", metavar="PID", type=int, help="the number of the process")
     parser.add_argument("-o", "--output", metavar="FILE", help="the capture (default: hiwater-<program>.PID.hiw)")
     parser.add_argument("--sample", metavar="SIZE", help="record a random sample of the blocks below SIZE")
+    parser.add_argument(
+        "--snapshot-every", metavar="T", type=parse_duration, default=0,
+        help="each time so much has passed (10s, 5min), note what is live: `hiwater leaks` shows what grows",
+    )  # fmt: skip
     add_method(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
 
@@ -62,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     pattern = arguments.output or destination.default_pattern(os.path.splitext(program)[0])
     output = destination.absolute(destination.expand(pattern, arguments.pid))
     destination.check(output)
-    answer = ask(arguments.pid, {"do": "attach", "output": output, "sample": arguments.sample}, arguments.method)
+    request = {"do": "attach", "output": output, "sample": arguments.sample, "snapshot_every": arguments.snapshot_every}
+    answer = ask(arguments.pid, request, arguments.method)
     if not arguments.quiet:
         say(
             f"process {arguments.pid} is being recorded into {answer['path']}: `hiwater detach {arguments.pid}` ends it"

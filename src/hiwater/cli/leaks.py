@@ -118,6 +118,6 @@ def _show(tables: Tables, arguments: argparse.Namespace, suppressions: list[Supp
 
 
 def _exit_code(leaks: Leaks) -> int:
-    if leaks.rows:
+    if leaks.has_found:
         return 1
     return 0 if leaks.can_tell else 3

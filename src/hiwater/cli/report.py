@@ -40,6 +40,7 @@ FORMATS = {
 }
 _FULL_TEXT = "hiwater.report.text.full"
 _EXPLAIN = "hiwater.report.text.explain"
+_KEPT = "hiwater.report.text.kept"
 _WITH_OVERVIEW = ("text", "tree", "table")
 _OF_ALL = (
     "json",
@@ -64,6 +65,7 @@ PARSER = {
   hiwater report run.hiw --explain            what to change, what it saves, and why
   hiwater report run.hiw --by function        which functions asked for it
   hiwater report run.hiw --at end             what was never freed
+  hiwater report run.hiw --kept               the same by line, with when it was allocated and what holds it
   hiwater report run.hiw --at 10:20 --tree    the highest moment between 10 s and 20 s
   hiwater report run.hiw --html --open        a page with all of it, in the browser
   hiwater report run.hiw --format svg         a flame graph, in the file run.svg
@@ -87,6 +89,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--explain",
         action="store_true",
         help="what to change: at most five findings, each with its evidence and what it saves",
+    )
+    parser.add_argument(
+        "--kept",
+        action="store_true",
+        help="what is live at the end, by line: when it was allocated, its types, and what holds it",
     )
     parser.add_argument(
         "--stacks",
@@ -184,9 +191,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the report, and return the exit code. An error is one line on stderr."""
     try:
         arguments.format = chosen_format(arguments.format, FORMATS)
-        for name in ("full", "explain"):
+        for name in ("full", "explain", "kept"):
             if getattr(arguments, name) and arguments.format != "text":
                 raise BadRequest(f"--{name} is for text, and not for {arguments.format}", "leave one of them out")
+        if arguments.kept:
+            arguments.at = "end"
         output.refuse_to_open(arguments, _SHOWN_IN_BROWSERS)
         output.name(arguments, arguments.captures[0])
         output.refuse_to_replace(arguments.captures, arguments.output)
@@ -313,14 +322,15 @@ def warn(reports: Sequence[Report]) -> None:
 
 
 def _write(reports: Sequence[Report], arguments: argparse.Namespace, stream: TextIO) -> None:
-    is_explained, is_brief = arguments.explain, not arguments.full
-    view = import_module(_EXPLAIN if is_explained else FORMATS[arguments.format] if is_brief else _FULL_TEXT)
+    is_brief = not arguments.full
+    alone = _EXPLAIN if arguments.explain else _KEPT if arguments.kept else None
+    view = import_module(alone or (FORMATS[arguments.format] if is_brief else _FULL_TEXT))
     if arguments.format in _OF_ALL:
         view.write(reports, stream, *((arguments.source,) if arguments.format == "html" else ()))
         return
     run = reports[0].run
     is_of_several = run is not None and run.is_of_several and not any(report.capture.device for report in reports)
-    if arguments.format in _WITH_OVERVIEW and is_of_several and not is_explained:
+    if arguments.format in _WITH_OVERVIEW and is_of_several and alone is None:
         from hiwater.report.text import processes
 
         shows_one = arguments.format == "text" and is_brief

@@ -8,6 +8,7 @@ import sys
 
 import hiwater
 from hiwater._os import native
+from hiwater._os.durations import parse_duration
 from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
 from hiwater.cli import run_arguments, settings
@@ -132,6 +133,7 @@ class ProgramRecording:
             mode=run_arguments.permissions(arguments.mode),
             last_words=arguments.last_words,
             children=arguments.children,
+            snapshot_every=parse_duration(arguments.snapshot_every) if arguments.snapshot_every else 0,
             notify=lambda text: say(f"warning: {text}"),
         )
         self._recorder.exclude_script(_outermost_file())

@@ -7,6 +7,7 @@ names, which argparse cannot guarantee. And argparse must not be loaded before t
 from __future__ import annotations
 
 import hiwater
+from hiwater._os.durations import parse_duration
 from hiwater._os.sizes import parse_size
 from hiwater.cli import program_arguments
 
@@ -44,6 +45,8 @@ options:
   --no-children       do not record the Python processes that the program starts; by default their captures are in the
                       folder FILE.d, which `hiwater report FILE` shows with this one
   --holders           at the end, search for what holds the program's objects: `hiwater holders FILE` shows it
+  --snapshot-every T  each time so much has passed (10s, 5min), note what is live: `hiwater leaks FILE` shows what grows, in a
+                      program that sets no markers, too, and `hiwater report FILE --kept` shows ages
   --standby           record nothing until `hiwater attach` asks for it; the same for the Python processes that the program
                       starts, which find HIWATER=standby in their environment
   --no-argv           leave the program's arguments out of the capture
@@ -56,8 +59,8 @@ options:
   -v, --verbose       say what is being done
   -h, --help          show this
 
-settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_LAST_WORDS, HIWATER_MODE, HIWATER_CHILDREN=0, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_HOLDERS, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
-output, sample, sample_seed, limit, last_words, mode, children, argv, device_history, holders, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
+settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_LAST_WORDS, HIWATER_MODE, HIWATER_CHILDREN=0, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_HOLDERS, HIWATER_SNAPSHOT_EVERY, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
+output, sample, sample_seed, limit, last_words, mode, children, argv, device_history, holders, snapshot_every, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
 
 exit codes: the program's own; 2 usage, 125 hiwater could not start, 126 not something Python can run, 127 not found.
 
@@ -77,6 +80,7 @@ WITH_VALUE = {
     "--last-words": "last_words",
     "--limit": "limit",
     "--mode": "mode",
+    "--snapshot-every": "snapshot_every",
 }
 FLAGS = {
     "--children": ("children", True),
@@ -117,6 +121,7 @@ class RunArguments:
         "quiet",
         "sample",
         "sample_seed",
+        "snapshot_every",
         "standby",
         "verbose",
     )
@@ -137,6 +142,7 @@ class RunArguments:
         self.device_history = settings.flag("device_history", True)
         self.open = settings.flag("open", False)
         self.holders = settings.flag("holders", False)
+        self.snapshot_every = settings.text("snapshot_every")
         self.standby = False
         self.quiet = settings.flag("quiet", False)
         self.verbose = settings.flag("verbose", False)
@@ -167,6 +173,8 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
         if size is not None:
             parse_size(size)  # checked before the program is searched
     permissions(result.mode)
+    if result.snapshot_every is not None:
+        parse_duration(result.snapshot_every)
     if result.sample_seed is not None and not result.sample_seed.isdecimal():
         raise hiwater.errors.UsageError(
             f"--sample-seed {result.sample_seed!r} is no number", "write a whole number above 0"

@@ -36,7 +36,12 @@ def _begin(request: dict[str, Any]) -> dict[str, Any]:
         raise hiwater.errors.AlreadyRecording(
             "the process is being recorded already", "read its capture, or end the recording with `hiwater detach`"
         )
-    recorder = Recorder(request["output"], sample=request.get("sample"), notify=lambda _: None)
+    recorder = Recorder(
+        request["output"],
+        sample=request.get("sample"),
+        snapshot_every=request.get("snapshot_every", 0),
+        notify=lambda _: None,
+    )
     recorder.note("attached", "1")
     recorder.start(sys.argv)
     _recorder = recorder

@@ -30,7 +30,7 @@ def _record_here(entry: str) -> None:
     """Record this process, a child of the run that `entry`, the value of `HIWATER_RUN`, describes. Nothing of this may disturb the program:
     if it cannot be recorded, it runs without. The run's index has the start of this process, so its report says so."""
     try:
-        fields = dict(field.split("=", 1) for field in entry.split(";", 7))
+        fields = dict(field.split("=", 1) for field in entry.split(";", 8))
         recorder = Recorder(
             f"{_escaped(fields['folder'])}/%p-{_milliseconds()}.hiw",
             sample=fields["sample"],
@@ -38,6 +38,7 @@ def _record_here(entry: str) -> None:
             device_history=fields["history"] == "1",
             mode=int(fields["mode"]),
             last_words=_escaped(bytes.fromhex(fields["words"]).decode()),
+            snapshot_every=int(fields["every"]) / 1e9,
             notify=lambda _: None,
         )
         recorder.continue_run(fields["run"], fields["folder"])

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import tempfile
-
 import hiwater
 from hiwater import _registry
 from hiwater._os import native, unrecorded
@@ -61,6 +57,10 @@ def _keep(target: object, name: str, of_type: type | None = None) -> None:
 
 
 def _search(what: object, chosen: tuple[int, str]) -> Holders:
+    # Imported here, where hiwater does not record itself: `hiwater run --holders` loads this module inside the recording.
+    import shutil
+    import tempfile
+
     limit, name = chosen
     is_text = what is None or isinstance(what, (str, type))
     folder = tempfile.mkdtemp(prefix="hiwater-holders-")
@@ -79,7 +79,9 @@ def _search(what: object, chosen: tuple[int, str]) -> Holders:
 def _recording(path: str) -> AbstractContextManager[object]:
     """The recording that runs, or one for this search alone."""
     if native.load().is_recording():
-        return contextlib.nullcontext()
+        from contextlib import nullcontext
+
+        return nullcontext()
     return Recorder(path, device_history=False, notify=lambda _: None)
 
 

@@ -99,6 +99,7 @@ class Recorder:
         mode: int = PRIVATE,
         last_words: str | os.PathLike[str] | None = None,
         children: bool = False,
+        snapshot_every: float = 0,
         notify: Callable[[str], None] = _warn,
     ) -> None:
         """Describe a recording; nothing happens before `start()`.
@@ -110,7 +111,7 @@ class Recorder:
         in a folder beside this one, `run.hiw.d` for `run.hiw`. When the process comes near to what limits
         its memory, `last_words` gets a line that says so
         and names the line of code with most; by default, this is the file in HIWATER_LAST_WORDS or Kubernetes' termination log, and "" is
-        none. `notify` is called with what the user must know at the start. Raises CaptureUnwritable for
+        none. Each `snapshot_every` seconds, what is live becomes a snapshot, for `hiwater leaks`; 0 takes them at markers and phases only. `notify` is called with what the user must know at the start. Raises CaptureUnwritable for
         an unknown `%`, BadSize for an invalid size.
         """
         # Made absolute now, because the program may change its folder before the stop.
@@ -130,6 +131,7 @@ class Recorder:
         self._wants_histories = device_history
         self._mode = mode
         self._last_words = choose(os.fspath(last_words) if last_words is not None else None)
+        self._interval_ns = round(snapshot_every * 1e9)
         self._notify = notify
         self._accelerators: Accelerators | None = None
         self._run_id = os.urandom(8).hex() if children else ""
@@ -243,6 +245,7 @@ class Recorder:
                     cgroup_limits=group.limits if group is not None else [],
                     own_script=self._excluded_script,
                     last_words=self._last_words,
+                    interval_ns=self._interval_ns,
                     mode=self._mode,
                     run_variable=self._run_variable() if self._run_id else "",
                     run_folder=self._run_folder,
@@ -261,7 +264,7 @@ class Recorder:
     def _run_variable(self) -> str:
         """The entry for the environment of children, without the folder at its end (see `recording.children`)."""
         return (
-            f"HIWATER_RUN=sample={self._sample_bytes};seed={self._sample_seed};history={int(self._wants_histories)};"
+            f"HIWATER_RUN=sample={self._sample_bytes};seed={self._sample_seed};history={int(self._wants_histories)};every={self._interval_ns};"
             f"mode={self._mode};words={self._last_words.encode().hex()};limit={self._facts.get('limit_bytes', '0')};"
             f"run={self._run_id};folder="
         )
@@ -429,10 +432,12 @@ def record(
     mode: int = PRIVATE,
     last_words: str | os.PathLike[str] | None = None,
     children: bool = False,
+    snapshot_every: float = 0,
 ) -> Recorder:
     """Return a context manager that records every allocation inside its block into a capture at `path`. By default, only its owner may read
     the capture; `mode` changes that. `last_words` is the file for a line on what the process's memory was used for, if that nears its limit.
     With `children`, Python processes that this one starts inside the block are recorded, too, into the folder `PATH.d`: `hiwater.open_run()` reads all.
+    With `snapshot_every`, `hiwater leaks` tests what grows from each so many seconds to the next.
 
         with hiwater.record("load.hiw") as recorder:
             table = load()
@@ -442,5 +447,6 @@ def record(
     Raises what `Recorder` and `Recorder.start` raise.
     """
     return Recorder(
-        path, sample=sample, sample_seed=sample_seed, device_history=device_history, mode=mode, last_words=last_words, children=children
+        path, sample=sample, sample_seed=sample_seed, device_history=device_history, mode=mode, last_words=last_words, children=children,
+        snapshot_every=snapshot_every,
     )  # fmt: skip

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, TextIO
 
-from hiwater.analysis.leaks import LEVEL, Leak, Leaks
+from hiwater.analysis.growth import LEVEL
+from hiwater.analysis.leaks import Leak, Leaks
+from hiwater.analysis.type_growth import TypeLeak
 
 FORMAT, VERSION = "hiwater.leaks", 1
 
@@ -20,15 +22,17 @@ def as_data(leaks: Leaks) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        "verdict": "leaks" if leaks.rows else "no leak" if leaks.can_tell else "cannot tell",
+        "verdict": "leaks" if leaks.has_found else "no leak" if leaks.can_tell else "cannot tell",
         "name": leaks.name,
         "moments": leaks.moments,
+        "last_tested_moment": leaks.last_tested,
         "tested_snapshots": leaks.tested_snapshots,
         "tested_paths": leaks.tested_paths,
         "level": LEVEL,
         "detectable_bytes_per_moment": leaks.detectable_bytes,
         "leaks": [_leak(leak) for leak in leaks.rows],
         "suppressed": [_leak(leak) for leak in leaks.suppressed],
+        "types": [_type(leak) for leak in leaks.by_type],
     }
 
 
@@ -48,8 +52,24 @@ def _leak(leak: Leak) -> dict[str, Any]:
         "p": leak.p,
         "paths": leak.paths,
         "held_by": leak.held_by or None,
+        "types": list(leak.types),
         "kinds": list(leak.kinds),
         "stack": [{"function": frame.function, "file": frame.file, "line": frame.line} for frame in leak.frames],
         "suppressed_because": suppression.reason if suppression is not None else None,
         "is_known": suppression is not None and suppression.is_built_in,
+    }
+
+
+def _type(leak: TypeLeak) -> dict[str, Any]:
+    return {
+        "type": leak.type_name,
+        "bytes_per_moment": round(leak.bytes_per_moment),
+        "lower_bytes_per_moment": round(leak.lower_bytes_per_moment),
+        "live_bytes": leak.live_bytes,
+        "grown_bytes": leak.grown_bytes,
+        "oldest_moment": leak.oldest,
+        "p": leak.p,
+        "held_by": leak.held_by or None,
+        "lines": [{"function": frame.function, "file": frame.file, "line": frame.line} for frame in leak.lines],
+        "line_count": leak.line_count,
     }

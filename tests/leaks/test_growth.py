@@ -1,0 +1,169 @@
+"""Growth over time without markers, growth of types, ages of what is live, and leak tests with more call paths than the recorder tells ages of."""
+
+import json
+import re
+import subprocess
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hiwater
+from children import hiwater_command, run_hiwater
+from recording import child_environment, needs_engine
+from waiting import wait_until
+
+pytestmark = needs_engine
+
+SERVICE = """\
+import os, time
+
+KEPT, RING = [], {}
+
+def handle(number):
+    KEPT.append(bytearray(3_000))
+    RING[number % 20] = bytearray(20_000)
+
+def main():
+    number = 0
+    while not os.path.exists("stop"):
+        handle(number)
+        number += 1
+        time.sleep(0.001)
+
+main()
+"""
+
+
+def record_service(folder: Path, *options: object) -> Path:
+    """Record the service until it has been recorded for 30 intervals."""
+    (folder / "service.py").write_text(SERVICE)
+    command = hiwater_command("run", "-q", *options, "--holders", "-o", "service.hiw", "service.py")
+    with subprocess.Popen(command, cwd=folder, env=child_environment()) as process:
+        try:
+            wait_until(lambda: (folder / "service.hiw").exists() and _intervals(folder / "service.hiw") >= 30)
+        finally:
+            (folder / "stop").touch()
+        assert process.wait() == 0
+    return folder / "service.hiw"
+
+
+def _intervals(path: Path) -> int:
+    rows = hiwater.open(path).tables.get("live_snapshots")
+    return 0 if rows is None or len(rows) == 0 else int(rows["number"].max())
+
+
+def test_what_a_program_without_markers_leaks_over_time(tmp_path: Path) -> None:
+    record_service(tmp_path, "--snapshot-every", "0.05s")
+    done = run_hiwater("leaks", "service.hiw", "--format", "json", folder=tmp_path)
+    result = json.loads(done.stdout)
+    assert (result["name"], done.returncode) == ("every 0.05 s", 1)
+    (leak,) = result["leaks"]
+    assert (leak["line"], leak["types"], leak["held_by"]) == (6, ["bytearray"], "list `KEPT` of module `__main__`")
+    text = run_hiwater("leaks", "service.hiw", folder=tmp_path).stdout
+    assert re.match(r"leaks \S+ KiB every 0\.05 s at service\.py:6 \(handle\)\n", text)
+    assert re.search(r"it was allocated after snapshot \d+,", text)
+
+
+def test_the_ages_of_what_is_live(tmp_path: Path) -> None:
+    record_service(tmp_path, "--snapshot-every", "0.05s")
+    text = run_hiwater("report", "service.hiw", "--kept", folder=tmp_path, check=True).stdout
+    shares = {
+        int(line): [float(one) for one in ages.replace("%", "").split()]
+        for ages, line in re.findall(r"%  ((?:\s*[\d.]+ %){4})  service\.py:(\d+)", text)
+    }
+    assert all(abs(sum(ages) - 100) < 0.5 for ages in shares.values()), text
+    assert min(shares[6]) > 5  # a leak is of all ages
+    assert shares[7][3] > 99  # and a ring is young
+    assert "types: bytearray" in text
+    assert "held by: list `KEPT` of module `__main__`" in text
+
+
+def test_without_snapshots_the_ages_are_not_known(tmp_path: Path) -> None:
+    (tmp_path / "short.py").write_text("KEPT = [bytearray(5000) for _ in range(10)]")
+    run_hiwater("run", "-q", "-o", "short.hiw", "short.py", folder=tmp_path, check=True)
+    text = run_hiwater("report", "short.hiw", "--kept", folder=tmp_path, check=True).stdout
+    assert "--snapshot-every" in text
+    assert re.search(r"49\.\d KiB +\S+ % +short\.py:1", text), text
+    refused = run_hiwater("report", "short.hiw", "--kept", "--format", "json", folder=tmp_path)
+    assert (refused.returncode, "--kept is for text" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("every", ["0", "soon", "-3s"])
+def test_an_interval_that_is_none_is_refused(tmp_path: Path, every: str) -> None:
+    done = run_hiwater("run", "--snapshot-every", every, "-c", "pass", folder=tmp_path)
+    assert (done.returncode, f"{every!r} is not a duration" in done.stderr) == (2, True)
+
+
+# --- types --------------------------------------------------------------------------------------------------------------
+
+MANY = """\
+class Row:
+    __slots__ = ("a", "b", "c", "d", "e", "f")
+
+KEPT, RECENT = [], {{}}
+
+def define(number):
+    names = {{}}
+    exec(compile("\\n" * number + {body!r}.replace("@", str(number)), "made.py", "exec"), globals(), names)
+    return names[f"make{{number}}"]
+
+MAKERS = [define(number) for number in range(200)]
+
+def call():
+    for make in MAKERS:
+        make()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "leaks"),
+    [("def make@():\n    KEPT.append(Row())\n", True), ("def make@():\n    RECENT[@] = [Row() for _ in range(30)]\n", False)],
+    ids=["leak", "renewed"],
+)  # fmt: skip
+def test_objects_of_a_type_leak_on_call_paths_that_do_not_show_it(tmp_path: Path, body: str, leaks: bool) -> None:
+    (tmp_path / "many.py").write_text(MANY.format(body=body))
+    done = run_hiwater("leaks", "--repeat", 40, "many.py:call", "--format", "json", folder=tmp_path)
+    result = json.loads(done.stdout)
+    assert (result["leaks"], done.returncode) == ([], int(leaks))
+    assert [(one["type"], one["held_by"]) for one in result["types"]] == [
+        ("many.Row", "list `KEPT` of module `many`")
+    ] * leaks
+    if leaks:
+        (one,) = result["types"]
+        assert one["line_count"] == 200
+        assert one["bytes_per_moment"] == pytest.approx(200 * (64 + 16), rel=0.15)  # the objects, with their headers
+
+
+# --- more call paths than ages are known of --------------------------------------------------------------------------------
+
+CROWD = """\
+import hiwater
+
+KEPT, PLACES = [], [None] * 4000
+exec("".join(f"def make{number}():\\n    PLACES[{number}] = bytearray(40)\\n" for number in range(4000)))
+MAKERS = [globals()[f"make{number}"] for number in range(4000)]
+
+def leak():
+    KEPT.append(bytearray(20_000))
+
+for _ in range(150):
+    for make in MAKERS:
+        make()
+    leak()
+    hiwater.mark("call")
+"""
+
+
+def test_a_leak_is_found_where_ages_are_known_for_the_first_markers_alone(tmp_path: Path) -> None:
+    (tmp_path / "crowd.py").write_text(textwrap.dedent(CROWD))
+    run_hiwater("run", "-q", "-o", "crowd.hiw", "crowd.py", folder=tmp_path, check=True)
+    rows = hiwater.open(tmp_path / "crowd.hiw").tables["live_snapshots"]
+    assert np.count_nonzero(rows["first_account"] == 0) > 3  # or this tests nothing
+    done = run_hiwater("leaks", "crowd.hiw", "--format", "json", folder=tmp_path)
+    result = json.loads(done.stdout)
+    assert [leak["line"] for leak in result["leaks"]] == [8]
+    assert 30 < result["last_tested_moment"] < 149
+    text = run_hiwater("leaks", "crowd.hiw", folder=tmp_path).stdout
+    assert f"only the first {result['last_tested_moment']} were tested" in text
