@@ -47,14 +47,12 @@ Kind classify(int protection, int flags, int fd, char* label, std::size_t label_
 
 // A mapping that a library made is labelled with the library: Python's stack alone does not distinguish its allocator from others.
 void label_by_caller(const void* caller, char* label, std::size_t size) noexcept {
-    constexpr char kBy[] = "mapped by ";
-    constexpr std::size_t kLength = sizeof kBy - 1;
     const ErrnoKept kept;
-    name_library_of(caller, label + kLength, size - kLength);
-    if (label[kLength] == '\0') {
+    name_library_of(caller, label + kMappedBy.size(), size - kMappedBy.size());
+    if (label[kMappedBy.size()] == '\0') {
         label[0] = '\0';
     } else {
-        ::memcpy(label, kBy, kLength);
+        ::memcpy(label, kMappedBy.data(), kMappedBy.size());
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "accounting/accounts.h"
 #include "mappings/mappings.h"
@@ -11,6 +12,9 @@
 #include "stacks/call_tree.h"
 
 namespace hiwater {
+
+// The label of what a library mapped itself is this and the library's name.
+inline constexpr std::string_view kMappedBy = "mapped by ";
 
 class MappingAccounts {
 public:

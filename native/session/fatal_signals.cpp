@@ -70,7 +70,7 @@ void install(int number, const struct sigaction& standard) noexcept {
     ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
     ours.sa_sigaction = on_fatal;
     ::sigfillset(&ours.sa_mask);
-    ::sigdelset(&ours.sa_mask, SIGBUS);  // of the header that the handler writes to, where the capture was truncated
+    ::sigdelset(&ours.sa_mask, SIGBUS);  // comes if the capture was truncated: the handler writes to its header
     ::sigaction(number, &ours, nullptr);
 }
 

@@ -18,7 +18,6 @@ constexpr std::int64_t kLeadsAbove = 4;            // LEADS_ABOVE of analysis/us
 constexpr std::uint64_t kSettledNs = 100'000'000;  // SETTLED_NS of the same
 constexpr std::string_view kImportSystem = "<frozen importlib.";
 constexpr std::string_view kGenerated = "<string>";
-constexpr std::string_view kMappedBy = "mapped by ";  // of interpose/mapping_hooks.cpp
 
 // Pages of our own: the words of a program that has no memory left are found with these, and the program's heap stays as it is.
 class Pages final : public std::pmr::memory_resource {

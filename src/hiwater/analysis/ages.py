@@ -28,7 +28,7 @@ PARTS = 4
 class Survivors:
     """A line of which memory is live: `bytes` in `blocks`. `by_age` has the bytes that each quarter of the recording's time allocated, the first one
     first; it is empty if the capture has no snapshots. `types` are the types of the objects, most bytes first, and `held_by` what holds most, if the
-    capture has a search for holders."""
+    capture has a search for holders and the row is one of those that were asked for."""
 
     group: Group
     frame: Frame
@@ -61,8 +61,8 @@ def births(tables: Tables) -> tuple[Ints, Ints] | None:
     return bounds[number], np.maximum(bounds[number], bounds[number + 1])
 
 
-def survivors(snapshot: Snapshot, kind: str = "all") -> list[Survivors]:
-    """What is live at this moment, by line of code, most bytes first."""
+def survivors(snapshot: Snapshot, kind: str = "all", *, described: int) -> list[Survivors]:
+    """What is live at this moment, by line of code, most bytes first. The first `described` rows have types and holders."""
     tables = snapshot.tables
     wanted = is_counted(tables.account_kind) if kind == "all" else tables.account_kind == KINDS.index(kind)
     accounts = np.flatnonzero(wanted & (snapshot.bytes > 0))
@@ -72,9 +72,12 @@ def survivors(snapshot: Snapshot, kind: str = "all") -> list[Survivors]:
     by_age = _by_age(tables, snapshot.at_ns, accounts, found.row * PARTS, size, len(found.rows) * PARTS)
     search = accounts_search(tables)
     rows = []
-    for row in np.argsort(-total, kind="stable").tolist():
-        members = accounts[found.row == row]
-        held_by, types = (search.holder(members), search.types(members)) if search is not None else ("", ())
+    for place, row in enumerate(np.argsort(-total, kind="stable").tolist()):
+        held_by: str = ""
+        types: tuple[str, ...] = ()
+        if search is not None and place < described:
+            members = accounts[found.row == row]
+            held_by, types = search.holder(members), search.types(members)
         ages = tuple(by_age[row * PARTS : (row + 1) * PARTS].tolist()) if by_age is not None else ()
         group, frame = found.rows[row]
         rows.append(Survivors(group, frame, int(total[row]), int(count[row]), ages, types, held_by))

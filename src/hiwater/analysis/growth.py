@@ -87,6 +87,15 @@ class Growth:
         return int(self.moments.number[np.argmax(self.survivors[row] > 0)])
 
 
+def by_interval(moments: Moments, accounts: Ints, row: Ints, size: Ints, rows: int) -> Ints:
+    """The bytes of each row by the interval that allocated them: `size[i]` bytes of account `accounts[i]` belong to row `row[i]`."""
+    interval = moments.interval[accounts]
+    inside = np.flatnonzero(interval >= 0)
+    found = np.zeros((rows, max(1, len(moments.number) - 1)), np.int64)
+    np.add.at(found, (row[inside], interval[inside]), size[inside])
+    return found
+
+
 def live_at(tables: Tables, wanted: Sequence[int]) -> Iterator[tuple[Ints, Ints]]:
     """For each of these slices, ascending: the bytes and blocks of every account at its peak. The arrays are changed by the next step."""
     length = len(tables.account_node)

@@ -21,7 +21,7 @@ from hiwater.analysis.holder_words import Words
 from hiwater.analysis.user_lines import Group, rows_of_paths
 from hiwater.capture import opening
 from hiwater.capture.holders import ROOTS, HolderSearch, StepKind, last_search, read_searches
-from hiwater.capture.paths import Frame, Ints
+from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.capture.tables import Tables
 from hiwater.errors import BadRequest, MomentOutOfRange
 
@@ -208,13 +208,9 @@ class AccountsSearch:
     def bytes_by_type(self) -> tuple[list[str], Ints, Ints, Ints]:
         """The names of all types, "" for what belongs to no object; then for each account and type that it has blocks of: the account, the index of the type, and the bytes."""
         blocks = np.concatenate([self._search.blocks, self._search.unheld])
-        names = dict.fromkeys(map(self._reading.type_name, range(len(self._search.paths) + 1)))
-        index = {name: number for number, name in enumerate(names)}
-        of_path = np.array(
-            [index[self._reading.type_name(path)] for path in range(len(self._search.paths) + 1)], np.int64
-        )
+        names, of_path = numbered(map(self._reading.type_name, range(len(self._search.paths) + 1)))
         account, size = (blocks[field].astype(np.int64) for field in ("account", "bytes"))
-        return list(names), account, of_path[blocks["path"]], size
+        return names, account, of_path[blocks["path"]], size
 
 
 def accounts_search(tables: Tables) -> AccountsSearch | None:

@@ -18,7 +18,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hiwater.analysis import sums, trends
-from hiwater.analysis.growth import LEAST_BYTES, LEVEL, Growth, Moments, find_moments, group_of_accounts, live_at
+from hiwater.analysis.growth import (
+    LEAST_BYTES,
+    LEVEL,
+    Growth,
+    Moments,
+    by_interval,
+    find_moments,
+    group_of_accounts,
+    live_at,
+)
 from hiwater.analysis.holders import AccountsSearch, accounts_search
 from hiwater.analysis.naming import is_library
 from hiwater.analysis.suppressions import KNOWN, Suppression
@@ -134,7 +143,8 @@ class _PathGrowth(Growth):
         series = np.zeros((len(large), len(wanted)), np.int64)
         for number, (values, _) in enumerate(live_at(tables, wanted)):
             series[:, number] = self._sums(values)
-        super().__init__(moments, series, self._survivors(moments, last))
+        survivors = by_interval(moments, self._accounts, self._row, last[self._accounts], len(large))
+        super().__init__(moments, series, survivors)
         biggest = self._accounts[np.argsort(last[self._accounts], kind="stable")]
         self.node: Ints = np.zeros(len(large), np.int64)
         self.node[row[biggest]] = tables.account_node[biggest]  # the last assignment, of most bytes, stays
@@ -142,13 +152,6 @@ class _PathGrowth(Growth):
 
     def _sums(self, values: Ints) -> Ints:
         return sums.sum_at(len(self.live_bytes), self._row, values[self._accounts])
-
-    def _survivors(self, moments: Moments, last: Ints) -> Ints:
-        interval = moments.interval[self._accounts]
-        inside = np.flatnonzero(interval >= 0)
-        found = np.zeros((len(self.live_bytes), max(1, len(moments.number) - 1)), np.int64)
-        np.add.at(found, (self._row[inside], interval[inside]), last[self._accounts[inside]])
-        return found
 
     def accounts_of(self, rows: list[int]) -> Ints:
         return self._accounts[np.isin(self._row, rows)]

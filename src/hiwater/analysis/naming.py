@@ -12,7 +12,7 @@ from hiwater.capture.tables import Tables
 
 _PACKAGES = re.compile(r"^(.*?/(?:site|dist)-packages)/(.*)$")
 _STANDARD_LIBRARY = re.compile(r"^(.*?/lib(?:64)?/python3(?:\.\d+t?)?)/(.*)$")
-_MAPPED_BY = "mapped by "  # the label of native/interpose/mapping_hooks.cpp
+_MAPPED_BY = "mapped by "  # the label of native/mappings/mapping_accounts.h
 _COMPREHENSION = re.compile(r"(?:(?:^|\.)(?:<locals>\.)?<(?:list|dict|set)comp>)+$")
 _FROZEN = re.compile(r"^<frozen (.+)>$")
 

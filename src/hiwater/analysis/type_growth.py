@@ -13,7 +13,7 @@ import numpy as np
 
 from hiwater.analysis import sums
 from hiwater.analysis.call_tree import follow
-from hiwater.analysis.growth import LEAST_BYTES, Growth, Moments, group_of_accounts, live_at
+from hiwater.analysis.growth import LEAST_BYTES, Growth, Moments, by_interval, group_of_accounts, live_at
 from hiwater.analysis.holders import AccountsSearch
 from hiwater.analysis.suppressions import Suppression
 from hiwater.analysis.user_lines import Bools, Group, rows_of_paths
@@ -88,11 +88,7 @@ class _Parts:
 
     def survivors(self, moments: Moments) -> Ints:
         """The bytes of each type by the interval that allocated them."""
-        interval = moments.interval[self._account]
-        inside = np.flatnonzero(interval >= 0)
-        found = np.zeros((len(self.names), max(1, len(moments.number) - 1)), np.int64)
-        np.add.at(found, (self._row[inside], interval[inside]), self._size[inside])
-        return found
+        return by_interval(moments, self._account, self._row, self._size, len(self.names))
 
     def accounts_of(self, row: int) -> Ints:
         found: Ints = self._account[self._row == row]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any, TextIO
 
 from hiwater.analysis.growth import LEVEL
@@ -43,18 +44,12 @@ def _leak(leak: Leak) -> dict[str, Any]:
         "line": leak.frame.line,
         "function": leak.frame.function,
         "group": str(leak.group),
-        "bytes_per_moment": round(leak.bytes_per_moment),
-        "lower_bytes_per_moment": round(leak.lower_bytes_per_moment),
-        "live_bytes": leak.live_bytes,
+        **_figures(leak),
         "live_blocks": leak.live_blocks,
-        "grown_bytes": leak.grown_bytes,
-        "oldest_moment": leak.oldest,
-        "p": leak.p,
         "paths": leak.paths,
-        "held_by": leak.held_by or None,
         "types": list(leak.types),
         "kinds": list(leak.kinds),
-        "stack": [{"function": frame.function, "file": frame.file, "line": frame.line} for frame in leak.frames],
+        "stack": [asdict(frame) for frame in leak.frames],
         "suppressed_because": suppression.reason if suppression is not None else None,
         "is_known": suppression is not None and suppression.is_built_in,
     }
@@ -63,6 +58,14 @@ def _leak(leak: Leak) -> dict[str, Any]:
 def _type(leak: TypeLeak) -> dict[str, Any]:
     return {
         "type": leak.type_name,
+        **_figures(leak),
+        "lines": [asdict(frame) for frame in leak.lines],
+        "line_count": leak.line_count,
+    }
+
+
+def _figures(leak: Leak | TypeLeak) -> dict[str, Any]:
+    return {
         "bytes_per_moment": round(leak.bytes_per_moment),
         "lower_bytes_per_moment": round(leak.lower_bytes_per_moment),
         "live_bytes": leak.live_bytes,
@@ -70,6 +73,4 @@ def _type(leak: TypeLeak) -> dict[str, Any]:
         "oldest_moment": leak.oldest,
         "p": leak.p,
         "held_by": leak.held_by or None,
-        "lines": [{"function": frame.function, "file": frame.file, "line": frame.line} for frame in leak.lines],
-        "line_count": leak.line_count,
     }

@@ -25,7 +25,7 @@ def write(report: Report, stream: TextIO) -> None:
 
 
 def _report(report: Report, page: Page) -> Iterator[Text]:
-    rows = survivors(report.snapshot, report.kind)
+    rows = survivors(report.snapshot, report.kind, described=report.top)
     sources, folder = Sources.of(report.capture.tables), page.folder
     whole = sum(row.bytes for row in rows)
     yield terminal.program(report, page)

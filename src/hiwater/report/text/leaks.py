@@ -61,10 +61,8 @@ def _write_leak(leak: Leak, each: str, unit: str, sources: Sources, folder: str,
     if text:
         stream.write(f"    {printable(text)}\n")
     stream.write(
-        f"    grows by {format_size(round(leak.bytes_per_moment))} {each} (at least"
-        f" {format_size(max(0, round(leak.lower_bytes_per_moment)))}, p = {leak.p:.1g}); {format_size(leak.live_bytes)} in"
-        f" {leak.live_blocks:,} blocks are live at the end ({', '.join(leak.kinds)}; requested bytes, exact)\n"
-        f"    ages: {format_size(leak.grown_bytes)} of it was allocated after {unit} {leak.oldest:,}, and some in every part of that time\n"
+        f"    {_growth(leak, each)} in {leak.live_blocks:,} blocks are live at the end ({', '.join(leak.kinds)}; requested bytes, exact)\n"
+        f"    {_ages(leak, unit)}\n"
     )
     if leak.types:
         stream.write(f"    types: {printable(', '.join(leak.types), _LONGEST)}\n")
@@ -78,15 +76,23 @@ def _write_leak(leak: Leak, each: str, unit: str, sources: Sources, folder: str,
 def _write_type(leak: TypeLeak, each: str, unit: str, folder: str, stream: TextIO) -> None:
     stream.write(
         f"\ntype {printable(leak.type_name, _LONGEST)}, on call paths that do not show it one by one\n"
-        f"    grows by {format_size(round(leak.bytes_per_moment))} {each} (at least {format_size(max(0, round(leak.lower_bytes_per_moment)))},"
-        f" p = {leak.p:.1g}); {format_size(leak.live_bytes)} are live at the end\n"
-        f"    ages: {format_size(leak.grown_bytes)} of it was allocated after {unit} {leak.oldest:,}, and some in every part of that time\n"
+        f"    {_growth(leak, each)} are live at the end\n"
+        f"    {_ages(leak, unit)}\n"
     )
     if leak.held_by:
         stream.write(f"    held by: {printable(leak.held_by, _LONGEST)}\n")
     stream.writelines(f"      {place_and_function(frame, folder)}\n" for frame in leak.lines)
     if leak.line_count > len(leak.lines):
         stream.write(f"      and {leak.line_count - len(leak.lines):,} more lines\n")
+
+
+def _growth(leak: Leak | TypeLeak, each: str) -> str:
+    least = format_size(max(0, round(leak.lower_bytes_per_moment)))
+    return f"grows by {format_size(round(leak.bytes_per_moment))} {each} (at least {least}, p = {leak.p:.1g}); {format_size(leak.live_bytes)}"
+
+
+def _ages(leak: Leak | TypeLeak, unit: str) -> str:
+    return f"ages: {format_size(leak.grown_bytes)} of it was allocated after {unit} {leak.oldest:,}, and some in every part of that time"
 
 
 def _unit(leaks: Leaks) -> str:
