@@ -266,6 +266,7 @@ nb::dict top_line(const hiwater::TopLine& top) {
     out["bytes"] = top.bytes;
     out["untouched_bytes"] = top.untouched_bytes;
     out["imports_bytes"] = top.imports_bytes;
+    out["other_bytes"] = top.other_bytes;
     out["all_untouched_bytes"] = top.all_untouched_bytes;
     return out;
 }

@@ -76,6 +76,8 @@ void append_most(LastWords::Text* out, const TopLineView& top, const std::string
     const Size bytes(is_untouched ? top.untouched_bytes : top.bytes);
     if (top.group == LineGroup::imports) {
         append(out, "; most: imports, %s; %s of it at ", Size(top.imports_bytes).text, bytes.text);
+    } else if (top.group == LineGroup::other && top.other_bytes != 0) {
+        append(out, "; most: code that none of your lines called, %s; %s of it at ", Size(top.other_bytes).text, bytes.text);
     } else {
         append(out, "; most: %s at ", bytes.text);
     }

@@ -15,6 +15,7 @@ namespace hiwater {
 namespace {
 
 constexpr std::int64_t kLeadsAbove = 4;            // LEADS_ABOVE of analysis/user_lines.py
+constexpr std::int64_t kWorthLeading = 1 << 20;    // WORTH_LEADING of the same
 constexpr std::uint64_t kSettledNs = 100'000'000;  // SETTLED_NS of the same
 constexpr std::string_view kImportSystem = "<frozen importlib.";
 constexpr std::string_view kGenerated = "<string>";
@@ -32,7 +33,7 @@ class Pages final : public std::pmr::memory_resource {
 
 TopLine owned(const TopLineView& view) {
     return {view.is_known, view.group,           std::string(view.file), std::string(view.function), view.line,
-            view.bytes,    view.untouched_bytes, view.imports_bytes,     view.all_untouched_bytes};
+            view.bytes,    view.untouched_bytes, view.imports_bytes,     view.all_untouched_bytes,   view.other_bytes};
 }
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -233,7 +234,8 @@ private:
     }
 
     TopLineView headline() const {
-        constexpr auto kLine = static_cast<std::size_t>(LineGroup::line), kImports = static_cast<std::size_t>(LineGroup::imports);
+        constexpr auto kLine = static_cast<std::size_t>(LineGroup::line), kImports = static_cast<std::size_t>(LineGroup::imports),
+                       kOther = static_cast<std::size_t>(LineGroup::other);
         std::array<std::int64_t, 3> sums{};
         std::array<const Entry*, 3> first{};
         const Entry* unused = nullptr;
@@ -252,10 +254,14 @@ private:
         for (const Entry* entry : first)
             if (chosen == nullptr) chosen = entry;
         if (sums[kImports] > kLeadsAbove * sums[kLine]) chosen = first[kImports];
-        if (unused != nullptr && unused->second.untouched > kLeadsAbove * (sums[kLine] + sums[kImports])) chosen = unused;
+        if (sums[kOther] > std::max(sums[kImports], kLeadsAbove * sums[kLine]) && sums[kOther] >= kWorthLeading)
+            chosen = first[kOther];
+        const std::int64_t touched = sums[kLine] + sums[kImports] + sums[kOther];
+        if (unused != nullptr && unused->second.untouched > kLeadsAbove * touched) chosen = unused;
         if (chosen == nullptr) return {};
         TopLineView top = described(*chosen);
         top.imports_bytes = sums[kImports];
+        top.other_bytes = first[kLine] == nullptr ? 0 : sums[kOther];
         top.all_untouched_bytes = all_untouched;
         return top;
     }

@@ -69,6 +69,7 @@ def build(mode: str) -> ModuleType:
                 "bytes": 800_000_000,
                 "untouched_bytes": 0,
                 "imports_bytes": 0,
+                "other_bytes": 0,
                 "all_untouched_bytes": 0,
             },
             "refused": None,

@@ -184,7 +184,10 @@ def test_a_recorded_cell(tmp_path: Path) -> None:
     assert "\x1b" not in shown[3].report and "capture " in shown[3].report
     assert "5.0 MiB allocated" in shown[4].report and shown[5].value == "5242881"
     assert "6.0 MiB " in shown[6].report and "Wall time" in shown[6].printed
-    assert "outside your code: the kernel's own" in shown[7].report and "codeop.py" not in shown[7].report
+    assert (
+        "code that none of your lines called: the kernel's own" in shown[7].report
+        and "codeop.py" not in shown[7].report
+    )
     assert shown[8].value == "([], '%%hiwater')"
     assert shown[2].displays[0]["text/html"].count('sandbox="allow-scripts"') == 1
     page = page_reader.Page(shown[2].page)

@@ -25,12 +25,13 @@ def size_of(*items: Any) -> int:
 def test_strings_of_a_list_and_of_columns_are_one_object_each() -> None:
     pandas = pytest.importorskip("pandas")
     words = ["word " * 20 + str(number) for number in range(10_000)]
+    objects = pandas.Series(words, dtype=object)  # by default it copies the text where pyarrow is installed
     found = rows(
         words=words,
-        frame=pandas.DataFrame({"word": words, "object": pandas.Series(words, dtype=object), "n": np.arange(10_000)}),
-        series=pandas.Series(words),
-        index=pandas.Index(words),
-        indexed=pandas.DataFrame({"x": 1.0}, index=words),
+        frame=pandas.DataFrame({"word": objects, "object": objects, "n": np.arange(10_000)}),
+        series=objects,
+        index=pandas.Index(words, dtype=object),
+        indexed=pandas.DataFrame({"x": 1.0}, index=objects),
         table=np.array(words, dtype=object),
         mapping=dict.fromkeys(words),
         members={*words},

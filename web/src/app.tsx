@@ -17,7 +17,7 @@ import { TableView } from "./table";
 import { Threads } from "./threads";
 import { nextTheme, type Theme, useTheme } from "./theme";
 import { Timeline } from "./timeline";
-import { printable, shortened, size } from "./words";
+import { count, printable, shortened, size } from "./words";
 
 type Tab =
   "flame" | "mine" | "table" | "source" | "holders" | "kept" | "resident" | "mappings" | "threads" | "processes";
@@ -82,7 +82,7 @@ function Recording({
   isDark: boolean;
   onCapture: (index: number) => void;
 }) {
-  const { asked, summary } = capture.described;
+  const { asked, summary, merged } = capture.described;
   const [moment, setMoment] = useState<Moment>(() => capture.asked);
   const [choice, setChoice] = useState<Choice>({
     thread: -1,
@@ -187,6 +187,8 @@ function Recording({
         {tab === "processes" && <ProcessesView captures={captures} run={run} onCapture={onCapture} />}
       </div>
       <footer class="muted">
+        {merged.stacks > 0 &&
+          `The ${count(merged.stacks)} smallest stacks, none of which held more than ${size(merged.most_bytes)} at any moment, stand under their nearest callers as [smaller stacks]. All sums include them. `}
         Made by hiwater {summary.process.hiwater}. Sizes are requested bytes in binary units unless a figure says
         resident. The page is whole in this file and asks nothing of any other.
       </footer>

@@ -128,7 +128,7 @@ export function FlameView({
         />
         <Toggle
           on={look.hideImports}
-          words="Hide imports"
+          words="Hide import system"
           title="hide the import system: its memory counts for the importing line"
           onToggle={() => setLook({ ...look, hideImports: !look.hideImports })}
         />

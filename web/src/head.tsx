@@ -3,7 +3,7 @@ import type { Capture } from "./capture";
 import { signedWithin } from "./change";
 import { sourceLine } from "./panel";
 import { type Key, placeOf } from "./shape";
-import { keyOf } from "./user_lines";
+import { keyOf, OTHER_CODE } from "./user_lines";
 import { blocks, count, printable, seconds, share, shortened, size } from "./words";
 
 interface Props {
@@ -83,16 +83,20 @@ function Headline({ capture, onSource }: Props) {
   if (!headline) return null;
   const finding = explain.find((one) => one.file === headline.file && one.line === headline.line);
   const isUnused = headline.group === "line" && headline.untouched_bytes > headline.bytes;
-  const bytes = isUnused ? headline.untouched_bytes : headline.bytes;
+  const isOther = headline.group === "other" && lines.rows.some((row) => row.group === "line");
+  const by = headline.group === "import" ? "imports" : isOther ? OTHER_CODE : "";
+  const sum = headline.group === "import" ? lines.imports_bytes : lines.other_bytes;
+  const bytes = by ? sum : isUnused ? headline.untouched_bytes : headline.bytes;
   const apart = isUnused
     ? []
     : ([
-        ["imports", lines.imports_bytes],
+        ["imports", headline.group === "import" ? 0 : lines.imports_bytes],
         ["never touched", lines.untouched_bytes],
       ] as const);
   return (
     <p class="answer">
-      <b>{size(bytes)}</b> most {moment}, {share(bytes, shown.bytes)}, {headline.group === "import" && "by an import "}
+      <b>{size(bytes)}</b> most {moment}, {share(bytes, shown.bytes)},{" "}
+      {by && `by ${by}, ${size(headline.bytes)} of it `}
       in <Place capture={capture} line={keyOf(capture, headline)} onSource={onSource} />
       {finding && (
         <span class="advice">
@@ -291,7 +295,7 @@ function Device({ device, index }: { device: Record<string, unknown>; index: num
 }
 
 function Notes({ capture }: { capture: Capture }) {
-  const { summary, merged, markers, compared } = capture.described;
+  const { summary, markers, compared } = capture.described;
   const refused = markers.filter((marker) => marker.kind === "out of memory").length;
   const own = [
     summary.process.stop_reason && `Recording stopped early: ${printable(summary.process.stop_reason)}`,
@@ -305,8 +309,6 @@ function Notes({ capture }: { capture: Capture }) {
   const notes = [
     ...(compared?.notes.map(printable) ?? own), // those of a comparison are about both
     refused && `Memory was refused to the program ${refused === 1 ? "once" : `${count(refused)} times`}.`,
-    merged.stacks &&
-      `The ${count(merged.stacks)} smallest stacks, none of which ever had more than ${size(merged.most_bytes)}, are merged into [smaller stacks] under their nearest callers. All sums include them.`,
   ].filter((note): note is string => Boolean(note));
   if (!notes.length) return null;
   const [first, ...others] = notes.map((note) => shortened(note, 400));

@@ -5,7 +5,7 @@ import { sourceLine } from "./panel";
 import { type Choice, chosen, placeOf } from "./shape";
 import { Spark } from "./spark";
 import { Bar, type Column, Table } from "./table";
-import { type Group, keyOf, rankUserLines, type UserLine, withReported } from "./user_lines";
+import { type Group, keyOf, OTHER_CODE, rankUserLines, type UserLine, withReported } from "./user_lines";
 import { count, share, shortened, size } from "./words";
 
 interface Props {
@@ -19,7 +19,7 @@ interface Props {
 
 const MOST_CURVES = 100;
 const MOST_FRAMES = 8;
-const BEFORE: Record<Group, string> = { line: "", import: "import at", other: "not called by your code:" };
+const BEFORE: Record<Group, string> = { line: "", import: "import at", other: `${OTHER_CODE}:` };
 
 /** The rows at a moment. At the one that the report was made for, they are the report's own. */
 function useRows({ capture, held, moment, choice }: Props): UserLine[] {
@@ -90,7 +90,7 @@ export function MyLinesView(props: Props) {
       <p class="controls">
         <span>
           <b>{size(whole)}</b> {momentWords}: your lines {size(sum((row) => row.bytes, "line"))} · imports{" "}
-          {size(sum((row) => row.bytes, "import"))} · other code {size(sum((row) => row.bytes, "other"))} · never
+          {size(sum((row) => row.bytes, "import"))} · {OTHER_CODE} {size(sum((row) => row.bytes, "other"))} · never
           touched {size(untouched)}
           {leftOut > 0 && ` · ${count(leftOut)} smaller rows are not listed`}
         </span>

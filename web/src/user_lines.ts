@@ -6,6 +6,9 @@ import { printable } from "./words";
 
 export type Group = Described["group"];
 
+/** What every report calls the group "other". */
+export const OTHER_CODE = "code that none of your lines called";
+
 /** A line with all that it called. `bytes` are without `untouched`; `series` is what it held at the high of each slice. */
 export interface UserLine {
   group: Group;

@@ -13,7 +13,7 @@ from hiwater._os.procfs import command_of
 from hiwater._os.signals import signal_name
 from hiwater.analysis import sums
 from hiwater.analysis.source import Sources
-from hiwater.analysis.user_lines import Group, PathRows, rows_of_paths, untouched_of
+from hiwater.analysis.user_lines import OTHER_CODE, Group, PathRows, rows_of_paths, untouched_of
 from hiwater.capture import program, slices
 from hiwater.capture.devices import DeviceMemory, read_devices
 from hiwater.capture.follow import Follower
@@ -194,7 +194,7 @@ class LiveProcess:
         other = [number for number, (group, _) in enumerate(paths.rows) if group == Group.other]
         imports = [number for number, (group, _) in enumerate(paths.rows) if group == Group.imports]
         found = [summed.row(number, "", paths.rows[number][1]) for number in lines or other]
-        apart = [("imports", imports), ("code that none of your lines called", other if lines else [])]
+        apart = [("imports", imports), (OTHER_CODE, other if lines else [])]
         found += [summed.all_of(numbers, name) for name, numbers in apart]
         if untouched.any():
             found.append(Row("never touched, so not in RAM", None, never.total_bytes, 0))

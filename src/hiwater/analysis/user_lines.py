@@ -28,6 +28,12 @@ from hiwater.capture.tables import Tables
 LEADS_ABOVE = 4
 """What is listed apart leads where it is more than this many times what it is compared with: then nothing else is worth a change."""
 
+WORTH_LEADING = 1 << 20
+"""Bytes below which code that no line of the user's called never leads: the interpreter itself holds as much."""
+
+OTHER_CODE = "code that none of your lines called"
+"""What every report calls `Group.other`."""
+
 SETTLED_NS = 100_000_000
 """Memory that stays untouched between two snapshots this far apart counts as never touched, unless a later one says otherwise."""
 
@@ -84,10 +90,12 @@ class Ranking:
     @property
     def headline(self) -> UserLine | None:
         """The row to change first: of the user's own lines, as a rule; None where there is no row."""
-        mine, imported = held_by(self.lines), held_by(self.imports)
+        mine, imported, others = held_by(self.lines), held_by(self.imports), held_by(self.other)
         unused = max(self.lines, key=lambda row: row.untouched_bytes, default=None)
-        if unused is not None and unused.untouched_bytes > LEADS_ABOVE * (mine + imported):
+        if unused is not None and unused.untouched_bytes > LEADS_ABOVE * (mine + imported + others):
             return unused
+        if others > max(imported, LEADS_ABOVE * mine) and others >= WORTH_LEADING:
+            return self.other[0]
         if imported > LEADS_ABOVE * mine:
             return self.imports[0]
         return next(iter(self.rows), None)

@@ -15,7 +15,7 @@ import numpy as np
 from hiwater import capture as captures
 from hiwater.analysis.curves import Curve, Plot, Span
 from hiwater.analysis.source import Sources
-from hiwater.analysis.user_lines import Group, Ranking, UserLine, held_by, rank_lines
+from hiwater.analysis.user_lines import OTHER_CODE, Group, Ranking, UserLine, held_by, rank_lines
 from hiwater.errors import HiwaterError, PlotLibraryMissing
 from hiwater.report import advice
 from hiwater.report.diff_request import resident_exactness
@@ -73,10 +73,12 @@ def _report(asked: argparse.Namespace) -> dict[str, str]:
 def _most(report: Report, ranking: Ranking, sources: Sources) -> str:
     """The line to change, as in the last lines of `hiwater run`."""
     line, moment = ranking.headline, f"most at the {report.snapshot.name}"
-    if line is None or line.group == Group.other:
+    if line is None or (line.group == Group.other and not ranking.lines):
         return f"{moment}: nothing that your code allocated"
     place = _place(line)
     source = f"  {printable(sources.line(line.frame.file, line.frame.line), 70)}".rstrip()
+    if line.group == Group.other:
+        return f"{moment}: {OTHER_CODE}, {size(held_by(ranking.other))}; {size(line.bytes)} of it at {place}{source}"
     if line.group == Group.imports:
         return f"{moment}: imports, {size(held_by(ranking.imports))}; {size(line.bytes)} of it at {place}{source}"
     if line.untouched_bytes > line.bytes:
@@ -118,7 +120,7 @@ def _held(report: Report, ranking: Ranking, sources: Sources) -> Iterator[str]:
         yield f"  {size(line.bytes):>11} {share(line.bytes, whole):>8}  {_place(line):<14} {source}".rstrip()
     apart = {
         "imports": held_by(ranking.imports),
-        "outside your code: the kernel's own": held_by(ranking.other),
+        f"{OTHER_CODE}: the kernel's own": held_by(ranking.other),
         "never touched, so not in RAM": ranking.untouched_bytes,
     }
     for what, count in apart.items():

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     class TopLine(TypedDict):
         """`analysis.user_lines.Ranking.headline` as the engine finds it: `group` is "line", "import" or "other". `bytes` are without the
-        `untouched_bytes` of the line; `imports_bytes` and `all_untouched_bytes` are sums over all lines."""
+        `untouched_bytes` of the line; `imports_bytes` and `all_untouched_bytes` are sums over all lines, and `other_bytes` over code
+        that none of the user's lines called; 0 where no line is the user's."""
 
         group: str
         file: str
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         bytes: int
         untouched_bytes: int
         imports_bytes: int
+        other_bytes: int
         all_untouched_bytes: int
 
     class RefusedRequests(TypedDict):

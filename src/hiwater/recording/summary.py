@@ -125,6 +125,8 @@ def _top_line(summary: Summary) -> str:
         return f"most at the peak: {_size(top['untouched_bytes'])} at {place}, allocated and never touched"
     if top["group"] == "import":
         return f"most at the peak: imports, {_size(top['imports_bytes'])}; {size} of it at {place}"
+    if top["group"] == "other" and top["other_bytes"]:
+        return f"most at the peak: code that none of your lines called, {_size(top['other_bytes'])}; {size} of it at {place}"
     apart = [("imports", top["imports_bytes"]), ("never touched", top["all_untouched_bytes"])]
     return f"most at the peak: {size} at {place}" + "".join(
         f"; {name} {_size(count)}" for name, count in apart if count >= _WORTH_TELLING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hiwater.analysis.user_lines import Group, Ranking, UserLine, held_by
+from hiwater.analysis.user_lines import OTHER_CODE, Group, Ranking, UserLine, held_by
 from hiwater.report.formatting import place_text, printable, share, size
 from hiwater.report.request import Report
 
@@ -28,8 +28,13 @@ def answer(lead: str, ranking: Ranking, folder: str, remark: str = "") -> str:
     most = "most"
     if ranking.untouched_bytes >= _WORTH_TELLING:
         lead, most = f"{lead}, {size(ranking.untouched_bytes)} of it never touched", "most of the rest"
-    if top.group == Group.imports:
-        return f"{lead}; {most} by imports: {_part(held_by(ranking.imports), whole)}{remark}, {size(top.bytes)} of it at {where}"
+    apart = {
+        Group.imports: ("imports", ranking.imports),
+        Group.other: (OTHER_CODE, ranking.other if ranking.lines else ()),
+    }
+    name, rows = apart.get(top.group, ("", ()))
+    if rows:
+        return f"{lead}; {most} by {name}: {_part(held_by(rows), whole)}{remark}, {size(top.bytes)} of it at {where}"
     return f"{lead}; {most} at {where}: {_part(top.bytes, whole)}{remark}"
 
 

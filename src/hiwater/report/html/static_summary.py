@@ -11,7 +11,7 @@ from html import escape
 import numpy as np
 
 from hiwater.analysis.diff import MatchedComparison
-from hiwater.analysis.user_lines import Group, rank_lines
+from hiwater.analysis.user_lines import OTHER_CODE, Group, rank_lines
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.paths import Ints
 from hiwater.report.diff_request import DiffReport, figure_words, headline, resident_exactness, snapshot_words
@@ -146,7 +146,7 @@ def _steps(x: np.ndarray[tuple[int], np.dtype[np.float64]], y: np.ndarray[tuple[
     return "M" + "L".join(f"{one:.1f} {other:.1f}" for one, other in zip(x.tolist(), y.tolist(), strict=True))
 
 
-_BEFORE = {Group.line: "", Group.imports: "import at ", Group.other: "not called by your code: "}
+_BEFORE = {Group.line: "", Group.imports: "import at ", Group.other: f"{OTHER_CODE}: "}
 
 
 def _table(report: Report) -> Iterator[str]:

@@ -12,7 +12,7 @@ from hiwater.analysis.advice import findings_of
 from hiwater.analysis.call_tree import IMPORT_SYSTEM
 from hiwater.analysis.ranking import by
 from hiwater.analysis.source import Sources
-from hiwater.analysis.user_lines import Group, Ranking, UserLine, held_by
+from hiwater.analysis.user_lines import OTHER_CODE, Group, Ranking, UserLine, held_by
 from hiwater.capture import Capture, Frame
 from hiwater.capture.snapshot import Stacks
 from hiwater.report import advice as words_of
@@ -135,13 +135,15 @@ def _parts(ranking: Ranking) -> tuple[Sequence[_Apart], Sequence[UserLine], Sequ
     summed up after it."""
     listed = ranking.lines or ranking.other
     imports = _Apart("imports", ranking.imports)
-    other = _Apart("code that none of your lines called", ranking.other if ranking.lines else ())
+    other = _Apart(OTHER_CODE, ranking.other if ranking.lines else ())
     untouched = _Apart(
         "never touched, so not in RAM", [replace(row, bytes=row.untouched_bytes) for row in ranking.rows]
     )
     leads = ranking.headline
     if leads is not None and leads.group == Group.imports:
         return [imports], listed, [other, untouched]
+    if leads is not None and leads.group == Group.other:
+        return [other], listed, [imports, untouched]
     if leads is not None and leads.untouched_bytes > leads.bytes:
         return [untouched], listed, [imports, other]
     return [], listed, [imports, other, untouched]

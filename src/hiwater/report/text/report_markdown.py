@@ -9,7 +9,7 @@ from typing import TextIO
 from hiwater.analysis import process_tree
 from hiwater.analysis.job import Job, is_job, limit_share
 from hiwater.analysis.source import Sources
-from hiwater.analysis.user_lines import Group, UserLine, rank_lines
+from hiwater.analysis.user_lines import OTHER_CODE, Group, UserLine, rank_lines
 from hiwater.capture import Run
 from hiwater.report.formatting import place_text, printable, share, size
 from hiwater.report.headline import headline
@@ -20,7 +20,7 @@ from hiwater.report.text.diff_markdown import code, plain
 
 _ROWS = 20
 _LINES = 10
-_NAMES = {Group.line: "", Group.imports: "imports: ", Group.other: "other code: "}
+_NAMES = {Group.line: "", Group.imports: "imports: ", Group.other: f"{OTHER_CODE}: "}
 
 
 def write(reports: Sequence[Report], stream: TextIO) -> None:
