@@ -44,7 +44,7 @@ class Capture:
         """What the recorder was told about the program, as text."""
 
     def __repr__(self) -> str:
-        resident = f"{format_size(self.resident.peak_bytes)} resident"
+        resident = f"{format_size(self.resident.program_peak_bytes)} resident"
         peaks = resident if self.is_timeline else f"{format_size(self.peak.allocated_bytes)} allocated, {resident}"
         return f"<Capture {str(self.path)!r} of process {self.process.pid}, {self.process.ended}: peak {peaks}>"
 

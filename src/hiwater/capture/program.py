@@ -6,6 +6,8 @@ import json
 import reprlib
 from dataclasses import dataclass
 
+from hiwater._os.accuracy import of_peak
+from hiwater._os.sizes import format_size
 from hiwater.capture.format import DEVICE_HISTORY, KINDS
 from hiwater.capture.layout import is_counted
 from hiwater.capture.process import STATE_RECORDING
@@ -59,6 +61,11 @@ class Resident:
     exact: bool
     error_bytes: int
     overhead_bytes: int
+
+    def __repr__(self) -> str:
+        accuracy = of_peak(exact=self.exact, error_bytes=self.error_bytes)
+        peak, overhead = (format_size(count) for count in (self.program_peak_bytes, self.overhead_bytes))
+        return f"<Resident: peak {peak} ({accuracy}) and {overhead} overhead of hiwater>"
 
     @property
     def program_peak_bytes(self) -> int:

@@ -57,6 +57,9 @@ class Tables:
         self.has_several_accounts = bool(self.header["sample_bytes"]) or (snapshots is not None and len(snapshots) > 0)
         """Whether a call path may have several accounts of one kind."""
 
+    def __repr__(self) -> str:
+        return f"<Tables of {str(self.path)!r}: {len(self['nodes']):,} rows in nodes, {len(self['accounts']):,} in accounts>"
+
     def __getitem__(self, name: str) -> Records:
         return self.contents.tables[name]
 
