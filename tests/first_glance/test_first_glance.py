@@ -1,4 +1,4 @@
-"""Ten programs, each with one line that a person would have to change: everything that hiwater shows names that line first."""
+"""Programs, each with one line that a person would have to change: everything that hiwater shows names that line first."""
 
 import contextlib
 import functools
@@ -24,6 +24,7 @@ from recording import needs_engine
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 pytest.importorskip("pandas")
+pytest.importorskip("sklearn")
 
 
 def run(program: Path, capture: Path, *options: str) -> list[str]:
