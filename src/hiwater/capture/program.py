@@ -73,6 +73,11 @@ class Resident:
         return max(0, self.peak_bytes - self.overhead_bytes)
 
     @property
+    def over_time_words(self) -> str:
+        """What samples of resident memory over time are called: the tables' size at each moment is not known, so it is part of them."""
+        return "resident with overhead" if self.overhead_bytes else "resident"
+
+    @property
     def source(self) -> str:
         return "kernel high-water mark (VmHWM)" if self.exact else "highest sample"
 
