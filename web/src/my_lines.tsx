@@ -41,6 +41,14 @@ export function MyLinesView(props: Props) {
     rows.reduce((bytes, row) => bytes + (!group || row.group === group ? of(row) : 0), 0);
   const untouched = sum((row) => row.untouched);
   const whole = sum((row) => row.bytes) + untouched;
+  const parts = [
+    ["your lines", sum((row) => row.bytes, "line")] as const,
+    ...[
+      ["imports", sum((row) => row.bytes, "import")] as const,
+      [OTHER_CODE, sum((row) => row.bytes, "other")] as const,
+      ["never touched", untouched] as const,
+    ].filter(([, bytes]) => bytes > 0),
+  ];
   const columns: Column<UserLine>[] = [
     {
       id: "bytes",
@@ -89,9 +97,7 @@ export function MyLinesView(props: Props) {
     <section class="my-lines">
       <p class="controls">
         <span>
-          <b>{size(whole)}</b> {momentWords}: your lines {size(sum((row) => row.bytes, "line"))} · imports{" "}
-          {size(sum((row) => row.bytes, "import"))} · {OTHER_CODE} {size(sum((row) => row.bytes, "other"))} · never
-          touched {size(untouched)}
+          <b>{size(whole)}</b> {momentWords}: {parts.map(([name, bytes]) => `${name} ${size(bytes)}`).join(" · ")}
           {leftOut > 0 && ` · ${count(leftOut)} smaller rows are not listed`}
         </span>
       </p>
