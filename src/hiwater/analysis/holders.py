@@ -6,35 +6,25 @@ itself. Groups do not overlap. What they retain follows from dominators: it woul
 
 from __future__ import annotations
 
-import fnmatch
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from operator import attrgetter
-from pathlib import PurePath
 
 import numpy as np
 
 from hiwater._os.sizes import format_size
-from hiwater.analysis.holder_words import Words
-from hiwater.analysis.user_lines import Group, rows_of_paths
+from hiwater.analysis.holder_choice import Chosen, matching, telling
+from hiwater.analysis.holder_paths import MANY_TIMES, SearchedPaths
+from hiwater.analysis.user_lines import Group
 from hiwater.capture import opening
-from hiwater.capture.holders import ROOTS, HolderSearch, StepKind, last_search, read_searches
+from hiwater.capture.holders import HolderSearch, last_search, read_searches
 from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.capture.tables import Tables
 from hiwater.errors import BadRequest, MomentOutOfRange
 
-_FEW = 10
-_MANY_TIMES = 3
-"""A path with at least _FEW objects, and _MANY_TIMES as many as its holder, has the elements of a collection."""
-_CONTAINERS = frozenset({"list", "dict", "tuple", "set", "frozenset", "collections.deque", "collections.OrderedDict", "collections.defaultdict", "cell"})  # fmt: skip
-_LEAST_SHARE = 1 / 200
-"""Of all bytes: groups that retain less are left out."""
 _NOTHING = 0
 """The path of what no object holds."""
-_Part = tuple[int, int, int]
-"""Of the blocks of a path: the row of the ranking of lines, how many there are, and their bytes."""
 _MOST_SITES, _MOST_CONTENTS, _MOST_OTHERS = 4, 4, 3
 _MOST_PARTS = 20  # a type with less than this part of the bytes is not named
 
@@ -158,22 +148,20 @@ def find_holders(
     searches = read_searches(tables)
     search = _chosen(searches, number)
     earlier = _chosen(searches, since) if since is not None else None
-    reading = _Reading(tables, search)
+    paths = SearchedPaths(tables, search)
     if of_target and search.target:
-        chosen = [search.target]
-    elif what:
-        chosen = reading.matching(what)
+        chosen: Chosen = {search.target: paths.retained[search.target]}
     else:
-        chosen = reading.telling()
-    groups = _merged(map(reading.group, chosen))
+        chosen = matching(paths, what) if what else telling(paths)
+    groups = _merged(_group(paths, path, retained) for path, retained in chosen.items())
     if earlier is not None:
-        groups = _with_earlier(groups, reading.figures_by_group(chosen, _Reading(tables, earlier)))
+        groups = _with_earlier(groups, _earlier_figures(paths, chosen, SearchedPaths(tables, earlier)))
     # What was asked for may lie inside one another, so that what it retains is in several groups.
     first = attrgetter("bytes" if what else "growth_bytes")
     groups.sort(key=lambda one: (-first(one), -one.retained_bytes, one.held_by, one.type_name))
     return Holders(
-        search, earlier, tuple(groups[:limit]), max(0, len(groups) - limit), *reading.unheld(), reading.types(), search.objects, search.bytes,
-        reading.own_bytes, bool(tables.header["sample_bytes"]), what,
+        search, earlier, tuple(groups[:limit]), max(0, len(groups) - limit), _sites_of(paths, [_NOTHING]),
+        int(search.unheld["bytes"].sum()), _summed(_content(paths, paths.numbers)), search.objects, search.bytes, paths.own_bytes, bool(tables.header["sample_bytes"]), what,
     )  # fmt: skip
 
 
@@ -186,18 +174,29 @@ class AccountsSearch:
     """What the last search of a capture tells of the blocks of accounts."""
 
     def __init__(self, tables: Tables, search: HolderSearch) -> None:
-        self._reading = _Reading(tables, search)
+        self._paths = SearchedPaths(tables, search)
         self._search = search
 
     def holder(self, accounts: Ints) -> str:
         """What holds most of their blocks: the nearest holder of which there are few."""
-        return self._reading.holder_of_accounts(accounts)
+        held, unheld = (rows[np.isin(rows["account"], accounts)] for rows in (self._search.blocks, self._search.unheld))
+        by_path = np.bincount(held["path"], held["bytes"], 1)
+        path = int(by_path.argmax())
+        if unheld["bytes"].sum() > by_path[path]:
+            return "no object that was found (C code, or the interpreter)"
+        if path == 0:
+            return ""
+        paths = self._paths
+        holder = paths.parent[path]
+        while paths.type[holder] and MANY_TIMES * paths.objects[holder] > paths.objects[path]:
+            holder = paths.parent[holder]
+        return paths.words.noun(holder) or paths.words.holder(path)
 
     def types(self, accounts: Ints) -> tuple[str, ...]:
         """The types of the objects to which most of their blocks belong, most bytes first."""
         held = self._search.blocks[np.isin(self._search.blocks["account"], accounts)]
         contents = _summed(
-            Content(self._reading.type_name(path), 0, size)
+            Content(self._paths.type_name(path), 0, size)
             for path, size in zip(held["path"].tolist(), held["bytes"].tolist(), strict=True)
         )
         whole = sum(one.bytes for one in contents)
@@ -208,7 +207,7 @@ class AccountsSearch:
     def bytes_by_type(self) -> tuple[list[str], Ints, Ints, Ints]:
         """The names of all types, "" for what belongs to no object; then for each account and type that it has blocks of: the account, the index of the type, and the bytes."""
         blocks = np.concatenate([self._search.blocks, self._search.unheld])
-        names, of_path = numbered(map(self._reading.type_name, range(len(self._search.paths) + 1)))
+        names, of_path = numbered(map(self._paths.type_name, range(len(self._search.paths) + 1)))
         account, size = (blocks[field].astype(np.int64) for field in ("account", "bytes"))
         return names, account, of_path[blocks["path"]], size
 
@@ -277,231 +276,92 @@ def _summed(contents: Iterable[Content], most: int | None = None) -> tuple[Conte
     return tuple(rows[:most])
 
 
-def _with_earlier(groups: list[HolderGroup], earlier: dict[tuple[str, str], Figures]) -> list[HolderGroup]:
+def _with_earlier(groups: list[HolderGroup], earlier: Mapping[tuple[str, str], Figures]) -> list[HolderGroup]:
     return [replace(group, earlier=earlier.get((group.type_name, group.held_by), Figures())) for group in groups]
 
 
-class _Reading:
-    """The paths of one search as lists, with what follows from them. Path numbers count from 1; 0 is none."""
+def _group(paths: SearchedPaths, path: int, retained: int) -> HolderGroup:
+    """What is said of a path that retains so many bytes outside of other groups."""
+    inside = _inside(paths, path, retained)
+    type_name, holder = paths.group_name(path)
+    return HolderGroup(
+        type_name=type_name,
+        count=paths.objects[path] if paths.type[path] else 0,
+        bytes=paths.bytes[path],
+        retained_bytes=retained,
+        held_by=holder,
+        path=paths.words.steps(path),
+        also_held_by=_others(paths, path),
+        sites=_sites_of(paths, [path]),
+        retained_sites=_sites_of(paths, inside),
+        contents=_summed(_content(paths, inside), _MOST_CONTENTS),
+    )
 
-    def __init__(self, tables: Tables, search: HolderSearch) -> None:
-        self._tables, self._search = tables, search
-        paths = search.paths
-        self._size = len(paths)
-        self._parent, self._dominator, self._kind, self._objects, self._bytes, self._retained = (
-            [0, *paths[name].tolist()] for name in ("parent", "dominator", "kind", "objects", "bytes", "retained_bytes")
-        )
-        names = [paths[name].tolist() for name in ("label", "type")]
-        text = {number: tables.string(number) for number in {*names[0], *names[1]}}
-        self._label, self._type = (["", *map(text.__getitem__, numbers)] for numbers in names)
-        self._words = Words(self._parent, self._kind, self._label, self._type, self._objects)
-        self._children: dict[int, list[int]] = defaultdict(list)
-        for path in range(1, self._size + 1):
-            self._children[self._dominator[path]].append(path)
-        self._is_own = [False] * (self._size + 1)
-        for path in range(1, self._size + 1):
-            self._is_own[path] = self._is_own[self._parent[path]] or self._is_module_of_ours(path)
-        self.own_bytes = sum(size for size, is_own in zip(self._bytes, self._is_own, strict=True) if is_own)
-        self._least = max(1, int(search.bytes * _LEAST_SHARE))
-        self._bytes_left: dict[int, int] = {}
 
-    def _is_module_of_ours(self, path: int) -> bool:
-        return self._kind[path] == StepKind.module and self._label[path].partition(".")[0] == "hiwater"
+def _sites_of(paths: SearchedPaths, chosen: Iterable[int]) -> tuple[Site, ...]:
+    """The lines that allocated the objects of these paths: those with most bytes, and the user's own before other code."""
+    rows, parts = paths.allocated
+    sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for path in chosen:
+        for row, blocks, size in parts.get(path, ()):
+            sums[row][0] += blocks
+            sums[row][1] += size
+    sites = [Site(rows[row][1], rows[row][0], *figures) for row, figures in sums.items()]
+    sites.sort(key=lambda site: (site.group == Group.other, -site.bytes, site.frame.file, site.frame.line))
+    return tuple(sites[:_MOST_SITES])
 
-    @cached_property
-    def _rows(self) -> tuple[list[tuple[Group, Frame]], dict[int, list[_Part]]]:
-        """The rows of the ranking of lines, and for each path the parts of its blocks whose allocation was recorded. Path 0 has what no object
-        holds."""
-        known = np.concatenate([self._search.blocks[self._search.blocks["account"] != 0], self._search.unheld])
-        found = rows_of_paths(self._tables, self._tables.account_node[known["account"].astype(np.int64)])
-        parts: dict[int, list[_Part]] = defaultdict(list)
-        columns = (known["path"].tolist(), found.row.tolist(), known["blocks"].tolist(), known["bytes"].tolist())
-        for path, row, blocks, size in zip(*columns, strict=True):
-            parts[path].append((row, blocks, size))
-        return found.rows, parts
 
-    # Which paths
+def _inside(paths: SearchedPaths, path: int, retained: int) -> list[int]:
+    """The path, and those that it dominates, without groups of their own."""
+    is_part = retained != paths.retained[path]
+    open_paths, found = [path], []
+    while open_paths:
+        at = open_paths.pop()
+        found.append(at)
+        inside = paths.children[at]
+        open_paths.extend(child for child in inside if not is_part or paths.retained[child] < paths.least)
+    return found
 
-    def telling(self) -> list[int]:
-        """The paths of the groups that a person would name. What is left of a path whose contents are groups themselves is a group, too."""
-        chosen = []
-        open_paths = list(self._children[0])
-        while open_paths:
-            path = open_paths.pop()
-            retained = self._retained[path]
-            if retained < self._least or self._is_own[path]:
-                continue
-            large = [child for child in self._children[path] if self._retained[child] >= self._least]
-            if self._ends_at(path, large):
-                self._bytes_left[path] = retained
-                chosen.append(path)
-                continue
-            open_paths.extend(large)
-            left = retained - sum(self._retained[child] for child in large)
-            if left >= self._least:
-                self._bytes_left[path] = left
-                chosen.append(path)
-        return chosen
 
-    def _ends_at(self, path: int, large: Sequence[int]) -> bool:
-        if self._kind[path] in ROOTS:
-            return False
-        retained = self._retained[path]
-        most = max((self._retained[child] for child in large), default=0)
-        if self._bytes[path] * 2 >= retained:
-            return True
-        if self._type[path] in _CONTAINERS and most * 2 >= retained:
-            return False
-        fewest = max(_FEW, _MANY_TIMES * self._objects[self._parent[path]])
-        return bool(self._objects[path] >= fewest)
+def _content(paths: SearchedPaths, chosen: Iterable[int]) -> Iterable[Content]:
+    return (Content(paths.type_name(at), paths.objects[at], paths.bytes[at]) for at in chosen if paths.type[at])
 
-    def matching(self, what: str) -> list[int]:
-        """The paths of objects of a type, or with objects that a line allocated."""
-        file, _, line = what.rpartition(":")
-        is_chosen = self._is_allocated_at(file, int(line)) if file and line.isdecimal() else self._is_of_type(what)
-        return [path for path in range(1, self._size + 1) if self._type[path] and is_chosen(path)]
 
-    def _is_of_type(self, pattern: str) -> Callable[[int], bool]:
-        named = {
-            name
-            for name in set(self._type)
-            if any(fnmatch.fnmatchcase(known, pattern) for known in (name, name.rpartition(".")[2]))
-        }
-        return lambda path: self._type[path] in named
+def _others(paths: SearchedPaths, path: int) -> tuple[str, ...]:
+    """Other holders of the path's objects, most references first: not what they hold themselves."""
+    rows = paths.search.references
+    rows = rows[rows["to"] == path]
+    others = [
+        int(row["from"])
+        for row in rows[np.argsort(-rows["references"].astype(np.int64), kind="stable")]
+        if int(row["from"]) != paths.parent[path] and not paths.is_dominated(int(row["from"]), path)
+    ]
+    named = dict.fromkeys(paths.words.noun(other) for other in others)
+    named.pop(paths.words.holder(path), None)
+    return tuple(named)[:_MOST_OTHERS]
 
-    def _is_allocated_at(self, file: str, line: int) -> Callable[[int], bool]:
-        wanted = PurePath(file).parts
-        rows, parts = self._rows
-        chosen = {
-            number for number, (_, frame) in enumerate(rows)
-            if frame.line == line and PurePath(frame.file).parts[-len(wanted) :] == wanted
-        }  # fmt: skip
-        return lambda path: any(row in chosen for row, _, _ in parts.get(path, ()))
 
-    # What is said of one
-
-    def group(self, path: int) -> HolderGroup:
-        words, inside = self._words, self._inside(path)
-        is_object = bool(self._type[path])
-        return HolderGroup(
-            type_name=words.type_name(path) if is_object else "contents",
-            count=self._objects[path] if is_object else 0,
-            bytes=self._bytes[path],
-            retained_bytes=self._bytes_left.get(path, self._retained[path]),
-            held_by=words.holder(path),
-            path=words.steps(path),
-            also_held_by=self._others(path),
-            sites=self._sites_of([path]),
-            retained_sites=self._sites_of(inside),
-            contents=_summed(self._content(inside), _MOST_CONTENTS),
-        )
-
-    def _sites_of(self, paths: Iterable[int]) -> tuple[Site, ...]:
-        """The lines that allocated the objects of these paths: those with most bytes, and the user's own before other code."""
-        rows, parts = self._rows
-        sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-        for path in paths:
-            for row, blocks, size in parts.get(path, ()):
-                sums[row][0] += blocks
-                sums[row][1] += size
-        sites = [Site(rows[row][1], rows[row][0], *figures) for row, figures in sums.items()]
-        sites.sort(key=lambda site: (site.group == Group.other, -site.bytes, site.frame.file, site.frame.line))
-        return tuple(sites[:_MOST_SITES])
-
-    def _inside(self, path: int) -> list[int]:
-        """The path, and those that it dominates, without groups of their own."""
-        is_part = self._bytes_left.get(path, self._retained[path]) != self._retained[path]
-        open_paths, found = [path], []
-        while open_paths:
-            at = open_paths.pop()
-            found.append(at)
-            inside = self._children[at]
-            open_paths.extend(child for child in inside if not is_part or self._retained[child] < self._least)
-        return found
-
-    def _content(self, paths: Iterable[int]) -> Iterable[Content]:
-        return (
-            Content(self._words.type_name(at), self._objects[at], self._bytes[at]) for at in paths if self._type[at]
-        )
-
-    def _others(self, path: int) -> tuple[str, ...]:
-        """Other holders of the path's objects, most references first: not what they hold themselves."""
-        rows = self._search.references
-        rows = rows[rows["to"] == path]
-        others = [
-            int(row["from"])
-            for row in rows[np.argsort(-rows["references"].astype(np.int64), kind="stable")]
-            if int(row["from"]) != self._parent[path] and not self._is_dominated(int(row["from"]), path)
-        ]
-        named = dict.fromkeys(self._words.noun(other) for other in others)
-        named.pop(self._words.holder(path), None)
-        return tuple(named)[:_MOST_OTHERS]
-
-    def _is_dominated(self, path: int, by: int) -> bool:
-        while path > by:
-            path = self._dominator[path]
-        return path == by
-
-    def type_name(self, path: int) -> str:
-        """The type of the path's objects; "" for a path of no objects."""
-        return self._words.type_name(path) if self._type[path] else ""
-
-    def types(self) -> tuple[Content, ...]:
-        """All types of listed paths, most bytes first."""
-        return _summed(self._content(range(1, self._size + 1)))
-
-    def unheld(self) -> tuple[tuple[Site, ...], int]:
-        """The lines with most bytes in blocks that no object was found to hold; and the sum over all."""
-        return self._sites_of([_NOTHING]), int(self._search.unheld["bytes"].sum())
-
-    def holder_of_accounts(self, accounts: Ints) -> str:
-        """What holds most of the blocks of these accounts."""
-        held, unheld = (rows[np.isin(rows["account"], accounts)] for rows in (self._search.blocks, self._search.unheld))
-        by_path = np.bincount(held["path"], held["bytes"], 1)
-        path = int(by_path.argmax())
-        if unheld["bytes"].sum() > by_path[path]:
-            return "no object that was found (C code, or the interpreter)"
-        if path == 0:
-            return ""
-        holder = self._parent[path]
-        while self._type[holder] and _MANY_TIMES * self._objects[holder] > self._objects[path]:
-            holder = self._parent[holder]
-        return self._words.noun(holder) or self._words.holder(path)
-
-    # Against an earlier search
-
-    def figures_by_group(self, chosen: Sequence[int], earlier: _Reading) -> dict[tuple[str, str], Figures]:
-        """For the groups of these paths, the figures of the same paths in an earlier search. What is left of a path has its own objects' alone."""
-        ids: dict[tuple[int, int, str, str], int] = {}
-        then: dict[int, Figures] = {}
-        for number, figures in zip(earlier.numbered(ids), earlier.figures(), strict=True):
-            then[number] = then.get(number, Figures()) + figures
-        numbers = self.numbered(ids)
-        found: dict[tuple[str, str], Figures] = {}
-        counted = set()
-        for path in chosen:
-            number = numbers[path - 1]
-            before = then.get(number)
-            if before is None or number in counted:
-                continue
-            counted.add(number)
-            left = self._bytes_left.get(path)
-            if left is not None and left != self._retained[path]:
-                large = {numbers[child - 1] for child in self._children[path] if self._retained[child] >= self._least}
-                inside = sum(then[one].retained_bytes for one in large if one in then)
-                before = replace(before, retained_bytes=max(0, before.retained_bytes - inside))
-            key = self._words.type_name(path) if self._type[path] else "contents", self._words.holder(path)
-            found[key] = found.get(key, Figures()) + before
-        return found
-
-    def figures(self) -> list[Figures]:
-        """Those of each path."""
-        return list(map(Figures, self._objects[1:], self._bytes[1:], self._retained[1:]))
-
-    def numbered(self, ids: dict[tuple[int, int, str, str], int]) -> list[int]:
-        """For each path a number that is equal for equal steps from equal roots, in all searches that are numbered with `ids`."""
-        numbers = [0]
-        for path in range(1, self._size + 1):
-            step = (numbers[self._parent[path]], self._kind[path], self._label[path], self._type[path])
-            numbers.append(ids.setdefault(step, len(ids) + 1))
-        return numbers[1:]
+def _earlier_figures(paths: SearchedPaths, chosen: Chosen, earlier: SearchedPaths) -> Mapping[tuple[str, str], Figures]:
+    """For the groups of these paths, the figures of the same paths in an earlier search. What is left of a path has its own objects' alone."""
+    ids: dict[tuple[int, int, str, str], int] = {}
+    then: dict[int, Figures] = {}
+    before = earlier.numbered(ids)
+    for path in earlier.numbers:
+        figures = Figures(earlier.objects[path], earlier.bytes[path], earlier.retained[path])
+        then[before[path]] = then.get(before[path], Figures()) + figures
+    numbers = paths.numbered(ids)
+    found: dict[tuple[str, str], Figures] = {}
+    counted = set()
+    for path, retained in chosen.items():
+        number = numbers[path]
+        if number not in then or number in counted:
+            continue
+        counted.add(number)
+        figures = then[number]
+        if retained != paths.retained[path]:
+            large = {numbers[child] for child in paths.large_children(path)}
+            inside = sum(then[one].retained_bytes for one in large if one in then)
+            figures = replace(figures, retained_bytes=max(0, figures.retained_bytes - inside))
+        key = paths.group_name(path)
+        found[key] = found.get(key, Figures()) + figures
+    return found

@@ -1,0 +1,85 @@
+"""The paths of one search for holders as lists, with what follows from them: what a path dominates, its words, and which lines allocated its blocks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+
+import numpy as np
+
+from hiwater.analysis.holder_words import Words
+from hiwater.analysis.user_lines import Group, rows_of_paths
+from hiwater.capture.holders import HolderSearch, StepKind
+from hiwater.capture.paths import Frame
+from hiwater.capture.tables import Tables
+
+MANY_TIMES = 3
+"""A path with this many times as many objects as its holder has the elements of a collection."""
+_LEAST_SHARE = 1 / 200
+"""Of all bytes: paths that retain less have no group of their own."""
+
+Part = tuple[int, int, int]
+"""Of the blocks of a path: the row of the ranking of lines, how many there are, and their bytes."""
+
+
+class SearchedPaths:
+    """The lists are by path number. Numbers count from 1; 0 is none. `children` are the paths that a path dominates without another between,
+    `is_own` says that hiwater's modules hold it, and `least` are the bytes that a path retains to be large."""
+
+    def __init__(self, tables: Tables, search: HolderSearch) -> None:
+        self._tables, self.search = tables, search
+        paths = search.paths
+        self.numbers = range(1, len(paths) + 1)
+        self.parent, self.dominator, self.kind, self.objects, self.bytes, self.retained = (
+            [0, *paths[name].tolist()] for name in ("parent", "dominator", "kind", "objects", "bytes", "retained_bytes")
+        )
+        names = [paths[name].tolist() for name in ("label", "type")]
+        text = {number: tables.string(number) for number in {*names[0], *names[1]}}
+        self.label, self.type = (["", *map(text.__getitem__, numbers)] for numbers in names)
+        self.words = Words(self.parent, self.kind, self.label, self.type, self.objects)
+        self.children: dict[int, list[int]] = defaultdict(list)
+        self.is_own = [False] * (len(paths) + 1)
+        for path in self.numbers:
+            self.children[self.dominator[path]].append(path)
+            self.is_own[path] = self.is_own[self.parent[path]] or self._is_module_of_ours(path)
+        self.own_bytes = sum(size for size, is_own in zip(self.bytes, self.is_own, strict=True) if is_own)
+        self.least = max(1, int(search.bytes * _LEAST_SHARE))
+
+    def _is_module_of_ours(self, path: int) -> bool:
+        return self.kind[path] == StepKind.module and self.label[path].partition(".")[0] == "hiwater"
+
+    @cached_property
+    def allocated(self) -> tuple[list[tuple[Group, Frame]], dict[int, list[Part]]]:
+        """The rows of the ranking of lines, and for each path the parts of its blocks whose allocation was recorded. Path 0 has what no object
+        holds."""
+        known = np.concatenate([self.search.blocks[self.search.blocks["account"] != 0], self.search.unheld])
+        found = rows_of_paths(self._tables, self._tables.account_node[known["account"].astype(np.int64)])
+        parts: dict[int, list[Part]] = defaultdict(list)
+        columns = (known["path"].tolist(), found.row.tolist(), known["blocks"].tolist(), known["bytes"].tolist())
+        for path, row, blocks, size in zip(*columns, strict=True):
+            parts[path].append((row, blocks, size))
+        return found.rows, parts
+
+    def large_children(self, path: int) -> list[int]:
+        return [child for child in self.children[path] if self.retained[child] >= self.least]
+
+    def is_dominated(self, path: int, by: int) -> bool:
+        while path > by:
+            path = self.dominator[path]
+        return path == by
+
+    def type_name(self, path: int) -> str:
+        """The type of the path's objects; "" for a path of no objects."""
+        return self.words.type_name(path) if self.type[path] else ""
+
+    def group_name(self, path: int) -> tuple[str, str]:
+        """The type and the holder of the path's objects: what a person tells groups apart by."""
+        return self.type_name(path) or "contents", self.words.holder(path)
+
+    def numbered(self, ids: dict[tuple[int, int, str, str], int]) -> list[int]:
+        """For each path number a number that is equal for equal steps from equal roots, in all searches that are numbered with `ids`."""
+        numbers = [0]
+        for path in self.numbers:
+            step = (numbers[self.parent[path]], self.kind[path], self.label[path], self.type[path])
+            numbers.append(ids.setdefault(step, len(ids) + 1))
+        return numbers
