@@ -390,6 +390,7 @@ NB_MODULE(_core, m) {
     m.def("is_recording", [] { return hiwater::recording() && !Recorder::instance().counts_only(); });
     m.def("is_kept_in_memory", [] { return Recorder::instance().is_kept_in_memory(); });
     m.def("snapshot", &snapshot, "path"_a);
+    m.def("end_intervals", [] { Recorder::instance().end_intervals(); });
     m.def("search_holders", &search_holders, "name"_a, "target"_a.none() = nb::none(), "seconds"_a = 60.0,
           "of_type"_a.none() = nb::none());
     m.def("add_marker", [](nb::handle name) {

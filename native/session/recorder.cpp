@@ -107,7 +107,8 @@ int Recorder::start(const StartOptions& options) {
     last_point_ns_ = last_close_ns_ = next_write_back_ns_ = last_refused_slice_ns_ = refusals_ = last_pressure_ns_ = 0;
     collections_ = hw_full_collections();
     collection_markers_ = 0;
-    next_interval_ns_ = interval_ns_ = options.interval_ns;
+    next_interval_ns_ = options.interval_ns;
+    interval_ns_.store(options.interval_ns, std::memory_order_relaxed);
     scope_names_.clear();
     pid_ = ::getpid();
     h.pid = static_cast<std::uint32_t>(pid_);

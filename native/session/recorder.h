@@ -152,6 +152,7 @@ public:
     void on_marker(capture::MarkerKind kind, std::uint64_t value) noexcept;
     // Markers and phases that the program names; the caller holds the GIL. A phase is what begin_scope() returned, 0 where nothing is recorded.
     void add_marker(std::string_view name) noexcept;
+    void end_intervals() noexcept { interval_ns_.store(0, std::memory_order_relaxed); }  // no more snapshots at intervals
     std::uint64_t begin_scope(std::string_view name) noexcept;
     void end_scope(std::uint64_t scope) noexcept;
     // A request for memory was refused. Leaves errno alone.
@@ -429,7 +430,8 @@ private:
     std::atomic<std::uint64_t> lost_{0}, unknown_frees_{0};
     std::uint64_t started_ns_ = 0;
     std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0;
-    std::uint64_t interval_ns_ = 0, next_interval_ns_ = 0;
+    std::atomic<std::uint64_t> interval_ns_ = 0;
+    std::uint64_t next_interval_ns_ = 0;
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;
     std::int64_t collections_ = 0;  // full garbage collections, at the last call of note_collections()
     std::uint64_t collection_markers_ = 0;

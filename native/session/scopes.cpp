@@ -57,10 +57,11 @@ void Recorder::note_live(std::string_view name) {
 
 // The end of an interval counts as a marker named after its length, so that growth shows in programs that set none.
 void Recorder::note_interval(std::uint64_t now) noexcept {
-    if (interval_ns_ == 0 || now < next_interval_ns_) return;
-    next_interval_ns_ = (now / interval_ns_ + 1) * interval_ns_;
+    const std::uint64_t interval = interval_ns_.load(std::memory_order_relaxed);
+    if (interval == 0 || now < next_interval_ns_) return;
+    next_interval_ns_ = (now / interval + 1) * interval;
     char name[40];
-    ::snprintf(name, sizeof name, "every %g s", static_cast<double>(interval_ns_) / 1e9);
+    ::snprintf(name, sizeof name, "every %g s", static_cast<double>(interval) / 1e9);
     if_recorded([&] {
         scope_name(name);
         note_live(name);

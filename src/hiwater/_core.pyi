@@ -69,6 +69,9 @@ def is_recording() -> bool: ...
 def is_kept_in_memory() -> bool:
     """Whether the file system cannot hold the capture while it grows, so that copies go there."""
 
+def end_intervals() -> None:
+    """Take no more snapshots at intervals."""
+
 def search_holders(name: str, target: object = None, seconds: float = 60.0, of_type: type | None = None) -> None: ...
 def snapshot(path: str) -> None:
     """Write a complete, consistent copy of the capture as of now to `path`. Raises OSError: EBUSY where a living process's capture is."""

@@ -11,6 +11,7 @@ import pytest
 
 import hiwater
 from children import hiwater_command, run_hiwater
+from hiwater.capture.holders import read_searches
 from recording import child_environment, needs_engine
 from waiting import wait_until
 
@@ -64,6 +65,24 @@ def test_what_a_program_without_markers_leaks_over_time(tmp_path: Path) -> None:
     text = run_hiwater("leaks", "service.hiw", folder=tmp_path).stdout
     assert re.match(r"leaks \S+ KiB every 0\.05 s at service\.py:6 \(handle\)\n", text)
     assert re.search(r"it was allocated after snapshot \d+,", text)
+
+
+def test_the_search_at_the_end_is_not_time_in_which_nothing_leaked(tmp_path: Path) -> None:
+    """The search takes many intervals: without growth in them, a leak would look like a cache that is full."""
+    program = (
+        "import time\n"
+        "kept = []\n"
+        "began = time.monotonic()\n"
+        "while time.monotonic() < began + 0.6: kept.append(bytearray(3_000)); time.sleep(0.001)\n"
+        "objects = [(number,) for number in range(600_000)]\n"
+    )
+    (tmp_path / "service.py").write_text(program)
+    run_hiwater("run", "-q", "--snapshot-every", "10ms", "--holders", "-o", "a.hiw", "service.py", folder=tmp_path)
+    capture = hiwater.open(tmp_path / "a.hiw")
+    intervals = capture.tables["live_snapshots"]["at_ns"]
+    (search,) = read_searches(capture.tables)
+    assert search.duration_ns > 50_000_000 and (intervals < search.at_ns).sum() > 10
+    assert (intervals > search.at_ns).sum() <= 1  # one may be due at the moment of the search
 
 
 def test_the_ages_of_what_is_live(tmp_path: Path) -> None:

@@ -219,6 +219,7 @@ class ProgramRecording:
             return
         from hiwater.recording import holders
 
+        native.load().end_intervals()  # what the search takes is not time in which the program could leak
         try:
             holders.search("end")
             self._has_holders = True
