@@ -26,8 +26,8 @@ from large_captures import _started, laid_out  # noqa: E402 - the same
 RECEIVER = """
 import sys
 from pathlib import Path
-from hiwater.contrib.cluster.job import Job
-with Job(sys.argv[2], engine="test") as job:
+from hiwater.contrib.cluster.job import JobCaptures
+with JobCaptures(sys.argv[2], engine="test") as job:
     for path in sorted(Path(sys.argv[1]).glob("*.z")):
         job.add_bytes(path.read_bytes())
     job.write()
