@@ -31,7 +31,7 @@ PROGRAM = f"""
     from hiwater.contrib.cluster import torch_distributed
 
     def load(size):
-        return bytearray(b"x") * size
+        return b"x" * size  # one block, and none beside it at the peak
 
     dist.init_process_group("gloo")
     rank = dist.get_rank()
@@ -87,7 +87,7 @@ def check(folder: Path, name: str) -> None:
     captures = {capture.facts["rank"]: capture for capture in hiwater.open_run(folder / name).captures}
     assert {capture.facts["engine"] for capture in captures.values()} == {"torch"}
     assert {rank: loaded(capture) for rank, capture in captures.items()} == {
-        str(rank): sys.getsizeof(bytearray(b"x") * (HELD * (10 if rank == CULPRIT else 1))) for rank in range(RANKS)
+        str(rank): sys.getsizeof(b"x" * (HELD * (10 if rank == CULPRIT else 1))) for rank in range(RANKS)
     }
     assert all(capture.process.ended == "exit" for capture in captures.values())
     text = run_hiwater("report", name, folder=folder, check=True).stdout
