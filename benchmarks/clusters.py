@@ -35,13 +35,14 @@ with JobCaptures(sys.argv[2], engine="test") as job:
 
 
 def capture_of(number: int, stacks: int) -> bytes:
-    """The capture of one worker of several on a host."""
+    """The capture of one worker of eight on a host."""
     random = np.random.default_rng(number)
     small, first = _started(400, "worker.py")
     small.fact("host", f"node{number // 8}")
     small.fact("engine", "test")
     small.fact("worker", f"worker {number}")
     small.header["pid"] = 1000 + number
+    small.header["boot_id"] = f"boot-of-node{number // 8}".encode()
     nodes = np.zeros(stacks + 2, DTYPES["nodes"])
     nodes["code"][1] = first - 1
     places = np.arange(2, len(nodes))

@@ -13,7 +13,6 @@ import pytest
 import hiwater
 from hiwater.analysis.advice import MOST_FINDINGS, Finding, Rule, findings_of
 from hiwater.analysis.advice.finding import ALLOCATED, ALLOCATED_PEAK, PRIVATE, RESIDENT_END
-from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.capture import Capture
 from hiwater.report.advice import sentence
 from hiwater.report.formatting import size
@@ -115,7 +114,7 @@ def test_a_program_gets_the_advice_that_it_needs_and_no_other(
     (finding,) = found
     saving = finding.saving
     repaired = recorded(tmp_path, f"{name}_repaired", asked.repaired, *options)
-    errors = [standard_error_bytes(one.captures[-1].peak) for one in (run, repaired)]
+    errors = [one.captures[-1].peak.standard_error_bytes for one in (run, repaired)]
     fallen = run.measured(saving.measures) - repaired.measured(saving.measures)
     assert fallen >= saving.least_bytes - _NOISE - 2 * sum(errors)
     assert asked.rule not in [one.rule for one in repaired.findings]

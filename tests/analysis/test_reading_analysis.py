@@ -15,7 +15,7 @@ from hiwater.analysis import ranking, sums
 from hiwater.analysis.call_tree import COARSE, Grouping, build_call_tree
 from hiwater.analysis.display_tree import Branch, build_display_tree
 from hiwater.analysis.naming import is_library, module_of
-from hiwater.analysis.reconcile import reconcile, standard_error_bytes
+from hiwater.analysis.reconcile import reconcile
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture import Frame, Stack
 from recording import rounds
@@ -220,10 +220,10 @@ def test_the_way_from_allocated_to_resident(tmp_path: Path) -> None:
 
 def test_the_standard_error_is_none_when_all_is_recorded_and_bounded_when_not(tmp_path: Path) -> None:
     recording = small()
-    assert standard_error_bytes(open_bytes(recording.to_bytes(), tmp_path).peak) == 0
+    assert open_bytes(recording.to_bytes(), tmp_path).peak.standard_error_bytes == 0
     recording.header["sample_bytes"] = 65536
     sampled = open_bytes(recording.to_bytes(), tmp_path)
-    assert standard_error_bytes(sampled.peak) == 9915  # sqrt(1500 × 65536), rounded up: a mapping is never sampled
+    assert sampled.peak.standard_error_bytes == 9915  # sqrt(1500 × 65536), rounded up: a mapping is never sampled
     by_bytes = {stack.bytes: stack.standard_error_bytes for stack in sampled.peak.stacks}
     assert by_bytes == {4096: 0, 1000: 8096, 500: 5725}
 

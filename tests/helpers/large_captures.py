@@ -74,6 +74,23 @@ def wide(path: Path, stacks: int = 100_000, kinds: int = 1, functions: int = 400
     return path
 
 
+def of_worker(number: int, stacks: int) -> bytes:
+    """The capture of one worker of a job, of eight on a machine: calls as in `wide()`, of which no two workers have the same."""
+    random = np.random.default_rng(number)
+    small, first = _started(400, "worker.py")
+    for fact, value in (("host", f"node{number // 8}"), ("engine", "test"), ("worker", f"worker {number}")):
+        small.fact(fact, value)
+    small.header["pid"] = 1000 + number
+    small.header["boot_id"] = f"boot-of-node{number // 8}".encode()
+    nodes = np.zeros(stacks + 2, DTYPES["nodes"])
+    nodes["code"][1] = first - 1
+    places = np.arange(2, len(nodes))
+    nodes["parent"][2:] = np.maximum(1, places // 2 - random.integers(0, 3, stacks))
+    nodes["code"][2:] = first + random.integers(0, 400, stacks)
+    nodes["line"][2:] = random.integers(1, 60, stacks)
+    return laid_out(small, nodes)
+
+
 def threads(path: Path, count: int = 100_000) -> Path:
     """So many threads, each with a name of its own and a block."""
     small, first = _started(1, "threads.py")

@@ -10,7 +10,6 @@ from typing import Any
 from hiwater.analysis import process_tree
 from hiwater.analysis.baseline import FIGURES, Compared, Entry, Tolerance, compare_figure, this_environment
 from hiwater.analysis.diff import compare_as_recorded
-from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture import Capture, Frame, Run
 from hiwater.capture.program import name_of
@@ -97,7 +96,7 @@ def _put_resident(run: Run, figures: dict[str, int], errors: dict[str, int]) -> 
 def _put_allocated(run: Run, figures: dict[str, int], errors: dict[str, int]) -> None:
     main = run.captures[0]
     peak, end = main.peak, main.end
-    figures["peak_bytes"], errors["peak_bytes"] = peak.allocated_bytes, _ERRORS_APART * standard_error_bytes(peak)
+    figures["peak_bytes"], errors["peak_bytes"] = peak.allocated_bytes, _ERRORS_APART * peak.standard_error_bytes
     if run.is_of_several:
         instants = [host.allocated for host in process_tree.hosts(run.captures, run.short) if host.allocated]
         figures["peak_bytes"] = sum(instant.bytes for instant in instants)
@@ -105,7 +104,7 @@ def _put_allocated(run: Run, figures: dict[str, int], errors: dict[str, int]) ->
     totals = [capture.totals for capture in run.captures]
     figures["allocated_bytes"] = sum(one.allocated_bytes for one in totals) + sum(one.total_bytes for one in run.short)
     figures["allocations"] = sum(one.allocations for one in totals) + sum(one.total_blocks for one in run.short)
-    figures["kept_bytes"], errors["kept_bytes"] = end.allocated_bytes, _ERRORS_APART * standard_error_bytes(end)
+    figures["kept_bytes"], errors["kept_bytes"] = end.allocated_bytes, _ERRORS_APART * end.standard_error_bytes
 
 
 def environment_of(run: Run) -> dict[str, str]:

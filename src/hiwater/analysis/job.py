@@ -125,7 +125,7 @@ class Job:
     def recorded(self) -> list[Capture]:
         """The processes with allocations, the highest peak first."""
         known = [one for one in self.captures if not one.is_timeline and one.device is None]
-        return sorted(known, key=lambda one: -one.peak.allocated_bytes)
+        return sorted(known, key=lambda one: -one.peak_bytes)
 
     @cached_property
     def median(self) -> Capture | None:
@@ -135,14 +135,14 @@ class Job:
     @property
     def median_bytes(self) -> int:
         """The peak of the median process."""
-        return 0 if self.median is None else max(0, self.median.peak.allocated_bytes)
+        return 0 if self.median is None else max(0, self.median.peak_bytes)
 
     @property
     def skew(self) -> float | None:
         """The highest peak over the median one; None if that is 0, or for fewer than three processes."""
         if len(self.recorded) < 3 or not self.median_bytes:
             return None
-        return self.recorded[0].peak.allocated_bytes / self.median_bytes
+        return self.recorded[0].peak_bytes / self.median_bytes
 
     @cached_property
     def outliers(self) -> list[Outlier]:
@@ -150,8 +150,8 @@ class Job:
         if self.median is None or self.skew is None:
             return []
         least = max(_FAR * self.median_bytes, self.median_bytes + _APART_BYTES)
-        far = [one for one in self.recorded if one.peak.allocated_bytes > least][:_OUTLIERS_EXPLAINED]
-        return [_explained(one, self.median, one.peak.allocated_bytes / self.median_bytes) for one in far]
+        far = [one for one in self.recorded if one.peak_bytes > least][:_OUTLIERS_EXPLAINED]
+        return [_explained(one, self.median, one.peak_bytes / self.median_bytes) for one in far]
 
     @cached_property
     def phases(self) -> list[PhaseCost]:
@@ -167,9 +167,7 @@ class Job:
     @cached_property
     def phases_not_kept(self) -> int:
         """The number of phases that are in no figure: each capture keeps its last 10,000."""
-        return sum(
-            max(0, int(one.tables.header.get("scopes", 0)) - len(one.scopes)) for one in self.recorded if one.scopes
-        )
+        return sum(max(0, int(one.header.get("scopes", 0)) - len(one.scopes)) for one in self.recorded if one.scopes)
 
 
 def _explained(capture: Capture, median: Capture, times: float) -> Outlier:
@@ -179,7 +177,7 @@ def _explained(capture: Capture, median: Capture, times: float) -> Outlier:
         causes = ()  # a capture that contradicts itself: its report says so
     # Both are of the whole process.
     highest = max(capture.scopes, key=lambda one: (one.allocated_peak_bytes or 0, _rise(one)), default=None)
-    if highest is not None and (highest.allocated_peak_bytes or 0) < _OF_PEAK * capture.peak.allocated_bytes:
+    if highest is not None and (highest.allocated_peak_bytes or 0) < _OF_PEAK * capture.peak_bytes:
         highest = None
     return Outlier(capture, median, times, "" if highest is None else highest.name, causes)
 

@@ -18,9 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hiwater.analysis import sums
-from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.capture import Capture, ShortProcess
-from hiwater.capture.limits import read_shared_excess
 from hiwater.capture.paths import Ints
 
 
@@ -80,7 +78,7 @@ def hosts(captures: Sequence[Capture], short: Sequence[ShortProcess] = ()) -> li
     upper bounds alone."""
     of_host: dict[tuple[str, str], list[Capture]] = {}
     for capture in captures:
-        boot = capture.tables.header["boot_id"].decode("ascii", "replace")
+        boot = capture.header["boot_id"].decode("ascii", "replace")
         # A container has a name of its own and the machine's clock and memory: one boot is one machine.
         of_host.setdefault((boot, "" if boot else capture.facts.get("host", "")), []).append(capture)
     found = []
@@ -116,7 +114,7 @@ def _distinct(captures: Iterable[Capture]) -> list[Capture]:
     """Each recording once: of its snapshots, the one with most data."""
     longest: dict[tuple[int, int, int], Capture] = {}
     for capture in captures:
-        header = capture.tables.header
+        header = capture.header
         key = (header["pid"], header["process_start_ticks"], header["started_unix_ns"])
         if key not in longest or capture.process.duration_ns > longest[key].process.duration_ns:
             longest[key] = capture
@@ -168,7 +166,7 @@ def _resident(capture: Capture, spans: dict[int, list[tuple[Capture, int, int]]]
 def _less_shared(track: Track, capture: Capture, start: int) -> Track:
     """The track without what other processes count of the pages that it shares with them, from the first reading of that on. A process that was
     forked shared from its start."""
-    at, excess = read_shared_excess(capture.tables)
+    at, excess = capture.shared_excess
     if not len(at) or not len(track.at_ns):
         return track
     times = np.unique(np.concatenate([track.at_ns, start + at[start + at >= track.at_ns[0]]]))
@@ -232,7 +230,7 @@ def _with_chance(instant: Instant | None, captures: Sequence[Capture]) -> Instan
     """The bound plus two standard errors for sampled captures, whose figures are estimates."""
     if instant is None:
         return None
-    variance = sum(standard_error_bytes(capture.peak) ** 2 for capture in captures)
+    variance = sum(capture.peak_error_bytes**2 for capture in captures)
     chance = 2 * math.ceil(math.sqrt(variance))
     at_most = None if instant.at_most_bytes is None else instant.at_most_bytes + chance
     return replace(instant, error_bytes=instant.error_bytes + chance, at_most_bytes=at_most)
@@ -245,7 +243,7 @@ def parents(captures: Sequence[Capture]) -> list[int | None]:
     """For each capture, the index of the capture of its parent process; None if there is none."""
     numbered: dict[tuple[object, str], list[int]] = {}
     for number, capture in enumerate(captures):
-        numbered.setdefault((capture.tables.header["boot_id"], str(capture.process.pid)), []).append(number)
+        numbered.setdefault((capture.header["boot_id"], str(capture.process.pid)), []).append(number)
     return [_parent(captures, numbered, number) for number in range(len(captures))]
 
 
@@ -254,16 +252,16 @@ def _parent(captures: Sequence[Capture], numbered: dict[tuple[object, str], list
     is the child of the program that executed it."""
     child = captures[number]
     start = child.process.started_unix_ns
-    header = child.tables.header
+    header = child.header
     before = [
         other
         for other in numbered[header["boot_id"], str(child.process.pid)]
-        if captures[other].tables.header["process_start_ticks"] == header["process_start_ticks"]
+        if captures[other].header["process_start_ticks"] == header["process_start_ticks"]
         and captures[other].process.started_unix_ns < start
     ]
     if before and child.facts.get("started_by") == "exec":
         return max(before, key=lambda other: captures[other].process.started_unix_ns)
-    for other in numbered.get((child.tables.header["boot_id"], child.facts.get("ppid", "")), ()):
+    for other in numbered.get((child.header["boot_id"], child.facts.get("ppid", "")), ()):
         if other == number:
             continue
         first, last = _span(captures[other])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hiwater.capture import Capture, Snapshot
+from hiwater.capture import Capture
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,3 @@ def reconcile(capture: Capture) -> Reconciliation:
     in_ram = kinds["python"] + kinds["native"] + kinds["mapping"] + kinds["shared"]
     rest = resident.peak_bytes - resident.start_bytes - resident.overhead_bytes - in_ram
     return Reconciliation(in_ram, resident.start_bytes, resident.peak_bytes, resident.overhead_bytes, rest)
-
-
-def standard_error_bytes(snapshot: Snapshot) -> int:
-    """The most that the standard error of the sum at this moment can be; 0 when every block was recorded."""
-    held = snapshot.holdings()
-    return held.standard_error(int(held.sampled.sum()))

@@ -6,15 +6,16 @@ So the sum is at least what was live at the instant.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from hiwater.analysis import sums
+from hiwater.analysis.call_tree import follow
 from hiwater.analysis.user_lines import never_touched
-from hiwater.capture import Capture, Snapshot
+from hiwater.capture import Capture, Slice, Snapshot
 from hiwater.capture.assemble import empty, header
 from hiwater.capture.format import CODE_THREAD, KINDS
 from hiwater.capture.layout import is_counted
@@ -23,6 +24,8 @@ from hiwater.capture.reader import Contents
 from hiwater.capture.tables import Tables
 
 MOST_PROCESSES = 64
+MOST_NODES = 1 << 19
+"""Of more call paths, those that hold least are counted at their callers. A job of a thousand processes whose stacks have nothing in common has more."""
 _NAME = "all processes"
 _PROCESSES = "processes"  # the fact that only these captures have
 _LARGE_BLOCK = np.dtype([
@@ -34,12 +37,12 @@ _LONGEST_PROGRAM = 60
 def at_instant(captures: Sequence[Capture], at_unix_ns: int) -> Capture | None:
     """The processes that ran at this instant, as one capture; None if none of them held anything. Beyond MOST_PROCESSES, the smallest
     processes stand together."""
-    held = [(capture, snapshot) for capture in captures if (snapshot := _snapshot(capture, at_unix_ns)) is not None]
-    held.sort(key=lambda pair: -pair[1].allocated_bytes)
+    held = [(capture, piece) for capture in captures if (piece := _slice(capture, at_unix_ns)) is not None]
+    held.sort(key=lambda pair: -pair[1].peak_bytes)
     joined = _Joined()
     rest = f"{len(held) - MOST_PROCESSES:,} smaller processes"
-    for place, (capture, snapshot) in enumerate(held):
-        joined.add(process_name(capture) if place < MOST_PROCESSES else rest, snapshot)
+    for place, (capture, piece) in enumerate(held):
+        joined.add(process_name(capture) if place < MOST_PROCESSES else rest, capture.of_slice(piece))
     return joined.capture([capture for capture, _ in held], at_unix_ns) if joined.accounts else None
 
 
@@ -56,13 +59,12 @@ def process_name(capture: Capture) -> str:
     return f"{capture.process.pid} {capture.facts.get('program') or ' '.join(argv)}"[:_LONGEST_PROGRAM].strip()
 
 
-def _snapshot(capture: Capture, at_unix_ns: int) -> Snapshot | None:
-    """What a process held in the slice of time around the instant; None if it did not run then, or was only watched from outside."""
+def _slice(capture: Capture, at_unix_ns: int) -> Slice | None:
+    """The slice of a process's time around the instant; None if it did not run then, or was only watched from outside."""
     at_ns = at_unix_ns - capture.process.started_unix_ns
     if capture.is_timeline or not 0 <= at_ns <= capture.process.duration_ns:
         return None
-    piece = next((one for one in reversed(capture.slices) if one.start_ns <= at_ns), capture.slices[0])
-    return capture.of_slice(piece)
+    return next((one for one in reversed(capture.slices) if one.start_ns <= at_ns), capture.slices[0])
 
 
 class _Joined:
@@ -71,10 +73,10 @@ class _Joined:
     def __init__(self) -> None:
         self._strings: dict[str, int] = {"": 0}
         self._codes: dict[tuple[int, int, int, int], int] = {(0, 0, 0, 0): 0}
-        self._nodes = [(np.zeros(1, np.int64),) * 3]  # parent, code, line
+        self._nodes: list[tuple[Ints, Ints, Ints]] = [(np.zeros(1, np.int64),) * 3]  # parent, code, line
         self._count = 1
         self.accounts: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []  # node, kind, sampled, bytes, blocks
-        self._untouched: list[tuple[int, int]] = []  # node, bytes
+        self._untouched: dict[int, int] = {}  # node, bytes
 
     def add(self, name: str, snapshot: Snapshot) -> None:
         """A process with all stacks that held something."""
@@ -100,7 +102,30 @@ class _Joined:
             snapshot.bytes[held], snapshot.blocks[held],
         ))  # fmt: skip
         never = never_touched(tables)
-        self._untouched += [(int(number[node]), never[node]) for node in sorted(never) if number[node]]
+        self._add_untouched((int(number[node]), never[node]) for node in never if number[node])
+        if self._count > 2 * MOST_NODES:
+            self._unite()
+
+    def _add_untouched(self, found: Iterable[tuple[int, int]]) -> None:
+        for node, count in found:
+            self._untouched[node] = self._untouched.get(node, 0) + count
+
+    def _unite(self) -> None:
+        """Have each call path and each account once, and at most MOST_NODES call paths."""
+        parent, code, line, same = _united_nodes(*(np.concatenate(column) for column in zip(*self._nodes, strict=True)))
+        node, kind, sampled, held, blocks = (np.concatenate(column) for column in zip(*self.accounts, strict=True))
+        if len(parent) > MOST_NODES:
+            kept, place = _largest(parent, sums.sum_at(len(parent), same[node], held))
+            parent, code, line, same = place[parent[kept]], code[kept], line[kept], place[same]
+        self._nodes, self._count = [(parent, code, line)], len(parent)
+        what, back = np.unique((same[node] * len(KINDS) + kind) * 2 + sampled, return_inverse=True)
+        place = what // 2
+        self.accounts = [(
+            place // len(KINDS), place % len(KINDS), what % 2,
+            sums.sum_at(len(what), back, held), sums.sum_at(len(what), back, blocks),
+        )]  # fmt: skip
+        apart, self._untouched = self._untouched, {}
+        self._add_untouched((int(same[node]), count) for node, count in apart.items())
 
     def _root(self, name: str) -> int:
         code = self._code(self._string(name), 0, 0, CODE_THREAD)
@@ -114,10 +139,9 @@ class _Joined:
     def _code_numbers(self, tables: Tables, codes: npt.NDArray[np.uint32]) -> Ints:
         distinct, back = np.unique(codes, return_inverse=True)
         rows = tables["codes"][distinct][["function", "file", "first_line", "kind"]].tolist()
-        numbers = [
-            self._code(self._string(tables.string(function)), self._string(tables.string(file)), line, kind)
-            for function, file, line, kind in rows
-        ]
+        texts = dict.fromkeys(number for row in rows for number in row[:2])
+        string = {number: self._string(tables.string(number)) for number in texts}
+        numbers = [self._code(string[function], string[file], line, kind) for function, file, line, kind in rows]
         return np.array(numbers, np.int64)[back]
 
     def _code(self, *what: int) -> int:
@@ -131,11 +155,11 @@ class _Joined:
         """The joined capture: it lasts as long as the processes, and its peak is the instant."""
         start = min(capture.process.started_unix_ns for capture in captures)
         lasted = max(capture.process.started_unix_ns + capture.process.duration_ns for capture in captures) - start
-        nodes, same = _joined_nodes(*(np.concatenate(column) for column in zip(*self._nodes, strict=True)))
-        node, kind, sampled, held, blocks = (np.concatenate(column) for column in zip(*self.accounts, strict=True))
-        what, back = np.unique((same[node] * len(KINDS) + kind) * 2 + sampled, return_inverse=True)
-        held, blocks = sums.sum_at(len(what), back, held), sums.sum_at(len(what), back, blocks)
-        node, kind, sampled = what // 2 // len(KINDS), what // 2 % len(KINDS), what % 2
+        self._unite()
+        ((parent, code, line),) = self._nodes
+        nodes = empty("nodes", len(parent))
+        nodes["parent"], nodes["code"], nodes["line"] = parent, code, line
+        ((node, kind, sampled, held, blocks),) = self.accounts
         names = ("cwd", "host", "python", "hiwater")
         facts = {name: captures[0].facts.get(name, "") for name in names} | {
             "program": _NAME, _PROCESSES: str(len(captures))
@@ -147,7 +171,7 @@ class _Joined:
         accounts["live_blocks"] = accounts["total_blocks"] = peaks["peak_blocks"] = blocks
         total, count, at_ns = int(held.sum()), int(blocks.sum()), at_unix_ns - start
         kinds = np.bincount(kind, held, len(KINDS)).astype(np.int64).tolist()
-        of_process = captures[0].tables.header
+        of_process = captures[0].header
         whole = header(
             started_unix_ns=start, ended_ns=max(1, lasted), heartbeat_ns=lasted, boot_id=of_process["boot_id"],
             sample_bytes=max(capture.process.sample_bytes for capture in captures),
@@ -156,15 +180,13 @@ class _Joined:
         )  # fmt: skip
         tables = {name: empty(name, 0) for name in ("slices", "slice_entries", "timeline", "markers")}
         tables |= {"accounts": accounts, "account_peaks": peaks, "nodes": nodes, "facts": _pairs(pairs)}
-        tables |= {"large_blocks": self._large_blocks(same, at_ns)} | self._text_tables()
+        tables |= {"large_blocks": self._large_blocks(at_ns)} | self._text_tables()
         return Capture(Tables(Contents(Path(_NAME), whole, tables)))
 
-    def _large_blocks(self, same: Ints, at_ns: int) -> npt.NDArray[np.void]:
-        """What of the processes' large blocks was never touched. `same` has the node of the joined capture for each."""
+    def _large_blocks(self, at_ns: int) -> npt.NDArray[np.void]:
+        """What of the processes' large blocks was never touched."""
         blocks = np.zeros(len(self._untouched), _LARGE_BLOCK)
-        if self._untouched:
-            node, untouched = np.array(self._untouched, np.int64).T
-            blocks["at_ns"], blocks["node"], blocks["bytes"] = at_ns, same[node], untouched
+        blocks["at_ns"], blocks["node"], blocks["bytes"] = at_ns, [*self._untouched], [*self._untouched.values()]
         return blocks
 
     def _text_tables(self) -> dict[str, npt.NDArray[np.void]]:
@@ -179,8 +201,8 @@ class _Joined:
         return {"codes": codes, "strings": strings, "string_bytes": np.frombuffer(b"".join(texts), np.uint8)}
 
 
-def _joined_nodes(parent: Ints, code: Ints, line: Ints) -> tuple[npt.NDArray[np.void], Ints]:
-    """The table of nodes with each call path once, and for each node its number in that table."""
+def _united_nodes(parent: Ints, code: Ints, line: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """The columns of the nodes with each call path once, and for each node its number among these."""
     depth = np.zeros(len(parent), np.int64)
     ancestor = parent
     same = np.zeros(len(parent), np.int64)
@@ -198,9 +220,19 @@ def _joined_nodes(parent: Ints, code: Ints, line: Ints) -> tuple[npt.NDArray[np.
         first.append(level[place])
         count += len(place)
     kept = np.concatenate(first)
-    nodes = empty("nodes", count)
-    nodes["parent"], nodes["code"], nodes["line"] = same[parent[kept]], code[kept], line[kept]
-    return nodes, same
+    return same[parent[kept]], code[kept], line[kept], same
+
+
+def _largest(parent: Ints, held: Ints) -> tuple[Ints, Ints]:
+    """The MOST_NODES nodes that hold most with all that they called, and for each node the place among these of the nearest one at or above it."""
+    whole = sums.sum_upwards(parent, held)
+    kept = np.sort(
+        np.lexsort((np.arange(len(parent)), -whole))[:MOST_NODES]
+    )  # of equal ones the caller, which comes first
+    is_kept = np.zeros(len(parent), bool)
+    is_kept[kept] = True
+    nearest = follow(np.where(is_kept, np.arange(len(parent)), parent))
+    return kept, np.searchsorted(kept, nearest)
 
 
 def _with_callers(tables: Tables, nodes: Ints) -> Ints:

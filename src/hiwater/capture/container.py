@@ -20,7 +20,9 @@ import struct
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -111,10 +113,10 @@ def read_member(path: str | os.PathLike[str], member: Member) -> Contents:
         return _read_member(archive, path, member)
 
 
-def read_all(path: str | os.PathLike[str]) -> list[Contents]:
-    """All captures of the merged one at `path`, in its order. Raises what `members` raises."""
-    with opened(path) as archive:
-        return [_read_member(archive, path, member) for member in _captures(_index(archive))]
+def readers(path: str | os.PathLike[str]) -> list[Callable[[], Contents]]:
+    """For each capture of the merged one at `path`, in its order, what reads it. Raises what `members` raises."""
+    archive = opened(path)  # closed when the last of these functions is gone
+    return [partial(_read_member, archive, path, member) for member in _captures(_index(archive))]
 
 
 def _read_member(archive: zipfile.ZipFile, path: str | os.PathLike[str], member: Member) -> Contents:

@@ -35,6 +35,10 @@ def read_refusals(tables: Tables) -> tuple[Marker, ...]:
     return _of_rows(tables, rows[rows["kind"] == _REFUSAL])
 
 
+def has_refusals(tables: Tables) -> bool:
+    return bool((tables["markers"]["kind"] == _REFUSAL).any())
+
+
 def _of_rows(tables: Tables, rows: Records) -> tuple[Marker, ...]:
     names, thread = tables.paths.threads(rows["node"].astype(np.int64))
     columns = (rows[name].tolist() for name in ("at_ns", "kind", "value", "node"))

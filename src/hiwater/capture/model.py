@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +16,10 @@ from hiwater.allocator_state import AllocatorState
 from hiwater.capture import check, histories, opening, program
 from hiwater.capture.comparison import Comparison
 from hiwater.capture.devices import DeviceMemory, read_devices
-from hiwater.capture.limits import Pressure, read_pressure
-from hiwater.capture.markers import Marker, read_markers, read_refusals
+from hiwater.capture.in_memory import TablesInMemory
+from hiwater.capture.limits import Pressure, read_pressure, read_shared_excess
+from hiwater.capture.markers import Marker, has_refusals, read_markers, read_refusals
+from hiwater.capture.paths import Ints
 from hiwater.capture.program import Process, Resident, Totals
 from hiwater.capture.residency_snapshots import ResidencySnapshot, read_residency_snapshots
 from hiwater.capture.slices import Slice, find_end, find_peak, find_refusal, find_window, of_slice, read_slices
@@ -33,15 +36,72 @@ def _of_tables(function: Callable[[Tables], _Value]) -> cached_property[_Value]:
     return cached_property(lambda capture: function(capture.tables))
 
 
-class Capture:
-    """One recorded process. `hiwater.open()` makes it and reads the whole file; the file is not read again."""
+# What stays in memory when the tables are let go: figures, and what a process has over time. The other attributes grow with its stacks.
+_FIGURES = (
+    "process", "resident", "totals", "is_timeline", "lost_events", "shortcomings", "misses_calls", "peak_bytes", "peak_error_bytes", "end_bytes",
+    "slices", "timeline", "pressure", "shared_excess", "was_refused", "processes", "scopes", "device", "live_before_bytes", "reserved_peak_bytes",
+    "contradictions",
+)  # fmt: skip
+_OF_STACKS = (
+    "peak", "end", "oom", "residency_snapshots", "devices", "markers", "refusals", "device_histories", "readable_histories", "device_refusals",
+    "_remembered",
+)  # fmt: skip
 
-    def __init__(self, tables: Tables) -> None:
-        self.tables = tables
-        """The decoded tables, for data that no attribute has."""
+
+class Capture:
+    """One recorded process. `hiwater.open()` makes it and reads the whole file; the file is not read again.
+
+    Of a run of many processes, `hiwater.open_run()` keeps the tables of the last ones that were used, and reads those of others again.
+    """
+
+    def __init__(
+        self, tables: Tables, again: Callable[[], Tables] | None = None, in_memory: TablesInMemory | None = None
+    ) -> None:
+        """`again` reads the tables once more, where `in_memory` has let them go."""
+        self._tables: Tables | None = tables
+        self._again, self._in_memory = again, in_memory
         self.path: Path = tables.path
+        self.header: dict[str, Any] = tables.header
+        """The numbers of the capture's header, by their names in `native/capture/format.h`."""
         self.facts: dict[str, str] = tables.facts
         """What the recorder was told about the program, as text."""
+        self._count()
+
+    @property
+    def tables(self) -> Tables:
+        """The decoded tables, for data that no attribute has."""
+        if self._tables is not None:
+            return self._tables
+        assert self._again is not None  # without it they are never let go
+        tables = self._tables = self._again()
+        if tables.header != self.header:
+            raise CorruptCapture(f"{str(self.path)!r} was replaced while it was being read", "read it again")
+        self._count()
+        return tables
+
+    def _count(self) -> None:
+        if self._in_memory is not None and self._again is not None and self._tables is not None:
+            self._in_memory.add(self, sum(table.nbytes for table in self._tables.contents.tables.values()))
+
+    def let_go(self) -> None:
+        """Keep the figures and what the process has over time, and let go of what grows with its stacks: it is read again when it is asked for."""
+        for name in _FIGURES:
+            with suppress(HiwaterError):  # raised again where it is asked for
+                getattr(self, name)
+        for name in _OF_STACKS:
+            self.__dict__.pop(name, None)
+        self._tables = None
+
+    @cached_property
+    def _remembered(self) -> dict[object, Any]:
+        return {}
+
+    def remembered(self, what: object, compute: Callable[[], _Value]) -> _Value:
+        """What `compute` returns, computed once for as long as the tables are in memory."""
+        if what not in self._remembered:
+            self._remembered[what] = compute()
+        value: _Value = self._remembered[what]
+        return value
 
     def __repr__(self) -> str:
         resident = f"{format_size(self.resident.program_peak_bytes)} resident"
@@ -69,6 +129,12 @@ class Capture:
     """The moment at which the sum of the counted kinds was highest. A recording inside another one has the peak of its own time."""
     end: cached_property[Snapshot] = _of_tables(find_end)
     """The live blocks when the recording ended, or when it was last written to."""
+    peak_bytes: cached_property[int] = cached_property(lambda capture: capture.peak.allocated_bytes)
+    """Allocated bytes at the peak."""
+    peak_error_bytes: cached_property[int] = cached_property(lambda capture: capture.peak.standard_error_bytes)
+    """The most that the standard error of `peak_bytes` can be; 0 when every block was recorded."""
+    end_bytes: cached_property[int] = cached_property(lambda capture: capture.end.allocated_bytes)
+    """Allocated bytes at the end."""
     slices: cached_property[tuple[Slice, ...]] = _of_tables(read_slices)
     """All slices in time, the open one last."""
 
@@ -116,10 +182,14 @@ class Capture:
     """The accelerators that the program used."""
     pressure: cached_property[tuple[Pressure, ...]] = _of_tables(read_pressure)
     """The process's memory and its limits over time."""
+    shared_excess: cached_property[tuple[Ints, Ints]] = _of_tables(read_shared_excess)
+    """The times at which it was known what other processes count of the pages that the process shares with them, and these bytes."""
     markers: cached_property[tuple[Marker, ...]] = _of_tables(read_markers)
     """Forks, refused requests, exec, full garbage collections, and the markers that the program named."""
     refusals: cached_property[tuple[Marker, ...]] = _of_tables(read_refusals)
     """The refused requests for memory, at most the first 10,000."""
+    was_refused: cached_property[bool] = _of_tables(has_refusals)
+    """Whether a request for memory was refused."""
     processes: cached_property[tuple[WatchedProcess, ...]] = _of_tables(read_processes)
     """The processes that `hiwater sample` watched, the target first; none in a capture of the engine."""
     scopes: cached_property[tuple[ScopeSpan, ...]] = _of_tables(read_scopes)
@@ -182,6 +252,11 @@ class Capture:
 
     def problems(self) -> list[str]:
         """Sentences on contradictions in this capture; empty if it is consistent."""
+        return list(self.contradictions)
+
+    @cached_property
+    def contradictions(self) -> list[str]:
+        """What `problems()` returns, computed once."""
         found = check.problems(self.tables, self.slices, self.peak, self.end)
         try:
             return found + [f"{one.device}: {problem}" for one in self.device_histories for problem in one.problems()]

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from hiwater.capture import container, copying, destination, histories, opening, run_folder, run_index
+from hiwater.capture import container, copying, destination, histories, run_folder, run_index
 from hiwater.capture.assemble import assemble
 from hiwater.capture.container import COPIED_AT_ONCE, Member
 from hiwater.capture.destination import MERGED_INDEX
+from hiwater.capture.in_memory import TablesInMemory
 from hiwater.capture.process import is_being_written
 from hiwater.capture.reader import Contents, read_descriptor
+from hiwater.capture.run_files import read_files
 from hiwater.capture.run_index import Row
 from hiwater.capture.tables import Tables
 from hiwater.errors import OutputFailed
@@ -60,9 +62,9 @@ def pack(path: str | os.PathLike[str]) -> tuple[list[Packed], list[Row]]:
         return [_packed_history(contents) for contents in histories.read_all(place)], []
     if run_folder.places(place) is None:
         return [_pack_one(place)], []
-    files = opening.read_files(place)
+    files = read_files(place, TablesInMemory())
     unreadable = [run_index.unreadable_row(problem) for problem in files.unreadable]
-    return [_pack_one(one.path) for one in files.tables], [*files.rows, *unreadable]
+    return [_pack_one(one.path) for one in files.captures], [*files.rows, *unreadable]
 
 
 def _pack_one(place: Path) -> Packed:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from hiwater.capture import opening, run_index
+from hiwater.capture import run_files, run_index
+from hiwater.capture.in_memory import TablesInMemory
 from hiwater.capture.model import Capture
 from hiwater.capture.run_index import ShortProcess, Unrecorded
 
@@ -34,14 +35,15 @@ class Run:
 
 
 def read_run(*paths: str | os.PathLike[str]) -> Run:
-    """All processes of the runs at `paths`. Raises what `opening.read` raises."""
-    found = [opening.read_files(path) for path in paths]
-    tables = [one for files in found for one in files.tables]
+    """All processes of the runs at `paths`. Raises what `hiwater.open()` raises."""
+    in_memory = TablesInMemory()
+    found = [run_files.read_files(path, in_memory) for path in paths]
+    captures = [one for files in found for one in files.captures]
     rows = [row for files in found for row in files.rows]
     return Run(
-        [Capture(one) for one in tables],
-        run_index.short_processes(tables, rows),
-        run_index.unrecorded(tables, rows),
-        {tables[place].header["pid"]: number for place, number in run_index.signals(tables, rows).items()},
+        captures,
+        run_index.short_processes(captures, rows),
+        run_index.unrecorded(captures, rows),
+        {captures[place].header["pid"]: number for place, number in run_index.signals(captures, rows).items()},
         [problem for files in found for problem in files.unreadable],
     )

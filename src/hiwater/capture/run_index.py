@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from hiwater.capture.destination import CHILDREN_INDEX
 from hiwater.capture.program import arguments
-from hiwater.capture.tables import Tables
 
 ROW_BYTES = 512
 _LARGEST_BYTES = 64 << 20
@@ -150,7 +149,7 @@ def unrecorded(captures: Sequence[Described], rows: Sequence[Row]) -> tuple[Unre
         seen.setdefault((_run_of(one), one.header["pid"]), []).append(one.header["started_unix_ns"])
     for row in _ended(rows):
         seen.setdefault((row["run"], row["pid"]), []).append(row["started_unix_ns"])
-    found, next_start = [one for tables in captures for one in _refused(tables)], dict[tuple[str, int], int]()
+    found, next_start = [one for capture in captures for one in _refused(capture)], dict[tuple[str, int], int]()
     for row in sorted((row for row in rows if row["event"] == "started"), key=lambda row: -row["at_unix_ns"]):
         key, at = (row["run"], row["pid"]), row["at_unix_ns"]
         until = next_start.get(key, 1 << 63)
@@ -160,16 +159,16 @@ def unrecorded(captures: Sequence[Described], rows: Sequence[Row]) -> tuple[Unre
     return tuple(sorted(found, key=lambda one: (one.at_unix_ns, one.pid)))
 
 
-def _refused(tables: Described) -> list[Unrecorded]:
+def _refused(capture: Described) -> list[Unrecorded]:
     """The children of this process whose recording could not begin."""
-    header = tables.header
-    program = tables.facts.get("program") or " ".join(arguments(tables.facts.get("argv", "[]")))
+    header = capture.header
+    program = capture.facts.get("program") or " ".join(arguments(capture.facts.get("argv", "[]")))
     why = f"its recording could not begin ({os.strerror(header.get('refused_error', 0))})"
-    one = Unrecorded(_run_of(tables), 0, header["pid"], header["started_unix_ns"], f"{program} (a fork)", why)
+    one = Unrecorded(_run_of(capture), 0, header["pid"], header["started_unix_ns"], f"{program} (a fork)", why)
     return [one] * header.get("refused_children", 0)
 
 
-def signals(captures: Sequence[Tables], rows: Sequence[Row]) -> dict[int, int]:
+def signals(captures: Sequence[Described], rows: Sequence[Row]) -> dict[int, int]:
     """For each capture of a process that a signal ended, as its parent learned: its index and the signal."""
     killed: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for row in rows:

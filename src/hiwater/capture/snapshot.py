@@ -17,6 +17,11 @@ from hiwater.capture.tables import Tables
 from hiwater.errors import CorruptCapture
 
 
+def _standard_error(sample_bytes: int, sampled: int) -> int:
+    """The variance of each sampled block is at most sample_bytes times what it stands for (native/heap/sampling.h)."""
+    return math.ceil(math.sqrt(sample_bytes * max(0, sampled)))
+
+
 @dataclass(frozen=True, slots=True)
 class Stack:
     """What one call path held, of one kind of memory. Frames are root first; `thread` is the name of the thread."""
@@ -59,11 +64,8 @@ class Holdings:
         )
 
     def standard_error(self, sampled: int) -> int:
-        """The upper bound of the standard error of a sum of which `sampled` bytes are estimated from sampled blocks.
-
-        The variance of each such block is at most sample_bytes times what it stands for (native/heap/sampling.h).
-        """
-        return math.ceil(math.sqrt(self.sample_bytes * max(0, sampled)))
+        """The upper bound of the standard error of a sum of which `sampled` bytes are estimated from sampled blocks."""
+        return _standard_error(self.sample_bytes, sampled)
 
     def checked(self) -> Holdings:
         """The same. Raises CorruptCapture where a stack holds less than nothing."""
@@ -114,6 +116,15 @@ class Snapshot:
     @property
     def allocated_blocks(self) -> int:
         return int(self.blocks[is_counted(self.tables.account_kind)].sum())
+
+    @property
+    def standard_error_bytes(self) -> int:
+        """The most that the standard error of `allocated_bytes` can be; 0 when every block was recorded."""
+        sample_bytes = self.tables.header["sample_bytes"]
+        if not sample_bytes:
+            return 0
+        sampled = int(self.bytes[self.tables.account_is_sampled & is_counted(self.tables.account_kind)].sum())
+        return _standard_error(sample_bytes, sampled)
 
     def kind_bytes(self) -> dict[str, int]:
         """Bytes held of every kind, counted or not."""

@@ -19,14 +19,15 @@ class Strings:
     """The interned strings of a capture, as the recorder saw them. Bytes that are not UTF-8 come as U+FFFD."""
 
     def __init__(self, contents: Contents) -> None:
-        self._places = contents.tables["strings"]
+        places = contents.tables["strings"]
+        self._offset, self._length = places["offset"], places["length"]
         self._content = bytes(contents.tables["string_bytes"])
 
     def __getitem__(self, number: int) -> str:
-        if number >= len(self._places):
+        if number >= len(self._offset):
             return ""
-        begin = int(self._places[number]["offset"])
-        return self._content[begin : begin + int(self._places[number]["length"])].decode("utf-8", "replace")
+        begin = self._offset.item(number)
+        return self._content[begin : begin + self._length.item(number)].decode("utf-8", "replace")
 
 
 class Tables:

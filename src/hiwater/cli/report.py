@@ -245,7 +245,7 @@ def _at_once(reports: list[Report], arguments: argparse.Namespace) -> list[Repor
                 f"{shown} shows all processes{of_host} at the instant of their highest sum: {size(instant.bytes)} allocated by "
                 f"{instant.processes}; --pid shows one process"
             )
-            return [replace(reports[0], capture=whole, snapshot=whole.peak, is_one_of_several=False)]
+            return [replace(reports[0], capture=whole, moment=whole.peak, is_one_of_several=False)]
     _say(f"{shown} shows one of {len(captures)} processes: {captures[0].process.pid}, the first; --pid shows another")
     return reports[:1]
 
@@ -298,7 +298,7 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
         with naming(str(capture.path)):
             report = Report(
                 capture,
-                capture.snapshot(arguments.at),
+                arguments.at,
                 arguments.kind,
                 Grouping(arguments.by) if arguments.by else None,
                 arguments.inverted,
@@ -309,7 +309,9 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
                 run=run,
                 recursion=getattr(arguments, "recursion", "auto"),
             )
-            _ = report.holdings  # a damaged history is an error before anything is written
+            # A damaged history is an error before anything is written. Without contradictions nothing is held below zero at the peak or the end.
+            if arguments.at not in ("peak", "end") or report.problems:
+                _ = report.holdings
         reports.append(report)
     return reports
 

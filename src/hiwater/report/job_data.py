@@ -17,7 +17,7 @@ def described(job: Job) -> dict[str, Any]:
     """The uneven processes with their causes, and the phases of each name over all processes. `skew` is None for fewer than three processes."""
     return {
         "processes": len(job.recorded),
-        "highest_peak_bytes": max(0, job.recorded[0].peak.allocated_bytes) if job.recorded else 0,
+        "highest_peak_bytes": max(0, job.recorded[0].peak_bytes) if job.recorded else 0,
         "median_peak_bytes": job.median_bytes,
         "skew": None if job.skew is None else round(job.skew, 3),
         "outliers": [_outlier(one) for one in job.outliers],
@@ -47,7 +47,7 @@ def _outlier(outlier: Outlier) -> dict[str, Any]:
         "pid": outlier.capture.process.pid,
         "worker": printable(worker_name(outlier.capture), _NAME),
         "host": printable(outlier.capture.facts.get("host", ""), _NAME),
-        "peak_bytes": max(0, outlier.capture.peak.allocated_bytes),
+        "peak_bytes": max(0, outlier.capture.peak_bytes),
         "times_median": round(outlier.times, 3),
         "median_pid": outlier.median.process.pid,
         "phase": printable(outlier.phase, _NAME),

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from hiwater._os import accuracy
 from hiwater._os.signals import signal_name
 from hiwater.analysis.call_tree import Grouping
-from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.capture import Capture, Run, Snapshot
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.snapshot import Holdings
@@ -30,7 +28,7 @@ class Report:
     """One capture and the options of its report. `holdings` is what every format shows, largest first."""
 
     capture: Capture
-    snapshot: Snapshot
+    moment: Snapshot | str | float  # a snapshot of the capture, or what `Capture.snapshot()` takes
     kind: str = "all"
     by: Grouping | None = None
     inverted: bool = False
@@ -42,12 +40,22 @@ class Report:
     recursion: str = "auto"  # for stacks that are written whole: "auto", "once" or "whole"
     remarks: list[str] = field(default_factory=list)  # messages for the caller on how it was written
 
-    @cached_property
+    @property
+    def snapshot(self) -> Snapshot:
+        """Raises MomentOutOfRange."""
+        if isinstance(self.moment, Snapshot):
+            return self.moment
+        moment = self.moment
+        return self.capture.remembered(moment, lambda: self.capture.snapshot(moment))
+
+    @property
     def holdings(self) -> Holdings:
         """Raises CorruptCapture when something holds less than nothing."""
-        return self.snapshot.holdings(self.kind).checked()
+        return self.capture.remembered(
+            ("holdings", self.moment, self.kind), lambda: self.snapshot.holdings(self.kind).checked()
+        )
 
-    @cached_property
+    @property
     def problems(self) -> list[str]:
         return self.capture.problems()
 
@@ -63,7 +71,7 @@ class Report:
             return accuracy.MISSED
         if self.problems:
             return "in doubt: the capture contradicts itself"
-        error_bytes = standard_error_bytes(snapshot)
+        error_bytes = snapshot.standard_error_bytes
         if error_bytes:
             return accuracy.of_estimate(error_bytes)
         if self.capture.device is not None and self.capture.facts.get("events") == "0":
@@ -110,7 +118,7 @@ class Report:
         """Whether the process was refused memory, and then was killed or failed. In a job, others fail because this one did."""
         process = self.capture.process
         has_failed = process.ended == "killed" or process.exit_code not in (None, 0)
-        return has_failed and bool(self.capture.refusals)
+        return has_failed and self.capture.was_refused
 
     @property
     def end_words(self) -> str:

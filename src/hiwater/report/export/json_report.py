@@ -20,7 +20,6 @@ from hiwater.analysis.call_tree import Grouping, build_call_tree
 from hiwater.analysis.job import Job, is_job
 from hiwater.analysis.process_tree import Host
 from hiwater.analysis.ranking import by
-from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.analysis.user_lines import UserLine, held_by, rank_lines
 from hiwater.capture import Capture, DeviceMemory, DeviceSnapshot, ResidencySnapshot, Resident, Run, WatchedProcess
 from hiwater.capture.devices import QUANTITIES
@@ -164,7 +163,7 @@ def summary(report: Report, place: Place) -> dict[str, Any]:
             "blocks": peak.allocated_blocks,
             "at_ns": peak.at_ns,
             **{f"{kind}_bytes": kinds[kind] for kind in COUNTED_KINDS},
-            "standard_error_bytes": standard_error_bytes(peak),
+            "standard_error_bytes": capture.peak_error_bytes,
             "recorded_bytes": peak.recorded_bytes,
         },
         "resident": _resident(capture.resident),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from hiwater.analysis.reconcile import standard_error_bytes
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.report.export import exposition
 from hiwater.report.export.exposition import Family, Sample
@@ -69,7 +68,7 @@ def _figures(report: Report) -> Iterator[tuple[str, Labels, int | float]]:
     names = ("python", "hiwater", "mode", "ended")
     yield "hiwater_capture", tuple((name, printable(getattr(process, name), 100)) for name in names), 1
     yield "hiwater_peak_allocated_bytes", (), peak.allocated_bytes
-    yield "hiwater_peak_allocated_error_bytes", (), standard_error_bytes(peak)
+    yield "hiwater_peak_allocated_error_bytes", (), peak.standard_error_bytes
     for kind in COUNTED_KINDS:
         yield "hiwater_peak_allocated_kind_bytes", (("kind", kind),), peak.kind_bytes()[kind]
     yield "hiwater_peak_allocated_blocks", (), peak.allocated_blocks

@@ -32,7 +32,7 @@ def more_of(report: Report) -> Iterator[Text]:
     if last is not None:
         where = place_text(last.frame, capture.facts.get("cwd", ""), 100)
         yield Text(
-            f"{_INDENT}at its end {size(capture.end.allocated_bytes)} allocated, most at {where}: {size(last.bytes)}",
+            f"{_INDENT}at its end {size(capture.end_bytes)} allocated, most at {where}: {size(last.bytes)}",
             "red",
         )
     own = engine_memory(capture)
@@ -49,7 +49,7 @@ def skew_words(job: Job) -> str:
     if job.skew is None:
         return ""
     return (
-        f"highest peak {size(job.recorded[0].peak.allocated_bytes)}, {job.skew:.1f} times the median of {len(job.recorded):,} processes "
+        f"highest peak {size(job.recorded[0].peak_bytes)}, {job.skew:.1f} times the median of {len(job.recorded):,} processes "
         f"({size(job.median_bytes)})"
     )
 
@@ -57,7 +57,7 @@ def skew_words(job: Job) -> str:
 def outlier_words(outlier: Outlier) -> str:
     """Which process it is, how far above the median, and the line that explains most of it."""
     capture = outlier.capture
-    text = f"{process_words(capture)}: peak {size(capture.peak.allocated_bytes)}, {outlier.times:.1f} times the median"
+    text = f"{process_words(capture)}: peak {size(capture.peak_bytes)}, {outlier.times:.1f} times the median"
     if outlier.causes:
         cause = outlier.causes[0]
         where = place_text(cause.frames[-1], capture.facts.get("cwd", ""), 100)

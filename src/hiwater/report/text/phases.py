@@ -24,7 +24,7 @@ def whole(capture: Capture, top: int) -> Iterator[Text]:
     markers = [marker for marker in capture.markers if marker.name]
     if not markers:
         return
-    made = capture.tables.header.get("named_markers", len(markers))
+    made = capture.header.get("named_markers", len(markers))
     yield title(
         "Markers", f"{made:,}" + (f", of which the first {len(markers):,} are kept" if made > len(markers) else "")
     )
@@ -41,7 +41,7 @@ def _phases(capture: Capture, top: int) -> Iterator[Text]:
     if not by_name:
         return
     kept = sum(map(len, by_name.values()))
-    made = capture.tables.header.get("scopes", kept)
+    made = capture.header.get("scopes", kept)
     yield title(
         "Phases",
         "the highest peak of each name" + (f"; of {made:,} phases the last {kept:,} are kept" if made > kept else ""),

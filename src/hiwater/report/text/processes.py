@@ -27,9 +27,7 @@ _FIGURE = 11  # the width of a column
 
 def worst_first(reports: Sequence[Report]) -> list[Report]:
     """The reports by their peaks, highest first."""
-    return sorted(
-        reports, key=lambda report: (-report.capture.peak.allocated_bytes, -report.capture.resident.peak_bytes)
-    )
+    return sorted(reports, key=lambda report: (-report.capture.peak_bytes, -report.capture.resident.peak_bytes))
 
 
 def dead_first(reports: Sequence[Report]) -> list[Report]:
@@ -97,7 +95,7 @@ def answers(hosts: Sequence[Host], worst: Report, folder: str) -> Iterator[str]:
     if host is not None and instant is not None and len(host.captures) > 1:
         yield _at_once(host, instant, folder)
     capture = worst.capture
-    lead = f"highest: {worst.process} ({printable(worst.program, 60)}), peak {size(capture.peak.allocated_bytes)}"
+    lead = f"highest: {worst.process} ({printable(worst.program, 60)}), peak {size(capture.peak_bytes)}"
     ranking = rank_lines(capture.tables, capture.peak.holdings())
     yield answer(lead, ranking, capture.facts.get("cwd", folder))
 
@@ -131,9 +129,7 @@ def _table(reports: Sequence[Report], run: Run, page: terminal.Page) -> Iterator
 
 def _row(report: Report, page: terminal.Page, *, inherits: bool) -> Text:
     capture, process = report.capture, report.capture.process
-    figures = (
-        ["–", "–"] if capture.is_timeline else [size(capture.peak.allocated_bytes), size(capture.end.allocated_bytes)]
-    )
+    figures = ["–", "–"] if capture.is_timeline else [size(capture.peak_bytes), size(capture.end_bytes)]
     figures.append(size(capture.resident.program_peak_bytes))
     if inherits:
         figures.append(size(process.inherited_bytes) if process.started_by == "fork" else "–")
