@@ -4,24 +4,25 @@
 
 Prints, for each number of workers, the bytes of a capture, the bytes on the wire, processor seconds (a busy machine
 changes them little) and peak resident memory of one process
-that receives all captures as compressed pieces and merges them; then the same of the reports in text and as a page, and the page's size.
+that receives all captures as compressed pieces and merges them; then the same of the reports in text and as a page, the page's size, and the
+seconds until Chromium shows it (of wall-clock time; "nan" without node and Chromium: `make web/node_modules`).
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))
-from capture_builder import DTYPES  # noqa: E402 - the tests' helpers are no package
-from large_captures import _started, laid_out  # noqa: E402 - the same
+from page import in_browser  # noqa: E402 - after the path of the tests' helpers
+
+from large_captures import of_worker  # noqa: E402 - the tests' helpers are no package
 
 RECEIVER = """
 import sys
@@ -32,24 +33,6 @@ with JobCaptures(sys.argv[2], engine="test") as job:
         job.add_bytes(path.read_bytes())
     job.write()
 """
-
-
-def capture_of(number: int, stacks: int) -> bytes:
-    """The capture of one worker of eight on a host."""
-    random = np.random.default_rng(number)
-    small, first = _started(400, "worker.py")
-    small.fact("host", f"node{number // 8}")
-    small.fact("engine", "test")
-    small.fact("worker", f"worker {number}")
-    small.header["pid"] = 1000 + number
-    small.header["boot_id"] = f"boot-of-node{number // 8}".encode()
-    nodes = np.zeros(stacks + 2, DTYPES["nodes"])
-    nodes["code"][1] = first - 1
-    places = np.arange(2, len(nodes))
-    nodes["parent"][2:] = np.maximum(1, places // 2 - random.integers(0, 3, stacks))
-    nodes["code"][2:] = first + random.integers(0, 400, stacks)
-    nodes["line"][2:] = random.integers(1, 60, stacks)
-    return laid_out(small, nodes)
 
 
 def measured(*command: str) -> tuple[float, int]:
@@ -82,13 +65,14 @@ def main() -> None:
         "page s",
         "peak MB",
         "page MB",
+        "shown s",
     )
     print(" ".join([f"{'workers':>7}", *(f"{name:>10}" for name in names)]))
     for workers in arguments.workers:
         with tempfile.TemporaryDirectory() as folder:
             size = wire = 0
             for number in range(workers):
-                content = capture_of(number, arguments.stacks)
+                content = of_worker(number, arguments.stacks)
                 packed = zlib.compress(content, 1)
                 size, wire = size + len(content), wire + len(packed)
                 Path(folder, f"{number:06}.z").write_bytes(packed)
@@ -99,7 +83,8 @@ def main() -> None:
             for words in (("--no-pager",), ("--html", "-o", str(page))):
                 seconds, peak = measured("-m", "hiwater", "report", str(job), *words)
                 figures += [seconds, peak / 1e6]
-            figures.append(page.stat().st_size / 1e6)
+            shown = in_browser(page, "shown")
+            figures += [page.stat().st_size / 1e6, math.nan if shown is None else shown["shown"] / 1e3]
             print(" ".join([f"{workers:>7}", *(f"{figure:>10.2f}" for figure in figures)]), flush=True)
 
 

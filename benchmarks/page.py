@@ -25,11 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
 MEASURE = ROOT / "web" / "browser" / "measure.mjs"
 
 
-def in_browser(page: Path) -> dict[str, float] | None:
-    """Milliseconds until the page is shown, and for the slowest of some zooms and searches; None where no browser is."""
+def in_browser(page: Path, *words: str) -> dict[str, float] | None:
+    """Milliseconds until the page is shown, and for the slowest of some zooms and searches; with the word "shown", the first alone. None where no browser
+    is."""
     if shutil.which("node") is None or not (ROOT / "web" / "node_modules").is_dir():
         return None
-    done = subprocess.run(["node", str(MEASURE), str(page)], capture_output=True, text=True, check=False)
+    done = subprocess.run(["node", str(MEASURE), str(page), *words], capture_output=True, text=True, check=False)
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 

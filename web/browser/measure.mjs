@@ -1,4 +1,5 @@
-// How long a page takes to appear, to zoom and to search: milliseconds, as JSON. Usage: node measure.mjs PAGE
+// How long a page takes to appear, to zoom and to search: milliseconds, as JSON. Usage: node measure.mjs PAGE [shown], the latter for no more than how
+// long it takes to appear
 import { launch, timed, withPage } from "./chromium.mjs";
 
 const path = process.argv[2];
@@ -14,6 +15,7 @@ const figures = await withPage(browser, path, { bypassCSP: true }, async (page, 
                 ),
             ),
     );
+    if (process.argv[3] === "shown") return { shown };
     const click = ({ x, y }) => {
         const canvas = document.querySelector(".flame canvas");
         const bounds = canvas.getBoundingClientRect();

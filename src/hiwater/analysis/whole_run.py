@@ -24,7 +24,7 @@ from hiwater.capture.reader import Contents
 from hiwater.capture.tables import Tables
 
 MOST_PROCESSES = 64
-MOST_NODES = 1 << 19
+MOST_NODES = 1 << 18
 """Of more call paths, those that hold least are counted at their callers. A job of a thousand processes whose stacks have nothing in common has more."""
 _NAME = "all processes"
 _PROCESSES = "processes"  # the fact that only these captures have
