@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kLeadsAbove = 4;            // LEADS_ABOVE of analysis/user_lines.py
 constexpr std::int64_t kWorthLeading = 1 << 20;    // WORTH_LEADING of the same
-constexpr std::uint64_t kSettledNs = 100'000'000;  // SETTLED_NS of the same
+constexpr std::uint64_t kSettledNs = 100'000'000;  // SETTLED_NS of capture/untouched.py
 constexpr std::string_view kImportSystem = "<frozen importlib.";
 constexpr std::string_view kGenerated = "<string>";
 
@@ -170,7 +170,7 @@ private:
         return true;
     }
 
-    // As `_never_touched` in analysis/user_lines.py, which says why.
+    // As `never_touched` in capture/untouched.py, which says why.
     void read_untouched() {
         std::pmr::map<std::pair<std::uint32_t, std::uint64_t>, std::pair<std::int64_t, std::int64_t>> sums(
             &memory_);  // (node, time): bytes, touched

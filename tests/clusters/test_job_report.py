@@ -160,3 +160,40 @@ def test_the_page_has_the_job(job: Path) -> None:
 def test_a_program_with_children_is_no_job(tmp_path: Path) -> None:
     run_hiwater("run", "-o", tmp_path / "run.hiw", "-c", "import os; os.fork() and os.wait()", check=True)
     assert not is_job(hiwater.open_run(tmp_path / "run.hiw").captures)
+
+
+RESERVED = 200_000_000
+
+
+def test_memory_that_was_never_touched_hides_no_uneven_process(tmp_path: Path) -> None:
+    program = f"""
+        import sys, time
+        from hiwater.contrib.cluster import worker
+
+        number = int(sys.argv[1])
+        assert worker.start(f"job/{{number}}.hiw", engine="test", worker=f"w{{number}}", sample=0).is_recording
+        reserved = bytes({RESERVED})
+        held = b"x" * ((10 if number == 2 else 1) * {PARTITION})
+        time.sleep(0.5)  # for two residency snapshots
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    for number in range(4):
+        subprocess.run(
+            [sys.executable, "program.py", str(number)], cwd=tmp_path, env=child_environment(), timeout=PATIENCE_SECONDS, check=True
+        )  # fmt: skip
+    captures = hiwater.open_run(tmp_path / "job").captures
+    assert all(RESERVED - 100_000 < one.peak_untouched_bytes <= RESERVED + 100 for one in captures)
+    seen = Job(captures)
+    assert seen.skew is not None and 5 < seen.skew < 11
+    assert [one.capture.facts["worker"] for one in seen.outliers] == ["w2"]
+    assert PARTITION < seen.median_bytes < 2 * PARTITION
+    text = run_hiwater("report", tmp_path / "job", "--no-pager", check=True).stdout
+    assert text.splitlines()[1].startswith("uneven: w2, process ")
+    assert "without memory that was never touched, at most 190.7 MiB of a process" in text
+    for one in json.loads(run_hiwater("report", tmp_path / "job", "--format", "json", check=True).stdout):
+        validator_of("report").validate(one)
+        assert one["role"]["untouched_bytes"] > RESERVED - 100_000
+        assert one["run"]["job"]["highest_untouched_bytes"] > RESERVED - 100_000 if "run" in one else True
+    page = tmp_path / "job.html"
+    run_hiwater("report", tmp_path / "job", "--html", "-o", page, check=True)
+    assert page_reader.Page(page.read_text("utf-8")).unpacked.head["run"]["job"]["skew"] == round(seen.skew, 3)

@@ -13,7 +13,10 @@ export function JobView({ job }: { job: Job }) {
       {job.skew !== null && (
         <p>
           Highest peak {size(job.highest_peak_bytes)}: <b>{job.skew.toFixed(1)} times</b> the median of {job.processes}{" "}
-          processes ({size(job.median_peak_bytes)}).
+          processes ({size(job.median_peak_bytes)})
+          {job.highest_untouched_bytes > 0 &&
+            `, without memory that was never touched, at most ${size(job.highest_untouched_bytes)} of a process`}
+          .
         </p>
       )}
       {job.outliers.map((one) => (

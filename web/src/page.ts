@@ -787,6 +787,10 @@ export interface Role {
   worker: string;
   restart: string;
   /**
+   * the part of the allocated peak that was never touched
+   */
+  untouched_bytes: number;
+  /**
    * the highest part of the nearest limit that was used; null without a limit
    */
   limit_share: number | null;
@@ -817,7 +821,14 @@ export interface Job {
    * with allocations
    */
   processes: number;
+  /**
+   * allocated, without what was never touched, as all peaks of a job
+   */
   highest_peak_bytes: number;
+  /**
+   * the most that one process had allocated at its peak and never touched
+   */
+  highest_untouched_bytes: number;
   /**
    * of an even number, the lower of the two in the middle
    */

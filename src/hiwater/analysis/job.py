@@ -1,5 +1,6 @@
 """A job: the processes of a cluster or of a launcher, as one. How uneven their peaks are, why, and what phases of each name cost over all of them.
 
+Peaks are compared without memory that was never touched: a library that reserves address space does so in each process, and none of it is in RAM.
 A figure of a phase is that of its whole process: phases that overlap in one process, as tasks of several threads do, see each other's memory.
 """
 
@@ -30,6 +31,11 @@ _CAUSES = 3
 def is_job(captures: Sequence[Capture]) -> bool:
     """Whether these are processes of a job, and not a program with its children."""
     return len(captures) > 1 and any(one.facts.get("engine") or one.facts.get("rank") for one in captures)
+
+
+def used_bytes(capture: Capture) -> int:
+    """The allocated peak without what was never touched."""
+    return capture.peak_bytes - capture.peak_untouched_bytes
 
 
 def worker_name(capture: Capture) -> str:
@@ -123,9 +129,9 @@ class Job:
 
     @cached_property
     def recorded(self) -> list[Capture]:
-        """The processes with allocations, the highest peak first."""
+        """The processes with allocations, the highest peak first, by `used_bytes()`."""
         known = [one for one in self.captures if not one.is_timeline and one.device is None]
-        return sorted(known, key=lambda one: -one.peak_bytes)
+        return sorted(known, key=lambda one: -used_bytes(one))
 
     @cached_property
     def median(self) -> Capture | None:
@@ -135,14 +141,24 @@ class Job:
     @property
     def median_bytes(self) -> int:
         """The peak of the median process."""
-        return 0 if self.median is None else max(0, self.median.peak_bytes)
+        return 0 if self.median is None else max(0, used_bytes(self.median))
+
+    @property
+    def highest_bytes(self) -> int:
+        """The highest peak."""
+        return max(0, used_bytes(self.recorded[0])) if self.recorded else 0
+
+    @property
+    def highest_untouched_bytes(self) -> int:
+        """The most that one process had allocated at its peak and never touched: it is in no peak here."""
+        return max((one.peak_untouched_bytes for one in self.recorded), default=0)
 
     @property
     def skew(self) -> float | None:
         """The highest peak over the median one; None if that is 0, or for fewer than three processes."""
         if len(self.recorded) < 3 or not self.median_bytes:
             return None
-        return self.recorded[0].peak_bytes / self.median_bytes
+        return self.highest_bytes / self.median_bytes
 
     @cached_property
     def outliers(self) -> list[Outlier]:
@@ -150,8 +166,8 @@ class Job:
         if self.median is None or self.skew is None:
             return []
         least = max(_FAR * self.median_bytes, self.median_bytes + _APART_BYTES)
-        far = [one for one in self.recorded if one.peak_bytes > least][:_OUTLIERS_EXPLAINED]
-        return [_explained(one, self.median, one.peak_bytes / self.median_bytes) for one in far]
+        far = [one for one in self.recorded if used_bytes(one) > least][:_OUTLIERS_EXPLAINED]
+        return [_explained(one, self.median, used_bytes(one) / self.median_bytes) for one in far]
 
     @cached_property
     def phases(self) -> list[PhaseCost]:

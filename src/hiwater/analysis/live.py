@@ -13,7 +13,7 @@ from hiwater._os.procfs import command_of
 from hiwater._os.signals import signal_name
 from hiwater.analysis import sums
 from hiwater.analysis.source import Sources
-from hiwater.analysis.user_lines import OTHER_CODE, Group, PathRows, rows_of_paths, untouched_of
+from hiwater.analysis.user_lines import OTHER_CODE, Group, PathRows, rows_of_paths
 from hiwater.capture import program, slices
 from hiwater.capture.devices import DeviceMemory, read_devices
 from hiwater.capture.follow import Follower
@@ -24,6 +24,7 @@ from hiwater.capture.process import STATE_FAILED, STATE_RECORDING
 from hiwater.capture.snapshot import Holdings, Snapshot, Stacks
 from hiwater.capture.tables import Tables
 from hiwater.capture.timeline import allocated_bytes
+from hiwater.capture.untouched import untouched_of
 from hiwater.errors import CaptureError
 
 _CURVE_SAMPLES = 4096

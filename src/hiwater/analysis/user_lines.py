@@ -11,7 +11,7 @@ its own, the line did not choose its size: it belongs to other code, at the libr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -20,10 +20,11 @@ import numpy.typing as npt
 from hiwater.analysis import sums
 from hiwater.analysis.call_tree import IMPORT_SYSTEM, follow
 from hiwater.analysis.naming import function_of, generated_files, is_library, mapping_library, module_of
-from hiwater.capture.format import CODE_LABEL, CODE_PYTHON, KINDS
+from hiwater.capture.format import CODE_LABEL, CODE_PYTHON
 from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.capture.snapshot import Holdings
 from hiwater.capture.tables import Tables
+from hiwater.capture.untouched import never_touched, untouched_of
 
 LEADS_ABOVE = 4
 """What is listed apart leads where it is more than this many times what it is compared with: then nothing else is worth a change."""
@@ -33,9 +34,6 @@ WORTH_LEADING = 1 << 20
 
 OTHER_CODE = "code that none of your lines called"
 """What every report calls `Group.other`."""
-
-SETTLED_NS = 100_000_000
-"""Memory that stays untouched between two snapshots this far apart counts as never touched, unless a later one says otherwise."""
 
 Bools = npt.NDArray[np.bool_]
 
@@ -184,57 +182,6 @@ def _largest_part(row_of: Ints, part_of: Ints, values: Ints, rows: int) -> tuple
     order = np.lexsort((part, -summed, row))
     first = order[np.searchsorted(row[order], np.arange(rows))]
     return part[first].tolist(), summed[first].tolist()
-
-
-def untouched_of(never: Mapping[int, int], holdings: Holdings) -> Ints:
-    """For each entry of `holdings`, how many bytes of it were never touched. `never` has them by node, as `never_touched()` gives them."""
-    untouched = np.zeros(len(holdings.node), np.int64)
-    left = dict(never)
-    in_ram = holdings.kind != KINDS.index("device")
-    for number in np.flatnonzero(np.isin(holdings.node, list(left)) & in_ram).tolist():
-        node = int(holdings.node[number])
-        part = max(0, min(left[node], int(holdings.bytes[number])))
-        untouched[number] = part
-        left[node] -= part
-    return untouched
-
-
-def never_touched(tables: Tables) -> dict[int, int]:
-    """For each node with large blocks, how many bytes of them were untouched when most of them was touched, as far as residency snapshots tell. That must have been so in the last
-    snapshot, or in two that are SETTLED_NS apart: in one alone, the program may have been writing to them."""
-    blocks = tables.get("large_blocks")
-    if blocks is None or len(blocks) == 0:
-        return {}
-    at = np.stack([blocks["node"].astype(np.int64), blocks["at_ns"].astype(np.int64)])
-    seen, back = np.unique(at, axis=1, return_inverse=True)
-    requested, touched = (
-        sums.sum_at(seen.shape[1], back.reshape(-1), blocks[name].astype(np.int64))
-        for name in ("bytes", "touched_bytes")
-    )
-    last_ns = int(at[1].max())
-    most: dict[int, _Seen] = {}
-    for node, at_ns, size, resident in zip(*seen.tolist(), requested.tolist(), touched.tolist(), strict=True):
-        known = most.get(node)
-        if known is None or (resident, size) > (known.touched, known.requested):
-            most[node] = _Seen(resident, size, at_ns, at_ns)
-        elif (resident, size) == (known.touched, known.requested):
-            most[node] = replace(known, last_ns=at_ns)
-    most.pop(0, None)  # allocated by no recorded call path
-    return {
-        node: found.requested - found.touched
-        for node, found in most.items()
-        if found.last_ns - found.first_ns >= SETTLED_NS or found.last_ns == last_ns
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The large blocks of a node in the snapshots in which most of them was touched, from the first of these to the last."""
-
-    touched: int
-    requested: int
-    first_ns: int
-    last_ns: int
 
 
 class _NearestFrames:

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from hiwater.analysis import sums
 from hiwater.analysis.call_tree import follow
-from hiwater.analysis.user_lines import never_touched
 from hiwater.capture import Capture, Slice, Snapshot
 from hiwater.capture.assemble import empty, header
 from hiwater.capture.format import CODE_THREAD, KINDS
@@ -22,6 +21,7 @@ from hiwater.capture.layout import is_counted
 from hiwater.capture.paths import Ints
 from hiwater.capture.reader import Contents
 from hiwater.capture.tables import Tables
+from hiwater.capture.untouched import never_touched
 
 MOST_PROCESSES = 64
 MOST_NODES = 1 << 18

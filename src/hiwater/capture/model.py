@@ -26,6 +26,7 @@ from hiwater.capture.slices import Slice, find_end, find_peak, find_refusal, fin
 from hiwater.capture.snapshot import Snapshot
 from hiwater.capture.tables import Tables
 from hiwater.capture.timeline import ScopeSpan, Timeline, WatchedProcess, read_processes, read_scopes, read_timeline
+from hiwater.capture.untouched import untouched_bytes
 from hiwater.errors import BadRequest, CorruptCapture, ExtraMissing, HiwaterError, MomentOutOfRange
 
 _Value = TypeVar("_Value")
@@ -38,7 +39,7 @@ def _of_tables(function: Callable[[Tables], _Value]) -> cached_property[_Value]:
 
 # What stays in memory when the tables are let go: figures, and what a process has over time. The other attributes grow with its stacks.
 _FIGURES = (
-    "process", "resident", "totals", "is_timeline", "lost_events", "shortcomings", "misses_calls", "peak_bytes", "peak_error_bytes", "end_bytes",
+    "process", "resident", "totals", "is_timeline", "lost_events", "shortcomings", "misses_calls", "peak_bytes", "peak_error_bytes", "peak_untouched_bytes", "end_bytes",
     "slices", "timeline", "pressure", "shared_excess", "was_refused", "processes", "scopes", "device", "live_before_bytes", "reserved_peak_bytes",
     "contradictions",
 )  # fmt: skip
@@ -133,6 +134,8 @@ class Capture:
     """Allocated bytes at the peak."""
     peak_error_bytes: cached_property[int] = cached_property(lambda capture: capture.peak.standard_error_bytes)
     """The most that the standard error of `peak_bytes` can be; 0 when every block was recorded."""
+    peak_untouched_bytes: cached_property[int] = cached_property(lambda capture: untouched_bytes(capture.peak))
+    """The part of `peak_bytes` that was never touched, and is not in RAM, as far as residency snapshots tell."""
     end_bytes: cached_property[int] = cached_property(lambda capture: capture.end.allocated_bytes)
     """Allocated bytes at the end."""
     slices: cached_property[tuple[Slice, ...]] = _of_tables(read_slices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hiwater.analysis.job import Job, Outlier, PhaseCost, engine_memory, last_line, limit_share, worker_name
+from hiwater.analysis.job import Job, Outlier, PhaseCost, engine_memory, last_line, limit_share, used_bytes, worker_name
 from hiwater.analysis.user_lines import UserLine
 from hiwater.capture import Capture
 from hiwater.capture.comparison import Change
@@ -17,7 +17,8 @@ def described(job: Job) -> dict[str, Any]:
     """The uneven processes with their causes, and the phases of each name over all processes. `skew` is None for fewer than three processes."""
     return {
         "processes": len(job.recorded),
-        "highest_peak_bytes": max(0, job.recorded[0].peak_bytes) if job.recorded else 0,
+        "highest_peak_bytes": job.highest_bytes,
+        "highest_untouched_bytes": job.highest_untouched_bytes,
         "median_peak_bytes": job.median_bytes,
         "skew": None if job.skew is None else round(job.skew, 3),
         "outliers": [_outlier(one) for one in job.outliers],
@@ -36,6 +37,7 @@ def role(capture: Capture) -> dict[str, Any]:
         "engine": printable(capture.facts.get("engine", ""), _NAME),
         "worker": printable(worker_name(capture), _NAME),
         "restart": printable(capture.facts.get("restart", ""), _NAME),
+        "untouched_bytes": capture.peak_untouched_bytes,
         "limit_share": None if share is None else round(share, 4),
         "engine_memory": engine_memory(capture),
         "last_line": _line(last),
@@ -47,7 +49,7 @@ def _outlier(outlier: Outlier) -> dict[str, Any]:
         "pid": outlier.capture.process.pid,
         "worker": printable(worker_name(outlier.capture), _NAME),
         "host": printable(outlier.capture.facts.get("host", ""), _NAME),
-        "peak_bytes": max(0, outlier.capture.peak_bytes),
+        "peak_bytes": max(0, used_bytes(outlier.capture)),
         "times_median": round(outlier.times, 3),
         "median_pid": outlier.median.process.pid,
         "phase": printable(outlier.phase, _NAME),

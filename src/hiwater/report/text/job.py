@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from hiwater.analysis.job import Job, Outlier, PhaseCost, engine_memory, last_line, worker_name
+from hiwater.analysis.job import Job, Outlier, PhaseCost, engine_memory, last_line, used_bytes, worker_name
 from hiwater.capture import Capture
 from hiwater.report.formatting import place_text, printable, signed_size, size
 from hiwater.report.request import Report
@@ -49,7 +49,7 @@ def skew_words(job: Job) -> str:
     if job.skew is None:
         return ""
     return (
-        f"highest peak {size(job.recorded[0].peak_bytes)}, {job.skew:.1f} times the median of {len(job.recorded):,} processes "
+        f"highest peak {size(job.highest_bytes)}, {job.skew:.1f} times the median of {len(job.recorded):,} processes "
         f"({size(job.median_bytes)})"
     )
 
@@ -57,7 +57,7 @@ def skew_words(job: Job) -> str:
 def outlier_words(outlier: Outlier) -> str:
     """Which process it is, how far above the median, and the line that explains most of it."""
     capture = outlier.capture
-    text = f"{process_words(capture)}: peak {size(capture.peak_bytes)}, {outlier.times:.1f} times the median"
+    text = f"{process_words(capture)}: peak {size(used_bytes(capture))}, {outlier.times:.1f} times the median"
     if outlier.causes:
         cause = outlier.causes[0]
         where = place_text(cause.frames[-1], capture.facts.get("cwd", ""), 100)
@@ -73,10 +73,16 @@ def answer(job: Job) -> Iterator[Text]:
         yield Text(f"uneven: {outlier_words(job.outliers[0])}", "bold")
 
 
+def _without_untouched(job: Job) -> str:
+    """That memory which was never touched does not count here; "" if there is none."""
+    most = job.highest_untouched_bytes
+    return f"; without memory that was never touched, at most {size(most)} of a process" if most else ""
+
+
 def lines(job: Job) -> Iterator[Text]:
     """The uneven processes, and the phases."""
     if job.skew is not None:
-        yield title("Skew", "each peak is at its own time")
+        yield title("Skew", f"each peak is at its own time{_without_untouched(job)}")
         yield Text(f"  {skew_words(job)}")
         for outlier in job.outliers:
             yield Text(f"  {outlier_words(outlier)}")

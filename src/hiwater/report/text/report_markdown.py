@@ -84,7 +84,7 @@ def _table(reports: Sequence[Report]) -> Iterator[str]:
     ordered = processes.dead_first(reports)
     for report in ordered[:_ROWS]:
         used = limit_share(report.capture)
-        figures = (report.capture.peak.allocated_bytes, report.capture.resident.program_peak_bytes)
+        figures = (report.capture.peak_bytes, report.capture.resident.program_peak_bytes)
         of_limit = "" if used is None else f"{used:.0%}"
         name = code(printable(job_text.process_words(report.capture), 100))
         yield f"| {name} | {' | '.join(map(size, figures))} | {of_limit} | {plain(report.end_words)} |"
