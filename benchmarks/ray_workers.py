@@ -2,8 +2,9 @@
 
     python benchmarks/ray_workers.py [--turns N]
 
-Prints, for each turn, the seconds of 200 tasks in workers that run already, and the milliseconds from the request of an actor in a new worker process to its
-first answer; at the end, the ratio of the medians of the first, and the difference of the medians of the second.
+Prints, for each turn, the seconds of 200 tasks in workers that run already, of the clock and of the workers' processors, and for an actor in a new worker
+process the milliseconds from its request to its first answer, and of processor time until then. At the end, the ratios of the medians of the former, and the
+differences of the medians of the latter.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-import json, sys, time
+import json, os, sys, time
 import ray
 import hiwater.ray
 
@@ -26,25 +27,27 @@ ray.init(num_cpus=2, object_store_memory=100_000_000, include_dashboard=False, l
 @ray.remote
 def work(size):
     words = [str(number) for number in range(size)]
-    return len({word[:3] for word in words})
+    assert {word[:3] for word in words}
+    return os.getpid(), time.process_time()
 
 @ray.remote(num_cpus=0)
 class Fresh:
     def answer(self):
-        return 1
+        return time.process_time()
 
-ray.get([work.remote(20_000) for _ in range(20)])
+before = dict(sorted(ray.get([work.remote(20_000) for _ in range(20)])))
 began = time.perf_counter()
-ray.get([work.remote(20_000) for _ in range(200)])
+done = ray.get([work.remote(20_000) for _ in range(200)])
 seconds = time.perf_counter() - began
-starts = []
+processor = sum(last - before[pid] for pid, last in dict(sorted(done)).items())
+starts, used = [], []
 for _ in range(5):
     began = time.perf_counter()
     actor = Fresh.remote()
-    ray.get(actor.answer.remote())
+    used.append(1000 * ray.get(actor.answer.remote()))
     starts.append(1000 * (time.perf_counter() - began))
     ray.kill(actor)
-print(json.dumps([seconds, sorted(starts)[2]]))
+print(json.dumps([seconds, processor, sorted(starts)[2], sorted(used)[2]]))
 """
 
 
@@ -61,11 +64,17 @@ def main() -> None:
                 stdout=subprocess.PIPE, text=True, check=True,
             )  # fmt: skip
             figures[kind].append(json.loads(done.stdout.splitlines()[-1]))
-            print("{:<8} 200 tasks {:.3f} s, a new worker {:.0f} ms".format(kind, *figures[kind][-1]), flush=True)
-    tasks, starts = (
-        [statistics.median(one[place] for one in figures[kind]) for kind in ("plain", "sampled")] for place in (0, 1)
+            print(
+                "{:<8} 200 tasks {:.3f} s, processors {:.3f} s; a new worker {:.0f} ms, processor {:.0f} ms".format(
+                    kind, *figures[kind][-1]
+                ),
+                flush=True,
+            )
+    plain, sampled = ([statistics.median(column) for column in zip(*figures[kind], strict=True)] for kind in figures)
+    print(
+        f"job {sampled[0] / plain[0]:.3f} times as long, {sampled[1] / plain[1]:.3f} times the processor time; "
+        f"a worker starts {sampled[2] - plain[2]:+.0f} ms, {sampled[3] - plain[3]:+.1f} ms of processor time"
     )
-    print(f"job {tasks[1] / tasks[0]:.3f} times as long, a worker starts {starts[1] - starts[0]:+.0f} ms")
 
 
 if __name__ == "__main__":
