@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeVar
 
 from hiwater import _registry
@@ -16,7 +14,7 @@ from hiwater.allocator_state import AllocatorState
 from hiwater.capture import check, histories, opening, program
 from hiwater.capture.comparison import Comparison
 from hiwater.capture.devices import DeviceMemory, read_devices
-from hiwater.capture.in_memory import TablesInMemory
+from hiwater.capture.in_memory import LetGo
 from hiwater.capture.limits import Pressure, read_pressure, read_shared_excess
 from hiwater.capture.markers import Marker, has_refusals, read_markers, read_refusals
 from hiwater.capture.paths import Ints
@@ -37,72 +35,17 @@ def _of_tables(function: Callable[[Tables], _Value]) -> cached_property[_Value]:
     return cached_property(lambda capture: function(capture.tables))
 
 
-# What stays in memory when the tables are let go: figures, and what a process has over time. The other attributes grow with its stacks.
-_FIGURES = (
-    "process", "resident", "totals", "is_timeline", "lost_events", "shortcomings", "misses_calls", "peak_bytes", "peak_error_bytes", "peak_untouched_bytes", "end_bytes",
-    "slices", "timeline", "pressure", "shared_excess", "was_refused", "processes", "scopes", "device", "live_before_bytes", "reserved_peak_bytes",
-    "contradictions",
-)  # fmt: skip
-_OF_STACKS = (
-    "peak", "end", "oom", "residency_snapshots", "devices", "markers", "refusals", "device_histories", "readable_histories", "device_refusals",
-    "_remembered",
-)  # fmt: skip
-
-
-class Capture:
+class Capture(LetGo):
     """One recorded process. `hiwater.open()` makes it and reads the whole file; the file is not read again.
 
     Of a run of many processes, `hiwater.open_run()` keeps the tables of the last ones that were used, and reads those of others again.
     """
 
-    def __init__(
-        self, tables: Tables, again: Callable[[], Tables] | None = None, in_memory: TablesInMemory | None = None
-    ) -> None:
-        """`again` reads the tables once more, where `in_memory` has let them go."""
-        self._tables: Tables | None = tables
-        self._again, self._in_memory = again, in_memory
-        self.path: Path = tables.path
-        self.header: dict[str, Any] = tables.header
-        """The numbers of the capture's header, by their names in `native/capture/format.h`."""
-        self.facts: dict[str, str] = tables.facts
-        """What the recorder was told about the program, as text."""
-        self._count()
-
-    @property
-    def tables(self) -> Tables:
-        """The decoded tables, for data that no attribute has."""
-        if self._tables is not None:
-            return self._tables
-        assert self._again is not None  # without it they are never let go
-        tables = self._tables = self._again()
-        if tables.header != self.header:
-            raise CorruptCapture(f"{str(self.path)!r} was replaced while it was being read", "read it again")
-        self._count()
-        return tables
-
-    def _count(self) -> None:
-        if self._in_memory is not None and self._again is not None and self._tables is not None:
-            self._in_memory.add(self, sum(table.nbytes for table in self._tables.contents.tables.values()))
-
-    def let_go(self) -> None:
-        """Keep the figures and what the process has over time, and let go of what grows with its stacks: it is read again when it is asked for."""
-        for name in _FIGURES:
-            with suppress(HiwaterError):  # raised again where it is asked for
-                getattr(self, name)
-        for name in _OF_STACKS:
-            self.__dict__.pop(name, None)
-        self._tables = None
-
-    @cached_property
-    def _remembered(self) -> dict[object, Any]:
-        return {}
-
-    def remembered(self, what: object, compute: Callable[[], _Value]) -> _Value:
-        """What `compute` returns, computed once for as long as the tables are in memory."""
-        if what not in self._remembered:
-            self._remembered[what] = compute()
-        value: _Value = self._remembered[what]
-        return value
+    figures = (
+        "process", "resident", "totals", "is_timeline", "lost_events", "shortcomings", "misses_calls", "peak_bytes", "peak_error_bytes",
+        "peak_untouched_bytes", "end_bytes", "slices", "timeline", "pressure", "shared_excess", "was_refused", "processes", "scopes", "device",
+        "live_before_bytes", "reserved_peak_bytes", "contradictions",
+    )  # fmt: skip
 
     def __repr__(self) -> str:
         resident = f"{format_size(self.resident.program_peak_bytes)} resident"
