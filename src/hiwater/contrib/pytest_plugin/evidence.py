@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hiwater._os import native
+from hiwater._os import native, unrecorded
 from hiwater._os.sizes import format_size
 from hiwater.contrib.pytest_plugin import stacks
 from hiwater.contrib.pytest_plugin.limits import Wanted
@@ -58,16 +58,17 @@ class Evidence:
             core = native.load()
             self._phase = core.begin_scope(item.nodeid)
             self._window = Window(core, self._path(item.nodeid))
-            if wanted.leaks is not None:
-                self._before = self._leaks_so_far(item)
-        elif wanted.leaks is not None:
-            gc.collect()
+        if wanted.leaks is None:
+            return
+        # Not after the test: what only the collector could free is leaked memory for pytest-memray, too.
+        gc.collect()
+        if self._run is not None:
+            self._before = unrecorded.do(self._leaks_so_far, item, wanted)
+        else:
             self._test = self._record(item)
 
-    def end_test(self, wanted: Wanted) -> None:
-        """End it. For leaks, the garbage collector runs before."""
-        if wanted.leaks is not None:
-            gc.collect()
+    def end_test(self) -> None:
+        """End it."""
         if self._test is not None:
             self._test.stop()
         if self._phase:
@@ -76,7 +77,7 @@ class Evidence:
 
     def abandon_test(self) -> None:
         """End it for a test that failed by itself."""
-        self.end_test(Wanted())
+        self.end_test()
         self.discard()
 
     def discard(self) -> None:
@@ -100,31 +101,28 @@ class Evidence:
     def leaks(self, item: pytest.Item, wanted: Wanted) -> list[str]:
         """A sentence for the stacks of a test that has ended and that leave more than its limit allocated."""
         least = wanted.leaks or 0
-        place = _place(item) if self._run is not None or wanted.leaks_of_this_thread else ("", 0)
         try:
-            found = stacks.read(self._finished(), "leaks", 0 if self._before else least, place)
+            found = stacks.read(self._finished(), _whose_leaks(wanted), 0 if self._before else least, _place(item))
         except (ValueError, HiwaterError) as error:
             return [f"the leaks of the test cannot be read ({error}), so its limit could not be checked"]
         leaking = []
         for one in found:
             size = one["bytes"] - self._before.get(_key(one), 0)
             stack = stacks.Stack(tuple(stacks.StackFrame(*frame) for frame in one["frames"]), size, one["blocks"])
-            if size > least and (wanted.leaks_filter is None or wanted.leaks_filter(stack)):
+            if size >= least and (wanted.leaks_filter is None or wanted.leaks_filter(stack)):
                 leaking.append(stack)
         self._before = {}
         if not leaking:
             return []
         most = max(stack.bytes for stack in leaking)
         how_many = "1 stack" if len(leaking) == 1 else f"{len(leaking)} stacks"
-        return [
-            f"{how_many} of the test left more than {format_size(least)} allocated, the largest {format_size(most)}"
-        ]
+        return [f"{how_many} of the test left {format_size(least)} or more allocated, the largest {format_size(most)}"]
 
-    def _leaks_so_far(self, item: pytest.Item) -> dict[tuple[Any, ...], int]:
+    def _leaks_so_far(self, item: pytest.Item, wanted: Wanted) -> dict[tuple[Any, ...], int]:
         assert self._run is not None
         path = self._run.snapshot(self._path(f"{item.nodeid}-before"))
         try:
-            return {_key(one): one["bytes"] for one in stacks.read(path, "leaks", 0, _place(item))}
+            return {_key(one): one["bytes"] for one in stacks.read(path, _whose_leaks(wanted), 0, _place(item))}
         finally:
             os.unlink(path)
 
@@ -176,6 +174,10 @@ class Evidence:
         if self._window.is_open:
             self._window.finish()
         return str(self._window.summary()["path"])
+
+
+def _whose_leaks(wanted: Wanted) -> str:
+    return "own leaks" if wanted.leaks_of_this_thread else "leaks"
 
 
 def _key(row: dict[str, Any]) -> tuple[Any, ...]:

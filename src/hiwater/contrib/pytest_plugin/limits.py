@@ -30,11 +30,13 @@ class Wanted:
     """What is asked of one test: `limits` by figure, in bytes (`blocks`: a count)."""
 
     limits: dict[str, int] = field(default_factory=dict)
+    peak_is_below: bool = False
+    """Whether the peak must be below its limit, as `limit_memory` asks."""
     this_thread: bool = False
     rerun: bool = False
     warmups: int = 0
     leaks: int | None = None
-    """The most that one stack may leave allocated, in bytes; None for no such limit."""
+    """Each stack must leave less than so many bytes allocated; None for no such limit."""
     leaks_filter: Filter | None = None
     leaks_of_this_thread: bool = False
 
@@ -80,6 +82,7 @@ def _read_marker(wanted: Wanted, marker: Any, item: pytest.Item, where: str) -> 
         if name not in marker.kwargs:
             continue
         limit = _of_parameters(marker.kwargs[name], item, wanted.limits.get(name))
+        wanted.peak_is_below &= name != "peak"
         if limit is None:
             wanted.limits.pop(name, None)
         else:
@@ -110,7 +113,7 @@ def _read_alias(wanted: Wanted, marker: pytest.Mark, where: str) -> None:  # ret
     size = re.sub(r"(?i)\b([\d.]*\s*)([KMGTP])B\s*$", r"\1\2iB", str(given[names[0]]))
     limit = _size(size, where)
     if marker.name == "limit_memory":
-        wanted.limits["peak"] = limit
+        wanted.limits["peak"], wanted.peak_is_below = limit, True
         wanted.this_thread = bool(given.get("current_thread_only", False))
     else:
         wanted.leaks, wanted.leaks_filter = limit, given.get("filter_fn")

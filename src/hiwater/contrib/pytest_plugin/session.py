@@ -152,7 +152,7 @@ class Session:
                 evidence.abandon_test()
             raise
         if evidence is not None:
-            evidence.end_test(wanted)
+            evidence.end_test()
         self._judge(item, wanted)
         return result
 
