@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import hiwater.capture.model  # here, because pytester forgets what a test imports, and numpy cannot be loaded twice
 from hiwater.contrib.pytest_plugin import measuring
 from hiwater.contrib.pytest_plugin.limits import Wanted
 from recording import needs_engine
@@ -228,6 +229,28 @@ def test_warmups_of_limit_leaks(run):
     assert outcomes == {"test_cached_by_the_warmup": "passed"}
 
 
+SAMPLED = ", estimated from a sample of the blocks below 16.0 KiB (--hiwater-sample 0: every block)"
+
+
+def test_throughout_small_blocks_are_sampled_unless_every_block_is_asked_for(run, pytester):
+    code = """
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_over(): [bytearray(1_000) for _ in range(4_000)]
+        """
+    for options, sample in ((["--hiwater-sample", "0"], 0), ([], 16 << 10), (["--hiwater-sample", "4KiB"], 4 << 10)):
+        outcomes, text = run(code, "--hiwater", *options)
+        assert outcomes == {"test_over": "failed"}
+        assert ("estimated from a sample" in text) == (sample > 0)
+        whole = hiwater.open(pytester.path / "hiwater-captures" / "session.hiw")
+        assert whole.tables.header["sample_bytes"] == sample
+        peak = hiwater.open(pytester.path / "hiwater-captures" / "test_it.py-test_over.hiw").peak
+        found = sum(
+            stack.bytes for stack in peak.stacks if stack.frames and stack.frames[-1].file.endswith("test_it.py")
+        )
+        error = 5 * (sample * 4_300_000) ** 0.5
+        assert abs(found - 4_000 * 1_058) <= max(error, 70_000)
+
+
 @pytest.mark.parametrize("throughout", [False, True])
 def test_a_failing_limit_shows_its_lines_and_keeps_the_capture(run, throughout, pytester):
     rerun = "" if throughout else ", rerun=True"
@@ -244,12 +267,10 @@ def test_a_failing_limit_shows_its_lines_and_keeps_the_capture(run, throughout, 
     )
     assert outcomes == {"test_over": "failed", "test_kept": "failed", "test_within": "passed"}
     lines = text.splitlines()
-    how = "recorded throughout (--hiwater)" if throughout else "recorded in a second run of the test"
+    how = f"recorded throughout (--hiwater){SAMPLED}" if throughout else "recorded in a second run of the test"
     for when, size in (("at the peak", "2.00 MiB"), ("at the end", "3.00 MiB")):
         at = lines.index(f"allocated {when}, by line of code; stacks were {how}:")
         assert f"{size}  test_it.py:4 in load" in lines[at + 1]
-    import hiwater
-
     captures = sorted(path.name for path in (pytester.path / "hiwater-captures").iterdir())
     expected = ["session.hiw"] if throughout else []
     assert captures == sorted([*expected, "test_it.py-test_kept.hiw", "test_it.py-test_over.hiw"])
@@ -312,6 +333,8 @@ def test_limits_for_all_tests_and_the_summary(run, pytester):
         ("limit_memory()", [], "needs one size"),
         ('limit_leaks("1 MB", warmups=-1)', [], "give a whole number of 0 or more"),
         ("skip", ["--hiwater-limit", "peak"], "is no limit of hiwater's"),
+        ('limit_leaks("1 MB")', ["--hiwater", "--hiwater-sample", "4KiB"], "a limit of leaks needs every block"),
+        ("skip", ["--hiwater-sample", "some"], "is not a unit"),
         ("skip", ["--hiwater-update"], "add --hiwater-baseline FILE"),
         ("skip", ["--hiwater-baseline", "test_it.py"], "is no JSON"),
     ],

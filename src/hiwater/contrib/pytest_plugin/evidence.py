@@ -31,6 +31,7 @@ class Evidence:
         self._folder = folder
         self._worker = worker
         self._run: Recorder | None = None
+        self._sample_bytes = 0
         self._test: Recorder | None = None
         self._window: Window | None = None
         self._phase = 0
@@ -39,10 +40,11 @@ class Evidence:
 
     # Recordings
 
-    def begin_recording(self) -> None:
-        """Record this process until `end_recording()`. Raises UsageError where that is impossible."""
+    def begin_recording(self, sample_bytes: int) -> None:
+        """Record this process until `end_recording()`, and sample blocks below `sample_bytes`. Raises UsageError where that is impossible."""
+        self._sample_bytes = sample_bytes
         try:
-            self._run = Recorder(self._path("session"), notify=lambda _: None)
+            self._run = Recorder(self._path("session"), sample=sample_bytes, notify=lambda _: None)
             self._run.start()
         except HiwaterError as error:
             raise pytest.UsageError(f"--hiwater cannot record: {error}") from None
@@ -140,6 +142,8 @@ class Evidence:
             note = "recorded throughout (--hiwater)" if throughout else "recorded while the test ran for its leaks"
             if not throughout and self._test is None:
                 note = self._run_again(item)
+            if throughout and self._sample_bytes:
+                note += f", estimated from a sample of the blocks below {format_size(self._sample_bytes)} (--hiwater-sample 0: every block)"
             path = self._finished()
             rows = stacks.read(path, moment, 0, _place(item) if throughout else ("", 0))
         except (ValueError, HiwaterError) as error:

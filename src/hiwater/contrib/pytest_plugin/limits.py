@@ -50,7 +50,7 @@ def of_lines(lines: Iterable[str]) -> dict[str, int]:
             raise pytest.UsageError(
                 f"{line!r} is no limit of hiwater's; write FIGURE=SIZE, with one of {', '.join(FIGURES)}"
             )
-        found[name] = _size(size, f"the limit {line!r}")
+        found[name] = read_size(size, f"the limit {line!r}")
     return found
 
 
@@ -86,7 +86,7 @@ def _read_marker(wanted: Wanted, marker: Any, item: pytest.Item, where: str) -> 
         if limit is None:
             wanted.limits.pop(name, None)
         else:
-            wanted.limits[name] = _size(limit, f"{name} of {where}")
+            wanted.limits[name] = read_size(limit, f"{name} of {where}")
 
 
 def _of_parameters(limit: Any, item: pytest.Item, default: int | None) -> Any:
@@ -111,7 +111,7 @@ def _read_alias(wanted: Wanted, marker: pytest.Mark, where: str) -> None:  # ret
         raise pytest.UsageError(f"{where} needs one size, and knows {', '.join(names[1:])} besides")
     # pytest-memray reads MB as 1024² bytes.
     size = re.sub(r"(?i)\b([\d.]*\s*)([KMGTP])B\s*$", r"\1\2iB", str(given[names[0]]))
-    limit = _size(size, where)
+    limit = read_size(size, where)
     if marker.name == "limit_memory":
         wanted.limits["peak"], wanted.peak_is_below = limit, True
         wanted.this_thread = bool(given.get("current_thread_only", False))
@@ -127,7 +127,8 @@ def _warmups(count: Any, where: str) -> int:
     return count
 
 
-def _size(size: Any, where: str) -> int:
+def read_size(size: Any, where: str) -> int:
+    """Bytes of a size as it is written `where`. Raises UsageError."""
     try:
         return parse_size(str(size))
     except BadSize as error:
