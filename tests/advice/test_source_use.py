@@ -18,11 +18,15 @@ READS = [
     "t = 0\nt += a",
     "del a",
     "f'{a}'",
+    "a.startswith('x')",
+    "len(a.strip())",
+    "a.strip().lower() == 'x'",
 ]
 USES = [
     "a[0] = 1", "a += 1", "a.sort()", "a.fill(0)", "b = a", "b = a[1:]", "b = [a]", "work(a)", "return a", "np.sqrt(a, a)", "np.sqrt(a, out=a)",
     "a.sum(out=c)", "global a", "f = lambda: a", "eval('a.sort()')", "a.T[0] = 1", "a.shape = 3, 3", "yield a", "np = 1\nnp.sum(a)", "a.x = 1",
     "def inner(): return a", "[a for _ in b]", "x.add(a)", "print(a, file=a)", "sum = 1\nsum(a)", "for row in a: row += 1", "a[0] += 1", "np.add.at(a, 0, 1)",
+    "b = a.strip()", "x.add(a.lower())", "b = a.split()[0]",
 ]  # fmt: skip
 
 

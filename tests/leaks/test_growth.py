@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hiwater
+import schemas
 from children import hiwater_command, run_hiwater
 from hiwater.capture.holders import read_searches
 from recording import child_environment, needs_engine
@@ -95,6 +96,19 @@ def test_the_ages_of_what_is_live(tmp_path: Path) -> None:
     assert all(abs(sum(ages) - 100) < 0.5 for ages in shares.values()), text
     assert min(shares[6]) > 5  # a leak is of all ages
     assert shares[7][3] > 99  # and a ring is young
+    said = json.loads(
+        run_hiwater("report", "service.hiw", "--kept", "--format", "json", folder=tmp_path, check=True).stdout
+    )
+    schemas.check(said, "kept")
+    lines = {line["line"]: line for line in said["lines"] if line["file"].endswith("service.py")}
+    assert all(sum(line["by_age"]) == line["bytes"] for line in lines.values()) and said["snapshots"] > 10
+    assert sum(line["bytes"] for line in said["lines"]) == said["bytes"]
+    for line, parts in shares.items():
+        assert all(
+            abs(100 * part / lines[line]["bytes"] - shown) < 0.1
+            for part, shown in zip(lines[line]["by_age"], parts, strict=True)
+        )
+    assert (lines[6]["types"], lines[6]["held_by"]) == (["bytearray"], "list `KEPT` of module `__main__`")
     assert "types: bytearray" in text
     assert "held by: list `KEPT` of module `__main__`" in text
 
@@ -105,8 +119,13 @@ def test_without_snapshots_the_ages_are_not_known(tmp_path: Path) -> None:
     text = run_hiwater("report", "short.hiw", "--kept", folder=tmp_path, check=True).stdout
     assert "--snapshot-every" in text
     assert re.search(r"49\.\d KiB +\S+ % +short\.py:1", text), text
-    refused = run_hiwater("report", "short.hiw", "--kept", "--format", "json", folder=tmp_path)
-    assert (refused.returncode, "--kept is for text" in refused.stderr) == (2, True)
+    refused = run_hiwater("report", "short.hiw", "--kept", "--format", "csv", folder=tmp_path)
+    assert (refused.returncode, "--kept is for text and json" in refused.stderr) == (2, True)
+    said = json.loads(
+        run_hiwater("report", "short.hiw", "--kept", "--format", "json", folder=tmp_path, check=True).stdout
+    )
+    schemas.check(said, "kept")
+    assert said["snapshots"] == 0 and {line["by_age"] for line in said["lines"]} == {None}
 
 
 @pytest.mark.parametrize("every", ["0", "soon", "-3s"])

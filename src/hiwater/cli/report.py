@@ -40,7 +40,7 @@ FORMATS = {
 }
 _FULL_TEXT = "hiwater.report.text.full"
 _EXPLAIN = "hiwater.report.text.explain"
-_KEPT = "hiwater.report.text.kept"
+_KEPT = {"text": "hiwater.report.text.kept", "json": "hiwater.report.export.json_kept"}
 _WITH_OVERVIEW = ("text", "tree", "table")
 _OF_ALL = (
     "json",
@@ -191,9 +191,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the report, and return the exit code. An error is one line on stderr."""
     try:
         arguments.format = chosen_format(arguments.format, FORMATS)
-        for name in ("full", "explain", "kept"):
-            if getattr(arguments, name) and arguments.format != "text":
-                raise BadRequest(f"--{name} is for text, and not for {arguments.format}", "leave one of them out")
+        for name, known in (("full", ["text"]), ("explain", ["text"]), ("kept", _KEPT)):
+            if getattr(arguments, name) and arguments.format not in known:
+                raise BadRequest(
+                    f"--{name} is for {' and '.join(known)}, and not for {arguments.format}", "leave one of them out"
+                )
         if arguments.kept:
             arguments.at = "end"
         output.refuse_to_open(arguments, _SHOWN_IN_BROWSERS)
@@ -325,7 +327,7 @@ def warn(reports: Sequence[Report]) -> None:
 
 def _write(reports: Sequence[Report], arguments: argparse.Namespace, stream: TextIO) -> None:
     is_brief = not arguments.full
-    alone = _EXPLAIN if arguments.explain else _KEPT if arguments.kept else None
+    alone = _EXPLAIN if arguments.explain else _KEPT[arguments.format] if arguments.kept else None
     view = import_module(alone or (FORMATS[arguments.format] if is_brief else _FULL_TEXT))
     if arguments.format in _OF_ALL:
         view.write(reports, stream, *((arguments.source,) if arguments.format == "html" else ()))

@@ -95,9 +95,8 @@ _LIBRARY_BINARY = frozenset(
         "array_equal",
     ]
 )
-_TEXT_METHODS = frozenset(
-    ["strip", "lower", "upper", "split", "startswith", "endswith", "find", "replace", "encode", "decode"]
-)
+_TEXT_ANSWERS = frozenset(["startswith", "endswith", "find"])
+_TEXT_METHODS = _TEXT_ANSWERS | {"strip", "lower", "upper", "split", "replace", "encode", "decode"}
 _MAKERS = frozenset(["range", "zip", "enumerate", "list", "tuple", "bytes", "bytearray", "float", "int"])
 _BUILTINS = frozenset(["len", "sum", "min", "max", "any", "all", "print", "float", "int", "abs", "str", "repr"])
 
@@ -230,6 +229,8 @@ class Module:
         if isinstance(above, ast.Attribute) and isinstance(above.ctx, ast.Load):
             call = self.parent(above)
             is_called = isinstance(call, ast.Call) and call.func is above
+            if isinstance(call, ast.Call) and is_called and above.attr in _TEXT_METHODS:
+                return not _writes(call) and (above.attr in _TEXT_ANSWERS or self.is_read(call, scope))
             return above.attr in (_METHODS if is_called else _VALUES) and (not is_called or not _writes(call))
         return isinstance(above, ast.Call) and self._reads(above, use)
 

@@ -32,6 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="measure every test, and record stacks throughout; show the heaviest tests",
     )
     group.addoption(
+        "--hiwater-sample", metavar="SIZE",
+        help="with --hiwater, sample blocks below SIZE; 0 records each block (default: 16KiB, or 0 if a test has a limit of leaks)",
+    )  # fmt: skip
+    group.addoption(
         "--hiwater-limit", action="append", default=[], metavar="FIGURE=SIZE",
         help="limit for every test that has none of its own: peak, allocated, kept, resident, device or blocks; may be repeated",
     )  # fmt: skip

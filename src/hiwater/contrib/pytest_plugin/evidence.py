@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hiwater._os import native
+from hiwater._os import native, unrecorded
 from hiwater._os.sizes import format_size
 from hiwater.contrib.pytest_plugin import stacks
 from hiwater.contrib.pytest_plugin.limits import Wanted
@@ -31,6 +31,7 @@ class Evidence:
         self._folder = folder
         self._worker = worker
         self._run: Recorder | None = None
+        self._sample_bytes = 0
         self._test: Recorder | None = None
         self._window: Window | None = None
         self._phase = 0
@@ -39,10 +40,11 @@ class Evidence:
 
     # Recordings
 
-    def begin_recording(self) -> None:
-        """Record this process until `end_recording()`. Raises UsageError where that is impossible."""
+    def begin_recording(self, sample_bytes: int) -> None:
+        """Record this process until `end_recording()`, and sample blocks below `sample_bytes`. Raises UsageError where that is impossible."""
+        self._sample_bytes = sample_bytes
         try:
-            self._run = Recorder(self._path("session"), notify=lambda _: None)
+            self._run = Recorder(self._path("session"), sample=sample_bytes, notify=lambda _: None)
             self._run.start()
         except HiwaterError as error:
             raise pytest.UsageError(f"--hiwater cannot record: {error}") from None
@@ -58,16 +60,17 @@ class Evidence:
             core = native.load()
             self._phase = core.begin_scope(item.nodeid)
             self._window = Window(core, self._path(item.nodeid))
-            if wanted.leaks is not None:
-                self._before = self._leaks_so_far(item)
-        elif wanted.leaks is not None:
-            gc.collect()
+        if wanted.leaks is None:
+            return
+        # Not after the test: what only the collector could free is leaked memory for pytest-memray, too.
+        gc.collect()
+        if self._run is not None:
+            self._before = unrecorded.do(self._leaks_so_far, item, wanted)
+        else:
             self._test = self._record(item)
 
-    def end_test(self, wanted: Wanted) -> None:
-        """End it. For leaks, the garbage collector runs before."""
-        if wanted.leaks is not None:
-            gc.collect()
+    def end_test(self) -> None:
+        """End it."""
         if self._test is not None:
             self._test.stop()
         if self._phase:
@@ -76,7 +79,7 @@ class Evidence:
 
     def abandon_test(self) -> None:
         """End it for a test that failed by itself."""
-        self.end_test(Wanted())
+        self.end_test()
         self.discard()
 
     def discard(self) -> None:
@@ -100,31 +103,28 @@ class Evidence:
     def leaks(self, item: pytest.Item, wanted: Wanted) -> list[str]:
         """A sentence for the stacks of a test that has ended and that leave more than its limit allocated."""
         least = wanted.leaks or 0
-        place = _place(item) if self._run is not None or wanted.leaks_of_this_thread else ("", 0)
         try:
-            found = stacks.read(self._finished(), "leaks", 0 if self._before else least, place)
+            found = stacks.read(self._finished(), _whose_leaks(wanted), 0 if self._before else least, _place(item))
         except (ValueError, HiwaterError) as error:
             return [f"the leaks of the test cannot be read ({error}), so its limit could not be checked"]
         leaking = []
         for one in found:
             size = one["bytes"] - self._before.get(_key(one), 0)
             stack = stacks.Stack(tuple(stacks.StackFrame(*frame) for frame in one["frames"]), size, one["blocks"])
-            if size > least and (wanted.leaks_filter is None or wanted.leaks_filter(stack)):
+            if size >= least and (wanted.leaks_filter is None or wanted.leaks_filter(stack)):
                 leaking.append(stack)
         self._before = {}
         if not leaking:
             return []
         most = max(stack.bytes for stack in leaking)
         how_many = "1 stack" if len(leaking) == 1 else f"{len(leaking)} stacks"
-        return [
-            f"{how_many} of the test left more than {format_size(least)} allocated, the largest {format_size(most)}"
-        ]
+        return [f"{how_many} of the test left {format_size(least)} or more allocated, the largest {format_size(most)}"]
 
-    def _leaks_so_far(self, item: pytest.Item) -> dict[tuple[Any, ...], int]:
+    def _leaks_so_far(self, item: pytest.Item, wanted: Wanted) -> dict[tuple[Any, ...], int]:
         assert self._run is not None
         path = self._run.snapshot(self._path(f"{item.nodeid}-before"))
         try:
-            return {_key(one): one["bytes"] for one in stacks.read(path, "leaks", 0, _place(item))}
+            return {_key(one): one["bytes"] for one in stacks.read(path, _whose_leaks(wanted), 0, _place(item))}
         finally:
             os.unlink(path)
 
@@ -142,6 +142,8 @@ class Evidence:
             note = "recorded throughout (--hiwater)" if throughout else "recorded while the test ran for its leaks"
             if not throughout and self._test is None:
                 note = self._run_again(item)
+            if throughout and self._sample_bytes:
+                note += f", estimated from a sample of the blocks below {format_size(self._sample_bytes)} (--hiwater-sample 0: every block)"
             path = self._finished()
             rows = stacks.read(path, moment, 0, _place(item) if throughout else ("", 0))
         except (ValueError, HiwaterError) as error:
@@ -176,6 +178,10 @@ class Evidence:
         if self._window.is_open:
             self._window.finish()
         return str(self._window.summary()["path"])
+
+
+def _whose_leaks(wanted: Wanted) -> str:
+    return "own leaks" if wanted.leaks_of_this_thread else "leaks"
 
 
 def _key(row: dict[str, Any]) -> tuple[Any, ...]:

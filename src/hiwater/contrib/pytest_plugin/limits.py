@@ -30,11 +30,13 @@ class Wanted:
     """What is asked of one test: `limits` by figure, in bytes (`blocks`: a count)."""
 
     limits: dict[str, int] = field(default_factory=dict)
+    peak_is_below: bool = False
+    """Whether the peak must be below its limit, as `limit_memory` asks."""
     this_thread: bool = False
     rerun: bool = False
     warmups: int = 0
     leaks: int | None = None
-    """The most that one stack may leave allocated, in bytes; None for no such limit."""
+    """Each stack must leave less than so many bytes allocated; None for no such limit."""
     leaks_filter: Filter | None = None
     leaks_of_this_thread: bool = False
 
@@ -48,7 +50,7 @@ def of_lines(lines: Iterable[str]) -> dict[str, int]:
             raise pytest.UsageError(
                 f"{line!r} is no limit of hiwater's; write FIGURE=SIZE, with one of {', '.join(FIGURES)}"
             )
-        found[name] = _size(size, f"the limit {line!r}")
+        found[name] = read_size(size, f"the limit {line!r}")
     return found
 
 
@@ -80,10 +82,11 @@ def _read_marker(wanted: Wanted, marker: Any, item: pytest.Item, where: str) -> 
         if name not in marker.kwargs:
             continue
         limit = _of_parameters(marker.kwargs[name], item, wanted.limits.get(name))
+        wanted.peak_is_below &= name != "peak"
         if limit is None:
             wanted.limits.pop(name, None)
         else:
-            wanted.limits[name] = _size(limit, f"{name} of {where}")
+            wanted.limits[name] = read_size(limit, f"{name} of {where}")
 
 
 def _of_parameters(limit: Any, item: pytest.Item, default: int | None) -> Any:
@@ -108,9 +111,9 @@ def _read_alias(wanted: Wanted, marker: pytest.Mark, where: str) -> None:  # ret
         raise pytest.UsageError(f"{where} needs one size, and knows {', '.join(names[1:])} besides")
     # pytest-memray reads MB as 1024² bytes.
     size = re.sub(r"(?i)\b([\d.]*\s*)([KMGTP])B\s*$", r"\1\2iB", str(given[names[0]]))
-    limit = _size(size, where)
+    limit = read_size(size, where)
     if marker.name == "limit_memory":
-        wanted.limits["peak"] = limit
+        wanted.limits["peak"], wanted.peak_is_below = limit, True
         wanted.this_thread = bool(given.get("current_thread_only", False))
     else:
         wanted.leaks, wanted.leaks_filter = limit, given.get("filter_fn")
@@ -124,7 +127,8 @@ def _warmups(count: Any, where: str) -> int:
     return count
 
 
-def _size(size: Any, where: str) -> int:
+def read_size(size: Any, where: str) -> int:
+    """Bytes of a size as it is written `where`. Raises UsageError."""
     try:
         return parse_size(str(size))
     except BadSize as error:

@@ -61,11 +61,13 @@ class Measurement:
 def excesses(figures: Figures, wanted: Wanted) -> list[str]:
     """A sentence for each limit that is exceeded."""
     whose = "this thread" if wanted.this_thread else "the test"
-    return [
-        f"{whose} has {shown(name, figures[name])} {FIGURES[name]}; its limit is {shown(name, limit)}"
-        for name, limit in wanted.limits.items()
-        if figures.get(name, 0) > limit
-    ]
+    found = []
+    for name, limit in wanted.limits.items():
+        is_below = name == "peak" and wanted.peak_is_below
+        if figures.get(name, 0) >= limit + (not is_below):
+            must = "it must stay below" if is_below else "its limit is"
+            found.append(f"{whose} has {shown(name, figures[name])} {FIGURES[name]}; {must} {shown(name, limit)}")
+    return found
 
 
 def shown(name: str, value: int) -> str:

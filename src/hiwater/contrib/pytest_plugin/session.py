@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from hiwater.contrib.pytest_plugin.measuring import Counting
     from hiwater.contrib.pytest_plugin.results import Results
 
+SAMPLE_BYTES = 16 << 10
+"""With --hiwater, blocks below it are sampled, unless something else is asked for."""
 Phase = Generator[None, object, object]
 WANTED: pytest.StashKey[Wanted] = pytest.StashKey()
 FIGURES: pytest.StashKey[dict[str, Any]] = pytest.StashKey()
@@ -31,6 +33,8 @@ class Session:
         self._has_aliases = has_aliases
         self.is_worker = hasattr(config, "workerinput")
         self.records = bool(config.getoption("hiwater"))
+        sample = config.getoption("hiwater_sample")
+        self._sample_bytes = limits.read_size(sample, "--hiwater-sample") if sample is not None else SAMPLE_BYTES
         from_settings = limits.of_lines(config.getini("hiwater_limits"))
         given = limits.of_lines(config.getoption("hiwater_limit"))
         self._default = Wanted(from_settings | given, rerun=bool(config.getini("hiwater_rerun")))
@@ -66,6 +70,12 @@ class Session:
                 wanted = self._default
             if wanted is not None:
                 item.stash[WANTED] = wanted
+        if self.records and any(item.stash.get(WANTED, self._default).leaks is not None for item in items):
+            if self._config.getoption("hiwater_sample") is not None and self._sample_bytes:
+                raise pytest.UsageError(
+                    "a limit of leaks needs every block; leave out --hiwater-sample, or deselect the test"
+                )
+            self._sample_bytes = 0
 
     # Around the run
 
@@ -75,7 +85,7 @@ class Session:
         if not self.records or self._config.pluginmanager.hasplugin("dsession"):
             return (yield)
         evidence = self._get_evidence()
-        evidence.begin_recording()
+        evidence.begin_recording(self._sample_bytes)
         try:
             return (yield)
         finally:
@@ -152,7 +162,7 @@ class Session:
                 evidence.abandon_test()
             raise
         if evidence is not None:
-            evidence.end_test(wanted)
+            evidence.end_test()
         self._judge(item, wanted)
         return result
 

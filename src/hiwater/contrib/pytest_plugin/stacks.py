@@ -1,8 +1,11 @@
 """Reads a capture of a test in a process of its own, because it needs numpy, which the tests may not load.
 
-`python -m hiwater.contrib.pytest_plugin.stacks CAPTURE peak|end|leaks LEAST FILE LINE` writes JSON: at most ten lines of code
-that hold 1 % or more, or for `leaks` the stacks that hold more than LEAST bytes at the end. FILE and LINE say where the code of the test begins: only what is below
-it counts; an empty FILE is for all stacks.
+`python -m hiwater.contrib.pytest_plugin.stacks CAPTURE WHAT LEAST FILE LINE` writes JSON. FILE and LINE say where the code of the test begins; an
+empty FILE is for all stacks. WHAT is one of
+
+- `peak` and `end`: at most ten lines of code that hold 1 % or more then, below the code of the test;
+- `leaks`: the stacks that hold LEAST bytes or more at the end, below the code of the test and in other threads, not those of pytest around it;
+- `own leaks`: only those below the code of the test.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 SECONDS = 120
 ROWS = 10
 _MOST_STACKS = 1000
+_PYTEST = "/_pytest/runner.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +72,13 @@ def main(arguments: Sequence[str]) -> None:
     capture = hiwater.open(path)
     holdings = (capture.peak if what == "peak" else capture.end).holdings()
     if file:
-        holdings = _below(capture.tables, holdings, file, int(line))
-    if what == "leaks":
+        holdings = _below(capture.tables, holdings, file, int(line), other_threads=what == "leaks")
+    if what.endswith("leaks"):
         paths = capture.tables.paths
         rows: list[dict[str, Any]] = [
             {"bytes": size, "blocks": blocks, "frames": [(one.function, one.file, one.line) for one in paths.frames(node)[::-1]]}
             for node, size, blocks in zip(holdings.node.tolist(), holdings.bytes.tolist(), holdings.blocks.tolist(), strict=True)
-            if size > int(least)
+            if size >= int(least)
         ][:_MOST_STACKS]  # fmt: skip
     else:
         ranked = rank_lines(capture.tables, holdings).rows
@@ -89,19 +93,25 @@ def main(arguments: Sequence[str]) -> None:
     json.dump(rows, sys.stdout)
 
 
-def _below(tables: Any, holdings: Any, file: str, line: int) -> Any:
-    """The part of `holdings` whose call paths pass through the code that begins there."""
+def _below(tables: Any, holdings: Any, file: str, line: int, *, other_threads: bool) -> Any:
+    """The part of `holdings` whose call paths pass through the code that begins there, and of threads that pytest does not run."""
     import numpy as np
 
     from hiwater.analysis.call_tree import follow
     from hiwater.capture.snapshot import Holdings
 
     codes, nodes = tables["codes"], tables["nodes"]
-    files = np.array([tables.string(one) == file for one in codes["file"].tolist()], bool)
-    is_test = (files & (codes["first_line"] == line))[nodes["code"]]
-    is_test[:1] = False
-    owner = follow(np.where(is_test, np.arange(len(nodes)), tables.paths.parent))
-    part = np.flatnonzero(owner[holdings.node] != 0)
+    files = [tables.string(one) for one in codes["file"].tolist()]
+
+    def are_below(is_code: Any) -> Any:
+        is_node = is_code[nodes["code"]]
+        is_node[:1] = False
+        return follow(np.where(is_node, np.arange(len(nodes)), tables.paths.parent)) != 0
+
+    is_part = are_below(np.array([one == file for one in files], bool) & (codes["first_line"] == line))
+    if other_threads:
+        is_part |= ~are_below(np.array([one.endswith(_PYTEST) for one in files], bool))
+    part = np.flatnonzero(is_part[holdings.node])
     return Holdings(
         holdings.node[part],
         holdings.kind[part],
