@@ -43,6 +43,9 @@ public:
     template <typename Visit>
     void references(std::uintptr_t address, bool is_namespace, Visit visit) {
         note_progress(address);
+        // What a word somewhere else leads to may be the buffer of this object by chance: the word is old.
+        std::uint64_t bytes = 0;
+        if (const std::uintptr_t buffer = hw_object_buffer(as_object(address), &bytes)) claimed_.add(buffer);
         hw_object_each_reference(
             as_object(address), is_namespace,
             [](void* context, const void* object, int kind, const void* text) {
@@ -84,8 +87,13 @@ public:
         if (const std::uintptr_t values = hw_object_values_block(object)) claim(values, 0, visit);
         std::uint64_t bytes = 0;
         const std::uintptr_t buffer = hw_object_buffer(object, &bytes);
-        // References or data: nothing in it leads to more.
-        if (!claim(buffer, 0, visit) && bytes != 0 && claimed_.add(buffer)) visit(std::uint32_t{0}, bytes);
+        // References or data: nothing in it leads to more. That of a container was claimed by references().
+        if (is_container(address)) {
+            const Block block = find_block_(buffer);
+            if (bytes != 0) visit(block.account, block.account != 0 ? block.bytes : bytes);
+        } else if (!claim(buffer, 0, visit) && bytes != 0 && claimed_.add(buffer)) {
+            visit(std::uint32_t{0}, bytes);
+        }
         const std::uintptr_t* words = nullptr;
         const std::uint32_t count = hw_object_words(object, &words);
         claim_words(words, count, kDepth, visit);

@@ -100,6 +100,29 @@ def test_retained_sizes_and_holders_of_random_graphs_are_those_of_brute_force(tm
     assert json.loads((tmp_path / "problems.json").read_text()) == []
 
 
+OLD_WORD = """
+    import ctypes
+    import hiwater
+
+    class Rows(list):
+        __slots__ = ()
+
+    old = [ctypes.c_size_t() for _ in range(2_000)]
+    rows = Rows(range(5_000))
+    for word in old:
+        word.value = ctypes.c_size_t.from_address(id(rows) + 24).value  # as is left in memory of a buffer that was there
+    kept = [[rows]]
+    del rows
+    (found,) = hiwater.holders("Rows").groups
+    assert found.bytes > 5_000 * 8, found.bytes
+"""
+
+
+def test_the_items_of_a_list_are_its_own_whatever_else_has_their_address(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(textwrap.dedent(OLD_WORD))
+    run_hiwater("run", "-q", "program.py", folder=tmp_path, check=True)
+
+
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     folder = tmp_path_factory.mktemp("holders")
