@@ -40,8 +40,9 @@ def arenas(recorded: Recorded) -> Iterator[Finding]:
     saving = Saving(max(0, slack - 2 * _ARENA - _POOLS - live // 4), slack, RESIDENT_END)
     yield Finding(
         Rule.arenas, frame, evidence, saving,
-        "Create what stays before what this line creates, or do the temporary work in a child process: an arena goes back to the system "
+        "Do the temporary work in a child process, or create what stays before what this line creates: an arena goes back to the system "
         "only when no object is left in it.",
+        "Where only the interpreter's free lists keep the arenas, as after many floats or tuples, the child process is what helps.",
     )  # fmt: skip
 
 
