@@ -8,6 +8,7 @@ Each part is recorded in a process of its own, which measures itself at ten mome
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -184,19 +185,32 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
-class Unrecorded:
-    """A process that does the same work when it is told to, and is not recorded."""
+def environment() -> dict[str, str]:
+    """That of both processes of a run."""
+    return os.environ | {"HIWATER_TEST_LONG": str(compiled.library("long"))}
 
-    def __init__(self, name: str) -> None:
-        command = [sys.executable, __file__, "--serve", name]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+class Unrecorded:
+    """A process that does the same work when it is told to, by the pipes to it. The recorded program did not start it, and so it is not recorded."""
+
+    def __init__(self, asked: int, answers: int) -> None:
+        self._asked, self._answers = os.fdopen(asked, "w"), os.fdopen(answers)
 
     def timed(self, count: int) -> float:
         """Have it work that many times; return the processor time of one, in ns."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(count, file=self._process.stdin, flush=True)
-        return float(self._process.stdout.readline())
+        print(count, file=self._asked, flush=True)
+        return float(self._answers.readline())
+
+
+@contextlib.contextmanager
+def compared(name: str) -> Iterator[tuple[int, ...]]:
+    """Start a process that is not recorded: the descriptors to ask it by, and of its answers."""
+    command = [sys.executable, __file__, "--serve", name]
+    with subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield process.stdin.fileno(), process.stdout.fileno()
+        process.stdin.close()
 
 
 def serve(name: str) -> None:
@@ -206,12 +220,12 @@ def serve(name: str) -> None:
         print(timed(int(line)), flush=True)
 
 
-def measure(name: str, count: int, capture: Path, *, is_compared: bool) -> None:
-    """The program that is recorded: prints a row for each part."""
+def measure(name: str, count: int, capture: Path, pipes: Sequence[int]) -> None:
+    """The program that is recorded: prints a row for each part. `pipes` are those to a process that is not, where the work is compared."""
     from hiwater import _core
 
     work = WORKS[name]
-    unrecorded = Unrecorded(name) if is_compared else None
+    unrecorded = Unrecorded(*pipes) if pipes else None
     timed = work.begin()
     each = max(1, count // PARTS // CHUNKS)
 
@@ -235,10 +249,14 @@ def run(name: str, count: int, options: Sequence[str], folder: Path, *, is_compa
     """Record one run; return its parts. Comparing takes floats from wherever there are free ones, so a new stack may show up at any time."""
     capture = folder / "long.hiw"
     under = [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(capture), *options]
-    done = subprocess.run(
-        [*under, __file__, "--compare" if is_compared else "--measure", name, str(count), str(capture)],
-        env=os.environ | {"HIWATER_TEST_LONG": str(compiled.library("long"))}, stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
+    with compared(name) if is_compared else contextlib.nullcontext(()) as pipes:
+        done = subprocess.run(
+            [*under, __file__, "--measure", name, str(count), str(capture), *map(str, pipes)],
+            env=environment(), pass_fds=pipes, stdout=subprocess.PIPE, text=True, check=True,
+        )  # fmt: skip
+    index = folder / "long.hiw.d" / "index.jsonl"
+    if is_compared and b'"started_by":"exec"' in index.read_bytes():
+        raise AssertionError("the process to compare with was recorded, too")
     recorded = hiwater.open(capture)
     recorded.check()
     if recorded.lost_events or recorded.process.stop_reason is not None:
@@ -274,8 +292,8 @@ def show(name: str, count: int, parts: Sequence[Part], most: float) -> bool:
 
 def main() -> int:
     """Make all runs that were asked for."""
-    if sys.argv[1:2] in (["--measure"], ["--compare"]):
-        measure(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]), is_compared=sys.argv[1] == "--compare")
+    if sys.argv[1:2] == ["--measure"]:
+        measure(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]), [*map(int, sys.argv[5:])])
         return 0
     if sys.argv[1:2] == ["--serve"]:
         serve(sys.argv[2])
