@@ -1,15 +1,11 @@
 """Memory that no line of the program's own code called: it leads every report where the lines hold next to nothing, and nowhere else."""
 
-import contextlib
-import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from hiwater.cli import main
+from children import run_hiwater
 from page_reader import Page
 from recording import needs_engine
 
@@ -29,40 +25,39 @@ def start(size):
 """
 
 
-def run(folder: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> list[str]:
+def run(folder: Path, program: str) -> list[str]:
     """The lines that the run of a program ends with, which can import `pooled`, an installed library; the capture is a.hiw."""
     library = folder / "site-packages" / "pooled.py"
     library.parent.mkdir()
     library.write_text(LIBRARY)
-    monkeypatch.setenv("PYTHONPATH", str(library.parent))
-    monkeypatch.chdir(folder)
-    Path("program.py").write_text(program)
-    words = [sys.executable, "-m", "hiwater", "run", "-o", "a.hiw", "program.py"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    (folder / "program.py").write_text(program)
+    return record(folder, "program.py")
+
+
+def record(folder: Path, *words: str) -> list[str]:
+    path = {"PYTHONPATH": str(folder / "site-packages")}
+    done = run_hiwater("run", "-o", "a.hiw", *words, folder=folder, environment=path, check=True)
     return [line for line in done.stderr.splitlines() if line.startswith("hiwater: ")]
 
 
-def report(output: str) -> str:
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        assert main(["report", "a.hiw", "--format", output, "-o", "-"]) == 0
-    return said.getvalue()
+def report(folder: Path, output: str) -> str:
+    return run_hiwater("report", "a.hiw", "--format", output, "-o", "-", folder=folder, check=True).stdout
 
 
-def test_it_leads_where_the_lines_hold_next_to_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = run(tmp_path, monkeypatch, "import pooled\nkept = bytearray(b'1') * 1_000_000\npooled.start(30 << 20)\n")
-    told = json.loads(report("json"))
+def test_it_leads_where_the_lines_hold_next_to_nothing(tmp_path: Path) -> None:
+    said = run(tmp_path, "import pooled\nkept = bytearray(b'1') * 1_000_000\npooled.start(30 << 20)\n")
+    told = json.loads(report(tmp_path, "json"))
     headline, other = told["headline"], told["lines"]["other_bytes"]
     assert (headline["group"], headline["function"], headline["line"]) == ("other", "_work", 7)
     assert 30 << 20 <= headline["bytes"] <= other < 31 << 20
     words = "code that none of your lines called"
     assert said[1].startswith(f"hiwater: most at the peak: {words}, 30.")
     assert " MiB; 30.0 MiB of it at site-packages/pooled.py:7 in _work" in said[1]
-    lines = report("text").splitlines()
+    lines = report(tmp_path, "text").splitlines()
     assert f"; most by {words}: 30." in lines[1] and "30.0 MiB of it at site-packages/pooled.py:7 in _work" in lines[1]
     rows = lines[next(number for number, line in enumerate(lines) if line.startswith("Your lines")) + 1 :]
     assert words in rows[0] and "program.py:2" in rows[1 if "program.py" in rows[1] else 2]
-    page = Page(report("html"))
+    page = Page(report(tmp_path, "html"))
     assert page.capture["summary"]["headline"] == headline
     assert page.capture["summary"]["lines"]["other_bytes"] == other
 
@@ -71,23 +66,20 @@ def test_it_leads_where_the_lines_hold_next_to_nothing(tmp_path: Path, monkeypat
     ("mine", "others", "group"), [(9 << 20, 30 << 20, "line"), (100_000, 900_000, "line"), (7 << 20, 30 << 20, "other")]
 )
 def test_it_leads_only_where_it_is_large_and_four_times_the_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mine: int, others: int, group: str
+    tmp_path: Path, mine: int, others: int, group: str
 ) -> None:
-    said = run(tmp_path, monkeypatch, f"import pooled\nkept = bytearray(b'1') * {mine}\npooled.start({others})\n")
-    headline = json.loads(report("json"))["headline"]
+    said = run(tmp_path, f"import pooled\nkept = bytearray(b'1') * {mine}\npooled.start({others})\n")
+    headline = json.loads(report(tmp_path, "json"))["headline"]
     assert headline["group"] == group
     place = "program.py:2 in <module>" if group == "line" else "pooled.py:7 in _work"
     assert place in said[1]
 
 
-def test_a_program_without_lines_of_its_own_is_told_by_its_libraries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = run(tmp_path, monkeypatch, "")
+def test_a_program_without_lines_of_its_own_is_told_by_its_libraries(tmp_path: Path) -> None:
+    said = run(tmp_path, "")
     assert "most at the peak: " in said[1]
-    words = [sys.executable, "-m", "hiwater", "run", "-o", "a.hiw", "-m", "pooled"]
-    Path("site-packages/pooled.py").write_text("KEPT = bytearray(30 << 20)\n")
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
-    assert "most at the peak: 30.0 MiB at site-packages/pooled.py:1 in <module>" in done.stderr
-    assert report("text").splitlines()[1].startswith("30.")
-    assert "; most at site-packages/pooled.py:1 in <module>: 30.0 MiB" in report("text").splitlines()[1]
+    (tmp_path / "site-packages" / "pooled.py").write_text("KEPT = bytearray(30 << 20)\n")
+    said = record(tmp_path, "-m", "pooled")
+    assert "most at the peak: 30.0 MiB at site-packages/pooled.py:1 in <module>" in said[1]
+    assert report(tmp_path, "text").splitlines()[1].startswith("30.")
+    assert "; most at site-packages/pooled.py:1 in <module>: 30.0 MiB" in report(tmp_path, "text").splitlines()[1]
