@@ -31,10 +31,11 @@ def capture(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def sampled(tmp_path: Path) -> Path:
-    path = tmp_path / "sampled.hiw"
-    code = "import subprocess, time; from hiwater.sampling.scope_file import append; a = time.monotonic_ns(); subprocess.run(['sleep', '.05']); append('$x$ scope', a, time.monotonic_ns())"
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its child lives long enough to be seen on a busy machine."""
+    path = tmp_path_factory.mktemp("sampled") / "sampled.hiw"
+    code = "import subprocess, time; from hiwater.sampling.scope_file import append; a = time.monotonic_ns(); subprocess.run(['sleep', '1']); append('$x$ scope', a, time.monotonic_ns())"
     words = ["-m", "hiwater", "sample", "-q", "-i", "1ms", "-o", str(path), "--", sys.executable, "-c", code]
     subprocess.run([sys.executable, *words], check=True)
     return path
