@@ -58,7 +58,9 @@ def first_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[P
 
 
 @needs_engine
-@pytest.mark.parametrize("options", [(), ("--sample", "16KiB")], ids=["exact", "sampled"])
+@pytest.mark.parametrize(
+    "options", [pytest.param((), id="exact"), pytest.param(("--sample", "16KiB"), id="sampled", marks=pytest.mark.grid)]
+)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_everything_names_the_line_to_change_first(
     program: Path, options: tuple[str, ...], first_run: Callable[..., tuple[Path, list[str]]]

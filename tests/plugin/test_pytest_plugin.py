@@ -210,6 +210,26 @@ def test_limits_of_pytest_memray_fail_in_the_same_cases(run, throughout):
     assert "test_it.py:9 in leak" in text
 
 
+def test_only_a_test_that_left_its_limit_in_all_has_its_stacks_read(run):
+    """They are read by another process, which takes half a second."""
+    outcomes, _ = run(
+        """
+        import resource
+        def had_children():
+            return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss > 0
+        @pytest.mark.limit_leaks("100 KB")
+        def test_within(): KEPT.append(bytearray(1_000))
+        def test_nothing_was_read(): assert not had_children()
+        @pytest.mark.limit_leaks("100 KB")
+        def test_each_stack_is_below():
+            KEPT.append(bytearray(60_000))
+            KEPT.append(bytearray(60_000))
+        def test_stacks_were_read(): assert had_children()
+        """
+    )
+    assert set(outcomes.values()) == {"passed"} and len(outcomes) == 4
+
+
 def test_limit_memory_is_exceeded_at_its_limit_and_others_above_it():
     figures = {"peak": 100, "kept": 100}
     assert not measuring.excesses(figures, Wanted({"peak": 100, "kept": 100}))
