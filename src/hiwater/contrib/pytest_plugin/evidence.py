@@ -17,6 +17,7 @@ from hiwater.contrib.pytest_plugin import stacks
 from hiwater.contrib.pytest_plugin.limits import Wanted
 from hiwater.errors import HiwaterError
 from hiwater.recording.recorder import Recorder
+from hiwater.recording.summary import trouble
 from hiwater.recording.window import Window
 
 MOST_CAPTURES = 10
@@ -123,12 +124,12 @@ class Evidence:
         return [f"{how_many} of the test left {format_size(least)} or more allocated, the largest {format_size(most)}"]
 
     def _left_less_than(self, least: int) -> bool:
-        """Whether a recording of the test alone has less live at its end than that in all, and so in each stack. Reading its stacks takes
-        half a second."""
+        """Whether a complete recording of the test alone has less than `least` live at its end. Then each of its stacks has, too, and
+        none need be read, which takes half a second."""
         if self._test is None:
             return False
         summary = self._test.summary()
-        return summary["live_bytes"] < least and not (summary["is_lost"] or summary["stop_reason"])
+        return summary["live_bytes"] < least and trouble(summary) is None
 
     def _leaks_so_far(self, item: pytest.Item, wanted: Wanted) -> dict[tuple[Any, ...], int]:
         assert self._run is not None
