@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import select
 import subprocess
 import sys
@@ -267,6 +268,7 @@ def test_source_kept_and_mappings(tmp_path: Path) -> None:
     curves, strings = seen["source"]
     assert curves > 0 and "'</script>'" in strings
     assert "129 B in 4 blocks were never freed" in seen["Kept"] and "own.py:2" in seen["Kept"]
+    assert all(f"{what} is not known" in seen["Kept"] for what in ("When it was allocated", "What holds it"))
     assert "anonymous mappings" in seen["Mappings"]
     assert seen["asked"] == "y = '</script>'"
 
@@ -374,6 +376,31 @@ OTHER = [bytes(2000) for number in range(1000)]
     assert seen["source"].strip() == "return [Row(number) for number in range(5000)]"
     assert see("accessible", tmp_path / "a.html") == []
     assert not any(see("narrow", tmp_path / "a.html").values())
+
+
+@needs_engine
+def test_what_is_kept_with_its_ages_and_holders(tmp_path: Path) -> None:
+    program = """
+import hiwater, time
+FIRST = [bytearray(50_000) for _ in range(20)]
+time.sleep(0.1)
+for _ in range(3): hiwater.mark("warm")
+SECOND = [bytearray(60_000) for _ in range(20)]
+time.sleep(0.3)
+"""
+    (tmp_path / "app.py").write_text(program)
+    run_hiwater("run", "-q", "--holders", "-o", "a.hiw", "app.py", folder=tmp_path, check=True)
+    run_hiwater("report", "a.hiw", "--kept", "--html", folder=tmp_path, check=True)
+    seen = see("kept", tmp_path / "a.html")
+    ages = slice(seen["heads"].index("1st"), seen["heads"].index("4th") + 1)
+    second, first = seen["rows"][:2]
+    assert "SECOND = [bytearray(60_000) for _ in range(20)]" in second[2]
+    assert "held by list `SECOND` of module `__main__`" in second[2] and "types: bytearray" in second[2]
+    assert (first[ages], second[ages]) == (["100.0 %", "", "", ""], ["", "", "100.0 %", ""])
+    assert "is known from 1 snapshot:" in seen["said"] and "not known" not in seen["said"]
+    text = run_hiwater("report", "a.hiw", "--kept", folder=tmp_path, check=True).stdout
+    assert all(re.search(rf"^ *{row[0]} +{row[1]} ", text, re.MULTILINE) for row in (first, second)), text
+    assert see("accessible", tmp_path / "a.html") == []
 
 
 def test_several_captures_in_one_page(tmp_path: Path) -> None:

@@ -236,7 +236,8 @@ def test_a_page_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     out = tmp_path / "a.html"
     assert main(["report", str(capture), "--format", "html", "-o", str(out), "--at", "end", "--kind", "python"]) == 0
     page = Page(out.read_text("utf-8"))
-    assert page.capture["asked"] == {"at": "end", "slice": None, "kind": "python", "by": "stack", "inverted": False}
+    asked = {"at": "end", "slice": None, "kind": "python", "by": "stack", "inverted": False, "kept": False}
+    assert page.capture["asked"] == asked
     assert page.capture["summary"]["shown"]["bytes"] == 129
     assert main(["report", str(capture), str(capture), "--format", "html", "--source", "none", "-o", str(out)]) == 0
     assert Page(out.read_text("utf-8"), 1).capture["source"]["files"] == []

@@ -310,6 +310,17 @@ const SCENARIOS = {
         return seen;
     },
 
+    /** What is live at the end, on a page that was asked for it. */
+    async kept(page) {
+        assert.equal(await page.getByRole("tab", { name: "Kept" }).getAttribute("aria-selected"), "true");
+        const rows = await page.locator("#view tbody tr").all();
+        return {
+            said: await text(page, "#view .controls"),
+            heads: (await page.locator("#view th").allInnerTexts()).map((one) => one.replace(/ [▾▴]$/, "")),
+            rows: await Promise.all(rows.map((row) => row.locator("td").allInnerTexts())),
+        };
+    },
+
     /** From a frame to what holds its objects. */
     async holders(page) {
         const rows = () => page.locator("#view tbody tr").count();
@@ -432,7 +443,7 @@ const see = (browser, scenario, path) => {
         await special?.before?.(page);
         await page.goto(record.url);
         if (!special) await page.waitForSelector(".bar", SHOWN);
-        if (!special && scenario !== "whole" && scenario !== "accessible" && scenario !== "processes")
+        if (!special && !["whole", "accessible", "processes", "kept"].includes(scenario))
             await page.waitForSelector(".flame canvas", SHOWN);
         const result = await (special?.act ?? SCENARIOS[scenario])(page);
         assert.deepEqual(record.complaints, []);

@@ -5,7 +5,8 @@ import type { Colouring } from "./colour";
 import { FlameView } from "./flame_view";
 import { factsOf, Head } from "./head";
 import { HoldersView, type Line } from "./holders";
-import { KeptView, MappingsView } from "./kept";
+import { KeptView } from "./kept";
+import { MappingsView } from "./mappings";
 import { MomentBar, momentWords, Tabs } from "./moment";
 import { MyLinesView } from "./my_lines";
 import type { Run } from "./page";
@@ -93,7 +94,9 @@ function Recording({
   const held = useMemo(() => capture.held(moment), [capture, moment]);
   const counts = useMemo(() => chosen(capture, choice), [capture, choice]);
   const tabs = useMemo(() => tabsOf(capture, captures, run), [capture, captures]);
-  const [tab, setTab] = useState<Tab>(tabs[0]?.[0] ?? "flame");
+  const [tab, setTab] = useState<Tab>(
+    asked.kept && tabs.some(([one]) => one === "kept") ? "kept" : (tabs[0]?.[0] ?? "flame"),
+  );
   const words = momentWords(moment, held);
   const [wantedHeld, setWantedHeld] = useState<Line[] | null>(null);
   const showHolders = (stack: Line[] | null) => {

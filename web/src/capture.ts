@@ -78,6 +78,8 @@ export class Capture {
   private readonly beforeAsked: Float64Array | null = null;
   readonly peak: Held;
   readonly end: Held;
+  /** What each holder had at the end, by the quarter of the time that allocated it; empty where that is not known. */
+  readonly endByAge: Float64Array[];
   readonly slices: {
     startNs: Float64Array;
     endNs: Float64Array;
@@ -147,6 +149,7 @@ export class Capture {
       endNs: duration,
       errorBytes: 0,
     };
+    this.endByAge = (described.ages?.end_bytes ?? []).map(numbers);
     this.slices = {
       startNs: numbers(slices.start_ns),
       endNs: numbers(slices.end_ns),

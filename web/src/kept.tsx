@@ -1,35 +1,73 @@
-// What was never freed, by the line of one's own code that it came through, with how it grew; and memory beside the sum.
+// What is live at the end, by the line of one's own code that it came through: how it grew, when it was allocated, and what holds it.
 import { useMemo } from "preact/hooks";
-import { type Capture, COUNTED_KINDS, type Held, KIND_WORDS } from "./capture";
-import { type OwnLine, ownLines } from "./ranking";
-import { type Choice, chosen } from "./shape";
+import type { Capture } from "./capture";
+import { sourceLine } from "./panel";
+import { ownLines } from "./ranking";
+import { type Choice, chosen, type Key, placeOf } from "./shape";
 import { Spark } from "./spark";
 import { type Column, Table } from "./table";
-import { blocks, count, share, shortened, size } from "./words";
+import { BEFORE, type Group, rankUserLines } from "./user_lines";
+import { blocks, count, printable, share, shortened, size } from "./words";
 
 const MOST_CURVES = 100;
+const QUARTERS = ["1st", "2nd", "3rd", "4th"];
 
-interface Kept extends OwnLine {
+interface Kept {
+  group: Group;
+  key: Key;
+  bytes: number;
+  blocks: number;
+  runBytes: number;
   series: Float64Array;
   grewBytes: number;
+  /** The bytes by the quarter of the time that allocated them; empty where the capture has no snapshots. */
+  byAge: number[];
+  types: string[];
+  heldBy: string;
+}
+
+/** The rows of the common ranking. A page that compares two captures does not have it: its rows are lines. */
+function rowsOf(capture: Capture, counts: Uint8Array) {
+  if (!capture.described.user_lines)
+    return ownLines(capture, capture.end, counts).map(({ key, holders }) => ({
+      group: "line" as const,
+      key,
+      holders,
+      number: -1,
+    }));
+  return rankUserLines(capture, capture.end, counts);
 }
 
 /** Lines with what they held in each slice; growth is from the middle of the recording to its end. */
-function keptLines(capture: Capture, choice: Choice): Kept[] {
-  const lines = ownLines(capture, capture.end, chosen(capture, choice))
-    .filter((line) => line.bytes > 0)
-    .slice(0, MOST_CURVES);
+export function keptLines(capture: Capture, choice: Choice): Kept[] {
+  const { end, totalBytes, endByAge, slices, described } = capture;
+  const rows = rowsOf(capture, chosen(capture, choice));
+  const sum = (holders: number[], of: Float64Array) => holders.reduce((bytes, holder) => bytes + of[holder], 0);
+  const lines = rows
+    .map((row) => ({ ...row, bytes: sum(row.holders, end.bytes) }))
+    .filter((row) => row.bytes > 0)
+    .sort((one, other) => other.bytes - one.bytes);
+  const drawn = lines.slice(0, MOST_CURVES);
   const group = new Int32Array(capture.holderNode.length).fill(-1);
-  lines.forEach((line, index) => line.holders.forEach((holder) => (group[holder] = index)));
-  const series = capture.overTime(group, lines.length);
+  drawn.forEach((line, index) => line.holders.forEach((holder) => (group[holder] = index)));
+  const series = capture.overTime(group, drawn.length);
   let middle = 0;
-  while (middle + 1 < capture.slices.startNs.length && capture.slices.endNs[middle] < capture.durationNs / 2)
-    middle += 1;
-  return lines.map((line, index) => ({
-    ...line,
-    series: series[index],
-    grewBytes: line.bytes - series[index][middle],
-  }));
+  while (middle + 1 < slices.startNs.length && slices.endNs[middle] < capture.durationNs / 2) middle += 1;
+  return drawn.map((line, index) => {
+    const said = described.user_lines?.rows[line.number];
+    return {
+      group: line.group,
+      key: line.key,
+      bytes: line.bytes,
+      blocks: sum(line.holders, end.blocks),
+      runBytes: sum(line.holders, totalBytes),
+      series: series[index],
+      grewBytes: line.bytes - series[index][middle],
+      byAge: endByAge.map((bytes) => sum(line.holders, bytes)),
+      types: (said?.types ?? []).map(printable),
+      heldBy: printable(said?.held_by ?? ""),
+    };
+  });
 }
 
 interface Props {
@@ -44,6 +82,7 @@ export function KeptView({ capture, choice, onSource }: Props) {
   let [whole, number] = [0, 0];
   for (let holder = 0; holder < counts.length; holder += 1)
     if (counts[holder]) [whole, number] = [whole + capture.end.bytes[holder], number + capture.end.blocks[holder]];
+  const { ages } = capture.described;
   const columns: Column<Kept>[] = [
     { id: "bytes", title: "Kept", value: (line) => line.bytes, cell: (line) => size(line.bytes) },
     {
@@ -55,7 +94,7 @@ export function KeptView({ capture, choice, onSource }: Props) {
     {
       id: "name",
       title: "Line",
-      value: (line) => lineName(capture, line),
+      value: (line) => `${line.key.name} (${placeOf(capture, line.key)})`,
       cell: (line) => <Where capture={capture} line={line} onSource={onSource} />,
       wide: true,
     },
@@ -71,6 +110,7 @@ export function KeptView({ capture, choice, onSource }: Props) {
       value: (line) => line.grewBytes,
       cell: (line) => `${line.grewBytes > 0 ? "+" : ""}${size(line.grewBytes)}`,
     },
+    ...(ages ? QUARTERS.map((name, quarter) => ageColumn(name, quarter)) : []),
     { id: "blocks", title: "Blocks", value: (line) => line.blocks, cell: (line) => count(line.blocks) },
     {
       id: "of",
@@ -80,108 +120,50 @@ export function KeptView({ capture, choice, onSource }: Props) {
     },
   ];
   return (
-    <section>
+    <section class="my-lines">
       <p class="controls muted">
         {size(whole)} in {blocks(number)} were never freed. Each block stands at the innermost line of your own code
-        that it came through; modules and what they define are among them.
+        that it came through; modules and what they define are among them.{" "}
+        {ages
+          ? `When it was allocated is known from ${count(ages.snapshots)} ${ages.snapshots === 1 ? "snapshot" : "snapshots"}: the columns 1st to 4th have each line’s share by quarter of the recording’s time.`
+          : "When it was allocated is not known: that needs a marker (`hiwater.mark()`) or a phase that the program reaches three times, or `hiwater run --snapshot-every 10s`."}
+        {!capture.described.object_holders &&
+          !capture.isBeside &&
+          " What holds it is not known: that needs `hiwater run --holders`."}
       </p>
       <Table caption="Never freed, by line of your own code" columns={columns} items={lines} first="bytes" />
     </section>
   );
 }
 
-function lineName(capture: Capture, line: OwnLine): string {
-  const { name, file, line: at } = line.key;
-  return file < 0 ? name : `${name} (${capture.files[file].short}${at ? `:${at}` : ""})`;
+/** The share of a line's memory that was allocated in a quarter of the time. */
+function ageColumn(name: string, quarter: number): Column<Kept> {
+  return {
+    id: name,
+    title: name,
+    value: (line) => line.byAge[quarter] / line.bytes,
+    cell: (line) => (line.byAge[quarter] ? share(line.byAge[quarter], line.bytes) : ""),
+  };
 }
 
-function Where({ capture, line, onSource }: { capture: Capture; line: OwnLine; onSource: Props["onSource"] }) {
+function Where({ capture, line, onSource }: { capture: Capture; line: Kept; onSource: Props["onSource"] }) {
   const { name, file, line: at } = line.key;
-  const hasSource = file >= 0 && at > 0 && capture.described.source.files.some((one) => one.file === file);
-  const place = file < 0 ? "" : `${capture.files[file].short}${at ? `:${at}` : ""}`;
+  const text = file < 0 ? null : sourceLine(capture, file, at);
+  const place = placeOf(capture, line.key);
   return (
     <span class="name">
+      {BEFORE[line.group] && <small>{BEFORE[line.group]} </small>}
       <code>{name}</code>{" "}
-      {hasSource ? (
+      {text !== null ? (
         <button class="link" onClick={() => onSource(file, at)}>
           {place}
         </button>
       ) : (
         <small>{place}</small>
       )}
+      {text && <code class="quote">{shortened(text.trim(), 140)}</code>}
+      {line.heldBy && <small class="quote">held by {shortened(line.heldBy, 200)}</small>}
+      {line.types.length > 0 && <small class="quote">types: {shortened(line.types.join(", "), 200)}</small>}
     </span>
-  );
-}
-
-interface Class {
-  kind: number;
-  bytes: number;
-  blocks: number;
-  endBytes: number;
-  lines: OwnLine[];
-}
-
-const CLASS_WORDS: Record<number, string> = {
-  2: "requested with mmap, part of the sum",
-  4: "made by this process, each page once, part of the sum",
-  5: "pages of files, which the system can drop at any time",
-  6: "made by another process, or before the recording",
-  7: "address space only, without memory",
-  8: "arenas of pymalloc for small Python objects, which are counted one by one",
-};
-
-export function MappingsView({ capture, held, momentWords }: { capture: Capture; held: Held; momentWords: string }) {
-  const classes = useMemo(() => {
-    const found: Class[] = [];
-    for (const kind of Object.keys(CLASS_WORDS).map(Number)) {
-      const counts = new Uint8Array(capture.holderNode.length);
-      const one: Class = { kind, bytes: 0, blocks: 0, endBytes: 0, lines: [] };
-      for (let holder = 0; holder < counts.length; holder += 1) {
-        if (capture.holderKind[holder] !== kind) continue;
-        counts[holder] = 1;
-        one.bytes += held.bytes[holder];
-        one.blocks += held.blocks[holder];
-        one.endBytes += capture.end.bytes[holder];
-      }
-      one.lines = ownLines(capture, held, counts).slice(0, 3);
-      found.push(one);
-    }
-    return found;
-  }, [capture, held]);
-  const columns: Column<Class>[] = [
-    { id: "bytes", title: "Size", value: (one) => one.bytes, cell: (one) => size(one.bytes) },
-    {
-      id: "class",
-      title: "Class",
-      value: (one) => KIND_WORDS[one.kind],
-      cell: (one) => (
-        <span class="name">
-          {KIND_WORDS[one.kind]} <small>{CLASS_WORDS[one.kind]}</small>
-        </span>
-      ),
-      wide: true,
-    },
-    { id: "blocks", title: "Mappings", value: (one) => one.blocks, cell: (one) => count(one.blocks) },
-    { id: "end", title: "At the end", value: (one) => one.endBytes, cell: (one) => size(one.endBytes) },
-    {
-      id: "lines",
-      title: "Largest at",
-      value: (one) => one.lines.map((line) => lineName(capture, line)).join(", "),
-      cell: (one) => (
-        <small>
-          {shortened(one.lines.map((line) => `${lineName(capture, line)} ${size(line.bytes)}`).join(" · "), 120)}
-        </small>
-      ),
-      wide: true,
-    },
-  ];
-  return (
-    <section>
-      <p class="controls muted">
-        Of these, anonymous mappings and shared memory are part of what is called allocated (
-        {KIND_WORDS.slice(0, COUNTED_KINDS).join(", ")}); {momentWords}.
-      </p>
-      <Table caption="Mappings by class" columns={columns} items={classes} first="bytes" />
-    </section>
   );
 }

@@ -5,7 +5,7 @@ import { sourceLine } from "./panel";
 import { type Choice, chosen, placeOf } from "./shape";
 import { Spark } from "./spark";
 import { Bar, type Column, Table } from "./table";
-import { type Group, keyOf, OTHER_CODE, rankUserLines, type UserLine, withReported } from "./user_lines";
+import { BEFORE, type Group, keyOf, OTHER_CODE, rankUserLines, type UserLine, withReported } from "./user_lines";
 import { count, share, shortened, size } from "./words";
 
 interface Props {
@@ -19,7 +19,6 @@ interface Props {
 
 const MOST_CURVES = 100;
 const MOST_FRAMES = 8;
-const BEFORE: Record<Group, string> = { line: "", import: "import at", other: `${OTHER_CODE}:` };
 
 /** The rows at a moment. At the one that the report was made for, they are the report's own. */
 function useRows({ capture, held, moment, choice }: Props): UserLine[] {

@@ -31,6 +31,10 @@ export interface Capture {
     kind: string;
     by: string;
     inverted: boolean;
+    /**
+     * what is live at the end is shown first
+     */
+    kept: boolean;
   };
   files: {
     name: string;
@@ -87,6 +91,22 @@ export interface Capture {
     before_end_bytes?: Column;
   };
   /**
+   * When what is live at the end was allocated; only where the capture has snapshots.
+   */
+  ages?: {
+    /**
+     * of markers, phases and intervals, from which the ages are known
+     */
+    snapshots: number;
+    /**
+     * for each holder, the bytes live at the end that were allocated in each quarter of the recording's time, the first one first
+     *
+     * @minItems 4
+     * @maxItems 4
+     */
+    end_bytes: [Column, Column, Column, Column];
+  };
+  /**
    * The rows of summary.lines and the holders of each, so that any moment can be ranked; not in a page that compares two.
    */
   user_lines?: {
@@ -95,6 +115,14 @@ export interface Capture {
       function: string;
       file: string;
       line: number;
+      /**
+       * types of the objects that are live at the end, most bytes first; of the lines with most, in a capture with a search for holders
+       */
+      types?: string[];
+      /**
+       * what holds most of them, empty where that is not known
+       */
+      held_by?: string;
     }[];
     row: Column;
     libraries: string[];

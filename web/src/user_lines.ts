@@ -9,6 +9,9 @@ export type Group = Described["group"];
 /** What every report calls the group "other". */
 export const OTHER_CODE = "code that none of your lines called";
 
+/** What stands before the place of a row of each group. */
+export const BEFORE: Record<Group, string> = { line: "", import: "import at", other: `${OTHER_CODE}:` };
+
 /** A line with all that it called. `bytes` are without `untouched`; `series` is what it held at the high of each slice. */
 export interface UserLine {
   group: Group;
@@ -20,6 +23,8 @@ export interface UserLine {
   library: string;
   libraryBytes: number;
   holders: number[];
+  /** Its place among the rows of `user_lines`, -1 where it has none. */
+  number: number;
 }
 
 const ORDER: Group[] = ["line", "import", "other"];
@@ -64,7 +69,7 @@ export function rankUserLines(capture: Capture, held: Held, counts: Uint8Array):
     if (known) return known;
     const line = {
       ...{ group: rows[number].group, key: keyOf(capture, rows[number]) },
-      ...{ bytes: 0, untouched: 0, blocks: 0, error: 0, library: "", libraryBytes: 0, holders: [] as number[] },
+      ...{ bytes: 0, untouched: 0, blocks: 0, error: 0, library: "", libraryBytes: 0, holders: [] as number[], number },
       ...{ sampled: 0, libraries: new Map<number, number>() },
     };
     lines.set(number, line);
@@ -112,6 +117,7 @@ export function withReported(capture: Capture, lines: UserLine[]): UserLine[] {
       library: row.library,
       libraryBytes: row.library_bytes,
       holders: known.get(id(row.group, key))?.holders ?? [],
+      number: known.get(id(row.group, key))?.number ?? -1,
     };
   });
 }

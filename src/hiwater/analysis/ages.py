@@ -61,6 +61,18 @@ def births(tables: Tables) -> tuple[Ints, Ints] | None:
     return bounds[number], np.maximum(bounds[number], bounds[number + 1])
 
 
+def quarters(tables: Tables, until_ns: int) -> Ints | None:
+    """For each account, the part of the time before `until_ns` in which its blocks were allocated: 0 to PARTS - 1; None without snapshots.
+
+    It is the part with the middle of the interval between the two snapshots.
+    """
+    born = births(tables)
+    if born is None:
+        return None
+    middle = (born[0] + np.minimum(born[1], until_ns)) // 2
+    return np.minimum(middle * PARTS // max(1, until_ns), PARTS - 1)
+
+
 def survivors(snapshot: Snapshot, kind: str = "all", *, described: int) -> list[Survivors]:
     """What is live at this moment, by line of code, most bytes first. The first `described` rows have types and holders."""
     tables = snapshot.tables
@@ -69,7 +81,9 @@ def survivors(snapshot: Snapshot, kind: str = "all", *, described: int) -> list[
     found = rows_of_paths(tables, tables.account_node[accounts])
     size, blocks = snapshot.bytes[accounts], snapshot.blocks[accounts]
     total, count = (sums.sum_at(len(found.rows), found.row, values) for values in (size, blocks))
-    by_age = _by_age(tables, snapshot.at_ns, accounts, found.row * PARTS, size, len(found.rows) * PARTS)
+    quarter = quarters(tables, snapshot.at_ns)
+    if quarter is not None:
+        by_age = sums.sum_at(len(found.rows) * PARTS, found.row * PARTS + quarter[accounts], size)
     search = accounts_search(tables)
     rows = []
     for place, row in enumerate(np.argsort(-total, kind="stable").tolist()):
@@ -78,15 +92,7 @@ def survivors(snapshot: Snapshot, kind: str = "all", *, described: int) -> list[
         if search is not None and place < described:
             members = accounts[found.row == row]
             held_by, types = search.holder(members), search.types(members)
-        ages = tuple(by_age[row * PARTS : (row + 1) * PARTS].tolist()) if by_age is not None else ()
+        ages = tuple(by_age[row * PARTS : (row + 1) * PARTS].tolist()) if quarter is not None else ()
         group, frame = found.rows[row]
         rows.append(Survivors(group, frame, int(total[row]), int(count[row]), ages, types, held_by))
     return rows
-
-
-def _by_age(tables: Tables, until_ns: int, accounts: Ints, place: Ints, size: Ints, length: int) -> Ints | None:
-    born = births(tables)
-    if born is None:
-        return None
-    middle = (born[0][accounts] + np.minimum(born[1][accounts], until_ns)) // 2
-    return sums.sum_at(length, place + np.minimum(middle * PARTS // max(1, until_ns), PARTS - 1), size)

@@ -191,7 +191,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the report, and return the exit code. An error is one line on stderr."""
     try:
         arguments.format = chosen_format(arguments.format, FORMATS)
-        for name, known in (("full", ["text"]), ("explain", ["text"]), ("kept", _KEPT)):
+        for name, known in (("full", ["text"]), ("explain", ["text"]), ("kept", [*_KEPT, "html"])):
             if getattr(arguments, name) and arguments.format not in known:
                 raise BadRequest(
                     f"--{name} is for {' and '.join(known)}, and not for {arguments.format}", "leave one of them out"
@@ -309,6 +309,7 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
                 getattr(arguments, "all", False),
                 is_one_of_several=len(run.captures) > 1,
                 run=run,
+                kept=getattr(arguments, "kept", False),
                 recursion=getattr(arguments, "recursion", "auto"),
             )
             # A damaged history is an error before anything is written. Without contradictions nothing is held below zero at the peak or the end.
@@ -327,7 +328,7 @@ def warn(reports: Sequence[Report]) -> None:
 
 def _write(reports: Sequence[Report], arguments: argparse.Namespace, stream: TextIO) -> None:
     is_brief = not arguments.full
-    alone = _EXPLAIN if arguments.explain else _KEPT[arguments.format] if arguments.kept else None
+    alone = _EXPLAIN if arguments.explain else _KEPT.get(arguments.format) if arguments.kept else None
     view = import_module(alone or (FORMATS[arguments.format] if is_brief else _FULL_TEXT))
     if arguments.format in _OF_ALL:
         view.write(reports, stream, *((arguments.source,) if arguments.format == "html" else ()))

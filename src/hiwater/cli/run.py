@@ -7,7 +7,7 @@ import os
 import sys
 
 import hiwater
-from hiwater._os import native
+from hiwater._os import native, unrecorded
 from hiwater._os.durations import parse_duration
 from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
@@ -215,8 +215,10 @@ class ProgramRecording:
 
     def _search_holders(self) -> None:
         """With --holders: what the program's objects are held by at its end."""
-        if not self._arguments.holders or not self._recorder.recording:
-            return
+        if self._arguments.holders and self._recorder.recording:
+            unrecorded.do(ProgramRecording._search, self, None)
+
+    def _search(self, _: None) -> None:
         from hiwater.recording import holders
 
         native.load().end_intervals()  # what the search takes is not time in which the program could leak

@@ -37,6 +37,7 @@ class Report:
     libraries: bool = False  # for annotated source: also files outside the program
     is_one_of_several: bool = False  # then its title says which
     run: Run | None = None  # all processes that are reported together
+    kept: bool = False  # a page shows at first what is live at the end
     recursion: str = "auto"  # for stacks that are written whole: "auto", "once" or "whole"
     remarks: list[str] = field(default_factory=list)  # messages for the caller on how it was written
 

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hiwater.analysis import sums
+from hiwater.analysis.ages import PARTS, quarters, snapshots, survivors
 from hiwater.analysis.call_tree import IMPORT_SYSTEM
 from hiwater.analysis.compact import CompactedCapture, Limits, compact
 from hiwater.analysis.diff import MatchedComparison
 from hiwater.analysis.diff_arrays import CompactedDiff, compact_diff
 from hiwater.analysis.holders import find_holders
 from hiwater.analysis.naming import generated_files, is_library, label_files, module_of
-from hiwater.analysis.user_lines import rows_of_paths
+from hiwater.analysis.user_lines import Group, rows_of_paths
 from hiwater.capture import Capture
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.holders import last_search
@@ -37,6 +39,7 @@ SCHEMA = "hiwater.page/3"
 _MOST_SAMPLES = 6000  # of a timeline; with more, only the highest of neighbouring samples are kept
 _LONGEST_NAME = 2000
 _MOST_HELD = 200  # groups of objects, and types of them
+_MOST_DESCRIBED = 100  # lines whose memory has types and a holder
 
 
 def packed(reports: Sequence[Report], source: str) -> str:
@@ -116,6 +119,7 @@ def _capture(
         "asked": _asked(report),
         "files": [_file(name, gone_cwd if name in gone else cwd, name in labels) for name in files],
         **_stacks(compacted, file_number, columns, arrays),
+        **_ages(capture, compacted, columns),
         **({} if arrays else {"user_lines": _user_lines(capture, compacted, columns)}),
         "slices": _slices(capture, columns),
         "timeline": _timeline(capture, columns),
@@ -163,6 +167,7 @@ def _asked(report: Report) -> dict[str, Any]:
         "kind": report.kind,
         "by": str(report.grouping),
         "inverted": report.inverted,
+        "kept": report.kept,
     }
 
 
@@ -211,6 +216,31 @@ def _stacks(
     }
 
 
+def _ages(capture: Capture, compacted: CompactedCapture, columns: PackedColumns) -> dict[str, Any]:
+    """When what is live at the end was allocated: for each holder, its bytes by quarter of the recording's time."""
+    taken, quarter = snapshots(capture.tables), quarters(capture.tables, capture.end.at_ns)
+    if taken is None or quarter is None:
+        return {}
+    holder, length = compacted.holder_of_account, len(compacted.holder_node)
+    chosen = [np.flatnonzero((quarter == part) & (holder >= 0)) for part in range(PARTS)]
+    parts = [sums.sum_at(length, holder[accounts], capture.end.bytes[accounts]) for accounts in chosen]
+    return {"ages": {"snapshots": len(taken), "end_bytes": list(map(columns.add, parts))}}
+
+
+def _survivors(capture: Capture) -> dict[tuple[Group, Frame], dict[str, Any]]:
+    """The types of what is live at the end and what holds it, of the lines with most; nothing without a search for holders."""
+    if last_search(capture.tables) is None:
+        return {}
+    rows = survivors(capture.end, described=_MOST_DESCRIBED)[:_MOST_DESCRIBED]
+    return {
+        (row.group, row.frame): {
+            "types": [printable(name, _LONGEST_NAME) for name in row.types],
+            "held_by": printable(row.held_by, _LONGEST_NAME),
+        }
+        for row in rows
+    }
+
+
 def _user_lines(capture: Capture, compacted: CompactedCapture, columns: PackedColumns) -> dict[str, Any]:
     """The row of the common ranking for each holder, so that the page ranks any moment by the rules of `rank_lines()`."""
     path = compacted.holder_node
@@ -223,9 +253,16 @@ def _user_lines(capture: Capture, compacted: CompactedCapture, columns: PackedCo
         for node, count in found.untouched.items()
         if node in path_of_node
     ]
+    alive = _survivors(capture)
     return {
         "rows": [
-            {"group": group.value, "function": frame.function, "file": frame.file, "line": frame.line}
+            {
+                "group": group.value,
+                "function": frame.function,
+                "file": frame.file,
+                "line": frame.line,
+                **alive.get((group, frame), {}),
+            }
             for group, frame in found.rows
         ],
         "row": columns.add(found.row),

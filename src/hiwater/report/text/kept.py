@@ -16,7 +16,10 @@ from hiwater.report.text.terminal import Page, title
 
 _LONGEST = 200
 _SMALLEST_SHARE = 1000
-_NO_AGES = "when it was allocated is not known: set markers (`hiwater.mark()`) or phases, or record with `--snapshot-every 10s`"
+_NO_AGES = (
+    "when it was allocated is not known: that needs a marker (`hiwater.mark()`) or a phase that the program reaches three times, or"
+    " `hiwater run --snapshot-every 10s`"
+)
 
 
 def write(report: Report, stream: TextIO) -> None:
