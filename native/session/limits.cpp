@@ -23,19 +23,28 @@ void Limits::begin(const std::string& cgroup_usage, const std::vector<std::strin
 }
 
 capture::PressureRecord Limits::read(std::uint64_t now, std::int64_t address_space_bytes) noexcept {
-    constexpr std::uint64_t kMachineNs = 100'000'000;
-    if (available_ns_ == 0 || now - available_ns_ >= kMachineNs) {
+    constexpr std::uint64_t kMachineNs = 100'000'000, kLimitsNs = 1'000'000'000;
+    const bool is_machine_due = available_ns_ == 0 || now - available_ns_ >= kMachineNs;
+    if (is_machine_due) {
         available_bytes_ = process::available_bytes();
         available_ns_ = now;
     }
+    if (limits_ns_ == 0 || now - limits_ns_ >= kLimitsNs) {
+        cgroup_limit_ = lowest_cgroup_limit();
+        limits_ns_ = now;
+    }
+    if (!usage_.empty() && (is_machine_due || cgroup_limit_ >= 0)) cgroup_bytes_ = process::read_number(usage_.c_str());
     const OwnLimit::InForce space = own_limit.in_force();
-    capture::PressureRecord row{now, address_space_bytes - space.uncounted, space.limit, -1, -1, available_bytes_, -1, -1};
-    if (!usage_.empty()) row.cgroup_bytes = process::read_number(usage_.c_str());
+    return {now, address_space_bytes - space.uncounted, space.limit, cgroup_bytes_, cgroup_limit_, available_bytes_, -1, -1};
+}
+
+std::int64_t Limits::lowest_cgroup_limit() const noexcept {
+    std::int64_t lowest = -1;
     for (const std::string& path : limits_) {
         const std::int64_t limit = process::read_number(path.c_str());
-        if (limit >= 0 && (row.cgroup_limit < 0 || limit < row.cgroup_limit)) row.cgroup_limit = limit;
+        if (limit >= 0 && (lowest < 0 || limit < lowest)) lowest = limit;
     }
-    return row;
+    return lowest;
 }
 
 void Limits::consider(LimitKind kind, std::int64_t used, std::int64_t limit) noexcept {

@@ -26,18 +26,21 @@ public:
     static constexpr int kStalledPercent = 10;
 
     void begin(const std::string& cgroup_usage, const std::vector<std::string>& cgroup_limits);
+    // What seldom changes is read seldom, since each file costs as much as the rest of a sample: the limits once a second, what the machine has
+    // available ten times a second, and so the group's usage where the group has no limit.
     capture::PressureRecord read(std::uint64_t now, std::int64_t address_space_bytes) noexcept;
     // The limit of `row` that is reached first. A cgroup's page cache that the kernel drops before it kills does not count.
     const NearestLimit& find_nearest(const capture::PressureRecord& row) noexcept;
     const NearestLimit& nearest() const noexcept { return nearest_; }
 
 private:
+    std::int64_t lowest_cgroup_limit() const noexcept;
     void consider(capture::LimitKind kind, std::int64_t used, std::int64_t limit) noexcept;
 
     std::string usage_, statistics_, pressure_;
     std::vector<std::string> limits_;
-    std::uint64_t available_ns_ = 0, pressure_ns_ = 0;
-    std::int64_t available_bytes_ = -1, machine_bytes_ = 0;
+    std::uint64_t available_ns_ = 0, limits_ns_ = 0, pressure_ns_ = 0;
+    std::int64_t available_bytes_ = -1, machine_bytes_ = 0, cgroup_bytes_ = -1, cgroup_limit_ = -1;
     NearestLimit nearest_;
 };
 
