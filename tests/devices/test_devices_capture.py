@@ -33,6 +33,7 @@ def wait(seconds):
     until = time.time() + seconds
     while time.time() < until:
         sum(range(500))
+        time.sleep(0.001)
 """
 
 
