@@ -17,6 +17,7 @@ import compiled
 import hiwater
 import notebooks
 from children import hiwater_command, run_hiwater
+from packages import skip_without
 from page_reader import Page
 from recording import child_environment, needs_engine
 from waiting import SLEEPING, is_in_call, wait_until
@@ -118,7 +119,7 @@ def test_counts_and_sizes_are_those_of_the_program(tmp_path: Path) -> None:
 
 
 def test_array_buffers_belong_to_their_owner_and_count_once(tmp_path: Path) -> None:
-    pytest.importorskip("numpy")
+    skip_without("numpy")
     source = """
         import numpy as np
         class Table:
@@ -138,7 +139,7 @@ def test_array_buffers_belong_to_their_owner_and_count_once(tmp_path: Path) -> N
 
 
 def test_a_frame_of_pandas_holds_its_columns(tmp_path: Path) -> None:
-    pytest.importorskip("pandas")
+    skip_without("pandas")
     source = """
         import numpy as np, pandas as pd
         def main():
@@ -487,7 +488,7 @@ def test_the_page_has_the_groups_of_json(tmp_path: Path) -> None:
 
 
 def test_in_a_notebook(tmp_path: Path) -> None:
-    pytest.importorskip("nbclient")
+    skip_without("nbclient")
     cells = [
         "%load_ext hiwater\nclass Row: pass\nROWS = [Row() for _ in range(3000)]",
         "%hiwater holders Row",
