@@ -89,6 +89,7 @@ def peak_memory(*words: str) -> int:
     return usage.ru_maxrss * 1024
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("words", [("--no-pager",), ("--html", "-o", os.devnull)])
 def test_one_capture_more_takes_little_memory(tmp_path: Path, words: tuple[str, ...]) -> None:
     few, many = 24, 48  # the tables of 15 have room

@@ -19,7 +19,7 @@ import notebooks
 from children import hiwater_command, run_hiwater
 from packages import skip_without
 from page_reader import Page
-from recording import child_environment, needs_engine
+from recording import child_environment, needs_engine, rounds
 from waiting import SLEEPING, is_in_call, wait_until
 
 pytestmark = needs_engine
@@ -296,7 +296,7 @@ def test_a_search_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [(), ("--sample", "64KiB")])
 def test_threads_that_allocate_go_on_and_searches_are_whole(tmp_path: Path, words: tuple[str, ...]) -> None:
-    source = """
+    source = f"""
         import threading
         import hiwater
         class Row: pass
@@ -307,7 +307,7 @@ def test_threads_that_allocate_go_on_and_searches_are_whole(tmp_path: Path, word
                 kept = [bytes(number % 700) for number in range(500)]
         workers = [threading.Thread(target=work) for _ in range(3)]
         for worker in workers: worker.start()
-        for _ in range(4):
+        for _ in range({rounds(4)}):
             found = hiwater.holders(Row)
             assert [(one.count, one.held_by) for one in found.groups] == [(3000, "list `ROWS` of module `__main__`")], found
         done = True
