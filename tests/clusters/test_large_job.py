@@ -36,6 +36,7 @@ def bounded(monkeypatch: pytest.MonkeyPatch, most_bytes: int) -> None:
     monkeypatch.setattr(run, "TablesInMemory", partial(TablesInMemory, most_bytes))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("is_merged", [False, True])
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_report_says_the_same_when_it_reads_tables_again(

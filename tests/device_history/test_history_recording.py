@@ -252,6 +252,7 @@ cuda[0].malloc(3 << 20)
 """
 
 
+@pytest.mark.grid
 @needs_engine
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("place", ["lazyInitDevice", "generators set"])

@@ -140,6 +140,7 @@ def of_cell(capture: Path) -> Figures:
     )
 
 
+@pytest.mark.grid
 @needs_engine
 @pytest.mark.parametrize("options", [(), ("--sample", "16KiB")], ids=["exact", "sampled"])
 @pytest.mark.parametrize("program", ["pandas_merge.py", "cache_leak.py"])

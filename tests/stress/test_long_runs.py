@@ -12,6 +12,7 @@ from recording import needs_engine, rounds
 pytestmark = needs_engine
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("options", [(), ("--sample", "64KiB")], ids=["exact", "sampled"])
 @pytest.mark.parametrize(
     ("name", "count"), [("allocations", 3_000_000), ("native threads", 1500), ("python threads", 1500), ("forks", 500)]
