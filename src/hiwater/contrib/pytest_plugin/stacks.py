@@ -69,7 +69,8 @@ def read(capture: str, what: str, least: int = 0, place: tuple[str, int] = ("", 
 
 def main(arguments: Sequence[str]) -> None:
     """Write the JSON to standard output."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start threads for matrices, of which there are none
+    # numpy would start threads for matrices, of which there are none
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import hiwater
     from hiwater.analysis.user_lines import rank_lines
 
