@@ -30,15 +30,16 @@ demo: $(VENV)/installed ## run an example and show what held its memory
 	@echo 'all of it is in $(OUT)/etl.html: open it in a browser'
 
 # Five at a time on two processors: most of them wait for a program. Tests of what is done for torch have processes of their own: with its
-# libraries loaded, resident memory is nothing to measure to the page. Each of these files has one process. Without torch they are skipped, all
-# of them (5). What the tests start does not write compiled modules, and would compile hiwater each time.
+# libraries loaded, resident memory is nothing to measure to the page. Each of these files has one process; they compute themselves, and each process
+# takes six seconds to load what they need, so there are three. Without torch they are skipped, all of them (5). What the tests start does not write
+# compiled modules, and would compile hiwater each time.
 WITH_TORCH := $(shell grep -rlE --include='test_*.py' '^(import torch|.*importorskip..torch)' tests | sort)
-PYTEST := $(BIN)/python -m pytest -n 5 --dist
+PYTEST := $(BIN)/python -m pytest
 
 test: $(VENV)/installed ## build and run all tests
 	$(BIN)/python -m compileall -q src
-	$(PYTEST) worksteal $(addprefix --ignore=,$(WITH_TORCH))
-	$(PYTEST) loadfile $(WITH_TORCH) || [ $$? -eq 5 ]
+	$(PYTEST) -n 5 --dist worksteal $(addprefix --ignore=,$(WITH_TORCH))
+	$(PYTEST) -n 3 --dist loadfile $(WITH_TORCH) || [ $$? -eq 5 ]
 
 # Environments of its own, and any Python from 3.11 on to run it: `make test-pythons WORDS='--only 3.14'`.
 test-pythons: ## build and test on every CPython from 3.11 to 3.15 that is found, and show a table

@@ -16,6 +16,7 @@ from hiwater.analysis.advice.finding import ALLOCATED, ALLOCATED_PEAK, PRIVATE, 
 from hiwater.capture import Capture
 from hiwater.report.advice import sentence
 from hiwater.report.formatting import size
+from packages import skip_without
 from recording import needs_engine
 
 pytestmark = needs_engine
@@ -54,7 +55,7 @@ def program(name: str) -> Program:
     text = (Path(__file__).parent / "programs" / f"{name}.py").read_text()
     for library in ("numpy", "pandas"):
         if f"import {library}" in text:
-            pytest.importorskip(library)
+            skip_without(library)
     return Program(name, text)
 
 

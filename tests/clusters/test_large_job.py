@@ -36,6 +36,7 @@ def bounded(monkeypatch: pytest.MonkeyPatch, most_bytes: int) -> None:
     monkeypatch.setattr(run, "TablesInMemory", partial(TablesInMemory, most_bytes))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("is_merged", [False, True])
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_report_says_the_same_when_it_reads_tables_again(
@@ -89,6 +90,7 @@ def peak_memory(*words: str) -> int:
     return usage.ru_maxrss * 1024
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("words", [("--no-pager",), ("--html", "-o", os.devnull)])
 def test_one_capture_more_takes_little_memory(tmp_path: Path, words: tuple[str, ...]) -> None:
     few, many = 24, 48  # the tables of 15 have room

@@ -243,6 +243,7 @@ def work_for_a_while(name):
         until = time.monotonic() + 60
         while (len(cuda.module._queued_calls), len(cuda.bindings.calls)) == calls and time.monotonic() < until:
             sum(range(1000))
+            time.sleep(0.001)
 
 cuda.bindings.place = work_for_a_while
 cuda.module.init()
@@ -251,6 +252,7 @@ cuda[0].malloc(3 << 20)
 """
 
 
+@pytest.mark.grid
 @needs_engine
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("place", ["lazyInitDevice", "generators set"])

@@ -16,11 +16,12 @@ from hiwater._registry import DEVICE_LIBRARIES
 from hiwater.cli import main
 from hiwater.report.export import json_report, openmetrics
 from hiwater.report.request import Report
+from packages import skip_without
 from page_reader import Page, page_of
 from places import HELPERS
 from recording import needs_engine
 
-pytest.importorskip("torch")  # which the programs import
+skip_without("torch")
 
 pytestmark = needs_engine
 MIB = 1 << 20
@@ -33,6 +34,7 @@ def wait(seconds):
     until = time.time() + seconds
     while time.time() < until:
         sum(range(500))
+        time.sleep(0.001)
 """
 
 

@@ -1,12 +1,10 @@
 """GPU figures of notebook cells, in a real kernel, over a simulated allocator."""
 
-import pytest
-
 import notebooks
+from packages import skip_without
 from places import HELPERS
 
-pytest.importorskip("torch")
-pytest.importorskip("ipykernel")
+skip_without("torch", "ipykernel")
 
 _SETUP = f"""import sys
 sys.path.insert(0, {str(HELPERS)!r})

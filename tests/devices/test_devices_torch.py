@@ -9,6 +9,7 @@ import hiwater
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import device_names, devices
 from hiwater.scopes.manager import Scope, ScopeManager
+from recording import rounds
 
 torch = pytest.importorskip("torch")
 
@@ -252,7 +253,7 @@ def test_two_thousand_random_traces_of_scopes_agree_with_a_model(cuda):
     cuda.initialise(0, 1)
     steps = ("enter", "exit", "alloc", "alloc", "free", "empty", "reset")
     checked = 0
-    for seed in range(2000):
+    for seed in range(rounds(2000)):
         chance = random.Random(seed)
         manager = ScopeManager(list_devices=device_names)
         trace = [(chance.choice(steps), chance.randrange(2), chance.randint(1, 4 * MIB)) for _ in range(14)]
@@ -268,7 +269,7 @@ def test_two_thousand_random_traces_of_scopes_agree_with_a_model(cuda):
             for block in allocator.live:
                 allocator.free(block)
             allocator.empty_cache()
-    assert checked > 2000
+    assert checked > rounds(2000)
 
 
 def test_threads_that_measure_reset_and_read_at_once_lose_no_peak(cuda):

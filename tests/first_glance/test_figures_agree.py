@@ -19,6 +19,7 @@ from hiwater._os import accuracy
 from hiwater._os.sizes import format_size
 from hiwater.cli import main
 from hiwater.notebook import rendering
+from packages import skip_without
 from page_reader import Page
 from recording import needs_engine
 
@@ -139,11 +140,12 @@ def of_cell(capture: Path) -> Figures:
     )
 
 
+@pytest.mark.grid
 @needs_engine
 @pytest.mark.parametrize("options", [(), ("--sample", "16KiB")], ids=["exact", "sampled"])
 @pytest.mark.parametrize("program", ["pandas_merge.py", "cache_leak.py"])
 def test_each_figure_is_the_same_everywhere(program: str, options: tuple[str, ...], tmp_path: Path) -> None:
-    pytest.importorskip("pandas")
+    skip_without("pandas")
     capture = tmp_path / "a.hiw"
     run = of_run(capture, program, *options)
     page = shown(capture, "--html", "-o", "-")

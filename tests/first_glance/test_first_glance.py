@@ -19,12 +19,12 @@ from hiwater._os.sizes import format_size
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture.residency_snapshots import highest
 from hiwater.cli import main
+from packages import skip_without
 from page_reader import Page
 from recording import needs_engine
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
-pytest.importorskip("pandas")
-pytest.importorskip("sklearn")
+skip_without("pandas", "sklearn")
 
 
 def run(program: Path, capture: Path, *options: str) -> list[str]:

@@ -17,8 +17,9 @@ import compiled
 import hiwater
 import notebooks
 from children import hiwater_command, run_hiwater
+from packages import skip_without
 from page_reader import Page
-from recording import child_environment, needs_engine
+from recording import child_environment, needs_engine, rounds
 from waiting import SLEEPING, is_in_call, wait_until
 
 pytestmark = needs_engine
@@ -118,7 +119,7 @@ def test_counts_and_sizes_are_those_of_the_program(tmp_path: Path) -> None:
 
 
 def test_array_buffers_belong_to_their_owner_and_count_once(tmp_path: Path) -> None:
-    pytest.importorskip("numpy")
+    skip_without("numpy")
     source = """
         import numpy as np
         class Table:
@@ -138,7 +139,7 @@ def test_array_buffers_belong_to_their_owner_and_count_once(tmp_path: Path) -> N
 
 
 def test_a_frame_of_pandas_holds_its_columns(tmp_path: Path) -> None:
-    pytest.importorskip("pandas")
+    skip_without("pandas")
     source = """
         import numpy as np, pandas as pd
         def main():
@@ -295,7 +296,7 @@ def test_a_search_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [(), ("--sample", "64KiB")])
 def test_threads_that_allocate_go_on_and_searches_are_whole(tmp_path: Path, words: tuple[str, ...]) -> None:
-    source = """
+    source = f"""
         import threading
         import hiwater
         class Row: pass
@@ -306,7 +307,7 @@ def test_threads_that_allocate_go_on_and_searches_are_whole(tmp_path: Path, word
                 kept = [bytes(number % 700) for number in range(500)]
         workers = [threading.Thread(target=work) for _ in range(3)]
         for worker in workers: worker.start()
-        for _ in range(4):
+        for _ in range({rounds(4)}):
             found = hiwater.holders(Row)
             assert [(one.count, one.held_by) for one in found.groups] == [(3000, "list `ROWS` of module `__main__`")], found
         done = True
@@ -487,7 +488,7 @@ def test_the_page_has_the_groups_of_json(tmp_path: Path) -> None:
 
 
 def test_in_a_notebook(tmp_path: Path) -> None:
-    pytest.importorskip("nbclient")
+    skip_without("nbclient")
     cells = [
         "%load_ext hiwater\nclass Row: pass\nROWS = [Row() for _ in range(3000)]",
         "%hiwater holders Row",

@@ -208,6 +208,7 @@ def test_threads_have_lines_of_their_own(cuda, recorder):
     assert of(profiler, works, "hits") == {0: 1, 1: 1}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("seed", range(16))
 def test_random_programs_have_the_figures_of_a_naive_model(cuda, recorder, seed):
     program = naive_lines.Program(random.Random(seed), cuda[0])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hiwater.lines import LineProfiler
-from recording import child_environment, needs_engine
+from recording import child_environment, needs_engine, rounds
 
 pytestmark = needs_engine
 
@@ -112,7 +112,7 @@ def test_threads_and_profilers_that_come_and_go() -> None:
     for thread in threads:
         thread.start()
     try:
-        for number in range(60):
+        for number in range(rounds(60)):
             profiler = LineProfiler([work], resident=bool(number % 2))
             with profiler:
                 work(3)

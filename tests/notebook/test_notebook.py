@@ -19,11 +19,11 @@ from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture.program import recorded_window
 from hiwater.notebook.rendering import drawn
 from hiwater.report.request import Report
+from packages import skip_without
 from places import PROGRAMS, ROOT
 from recording import needs_engine
 
-pytest.importorskip("ipykernel")
-pytest.importorskip("nbclient")
+skip_without("ipykernel", "nbclient")
 pexpect = pytest.importorskip("pexpect")
 MIB = 1 << 20
 
@@ -322,8 +322,7 @@ def test_garbage_that_a_cell_drops(tmp_path: Path) -> None:
 @needs_engine
 def test_the_example(tmp_path: Path) -> None:
     """examples/notebook.ipynb shows what its text says."""
-    pytest.importorskip("pandas")
-    pytest.importorskip("matplotlib")
+    skip_without("pandas", "matplotlib")
     example = json.loads((ROOT / "examples" / "notebook.ipynb").read_text("utf-8"))
     cells = ["".join(cell["source"]) for cell in example["cells"] if cell["cell_type"] == "code"]
     shown = notebooks.run(tmp_path, cells)

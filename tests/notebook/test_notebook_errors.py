@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 import notebooks
+from packages import skip_without
 from recording import needs_engine
 
-pytest.importorskip("ipykernel")
-pytest.importorskip("nbclient")
+skip_without("ipykernel", "nbclient")
 
 
 def stood_at(shown: notebooks.Shown) -> list[str]:

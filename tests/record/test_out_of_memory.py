@@ -15,6 +15,7 @@ import pytest
 
 import hiwater
 from children import run_hiwater
+from packages import skip_without
 from recording import needs_engine
 
 pytestmark = needs_engine
@@ -144,7 +145,7 @@ def test_a_ceiling_ends_a_program_as_ulimit_would(tmp_path: Path) -> None:
 
 
 def test_a_pandas_job_that_needs_three_times_its_ceiling(tmp_path: Path) -> None:
-    pytest.importorskip("pandas")
+    skip_without("pandas")
     limited = run(tmp_path, PANDAS, "--limit", "700MiB")
     plain = under_ulimit(tmp_path, 700 * MIB)
     assert limited.returncode == plain.returncode == 1

@@ -168,6 +168,7 @@ def through(folder: Path, door: str, words: list[str]) -> list[str]:
     return [word.replace("{out}", str(folder / "out.hiw")) for word in DOORS[door]] + words
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_recorded_program_is_as_deep_as_a_plain_one(tmp_path: Path, form: str, name: str) -> None:

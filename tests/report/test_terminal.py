@@ -188,6 +188,7 @@ def empty(capture: Path) -> Path:
 # Terminals that know ASCII only
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     "words", [(), ("--full",), ("--stacks",), ("--tree",), ("--format", "table"), ("--format", "lines")]
 )

@@ -99,6 +99,7 @@ POOL = """
 """
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("method", "ending"),
     [  # a forkserver is the parent of its children, and ends them with it

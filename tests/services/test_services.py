@@ -10,6 +10,7 @@ from recording import needs_engine
 pytestmark = needs_engine
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("service", run_services.SERVICES, ids=lambda service: service.name)
 def test_a_service_answers_the_same_while_it_is_recorded_and_watched(service: run_services.Service) -> None:
     if importlib.util.find_spec(service.package) is None:

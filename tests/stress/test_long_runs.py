@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 
 import long_runs
-from recording import needs_engine
+from recording import needs_engine, rounds
 
 pytestmark = needs_engine
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("options", [(), ("--sample", "64KiB")], ids=["exact", "sampled"])
 @pytest.mark.parametrize(
     ("name", "count"), [("allocations", 3_000_000), ("native threads", 1500), ("python threads", 1500), ("forks", 500)]
 )
 def test_one_more_leaves_nothing_in_the_tables(name: str, count: int, options: tuple[str, ...], tmp_path: Path) -> None:
-    parts = long_runs.run(name, count, options, tmp_path)
+    parts = long_runs.run(name, rounds(count), options, tmp_path)
 
     assert len(parts) == long_runs.PARTS
     if not options:  # a sampled recording meets a stack when it draws a block of it

@@ -5,11 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
+from packages import skip_without
 from places import ROOT
 
-pytest.importorskip("torch")
+skip_without("torch")
 
 SCRIPT = ROOT / "tools" / "on_a_gpu.py"
 CHECKS = ("track-pluggable", "guard-cudaMallocAsync", "breakdown", "pools", "fraction", "refusals", "history")

@@ -65,12 +65,14 @@ def error(found, real):
 # Against a real run on the CPU
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", SEEN)
 def test_training_is_within_a_percent(name):
     make = models.MODELS[name]
     assert error(estimate(*make(), device="cpu"), models.real_peak(make, models.train)) < 0.01
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", SEEN)
 def test_inference_is_within_a_percent(name):
     make = models.MODELS[name]

@@ -142,6 +142,7 @@ def _added(report, before):
     return {category: size - before.get(category, 0) for category, size in sums.items()}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("step", ["forward", "backward"])
 def test_what_is_found_is_what_the_allocator_gave_out(name, step):

@@ -25,9 +25,13 @@ def untouched_bytes(snapshot: Snapshot) -> int:
 def untouched_of(never: Mapping[int, int], holdings: Holdings) -> Ints:
     """For each entry of `holdings`, how many bytes of it were never touched. `never` has them by node, as `never_touched()` gives them."""
     untouched = np.zeros(len(holdings.node), np.int64)
+    if not never:
+        return untouched
     left = dict(never)
     in_ram = holdings.kind != KINDS.index("device")
-    for number in np.flatnonzero(np.isin(holdings.node, list(left)) & in_ram).tolist():
+    nodes = np.sort(np.fromiter(left, np.int64, len(left)))  # np.isin() would import numpy.ma: 20 ms of CPU time
+    place = np.minimum(np.searchsorted(nodes, holdings.node), len(nodes) - 1)
+    for number in np.flatnonzero((nodes[place] == holdings.node) & in_ram).tolist():
         node = int(holdings.node[number])
         part = max(0, min(left[node], int(holdings.bytes[number])))
         untouched[number] = part

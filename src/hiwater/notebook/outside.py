@@ -21,6 +21,7 @@ def render(words: Sequence[str], given: str = "") -> dict[str, str]:
 
     # Kernels ask for colour; here the text goes into a page, too.
     plain = {key: value for key, value in os.environ.items() if key != "FORCE_COLOR"} | {"NO_COLOR": "1"}
+    plain.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start threads for matrices, of which there are none
     command = [sys.executable, "-I", "-c", _SOURCE, json.dumps(sys.path), *words]
     done = subprocess.run(command, capture_output=True, check=False, input=given.encode(), env=plain)
     if done.returncode != 0:

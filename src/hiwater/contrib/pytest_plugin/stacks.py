@@ -1,6 +1,6 @@
 """Reads a capture of a test in a process of its own, because it needs numpy, which the tests may not load.
 
-`python -m hiwater.contrib.pytest_plugin.stacks CAPTURE WHAT LEAST FILE LINE` writes JSON. FILE and LINE say where the code of the test begins; an
+`python stacks.py CAPTURE WHAT LEAST FILE LINE` writes JSON. FILE and LINE say where the code of the test begins; an
 empty FILE is for all stacks. WHAT is one of
 
 - `peak` and `end`: at most ten lines of code that hold 1 % or more then, below the code of the test;
@@ -11,12 +11,15 @@ empty FILE is for all stacks. WHAT is one of
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+# As a file: as a module of the plugin it would load pytest, which takes as long as all the rest.
+_SOURCE = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 SECONDS = 120
 ROWS = 10
 _MOST_STACKS = 1000
@@ -45,8 +48,9 @@ def read(capture: str, what: str, least: int = 0, place: tuple[str, int] = ("", 
     """What this module writes when it runs. Raises ValueError with the reason if it fails."""
     command = [
         sys.executable,
-        "-m",
-        "hiwater.contrib.pytest_plugin.stacks",
+        "-c",
+        _SOURCE,
+        __file__,
         capture,
         what,
         str(least),
@@ -65,6 +69,8 @@ def read(capture: str, what: str, least: int = 0, place: tuple[str, int] = ("", 
 
 def main(arguments: Sequence[str]) -> None:
     """Write the JSON to standard output."""
+    # numpy would start threads for matrices, of which there are none
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import hiwater
     from hiwater.analysis.user_lines import rank_lines
 

@@ -116,7 +116,7 @@ def _drawing(report: Report) -> Iterator[str]:
     if report.capture.device is not None:
         other, name = line.kind_bytes["reserved"], "reserved"
     most = max(1, int(other.max()), int(line.allocated_bytes.max()))
-    place = np.unique(np.linspace(0, len(line) - 1, min(len(line), _MOST_SAMPLES)).astype(np.int64))
+    place = np.linspace(0, len(line) - 1, min(len(line), _MOST_SAMPLES)).astype(np.int64)
     x = _LEFT + (_WIDTH - _LEFT) * np.minimum(line.at_ns[place] / duration, 1.0)
     words = f"memory over {seconds(report.capture.process.duration_ns)}: at most {size(most)}"
     yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + _FOOT}" role="img" aria-label="{words}" font-family="sans-serif">\n'
