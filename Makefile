@@ -58,7 +58,7 @@ CLUSTER_ENGINES := 'distributed>=2024.1' 'pyspark>=4' pandas pyarrow 'ray>=2.40'
 test-clusters: ## test what is done for cluster engines, with real clusters on this machine
 	$(PYTHON) -m venv build/clusters
 	build/clusters/bin/python -m pip install --quiet scikit-build-core nanobind setuptools wheel $(BUILD_TOOLS)
-	build/clusters/bin/python -m pip install --quiet --no-build-isolation . pytest psutil hypothesis jsonschema $(CLUSTER_ENGINES)
+	build/clusters/bin/python -m pip install --quiet --no-build-isolation . pytest psutil hypothesis jsonschema-rs $(CLUSTER_ENGINES)
 	-build/clusters/bin/python -m pip install --quiet filelock typing-extensions sympy networkx jinja2 fsspec
 	-build/clusters/bin/python -m pip install --quiet --no-deps torch==2.13.0
 	build/clusters/bin/python -c 'import torch' || build/clusters/bin/python -m pip uninstall --quiet --yes torch

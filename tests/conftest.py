@@ -11,8 +11,6 @@ from hiwater.meters.heap import COUNTING
 from recording import SHARE
 
 faithful.default_signals()
-# jsonschema would load it for a check that no schema here has: a parser that takes longer to make than all tests to collect.
-sys.modules["rfc3987_syntax"] = None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import jsonschema
+import jsonschema_rs
 import pytest
 
 import schemas
@@ -331,7 +331,7 @@ def test_bencher_json_has_its_schema_and_the_bounds_of_estimates(
     sampled = write_capture(tmp_path / "sampled.hiw", ("load", 10, 20 * MIB), sample=MIB)
     _, out, _ = check(capfd, sampled, "--peak", "1GiB", "--format", "bencher-json")
     found = json.loads(out)
-    jsonschema.validate(found, BENCHER)
+    jsonschema_rs.validate(BENCHER, found)
     peak = found["train"]["peak-bytes"]
     assert peak["lower_value"] < peak["value"] == 20 * MIB < peak["upper_value"]
     assert set(found["train"]["allocations"]) == {"value"}

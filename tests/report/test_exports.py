@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,7 +34,7 @@ from places import TESTS
 from recording import rounds
 from written_reports import shown
 
-SPEEDSCOPE = jsonschema.Draft7Validator(
+SPEEDSCOPE = jsonschema_rs.Draft7Validator(
     json.loads((TESTS / "data" / "speedscope-1.25.0.schema.json").read_text("utf-8"))
 )
 
@@ -54,7 +54,7 @@ def event(phase: str, required: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-TRACE = jsonschema.Draft202012Validator(
+TRACE = jsonschema_rs.Draft202012Validator(
     {
         "type": "object",
         "properties": {
