@@ -13,7 +13,7 @@ import pytest
 import hiwater
 import page_reader
 from children import run_hiwater
-from hiwater.analysis.job import Job, engine_memory, is_job, limit_share
+from hiwater.analysis.job import Job, engine_memory, is_job, limit_share, used_bytes
 from hiwater.contrib.cluster.job import JobCaptures as Collected
 from recording import child_environment, needs_engine
 from schemas import validator_of
@@ -86,8 +86,8 @@ def test_the_uneven_process_is_explained_by_the_line(job: Path) -> None:
     outlier = seen.outliers[0]
     assert outlier.capture.facts["worker"] == "w3"
     assert outlier.phase == "partition"
-    assert outlier.causes[0].frames[-1].line == line_of(job, "partition")
-    assert 9 * PARTITION <= outlier.causes[0].bytes <= 10 * PARTITION + 100
+    assert outlier.causes[0].frame.line == line_of(job, "partition")
+    assert 9 * PARTITION <= outlier.causes[0].more_bytes <= 10 * PARTITION + 100
     assert all(0 < (limit_share(one) or 0) < 1 for one in captures)
     assert engine_memory(captures[0]) == {
         "process_bytes": 50, "managed_bytes": 20, "unmanaged_bytes": 30, "spilled_bytes": 3
@@ -197,3 +197,26 @@ def test_memory_that_was_never_touched_hides_no_uneven_process(tmp_path: Path) -
     page = tmp_path / "job.html"
     run_hiwater("report", tmp_path / "job", "--html", "-o", page, check=True)
     assert page_reader.Page(page.read_text("utf-8")).unpacked.head["run"]["job"]["skew"] == round(seen.skew, 3)
+
+
+def test_what_no_snapshot_saw_untouched_is_bounded_by_resident_memory(tmp_path: Path) -> None:
+    program = f"""
+        import os, signal, sys
+        from hiwater.contrib.cluster import worker
+
+        number = int(sys.argv[1])
+        assert worker.start(f"job/{{number}}.hiw", engine="test", worker=f"w{{number}}", sample=0).is_recording
+        held = b"x" * (100_000_000 if number == 2 else 1_000_000)
+        reserved = bytes({RESERVED}) if number == 1 else None
+        os.kill(os.getpid(), signal.SIGKILL)  # before a residency snapshot of what it reserved
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    for number in range(4):
+        subprocess.run([sys.executable, "program.py", str(number)], cwd=tmp_path, env=child_environment(), check=False)
+    captures = hiwater.open_run(tmp_path / "job").captures
+    by_worker = {one.facts["worker"]: one for one in captures}
+    assert by_worker["w1"].peak_bytes > RESERVED and used_bytes(by_worker["w1"]) < 100_000_000
+    seen = Job(captures).outliers
+    last = seen[-1]
+    assert seen[0].capture is by_worker["w2"] and seen[0].causes[0].frame.line == 7
+    assert last.capture is by_worker["w1"] and last.causes[0].more_bytes <= used_bytes(by_worker["w1"])

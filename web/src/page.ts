@@ -883,7 +883,7 @@ export interface Job {
      */
     phase: string;
     /**
-     * the lines that hold more than in the median process, at the peaks; most first
+     * the lines that hold more than in the median process, at the peaks, without what was never touched; most first
      */
     causes: {
       function: string;

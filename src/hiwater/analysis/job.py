@@ -11,11 +11,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 from hiwater.analysis.diff import compare
 from hiwater.analysis.user_lines import UserLine, rank_lines
 from hiwater.capture import Capture, ScopeSpan
-from hiwater.capture.comparison import Change
+from hiwater.capture.paths import Frame
 from hiwater.errors import HiwaterError
 
 MOST_PHASES = 40
@@ -26,6 +27,7 @@ _APART_BYTES = 1 << 20  # less than this is no outlier
 _OF_PEAK = 0.9  # results that a phase left, and a little more, may be the process's peak
 _PLACES_FOUND = 10  # names of phases whose highest moment is looked into
 _CAUSES = 3
+_COMPARED = 200  # lines whose allocated bytes grew most: the causes are among them
 
 
 def is_job(captures: Sequence[Capture]) -> bool:
@@ -34,8 +36,10 @@ def is_job(captures: Sequence[Capture]) -> bool:
 
 
 def used_bytes(capture: Capture) -> int:
-    """The allocated peak without what was never touched."""
-    return capture.peak_bytes - capture.peak_untouched_bytes
+    """The allocated peak without what was never touched: no more than the highest resident memory, where no residency snapshot tells."""
+    resident = capture.resident.program_peak_bytes
+    used = capture.peak_bytes - capture.peak_untouched_bytes
+    return min(used, resident) if resident else used
 
 
 def worker_name(capture: Capture) -> str:
@@ -83,6 +87,14 @@ def last_line(capture: Capture) -> UserLine | None:
     return rank_lines(capture.tables, capture.end.holdings()).headline
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A line that holds `more_bytes` than in the median process, at the peaks, without what was never touched."""
+
+    frame: Frame
+    more_bytes: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Outlier:
     """A process whose peak is far above the median: `times` the median. `causes` are the lines that hold more than in `median`, most first."""
@@ -91,7 +103,7 @@ class Outlier:
     median: Capture
     times: float
     phase: str
-    causes: tuple[Change, ...]
+    causes: tuple[Cause, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,7 +200,7 @@ class Job:
 
 def _explained(capture: Capture, median: Capture, times: float) -> Outlier:
     try:
-        causes = tuple(compare(median, capture, by="line").lines.grew)[:_CAUSES]
+        causes = tuple(_causes(capture, median))
     except HiwaterError:
         causes = ()  # a capture that contradicts itself: its report says so
     # Both are of the whole process.
@@ -196,6 +208,27 @@ def _explained(capture: Capture, median: Capture, times: float) -> Outlier:
     if highest is not None and (highest.allocated_peak_bytes or 0) < _OF_PEAK * capture.peak_bytes:
         highest = None
     return Outlier(capture, median, times, "" if highest is None else highest.name, causes)
+
+
+def _causes(capture: Capture, median: Capture) -> list[Cause]:
+    used, before = _used_by_line(capture), _used_by_line(median)
+    grew = islice(compare(median, capture, by="line").lines.grew, _COMPARED)
+    causes = [
+        Cause(one.frames[-1], _used_at(one.after, used) - _used_at(one.before, before)) for one in grew
+    ]  # a line may have other frames in each
+    return sorted((one for one in causes if one.more_bytes > 0), key=lambda one: -one.more_bytes)[:_CAUSES]
+
+
+def _used_by_line(capture: Capture) -> dict[Frame, int]:
+    """What each line used at the peak."""
+    most, found = used_bytes(capture), dict[Frame, int]()
+    for row in rank_lines(capture.tables, capture.peak.holdings()).rows:
+        found[row.frame] = min(most, found.get(row.frame, 0) + row.bytes)
+    return found
+
+
+def _used_at(frames: Sequence[Frame], used: dict[Frame, int]) -> int:
+    return used.get(frames[-1], 0) if frames else 0
 
 
 def _rise(scope: ScopeSpan) -> int:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-from hiwater.analysis.job import Job, Outlier, PhaseCost, engine_memory, last_line, limit_share, used_bytes, worker_name
+from hiwater.analysis.job import (
+    Cause,
+    Job,
+    Outlier,
+    PhaseCost,
+    engine_memory,
+    last_line,
+    limit_share,
+    used_bytes,
+    worker_name,
+)
 from hiwater.analysis.user_lines import UserLine
 from hiwater.capture import Capture
-from hiwater.capture.comparison import Change
 from hiwater.report.formatting import printable
 
 _NAME = 200
@@ -57,9 +67,8 @@ def _outlier(outlier: Outlier) -> dict[str, Any]:
     }
 
 
-def _cause(change: Change) -> dict[str, Any]:
-    frame = change.frames[-1]
-    return {"function": frame.function, "file": frame.file, "line": frame.line, "more_bytes": change.bytes}
+def _cause(cause: Cause) -> dict[str, Any]:
+    return {**asdict(cause.frame), "more_bytes": cause.more_bytes}
 
 
 def _phase(cost: PhaseCost) -> dict[str, Any]:

@@ -60,9 +60,9 @@ def outlier_words(outlier: Outlier) -> str:
     text = f"{process_words(capture)}: peak {size(used_bytes(capture))}, {outlier.times:.1f} times the median"
     if outlier.causes:
         cause = outlier.causes[0]
-        where = place_text(cause.frames[-1], capture.facts.get("cwd", ""), 100)
+        where = place_text(cause.frame, capture.facts.get("cwd", ""), 100)
         text += (
-            f"; {signed_size(cause.bytes)} of the difference at {where} in {printable(cause.frames[-1].function, 60)}"
+            f"; {signed_size(cause.more_bytes)} of the difference at {where} in {printable(cause.frame.function, 60)}"
         )
     return text + (f", during {printable(outlier.phase, 60)}" if outlier.phase else "")
 
