@@ -26,7 +26,7 @@ pytestmark = needs_engine
 GROWS = """
 import os, time
 os.environ.get("FORKS") and os.fork()
-print(os.getpid(), flush=True)
+print(f"{os.getpid()}\\n", end="", flush=True)  # one write, also where PYTHONUNBUFFERED is set
 old, kept = bytearray(7_000_000), []
 while True:
     kept.append(bytearray(1000))
@@ -194,11 +194,11 @@ def test_an_attached_report_says_how_many_older_blocks_were_freed(tmp_path: Path
 CHILDREN = """
 import multiprocessing, os, subprocess, sys, time
 def work():
-    print(os.getpid(), flush=True)
+    print(f"{os.getpid()}\\n", end="", flush=True)
     time.sleep(1000)
 if __name__ == "__main__":
     multiprocessing.get_context("spawn").Process(target=work, daemon=True).start()
-    subprocess.Popen([sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(1000)"])
+    subprocess.Popen([sys.executable, "-c", "import os, time; os.write(1, f'{os.getpid()}{os.linesep}'.encode()); time.sleep(1000)"])
     work()
 """
 
