@@ -88,7 +88,7 @@ def last_line(capture: Capture) -> UserLine | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class OutlierCause:
     """A line that holds `more_bytes` than in the median process, at the peaks, without what was never touched."""
 
     frame: Frame
@@ -103,7 +103,7 @@ class Outlier:
     median: Capture
     times: float
     phase: str
-    causes: tuple[Cause, ...]
+    causes: tuple[OutlierCause, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,11 +210,11 @@ def _explained(capture: Capture, median: Capture, times: float) -> Outlier:
     return Outlier(capture, median, times, "" if highest is None else highest.name, causes)
 
 
-def _causes(capture: Capture, median: Capture) -> list[Cause]:
+def _causes(capture: Capture, median: Capture) -> list[OutlierCause]:
     used, before = _used_by_line(capture), _used_by_line(median)
     grew = islice(compare(median, capture, by="line").lines.grew, _COMPARED)
     causes = [
-        Cause(one.frames[-1], _used_at(one.after, used) - _used_at(one.before, before)) for one in grew
+        OutlierCause(one.frames[-1], _used_at(one.after, used) - _used_at(one.before, before)) for one in grew
     ]  # a line may have other frames in each
     return sorted((one for one in causes if one.more_bytes > 0), key=lambda one: -one.more_bytes)[:_CAUSES]
 

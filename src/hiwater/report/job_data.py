@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from hiwater.analysis.job import (
-    Cause,
     Job,
     Outlier,
+    OutlierCause,
     PhaseCost,
     engine_memory,
     last_line,
@@ -67,7 +67,7 @@ def _outlier(outlier: Outlier) -> dict[str, Any]:
     }
 
 
-def _cause(cause: Cause) -> dict[str, Any]:
+def _cause(cause: OutlierCause) -> dict[str, Any]:
     return {**asdict(cause.frame), "more_bytes": cause.more_bytes}
 
 
