@@ -3,7 +3,7 @@ import { useMemo } from "preact/hooks";
 import type { Capture } from "./capture";
 import { sourceLine } from "./panel";
 import { ownLines } from "./ranking";
-import { type Choice, chosen, type Key, placeOf } from "./shape";
+import { type Choice, chosen, type Key, nameOf, placeOf } from "./shape";
 import { Spark } from "./spark";
 import { type Column, Table } from "./table";
 import { BEFORE, type Group, rankUserLines } from "./user_lines";
@@ -39,7 +39,7 @@ function rowsOf(capture: Capture, counts: Uint8Array) {
 }
 
 /** Lines with what they held in each slice; growth is from the middle of the recording to its end. */
-export function keptLines(capture: Capture, choice: Choice): Kept[] {
+function keptLines(capture: Capture, choice: Choice): Kept[] {
   const { end, totalBytes, endByAge, slices, described } = capture;
   const rows = rowsOf(capture, chosen(capture, choice));
   const sum = (holders: number[], of: Float64Array) => holders.reduce((bytes, holder) => bytes + of[holder], 0);
@@ -94,7 +94,7 @@ export function KeptView({ capture, choice, onSource }: Props) {
     {
       id: "name",
       title: "Line",
-      value: (line) => `${line.key.name} (${placeOf(capture, line.key)})`,
+      value: (line) => nameOf(capture, line.key),
       cell: (line) => <Where capture={capture} line={line} onSource={onSource} />,
       wide: true,
     },

@@ -2,7 +2,7 @@
 import { useMemo } from "preact/hooks";
 import { type Capture, COUNTED_KINDS, type Held, KIND_WORDS } from "./capture";
 import { type OwnLine, ownLines } from "./ranking";
-import { placeOf } from "./shape";
+import { nameOf } from "./shape";
 import { type Column, Table } from "./table";
 import { count, shortened, size } from "./words";
 
@@ -22,11 +22,6 @@ const CLASS_WORDS: Record<number, string> = {
   7: "address space only, without memory",
   8: "arenas of pymalloc for small Python objects, which are counted one by one",
 };
-
-function lineName(capture: Capture, { key }: OwnLine): string {
-  const place = placeOf(capture, key);
-  return place ? `${key.name} (${place})` : key.name;
-}
 
 export function MappingsView({ capture, held, momentWords }: { capture: Capture; held: Held; momentWords: string }) {
   const classes = useMemo(() => {
@@ -64,10 +59,10 @@ export function MappingsView({ capture, held, momentWords }: { capture: Capture;
     {
       id: "lines",
       title: "Largest at",
-      value: (one) => one.lines.map((line) => lineName(capture, line)).join(", "),
+      value: (one) => one.lines.map((line) => nameOf(capture, line.key)).join(", "),
       cell: (one) => (
         <small>
-          {shortened(one.lines.map((line) => `${lineName(capture, line)} ${size(line.bytes)}`).join(" · "), 120)}
+          {shortened(one.lines.map((line) => `${nameOf(capture, line.key)} ${size(line.bytes)}`).join(" · "), 120)}
         </small>
       ),
       wide: true,

@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import type { Capture, Held, Moment } from "./capture";
 import { sourceLine } from "./panel";
-import { type Choice, chosen, placeOf } from "./shape";
+import { type Choice, chosen, nameOf, placeOf } from "./shape";
 import { Spark } from "./spark";
 import { Bar, type Column, Table } from "./table";
 import { BEFORE, type Group, keyOf, OTHER_CODE, rankUserLines, type UserLine, withReported } from "./user_lines";
@@ -70,7 +70,7 @@ export function MyLinesView(props: Props) {
     {
       id: "name",
       title: "Line of your code, with everything it called",
-      value: (row) => `${row.key.name} (${placeOf(capture, row.key)})`,
+      value: (row) => nameOf(capture, row.key),
       cell: (row) => (
         <Line
           capture={capture}

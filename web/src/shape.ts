@@ -41,6 +41,12 @@ export function placeOf(capture: Capture, { file, line, gone }: Key): string {
   return file < 0 ? "" : `${capture.files[file].short}${line ? `:${line}` : ""}${gone ? " before" : ""}`;
 }
 
+/** A key with its place: `load (etl.py:12)`. */
+export function nameOf(capture: Capture, key: Key): string {
+  const place = placeOf(capture, key);
+  return place ? `${key.name} (${place})` : key.name;
+}
+
 export interface Keys {
   ofFrame: Int32Array;
   list: Key[];
