@@ -505,7 +505,6 @@ def test_in_a_notebook(tmp_path: Path) -> None:
 def test_what_the_search_itself_loads_is_no_memory_of_the_program(tmp_path: Path) -> None:
     (tmp_path / "small.py").write_text("KEPT = bytearray(1000)")
     run_hiwater("run", "-q", "--holders", "-o", "small.hiw", "small.py", folder=tmp_path, check=True)
-    stacks = hiwater.open(tmp_path / "small.hiw").end.stacks
-    assert {stack.frames[0].file for stack in stacks} == {
-        str(tmp_path / "small.py")
-    }  # with the modules of the search, 1.2 MiB
+    stacks = [stack for stack in hiwater.open(tmp_path / "small.hiw").end.stacks if stack.frames]
+    # The modules of the search take 1.2 MiB.
+    assert {stack.frames[0].file for stack in stacks} == {str(tmp_path / "small.py")}

@@ -135,8 +135,9 @@ def test_another_namespace_is_refused_without_standby_and_no_hindrance_with_it(t
             wanted = (0, "is being recorded") if standby else (126, "namespace of its own")
             assert (done.returncode, wanted[1] in done.stderr) == (wanted[0], True), done.stderr
         finally:
-            for child in Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split():
-                os.kill(int(child), signal.SIGKILL)  # with its namespace
+            if outer.poll() is None:
+                for child in Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split():
+                    os.kill(int(child), signal.SIGKILL)  # with its namespace
             outer.communicate()
 
 
