@@ -256,14 +256,7 @@ def _user_lines(capture: Capture, compacted: CompactedCapture, columns: PackedCo
     alive = _survivors(capture)
     return {
         "rows": [
-            {
-                "group": group.value,
-                "function": frame.function,
-                "file": frame.file,
-                "line": frame.line,
-                **alive.get((group, frame), {}),
-            }
-            for group, frame in found.rows
+            {"group": group.value, **asdict(frame), **alive.get((group, frame), {})} for group, frame in found.rows
         ],
         "row": columns.add(found.row),
         "libraries": found.libraries,
