@@ -144,6 +144,24 @@ def test_a_program_that_leaves_no_time_to_look_has_its_peak(tmp_path):
     assert [device.peak_allocated_bytes for device in capture.devices] == [700 * MIB]
 
 
+def test_a_check_of_the_engine_in_the_middle_of_the_last_look_adds_no_device(tmp_path):
+    body = """
+class Slow:
+    def find_spec(name, path=None, target=None):
+        if name == "hiwater.recording.device_sampler":
+            print("begins", flush=True)
+            wait(0.6)  # the engine checks five times a second
+
+sys.meta_path.insert(0, Slow)
+cuda.initialise(0)
+cuda[0].free(cuda[0].malloc(700 << 20))
+os._exit(3)
+"""
+    capture, done = run(tmp_path, body, expect=3)
+    assert done.stdout.splitlines() == ["begins"]
+    assert [device.peak_allocated_bytes for device in capture.devices] == [700 * MIB]
+
+
 def test_scopes_of_the_program_and_the_recording_do_not_disturb_each_other(tmp_path):
     body = """
 import hiwater

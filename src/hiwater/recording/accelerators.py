@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from hiwater.recording.device_histories import DeviceHistories
     from hiwater.recording.device_sampler import DeviceSampler
 
+_PATIENCE_SECONDS = 2.0
 _waiting: list[Accelerators] = []
 
 
@@ -27,6 +29,9 @@ class Accelerators:
         self._wants_histories = histories
         self._histories: DeviceHistories | None = None
         self._sampler: DeviceSampler | None = None
+        # Locked by the call that starts the sampler, and for ever once the recording ends. The engine's check may come in the middle of
+        # another start, and threads may start at the same time.
+        self._start = _thread.allocate_lock()
 
     def prepare(self) -> None:
         """Begin histories before the recording, so that it does not include what the libraries allocate for them."""
@@ -43,6 +48,14 @@ class Accelerators:
 
     def start_if_loaded(self) -> bool:
         """Begin if a library has been loaded since; return True if no further call is needed."""
+        if not self._start.acquire(blocking=False):
+            return False
+        try:
+            return self._start_if_ready()
+        finally:
+            self._start.release()
+
+    def _start_if_ready(self) -> bool:
         if self._sampler is not None:
             return True
         is_ready = self._is_library_loaded() and not is_import_under_way(self._core.DEVICE_LIBRARIES)
@@ -55,13 +68,13 @@ class Accelerators:
 
     def finish(self) -> None:
         """Take the last figures, before the recording stops."""
-        if self._sampler is None and self._is_library_loaded():
+        self._core.on_device_library(None)
+        has_start = self._start.acquire(timeout=_PATIENCE_SECONDS)
+        if has_start and self._sampler is None and self._is_library_loaded():
             self._begin_late()
         if self._sampler is not None:
             self._sampler.finish()
-        else:
-            self._leave_waiting()
-            self._core.on_device_library(None)
+        self._leave_waiting()
 
     def attach(self, path: str) -> None:
         """Attach the histories of libraries to the finished capture at `path`. If that fails, a warning says so; the capture stays valid."""
