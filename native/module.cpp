@@ -87,9 +87,11 @@ int begin(const hiwater::StartOptions& options) {
     if (!missed.empty()) note_shortcoming("calls_not_recorded", missed);
     if (const std::string allocators = hiwater::interpose::allocators_in_words(); !allocators.empty())
         Recorder::instance().note_fact("allocator", allocators);
-    if (!hiwater::sampler::start())
+    if (!hiwater::sampler::start()) {
+        Recorder::instance().lock().allow_bias();
         note_shortcoming("resident_not_sampled",
                          "no thread could be made to sample resident memory (see ulimit -u): there is no timeline of it");
+    }
     return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "base/process.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,19 +139,22 @@ std::int64_t peak_error_bytes() noexcept {
     return 3 * cpus * batch * ::sysconf(_SC_PAGESIZE);  // file-backed, anonymous and shared pages have a counter each
 }
 
-std::uint64_t start_ticks(pid_t pid) noexcept {
-    char path[32], text[1024];
-    ::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+Stat read_stat(pid_t pid) noexcept {
+    char path[32] = "/proc/self/stat", text[1024];
+    if (pid != 0) ::snprintf(path, sizeof path, "/proc/%d/stat", pid);
     const char* at = read_file(path, text, sizeof text) <= 0 ? nullptr : stat_field(text, 3);
-    if (at == nullptr || *at == 'Z' || *at == 'X') return 0;
+    if (at == nullptr || *at == 'Z' || *at == 'X') return {};
+    Stat found;
+    at = stat_field(text, 20);
+    if (at != nullptr) found.threads = static_cast<int>(::strtol(at, nullptr, 10));
     at = stat_field(text, 22);
-    return at == nullptr ? 0 : ::strtoull(at, nullptr, 10);
+    if (at != nullptr) found.start_ticks = ::strtoull(at, nullptr, 10);
+    return found;
 }
 
-int thread_count() noexcept {
-    char text[1024];
-    const char* at = read_file("/proc/self/stat", text, sizeof text) <= 0 ? nullptr : stat_field(text, 20);
-    return at == nullptr ? -1 : static_cast<int>(::strtol(at, nullptr, 10));
+int descriptors_end() noexcept {
+    const std::int64_t end = read_entry("/proc/self/status", "FDSize:");
+    return end < 0 ? INT_MAX : static_cast<int>(end);
 }
 
 void read_boot_id(char out[40]) noexcept {

@@ -41,9 +41,16 @@ bool reset_peak() noexcept;
 // The most by which the peak may be off: since Linux 6.2 each CPU keeps back up to max(32, 2 * CPUs) pages of each counter,
 // and resident memory is the sum of three.
 std::int64_t peak_error_bytes() noexcept;
-// Field 22 of /proc/PID/stat, which distinguishes a process from a later one with its pid; 0 where there is none, or only its exit status is left.
-std::uint64_t start_ticks(pid_t pid) noexcept;
-int thread_count() noexcept;  // of this process's threads, or -1
+struct Stat {
+    // Field 22 of /proc/PID/stat, which distinguishes a process from a later one with its pid; 0 where there is none, or only its exit
+    // status is left.
+    std::uint64_t start_ticks = 0;
+    int threads = -1;
+};
+Stat read_stat(pid_t pid = 0) noexcept;  // 0: of this process
+// The numbers below it have a place in this process's table of open files. Where there are several threads, the kernel takes some 10 ms to
+// enlarge that table. INT_MAX where it is not known.
+int descriptors_end() noexcept;
 void read_boot_id(char out[40]) noexcept;
 std::uint64_t monotonic_ns() noexcept;
 std::uint64_t wall_ns() noexcept;

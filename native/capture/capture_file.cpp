@@ -16,15 +16,17 @@
 
 #include "base/errno_kept.h"
 #include "base/file_size_signal.h"
+#include "base/process.h"
 #include "base/uncancelled.h"
 
 namespace hiwater::capture {
 
 namespace {
 
-// Programs count on low descriptor numbers (a daemon closes them, a shell redirects them), so ours goes out of the way.
-int move_high(int fd) noexcept {
+// Programs count on low descriptor numbers (a daemon closes them, a shell redirects them), so ours goes out of the way, below `end` if it can.
+int move_high(int fd, int end) noexcept {
     for (int lowest : {700, 200, 60}) {
+        if (lowest >= end) continue;
         const int high = ::fcntl(fd, F_DUPFD_CLOEXEC, lowest);
         if (high >= 0) {
             ::close(fd);
@@ -74,7 +76,7 @@ bool cannot_map(int error) noexcept {
 
 }  // namespace
 
-int CaptureFile::create(const char* path, mode_t mode) noexcept {
+int CaptureFile::create(const char* path, mode_t mode, int descriptors_end) noexcept {
     mode_ = mode;
     in_memory_ = false;
     fd_ = create_temporary(path, mode, &made_);
@@ -82,6 +84,7 @@ int CaptureFile::create(const char* path, mode_t mode) noexcept {
         made_.text[0] = '\0';
         return errno;
     }
+    fd_ = move_high(fd_, descriptors_end);
     int error = path_.set(path) ? set_up() : ENAMETOOLONG;
     if (error == 0) return 0;
     discard();
@@ -131,7 +134,7 @@ int CaptureFile::create_in_memory() noexcept {
 }
 
 int CaptureFile::set_up() noexcept {
-    int error = in_memory_ ? 0 : take_descriptor();
+    int error = in_memory_ ? 0 : note_identity(fd_);
     std::byte* base = nullptr;
     if (error == 0) error = map_next(0, kFirstExtentOffset, kMargin, &base);
     if (error != 0) return error;
@@ -153,11 +156,6 @@ int CaptureFile::set_up() noexcept {
     h.exit_code = -1;
     write_schema(reinterpret_cast<char*>(base) + kHeaderBytes);
     return 0;
-}
-
-int CaptureFile::take_descriptor() noexcept {
-    fd_ = move_high(fd_);
-    return note_identity(fd_);
 }
 
 int CaptureFile::note_identity(int fd) noexcept {
@@ -192,7 +190,7 @@ int CaptureFile::reopen_if_lost() noexcept {
     if (in_memory_ || owns_descriptor()) return 0;
     fd_ = ::open(made_.text[0] != '\0' ? made_.text : path_.text, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
     if (fd_ < 0) return errno;
-    fd_ = move_high(fd_);
+    fd_ = move_high(fd_, process::descriptors_end());
     if (owns_descriptor()) return 0;
     ::close(fd_);
     fd_ = -1;

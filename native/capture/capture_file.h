@@ -4,6 +4,8 @@
 // How the file comes to its name stands in placement.h.
 #pragma once
 
+#include <limits.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -25,8 +27,9 @@ public:
     ~CaptureFile() { abandon(); }
 
     // Makes the file with a header and an empty directory, under a name of its own in the folder of `path`, with these permissions
-    // exactly. Returns 0 or an errno value; on error no file of ours is left.
-    int create(const char* path, mode_t mode = kPrivate) noexcept;
+    // exactly. Its descriptor is out of the program's way, and below `descriptors_end` if that can be. Returns 0 or an errno value; on error
+    // no file of ours is left.
+    int create(const char* path, mode_t mode = kPrivate, int descriptors_end = INT_MAX) noexcept;
     // Gives it its name, once its header identifies the process: the path it was created for, or one beside it where another process's capture
     // is (see placement.h). Returns 0 or an errno value; the caller then discards it.
     int publish() noexcept;
@@ -85,7 +88,6 @@ private:
     static constexpr std::uint64_t kSmallestSegment = 8 * kExtentBytes, kLargestSegment = 128 * kExtentBytes;
 
     int set_up() noexcept;
-    int take_descriptor() noexcept;
     int note_identity(int fd) noexcept;
     bool is_in_place() const noexcept { return is_at(path_.text, device_, inode_); }
     int write_to(int fd, std::uint64_t snapshot_ns) const noexcept;

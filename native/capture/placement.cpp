@@ -36,7 +36,7 @@ bool is_alive(const Header& h) noexcept {
         return still_recording && process::wall_ns() - (h.started_unix_ns + h.heartbeat_ns) < kSilenceOfTheDeadNs;
     const auto pid = static_cast<pid_t>(h.pid);
     if (pid == ::getpid()) return false;
-    return ::kill(pid, 0) == 0 || errno == EPERM ? process::start_ticks(pid) == h.process_start_ticks : false;
+    return ::kill(pid, 0) == 0 || errno == EPERM ? process::read_stat(pid).start_ticks == h.process_start_ticks : false;
 }
 
 bool read_header(int fd, Header* out) noexcept {

@@ -163,7 +163,7 @@ char* g_single_threaded = nullptr;  // the C library's own __libc_single_threade
 bool is_alone_but_for_ours() noexcept {
     const ErrnoKept kept;
     const int ours = (sampler::is_running() ? 1 : 0) + (resident_watch::is_running() ? 1 : 0);
-    return ours != 0 && process::thread_count() == 1 + ours;
+    return ours != 0 && process::read_stat().threads == 1 + ours;
 }
 
 pid_t fork_as_if_alone() {

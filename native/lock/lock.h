@@ -165,24 +165,38 @@ public:
         mutex_.wake_all();
     }
 
-    // Once a process. Without it the lock works and is never biased.
+    // Once a process. Without it the lock works and is never biased. In a process with several threads the kernel takes up to 20 ms, during
+    // which the lock can be used.
     void allow_bias() noexcept {
-        may_bias_ = !is_filtered_ && ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+        const SignalsBlocked blocked;  // a handler that filters system calls would wait for its own thread
+        lock(nullptr);
+        const bool is_mine = !is_filtered_ && !std::exchange(is_registering_, true);
+        unlock(nullptr, false);
+        if (!is_mine) return;
+        const bool is_registered = ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+        lock(nullptr);
+        is_registering_ = false;
+        may_bias_ = is_registered && !is_filtered_;
+        unlock(nullptr, false);
     }
     // Before the program filters its system calls: membarrier is not called from here on, because the filter may end the process for it.
     void expect_filter() noexcept {
-        lock(nullptr);
-        is_filtered_ = true;
-        may_bias_ = false;
-        bias_returns_to_ = nullptr;
-        unlock(nullptr, false);
+        for (bool is_called = true; is_called;) {
+            lock(nullptr);
+            is_filtered_ = true;
+            may_bias_ = false;
+            bias_returns_to_ = nullptr;
+            is_called = is_registering_;
+            unlock(nullptr, false);
+            if (is_called) ::sched_yield();
+        }
     }
     // The filter was refused.
     void expect_no_filter() noexcept {
         lock(nullptr);
         is_filtered_ = false;
-        allow_bias();
         unlock(nullptr, false);
+        allow_bias();
     }
 
     // For the child of a fork, where the thread that held the lock may not exist.
@@ -191,7 +205,7 @@ public:
         biased_to_.store(nullptr, std::memory_order_relaxed);
         last_ = bias_returns_to_ = nullptr;
         alternations_ = 0;
-        may_bias_ = false;
+        may_bias_ = is_registering_ = false;
         expect_sharing(false);
         sharing_.forget_all();
     }
@@ -317,6 +331,7 @@ private:
     LockTicket* bias_returns_to_ = nullptr;
     std::uint32_t alternations_ = 0;  // of threads that waited for each other here, since the lock was last biased
     bool may_bias_ = false;
+    bool is_registering_ = false;               // a thread registers the process for membarrier
     bool is_filtered_ = false;                  // the program filters its system calls; filters are for the life of the process
     std::atomic<bool> is_to_be_shared_{false};  // contention was noted while this holder had the lock; read without the mutex, too
     Sharing sharing_;

@@ -98,7 +98,7 @@ bool are_of_larger(const char* text, const char* mine) noexcept {
     int pid = 0, own_pid = 0;
     long long resident = 0, own = 0;
     return read(text, &pid, &resident) && read(mine, &own_pid, &own) && pid != own_pid && resident > own &&
-           process::start_ticks(pid) != 0;
+           process::read_stat(pid).start_ticks != 0;
 }
 
 class Descriptor : Uncopied {

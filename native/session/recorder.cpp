@@ -1,6 +1,7 @@
 // Starting and ending a recording.
 #include "session/recorder.h"
 
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -60,7 +61,10 @@ int Recorder::start(const StartOptions& options) {
         become_unrecorded_child();
     }
     BusyGuard busy;
-    lock_.allow_bias();
+    const process::Stat stat = process::read_stat();
+    // With other threads there, the sampler's thread does what has to wait for them.
+    const bool is_alone = stat.threads == 1;
+    if (is_alone || options.only_counters) lock_.allow_bias();
     Hold hold(lock_);
     if (file_.is_open()) forget_tables_of_parent();  // made by a fork in a signal's handler, this process could not do it then
     struct Guard {
@@ -72,7 +76,9 @@ int Recorder::start(const StartOptions& options) {
     if (!options.only_counters) capture::file_guard::begin([] { instance().give_up(kTruncated); }, fatal_signals::note);
     last_peak_ = {};
     last_resident_peak_ = 0;
-    if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str(), options.mode))
+    if (int error = options.only_counters
+                        ? file_.create_in_memory()
+                        : file_.create(options.path.c_str(), options.mode, is_alone ? INT_MAX : process::descriptors_end()))
         return error;
     only_counters_ = options.only_counters;
     if (!live_.init()) {
@@ -112,7 +118,7 @@ int Recorder::start(const StartOptions& options) {
     scope_names_.clear();
     pid_ = ::getpid();
     h.pid = static_cast<std::uint32_t>(pid_);
-    h.process_start_ticks = process::start_ticks(pid_);
+    h.process_start_ticks = stat.start_ticks;
     if (boot_id_[0] == '\0') {  // both are the same in the child of a fork
         process::read_boot_id(boot_id_);
         resident_error_bytes_ = process::peak_error_bytes();

@@ -205,6 +205,7 @@ void run() {
     const bool own_descriptors = has_own_descriptors();
     const int kept = own_descriptors ? ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC) : -1;
     Recorder& recorder = Recorder::instance();
+    recorder.lock().allow_bias();
     std::uint64_t last_peak_ns = 0, now = recorder.now_ns();
     while (g_thread.goes_on_after(std::clamp(now / 128, kMillisecond, 10 * kMillisecond))) {
         now = recorder.now_ns();

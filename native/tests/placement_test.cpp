@@ -25,7 +25,7 @@ namespace {
 
 void sign(Header& h) {
     h.pid = static_cast<std::uint32_t>(::getpid());
-    h.process_start_ticks = process::start_ticks(::getpid());
+    h.process_start_ticks = process::read_stat().start_ticks;
     process::read_boot_id(h.boot_id);
     h.started_unix_ns = process::wall_ns();
     h.state = static_cast<std::uint32_t>(State::recording);

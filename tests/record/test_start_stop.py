@@ -231,3 +231,25 @@ core.stop(0)
         assert capture.facts["who"] == "me"
     assert 1_000_004 <= snapshot.peak_bytes < 5_000_000
     assert whole.peak_bytes >= 51_000_000
+
+
+BESIDE_THREADS = """
+import os, sys, threading
+import hiwater._core as core
+def room():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("FDSize:")).split()[1])
+leave = threading.Event()
+others = [threading.Thread(target=leave.wait) for _ in range(4)]
+for other in others: other.start()
+before = room()
+core.start(sys.argv[1], facts={}, internal_prefix=os.path.dirname(core.__file__))
+ours = [int(name) for name in os.listdir("/proc/self/fd") if os.path.realpath("/proc/self/fd/" + name) == sys.argv[1]]
+core.stop(0)
+leave.set()
+print(before == room(), *(50 < number < before for number in ours))
+"""
+
+
+def test_a_start_beside_threads_does_not_make_the_table_of_open_files_larger(tmp_path: Path) -> None:
+    # Each thread would have to stop using the former table first, for which the kernel waits some 10 ms.
+    assert run(tmp_path, BESIDE_THREADS, str(tmp_path / "run.hiw")).split() == ["True", "True"]
