@@ -120,6 +120,11 @@ std::int64_t read_entry(const char* path, const char* key) noexcept {
     return at == nullptr ? -1 : ::strtoll(at + ::strlen(key), nullptr, 10);
 }
 
+std::int64_t page_faults() noexcept {
+    rusage usage{};
+    return ::getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_minflt : 0;
+}
+
 std::int64_t available_bytes() noexcept {
     const std::int64_t kib = read_entry("/proc/meminfo", "MemAvailable:");
     return kib < 0 ? -1 : kib * 1024;

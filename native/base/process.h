@@ -25,6 +25,7 @@ std::int64_t read_statm(int fd, std::int64_t* address_space_bytes = nullptr) noe
 std::int64_t resident_bytes(std::int64_t* address_space_bytes = nullptr) noexcept;
 // The number a file of cgroupfs holds; -1 for "max", for v1's way of saying it, and where there is none.
 std::int64_t read_number(const char* path) noexcept;
+std::int64_t page_faults() noexcept;      // of this process, without those that waited for a disk
 std::int64_t available_bytes() noexcept;  // MemAvailable of the machine, or -1
 // The number after `key` in a small file; -1 where there is none.
 std::int64_t read_entry(const char* path, const char* key) noexcept;

@@ -22,6 +22,7 @@ namespace hiwater::sampler {
 namespace {
 
 constexpr std::uint64_t kMillisecond = 1'000'000;
+constexpr std::int64_t kPageBytes = 4096;
 constexpr std::uint64_t kQuietAfterFork = 20 * kMillisecond;
 
 FutexMutex g_control;  // of who makes and ends the thread: native code forks in several threads at once
@@ -88,7 +89,6 @@ public:
     }
 
 private:
-    static constexpr std::int64_t kPageBytes = 4096;
     static constexpr std::uint64_t kMostWaitNs = 50'000'000;
     std::atomic<std::uint32_t> pages_{0};  // the estimate of who waits; 0: nobody waits
     std::atomic<std::int64_t> from_{kNever}, highest_{0};
@@ -121,6 +121,12 @@ public:
             refused_ = std::max(refused_, asked_bytes);  // the program did not touch all that it allocated
         }
     }
+    // For a forked child, which knows what a snapshot costs. A pool's workers share the processors, and each has a snapshot at its end.
+    ResidencySnapshots for_child() const noexcept {
+        ResidencySnapshots child;
+        child.unasked_ = {kChildBurstNs, 0, unasked_.last_ns};
+        return child;
+    }
     // The estimate of resident memory from which a thread is to ask before it releases memory.
     std::int64_t asks_from(std::uint64_t now) const noexcept {
         if (!can_afford(asked_, now) || g_requests.waited_ns() > kWaitBurstNs + now / 100) return Requests::kNever;
@@ -130,6 +136,7 @@ public:
 private:
     static constexpr std::int64_t kStep = 25, kLeastAtRest = 1 << 20, kStir = 64 << 10;
     static constexpr std::uint64_t kRestNs = 200'000'000, kWaitBurstNs = 200'000'000, kPause = 20;
+    static constexpr std::uint64_t kChildBurstNs = 5'000'000;
 
     struct Cost {
         std::uint64_t burst_ns, spent_ns = 0, last_ns = 0;
@@ -160,22 +167,31 @@ private:
 
 std::atomic<bool> g_has_relatives{false};  // this process was forked, or has forked: it may share pages that each of the two counts
 
-// What the process shares with its relatives. Each reading is followed by a pause of kPause times what it took: below 1 % of one processor's
-// time. Only for the sampler's thread.
+// What the process shares with its relatives. For each reading the kernel visits every resident page, which displaces what the processors had
+// in their caches. So it is followed by a pause of kPause times what it took, and a longer one where the process has hardly touched new pages.
+// Only for the sampler's thread.
 class SharedPages {
 public:
-    const process::Shared& at(std::uint64_t now) noexcept {
-        if (now < next_ns_ || !g_has_relatives.load(std::memory_order_relaxed)) return last_;
+    const process::Shared& at(std::uint64_t now, std::int64_t resident_bytes) noexcept {
+        if (!g_has_relatives.load(std::memory_order_relaxed) || now < next_ns_) return last_;
+        const std::int64_t faults = process::page_faults();
+        if (now < calm_until_ns_ && (faults - faults_) * kPageBytes < resident_bytes / kFewTouched) return last_;
+        faults_ = faults;
         const std::uint64_t began_ns = process::thread_ns();
         process::read_shared(&last_);
-        next_ns_ = now + std::max(kLeastPauseNs, kPause * (process::thread_ns() - began_ns));
+        const std::uint64_t took_ns = process::thread_ns() - began_ns;
+        next_ns_ = now + std::max(kLeastPauseNs, kPause * took_ns);
+        calm_until_ns_ = now + std::max(kLeastPauseNs, kCalmPause * took_ns);
         return last_;
     }
+    void expect_change() noexcept { calm_until_ns_ = 0; }
 
 private:
-    static constexpr std::uint64_t kPause = 128, kLeastPauseNs = 20 * kMillisecond;
+    static constexpr std::uint64_t kPause = 128, kCalmPause = 1024, kLeastPauseNs = 20 * kMillisecond;
+    static constexpr std::int64_t kFewTouched = 32;
     process::Shared last_;
-    std::uint64_t next_ns_ = 0;
+    std::int64_t faults_ = 0;
+    std::uint64_t next_ns_ = 0, calm_until_ns_ = 0;
 };
 
 SharedPages g_shared;            // as the next one
@@ -197,8 +213,15 @@ void note_pressure() noexcept {
     Recorder& recorder = Recorder::instance();
     const std::uint64_t now = recorder.now_ns();
     std::int64_t address_space_bytes = -1;
-    process::resident_bytes(&address_space_bytes);
-    recorder.note_pressure(now, address_space_bytes, g_shared.at(now));
+    const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
+    recorder.note_pressure(now, address_space_bytes, g_shared.at(now, resident_bytes));
+}
+
+// From one sample to the next. While a short program's workers wait for each other's processors, a sample each millisecond would cost them 2 %.
+// A long recording's timeline has no room for more points. Far from a limit there is time to notice that it comes nearer.
+std::uint64_t interval_at(std::uint64_t now, double share_of_limit) noexcept {
+    const std::uint64_t wanted = std::clamp(now / 16, kMillisecond, 10 * kMillisecond);
+    return share_of_limit > 0.75 ? wanted : std::clamp(now / 2048, wanted, 50 * kMillisecond);
 }
 
 void run() {
@@ -207,7 +230,7 @@ void run() {
     Recorder& recorder = Recorder::instance();
     recorder.lock().allow_bias();
     std::uint64_t last_peak_ns = 0, now = recorder.now_ns();
-    while (g_thread.goes_on_after(std::clamp(now / 128, kMillisecond, 10 * kMillisecond))) {
+    while (g_thread.goes_on_after(interval_at(now, recorder.share_of_limit()))) {
         now = recorder.now_ns();
         const std::int64_t asked_bytes = g_requests.pending();
         const capture::file_guard::OwnFaults faults;  // the capture may be truncated under us
@@ -218,7 +241,7 @@ void run() {
         const std::int64_t resident_bytes =
             kept >= 0 ? process::read_statm(kept, &address_space_bytes) : process::resident_bytes(&address_space_bytes);
         recorder.tick(now, resident_bytes, resident.peak_bytes);
-        recorder.note_pressure(now, address_space_bytes, g_shared.at(now));
+        recorder.note_pressure(now, address_space_bytes, g_shared.at(now, resident_bytes));
         recorder.note_collections(hw_full_collections());
         g_snapshots.consider(recorder, resident_bytes, asked_bytes);
         recorder.leave_last_words();
@@ -231,11 +254,11 @@ void run() {
     if (kept >= 0) ::close(kept);
 }
 
-void prepare(bool with_limits) noexcept {
+void prepare(bool is_child) noexcept {
     g_shared = {};
-    g_snapshots = {};
+    g_snapshots = is_child ? g_snapshots.for_child() : ResidencySnapshots{};
     g_requests.forget_waits();
-    take_first_sample(with_limits);
+    take_first_sample(!is_child);  // a child's parent has read the limits
 }
 
 bool begin_thread() noexcept { return g_thread.begin("hiwater", run); }
@@ -247,12 +270,13 @@ bool start() noexcept {
     UninterruptedHold hold(g_control);
     g_paused_at.store(0, std::memory_order_relaxed);
     if (g_thread.is_running()) return true;
-    prepare(true);
+    prepare(false);
     return begin_thread();
 }
 
+// Many children end before the thread begins.
 void start_later() noexcept {
-    prepare(false);  // its parent has read the limits, and many children end before the thread begins
+    prepare(true);
     g_paused_at.store(process::monotonic_ns(), std::memory_order_relaxed);
     Recorder::instance().ask_python();
 }
@@ -280,6 +304,7 @@ void note_forked() noexcept {
     {
         BusyGuard busy;
         UninterruptedHold hold(g_control);
+        g_shared.expect_change();
         if (!g_thread.is_running()) note_pressure();
     }
     std::uint64_t paused = g_paused_at.load(std::memory_order_acquire);
