@@ -26,17 +26,18 @@ std::uint64_t any_number() noexcept {
 
 // A thread's first event in a sampled recording. With a seed, threads that start in the same order get the same random numbers.
 void Recorder::begin_sampling(Thread& t) noexcept {
+    if (t.sampled_session != 0) {  // otherwise the thread's memory is new
+        for (std::size_t i = 0; i < sampling::kStreams; ++i) {
+            t.cells[i] = {};
+            t.streams.left[i].store(0, std::memory_order_relaxed);
+        }
+    }
     t.sampled_session = session_;
     t.random.state = sample_seed_ == 0 ? any_number() : sample_seed_ + 0x9e3779b97f4a7c15ULL * ++sampling_threads_;
     if (t.random.state == 0) t.random.state = 1;
     for (int i = 0; i < 8; ++i) t.random.next();  // spreads seeds that are near each other
-    t.large_bytes = t.granted_bytes = 0;
-    for (std::size_t i = 0; i < sampling::kStreams; ++i) {
-        const std::int64_t first = t.cells[i].grant(t.cells[i].first(t.random, sample_bytes_), sample_bytes_);
-        t.granted_bytes += first;
-        t.streams.left[i].store(first, std::memory_order_relaxed);
-    }
-    t.streams.blocks.store(1, std::memory_order_relaxed);
+    t.large_bytes = 0;
+    t.streams.blocks.store(0, std::memory_order_relaxed);
     tls.streams = &t.streams;
 }
 
@@ -47,25 +48,33 @@ bool Recorder::is_sampled(Thread& t, std::size_t bytes) noexcept {
     std::atomic<std::int64_t>& stream = t.streams.left[number];
     if (t.sampled_session != session_) {
         begin_sampling(t);
-        stream.store(stream.load(std::memory_order_relaxed) - size, std::memory_order_relaxed);
+        stream.store(-size, std::memory_order_relaxed);
+        if (bytes > sampling::kLargestEqual) count_one(t.streams.blocks);
     }
-    std::int64_t left = stream.load(std::memory_order_relaxed);
     const bool large = bytes >= sample_bytes_;
+    if (bytes == 0 || (large && bytes <= sampling::kLargestEqual)) count_one(t.streams.blocks);
+    if (bytes == 0) return false;
+    std::int64_t left = stream.load(std::memory_order_relaxed);
     if (large) {
         left += size;  // not part of the stream
         t.large_bytes += size;
     }
-    const std::int64_t before = left;
     const bool reached = t.cells[number].renew(&left, t.random, sample_bytes_);
-    t.granted_bytes += left - before;
     stream.store(left, std::memory_order_relaxed);
     return large || reached;
 }
 
-std::int64_t Recorder::passed_bytes(const Thread& t) noexcept {
-    std::int64_t bytes = t.large_bytes + t.granted_bytes;
-    for (const auto& left : t.streams.left) bytes -= left.load(std::memory_order_relaxed);
-    return bytes;
+// What the program allocated on a thread in this recording.
+Recorder::Counts Recorder::counts_of(const Thread& t) const noexcept {
+    if (t.sampled_session != session_) return {};
+    Counts counts{t.large_bytes, t.streams.blocks.load(std::memory_order_relaxed)};
+    for (std::size_t i = 0; i < sampling::kStreams; ++i) {
+        const std::int64_t passed = t.cells[i].granted - t.streams.left[i].load(std::memory_order_relaxed);
+        if (passed <= 0) continue;
+        counts.bytes += passed;
+        if (i <= sampling::kLargestEqual) counts.blocks += static_cast<std::uint64_t>(passed) / i;
+    }
+    return counts;
 }
 
 void* Recorder::record_sampled(void* block, std::size_t bytes, Kind kind) noexcept {
@@ -128,29 +137,16 @@ void Recorder::put_back_sampled(std::uintptr_t address, const Block& taken) noex
     accounts_.restore(taken.account, weight.bytes, weight.blocks);
 }
 
-// What the program allocated on a thread in this recording. During hiwater's own work: what it had allocated before.
-Recorder::Counts Recorder::counts_of(const Thread& t) const noexcept {
-    if (t.sampled_session != session_) return {};
-    if (t.own_depth == 0) return {passed_bytes(t), t.streams.blocks.load(std::memory_order_relaxed)};
-    return t.own_session == session_ ? Counts{t.own_from_bytes, t.own_from_blocks} : Counts{};
-}
-
 void Recorder::enter_own_work() noexcept {
     BusyGuard busy;
     Thread* const t = mine();
-    if (t == nullptr || t->own_depth++ != 0) return;
-    t->own_session = t->sampled_session;
-    t->own_from_bytes = passed_bytes(*t);
-    t->own_from_blocks = t->streams.blocks.load(std::memory_order_relaxed);
+    if (t != nullptr && t->own_depth++ == 0) tls.streams = &g_own_streams;
 }
 
 void Recorder::leave_own_work() noexcept {
     Thread* const t = tls.thread;
-    if (t == nullptr || t->own_depth == 0) return;
-    const Counts before = counts_of(*t);
-    if (--t->own_depth != 0 || !sampled() || t->sampled_session != session_) return;
-    t->large_bytes -= passed_bytes(*t) - before.bytes;
-    t->streams.blocks.store(before.blocks, std::memory_order_relaxed);
+    if (t == nullptr || t->own_depth == 0 || --t->own_depth != 0) return;
+    tls.streams = t->sampled_session == session_ ? &t->streams : &g_no_streams;
 }
 
 // Every thread's own counts, which are exact but for what happens while they are read.
@@ -167,6 +163,13 @@ void Recorder::note_exact_totals() noexcept {
     file_.header().exact_total_blocks = blocks;
 }
 
+// For the sampler. With many threads it takes long: at most a hundredth of the time.
+void Recorder::note_exact_totals_if_due(std::uint64_t now) noexcept {
+    if (!sampled() || now < next_totals_ns_) return;
+    note_exact_totals();
+    next_totals_ns_ = now + 100 * (now_ns() - now);
+}
+
 // A new recording: every thread calls begin_sampling() at its next allocation. Under the lock.
 void Recorder::set_up_sampling(const StartOptions& options) noexcept {
     sample_bytes_ = options.sample_bytes;
@@ -177,8 +180,11 @@ void Recorder::set_up_sampling(const StartOptions& options) noexcept {
     UninterruptedHold hold(pool_lock_);
     gone_bytes_ = 0;
     gone_blocks_ = 0;
-    for (Thread* t = all_; t != nullptr; t = t->next_of_all)
+    for (Thread* t = all_; t != nullptr; t = t->next_of_all) {
+        if (t->sampled_session == 0) continue;
         for (auto& left : t->streams.left) left.store(0, std::memory_order_relaxed);
+    }
+    for (auto& left : g_own_streams.left) left.store(INT64_MAX / 2, std::memory_order_relaxed);
 }
 
 // Under the pool's lock: keeps the counts of a thread that ends.

@@ -37,6 +37,7 @@ struct Random {
 struct Cells {
     std::uint64_t sampled = 0;  // the sampled byte of the present cell: 0 .. S - 1
     std::int64_t beyond = 0;    // bytes up to the next sampled byte that are not granted yet
+    std::int64_t granted = 0;   // since the stream began; 0: it has not
 
     static std::uint64_t any(Random& random, std::uint64_t below) noexcept {
         return static_cast<std::uint64_t>(random.uniform() * static_cast<double>(below));
@@ -63,6 +64,8 @@ struct Cells {
     }
     // The granted bytes have passed: grants more. Returns whether a sampled byte was among those that passed.
     bool renew(std::int64_t* left, Random& random, std::uint64_t sample_bytes) noexcept {
+        const std::int64_t before = *left;
+        if (granted == 0) *left += grant(first(random, sample_bytes), sample_bytes);
         bool reached = false;
         while (*left <= 0) {
             if (beyond > 0) {
@@ -73,14 +76,15 @@ struct Cells {
                 *left += grant(next(random, sample_bytes), sample_bytes);
             }
         }
+        granted += *left - before;
         return reached;
     }
 };
 
-// Each thread has a stream for blocks of about one size. Long-lived and temporary objects often differ in size, and in separate streams
-// they disturb each other's figures less.
-inline constexpr std::size_t kStreams = 33;
-inline std::size_t stream_of(std::size_t bytes) noexcept { return bytes <= 512 ? bytes >> 4 : kStreams - 1; }
+// Each thread has a stream for each size up to kLargestEqual, and one for the others. Long-lived and temporary objects often differ in size, and
+// in separate streams they disturb each other's figures less. And of equal blocks the bytes say how many there were.
+inline constexpr std::size_t kLargestEqual = 512, kStreams = kLargestEqual + 2;
+inline std::size_t stream_of(std::size_t bytes) noexcept { return std::min(bytes, kStreams - 1); }
 
 inline double probability(std::uint64_t bytes, std::uint64_t sample_bytes) noexcept {
     if (bytes >= sample_bytes) return 1;

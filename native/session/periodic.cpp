@@ -22,7 +22,7 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
     if (is_on()) last_peak_ = {accounts_.peak_bytes(), accounts_.peak_blocks()};
     __atomic_store_n(&h.heartbeat_ns, now, __ATOMIC_RELAXED);
     store_counts();
-    if (sampled()) note_exact_totals();
+    note_exact_totals_if_due(now);
     note_refused_children();
     if (resident_bytes >= 0) h.resident_last_bytes = resident_bytes;
     write_back_if_due(now);

@@ -123,7 +123,7 @@ public:
     // Counts an allocation and returns whether it ends before the next sampled byte of its stream: then it is not recorded.
     static bool passes_unsampled(std::size_t bytes) noexcept {
         SampleStreams& streams = *tls.streams;
-        count_one(streams.blocks);
+        if (bytes > sampling::kLargestEqual) count_one(streams.blocks);
         return take_from(streams.left[sampling::stream_of(bytes)], static_cast<std::int64_t>(bytes));
     }
     // Whether a sampled block could be recorded now.
@@ -317,13 +317,13 @@ private:
     void debit_sampled(const Block& block) noexcept;
     bool samples_few_blocks() const noexcept { return sample_bytes_ >= kFewBlocksFrom; }
     sampling::Weight weight_of(std::uint64_t bytes) const noexcept { return sampling::weight(bytes, sample_bytes_); }
-    static std::int64_t passed_bytes(const Thread& t) noexcept;
     struct Counts {
         std::int64_t bytes = 0;
         std::uint64_t blocks = 0;
     };
     Counts counts_of(const Thread& t) const noexcept;
     void note_exact_totals() noexcept;
+    void note_exact_totals_if_due(std::uint64_t now) noexcept;
     void note_refused_children() noexcept;
     std::int64_t standard_error_of_peak() const;
     // Of a marker or phase: its text, how many moments there were, and the first of them at which a snapshot is due. A name that occurs twice
@@ -436,7 +436,7 @@ private:
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;
     std::int64_t collections_ = 0;  // full garbage collections, at the last call of note_collections()
     std::uint64_t collection_markers_ = 0;
-    std::uint64_t last_pressure_ns_ = 0;
+    std::uint64_t last_pressure_ns_ = 0, next_totals_ns_ = 0;
     Limits limits_;
     LastWords last_words_;
     std::uint64_t next_write_back_ns_ = 0;

@@ -14,7 +14,7 @@ namespace hiwater {
 using capture::Kind;
 
 std::atomic<std::uint32_t> g_code_generation[kCodePages] = {};
-SampleStreams g_no_streams = {};
+SampleStreams g_no_streams = {}, g_own_streams = {};
 constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));
 
 namespace {

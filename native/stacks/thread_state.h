@@ -31,13 +31,14 @@ inline std::atomic<std::uint32_t>& code_generation(const void* instr) noexcept {
     return g_code_generation[(reinterpret_cast<std::uintptr_t>(instr) >> 12) % kCodePages];
 }
 
-// For a sampled recording: bytes up to the next sampled byte of each stream, and how many blocks have been allocated. Only their thread
-// writes them.
+// For a sampled recording: bytes up to the next sampled byte of each stream, and how many blocks have been allocated whose number does not
+// follow from those bytes. Only their thread writes them.
 struct SampleStreams {
     std::atomic<std::int64_t> left[sampling::kStreams];
     std::atomic<std::uint64_t> blocks;
 };
-extern SampleStreams g_no_streams;
+extern SampleStreams g_no_streams;   // of threads whose streams have not begun: always at the next sampled byte
+extern SampleStreams g_own_streams;  // of hiwater's own work, which is not counted: never there
 
 // Where a thread's name comes from. One that means more is not replaced by one that means less.
 enum class NameOf : std::uint8_t {
@@ -124,13 +125,9 @@ struct Thread {
     sampling::Random random;
     sampling::Cells cells[sampling::kStreams];
     SampleStreams streams;
-    std::uint32_t sampled_session;  // recording the next two belong to
-    std::int64_t granted_bytes;     // of all streams, up to their next sampled bytes; minus streams.left: the bytes that passed
-    std::int64_t large_bytes;       // allocated in blocks that are always recorded
+    std::uint32_t sampled_session;  // recording the streams belong to
     std::uint32_t own_depth;        // calls of hiwater's own work that this thread is in
-    std::uint32_t own_session;      // the thread's `sampled_session` when the outermost of them began,
-    std::int64_t own_from_bytes;    // and what it had allocated by then
-    std::uint64_t own_from_blocks;
+    std::int64_t large_bytes;       // allocated in blocks that are always recorded
     Thread* next_of_all;
     hw_memo memo;
     std::uint32_t epoch;        // of the caches; see Recorder::epoch_
@@ -165,8 +162,8 @@ struct ThreadLocal {
     std::uint32_t exit_node = 0;  // base of a thread whose state has been given back; its last blocks hang here
     std::uint32_t exit_session = 0;
     bool exiting = false;
-    const void* unknown_free = nullptr;      // the last block that was freed and is in no table
-    SampleStreams* streams = &g_no_streams;  // the thread's own, or one for all threads without, whose next byte is always sampled
+    const void* unknown_free = nullptr;  // the last block that was freed and is in no table
+    SampleStreams* streams = &g_no_streams;
 };
 
 extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));

@@ -22,11 +22,11 @@ constexpr std::uint64_t kSample = 4096;
 struct Stream {
     Random random;
     Cells cells;
-    std::int64_t left;
+    std::int64_t left = 0;
     explicit Stream(std::uint64_t seed) {
         random.state = seed * 2 + 1;
         for (int i = 0; i < 8; ++i) random.next();
-        left = cells.grant(cells.first(random, kSample), kSample);
+        cells.renew(&left, random, kSample);
     }
     bool samples(std::uint64_t bytes) {
         const auto size = static_cast<std::int64_t>(bytes);

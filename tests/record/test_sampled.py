@@ -2,12 +2,14 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import compiled
 import hiwater
 from children import run_hiwater
 from hiwater._os.sizes import parse_size
@@ -89,6 +91,36 @@ def test_what_was_allocated_in_all_is_exact(tmp_path: Path, exact: Capture) -> N
     # The two interpreters differ by a little of their own: what hiwater's frames allocate is left out of one of them only.
     assert abs(totals.allocated_bytes - truth.allocated_bytes) < 0.002 * truth.allocated_bytes
     assert abs(totals.allocations - truth.allocations) < 0.002 * truth.allocations
+
+
+COUNTED = """
+import ctypes, os, random
+library = ctypes.PyDLL(os.environ["LIBRARY"])
+draw = random.Random(7)
+sizes = [draw.choice((draw.randrange(600), draw.randrange(64), draw.randrange(100_000))) for _ in range(30_000)]
+array = (ctypes.c_size_t * len(sizes))(*sizes)
+def work(rounds):
+    for objects in (0, 1):
+        for _ in range(rounds):
+            library.make_and_free(array, len(sizes), objects)
+work(0)
+work(int(os.environ["ROUNDS"]))
+"""
+
+
+@pytest.mark.parametrize("step", ["100", "64KiB", "100MiB"])
+def test_blocks_of_every_size_are_counted_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    monkeypatch.setenv("LIBRARY", str(compiled.library("counted")))
+    totals = []
+    for rounds in (0, 3):
+        monkeypatch.setenv("ROUNDS", str(rounds))
+        totals.append(run(tmp_path, f"{rounds}", "--sample", step, text=COUNTED).totals)
+    draw = random.Random(7)
+    sizes = [draw.choice((draw.randrange(600), draw.randrange(64), draw.randrange(100_000))) for _ in range(30_000)]
+    without, of_three = totals
+    # What else a run allocates differs by some blocks from the next run.
+    assert abs(of_three.allocations - without.allocations - 6 * len(sizes)) < 100
+    assert abs(of_three.allocated_bytes - without.allocated_bytes - 6 * sum(sizes)) < 20_000
 
 
 def test_large_blocks_and_mappings_are_exact(tmp_path: Path) -> None:
