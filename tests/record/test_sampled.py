@@ -109,7 +109,9 @@ work(int(os.environ["ROUNDS"]))
 
 
 @pytest.mark.parametrize("step", ["100", "64KiB", "100MiB"])
-def test_blocks_of_every_size_are_counted_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_blocks_of_every_size_are_counted_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     monkeypatch.setenv("LIBRARY", str(compiled.library("counted")))
     totals = []
     for rounds in (0, 3):
