@@ -38,9 +38,8 @@ void Recorder::set_small_below() noexcept {
     bool is_asked;
     do {
         is_asked = python_is_asked();
-        const auto bound = [&](Wanted wanted) { return !is_asked && wants(wanted) ? kSmallObject + 1 : 0; };
-        g_switches.small_below.every_block.store(bound(Wanted::every_block));
-        g_switches.small_below.few_samples.store(bound(Wanted::few_samples));
+        g_switches.small_below.every_block.store(!is_asked && wants(Wanted::every_block) ? kSmallObject + 1 : 0);
+        g_switches.small_below.few_samples.store(wants(Wanted::few_samples) ? kSmallObject + 1 : 0);
     } while (g_switches.python_is_asked.load() != is_asked);
 }
 
@@ -50,10 +49,10 @@ void Recorder::ask_python() noexcept {
 }
 
 void Recorder::answer_for_python() noexcept {
-    if (is_inside()) return;
+    if (is_inside() || sampler::is_to_rest()) return;
     g_switches.python_is_asked.store(false);
     set_small_below();
-    sampler::resume_if_due();
+    sampler::resume();
 }
 
 // With or without the lock. Ends the recording because of a fault of ours. The program continues, and later events are counted as lost.

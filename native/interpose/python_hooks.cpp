@@ -160,6 +160,8 @@ void* allocate_by_malloc(const PyMemAllocatorEx& next, std::size_t bytes) noexce
 
 template <Domain& kDomain, typename Request>
 [[gnu::noinline]] void* allocate_sample(Request request) {
+    if (python_is_asked()) [[unlikely]]
+        recorder().answer_for_python();
     void* block = Recorder::may_sample_now() ? allocate_by_malloc(kDomain.below, request.bytes()) : nullptr;
     if (block == nullptr) return request.from(kDomain.below);  // the next one will be sampled
     if (request.is_zeroed) std::memset(block, 0, request.bytes());

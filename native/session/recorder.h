@@ -226,8 +226,8 @@ public:
     void record_child(std::int64_t inherited_bytes) noexcept;
     // Makes every thread check more than its stack at its next event.
     void request_attention() noexcept { epoch_.fetch_add(1, std::memory_order_relaxed); }
-    // Makes the next allocation by Python's allocators call answer_for_python(). Signal handlers do not call these allocators, so that call
-    // may start threads and call functions of the interpreter.
+    // Makes allocations by Python's allocators call answer_for_python(), until it is time: every one or, where few are sampled, those that leave the
+    // fast path. Signal handlers do not call these allocators, so that call may start threads and call functions of the interpreter.
     void ask_python() noexcept;
     void answer_for_python() noexcept;
 

@@ -312,10 +312,14 @@ void note_forked() noexcept {
     Recorder::instance().ask_python();
 }
 
-void resume_if_due() noexcept {
+bool is_to_rest() noexcept {
+    const std::uint64_t paused = g_paused_at.load(std::memory_order_acquire);
+    return paused != 0 && process::coarse_monotonic_ns() < paused + kQuietAfterFork;
+}
+
+void resume() noexcept {
     std::uint64_t paused = g_paused_at.load(std::memory_order_acquire);
     if (paused == 0) return;
-    if (process::monotonic_ns() - paused < kQuietAfterFork) return Recorder::instance().ask_python();
     BusyGuard busy;
     UninterruptedHold hold(g_control);
     if (g_paused_at.compare_exchange_strong(paused, 0) && !g_thread.is_running()) begin_thread();

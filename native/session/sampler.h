@@ -11,11 +11,13 @@ bool start() noexcept;
 void start_later() noexcept;
 void stop() noexcept;
 // A fork by the interpreter must find no second thread (CPython warns of one): the sampler ends before it, and comes back some time after.
-// Returns whether it is paused. Not in a signal's handler, as note_forked() and resume_if_due().
+// Returns whether it is paused. Not in a signal's handler, as note_forked() and resume().
 bool pause_for_fork() noexcept;
 // The fork is done: from here on the pause lasts its time, since CPython looks for threads only now.
 void note_forked() noexcept;
-void resume_if_due() noexcept;
+// Whether that time is not over yet.
+bool is_to_rest() noexcept;
+void resume() noexcept;
 bool is_running() noexcept;
 // The calling thread is about to free a large block or mapping. If the process seems to use clearly more memory than at the last
 // residency snapshot, and this release ends that, the thread asks the sampler for another snapshot and waits for it: 50 ms at most, and
