@@ -198,7 +198,7 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_headers, bool is_le
     if (sampled()) note_exact_totals();
     note_refused_children();
     h.lost_events = lost_.load(std::memory_order_relaxed);
-    if (!failed && children.is_child() && leave_row_alone(heap_has_headers, is_leaving)) return;
+    if (!failed && leave_row_alone(heap_has_headers, is_leaving)) return;
     end_open_scopes();
     h.overhead_bytes = live_.resident_bytes() + samples_.own_bytes() + file_.resident_bytes();
     try {
@@ -238,9 +238,11 @@ Children::Ended Recorder::figures_at_end(State state) noexcept {
     return ended;
 }
 
+bool Recorder::is_row_enough() const noexcept { return children.is_child() && children.is_row_enough(accounts_.peak_bytes()); }
+
 // Under the lock. The capture of a child that held little, where the run has many, is not completed: a row in the index is all that stays.
 bool Recorder::leave_row_alone(bool heap_has_headers, bool is_leaving) noexcept {
-    if (file_.is_truncated() || !children.is_row_enough(accounts_.peak_bytes())) return false;
+    if (file_.is_truncated() || !is_row_enough()) return false;
     if (heap_has_headers) if_there_is_room([this] { forget_freed(); });
     children.note_ended(figures_at_end(State::ended), "");
     last_ = {};

@@ -202,6 +202,8 @@ public:
     void take_residency_snapshot() noexcept;
     // Whether this is a child of a run that was short and held little: what its end costs is much of what it costs.
     bool is_of_small_child() const noexcept;
+    // Whether this is a child of a run, and leaves a row of the run's index and no capture.
+    bool is_row_enough() const noexcept;
     // Bytes that the program has allocated, for the sampler: the capture stays open while it runs.
     std::int64_t live_bytes() const noexcept { return __atomic_load_n(&file_.header().live_bytes, __ATOMIC_RELAXED); }
     // From this size on, blocks and mappings are announced before they are freed.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <utility>
 
 #include "devices/device_watch.h"
 #include "holders/requests.h"
@@ -169,26 +170,40 @@ std::atomic<bool> g_has_relatives{false};  // this process was forked, or has fo
 
 // What the process shares with its relatives. For each reading the kernel visits every resident page, which displaces what the processors had
 // in their caches. So it is followed by a pause of kPause times what it took, and a longer one where the process has hardly touched new pages.
-// Only for the sampler's thread.
+// Many forked children do little work: before the first reading in one there is such a pause, too, unless the child ends first.
+// Only for the sampler's thread, and for others while it does not run.
 class SharedPages {
 public:
+    explicit SharedPages(bool is_child = false) noexcept : is_to_wait_(is_child) {}
+
     const process::Shared& at(std::uint64_t now, std::int64_t resident_bytes) noexcept {
-        if (!g_has_relatives.load(std::memory_order_relaxed) || now < next_ns_) return last_;
-        const std::int64_t faults = process::page_faults();
-        if (now < calm_until_ns_ && (faults - faults_) * kPageBytes < resident_bytes / kFewTouched) return last_;
-        faults_ = faults;
+        if (!g_has_relatives.load(std::memory_order_relaxed) || !is_due(now, resident_bytes)) return last_;
+        faults_ = process::page_faults();
         const std::uint64_t began_ns = process::thread_ns();
         process::read_shared(&last_);
         const std::uint64_t took_ns = process::thread_ns() - began_ns;
+        is_to_wait_ = false;
         next_ns_ = now + std::max(kLeastPauseNs, kPause * took_ns);
         calm_until_ns_ = now + std::max(kLeastPauseNs, kCalmPause * took_ns);
         return last_;
     }
     void expect_change() noexcept { calm_until_ns_ = 0; }
+    // Whether the first reading is still to come, which is then due at once.
+    bool end_wait() noexcept { return std::exchange(is_to_wait_, false); }
 
 private:
     static constexpr std::uint64_t kPause = 128, kCalmPause = 1024, kLeastPauseNs = 20 * kMillisecond;
+    static constexpr std::uint64_t kPageNs = 50, kMostWaitNs = 100 * kMillisecond;  // what a reading takes for each page, about
     static constexpr std::int64_t kFewTouched = 32;
+
+    bool is_due(std::uint64_t now, std::int64_t resident_bytes) const noexcept {
+        if (is_to_wait_)
+            return now >= std::min(kPause * kPageNs * static_cast<std::uint64_t>(resident_bytes / kPageBytes), kMostWaitNs);
+        if (now < next_ns_) return false;
+        return now >= calm_until_ns_ || (process::page_faults() - faults_) * kPageBytes >= resident_bytes / kFewTouched;
+    }
+
+    bool is_to_wait_;
     process::Shared last_;
     std::int64_t faults_ = 0;
     std::uint64_t next_ns_ = 0, calm_until_ns_ = 0;
@@ -255,7 +270,7 @@ void run() {
 }
 
 void prepare(bool is_child) noexcept {
-    g_shared = {};
+    g_shared = SharedPages(is_child);
     g_snapshots = is_child ? g_snapshots.for_child() : ResidencySnapshots{};
     g_requests.forget_waits();
     take_first_sample(!is_child);  // a child's parent has read the limits
@@ -286,6 +301,7 @@ void stop() noexcept {
     UninterruptedHold hold(g_control);
     g_paused_at.store(0, std::memory_order_relaxed);
     g_thread.end();
+    if (g_shared.end_wait() && !Recorder::instance().is_row_enough()) note_pressure();
 }
 
 bool pause_for_fork() noexcept {
@@ -331,7 +347,7 @@ void before_release(std::int64_t live_bytes, std::int64_t released_bytes) noexce
 
 void forget_in_child() noexcept {
     g_has_relatives.store(true, std::memory_order_relaxed);
-    g_shared = {};
+    g_shared = SharedPages(true);
     g_control.reset();
     g_thread.forget_in_child();
     g_requests.refuse();
