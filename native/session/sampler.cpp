@@ -24,11 +24,15 @@ namespace {
 
 constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::int64_t kPageBytes = 4096;
-constexpr std::uint64_t kQuietAfterFork = 20 * kMillisecond;
+// With a second thread in the process, malloc takes locks, and the kernel tells other processors of each unmapping: 2 % of what a forked child does.
+// So in a child the thread begins once the child is that old or holds that much. Many are over before.
+constexpr std::uint64_t kQuietAfterFork = 20 * kMillisecond, kQuietInChild = 100 * kMillisecond;
+constexpr std::int64_t kWorthSampling = 16 << 20;
 
 FutexMutex g_control;  // of who makes and ends the thread: native code forks in several threads at once
 OwnThread g_thread;
 std::atomic<std::uint64_t> g_paused_at{0};  // 0: not paused
+std::atomic<bool> g_is_young_child{false};  // in this process the thread has not begun yet
 
 bool has_own_descriptors() noexcept {
 #if defined(SYS_close_range)
@@ -276,7 +280,10 @@ void prepare(bool is_child) noexcept {
     take_first_sample(!is_child);  // a child's parent has read the limits
 }
 
-bool begin_thread() noexcept { return g_thread.begin("hiwater", run); }
+bool begin_thread() noexcept {
+    g_is_young_child.store(false, std::memory_order_relaxed);
+    return g_thread.begin("hiwater", run);
+}
 
 }  // namespace
 
@@ -289,9 +296,9 @@ bool start() noexcept {
     return begin_thread();
 }
 
-// Many children end before the thread begins.
 void start_later() noexcept {
     prepare(true);
+    g_is_young_child.store(true, std::memory_order_relaxed);
     g_paused_at.store(process::monotonic_ns(), std::memory_order_relaxed);
     Recorder::instance().ask_python();
 }
@@ -330,7 +337,11 @@ void note_forked() noexcept {
 
 bool is_to_rest() noexcept {
     const std::uint64_t paused = g_paused_at.load(std::memory_order_acquire);
-    return paused != 0 && process::coarse_monotonic_ns() < paused + kQuietAfterFork;
+    if (paused == 0) return false;
+    const std::uint64_t now = process::coarse_monotonic_ns();
+    if (now < paused + kQuietAfterFork) return true;
+    return g_is_young_child.load(std::memory_order_relaxed) && now < paused + kQuietInChild &&
+           Recorder::instance().live_bytes() < kWorthSampling;
 }
 
 void resume() noexcept {
