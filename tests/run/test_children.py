@@ -451,3 +451,42 @@ def test_a_recording_in_python_records_children_if_it_is_asked_to(tmp_path: Path
 
     assert sorted(taken(capture) for capture in captures_of_children(tmp_path / "run.hiw")) == [11, 12]
     assert not (tmp_path / "alone.hiw.d").exists()
+
+
+AGES = """
+import json, os, sys, time
+holds, began, seen = int(sys.argv[1]), time.monotonic(), [(0, 0)]
+pid = os.fork()
+if pid == 0:
+    held = [bytes(1 << 20) for _ in range(holds)]
+    while seen[-1][1] < 2 and seen[-1][0] < 60:
+        {"name": str(began)}
+        seen.append((time.monotonic() - began, len(os.listdir("/proc/self/task"))))
+    with open("seen.json", "w") as file:
+        json.dump(seen[1:], file)
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--sample", "64KiB")])
+def test_the_recorders_thread_of_a_forked_child_begins_once_the_child_is_worth_it(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "ages.py").write_text(AGES)
+
+    def age_at_begin(holds: int) -> float:
+        done = run_hiwater("run", "-q", *options, "-o", "run.hiw", "ages.py", str(holds), folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        *before, (begins, threads) = json.loads((tmp_path / "seen.json").read_text())
+        assert threads == 2
+        assert {threads for _, threads in before} <= {1}
+        return begins
+
+    assert age_at_begin(0) >= 0.1
+    ages = []
+    while (
+        len(ages) < 10 and min(ages, default=1.0) >= 0.1
+    ):  # on a busy machine a child may be older when it has its turn
+        ages.append(age_at_begin(32))
+    assert 0.02 <= min(ages) < 0.1
