@@ -172,6 +172,7 @@ void read_boot_id(char out[40]) noexcept {
 std::uint64_t monotonic_ns() noexcept { return clock_ns(CLOCK_MONOTONIC); }
 std::uint64_t coarse_monotonic_ns() noexcept { return clock_ns(CLOCK_MONOTONIC_COARSE); }
 std::uint64_t wall_ns() noexcept { return clock_ns(CLOCK_REALTIME); }
+std::uint64_t process_ns() noexcept { return clock_ns(CLOCK_PROCESS_CPUTIME_ID); }
 std::uint64_t thread_ns() noexcept { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 }  // namespace hiwater::process

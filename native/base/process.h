@@ -56,6 +56,7 @@ void read_boot_id(char out[40]) noexcept;
 std::uint64_t monotonic_ns() noexcept;
 std::uint64_t coarse_monotonic_ns() noexcept;  // the same some milliseconds ago, for a fifth of the time
 std::uint64_t wall_ns() noexcept;
-std::uint64_t thread_ns() noexcept;  // of the processor's, for this thread
+std::uint64_t thread_ns() noexcept;   // of the processor's, for this thread
+std::uint64_t process_ns() noexcept;  // the same for all threads
 
 }  // namespace hiwater::process

@@ -23,8 +23,9 @@ void Limits::begin(const std::string& cgroup_usage, const std::vector<std::strin
 }
 
 capture::PressureRecord Limits::read(std::uint64_t now, std::int64_t address_space_bytes) noexcept {
-    constexpr std::uint64_t kMachineNs = 100'000'000, kLimitsNs = 1'000'000'000;
-    const bool is_machine_due = available_ns_ == 0 || now - available_ns_ >= kMachineNs;
+    constexpr std::uint64_t kMachineNs = 100'000'000, kFarNs = 500'000'000, kLimitsNs = 1'000'000'000;
+    const std::uint64_t machine_ns = nearest_.share() > kWatched ? kMachineNs : kFarNs;
+    const bool is_machine_due = available_ns_ == 0 || now - available_ns_ >= machine_ns;
     if (is_machine_due) {
         available_bytes_ = process::available_bytes();
         available_ns_ = now;

@@ -178,6 +178,7 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_headers, bool is_le
     const bool known = process::read_status(&resident);
     Hold hold(lock_);
     if (!file_.is_open()) return;
+    if (!only_counters_) file_.find_truncation();  // which ends the recording, with its reason
     const bool failed = g_switches.mode.load(std::memory_order_relaxed) != Mode::on;
     set_mode(Mode::off);
     capture::Header& h = file_.header();
@@ -186,7 +187,6 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_headers, bool is_le
         close_capture(State::ended);
         return;
     }
-    file_.find_truncation();
     if (known) {
         h.resident_last_bytes = resident.now_bytes;
         const std::int64_t peak = h.resident_exact != 0 ? std::max(resident.peak_bytes, resident.now_bytes) : resident.now_bytes;

@@ -236,12 +236,29 @@ void note_pressure() noexcept {
     recorder.note_pressure(now, address_space_bytes, g_shared.at(now, resident_bytes));
 }
 
-// From one sample to the next. While a short program's workers wait for each other's processors, a sample each millisecond would cost them 2 %.
-// A long recording's timeline has no room for more points. Far from a limit there is time to notice that it comes nearer.
-std::uint64_t interval_at(std::uint64_t now, double share_of_limit) noexcept {
-    const std::uint64_t wanted = std::clamp(now / 16, kMillisecond, 10 * kMillisecond);
-    return share_of_limit > 0.75 ? wanted : std::clamp(now / 2048, wanted, 50 * kMillisecond);
-}
+// When the next sample is due.
+class Pace {
+public:
+    // Nanoseconds until then. While a short program's workers wait for each other's processors, a sample each millisecond would cost them 2 %. A
+    // long recording's timeline has no room for more points. A program that rests, as workers without work do, has little to be seen. But near a
+    // limit there may be no time to notice that it comes nearer.
+    std::uint64_t next(std::uint64_t now, double share_of_limit) noexcept {
+        // The two clocks are read one after the other: what the others used may seem to be less than before.
+        const std::uint64_t used_ns = process::process_ns() - process::thread_ns();
+        const bool rests = used_ns < used_ns_ + (now - at_ns_) / kBusyShare;
+        used_ns_ = used_ns;
+        at_ns_ = now;
+        rest_ns_ = rests ? std::clamp(2 * rest_ns_, kUsualNs, kLongestNs) : 0;
+        const std::uint64_t shortest = std::clamp(now / 16, kMillisecond, kUsualNs);
+        return share_of_limit > Limits::kWatched ? shortest : std::clamp(std::max(now / 2048, rest_ns_), shortest, kLongestNs);
+    }
+
+    bool rests() const noexcept { return rest_ns_ != 0; }
+
+private:
+    static constexpr std::uint64_t kUsualNs = 10 * kMillisecond, kLongestNs = 50 * kMillisecond, kBusyShare = 64;
+    std::uint64_t at_ns_ = 0, used_ns_ = 0, rest_ns_ = 0;
+};
 
 void run() {
     const bool own_descriptors = has_own_descriptors();
@@ -249,13 +266,14 @@ void run() {
     Recorder& recorder = Recorder::instance();
     recorder.lock().allow_bias();
     std::uint64_t last_peak_ns = 0, now = recorder.now_ns();
-    while (g_thread.goes_on_after(interval_at(now, recorder.share_of_limit()))) {
+    Pace pace;
+    while (g_thread.goes_on_after(pace.next(now, recorder.share_of_limit()))) {
         now = recorder.now_ns();
         const std::int64_t asked_bytes = g_requests.pending();
         const capture::file_guard::OwnFaults faults;  // the capture may be truncated under us
         // Reading the kernel's peak costs ten times a plain reading. It only has to be recent in case the process is killed.
         process::Resident resident;
-        if (now - last_peak_ns >= 50 * kMillisecond && process::read_status(&resident)) last_peak_ns = now;
+        if (now - last_peak_ns >= (pace.rests() ? 200 : 50) * kMillisecond && process::read_status(&resident)) last_peak_ns = now;
         std::int64_t address_space_bytes = -1;
         const std::int64_t resident_bytes =
             kept >= 0 ? process::read_statm(kept, &address_space_bytes) : process::resident_bytes(&address_space_bytes);

@@ -483,10 +483,10 @@ def test_the_recorders_thread_of_a_forked_child_begins_once_the_child_is_worth_i
         assert {threads for _, threads in before} <= {1}
         return begins
 
-    assert age_at_begin(0) >= 0.1
+    assert age_at_begin(0) >= 0.095  # it was read just before
     ages = []
     while (
-        len(ages) < 10 and min(ages, default=1.0) >= 0.1
+        len(ages) < 10 and min(ages, default=1.0) >= 0.095
     ):  # on a busy machine a child may be older when it has its turn
         ages.append(age_at_begin(32))
-    assert 0.02 <= min(ages) < 0.1
+    assert 0.015 <= min(ages) < 0.095
