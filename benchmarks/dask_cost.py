@@ -3,7 +3,7 @@
     python benchmarks/dask_cost.py [--rounds N]
 
 Prints the processor milliseconds that a worker needs to begin its recording, hiwater's imports included. Then the same tasks without and with recording (sampled,
-64 KiB), in turns, on a cluster of two processes: the workers' processor seconds and those of the clock, each the median of the rounds. Each round begins with other
+256 KiB), in turns, on a cluster of two processes: the workers' processor seconds and those of the clock, each the median of the rounds. Each round begins with other
 small objects in the workers: where the last arena of pymalloc ends decides whether each task maps it anew, which costs up to a fifth, recorded or not.
 """
 
@@ -24,7 +24,7 @@ import distributed
 from distributed.diagnostics.plugin import WorkerPlugin
 begin = time.process_time()
 from hiwater.contrib.cluster import dask_remote, worker
-begun = worker.start(sys.argv[1], engine="dask", worker="w", sample="64KiB")
+begun = worker.start(sys.argv[1], engine="dask", worker="w", sample="256KiB")
 taken = time.process_time() - begin
 assert begun.is_recording, begun.why
 print(taken * 1000)

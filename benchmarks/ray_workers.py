@@ -1,6 +1,6 @@
 """What recording costs a Ray job: the same job in turns, plain and sampled, each with a Ray of its own.
 
-    python benchmarks/ray_workers.py [--turns N]
+    python benchmarks/ray_workers.py [--turns N] [--sample SIZE]
 
 Prints, for each turn, the seconds of 1,000 tasks in workers that run already, of the clock and of the workers' processors, and for an actor in a new worker
 process the milliseconds from its request to its first answer, and of processor time until then. At the end, the ratios of the medians of the former, and the
@@ -22,7 +22,7 @@ import json, os, sys, time
 import ray
 import hiwater.ray
 
-environment = hiwater.ray.env() if sys.argv[1] == "sampled" else {"env_vars": {"PLAIN": "1"}}
+environment = hiwater.ray.env(sample=sys.argv[3] or None) if sys.argv[1] == "sampled" else {"env_vars": {"PLAIN": "1"}}
 ray.init(num_cpus=2, object_store_memory=100_000_000, include_dashboard=False, log_to_driver=False, runtime_env=environment)
 
 held, objects = [], int(sys.argv[2])
@@ -59,12 +59,16 @@ print(json.dumps([seconds, processor, sorted(starts)[2], sorted(used)[2]]))
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=9)
-    turns = parser.parse_args().turns
+    parser.add_argument(
+        "--sample", default="", help="the size below which blocks are sampled; default: that of hiwater.ray.env()"
+    )
+    options = parser.parse_args()
+    turns = options.turns
     figures: dict[str, list[list[float]]] = {"plain": [], "sampled": []}
     for turn in range(turns):
         for kind in ("plain", "sampled") if turn % 2 == 0 else ("sampled", "plain"):
             done = subprocess.run(
-                [sys.executable, "-c", PROGRAM, kind, str(20_000 * turn // turns + 1)],
+                [sys.executable, "-c", PROGRAM, kind, str(20_000 * turn // turns + 1), options.sample],
                 env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"},
                 stdout=subprocess.PIPE, text=True, check=True,
             )  # fmt: skip

@@ -217,7 +217,7 @@ def test_sums_are_exact(collected: Ran) -> None:
 
 def test_sampled_sums_are_within_their_errors(profiled: Ran) -> None:
     capture = profiled.of(profiled.result["leaking"])
-    assert capture.process.sample_bytes == 64 << 10
+    assert capture.process.sample_bytes == 256 << 10
     held, _ = made_by(capture, "add")
     assert held == LEAKS * (LEAKED + BYTES_HEADER)  # blocks above the sample size are all recorded
     assert {one.facts["worker"] for one in profiled.run.captures} >= {"driver", "worker", "Cache", "Cache shard"}

@@ -18,9 +18,6 @@ from hiwater.contrib.cluster import worker as recording
 from hiwater.contrib.cluster.job import JobCaptures
 from hiwater.errors import AlreadyRecording, BadRequest
 
-SAMPLE = "64KiB"
-"""The size below which blocks are sampled by default."""
-
 _PRELOAD = "preload"
 _AT_ONCE = 8  # captures on their way
 _ANSWER_SECONDS = 60
@@ -35,7 +32,7 @@ class DaskProfile:
         self._client = client
         self._address = ""
         self._job = JobCaptures(path, engine="dask")
-        self._sample, self._limit = SAMPLE if sample is None else sample, limit
+        self._sample, self._limit = recording.SAMPLE if sample is None else sample, limit
         parse_size(str(self._sample))
         parse_size(str(limit or 0))
         self._name = os.urandom(6).hex()
@@ -133,7 +130,7 @@ def profile(
             table.groupby("key").mean().compute()
 
     Use `async with` with an asynchronous client. Each task is a phase with the name of its kind (its key's prefix). `sample`, in bytes, is as
-    for `hiwater.record()`: 64 KiB by default, 0 records every block. `limit`, in bytes, is a ceiling for each worker's address space: beyond it a task
+    for `hiwater.record()`: 256 KiB by default, 0 records every block. `limit`, in bytes, is a ceiling for each worker's address space: beyond it a task
     gets MemoryError. A worker that cannot be recorded goes on, and the report names it. A capture of a worker that was killed is in the file, too.
 
     Raises CaptureUnwritable, BadSize, BadRequest, and AlreadyRecording at the start. At the end, a failure is a RuntimeWarning.
@@ -164,7 +161,7 @@ async def dask_setup(node: Any) -> None:
     """
     if isinstance(node, distributed.Worker):
         plugin = remote.RecordWorker(
-            _PRELOAD, os.environ.get("HIWATER_SAMPLE", SAMPLE), os.environ.get("HIWATER_LIMIT")
+            _PRELOAD, os.environ.get("HIWATER_SAMPLE", recording.SAMPLE), os.environ.get("HIWATER_LIMIT")
         )
         await node.plugin_add(plugin, name=remote.PRELOADED)
     elif isinstance(node, distributed.Nanny):

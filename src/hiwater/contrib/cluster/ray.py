@@ -18,7 +18,7 @@ from hiwater._os.sizes import parse_size
 from hiwater.capture import Capture
 from hiwater.contrib.cluster import ray_node, worker
 from hiwater.contrib.cluster.job import JobCaptures
-from hiwater.contrib.cluster.ray_worker import OFF, SAMPLE, VARIABLE, Both
+from hiwater.contrib.cluster.ray_worker import OFF, VARIABLE, Both
 from hiwater.errors import HiwaterError, NotRecording
 
 HOOK = "hiwater.ray.setup"
@@ -38,10 +38,10 @@ def env(
 
         ray.init(runtime_env=hiwater.ray.env({"env_vars": {"MODE": "test"}}))
 
-    `sample`, in bytes, is as for `hiwater.record()`: 64 KiB by default, 0 records every block. `limit`, in bytes, is a ceiling for each worker's address
+    `sample`, in bytes, is as for `hiwater.record()`: 256 KiB by default, 0 records every block. `limit`, in bytes, is a ceiling for each worker's address
     space, Ray's object store included: beyond it a task gets MemoryError. Raises BadSize.
     """
-    options = {"sample": SAMPLE if sample is None else sample, "limit": limit}
+    options = {"sample": worker.SAMPLE if sample is None else sample, "limit": limit}
     parse_size(str(options["sample"]))
     parse_size(str(limit or 0))
     changed = dict(runtime_env or {})
@@ -89,7 +89,7 @@ def profile(
         if not ray.is_initialized():
             ray.init(runtime_env=environment)
         _check_recorded()
-        asked = SAMPLE if sample is None else sample
+        asked = worker.SAMPLE if sample is None else sample
         driver = worker.start(
             f"{job.path.replace('%', '%%')}.driver.%p.hiw", engine="ray", worker="driver", sample=asked
         )

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 VARIABLE = "HIWATER_RAY"
 """In the environment of a job's workers: JSON with "sample", "limit" and the user's own "hook"; or OFF."""
 OFF = "off"
-SAMPLE = "64KiB"
-"""The size below which blocks are sampled by default."""
 WHY_SUFFIX = ".why"
 """Of the file that says why a worker has no capture, beside where it would be."""
 
@@ -84,7 +82,7 @@ def _record(options: dict[str, Any]) -> None:
         path.replace("%", "%%"),
         engine="ray",
         worker="worker",
-        sample=options.get("sample", SAMPLE),
+        sample=options.get("sample", worker.SAMPLE),
         limit=options.get("limit"),
     )
     if begun.why:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from hiwater._os.sizes import parse_size
-from hiwater.contrib.cluster import spark_worker
+from hiwater.contrib.cluster import spark_worker, worker
 from hiwater.contrib.cluster.job import JobCaptures
 from hiwater.errors import BadRequest
 
@@ -41,7 +41,7 @@ def conf(
         spark = hiwater.spark.conf(SparkSession.builder, "/shared/captures").getOrCreate()
 
     Each worker writes its capture into a new folder in `folder`, on its own machine; best on a file system that all machines share. By default, `folder` is
-    that for temporary files. `sample`, in bytes, is as for `hiwater.record()`: 64 KiB by default, 0 records every block. `limit`, in bytes, is a ceiling for the
+    that for temporary files. `sample`, in bytes, is as for `hiwater.record()`: 256 KiB by default, 0 records every block. `limit`, in bytes, is a ceiling for the
     address space of each worker. `daemon` is the daemon module of your own, which is run in place of Spark's; by default, the one that `settings` name.
     Raises BadSize.
     """
@@ -53,7 +53,7 @@ def conf(
         spark_worker.FOLDER: os.path.join(
             os.path.abspath(folder or tempfile.gettempdir()), f"hiwater-spark-{os.urandom(6).hex()}"
         ),
-        spark_worker.SAMPLE: spark_worker.DEFAULT_SAMPLE if sample is None else str(sample),
+        spark_worker.SAMPLE: worker.SAMPLE if sample is None else str(sample),
         spark_worker.LIMIT: str(limit or ""),
         spark_worker.DAEMON: chained,
     }

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 FOLDER, SAMPLE, LIMIT, DAEMON = (f"HIWATER_SPARK_{name}" for name in ("FOLDER", "SAMPLE", "LIMIT", "DAEMON"))
 """The settings, in the environment of the executors: as the arguments of `spark.conf()`."""
-DEFAULT_SAMPLE = "64KiB"
 COLLECTS = "hiwater.collects"
 """The local property of the tasks that collect captures."""
 
@@ -73,7 +72,7 @@ def _begin_in_worker() -> None:
         f"{folder.replace('%', '%%')}/%h.%p-{time.monotonic_ns() // 1_000_000}.hiw",
         engine="spark",
         worker=f"executor {_executor()}",
-        sample=os.environ.get(SAMPLE) or DEFAULT_SAMPLE,
+        sample=os.environ.get(SAMPLE) or worker.SAMPLE,
         limit=os.environ.get(LIMIT) or None,
     )
     if begun.why:

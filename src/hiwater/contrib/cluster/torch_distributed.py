@@ -17,7 +17,6 @@ from hiwater.contrib.cluster import worker
 from hiwater.contrib.cluster.job import JobCaptures
 from hiwater.errors import BadRequest
 
-DEFAULT_SAMPLE = "64KiB"
 RANKS_SUFFIX = ".ranks"
 """Of the folder with the captures of the ranks, beside the job's file."""
 
@@ -44,7 +43,7 @@ class TorchProfile:
                 "torch.distributed has no process group yet",
                 "call torch.distributed.init_process_group() first, or launch the ranks with `torchrun --no-python hiwater run`",
             )
-        self._sample, self._limit = DEFAULT_SAMPLE if sample is None else sample, limit
+        self._sample, self._limit = worker.SAMPLE if sample is None else sample, limit
         parse_size(str(self._sample))
         parse_size(str(limit or 0))
         self._rank = dist.get_rank()
@@ -162,7 +161,7 @@ def profile(
         with profile("job.hiw"):
             train()
 
-    All ranks enter and leave it. `sample`, in bytes, is as for `hiwater.record()`: 64 KiB by default, 0 records every block. `limit`, in bytes, is a
+    All ranks enter and leave it. `sample`, in bytes, is as for `hiwater.record()`: 256 KiB by default, 0 records every block. `limit`, in bytes, is a
     ceiling for each rank's address space. Captures lie in the folder `job.hiw.ranks` of each machine. Rank 0 takes them from there if it sees them, and
     else receives them, compressed, one piece at a time. If a rank fails, the file has the captures that rank 0 sees.
 
