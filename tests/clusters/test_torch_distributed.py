@@ -61,6 +61,7 @@ PROGRAM = f"""
     except MemoryError:
         pass
     print(f"rank {{rank}}: {{len(caught)}} warnings", flush=True)
+    dist.destroy_process_group()  # torch's threads may otherwise end a rank by an abort as it exits
 """
 
 
