@@ -95,15 +95,17 @@ def test_ten_short_lived_children_at_a_millisecond(tmp_path: Path, by_events: bo
     path = tmp_path / "t.hiw"
     words = ["--interval", "1ms", "-o", str(path), "--", *python(program)]
     if by_events:
-        assert sample(*words).returncode == 0
+        # On a machine that is very busy, one of them may be over before the sampler has its turn: all ten must be seen in one of three runs.
+        for _ in range(3):
+            assert sample(*words).returncode == 0
+            if all(len(child.at_ns) for child in hiwater.open(path).processes[1:]):
+                break
     else:
         code = "import sys\nfrom hiwater.sampling import events\nevents.listen = lambda: None\nfrom hiwater.cli import main\nsys.exit(main(['sample', *sys.argv[1:]]))"
         assert subprocess.run([*python(code), *words], capture_output=True, check=False).returncode == 0
     children = hiwater.open(path).processes[1:]
     assert len(children) == 10
-    seen = [child for child in children if len(child.at_ns)]
-    assert len(seen) >= 8  # on a machine that is very busy, one may be over before the sampler has its turn
-    assert all(child.end_ns is not None and child.peak_bytes > 0 for child in seen)
+    assert all(child.end_ns is not None and len(child.at_ns) and child.peak_bytes > 0 for child in children)
     assert ("between two samples were not seen" in run_hiwater("report", path).stdout) is not by_events
     if by_events:
         # On a machine that is very busy the news of one's end can come too late to be read with its status.
