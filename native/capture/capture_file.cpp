@@ -200,7 +200,7 @@ int CaptureFile::reopen_if_lost() noexcept {
 int CaptureFile::add_segment() noexcept {
     Uncancelled whole;
     std::uint64_t bytes = kSmallestSegment;
-    while (bytes < kLargestSegment && bytes * 4 < file_bytes_) bytes *= 2;
+    while (bytes < kLargestSegment && bytes * 8 < file_bytes_) bytes *= 2;
     if (int error = reopen_if_lost()) return error;
     find_truncation();
     if (is_truncated()) return ESTALE;

@@ -191,9 +191,10 @@ private:
         ready_ = std::min(wanted, end);
         file_->put_pages(&(*this)[id], (ready_ - id) * sizeof(Record));
     }
-    // Of what is written once and not read again, the pages of a full extent leave the process's resident memory. The file has them.
+    // Of what is not read again once another record follows it, the pages of a full extent leave the process's resident memory. The file
+    // has them.
     static constexpr bool is_only_appended(Table table) noexcept {
-        return table == Table::timeline || table == Table::slice_entries;
+        return table == Table::timeline || table == Table::slice_entries || table == Table::pressure;
     }
     void add_chunk() {
         const auto chunk = static_cast<std::uint32_t>(chunks_.size());
