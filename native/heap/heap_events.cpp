@@ -33,14 +33,16 @@ void Recorder::set_mode(Mode mode) noexcept {
     g_switches.mode.store(mode, std::memory_order_release);
 }
 
-// Several threads may do this at the same time. Each repeats it until the flag did not change in between, so the last result is right.
+// Several threads may do this at the same time. Each repeats it until nothing that it read has changed, so the last result is right.
 void Recorder::set_small_below() noexcept {
     bool is_asked;
+    Wanted wanted;
     do {
         is_asked = python_is_asked();
-        g_switches.small_below.every_block.store(!is_asked && wants(Wanted::every_block) ? kSmallObject + 1 : 0);
-        g_switches.small_below.few_samples.store(wants(Wanted::few_samples) ? kSmallObject + 1 : 0);
-    } while (g_switches.python_is_asked.load() != is_asked);
+        wanted = hiwater::wanted();
+        g_switches.small_below.every_block.store(!is_asked && wanted == Wanted::every_block ? kSmallObject + 1 : 0);
+        g_switches.small_below.few_samples.store(wanted == Wanted::few_samples ? kSmallObject + 1 : 0);
+    } while (g_switches.python_is_asked.load() != is_asked || g_switches.wanted.load() != wanted);
 }
 
 void Recorder::ask_python() noexcept {

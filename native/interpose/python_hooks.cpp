@@ -77,12 +77,18 @@ template <typename Request>
     return request.from(next);
 }
 
+// To find out whether it is too early takes longer than to record a small object: one of a few finds out.
+inline void answer_if_due(std::size_t bytes) noexcept {
+    constexpr std::uint8_t kFew = 64;
+    if (python_is_asked() && (bytes > kSmallObject || tls.unanswered++ % kFew == 0)) [[unlikely]]
+        recorder().answer_for_python();
+}
+
 template <Domain& kDomain, typename Request>
 [[gnu::noinline]] void* allocate_any(Request request) {
     PyMemAllocatorEx& next = kDomain.below;
     if (!recording()) return request.from(next);
-    if (python_is_asked()) [[unlikely]]
-        recorder().answer_for_python();
+    answer_if_due(request.bytes());
     void* block = covered_from(next, request);
     return tls.covered == 0 ? recorded(block, request.bytes()) : block;
 }
@@ -104,6 +110,7 @@ template <Domain& kDomain>
 void* python_realloc(void*, void* old, std::size_t bytes) {
     PyMemAllocatorEx& next = kDomain.below;
     if (!recording() || tls.covered != 0) return next.realloc(next.ctx, old, bytes);
+    answer_if_due(bytes);
     return recorded(reallocated(next, old, bytes), bytes);
 }
 
@@ -115,11 +122,23 @@ void python_free(void*, void* block) {
 }
 
 // The same over CPython's own allocator, whose blocks need no key_of(): they lie at multiples of 16, its own and those from malloc alike.
+// allocate_exact() is for the sizes that it never takes from malloc.
+template <Domain& kDomain, typename Request>
+[[gnu::always_inline]] inline void* allocate_exact(Request request) {
+    void* block = request.from(kDomain.below);
+    if (block == nullptr) [[unlikely]]
+        return recorded(block, request.bytes());
+    return recorder().record<Kind::python>(block, request.bytes());
+}
+
 template <Domain& kDomain, typename Request>
 [[gnu::noinline]] void* allocate_exact_large(Request request) {
     // The bound is 0 unless every block is recorded and no call of answer_for_python() is due: one comparison instead of three.
-    if (g_switches.small_below.every_block.load(std::memory_order_relaxed) == 0) [[unlikely]]
-        return allocate_any<kDomain>(request);
+    if (g_switches.small_below.every_block.load(std::memory_order_relaxed) == 0) [[unlikely]] {
+        if (!wants(Wanted::every_block)) return allocate_any<kDomain>(request);
+        answer_if_due(request.bytes());
+        if (request.bytes() <= kSmallObject) return allocate_exact<kDomain>(request);
+    }
     void* block = covered_from(kDomain.below, request);
     if (tls.covered != 0) [[unlikely]]
         return block;
@@ -128,15 +147,11 @@ template <Domain& kDomain, typename Request>
     return recorder().record<Kind::python>(block, request.bytes());
 }
 
-// And for the sizes that it never takes from malloc.
 template <Domain& kDomain, typename Request>
 [[gnu::always_inline]] inline void* allocate_exact_small(Request request) {
     if (request.bytes() >= g_switches.small_below.every_block.load(std::memory_order_relaxed)) [[unlikely]]
         return allocate_exact_large<kDomain>(request);
-    void* block = request.from(kDomain.below);
-    if (block == nullptr) [[unlikely]]
-        return recorded(block, request.bytes());
-    return recorder().record<Kind::python>(block, request.bytes());
+    return allocate_exact<kDomain>(request);
 }
 
 template <Domain& kDomain>
@@ -154,7 +169,8 @@ void exact_free(void* context, void* block) {
 void* allocate_by_malloc(const PyMemAllocatorEx& next, std::size_t bytes) noexcept {
     Covered covered;
     void* block = next.malloc(next.ctx, kSmallObject + 1);
-    void* fitting = block == nullptr ? nullptr : next.realloc(next.ctx, block, bytes);
+    if (block == nullptr || recorder().may_take_room()) return block;
+    void* fitting = next.realloc(next.ctx, block, bytes);
     return fitting == nullptr ? block : fitting;
 }
 

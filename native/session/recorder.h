@@ -128,6 +128,8 @@ public:
     }
     // Whether a sampled block could be recorded now.
     static bool may_sample_now() noexcept { return is_on() && !is_inside(); }
+    // Whether a sampled object may take kSmallObject bytes: where so few are sampled, that is less than 1 % of what all of them take.
+    bool may_take_room() const noexcept { return sample_bytes_ >= 100 * kSmallObject; }
     // Returns the block, so that the caller need not keep it in a register meanwhile.
     void* record_sampled(void* block, std::size_t bytes, capture::Kind kind) noexcept;
     template <capture::Kind kKind>
@@ -228,8 +230,8 @@ public:
     void record_child(std::int64_t inherited_bytes) noexcept;
     // Makes every thread check more than its stack at its next event.
     void request_attention() noexcept { epoch_.fetch_add(1, std::memory_order_relaxed); }
-    // Makes allocations by Python's allocators call answer_for_python(), until it is time: every one or, where few are sampled, those that leave the
-    // fast path. Signal handlers do not call these allocators, so that call may start threads and call functions of the interpreter.
+    // Makes allocations by Python's allocators call answer_for_python(), until it is time: one of a few or, where few are sampled, those that
+    // leave the fast path. Signal handlers do not call these allocators, so that call may start threads and call functions of the interpreter.
     void ask_python() noexcept;
     void answer_for_python() noexcept;
 

@@ -162,6 +162,7 @@ struct ThreadLocal {
     std::uint32_t exit_node = 0;  // base of a thread whose state has been given back; its last blocks hang here
     std::uint32_t exit_session = 0;
     bool exiting = false;
+    std::uint8_t unanswered = 0;         // small objects that were allocated while Python is asked: see Recorder::ask_python()
     const void* unknown_free = nullptr;  // the last block that was freed and is in no table
     SampleStreams* streams = &g_no_streams;
 };
