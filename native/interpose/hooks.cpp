@@ -27,7 +27,15 @@ void* hook_malloc(std::size_t bytes);
 void* hook_calloc(std::size_t count, std::size_t each);
 void hook_free(void* block);
 
+// Memory of native code alone may be a reason to begin sampling: the next small object finds out (see Recorder::ask_python()).
+[[gnu::always_inline]] inline void expect_answer(std::size_t bytes) noexcept {
+    constexpr std::size_t kMuch = 64 * 1024;
+    if (bytes >= kMuch) [[unlikely]]
+        tls.unanswered = 0;
+}
+
 [[gnu::always_inline]] inline void* recorded(void* block, std::size_t bytes) noexcept {
+    expect_answer(bytes);
     if (block != nullptr) [[likely]]
         return recorder().on_alloc<Kind::native>(block, bytes);
     if (bytes != 0) recorder().on_refused(bytes);
@@ -43,6 +51,7 @@ template <Wanted kWanted>
     void* block = real<hook_malloc>(bytes);
     if (kWanted == Wanted::slow_path || !wants(kWanted) || block == nullptr) [[unlikely]]
         return recording() ? recorded(block, bytes) : block;
+    expect_answer(bytes);
     if constexpr (kWanted == Wanted::every_block) return recorder().record<Kind::native>(block, bytes);
     return recorder().record_if_sampled<Kind::native>(block, bytes);
 }

@@ -490,3 +490,43 @@ def test_the_recorders_thread_of_a_forked_child_begins_once_the_child_is_worth_i
     ):  # on a busy machine a child may be older when it has its turn
         ages.append(age_at_begin(32))
     assert 0.015 <= min(ages) < 0.095
+
+
+GROWS = """
+import ctypes, os, sys, time
+malloc = ctypes.CDLL(None).malloc
+allocate = {"object": bytes, "resized": bytearray, "native": lambda size: malloc(ctypes.c_size_t(size))}[sys.argv[1]]
+began = time.monotonic()
+pid = os.fork()
+if pid == 0:
+    held = []
+    while len(os.listdir("/proc/self/task")) < 2 and time.monotonic() < began + 10:
+        held.append(allocate(1 << 20))
+        time.sleep(0.001)
+    with open("age", "w") as file:
+        file.write(str(time.monotonic() - began))
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("object", ()),
+        ("resized", ()),
+        ("native", ()),
+        ("object", ("--sample", "64KiB")),
+        ("resized", ("--sample", "64KiB")),
+    ],
+)
+def test_the_recorders_thread_begins_in_a_forked_child_that_makes_few_objects_and_grows(
+    tmp_path: Path, kind: str, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "grows.py").write_text(GROWS)
+
+    ages = []
+    while len(ages) < 10 and min(ages, default=1.0) >= 0.095:
+        run_hiwater("run", "-q", *options, "-o", "run.hiw", "grows.py", kind, folder=tmp_path, check=True)
+        ages.append(float((tmp_path / "age").read_text()))
+    assert min(ages) < 0.095
