@@ -50,6 +50,11 @@ void Recorder::ask_python() noexcept {
     set_small_below();
 }
 
+void Recorder::hurry_python() noexcept {
+    tls.unanswered = 0;
+    g_switches.small_below.few_samples.store(0);
+}
+
 void Recorder::answer_for_python() noexcept {
     if (is_inside() || sampler::is_to_rest()) return;
     g_switches.python_is_asked.store(false);

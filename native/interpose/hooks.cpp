@@ -27,11 +27,11 @@ void* hook_malloc(std::size_t bytes);
 void* hook_calloc(std::size_t count, std::size_t each);
 void hook_free(void* block);
 
-// Memory of native code alone may be a reason to begin sampling: the next small object finds out (see Recorder::ask_python()).
+// Memory of native code alone may be a reason to begin sampling.
 [[gnu::always_inline]] inline void expect_answer(std::size_t bytes) noexcept {
     constexpr std::size_t kMuch = 64 * 1024;
-    if (bytes >= kMuch) [[unlikely]]
-        tls.unanswered = 0;
+    if (bytes >= kMuch && python_is_asked()) [[unlikely]]
+        Recorder::hurry_python();
 }
 
 [[gnu::always_inline]] inline void* recorded(void* block, std::size_t bytes) noexcept {

@@ -184,12 +184,21 @@ template <Domain& kDomain, typename Request>
     return recorder().record_sampled(block, request.bytes(), Kind::python);
 }
 
+template <Domain& kDomain, typename Request>
+[[gnu::always_inline]] inline void* allocate_sampling(Request request) {
+    if (!Recorder::passes_unsampled(request.bytes())) [[unlikely]]
+        return allocate_sample<kDomain>(request);
+    return request.from(kDomain.below);
+}
+
 // A larger one, which comes from malloc anyway.
 template <Domain& kDomain, typename Request>
 [[gnu::noinline]] void* allocate_sampling_large(Request request) {
     if (!wants(Wanted::few_samples)) return allocate_any<kDomain>(request);
-    if (python_is_asked()) [[unlikely]]
+    const bool is_small = request.bytes() <= kSmallObject;  // the bound is 0: see Recorder::hurry_python()
+    if (is_small || python_is_asked()) [[unlikely]]
         recorder().answer_for_python();
+    if (is_small) return allocate_sampling<kDomain>(request);
     void* block = covered_from(kDomain.below, request);
     if (tls.covered != 0) return block;
     if (block == nullptr) [[unlikely]]
@@ -202,14 +211,13 @@ template <Domain& kDomain, typename Request>
     if (request.bytes() >= g_switches.small_below.few_samples.load(std::memory_order_relaxed)) [[unlikely]]
         return allocate_sampling_large<kDomain>(request);
     if (request.bytes() > kSmallObject) __builtin_unreachable();  // never below the bound: its stream is known without a comparison
-    if (!Recorder::passes_unsampled(request.bytes())) [[unlikely]]
-        return allocate_sample<kDomain>(request);
-    return request.from(kDomain.below);
+    return allocate_sampling<kDomain>(request);
 }
 
 template <Domain& kDomain>
 void* sampling_realloc(void* context, void* old, std::size_t bytes) {
-    if (bytes >= g_switches.small_below.few_samples.load(std::memory_order_relaxed))
+    if (bytes >= g_switches.small_below.few_samples.load(std::memory_order_relaxed) &&
+        (bytes > kSmallObject || !wants(Wanted::few_samples)))
         return python_realloc<kDomain>(context, old, bytes);
     PyMemAllocatorEx& next = kDomain.below;
     void* block = reallocated(next, old, bytes);

@@ -234,6 +234,8 @@ public:
     // leave the fast path. Signal handlers do not call these allocators, so that call may start threads and call functions of the interpreter.
     void ask_python() noexcept;
     void answer_for_python() noexcept;
+    // Makes this thread's next small object call it.
+    static void hurry_python() noexcept;
 
     // Whether this thread is in the recorder already: what its events then report is our own, or a signal handler's.
     static bool is_inside() noexcept {

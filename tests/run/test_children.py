@@ -510,16 +510,8 @@ os.waitpid(pid, 0)
 """
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("object", ()),
-        ("resized", ()),
-        ("native", ()),
-        ("object", ("--sample", "64KiB")),
-        ("resized", ("--sample", "64KiB")),
-    ],
-)
+@pytest.mark.parametrize("options", [(), ("--sample", "64KiB")])
+@pytest.mark.parametrize("kind", ["object", "resized", "native"])
 def test_the_recorders_thread_begins_in_a_forked_child_that_makes_few_objects_and_grows(
     tmp_path: Path, kind: str, options: tuple[str, ...]
 ) -> None:
