@@ -15,9 +15,10 @@ import page_reader
 from children import run_hiwater
 from hiwater.analysis.job import Job, engine_memory, is_job, limit_share, used_bytes
 from hiwater.contrib.cluster.job import JobCaptures as Collected
+from hiwater.errors import HiwaterError
 from recording import child_environment, needs_engine
 from schemas import validator_of
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = needs_engine
 PARTITION = 2_000_000
@@ -199,6 +200,14 @@ def test_memory_that_was_never_touched_hides_no_uneven_process(tmp_path: Path) -
     assert page_reader.Page(page.read_text("utf-8")).unpacked.head["run"]["job"]["skew"] == round(seen.skew, 3)
 
 
+def resident_peak(path: Path) -> int:
+    """0: there is no capture yet."""
+    try:
+        return hiwater.open(path).resident.peak_bytes
+    except HiwaterError:
+        return 0
+
+
 def test_what_no_snapshot_saw_untouched_is_bounded_by_resident_memory(tmp_path: Path) -> None:
     program = f"""
         import os, signal, sys
@@ -207,12 +216,20 @@ def test_what_no_snapshot_saw_untouched_is_bounded_by_resident_memory(tmp_path: 
         number = int(sys.argv[1])
         assert worker.start(f"job/{{number}}.hiw", engine="test", worker=f"w{{number}}", sample=0).is_recording
         held = b"x" * (100_000_000 if number == 2 else 1_000_000)
+        if number == 2:
+            signal.pause()
         reserved = bytes({RESERVED}) if number == 1 else None
         os.kill(os.getpid(), signal.SIGKILL)  # before a residency snapshot of what it reserved
     """
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
     for number in range(4):
-        subprocess.run([sys.executable, "program.py", str(number)], cwd=tmp_path, env=child_environment(), check=False)
+        words = [sys.executable, "program.py", str(number)]
+        with subprocess.Popen(words, cwd=tmp_path, env=child_environment()) as process:
+            if number == 2:
+                try:
+                    wait_until(lambda: resident_peak(tmp_path / "job" / "2.hiw") > 100_000_000)
+                finally:
+                    process.kill()
     captures = hiwater.open_run(tmp_path / "job").captures
     by_worker = {one.facts["worker"]: one for one in captures}
     assert by_worker["w1"].peak_bytes > RESERVED and used_bytes(by_worker["w1"]) < 100_000_000
