@@ -53,7 +53,7 @@ test-notebooks-oldest: ## test notebooks with the oldest IPython and ipykernel t
 	build/oldest-notebooks/bin/python -m pip install --quiet --no-build-isolation '.[test]' $(OLDEST_NOTEBOOKS)
 	build/oldest-notebooks/bin/python -m pytest tests/notebook/test_notebook.py
 
-# An environment of its own, with the engines. Where no torch without the libraries for GPUs can be had, its tests are skipped, which the summary says.
+# Environments of their own, with the engines; Airflow's, which asks for certain versions of much, is apart. Where no torch without the libraries for GPUs can be had, its tests are skipped, which the summary says.
 CLUSTER_ENGINES := 'distributed>=2024.1' 'pyspark>=4' pandas pyarrow 'ray>=2.40' 'celery>=5.4' 'prefect>=3' 'fastapi<0.150' pyyaml
 test-clusters: ## test what is done for cluster engines, with real clusters on this machine
 	$(PYTHON) -m venv build/clusters
@@ -63,6 +63,10 @@ test-clusters: ## test what is done for cluster engines, with real clusters on t
 	-build/clusters/bin/python -m pip install --quiet --no-deps torch==2.13.0
 	build/clusters/bin/python -c 'import torch' || build/clusters/bin/python -m pip uninstall --quiet --yes torch
 	PATH="$(CURDIR)/build/clusters/bin:$$PATH" build/clusters/bin/python -m pytest tests/clusters
+	$(PYTHON) -m venv build/airflow
+	build/airflow/bin/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS) 'apache-airflow>=3'
+	build/airflow/bin/python -m pip install --quiet --no-build-isolation . pytest psutil hypothesis jsonschema-rs
+	PATH="$(CURDIR)/build/airflow/bin:$$PATH" build/airflow/bin/python -m pytest tests/clusters/test_recipes.py -k airflow
 
 # What is not installed is a failure here, not a test left out.
 test-programs: $(VENV)/installed ## install real programs and compare what they do alone and recorded
