@@ -56,10 +56,11 @@ void Recorder::hurry_python() noexcept {
 }
 
 void Recorder::answer_for_python() noexcept {
-    if (is_inside() || sampler::is_to_rest()) return;
-    g_switches.python_is_asked.store(false);
-    set_small_below();
-    sampler::resume();
+    if (is_inside()) return;
+    const bool is_too_early = sampler::is_to_rest();
+    if (!is_too_early) g_switches.python_is_asked.store(false);
+    set_small_below();  // also after hurry_python()
+    if (!is_too_early) sampler::resume();
 }
 
 // With or without the lock. Ends the recording because of a fault of ours. The program continues, and later events are counted as lost.
