@@ -4,8 +4,8 @@
 
 Tasks: two actors of one job, one in a recorded worker process and one whose worker is not recorded, do the same tasks in turns, 20 at a time. Printed are the medians
 over all pairs of actors of the ratio of the times, of the clock as the job's driver sees it and of the workers' processors. The actors of each pair hold other small
-objects than those of the next: where the last arena of pymalloc ends decides whether each task maps it anew, which costs up to a fifth, recorded or not. The second
-figure takes this out of each worker: for each side the pair's layout with the least time.
+objects than those of the next: where the last arena of pymalloc ends decides whether each task maps it anew, which costs up to a fifth, recorded or not. The ratio
+"of the least" compares the fastest pair of each kind, which do not map it.
 
 Starts: the milliseconds from the request for an actor in a new worker process to its first answer, and the processor time until then, of jobs in turns, with and
 without recording.
@@ -19,11 +19,13 @@ import os
 import statistics
 import subprocess
 import sys
+from typing import Any
 
 INIT = """
 import json, os, sys, time
 import ray
 import hiwater.ray
+from hiwater.contrib.cluster.ray_worker import OFF, VARIABLE
 
 def init(environment):
     ray.init(num_cpus=2, object_store_memory=100_000_000, include_dashboard=False, log_to_driver=False, runtime_env=environment)
@@ -44,7 +46,7 @@ class Worker:
         assert {word[:3] for word in words}
         return time.process_time()
 
-kinds = {"plain": Worker.options(runtime_env={"env_vars": {"HIWATER_RAY": "off"}}), "sampled": Worker}
+kinds = {"plain": Worker.options(runtime_env={"env_vars": {VARIABLE: OFF}}), "sampled": Worker}
 pairs = int(sys.argv[2])
 for pair in range(pairs):
     actors = {kind: actor.remote() for kind, actor in kinds.items()}
@@ -87,7 +89,7 @@ print(json.dumps([sorted(starts)[3], sorted(used)[3]]))
 )
 
 
-def run(program: str, *arguments: str) -> list[list[object]]:
+def run(program: str, *arguments: str) -> list[Any]:
     """Each line that the program printed, from JSON."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
@@ -114,7 +116,7 @@ def show_starts(sample: str, turns: int) -> None:
     figures: dict[str, list[list[float]]] = {"plain": [], "sampled": []}
     for turn in range(turns):
         for kind in sorted(figures, reverse=turn % 2 == 1):
-            figures[kind] += run(STARTS, sample, kind)  # type: ignore[arg-type] # numbers, which is what the program prints
+            figures[kind] += run(STARTS, sample, kind)
     plain, sampled = ([statistics.median(column) for column in zip(*figures[kind], strict=True)] for kind in figures)
     print(
         f"a worker starts in {plain[0]:.0f} ms, {sampled[0] - plain[0]:+.0f} ms if it is recorded; {sampled[1] - plain[1]:+.1f} ms of processor time"
