@@ -187,7 +187,7 @@ private:
     [[gnu::noinline]] void make_ready(std::uint64_t id) {
         const std::uint64_t chunk = id / kPerExtent;
         if (chunk >= chunks_.size()) add_chunk();
-        const std::uint64_t wanted = id + std::max(id, kFirstReady), end = (chunk + 1) * kPerExtent;
+        const std::uint64_t wanted = id + std::max(id / 8, kFirstReady), end = (chunk + 1) * kPerExtent;
         ready_ = std::min(wanted, end);
         file_->put_pages(&(*this)[id], (ready_ - id) * sizeof(Record));
     }

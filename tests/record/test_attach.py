@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import pytest
 
 import hiwater
 from children import hiwater_command, run_hiwater
+from hiwater.cli import injected
 from recording import child_environment, needs_engine
 from waiting import wait_until
 
@@ -277,6 +279,32 @@ def test_gdb_is_refused_with_the_reason(tmp_path: Path) -> None:
         nothing = run_hiwater("attach", pid, "--method", "gdb", folder=tmp_path, environment={"PATH": str(tmp_path)})
         assert (nothing.returncode, "there is no gdb here" in nothing.stderr) == (126, True), nothing.stderr
         assert process.poll() is None
+
+
+def test_a_process_that_ends_before_it_is_reached_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with running(tmp_path, "-u", source=BUSY) as process:
+        pid = first_line(process)
+        with pytest.raises(hiwater.errors.AttachRefused, match="ended before it ran hiwater's script"):
+            injected.ask(pid, {"do": "attach"}, 30, lambda *_: process.kill())
+    assert not list(tmp_path.glob("hiwater-attach-*"))
+
+
+def test_an_interrupted_attach_begins_no_recording_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    scripts: list[str] = []
+
+    def interrupted(_: int, script: str) -> None:
+        scripts.append(script)
+        signal.raise_signal(signal.SIGINT)
+
+    with running(tmp_path, "-u", source=BUSY) as process, pytest.raises(KeyboardInterrupt):
+        injected.ask(first_line(process), {"do": "attach", "output": str(tmp_path / "late.hiw")}, 30, interrupted)
+    subprocess.run([sys.executable, scripts[0]], check=True)
+    assert not list(tmp_path.glob("*.hiw"))
+    assert not list(tmp_path.glob("hiwater-attach-*"))
 
 
 @needs_gdb

@@ -51,23 +51,43 @@ def ask(pid: int, request: dict[str, Any], timeout_seconds: float, bring: Callab
             os.chown(path, status.st_uid, status.st_gid)
     try:
         bring(pid, script)
+        said = _answer_of(pid, answer, timeout_seconds)
     except AttachRefused:
         shutil.rmtree(folder)
         raise
+    except KeyboardInterrupt:
+        _call_off(script)
+        raise
+    if said is None:
+        _call_off(script)
+        raise AttachRefused(
+            f"process {pid} has not run hiwater's script for {timeout_seconds:.0f} s: {occupation(pid)}",
+            f"try again when its main thread runs Python code, or {STANDBY}",
+        )
+    shutil.rmtree(folder)
+    return said
+
+
+def _answer_of(pid: int, path: str, timeout_seconds: float) -> dict[str, Any] | None:
+    """What the process leaves at a path; None if it leaves nothing in time. Raises AttachRefused if it ends before."""
     until = time.monotonic() + timeout_seconds
-    while time.monotonic() < until and procfs.state_of(pid) not in {"Z", "X", ""}:
-        if os.path.exists(answer):
-            with open(answer, encoding="utf-8") as file:
+    while time.monotonic() < until:
+        is_running = procfs.state_of(pid) not in {"Z", "X", ""}
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
                 said: dict[str, Any] = json.load(file)
-            shutil.rmtree(folder)
             return said
+        if not is_running:
+            raise AttachRefused(
+                f"process {pid} ended before it ran hiwater's script", "record it from its start, with `hiwater run`"
+            )
         time.sleep(0.02)
-    # The process may run the script at any time from now on, and would complain if it were gone.
-    _write(script, f"import shutil; shutil.rmtree({folder!r}, ignore_errors=True)\n")
-    raise AttachRefused(
-        f"process {pid} has not run hiwater's script for {timeout_seconds:.0f} s: {occupation(pid)}",
-        f"try again when its main thread runs Python code, or {STANDBY}",
-    )
+    return None
+
+
+def _call_off(script: str) -> None:
+    """Have the script do nothing but remove its folder: the process may run it at any time from now on, and would complain if it were gone."""
+    _write(script, f"import shutil; shutil.rmtree({os.path.dirname(script)!r}, ignore_errors=True)\n")
 
 
 def _write(path: str, text: str) -> None:
