@@ -1,5 +1,5 @@
 // A program that filters its own system calls: `filter(how, action)` installs a filter for the whole process that answers membarrier with
-// `action` (SECCOMP_RET_…) and lets all else pass. Returns 0, or an errno value.
+// `action` (SECCOMP_RET_…) and lets all else pass; `refuse(number)` one that refuses that call. They return 0, or an errno value.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -18,10 +18,10 @@ static long call_kernel(long number, long a, long b, long c) {
     return result;
 }
 
-int filter(int how, unsigned action) {
+static int filter_call(int how, unsigned number, unsigned action) {
     struct sock_filter program[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, action),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
@@ -32,6 +32,10 @@ int filter(int how, unsigned action) {
     if (how == BY_SYSCALL) return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &whole) == 0 ? 0 : errno;
     return (int)-call_kernel(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, (long)&whole);
 }
+
+int filter(int how, unsigned action) { return filter_call(how, SYS_membarrier, action); }
+
+int refuse(unsigned number) { return filter_call(BY_PRCTL, number, SECCOMP_RET_ERRNO | EPERM); }
 
 // The kernel refuses it: the filter is none.
 int filter_in_vain(void) { return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 1u << 30, NULL) == -1 && errno == EINVAL ? 0 : 1; }

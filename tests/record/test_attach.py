@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import compiled
 import hiwater
 from children import hiwater_command, run_hiwater
 from hiwater.cli import injected
@@ -34,6 +35,20 @@ while True:
     kept.append(bytearray(1000))
     time.sleep(0.001)
 """
+BUSY = """
+import os
+print(os.getpid(), flush=True)
+kept = []
+while True:
+    kept.append(bytearray(1000))
+    kept[:] = kept[-1000:]
+"""
+needs_gdb = pytest.mark.skipif(
+    shutil.which("gdb") is None or os.geteuid() != 0, reason="needs gdb, and root to trace a process"
+)
+needs_remote_exec = pytest.mark.skipif(sys.version_info < (3, 14), reason="this Python has no sys.remote_exec()")
+SELECTS = "import os, select\nprint(os.getpid(), flush=True)\nselect.select([], [], [])"
+PTRACE_CALLS = (101, 310, 311)  # ptrace, process_vm_readv and process_vm_writev on x86-64
 
 
 @contextmanager
@@ -112,6 +127,60 @@ def test_an_older_python_without_standby_is_refused(tmp_path: Path) -> None:
     with running(tmp_path, "-u") as process:
         refused = run_hiwater("attach", str(first_line(process)), folder=tmp_path)
         assert (refused.returncode, "--standby" in refused.stderr) == (126, True)
+
+
+@needs_remote_exec
+def test_later_pythons_are_attached_to_without_standby(tmp_path: Path) -> None:
+    with running(tmp_path, "-u", source=BUSY) as process:
+        pid = str(first_line(process))
+        run_hiwater("attach", pid, "-o", "busy.hiw", folder=tmp_path, check=True)
+        wait_until(lambda: hiwater.open(tmp_path / "busy.hiw").totals.allocations > 1000)
+        run_hiwater("detach", pid, folder=tmp_path, check=True)
+        assert process.poll() is None
+    capture = hiwater.open(tmp_path / "busy.hiw")
+    assert (capture.process.ended, capture.problems()) == ("exit", [])
+    assert capture.peak.allocated_bytes > 10_000
+
+
+@needs_remote_exec
+def test_the_main_thread_in_select_is_refused_and_not_recorded_later(tmp_path: Path) -> None:
+    with running(tmp_path, "-u", source=SELECTS) as process:
+        refused = run_hiwater("attach", str(first_line(process)), folder=tmp_path)
+        assert (refused.returncode, "in C code: select" in refused.stderr) == (126, True), refused.stderr
+        assert process.poll() is None
+    assert not list(tmp_path.glob("*.hiw"))
+
+
+@needs_remote_exec
+def test_remote_debugging_that_is_turned_off_is_named(tmp_path: Path) -> None:
+    for words, environment, named in (
+        (["-u"], {"PYTHON_DISABLE_REMOTE_DEBUG": "1"}, "(PYTHON_DISABLE_REMOTE_DEBUG)"),
+        (["-u", "-X", "disable-remote-debug"], None, "(-X disable-remote-debug)"),
+    ):
+        with running(tmp_path, *words, source=BUSY, environment=environment) as process:
+            refused = run_hiwater("attach", str(first_line(process)), folder=tmp_path)
+            assert (refused.returncode, named in refused.stderr) == (126, True), refused.stderr
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param("auto", marks=needs_remote_exec), pytest.param("gdb", marks=needs_gdb)]
+)
+def test_a_filter_of_system_calls_on_ptrace_is_refused_with_the_remedy(tmp_path: Path, method: str) -> None:
+    """Container engines filter these calls where the container does not have CAP_SYS_PTRACE."""
+    filtered = (
+        "import ctypes, runpy, sys\n"
+        f"refuse = ctypes.CDLL({str(compiled.library('filters'))!r}).refuse\n"
+        f"assert not any(refuse(number) for number in {PTRACE_CALLS})\n"
+        "runpy.run_module('hiwater', run_name='__main__', alter_sys=True)\n"
+    )
+    with running(tmp_path, "-u", source=BUSY) as process:
+        refused = subprocess.run(
+            [sys.executable, "-c", filtered, "attach", str(first_line(process)), "--method", method],
+            cwd=tmp_path, env=child_environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (refused.returncode, "does not let" in refused.stderr) == (126, True), refused.stderr
+        assert "no filter of system calls on ptrace" in refused.stderr
+        assert process.poll() is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a namespace")
@@ -240,19 +309,6 @@ def test_standby_by_the_environment_changes_nothing_that_the_program_sees(tmp_pa
     assert seen[0].split("]")[1:] == seen[1].split("]")[1:]
 
 
-BUSY = """
-import os
-print(os.getpid(), flush=True)
-kept = []
-while True:
-    kept.append(bytearray(1000))
-    kept[:] = kept[-1000:]
-"""
-needs_gdb = pytest.mark.skipif(
-    shutil.which("gdb") is None or os.geteuid() != 0, reason="needs gdb, and root to trace a process"
-)
-
-
 @needs_gdb
 def test_gdb_attaches_to_a_program_that_knows_nothing_of_it(tmp_path: Path) -> None:
     with running(tmp_path, "-u", source=BUSY) as process:
@@ -270,9 +326,7 @@ def test_gdb_attaches_to_a_program_that_knows_nothing_of_it(tmp_path: Path) -> N
 
 @needs_gdb
 def test_gdb_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with running(
-        tmp_path, "-u", source="import os, select\nprint(os.getpid(), flush=True)\nselect.select([], [], [])"
-    ) as process:
+    with running(tmp_path, "-u", source=SELECTS) as process:
         pid = str(first_line(process))
         refused = run_hiwater("attach", pid, "--method", "gdb", folder=tmp_path)
         assert (refused.returncode, "in C code: select" in refused.stderr) == (126, True), refused.stderr
