@@ -40,11 +40,12 @@ print(json.dumps({
     "venv": all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")),
 }))
 """
-# A system's root needs /proc, and a /dev/shm of its own; in a namespace of mounts that ends with the command nothing is left behind.
+# A system's root needs /proc, and terminals and a /dev/shm of its own; in a namespace of mounts that ends with the command nothing is left behind.
 ENTER = """
 set -e
 mount -t proc proc "$0/proc"
-mkdir -p "$0/dev/shm"
+mkdir -p "$0/dev/shm" "$0/dev/pts"
+mount -t devpts devpts "$0/dev/pts"
 mount -t tmpfs tmpfs "$0/dev/shm"
 exec chroot "$0" sh -c 'cd "$0" && exec "$@"' "$@"
 """
