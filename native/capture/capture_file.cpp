@@ -154,6 +154,7 @@ int CaptureFile::set_up() noexcept {
     h.counted_kinds = kCountedKinds;
     h.table_total = kTables;
     h.exit_code = -1;
+    h.shared_excess_bytes = -1;
     write_schema(reinterpret_cast<char*>(base) + kHeaderBytes);
     return 0;
 }

@@ -367,6 +367,7 @@ struct Header {
     std::uint32_t search_answer;  // the number of the last request that was answered
     std::int32_t search_error;  // of that answer, an errno value; 0: it is in the table holder_searches; EINPROGRESS: it has begun
     std::uint32_t reserved;
+    std::int64_t shared_excess_bytes;  // of the last record of `pressure`
     // changes with every event
     alignas(64) std::int64_t live_bytes;  // counted kinds
     std::int64_t live_blocks;

@@ -216,24 +216,19 @@ private:
 SharedPages g_shared;            // as the next one
 ResidencySnapshots g_snapshots;  // of this recording: the sampler's thread comes and goes with forks
 
-// Takes the first sample of the timeline and of the limits. The thread that starts the recording takes it: it would otherwise wait for
-// the sampler's thread.
-void take_first_sample(bool with_limits) noexcept {
+enum class Reads { memory, limits, shared_pages };  // each with those before it
+
+// Takes a sample while the sampler's thread does not run: as the recording begins, where the program forks, and at the end.
+void take_sample(Reads reads) noexcept {
     BusyGuard busy;
     Recorder& recorder = Recorder::instance();
     const std::uint64_t now = recorder.now_ns();
     std::int64_t address_space_bytes = -1;
     const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
     recorder.tick(now, resident_bytes, 0);
-    if (with_limits) recorder.note_pressure(now, address_space_bytes, {});
-}
-
-void note_pressure() noexcept {
-    Recorder& recorder = Recorder::instance();
-    const std::uint64_t now = recorder.now_ns();
-    std::int64_t address_space_bytes = -1;
-    const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
-    recorder.note_pressure(now, address_space_bytes, g_shared.at(now, resident_bytes));
+    if (reads == Reads::memory) return;
+    const process::Shared shared = reads == Reads::shared_pages ? g_shared.at(now, resident_bytes) : process::Shared{};
+    recorder.note_pressure(now, address_space_bytes, shared);
 }
 
 // When the next sample is due.
@@ -295,7 +290,7 @@ void prepare(bool is_child) noexcept {
     g_shared = SharedPages(is_child);
     g_snapshots = is_child ? g_snapshots.for_child() : ResidencySnapshots{};
     g_requests.forget_waits();
-    take_first_sample(!is_child);  // a child's parent has read the limits
+    take_sample(is_child ? Reads::memory : Reads::limits);  // a child's parent has read the limits
 }
 
 bool begin_thread() noexcept {
@@ -326,7 +321,7 @@ void stop() noexcept {
     UninterruptedHold hold(g_control);
     g_paused_at.store(0, std::memory_order_relaxed);
     g_thread.end();
-    if (g_shared.end_wait() && !Recorder::instance().is_row_enough()) note_pressure();
+    if (g_shared.end_wait() && !Recorder::instance().is_row_enough()) take_sample(Reads::shared_pages);
 }
 
 bool pause_for_fork() noexcept {
@@ -338,15 +333,15 @@ bool pause_for_fork() noexcept {
     return true;
 }
 
-// The sampler begins again when the program asks for memory, and a program that waits for its child does not. So what the two share, which is
-// most at this moment, is read here.
+// The sampler begins again when the program asks for memory, and a program that waits for its child does not. So its memory, and what the two
+// share, which is most at this moment, are read here.
 void note_forked() noexcept {
     g_has_relatives.store(true, std::memory_order_relaxed);
     {
         BusyGuard busy;
         UninterruptedHold hold(g_control);
         g_shared.expect_change();
-        if (!g_thread.is_running()) note_pressure();
+        if (!g_thread.is_running()) take_sample(Reads::shared_pages);
     }
     std::uint64_t paused = g_paused_at.load(std::memory_order_acquire);
     if (paused != 0) g_paused_at.compare_exchange_strong(paused, process::monotonic_ns());

@@ -30,6 +30,7 @@ def test_every_program_has_an_entry_and_every_entry_a_program() -> None:
 
 
 @needs_engine
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="the baseline's figures hold for CPython 3.11 to 3.13")
 @pytest.mark.parametrize(("more", "code"), [("", 0), ("more = [str(number) for number in range(3_000)]\n", 1)])
 def test_a_few_thousand_objects_more_are_noticed(tmp_path: Path, more: str, code: int) -> None:
     for file in ("pyproject.toml", "tests/check/memory.json", "tests/check/programs/records.py"):

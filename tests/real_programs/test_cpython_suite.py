@@ -32,6 +32,8 @@ MODULES = test_cpython.modules("quick")[sys.version_info.minor % STEP :: STEP]
 
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_has_the_same_results_recorded(name: str) -> None:
+    if importlib.util.find_spec(f"test.{name}") is None:
+        pytest.skip("this interpreter has parts of the package `test` (on Debian, libpython3-testsuite has the rest)")
     comparison = faithful.compare(test_cpython.suite(name), faithful.Place(sys.executable))
 
     assert comparison.wrong == []

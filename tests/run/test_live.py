@@ -20,6 +20,7 @@ import pytest
 
 import hiwater
 from children import hiwater_command, run_hiwater
+from hiwater._os.procfs import proportional_bytes
 from hiwater.analysis.live_run import LiveRun, open_run
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture import reader, run_index
@@ -223,6 +224,43 @@ def test_the_folder_of_a_run_shows_all_its_processes(tmp_path: Path) -> None:
             assert "1 short process: allocated 0 B" in text
             assert "not recorded: 1 process of /opt/python: it was started with -S" in text
             assert f"→{main.pid:>8}" in text and "ended with exit code 0" in text
+
+
+FORKS = """
+    import os, select
+    kept = bytearray(30_000_000)
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.close(writing)
+        while not select.select([reading], [], [], 0.01)[0]:  # until its parent has ended
+            pass
+        os._exit(0)
+    print("ready", flush=True)
+    input()
+"""
+
+
+def test_pages_that_a_forked_child_shares_count_once_in_the_sum(tmp_path: Path) -> None:
+    """The kernel's own PSS is what the sum is compared with, without hiwater's tables."""
+    with recording(tmp_path, FORKS, "-o", "run.hiw"):
+        view = Viewer(open_run(str(tmp_path / "run.hiw")), View.processes, 1.0)
+
+        def line() -> str:
+            view.read()
+            return next((row.plain for row in view.figures(200) if "2 of 2 processes run" in row.plain), "")
+
+        wait_until(lambda: "resident (PSS)" in line())
+        pss = sum(proportional_bytes(one.pid, "pss") or 0 for one in view.run.processes)
+        tables = sum(int(one.header["overhead_bytes"]) for one in view.run.processes)
+        found = re.search(r"([0-9.]+) MiB resident", line())
+        assert found is not None
+        assert float(found[1]) * 2**20 == pytest.approx(pss - tables, abs=3 << 20)
+        assert all((one.shared_excess_bytes or 0) > 10_000_000 for one in view.run.processes)
+        # The parent waits, and asks for no memory: its recorder's thread has not come back since the fork.
+        parent = view.run.processes[0]
+        before = parent.duration_ns
+        wait_until(lambda: parent.duration_ns > before + 300_000_000)
+        view.run.close()
 
 
 def test_processes_that_begin_while_the_run_is_viewed_are_found(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -142,12 +143,23 @@ class LiveProcess:
         return max(0, int(self._header["resident_last_bytes"]) - int(self._header["overhead_bytes"]))
 
     @property
+    def shared_excess_bytes(self) -> int | None:
+        """What other processes count of the resident pages that this one shares with them: RSS minus PSS. None where it is not known."""
+        excess = int(self._header.get("shared_excess_bytes", -1))
+        return excess if excess >= 0 else None
+
+    @property
     def resident_peak_bytes(self) -> int:
         return max(0, int(self._header["resident_peak_bytes"]) - int(self._header["overhead_bytes"]))
 
     @property
     def duration_ns(self) -> int:
-        return int(self._header["ended_ns"] or self._header["heartbeat_ns"])
+        """How long the process has been recorded. While it runs that is until now, though its last sample may be older: a process that has
+        forked and then asks for no memory takes none."""
+        if self._header["ended_ns"]:
+            return int(self._header["ended_ns"])
+        until_now = time.monotonic_ns() - int(self._header["started_ns"]) if self.is_running else 0
+        return max(int(self._header["heartbeat_ns"]), until_now)
 
     @property
     def ended(self) -> str:

@@ -77,14 +77,23 @@ def _pair(name: str, now: int, peak: int, remark: str) -> Text:
 
 def _all_processes(run: LiveRun) -> str:
     running = [process for process in run.processes if process.is_running]
-    allocated, resident = (sum(getattr(one, f"{name}_bytes") for one in running) for name in ("allocated", "resident"))
+    allocated = sum(process.allocated_bytes for process in running)
+    resident = sum(max(0, process.resident_bytes - (process.shared_excess_bytes or 0)) for process in running)
     count = len(run.short)
     others = f", {count:,} short {'child has' if count == 1 else 'children have'} ended" if count else ""
     others += f", {len(run.unrecorded):,} not recorded" if run.unrecorded else ""
     return (
-        f"{len(running):,} of {len(run.processes):,} processes run{others}: {size(allocated)} allocated · {size(resident)} resident, "
-        "shared pages counted for each"
+        f"{len(running):,} of {len(run.processes):,} processes run: {size(allocated)} allocated · {size(resident)} resident "
+        f"({_how_counted(running)}){others}"
     )
+
+
+def _how_counted(processes: list[LiveProcess]) -> str:
+    """How the pages that processes share count in a sum of their resident memory: once (PSS) or for each (RSS)."""
+    shared = sum(process.shared_excess_bytes is not None for process in processes)
+    if shared == len(processes):
+        return "PSS"
+    return f"PSS of {shared:,}, RSS of {len(processes) - shared:,}" if shared else "RSS"
 
 
 def _view_line(process: LiveProcess, shown: Shown) -> Text:
