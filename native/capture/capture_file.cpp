@@ -245,9 +245,9 @@ void CaptureFile::put_pages(const void* at, std::size_t bytes) const noexcept {
     touch_pages(reinterpret_cast<void*>(first), end - first);
 }
 
-void CaptureFile::give_pages_back(void* extent) const noexcept {
+void CaptureFile::give_pages_back(void* extent) noexcept {
     const ErrnoKept kept;
-    if (!is_truncated()) ::madvise(extent, kExtentBytes, MADV_DONTNEED);
+    if (!is_truncated() && ::madvise(extent, kExtentBytes, MADV_DONTNEED) == 0) given_back_bytes_ += kExtentBytes;
 }
 
 // Writes zeros over whole pages that are zero already. A file system makes the pages of a write in larger pieces. Faults make
@@ -279,6 +279,7 @@ void CaptureFile::unmap() noexcept {
     directory_ = nullptr;
     file_bytes_ = 0;
     extents_used_ = 0;
+    given_back_bytes_ = 0;
 }
 
 CaptureFile::Ending CaptureFile::finish(State state) noexcept {
@@ -425,10 +426,10 @@ std::uint64_t CaptureFile::mapped_bytes() const noexcept { return file_bytes_; }
 
 std::uint64_t CaptureFile::resident_bytes() const noexcept {
     if (header_ == nullptr) return 0;
-    // For a file, mincore reports the page cache; pages of ours in the cache are pages we wrote and have mapped.
+    // For a file, mincore reports the page cache. Pages of ours in the cache are pages that we wrote, and have mapped or given back.
     std::uint64_t bytes = resident_in(header_, kFirstExtentOffset);
     for (std::size_t i = 0; i < segments_.size(); ++i) bytes += resident_in(segments_[i].at, segments_[i].bytes);
-    return bytes;
+    return bytes - std::min(bytes, given_back_bytes_);
 }
 
 const char* in_words(CaptureFile::Fate fate) noexcept {

@@ -347,7 +347,8 @@ struct Header {
     std::uint32_t resident_exact;       // 1: the kernel's peak, reset at the start; 0: highest sample
     std::uint32_t epoch_index;
     EpochRecord epoch[2];
-    std::uint64_t overhead_bytes;   // resident pages of the recorder itself (tables outside the capture), already in resident_*
+    // Resident pages of the recorder itself and of the capture, already in resident_*: at the end, or as the last slice was closed.
+    std::uint64_t overhead_bytes;
     std::uint64_t table_count[32];  // more than there are tables, so that one more moves nothing
     // In a sampled recording: what was allocated in all, by every thread, in kinds python and native, counted block by block.
     std::uint64_t exact_total_bytes, exact_total_blocks;

@@ -40,8 +40,14 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
         // Asked again: since `now` was read a refused request may have closed slices of its own.
         const std::uint64_t begun = now_ns();
         accounts_.close_slice(begun);
+        note_overhead();
         last_close_ns_ = now_ns() - begun;
     });
+}
+
+// Under the lock. Takes time for each of its pages, as closing a slice does for each account.
+void Recorder::note_overhead() noexcept {
+    file_.header().overhead_bytes = live_.resident_bytes() + samples_.own_bytes() + file_.resident_bytes();
 }
 
 void Recorder::note_refused_children() noexcept {

@@ -200,7 +200,7 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_headers, bool is_le
     h.lost_events = lost_.load(std::memory_order_relaxed);
     if (!failed && leave_row_alone(heap_has_headers, is_leaving)) return;
     end_open_scopes();
-    h.overhead_bytes = live_.resident_bytes() + samples_.own_bytes() + file_.resident_bytes();
+    note_overhead();
     try {
         if (fail_reason_[0] != '\0') h.stop_reason = tree_.string(fail_reason_);
         if (!failed) show_last_names();

@@ -341,6 +341,7 @@ private:
     std::uint32_t scope_name(std::string_view name);
     void note_live(std::string_view name);
     void note_interval(std::uint64_t now) noexcept;
+    void note_overhead() noexcept;
     void raise_heap_peaks() noexcept;
     void end_open_scopes() noexcept;
     void note_resident_peak(std::int64_t peak_bytes) noexcept;

@@ -103,6 +103,25 @@ TEST_CASE("records of several tables, over many extents, are what a reader finds
     });
 }
 
+TEST_CASE("pages that were given back are not resident, and their records are still there") {
+    const Folder folder;
+    capture::CaptureFile file;
+    REQUIRE(make(file, folder.file("a.hiw")) == 0);
+    capture::FileTable<capture::PressureRecord> pressure;
+    capture::FileTable<capture::NodeRecord> nodes;
+    pressure.attach(file, capture::Table::pressure);
+    nodes.attach(file, capture::Table::nodes);
+    constexpr std::uint64_t kPressure = 5 * decltype(pressure)::kPerExtent, kNodes = 5 * decltype(nodes)::kPerExtent;
+    const std::uint64_t before = file.resident_bytes();
+    for (std::uint64_t i = 0; i < kNodes; ++i) nodes.append({static_cast<std::uint32_t>(i), 0, 0, 0});
+    const std::uint64_t with_nodes = file.resident_bytes();
+    CHECK(with_nodes >= before + 5 * capture::kExtentBytes);
+    for (std::uint64_t i = 0; i < kPressure; ++i) pressure.append({i, 0, 0, 0, 0, 0, 0, 0});
+    CHECK(file.resident_bytes() <= with_nodes + 2 * capture::kExtentBytes);
+    for (std::uint64_t i = 0; i < kPressure; ++i) REQUIRE(pressure[i].at_ns == i);
+    file.finish(capture::State::ended);
+}
+
 TEST_CASE("a copy is the used part, byte for byte; a finished file has no more") {
     const Folder folder;
     const std::string path = folder.file("a.hiw"), copy = folder.file("copy.hiw");

@@ -90,6 +90,24 @@ def test_a_process_and_its_capture_show_the_same_line_with_what_it_holds(
     wait_until(lambda: re.search(r"allocated +[789]\.\d MiB now[^$]*  2\.9 MiB .*<string>:4", once(program.pid)))
 
 
+def test_hiwaters_tables_are_left_out_of_resident_memory_while_the_recording_goes_on(
+    program: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    run = open_run(str(tmp_path / "live.hiw"))
+    (process,) = run.processes
+
+    def overhead() -> int:
+        process.read_sums()
+        return int(process.header["overhead_bytes"])
+
+    wait_until(overhead)
+    assert process.resident_bytes == process.header["resident_last_bytes"] - overhead()
+    running = overhead()
+    run.close()
+    program.communicate("enough\n", PATIENCE_SECONDS)
+    assert running == pytest.approx(hiwater.open(tmp_path / "live.hiw").resident.overhead_bytes, rel=0.5)
+
+
 @pytest.mark.parametrize("view", View)
 def test_every_view_has_something_to_show_or_says_that_there_is_nothing(
     program: subprocess.Popen[str], view: View

@@ -154,11 +154,12 @@ class LiveProcess:
 
     @property
     def duration_ns(self) -> int:
-        """How long the process has been recorded. While it runs that is until now, though its last sample may be older: a process that has
+        """How long the process has been recorded. While it is, that is until now, though its last sample may be older: a process that has
         forked and then asks for no memory takes none."""
         if self._header["ended_ns"]:
             return int(self._header["ended_ns"])
-        until_now = time.monotonic_ns() - int(self._header["started_ns"]) if self.is_running else 0
+        is_recorded = self.is_running and self._header["state"] == STATE_RECORDING
+        until_now = time.monotonic_ns() - int(self._header["started_ns"]) if is_recorded else 0
         return max(int(self._header["heartbeat_ns"]), until_now)
 
     @property

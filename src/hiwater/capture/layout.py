@@ -72,7 +72,7 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
 ADDED_FIELDS = {"pressure": ("shared_excess_bytes", "private_bytes")}
 NEEDED_HEADER = (
     "extents_used", "state", "pid",
-    "process_start_ticks", "boot_id", "started_unix_ns", "heartbeat_ns", "ended_ns", "exit_code", "sample_bytes",
+    "process_start_ticks", "boot_id", "started_unix_ns", "started_ns", "heartbeat_ns", "ended_ns", "exit_code", "sample_bytes",
     "lost_events", "stop_reason", "resident_start_bytes", "resident_last_bytes", "resident_peak_bytes",
     "resident_error_bytes", "resident_exact", "epoch_index", "epoch0_peak_bytes", "epoch0_peak_blocks",
     "epoch0_peak_ns", "epoch0_slice_start_ns", "epoch1_peak_bytes", "epoch1_peak_blocks", "epoch1_peak_ns",

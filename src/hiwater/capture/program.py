@@ -53,7 +53,8 @@ class Process:
 @dataclass(frozen=True, slots=True)
 class Resident:
     """Resident memory of the process. The peak is the kernel's high-water mark when `exact`, off by `error_bytes` at most;
-    else the highest sample. `overhead_bytes` are the recorder's tables at the end, part of the other figures."""
+    else the highest sample. `overhead_bytes` are the recorder's tables at the end, or shortly before where the recording has no end, part of the
+    other figures."""
 
     peak_bytes: int
     start_bytes: int
