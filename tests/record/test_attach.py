@@ -47,6 +47,9 @@ needs_gdb = pytest.mark.skipif(
     shutil.which("gdb") is None or os.geteuid() != 0, reason="needs gdb, and root to trace a process"
 )
 needs_remote_exec = pytest.mark.skipif(sys.version_info < (3, 14), reason="this Python has no sys.remote_exec()")
+by_each_method = pytest.mark.parametrize(
+    "method", [pytest.param("auto", marks=needs_remote_exec), pytest.param("gdb", marks=needs_gdb)]
+)
 SELECTS = "import os, select\nprint(os.getpid(), flush=True)\nselect.select([], [], [])"
 PTRACE_CALLS = (101, 310, 311)  # ptrace, process_vm_readv and process_vm_writev on x86-64
 
@@ -130,28 +133,6 @@ def test_an_older_python_without_standby_is_refused(tmp_path: Path) -> None:
 
 
 @needs_remote_exec
-def test_later_pythons_are_attached_to_without_standby(tmp_path: Path) -> None:
-    with running(tmp_path, "-u", source=BUSY) as process:
-        pid = str(first_line(process))
-        run_hiwater("attach", pid, "-o", "busy.hiw", folder=tmp_path, check=True)
-        wait_until(lambda: hiwater.open(tmp_path / "busy.hiw").totals.allocations > 1000)
-        run_hiwater("detach", pid, folder=tmp_path, check=True)
-        assert process.poll() is None
-    capture = hiwater.open(tmp_path / "busy.hiw")
-    assert (capture.process.ended, capture.problems()) == ("exit", [])
-    assert capture.peak.allocated_bytes > 10_000
-
-
-@needs_remote_exec
-def test_the_main_thread_in_select_is_refused_and_not_recorded_later(tmp_path: Path) -> None:
-    with running(tmp_path, "-u", source=SELECTS) as process:
-        refused = run_hiwater("attach", str(first_line(process)), folder=tmp_path)
-        assert (refused.returncode, "in C code: select" in refused.stderr) == (126, True), refused.stderr
-        assert process.poll() is None
-    assert not list(tmp_path.glob("*.hiw"))
-
-
-@needs_remote_exec
 def test_remote_debugging_that_is_turned_off_is_named(tmp_path: Path) -> None:
     for words, environment, named in (
         (["-u"], {"PYTHON_DISABLE_REMOTE_DEBUG": "1"}, "(PYTHON_DISABLE_REMOTE_DEBUG)"),
@@ -162,9 +143,7 @@ def test_remote_debugging_that_is_turned_off_is_named(tmp_path: Path) -> None:
             assert (refused.returncode, named in refused.stderr) == (126, True), refused.stderr
 
 
-@pytest.mark.parametrize(
-    "method", [pytest.param("auto", marks=needs_remote_exec), pytest.param("gdb", marks=needs_gdb)]
-)
+@by_each_method
 def test_a_filter_of_system_calls_on_ptrace_is_refused_with_the_remedy(tmp_path: Path, method: str) -> None:
     """Container engines filter these calls where the container does not have CAP_SYS_PTRACE."""
     filtered = (
@@ -309,14 +288,14 @@ def test_standby_by_the_environment_changes_nothing_that_the_program_sees(tmp_pa
     assert seen[0].split("]")[1:] == seen[1].split("]")[1:]
 
 
-@needs_gdb
-def test_gdb_attaches_to_a_program_that_knows_nothing_of_it(tmp_path: Path) -> None:
+@by_each_method
+def test_a_program_that_knows_nothing_of_it_is_attached_to(tmp_path: Path, method: str) -> None:
     with running(tmp_path, "-u", source=BUSY) as process:
         pid = str(first_line(process))
-        done = run_hiwater("attach", pid, "--method", "gdb", "-o", "busy.hiw", folder=tmp_path)
+        done = run_hiwater("attach", pid, "--method", method, "-o", "busy.hiw", folder=tmp_path)
         assert done.returncode == 0, done.stderr
         wait_until(lambda: hiwater.open(tmp_path / "busy.hiw").totals.allocations > 1000)
-        done = run_hiwater("detach", pid, "--method", "gdb", folder=tmp_path)
+        done = run_hiwater("detach", pid, "--method", method, folder=tmp_path)
         assert done.returncode == 0, done.stderr
         assert process.poll() is None
     capture = hiwater.open(tmp_path / "busy.hiw")
@@ -324,12 +303,19 @@ def test_gdb_attaches_to_a_program_that_knows_nothing_of_it(tmp_path: Path) -> N
     assert capture.peak.allocated_bytes > 10_000
 
 
+@by_each_method
+def test_a_main_thread_in_select_is_refused_with_the_reason(tmp_path: Path, method: str) -> None:
+    with running(tmp_path, "-u", source=SELECTS) as process:
+        refused = run_hiwater("attach", str(first_line(process)), "--method", method, folder=tmp_path)
+        assert (refused.returncode, "in C code: select" in refused.stderr) == (126, True), refused.stderr
+        assert process.poll() is None
+    assert not list(tmp_path.glob("*.hiw"))
+
+
 @needs_gdb
-def test_gdb_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_a_missing_gdb_is_named(tmp_path: Path) -> None:
     with running(tmp_path, "-u", source=SELECTS) as process:
         pid = str(first_line(process))
-        refused = run_hiwater("attach", pid, "--method", "gdb", folder=tmp_path)
-        assert (refused.returncode, "in C code: select" in refused.stderr) == (126, True), refused.stderr
         nothing = run_hiwater("attach", pid, "--method", "gdb", folder=tmp_path, environment={"PATH": str(tmp_path)})
         assert (nothing.returncode, "there is no gdb here" in nothing.stderr) == (126, True), nothing.stderr
         assert process.poll() is None
