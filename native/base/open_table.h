@@ -1,5 +1,6 @@
-// A hash table in pages of its own: open addressing, grown by doubling. Entries shift back at a removal (D. Knuth, The Art of Computer
-// Programming, vol. 3, 6.4, algorithm R), so there are no tombstones.
+// A hash table in pages of its own: open addressing, grown by a quarter. Entries shift back at a removal (D. Knuth, The Art of Computer
+// Programming, vol. 3, 6.4, algorithm R), so there are no tombstones. A place is the hash scaled to the table's size (D. Lemire, Fast Random
+// Integer Generation in an Interval, 2019): any size will do, and growth writes the slots in the order it reads them.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ inline std::uint64_t mix(std::uint64_t x) noexcept {  // finaliser of splitmix64
     return x ^ x >> 31;
 }
 
-// A slot is plain bytes, with hash() and is_free(); one of zeros is free. `is_it(slot)` tells which slot is meant, of those with the hash.
+// A slot is plain bytes, with hash(), whose lower 32 bits count, and is_free(); one of zeros is free. `is_it(slot)` tells which slot is meant, of those with the hash.
 template <typename Slot>
 class OpenTable {
 public:
@@ -47,8 +48,7 @@ public:
         const Slot removed = slots_[hole];
         if (removed.is_free()) return removed;
         for (std::size_t i = next(hole); !slots_[i].is_free(); i = next(i)) {
-            const std::size_t from_home = (i - slots_[i].hash()) & mask(), from_hole = (i - hole) & mask();
-            if (from_home < from_hole) continue;
+            if (distance(home(slots_[i].hash()), i) < distance(hole, i)) continue;
             slots_[hole] = slots_[i];
             hole = i;
         }
@@ -71,12 +71,20 @@ public:
     }
 
 private:
-    std::size_t mask() const { return slots_.size() - 1; }
-    std::size_t next(std::size_t i) const { return (i + 1) & mask(); }
+    static constexpr std::size_t kFirst = 1024, kTogether = 8;  // slots
+
+    // The lowest bits choose one of eight neighbours, so that hashes which differ in these alone lie in one or two lines of the cache.
+    std::size_t home(std::uint64_t hash) const {
+        const std::uint64_t scaled =
+            ((hash & 0xffffffff) / kTogether) * (slots_.size() / kTogether) / ((std::uint64_t{1} << 32) / kTogether);
+        return scaled * kTogether + hash % kTogether;
+    }
+    std::size_t next(std::size_t i) const { return i + 1 == slots_.size() ? 0 : i + 1; }
+    std::size_t distance(std::size_t from, std::size_t to) const { return to >= from ? to - from : to + slots_.size() - from; }
     // Of the slot that is meant, or of the free one where it would be.
     template <typename IsIt>
     std::size_t place_of(std::uint64_t hash, IsIt is_it) const {
-        std::size_t i = hash & mask();
+        std::size_t i = home(hash);
         while (!slots_[i].is_free() && !is_it(slots_[i])) i = next(i);
         return i;
     }
@@ -84,7 +92,7 @@ private:
     void grow() {
         PageVector<Slot> old;
         PageVector<Slot> bigger;
-        bigger.resize(slots_.size() == 0 ? 1024 : slots_.size() * 2);
+        bigger.resize(slots_.size() == 0 ? kFirst : round_up(slots_.size() + slots_.size() / 4, kFirst));
         bigger.touch();
         old.swap(slots_);
         slots_.swap(bigger);
@@ -92,7 +100,7 @@ private:
             if (!slot.is_free()) slots_[place_of(slot.hash(), [](const Slot&) { return false; })] = slot;
     }
 
-    PageVector<Slot> slots_;  // a power of two, at most 2^32
+    PageVector<Slot> slots_;  // at most 2^32
     std::size_t count_ = 0;
 };
 

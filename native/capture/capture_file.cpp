@@ -16,6 +16,7 @@
 
 #include "base/errno_kept.h"
 #include "base/file_size_signal.h"
+#include "base/mapped_pages.h"
 #include "base/process.h"
 #include "base/uncancelled.h"
 
@@ -245,9 +246,15 @@ void CaptureFile::put_pages(const void* at, std::size_t bytes) const noexcept {
     touch_pages(reinterpret_cast<void*>(first), end - first);
 }
 
-void CaptureFile::give_pages_back(void* extent) noexcept {
+void CaptureFile::give_pages_back(void* extent) const noexcept {
     const ErrnoKept kept;
-    if (!is_truncated() && ::madvise(extent, kExtentBytes, MADV_DONTNEED) == 0) given_back_bytes_ += kExtentBytes;
+    if (!is_truncated()) ::madvise(extent, kExtentBytes, MADV_DONTNEED);
+}
+
+void CaptureFile::give_pages_back() const noexcept {
+    const ErrnoKept kept;
+    if (is_truncated()) return;
+    for (const Segment& segment : segments_) ::madvise(segment.at, segment.bytes, MADV_DONTNEED);
 }
 
 // Writes zeros over whole pages that are zero already. A file system makes the pages of a write in larger pieces. Faults make
@@ -279,7 +286,6 @@ void CaptureFile::unmap() noexcept {
     directory_ = nullptr;
     file_bytes_ = 0;
     extents_used_ = 0;
-    given_back_bytes_ = 0;
 }
 
 CaptureFile::Ending CaptureFile::finish(State state) noexcept {
@@ -426,10 +432,10 @@ std::uint64_t CaptureFile::mapped_bytes() const noexcept { return file_bytes_; }
 
 std::uint64_t CaptureFile::resident_bytes() const noexcept {
     if (header_ == nullptr) return 0;
-    // For a file, mincore reports the page cache. Pages of ours in the cache are pages that we wrote, and have mapped or given back.
-    std::uint64_t bytes = resident_in(header_, kFirstExtentOffset);
-    for (std::size_t i = 0; i < segments_.size(); ++i) bytes += resident_in(segments_[i].at, segments_[i].bytes);
-    return bytes - std::min(bytes, given_back_bytes_);
+    const MappedPages pages;
+    std::uint64_t bytes = pages.bytes_in(header_, kFirstExtentOffset);
+    for (const Segment& segment : segments_) bytes += pages.bytes_in(segment.at, segment.bytes);
+    return bytes;
 }
 
 const char* in_words(CaptureFile::Fate fate) noexcept {

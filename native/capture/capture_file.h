@@ -52,8 +52,9 @@ public:
     std::byte* add_extent(Table table, std::uint32_t chunk);
     // Puts pages where records will be written soon. Nothing may have been written from `at` on.
     void put_pages(const void* at, std::size_t bytes) const noexcept;
-    // The opposite, for a whole extent: its pages stay in the file, and come back if they are read.
-    void give_pages_back(void* extent) noexcept;
+    // The opposite, for a whole extent, or for all of them: the pages stay in the file, and come back when they are used.
+    void give_pages_back(void* extent) const noexcept;
+    void give_pages_back() const noexcept;
 
     // What became of a capture's file while it was written.
     enum class Fate { kept, moved, written_again, lost, cut };
@@ -113,7 +114,6 @@ private:
     std::uint64_t file_bytes_ = 0;
     const std::byte* end_ = nullptr;  // of what is mapped last
     std::uint32_t extents_used_ = 0, pid_ = 0;
-    std::uint64_t given_back_bytes_ = 0;
     std::uint64_t started_unix_ns_ = 0;  // with pid_, what the header of our own file says
 };
 

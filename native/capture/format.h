@@ -347,7 +347,7 @@ struct Header {
     std::uint32_t resident_exact;       // 1: the kernel's peak, reset at the start; 0: highest sample
     std::uint32_t epoch_index;
     EpochRecord epoch[2];
-    // Resident pages of the recorder itself and of the capture, already in resident_*: at the end, or as the last slice was closed.
+    // Resident pages of the recorder itself and of the capture, already in resident_*: most of all times that a slice was closed, and the end.
     std::uint64_t overhead_bytes;
     std::uint64_t table_count[32];  // more than there are tables, so that one more moves nothing
     // In a sampled recording: what was allocated in all, by every thread, in kinds python and native, counted block by block.
@@ -368,7 +368,8 @@ struct Header {
     std::uint32_t search_answer;  // the number of the last request that was answered
     std::int32_t search_error;  // of that answer, an errno value; 0: it is in the table holder_searches; EINPROGRESS: it has begun
     std::uint32_t reserved;
-    std::int64_t shared_excess_bytes;  // of the last record of `pressure`
+    std::int64_t shared_excess_bytes;   // of the last record of `pressure`
+    std::uint64_t overhead_last_bytes;  // as overhead_bytes: at the end, or as the last slice was closed
     // changes with every event
     alignas(64) std::int64_t live_bytes;  // counted kinds
     std::int64_t live_blocks;

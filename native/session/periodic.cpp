@@ -41,13 +41,25 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
         const std::uint64_t begun = now_ns();
         accounts_.close_slice(begun);
         note_overhead();
+        give_cold_pages_back(begun);
         last_close_ns_ = now_ns() - begun;
     });
 }
 
 // Under the lock. Takes time for each of its pages, as closing a slice does for each account.
 void Recorder::note_overhead() noexcept {
-    file_.header().overhead_bytes = live_.resident_bytes() + samples_.own_bytes() + file_.resident_bytes();
+    capture::Header& h = file_.header();
+    h.overhead_last_bytes = live_.resident_bytes() + samples_.own_bytes() + file_.resident_bytes();
+    h.overhead_bytes = std::max(h.overhead_bytes, h.overhead_last_bytes);
+}
+
+// Most call paths of a service are those of its start. What is used again costs a fault for each page, which the file's cache answers.
+void Recorder::give_cold_pages_back(std::uint64_t now) noexcept {
+    constexpr std::uint64_t kColdNs = 10'000'000'000;
+    if (now - last_given_back_ns_ < kColdNs) return;
+    last_given_back_ns_ = now;
+    file_.give_pages_back();
+    note_overhead();
 }
 
 void Recorder::note_refused_children() noexcept {

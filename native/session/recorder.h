@@ -342,6 +342,7 @@ private:
     void note_live(std::string_view name);
     void note_interval(std::uint64_t now) noexcept;
     void note_overhead() noexcept;
+    void give_cold_pages_back(std::uint64_t now_ns) noexcept;
     void raise_heap_peaks() noexcept;
     void end_open_scopes() noexcept;
     void note_resident_peak(std::int64_t peak_bytes) noexcept;
@@ -437,7 +438,7 @@ private:
     std::uint32_t session_ = 0, interval_ = 0;
     std::atomic<std::uint64_t> lost_{0}, unknown_frees_{0};
     std::uint64_t started_ns_ = 0;
-    std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0;
+    std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0, last_given_back_ns_ = 0;
     std::atomic<std::uint64_t> interval_ns_ = 0;
     std::uint64_t next_interval_ns_ = 0;
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;

@@ -119,6 +119,16 @@ TEST_CASE("pages that were given back are not resident, and their records are st
     for (std::uint64_t i = 0; i < kPressure; ++i) pressure.append({i, 0, 0, 0, 0, 0, 0, 0});
     CHECK(file.resident_bytes() <= with_nodes + 2 * capture::kExtentBytes);
     for (std::uint64_t i = 0; i < kPressure; ++i) REQUIRE(pressure[i].at_ns == i);
+    file.give_pages_back();
+    const std::uint64_t header = before + 8 * kPage;  // with its directory
+    CHECK(file.resident_bytes() <= header);
+    nodes[1].line = 7;
+    CHECK(file.resident_bytes() <= header + kPage);
+    for (std::uint64_t i = 0; i < kNodes; ++i) nodes.append({static_cast<std::uint32_t>(kNodes + i), 0, 0, 0});
+    CHECK(file.resident_bytes() >= before + 5 * capture::kExtentBytes);
+    file.give_pages_back();
+    for (std::uint64_t i = 0; i < 2 * kNodes; ++i) REQUIRE(nodes[i].parent == i);
+    CHECK(nodes[1].line == 7);
     file.finish(capture::State::ended);
 }
 

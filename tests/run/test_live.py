@@ -98,14 +98,14 @@ def test_hiwaters_tables_are_left_out_of_resident_memory_while_the_recording_goe
 
     def overhead() -> int:
         process.read_sums()
-        return int(process.header["overhead_bytes"])
+        return int(process.header["overhead_last_bytes"])
 
     wait_until(overhead)
     assert process.resident_bytes == process.header["resident_last_bytes"] - overhead()
     running = overhead()
     run.close()
     program.communicate("enough\n", PATIENCE_SECONDS)
-    assert running == pytest.approx(hiwater.open(tmp_path / "live.hiw").resident.overhead_bytes, rel=0.5)
+    assert running == pytest.approx(hiwater.open(tmp_path / "live.hiw").resident.overhead_end_bytes, rel=0.5)
 
 
 @pytest.mark.parametrize("view", View)
@@ -269,7 +269,7 @@ def test_pages_that_a_forked_child_shares_count_once_in_the_sum(tmp_path: Path) 
 
         wait_until(lambda: "resident (PSS)" in line())
         pss = sum(proportional_bytes(one.pid, "pss") or 0 for one in view.run.processes)
-        tables = sum(int(one.header["overhead_bytes"]) for one in view.run.processes)
+        tables = sum(int(one.header["overhead_last_bytes"]) for one in view.run.processes)
         found = re.search(r"([0-9.]+) MiB resident", line())
         assert found is not None
         assert float(found[1]) * 2**20 == pytest.approx(pss - tables, abs=3 << 20)

@@ -47,7 +47,7 @@ class Work:
     prepare: Callable[[], Callable[[int], None]]
     clock: Callable[[], int] = time.process_time_ns
     is_compared: bool = False
-    has_new_stacks: bool = False  # its tables grow with these: memory and capture are compared with what they were
+    has_new_stacks: bool = False  # its tables grow with these: memory and capture are compared with what they were, and with a process beside
     is_asked_for: bool = False  # run only where it is named
 
     def begin(self) -> Callable[[int], float]:
@@ -213,6 +213,24 @@ def compared(name: str) -> Iterator[tuple[int, ...]]:
         process.stdin.close()
 
 
+def alone(name: str, count: int) -> None:
+    """Do the work of `measure` in a process that is not recorded: prints its resident memory after each part."""
+    timed = WORKS[name].begin()
+    for chunks in (*WARM_UP, *[CHUNKS] * PARTS):
+        for _ in range(chunks):
+            timed(max(1, count // PARTS // CHUNKS))
+        print(resident(), flush=True)
+
+
+@contextlib.contextmanager
+def beside(name: str, count: int) -> Iterator[Callable[[], list[int]]]:
+    """Do the same work in a process that is not recorded; yields what waits for its end and returns its resident memory after each part."""
+    with subprocess.Popen(
+        [sys.executable, __file__, "--alone", name, str(count)], env=environment(), stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield lambda: [*map(int, process.communicate()[0].split())][len(WARM_UP) :]
+
+
 def serve(name: str) -> None:
     """Work as often as each line of standard input says, and print what one took."""
     timed = WORKS[name].begin()
@@ -266,8 +284,8 @@ def run(name: str, count: int, options: Sequence[str], folder: Path, *, is_compa
     return [Part(**json.loads(line)) for line in done.stdout.splitlines()[len(WARM_UP) :]]
 
 
-def show(name: str, count: int, parts: Sequence[Part], most: float) -> bool:
-    """Print what came of a run; return whether nothing grew."""
+def show(name: str, count: int, parts: Sequence[Part], unrecorded: Sequence[int], most: float) -> bool:
+    """Print what came of a run; return whether nothing grew. `unrecorded`: resident memory, after each part, of the same work beside it."""
     first, last = parts[0], parts[-1]
     drift = last.cost / first.cost
     done = count * (PARTS - 1) / PARTS  # between the two
@@ -278,8 +296,14 @@ def show(name: str, count: int, parts: Sequence[Part], most: float) -> bool:
         before, after = getattr(first, what), getattr(last, what)
         print(f"  {what:<26} {before:12,}, then {after:12,}: {(after - before) / done:.3f} for one", flush=True)
     grown = ["processor time"] * (drift > most)
-    if WORKS[name].has_new_stacks:
-        grown += ["resident memory"] * (last.resident > first.resident * most)
+    if unrecorded:
+        own = unrecorded[-1] - unrecorded[0]
+        print(f"  resident, not recorded     {unrecorded[0]:12,}, then {unrecorded[-1]:12,}")
+        ratio = (last.resident - max(0, own)) / first.resident
+        print(
+            f"  resident: {last.resident / first.resident:.3f}, and without what the program itself grew by {ratio:.3f}"
+        )
+        grown += ["resident memory"] * (ratio > most)
         grown += ["capture"] * (last.capture > max(first.capture * most, first.capture + SEGMENT))
     else:
         grown += [what for what in ("nodes", "accounts") if getattr(last, what) > getattr(first, what)]
@@ -298,6 +322,9 @@ def main() -> int:
     if sys.argv[1:2] == ["--serve"]:
         serve(sys.argv[2])
         return 0
+    if sys.argv[1:2] == ["--alone"]:
+        alone(sys.argv[2], int(sys.argv[3]))
+        return 0
     parser = argparse.ArgumentParser(description="Looks for what grows in long recordings.")
     parser.add_argument("works", nargs="*", help=f"{', '.join(WORKS)}: these alone")
     parser.add_argument("--share", type=int, default=1, help="divide the counts by this")
@@ -311,8 +338,9 @@ def main() -> int:
     for name in arguments.works or [name for name, work in WORKS.items() if not work.is_asked_for]:
         with tempfile.TemporaryDirectory() as folder:
             count = WORKS[name].count // arguments.share
-            parts = run(name, count, options, Path(folder), is_compared=WORKS[name].is_compared)
-            steady &= show(name, count, parts, arguments.most)
+            with beside(name, count) if WORKS[name].has_new_stacks else contextlib.nullcontext(list[int]) as unrecorded:
+                parts = run(name, count, options, Path(folder), is_compared=WORKS[name].is_compared)
+                steady &= show(name, count, parts, unrecorded(), arguments.most)
     return 0 if steady else 1
 
 

@@ -272,9 +272,13 @@ export interface Summary {
     error_bytes: number;
     source: string;
     /**
-     * the recorder's own tables at the end, part of the other figures
+     * the recorder's own tables at their largest, part of peak_bytes
      */
     overhead_bytes: number;
+    /**
+     * the recorder's own tables at the end, part of end_bytes
+     */
+    overhead_end_bytes?: number;
     /**
      * the peak without overhead_bytes: what reports call resident
      */

@@ -140,7 +140,8 @@ class LiveProcess:
     @property
     def resident_bytes(self) -> int:
         """Resident memory without hiwater's tables, at the recorder's last sample."""
-        return max(0, int(self._header["resident_last_bytes"]) - int(self._header["overhead_bytes"]))
+        overhead = self._header.get("overhead_last_bytes", self._header["overhead_bytes"])
+        return max(0, int(self._header["resident_last_bytes"]) - int(overhead))
 
     @property
     def shared_excess_bytes(self) -> int | None:

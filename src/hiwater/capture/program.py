@@ -53,8 +53,8 @@ class Process:
 @dataclass(frozen=True, slots=True)
 class Resident:
     """Resident memory of the process. The peak is the kernel's high-water mark when `exact`, off by `error_bytes` at most;
-    else the highest sample. `overhead_bytes` are the recorder's tables at the end, or shortly before where the recording has no end, part of the
-    other figures."""
+    else the highest sample. `overhead_bytes` are the recorder's tables at their largest, `overhead_end_bytes` at the end, or shortly before where the
+    recording has no end: parts of the other figures."""
 
     peak_bytes: int
     start_bytes: int
@@ -62,6 +62,7 @@ class Resident:
     exact: bool
     error_bytes: int
     overhead_bytes: int
+    overhead_end_bytes: int
 
     def __repr__(self) -> str:
         accuracy = of_peak(exact=self.exact, error_bytes=self.error_bytes)
@@ -70,7 +71,7 @@ class Resident:
 
     @property
     def program_peak_bytes(self) -> int:
-        """The peak without hiwater's tables, which never shrink: what every report shows first."""
+        """The peak without hiwater's tables at their largest: what every report shows first."""
         return max(0, self.peak_bytes - self.overhead_bytes)
 
     @property
@@ -183,6 +184,7 @@ def read_resident(tables: Tables) -> Resident:
         exact=header["resident_exact"] == 1,
         error_bytes=header["resident_error_bytes"],
         overhead_bytes=header["overhead_bytes"],
+        overhead_end_bytes=header.get("overhead_last_bytes", header["overhead_bytes"]),
     )
 
 

@@ -78,7 +78,7 @@ def forked(recorded: Recorded) -> Iterator[Finding]:
     shared = max(0, snapshot.resident_bytes - private)
     own = recorded.at_peak(recorded.is_kind("python"))
     # All that is shared might be objects: what is more than that, and not the child's own, is surely inherited and private.
-    least = min(pools - shared - own, private - own - capture.resident.overhead_bytes) - _OTHER_PRIVATE
+    least = min(pools - shared - own, private - own - capture.resident.overhead_end_bytes) - _OTHER_PRIVATE
     frame = _busiest(recorded)
     if least <= 0 or frame is None:
         return
