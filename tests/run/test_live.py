@@ -281,6 +281,22 @@ def test_pages_that_a_forked_child_shares_count_once_in_the_sum(tmp_path: Path) 
         view.run.close()
 
 
+def test_the_first_child_is_found_though_its_run_had_no_folder_when_the_viewer_opened_it(tmp_path: Path) -> None:
+    path = tmp_path / "run.hiw"
+    with part(path) as main:
+        runs = [open_run(str(main.pid)), open_run(str(path))]
+        for run in runs:
+            run.read()
+            assert run.problems == []
+        folder = tmp_path / "run.hiw.d"
+        folder.mkdir()
+        with part(folder / "1-1.hiw") as child:
+            for run in runs:
+                run.read()
+                assert [process.pid for process in run.processes] == [main.pid, child.pid]
+                run.close()
+
+
 def test_processes_that_begin_while_the_run_is_viewed_are_found(tmp_path: Path) -> None:
     folder = tmp_path / "run.hiw.d"
     folder.mkdir()

@@ -10,7 +10,6 @@ from hiwater.analysis.live import LiveProcess
 from hiwater.capture import find, opening, run_folder, run_index
 from hiwater.capture.destination import CHILDREN_INDEX
 from hiwater.capture.follow import Follower
-from hiwater.capture.run_folder import Places
 from hiwater.capture.run_index import Row, ShortProcess, Unrecorded
 from hiwater.errors import CaptureError, MissingCapture
 
@@ -20,8 +19,9 @@ _BEGINS_WITHIN_NS = 2_000_000_000
 class LiveRun:
     """The processes of a run, in the order in which they were found. `shown` is the one whose rows are shown."""
 
-    def __init__(self, first: Follower | None, places: Places | None) -> None:
-        """`first` is the main capture, or that of the process that the viewer named. Raises CaptureError."""
+    def __init__(self, first: Follower | None, folder: Path) -> None:
+        """`first` is the main capture, or that of the process that the viewer named. `folder` is that of the run, which its first child
+        makes. Raises CaptureError."""
         facts = {} if first is None else opening.read(first.path).facts
         self.processes = [] if first is None else [LiveProcess(first, facts)]
         self._rows = list[Row]()
@@ -35,7 +35,8 @@ class LiveRun:
         self.folder_is_gone = False
         """Whether the run's folder cannot be read any more: processes that begin from then on are not found."""
         self._number = 0
-        self._folder = None if places is None else places.folder
+        self._folder = folder
+        self._had_folder = False
         self._run_id = None if first is None else facts.get("run_id", "")
         self._known: set[Path] = set()
         self._folder_changed_ns = self._index_bytes = 0
@@ -85,14 +86,14 @@ class LiveRun:
             process.close()
 
     def _find_new(self) -> None:
-        if self._folder is None or self._run_id == "":
+        if self._run_id == "":
             return
         try:
             changed_ns = self._folder.stat().st_mtime_ns
         except OSError:
-            self.folder_is_gone = True
+            self.folder_is_gone = self._had_folder
             return
-        self.folder_is_gone = False
+        self.folder_is_gone, self._had_folder = False, True
         for path in sorted(self._folder.glob("*.hiw")) if changed_ns != self._folder_changed_ns else ():
             if path not in self._known:
                 try:
@@ -136,7 +137,7 @@ def open_run(target: str) -> LiveRun:
     CaptureError, NoSuchProcess or ProcessNotReadable."""
     if target.isdecimal():
         named = find.capture_of(int(target))
-        return LiveRun(named, run_folder.places(named.path))
+        return LiveRun(named, run_folder.folder_of(named.path))
     places = run_folder.places(target)
     main = Path(target) if places is None else places.main
-    return LiveRun(None if main is None else Follower(main), places)
+    return LiveRun(None if main is None else Follower(main), run_folder.folder_of(target))

@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from hiwater.capture.destination import CHILDREN_INDEX, CHILDREN_SUFFIX
+from hiwater.capture.destination import CHILDREN_INDEX, CHILDREN_SUFFIX, folder_of_children
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,15 @@ class Places:
     children: list[Path]
 
 
+def folder_of(path: str | os.PathLike[str]) -> Path:
+    """The folder of the run whose main capture or whose folder is at `path`. Without children, there is none yet."""
+    given = Path(path)
+    return given if given.is_dir() else Path(folder_of_children(os.fspath(path)))
+
+
 def places(path: str | os.PathLike[str]) -> Places | None:
     """The files of the run whose main capture or whose folder is at `path`; None if there is no such folder."""
-    given = Path(path)
-    folder = given if given.is_dir() else given.with_name(given.name + CHILDREN_SUFFIX)
+    folder = folder_of(path)
     if not folder.is_dir():
         return None
     main = folder.with_name(folder.name.removesuffix(CHILDREN_SUFFIX))
