@@ -188,7 +188,10 @@ pid_t around_fork(const void* caller, Call call) {
         const ErrnoKept kept;
         recorder().record_child(live_bytes);
     }
-    if (child != 0 && is_paused) sampler::note_forked();
+    if (child != 0 && is_paused) {
+        const ErrnoKept kept;  // of a fork that failed
+        sampler::note_forked();
+    }
     if (child > 0) add_fork_marker(child);
     return child;
 }

@@ -39,6 +39,10 @@ void MainThreadCall::add_due() noexcept {
     }
 }
 
+void MainThreadCall::request_with_gil() noexcept {
+    if (!is_requested_.exchange(true, std::memory_order_acq_rel)) add();
+}
+
 void MainThreadCall::add() noexcept {
     if (Py_AddPendingCall(function_, nullptr) != 0) begin();  // its queue is full
 }

@@ -1,5 +1,5 @@
-// A function that the interpreter's main thread calls between two instructions of the program, because the sampler's thread, which has no GIL, requests
-// it. A main thread that is in one long call comes to it afterwards.
+// A function that the interpreter's main thread calls between two instructions of the program, because the sampler's thread, which has no GIL, or the
+// hook of a function requests it. A main thread that is in one long call comes to it afterwards.
 #pragma once
 
 #include <atomic>
@@ -18,6 +18,8 @@ public:
     void request() noexcept;
     // From a thread of the program during an event: makes the requests that the sampler could not make.
     static void add_due() noexcept;
+    // From a thread of the program that has the GIL and is in no event.
+    void request_with_gil() noexcept;
     void begin() noexcept { is_requested_.store(false, std::memory_order_release); }
 
 private:

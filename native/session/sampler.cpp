@@ -14,9 +14,11 @@
 
 #include "devices/device_watch.h"
 #include "holders/requests.h"
+#include "session/main_thread_call.h"
 #include "session/own_thread.h"
 #include "base/process.h"
 #include "session/recorder.h"
+#include "stacks/recursion.h"
 
 namespace hiwater::sampler {
 
@@ -298,6 +300,47 @@ bool begin_thread() noexcept {
     return g_thread.begin("hiwater", run);
 }
 
+// Begins the thread again as soon as the main thread has returned from its fork: a program that waits for its child asks for no memory.
+class AfterFork {
+public:
+    // After a fork by the interpreter. To begin the thread and end it again takes a twentieth of what a fork takes: after many that follow each
+    // other closely, and where another thread forks, an allocation begins it. A program may contain the interpreter, and fork without the GIL.
+    void expect(std::uint64_t now) noexcept {
+        many_ = now - last_ns_ < kQuietAfterFork ? many_ + 1 : 0;
+        last_ns_ = now;
+        if (many_ >= kMost || ::syscall(SYS_gettid) != ::getpid() || PyGILState_Check() == 0) return;
+        frames_left_ = recursion::frames_left();
+        tries_ = 0;
+        call_.request_with_gil();
+    }
+    void forget_in_child() noexcept { call_.begin(); }
+
+private:
+    static constexpr std::uint32_t kMost = 256;         // pools have fewer workers
+    static constexpr std::uint32_t kMostTries = 1'024;  // 0.1 ms
+
+    static int resume(void*) noexcept;
+
+    MainThreadCall call_{resume};
+    std::uint64_t last_ns_ = 0;
+    std::uint32_t many_ = 0, tries_ = 0;
+    int frames_left_ = 0;
+};
+
+AfterFork g_after_fork;
+
+int AfterFork::resume(void*) noexcept {
+    g_after_fork.call_.begin();
+    if (recursion::frames_left() < g_after_fork.frames_left_) {
+        // In a callback of os.register_at_fork(): CPython looks for threads after the last one. It calls again at once, 32 times for each look
+        // at whether there is something to call.
+        if (++g_after_fork.tries_ < kMostTries) g_after_fork.call_.request_with_gil();
+    } else if (!g_is_young_child.load(std::memory_order_relaxed)) {
+        sampler::resume();
+    }
+    return 0;
+}
+
 }  // namespace
 
 bool start() noexcept {
@@ -333,19 +376,19 @@ bool pause_for_fork() noexcept {
     return true;
 }
 
-// The sampler begins again when the program asks for memory, and a program that waits for its child does not. So its memory, and what the two
-// share, which is most at this moment, are read here.
 void note_forked() noexcept {
     g_has_relatives.store(true, std::memory_order_relaxed);
     {
         BusyGuard busy;
         UninterruptedHold hold(g_control);
         g_shared.expect_change();
-        if (!g_thread.is_running()) take_sample(Reads::shared_pages);
+        if (!g_thread.is_running()) take_sample(Reads::shared_pages);  // what the two share is most at this moment
     }
+    const std::uint64_t now = process::monotonic_ns();
     std::uint64_t paused = g_paused_at.load(std::memory_order_acquire);
-    if (paused != 0) g_paused_at.compare_exchange_strong(paused, process::monotonic_ns());
+    if (paused != 0) g_paused_at.compare_exchange_strong(paused, now);
     Recorder::instance().ask_python();
+    g_after_fork.expect(now);
 }
 
 bool is_to_rest() noexcept {
@@ -374,6 +417,7 @@ void forget_in_child() noexcept {
     g_shared = SharedPages(true);
     g_control.reset();
     g_thread.forget_in_child();
+    g_after_fork.forget_in_child();
     g_requests.refuse();
     g_paused_at.store(0, std::memory_order_relaxed);
     holder_requests::forget_in_child();

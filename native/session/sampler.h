@@ -10,12 +10,13 @@ bool start() noexcept;
 // The same some time after the fork that made this process: most children of forks are over before.
 void start_later() noexcept;
 void stop() noexcept;
-// A fork by the interpreter must find no second thread (CPython warns of one): the sampler ends before it, and comes back some time after.
+// A fork by the interpreter must find no second thread (CPython warns of one): the sampler ends before it, and comes back after it.
 // Returns whether it is paused. Not in a signal's handler, as note_forked() and resume().
 bool pause_for_fork() noexcept;
-// The fork is done: from here on the pause lasts its time, since CPython looks for threads only now.
+// The fork is done, but CPython looks for threads only when its callbacks have returned: the sampler begins then or, where it is not to know
+// when, some time later.
 void note_forked() noexcept;
-// Whether that time is not over yet.
+// Whether it is too early to begin it at an allocation.
 bool is_to_rest() noexcept;
 void resume() noexcept;
 bool is_running() noexcept;

@@ -50,4 +50,6 @@ PyObject* call_at_the_bottom(PyObject* callable, PyObject* arguments) noexcept {
     return result;
 }
 
+int frames_left() noexcept { return frames_left(PyThreadState_Get()); }
+
 }  // namespace hiwater::recursion

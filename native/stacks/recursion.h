@@ -9,4 +9,7 @@ namespace hiwater::recursion {
 // themselves, which the program reads and sets, stay as they are. A new reference, or null with an exception.
 PyObject* call_at_the_bottom(PyObject* callable, PyObject* arguments) noexcept;
 
+// How many more frames the calling thread, which has the GIL, may make.
+int frames_left() noexcept;
+
 }  // namespace hiwater::recursion

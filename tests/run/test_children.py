@@ -16,6 +16,8 @@ import hiwater
 import naive_reader
 from children import hiwater_command, run_hiwater
 from recording import child_environment, needs_engine
+from waiting import PATIENCE_SECONDS, wait_until
+from waiting_program import recording
 
 pytestmark = needs_engine
 
@@ -77,13 +79,6 @@ def taken(capture: naive_reader.NaiveCapture) -> int:
             assert account["total_bytes"] == account["total_blocks"] * (BYTES + sys.getsizeof(b""))
             found += account["total_blocks"]
     return found
-
-
-def wait_until(condition, seconds: float = 60) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 POOL = """
@@ -522,3 +517,40 @@ def test_the_recorders_thread_begins_in_a_forked_child_that_makes_few_objects_an
         run_hiwater("run", "-q", *options, "-o", "run.hiw", "grows.py", kind, folder=tmp_path, check=True)
         ages.append(float((tmp_path / "age").read_text()))
     assert min(ages) < 0.095
+
+
+START_A_CHILD = {
+    "fork": "child = os.fork() or signal.pause()",
+    "subprocess": "child = subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid",
+    "after fork hooks": "os.register_at_fork(after_in_parent=lambda: sorted('hooks')); child = os.fork() or signal.pause()",
+}
+
+
+@pytest.mark.parametrize("start", START_A_CHILD.values(), ids=list(START_A_CHILD))
+def test_a_program_that_only_waits_for_its_child_is_still_watched(tmp_path: Path, start: str) -> None:
+    """For it, there are samples, last words and answers to requests. It asks for no memory, and its recorder's thread ended before the fork."""
+    waits = f"""
+        import os, signal, subprocess
+        read = os.read
+        print("ready", flush=True)
+        {start}
+        try:
+            read(0, 1)
+        finally:
+            os.kill(child, 9)
+    """
+    with recording(tmp_path, waits, "-o", "run.hiw") as process:
+        wait_until(lambda: children_of(process.pid))
+        wait_until(lambda: "hiwater" in thread_names(process.pid))
+        assert process.stdin is not None
+        process.stdin.write("go on")
+        process.stdin.flush()
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+
+def children_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def thread_names(pid: int) -> list[str]:
+    return [path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/comm")]

@@ -343,6 +343,25 @@ def test_classes_of_main_travel_to_other_processes(pair: Pair, method: str) -> N
     assert b"[0, 2, 4, 6]" in pair.same("-m", "package.points", method).stdout
 
 
+FORKS_WITH_HOOKS = """
+    import os, subprocess, sys, threading
+    for _ in range(3):
+        os.register_at_fork(after_in_parent=lambda: [sorted(text) for text in ('one', 'two')])
+    for _ in range(30):
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        subprocess.run([sys.executable, "-S", "-c", ""], preexec_fn=lambda: None)
+"""
+
+
+def test_forks_warn_of_no_thread_of_ours(pair: Pair) -> None:
+    """CPython counts the threads after each fork, in some versions after the program's hooks. Under `-W error` it shows nothing."""
+    pair.write("forks.py", FORKS_WITH_HOOKS)
+    assert b"multi-threaded" not in pair.same("forks.py", options=["-W", "always"]).stderr
+
+
 def test_a_program_that_its_folder_shadows_nothing_of_ours(pair: Pair) -> None:
     for name in ("argparse", "json", "runpy_", "numpy", "typing_"):
         pair.write(f"{name}.py", "raise RuntimeError('imported by hiwater')")
