@@ -20,7 +20,7 @@ import pytest
 import compiled
 import hiwater
 from children import hiwater_command, run_hiwater
-from hiwater.cli import injected
+from hiwater.cli import gdb, injected
 from recording import child_environment, needs_engine
 from waiting import wait_until
 
@@ -43,12 +43,24 @@ while True:
     kept.append(bytearray(1000))
     kept[:] = kept[-1000:]
 """
-needs_gdb = pytest.mark.skipif(
-    shutil.which("gdb") is None or os.geteuid() != 0, reason="needs gdb, and root to trace a process"
+
+
+def does_gdb_call() -> bool:
+    try:
+        gdb.try_out()
+    except hiwater.errors.AttachRefused:
+        return False
+    return True
+
+
+HAS_GDB = shutil.which("gdb") is not None and os.geteuid() == 0
+needs_gdb = pytest.mark.skipif(not HAS_GDB, reason="needs gdb, and root to trace a process")
+needs_calls_by_gdb = pytest.mark.skipif(
+    not HAS_GDB or not does_gdb_call(), reason="needs a gdb that calls functions here, and root to trace a process"
 )
 needs_remote_exec = pytest.mark.skipif(sys.version_info < (3, 14), reason="this Python has no sys.remote_exec()")
 by_each_method = pytest.mark.parametrize(
-    "method", [pytest.param("auto", marks=needs_remote_exec), pytest.param("gdb", marks=needs_gdb)]
+    "method", [pytest.param("auto", marks=needs_remote_exec), pytest.param("gdb", marks=needs_calls_by_gdb)]
 )
 SELECTS = "import os, select\nprint(os.getpid(), flush=True)\nselect.select([], [], [])"
 PTRACE_CALLS = (101, 310, 311)  # ptrace, process_vm_readv and process_vm_writev on x86-64
@@ -319,6 +331,22 @@ def test_a_missing_gdb_is_named(tmp_path: Path) -> None:
         nothing = run_hiwater("attach", pid, "--method", "gdb", folder=tmp_path, environment={"PATH": str(tmp_path)})
         assert (nothing.returncode, "there is no gdb here" in nothing.stderr) == (126, True), nothing.stderr
         assert process.poll() is None
+
+
+def test_a_gdb_that_cannot_call_functions_is_not_let_near_the_process(tmp_path: Path) -> None:
+    """As gdb 13 on a processor with AMX: what it had interrupted fails with an error that no program expects."""
+    broken = tmp_path / "bin" / "gdb"
+    broken.parent.mkdir()
+    problem = "Couldn't write extended state status: Bad address."
+    broken.write_text(f'#!/bin/sh\necho " $* " >> {tmp_path}/calls\necho "{problem}" >&2\nexit 1\n')
+    broken.chmod(0o755)
+    with running(tmp_path, "-u", source=BUSY) as process:
+        pid = str(first_line(process))
+        path = {"PATH": f"{broken.parent}:{os.environ['PATH']}"}
+        refused = run_hiwater("attach", pid, "--method", "gdb", folder=tmp_path, environment=path)
+        assert refused.returncode == 126
+        assert f"this gdb cannot call functions in a process on this machine ({problem})" in refused.stderr
+        assert f" {pid} " not in (tmp_path / "calls").read_text()
 
 
 def test_a_process_that_ends_before_it_is_reached_leaves_nothing_behind(

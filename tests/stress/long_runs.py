@@ -214,21 +214,20 @@ def compared(name: str) -> Iterator[tuple[int, ...]]:
 
 
 def alone(name: str, count: int) -> None:
-    """Do the work of `measure` in a process that is not recorded: prints its resident memory after each part."""
+    """Do the work of `measure` in a process that is not recorded: prints a row for each part, the least cost and resident memory."""
     timed = WORKS[name].begin()
     for chunks in (*WARM_UP, *[CHUNKS] * PARTS):
-        for _ in range(chunks):
-            timed(max(1, count // PARTS // CHUNKS))
-        print(resident(), flush=True)
+        cost = min(timed(max(1, count // PARTS // CHUNKS)) for _ in range(chunks))
+        print(json.dumps([cost, resident()]), flush=True)
 
 
 @contextlib.contextmanager
-def beside(name: str, count: int) -> Iterator[Callable[[], list[int]]]:
-    """Do the same work in a process that is not recorded; yields what waits for its end and returns its resident memory after each part."""
+def beside(name: str, count: int) -> Iterator[Callable[[], list[tuple[float, int]]]]:
+    """Do the same work in a process that is not recorded; yields what waits for its end and returns its cost and resident memory of each part."""
     with subprocess.Popen(
         [sys.executable, __file__, "--alone", name, str(count)], env=environment(), stdout=subprocess.PIPE, text=True
     ) as process:
-        yield lambda: [*map(int, process.communicate()[0].split())][len(WARM_UP) :]
+        yield lambda: [tuple(json.loads(row)) for row in process.communicate()[0].splitlines()[len(WARM_UP) :]]
 
 
 def serve(name: str) -> None:
@@ -284,34 +283,47 @@ def run(name: str, count: int, options: Sequence[str], folder: Path, *, is_compa
     return [Part(**json.loads(line)) for line in done.stdout.splitlines()[len(WARM_UP) :]]
 
 
-def show(name: str, count: int, parts: Sequence[Part], unrecorded: Sequence[int], most: float) -> bool:
-    """Print what came of a run; return whether nothing grew. `unrecorded`: resident memory, after each part, of the same work beside it."""
+def show(name: str, count: int, parts: Sequence[Part], unrecorded: Sequence[tuple[float, int]], most: float) -> bool:
+    """Print what came of a run; return whether nothing grew. `unrecorded`: of each part, cost and resident memory of the same work beside it."""
     first, last = parts[0], parts[-1]
-    drift = last.cost / first.cost
     done = count * (PARTS - 1) / PARTS  # between the two
     print(f"{name}: {count:,}")
     unit = "times that of a process that is not recorded" if WORKS[name].is_compared else "ns"
-    print(f"  processor time for one     {first.cost:10,.3f}, then {last.cost:10,.3f} {unit}: {drift:.3f}")
+    print(
+        f"  processor time for one     {first.cost:10,.3f}, then {last.cost:10,.3f} {unit}: {last.cost / first.cost:.3f}"
+    )
     for what in ("resident", "capture", "nodes", "accounts"):
         before, after = getattr(first, what), getattr(last, what)
         print(f"  {what:<26} {before:12,}, then {after:12,}: {(after - before) / done:.3f} for one", flush=True)
-    grown = ["processor time"] * (drift > most)
-    if unrecorded:
-        own = unrecorded[-1] - unrecorded[0]
-        print(f"  resident, not recorded     {unrecorded[0]:12,}, then {unrecorded[-1]:12,}")
-        ratio = (last.resident - max(0, own)) / first.resident
-        print(
-            f"  resident: {last.resident / first.resident:.3f}, and without what the program itself grew by {ratio:.3f}"
-        )
-        grown += ["resident memory"] * (ratio > most)
-        grown += ["capture"] * (last.capture > max(first.capture * most, first.capture + SEGMENT))
-    else:
-        grown += [what for what in ("nodes", "accounts") if getattr(last, what) > getattr(first, what)]
-        grown += ["resident memory"] * (last.resident - first.resident > ROOM)
-        grown += ["capture"] * (last.capture - first.capture > ROOM)
+    grown = grown_beside(parts, unrecorded, most) if unrecorded else grown_alone(parts, most)
     if grown:
         print(f"  GREW: {', '.join(grown)}", flush=True)
     return not grown
+
+
+def grown_beside(parts: Sequence[Part], unrecorded: Sequence[tuple[float, int]], most: float) -> list[str]:
+    """What grew by more than `most` times, without what the program and the machine changed by in the process beside."""
+    first, last = parts[0], parts[-1]
+    (cost, memory), (last_cost, last_memory) = unrecorded[0], unrecorded[-1]
+    print(
+        f"  not recorded: processor time {cost:,.3f}, then {last_cost:,.3f} ns; resident {memory:,}, then {last_memory:,}"
+    )
+    ratios = {
+        "processor time": last.cost / first.cost / (last_cost / cost),
+        "resident memory": (last.resident - max(0, last_memory - memory)) / first.resident,
+    }
+    print("  without what changed there: " + ", ".join(f"{what} {ratio:.3f}" for what, ratio in ratios.items()))
+    has_capture_grown = last.capture > max(first.capture * most, first.capture + SEGMENT)
+    return [what for what, ratio in ratios.items() if ratio > most] + ["capture"] * has_capture_grown
+
+
+def grown_alone(parts: Sequence[Part], most: float) -> list[str]:
+    """What grew by more than `most` times, or by more than tables and slices of time may."""
+    first, last = parts[0], parts[-1]
+    grown = ["processor time"] * (last.cost > first.cost * most)
+    grown += [what for what in ("nodes", "accounts") if getattr(last, what) > getattr(first, what)]
+    grown += ["resident memory"] * (last.resident - first.resident > ROOM)
+    return grown + ["capture"] * (last.capture - first.capture > ROOM)
 
 
 def main() -> int:
@@ -338,7 +350,11 @@ def main() -> int:
     for name in arguments.works or [name for name, work in WORKS.items() if not work.is_asked_for]:
         with tempfile.TemporaryDirectory() as folder:
             count = WORKS[name].count // arguments.share
-            with beside(name, count) if WORKS[name].has_new_stacks else contextlib.nullcontext(list[int]) as unrecorded:
+            with (
+                beside(name, count)
+                if WORKS[name].has_new_stacks
+                else contextlib.nullcontext(list[tuple[float, int]]) as unrecorded
+            ):
                 parts = run(name, count, options, Path(folder), is_compared=WORKS[name].is_compared)
                 steady &= show(name, count, parts, unrecorded(), arguments.most)
     return 0 if steady else 1

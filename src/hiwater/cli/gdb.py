@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 _PAGE = 4096
 _GDB_SECONDS = 60
-_DONE = "hiwater: added"
+_DONE, _CALLED = "hiwater: added", "hiwater: called"
 _REFUSED = ("Operation not permitted", "ptrace: ", "Could not attach")
 
 
 def ask(pid: int, request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
     """Have the process do what is requested, and return its answer. Raises AttachRefused."""
     _refuse(pid)
+    try_out()
     return injected.ask(pid, request, timeout_seconds, _bring)
 
 
@@ -45,6 +46,27 @@ def _refuse(pid: int) -> None:
         raise AttachRefused(f"process {pid} has another debugger, process {' '.join(tracer)}", "end that one first")
 
 
+def try_out() -> None:
+    """Raise AttachRefused if gdb cannot call a function in a process, which a process of ours finds out.
+
+    A gdb before 14 cannot on processors with AMX, whose registers need more room than it has. It has then stopped the process already, and the
+    system call that this interrupted fails with an error that no program expects.
+    """
+    waits = [sys.executable, "-I", "-S", "-c", "print(flush=True); input()"]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            done = _gdb(process.pid, [f'printf "{_CALLED} %d\\n", ((int (*)(void)) getpid)()'])
+        finally:
+            process.kill()
+    if f"{_CALLED} {process.pid}" not in done.stdout and _refusal(done) is None:
+        raise AttachRefused(
+            f"this gdb cannot call functions in a process on this machine ({_last_message(done)})",
+            "install gdb 14 or newer (older ones cannot on processors with AMX), or start the program with `hiwater run --standby`",
+        )
+
+
 def _bring(pid: int, script: str) -> None:
     text = f"{script}.call"
     with open(text, "wb") as file:
@@ -55,8 +77,21 @@ def _bring(pid: int, script: str) -> None:
         "set $failed = ((int (*)(void *, void *)) Py_AddPendingCall)((void *) PyRun_SimpleString, $page)",
         f'printf "{_DONE} %d\\n", $failed',
     ]
+    done = _gdb(pid, commands)
+    if f"{_DONE} 0" in done.stdout:
+        return
+    refused = _refusal(done)
+    if refused is not None:
+        raise AttachRefused(f"process {pid} does not let gdb in ({refused})", injected.ptrace_remedy())
+    if f"{_DONE} -1" in done.stdout:
+        raise AttachRefused(f"process {pid} has no room for another pending call", "try again")
+    raise AttachRefused(f"gdb failed with process {pid} ({_last_message(done)})", injected.STANDBY)
+
+
+def _gdb(pid: int, commands: list[str]) -> subprocess.CompletedProcess[str]:
+    """Have gdb attach to the process, carry out the commands, and detach from it."""
     try:
-        done = subprocess.run(
+        return subprocess.run(
             ["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-p", str(pid), *(word for one in commands for word in ("-ex", one))],
             capture_output=True, text=True, errors="replace", timeout=_GDB_SECONDS, check=False, env={**os.environ, "LC_ALL": "C"},
         )  # fmt: skip
@@ -64,12 +99,16 @@ def _bring(pid: int, script: str) -> None:
         raise AttachRefused(
             f"gdb has not come to its end with process {pid} for {_GDB_SECONDS} s", injected.STANDBY
         ) from error
-    if f"{_DONE} 0" in done.stdout:
-        return
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    refused = next((line for line in lines if any(word in line for word in _REFUSED)), None)
-    if refused is not None:
-        raise AttachRefused(f"process {pid} does not let gdb in ({refused})", injected.ptrace_remedy())
-    if f"{_DONE} -1" in done.stdout:
-        raise AttachRefused(f"process {pid} has no room for another pending call", "try again")
-    raise AttachRefused(f"gdb failed with process {pid} ({lines[-1] if lines else 'no message'})", injected.STANDBY)
+
+
+def _messages(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line.strip() for line in done.stderr.splitlines() if line.strip()]
+
+
+def _last_message(done: subprocess.CompletedProcess[str]) -> str:
+    return next(reversed(_messages(done)), "no message")
+
+
+def _refusal(done: subprocess.CompletedProcess[str]) -> str | None:
+    """What the system said if it did not let gdb in."""
+    return next((line for line in _messages(done) if any(word in line for word in _REFUSED)), None)
