@@ -332,7 +332,7 @@ AfterFork g_after_fork;
 int AfterFork::resume(void*) noexcept {
     g_after_fork.call_.begin();
     if (recursion::frames_left() < g_after_fork.frames_left_) {
-        // In a callback of os.register_at_fork(): CPython looks for threads after the last one. A call that is requested again here comes at
+        // In a callback of os.register_at_fork(): CPython counts threads after the last one. A call that is requested again here comes at
         // once, up to 32 times.
         if (++g_after_fork.tries_ < kMostTries) g_after_fork.call_.request_with_gil();
     } else if (!g_is_young_child.load(std::memory_order_relaxed)) {

@@ -13,8 +13,8 @@ void stop() noexcept;
 // A fork by the interpreter must find no second thread (CPython warns of one): the sampler ends before it, and comes back after it.
 // Returns whether it is paused. Not in a signal's handler, as note_forked() and resume().
 bool pause_for_fork() noexcept;
-// The fork is done, but CPython looks for threads only when its callbacks have returned: the sampler begins then or, where it is not to know
-// when, some time later.
+// The fork is done, but CPython may count threads only when the program's callbacks have returned: the sampler begins then. Where it cannot
+// know when that is, it begins some time later.
 void note_forked() noexcept;
 // Whether it is too early to begin it at an allocation.
 bool is_to_rest() noexcept;

@@ -344,7 +344,7 @@ def test_classes_of_main_travel_to_other_processes(pair: Pair, method: str) -> N
 
 
 FORKS_WITH_HOOKS = """
-    import os, subprocess, sys, threading
+    import os, subprocess, sys
     for _ in range(3):
         os.register_at_fork(after_in_parent=lambda: [sorted(text) for text in ('one', 'two')])
     for _ in range(30):
