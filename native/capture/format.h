@@ -200,7 +200,7 @@ struct PressureRecord {
     std::int64_t cgroup_bytes, cgroup_limit;                // the group's usage, others in it included, and its nearest limit
     std::int64_t available_bytes;                           // MemAvailable of the machine
     // At the last reading of smaps_rollup, for a process that was forked or has forked: RSS minus PSS, which is what others count of the
-    // pages that it shares with them; and the pages that it shares with nobody.
+    // pages that it shares with them; and the pages that it shares with nobody. -1: there is none since the last fork.
     std::int64_t shared_excess_bytes, private_bytes;
 };
 
@@ -368,7 +368,7 @@ struct Header {
     std::uint32_t search_answer;  // the number of the last request that was answered
     std::int32_t search_error;  // of that answer, an errno value; 0: it is in the table holder_searches; EINPROGRESS: it has begun
     std::uint32_t reserved;
-    std::int64_t shared_excess_bytes;   // of the last record of `pressure`
+    std::int64_t shared_excess_bytes;   // of the last record of `pressure` that has it
     std::uint64_t overhead_last_bytes;  // as overhead_bytes: at the end, or as the last slice was closed
     // changes with every event
     alignas(64) std::int64_t live_bytes;  // counted kinds

@@ -120,7 +120,7 @@ void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes
     capture::Header& h = file_.header();
     h.nearest_used_bytes = static_cast<std::uint64_t>(nearest.used_bytes);
     h.nearest_limit_bytes = static_cast<std::uint64_t>(nearest.limit_bytes);
-    h.shared_excess_bytes = row.shared_excess_bytes;
+    if (row.shared_excess_bytes >= 0) h.shared_excess_bytes = row.shared_excess_bytes;
     h.nearest_limit_kind = static_cast<std::uint32_t>(nearest.kind);
     if_there_is_room([&] {
         const bool keep = pressure_.size() == 0 || now - last_pressure_ns_ >= std::max(kShortestRowNs, now / 512);

@@ -176,29 +176,36 @@ std::atomic<bool> g_has_relatives{false};  // this process was forked, or has fo
 
 // What the process shares with its relatives. For each reading the kernel visits every resident page, which displaces what the processors had
 // in their caches. So it is followed by a pause of kPause times what it took, and a longer one where the process has hardly touched new pages.
+// A fork changes what is shared at once, and to copy the page tables takes about as long as a reading: after it the pause is short.
 // Many forked children do little work: before the first reading in one there is such a pause, too, unless the child ends first.
 // Only for the sampler's thread, and for others while it does not run.
 class SharedPages {
 public:
     explicit SharedPages(bool is_child = false) noexcept : is_to_wait_(is_child) {}
 
-    const process::Shared& at(std::uint64_t now, std::int64_t resident_bytes) noexcept {
+    // The last reading; none while there is none since the last fork.
+    process::Shared at(std::uint64_t now, std::int64_t resident_bytes) noexcept {
         if (!g_has_relatives.load(std::memory_order_relaxed) || !is_due(now, resident_bytes)) return last_;
         faults_ = process::page_faults();
         const std::uint64_t began_ns = process::thread_ns();
         process::read_shared(&last_);
         const std::uint64_t took_ns = process::thread_ns() - began_ns;
         is_to_wait_ = false;
+        after_fork_ns_ = now + std::max(kLeastPauseNs, kPauseAtFork * took_ns);
         next_ns_ = now + std::max(kLeastPauseNs, kPause * took_ns);
         calm_until_ns_ = now + std::max(kLeastPauseNs, kCalmPause * took_ns);
         return last_;
     }
-    void expect_change() noexcept { calm_until_ns_ = 0; }
+    void note_fork() noexcept {
+        last_ = process::Shared{};
+        next_ns_ = after_fork_ns_;
+        calm_until_ns_ = 0;
+    }
     // Whether the first reading is still to come, which is then due at once.
     bool end_wait() noexcept { return std::exchange(is_to_wait_, false); }
 
 private:
-    static constexpr std::uint64_t kPause = 128, kCalmPause = 1024, kLeastPauseNs = 20 * kMillisecond;
+    static constexpr std::uint64_t kPause = 128, kCalmPause = 1024, kPauseAtFork = 8, kLeastPauseNs = 20 * kMillisecond;
     static constexpr std::uint64_t kPageNs = 50, kMostWaitNs = 100 * kMillisecond;  // what a reading takes for each page, about
     static constexpr std::int64_t kFewTouched = 32;
 
@@ -212,7 +219,7 @@ private:
     bool is_to_wait_;
     process::Shared last_;
     std::int64_t faults_ = 0;
-    std::uint64_t next_ns_ = 0, calm_until_ns_ = 0;
+    std::uint64_t after_fork_ns_ = 0, next_ns_ = 0, calm_until_ns_ = 0;
 };
 
 SharedPages g_shared;            // as the next one
@@ -381,7 +388,7 @@ void note_forked() noexcept {
     {
         BusyGuard busy;
         UninterruptedHold hold(g_control);
-        g_shared.expect_change();
+        g_shared.note_fork();
         if (!g_thread.is_running()) take_sample(Reads::shared_pages);  // what the two share is most at this moment
     }
     const std::uint64_t now = process::monotonic_ns();

@@ -237,6 +237,32 @@ def test_the_error_is_what_lies_between_the_points() -> None:
     assert (host.resident.bytes, host.resident.error_bytes, host.resident.spacing_ns) == (5300, 400, 10_000_000)
 
 
+@settings(max_examples=rounds(100), deadline=None)
+@given(
+    st.lists(st.integers(1, 199), min_size=1, max_size=4, unique=True).map(sorted),
+    st.lists(st.sets(st.integers(0, 199), max_size=8), min_size=5, max_size=5),
+)
+def test_what_forked_processes_share_counts_once_whenever_it_was_read(forks: list[int], read: list[set[int]]) -> None:
+    """One process and its forks share all that they have. Each reads at times of its own, which may be long after a fork, and at its end."""
+    shared = 60_000
+    captures = []
+    for pid, start_ms in enumerate([0, *forks]):
+        one = process(pid + 1, start_ns=start_ms * 1_000_000)
+        if pid:
+            one.fact("started_by", "fork")
+        one.allocate(one.path(("f", "/a.py", 1)), 1)
+        one.now_ns = 0
+        one.sample(shared)
+        for at_ms in sorted({at for at in read[pid] if at > start_ms} | {200}):
+            one.now_ns = (at_ms - start_ms) * 1_000_000
+            one.look_at_shared(shared - shared // (1 + sum(fork < at_ms for fork in forks)))
+        one.now_ns += 1_000_000
+        one.end()
+        captures.append(in_memory(one))
+    (host,) = process_tree.hosts(captures)
+    assert host.resident is not None and host.resident.bytes == shared
+
+
 def test_a_snapshot_and_the_whole_are_one_process() -> None:
     whole, snapshot = timed(1, (0, 100), (10, 200), (20, 200)), timed(1, (0, 100), (5, 100))
     (host,) = process_tree.hosts([in_memory(snapshot), in_memory(whole)])

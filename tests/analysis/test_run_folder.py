@@ -168,6 +168,38 @@ def test_pages_that_a_fork_shares_count_once(tmp_path: Path, capsys: pytest.Capt
     assert "pages that processes share count once (PSS)" in text_of("report", main_path, capsys=capsys)
 
 
+POOL = """import multiprocessing
+import time
+
+def touched(count):
+    block = bytearray(count)
+    block[::4096] = b"x" * len(range(0, count, 4096))
+    return block
+
+kept = touched(400_000_000)
+
+def work(number):
+    own = touched(30_000_000)
+    time.sleep(0.4)
+    return len(own)
+
+if __name__ == "__main__":
+    multiprocessing.set_start_method("fork")
+    with multiprocessing.Pool(4) as pool:
+        pool.map(work, range(4), chunksize=1)
+"""
+
+
+def test_what_the_workers_of_a_pool_inherit_counts_once(tmp_path: Path) -> None:
+    """The workers are forked within some milliseconds, and to read what 400 MB share takes as long."""
+    (tmp_path / "pool.py").write_text(POOL)
+    done = run_hiwater("run", "-o", tmp_path / "run.hiw", tmp_path / "pool.py")
+    assert done.returncode == 0, done.stderr
+    (host,) = process_tree.hosts(hiwater.open_run(tmp_path / "run.hiw").captures)
+    assert host.resident is not None and host.resident.processes == host.resident.shared_once == 5
+    assert 500_000_000 < host.resident.bytes < 580_000_000
+
+
 # Opening
 
 

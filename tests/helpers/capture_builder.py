@@ -45,6 +45,10 @@ RECORDS: dict[str, list[tuple[Any, ...]]] = {
     "timeline": [("at_ns", "<u8"), ("resident_bytes", "<i8"), ("live_bytes", "<i8", (9,))],
     "facts": [("key", "<u4"), ("value", "<u4")],
     "markers": [("at_ns", "<u8"), ("value", "<u8"), ("kind", "<u4"), ("node", "<u4")],
+    "pressure": [
+        ("at_ns", "<u8"), ("address_space_bytes", "<i8"), ("address_space_limit", "<i8"), ("cgroup_bytes", "<i8"),
+        ("cgroup_limit", "<i8"), ("available_bytes", "<i8"), ("shared_excess_bytes", "<i8"), ("private_bytes", "<i8"),
+    ],
 }  # fmt: skip
 TABLES = ("string_bytes", *RECORDS)
 DTYPES = {name: np.dtype([(f[0], f[1], *f[2:]) for f in fields]) for name, fields in RECORDS.items()}
@@ -190,6 +194,7 @@ class Recording:
         self.timeline: list[tuple[Any, ...]] = []
         self.facts: list[tuple[int, int]] = []
         self.markers: list[tuple[int, int, int, int]] = []
+        self.pressure: list[tuple[int, ...]] = []
         self.now_ns = 0
         self.header: dict[str, Any] = {
             "live_bytes": 0, "live_blocks": 0, "slice_peak_bytes": 0, "slice_peak_blocks": 0, "generation": 1, "slice_peak_ns": 0,
@@ -314,6 +319,10 @@ class Recording:
     def sample(self, resident_bytes: int) -> None:
         self.timeline.append((self.now_ns, resident_bytes, list(self.header["kind_live_bytes"])))
 
+    def look_at_shared(self, excess_bytes: int) -> None:
+        """A reading of the pages that other processes count, too. -1: there was none since the last fork."""
+        self.pressure.append((self.now_ns, *[-1] * 5, excess_bytes, -1))
+
     def end(self, exit_code: int = 0) -> None:
         self.header.update(state=ENDED, ended_ns=self.now_ns, exit_code=exit_code)
 
@@ -341,6 +350,7 @@ class Recording:
             "strings": strings, "codes": list(self.codes), "nodes": [(*node, 0) for node in self.nodes],
             "accounts": accounts, "account_peaks": peaks, "slices": self.slices, "slice_entries": self.entries,
             "timeline": self.timeline, "facts": self.facts, "markers": self.markers,
+            "pressure": self.pressure,
         }  # fmt: skip
         tables = {name: np.array(records, DTYPES[name]) for name, records in rows.items()}
         return {"string_bytes": np.frombuffer(b"".join(texts), np.uint8), **tables}

@@ -91,6 +91,7 @@ def hosts(captures: Sequence[Capture], short: Sequence[ShortProcess] = ()) -> li
         spans: dict[int, list[tuple[Capture, int, int]]] = {}
         for capture in processes:
             spans.setdefault(capture.process.pid, []).append((capture, *_span(capture)))
+        shared = _shared(processes)
         found.append(
             Host(
                 ", ".join(name for name in names if name) or "this machine", tuple(members),
@@ -102,7 +103,11 @@ def hosts(captures: Sequence[Capture], short: Sequence[ShortProcess] = ()) -> li
                     known,
                 ),
                 _highest([
-                    *(track for capture in processes for track in _resident(capture, spans)),
+                    *(
+                        track
+                        for capture, excess in zip(processes, shared, strict=True)
+                        for track in _resident(capture, spans, excess)
+                    ),
                     *(_short(one, one.resident_peak_bytes) for one in small),
                 ]),
             )
@@ -144,13 +149,15 @@ def _allocated(capture: Capture) -> Track:
     return Track(start + times, np.minimum(last, bound), end, (start + begins, allowed))
 
 
-def _resident(capture: Capture, spans: dict[int, list[tuple[Capture, int, int]]]) -> list[Track]:
-    """The process, and the watched ones that have no capture of their own. `spans` has the recorded times of each process number."""
+def _resident(
+    capture: Capture, spans: dict[int, list[tuple[Capture, int, int]]], excess: tuple[Ints, Ints]
+) -> list[Track]:
+    """The process less `excess`, and the watched ones that have no capture of their own. `spans` has the recorded times of each process number."""
     start, end = _span(capture)
     resident, timeline = capture.resident, capture.timeline
     bound = resident.peak_bytes + resident.error_bytes if resident.exact else None
     track = _resident_track(start + timeline.at_ns, timeline.resident_bytes, (start, end), bound)
-    tracks = [_less_shared(track, capture, start)]
+    tracks = [_less_shared(track, *excess)]
     for process in capture.processes[1:]:
         ended = end if process.end_ns is None else start + process.end_ns
         began = start + process.start_ns
@@ -163,17 +170,38 @@ def _resident(capture: Capture, spans: dict[int, list[tuple[Capture, int, int]]]
     return [track for track in tracks if len(track.at_ns)]
 
 
-def _less_shared(track: Track, capture: Capture, start: int) -> Track:
-    """The track without what other processes count of the pages that it shares with them, from the first reading of that on. A process that was
-    forked shared from its start."""
-    at, excess = capture.shared_excess
+def _shared(processes: Sequence[Capture]) -> list[tuple[Ints, Ints]]:
+    """For each process, what other processes count of the pages that it shares with them: wall clock times, and bytes from each on.
+
+    A fork changes what is shared at once, in the process and in all that share with it. So a reading counts from the first fork after the
+    reading before it. A forked process that was never read shares what its parent shares.
+    """
+    starts = [_span(capture)[0] for capture in processes]
+    forks = np.array(
+        sorted(start for capture, start in zip(processes, starts, strict=True) if capture.process.started_by == "fork"),
+        np.int64,
+    )
+    found = []
+    for capture, start in zip(processes, starts, strict=True):
+        at, excess = capture.shared_excess
+        first_fork = np.searchsorted(forks, np.concatenate([[0], start + at[:-1]])[: len(at)])
+        found.append((np.minimum(start + at, np.append(forks, np.iinfo(np.int64).max)[first_fork]), excess))
+    family = parents(processes)
+    for number in sorted(range(len(processes)), key=starts.__getitem__):
+        parent = family[number]
+        if processes[number].process.started_by == "fork" and parent is not None and not len(found[number][0]):
+            found[number] = found[parent]
+    return found
+
+
+def _less_shared(track: Track, at: Ints, excess: Ints) -> Track:
+    """The track without what other processes count of the pages that it shares with them, from the first reading of that on."""
     if not len(at) or not len(track.at_ns):
         return track
-    times = np.unique(np.concatenate([track.at_ns, start + at[start + at >= track.at_ns[0]]]))
+    times = np.unique(np.concatenate([track.at_ns, at[(at >= track.at_ns[0]) & (at < track.end_ns)]]))
     held = track.bytes[np.searchsorted(track.at_ns, times, side="right") - 1]
-    place = np.searchsorted(start + at, times, side="right")
-    shared = (place > 0) | (capture.process.started_by == "fork")
-    less = np.where(shared, excess[np.maximum(0, place - 1)], 0)
+    place = np.searchsorted(at, times, side="right")
+    less = np.where(place > 0, excess[np.maximum(0, place - 1)], 0)
     return replace(track, at_ns=times, bytes=np.maximum(0, held - less), shares=True)
 
 

@@ -24,7 +24,7 @@ class Pressure:
     """One moment: bytes, None where there is no such limit or it was not known. The cgroup's usage is that of all its processes.
 
     `shared_excess_bytes` is RSS minus PSS: what other processes count of the pages that this one shares with them. It and `private_bytes` are
-    known for processes that were forked or have forked, as of the last reading before the moment.
+    known for processes that were forked or have forked, as of the last reading before the moment, unless there was a fork since.
     """
 
     at_ns: int
