@@ -112,6 +112,11 @@ public:
 
     // How far the total may rise before the peak moves.
     std::int64_t room_below_peak() const noexcept { return header_->slice_peak_bytes - header_->live_bytes; }
+    // Whether the peak of the slice is nearly that of the recording, and the total is clearly lower now.
+    bool has_fallen_from_height() const noexcept {
+        const std::int64_t height = header_->slice_peak_bytes;
+        return height >= epoch().peak_bytes / 16 * 15 && room_below_peak() >= height / 16;
+    }
     // Merges the accounts of threads that shared the lock; each_thread(visit) calls visit(accounts) for each thread. Increases come first:
     // one thread may have allocated a block that another freed, and no account may be negative if the process is killed in between.
     template <typename EachThread>

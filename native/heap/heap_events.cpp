@@ -210,6 +210,7 @@ void Recorder::forget_locked(LiveTable::Region* region, const void* block) noexc
     const std::uint64_t bytes = live_.find_block(address_of(block)).bytes;
     if (bytes >= kLargeRelease) before_release(bytes);
     if (take_locked<true>(region, address_of(block)).account == 0) count_unknown_free(block);
+    if (bytes >= kLargeRelease) after_release();
 }
 
 // A block of any size, in a stretch that may have large blocks. Makes no call, so no register has to be saved.
@@ -248,6 +249,7 @@ void Recorder::announce_release(const void* block, const Block& taken) noexcept 
     put_back(block, taken);
     before_release(taken.bytes);
     take(block);
+    after_release();
 }
 
 void Recorder::forget_unless_large(LiveTable::Region* region, const void* block) noexcept {

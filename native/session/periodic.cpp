@@ -43,6 +43,7 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
         note_overhead();
         give_cold_pages_back(begun);
         last_close_ns_ = now_ns() - begun;
+        falls_left_ = std::min(falls_left_ + kFallsInSlice, kMostFalls);
     });
 }
 
@@ -181,6 +182,21 @@ void Recorder::before_release(std::uint64_t bytes) noexcept {
         live = live_bytes();
     }
     sampler::before_release(live, static_cast<std::int64_t>(bytes));
+}
+
+// Moments that are nearly as high as the peak get slices of their own: a change to the program that lowers one of them lowers the peak only if
+// the others are lower. So the slice ends when the total falls from there, up to kMostFalls times in a row. Not at munmap(): a program may unmap
+// again what it has unmapped, and the capture would grow into that.
+void Recorder::after_release() noexcept {
+    if (is_inside() || only_counters_) return;
+    if_there_is_room([&] {
+        Hold hold(lock_, ticket());
+        if (!is_on() || falls_left_ == 0 || !accounts_.has_fallen_from_height()) return;
+        --falls_left_;
+        const std::uint64_t now = now_ns();
+        __atomic_store_n(&file_.header().heartbeat_ns, now, __ATOMIC_RELAXED);  // the next peak is not before the slice
+        accounts_.close_slice(now);
+    });
 }
 
 void Recorder::large_mappings(residency::Ranges* out) {

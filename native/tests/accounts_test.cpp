@@ -182,6 +182,24 @@ TEST_CASE("the first of two equal peaks is the peak") {
     CHECK(t.accounts.at_peak(b).bytes == 0);
 }
 
+TEST_CASE("a fall is seen from heights that are nearly the peak") {
+    Triplet t;
+    const std::uint32_t a = t.accounts.account(1, Kind::native);
+    t.accounts.credit(a, 1600);
+    CHECK_FALSE(t.accounts.has_fallen_from_height());
+    t.accounts.debit(a, 99);
+    CHECK_FALSE(t.accounts.has_fallen_from_height());
+    t.accounts.debit(a, 1);
+    CHECK(t.accounts.has_fallen_from_height());
+    t.accounts.close_slice(10);
+    CHECK_FALSE(t.accounts.has_fallen_from_height());  // it is as high as this slice was yet
+    t.accounts.debit(a, 100);
+    CHECK(t.accounts.has_fallen_from_height());  // 1500 was the peak of this slice
+    t.accounts.close_slice(20);
+    t.accounts.debit(a, 1000);
+    CHECK_FALSE(t.accounts.has_fallen_from_height());  // 1400 was not nearly the peak
+}
+
 TEST_CASE("temporaries are counted by account") {
     Triplet t;
     const std::uint32_t a = t.accounts.account(1, Kind::native);

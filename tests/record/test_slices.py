@@ -1,0 +1,71 @@
+"""Slices of time: moments that are nearly as high as the peak are told apart, however close to each other they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hiwater
+from recording import needs_engine, record
+
+pytestmark = needs_engine
+
+HILLS = """\
+import threading
+
+def work():
+    first = bytearray(10_000_000)  # first
+    del first
+    second = bytearray(9_990_000)  # second
+    del second
+    low = bytearray(1_000_000)
+
+def main():
+    kept = bytearray(20_000_000)
+    {run}
+"""
+LOOP = """\
+def main():
+    kept = bytearray(20_000_000)
+    for _ in range(5000):
+        block = bytearray(10_000_000)
+        del block
+"""
+
+
+def large_lines(capture: hiwater.Capture) -> list[tuple[int, dict[int, int]]]:
+    """For each slice, its peak, and the large blocks at it by line of the program."""
+    found = []
+    for piece in capture.slices:
+        lines: dict[int, int] = {}
+        for stack in capture.of_slice(piece).stacks:
+            if stack.bytes >= 900_000:
+                lines[stack.frames[-1].line] = stack.bytes
+        found.append((piece.peak_bytes, lines))
+    return found
+
+
+@pytest.mark.parametrize("sample_bytes", [0, 64 << 10])
+@pytest.mark.parametrize("run", ["work()", "thread = threading.Thread(target=work); thread.start(); thread.join()"])
+def test_two_heights_within_a_millisecond_are_two_slices(run: str, sample_bytes: int, tmp_path: Path) -> None:
+    text = HILLS.format(run=run)
+    capture = hiwater.open(record(tmp_path, text, sample_bytes=sample_bytes).path)
+    assert capture.problems() == []
+    line = {
+        name: number
+        for number, words in enumerate(text.splitlines(), 1)
+        for name in ("first", "second")
+        if f"# {name}" in words
+    }
+    high = [lines for peak, lines in large_lines(capture) if peak > 29_000_000]
+    assert any(line["first"] in lines and line["second"] not in lines for lines in high)
+    assert any(line["second"] in lines and line["first"] not in lines for lines in high)
+    for piece in capture.slices:
+        assert piece.start_ns <= piece.peak_ns <= piece.end_ns
+
+
+def test_falls_add_a_bounded_number_of_slices(tmp_path: Path) -> None:
+    capture = hiwater.open(record(tmp_path, LOOP).path)
+    regular = capture.process.duration_ns // 25_000_000 + 1
+    assert 64 <= len(capture.slices) <= 64 + 3 * regular + 1
