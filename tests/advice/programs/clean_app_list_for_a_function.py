@@ -7,7 +7,7 @@ def median(values):
 
 
 def main(count):
-    prices = [number * 7_919 % 100_003 for number in range(count)]
+    prices = [f"{number * 7_919 % 100_003:05}" for number in range(count)]
     return median(prices)
 
 
