@@ -144,6 +144,7 @@ public:
         next.slice_start_ns = now_ns;
         if (best) next = {h.slice_peak_bytes, h.slice_peak_blocks, h.slice_peak_ns, now_ns};
         __atomic_store_n(&h.epoch_index, 1 - epoch_index(), __ATOMIC_RELEASE);
+        capture::raise_heartbeat(h, now_ns);
         h.slice_peak_blocks = h.live_blocks;
         h.slice_peak_ns = now_ns;
         h.slice_peak_bytes = h.live_bytes;

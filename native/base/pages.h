@@ -22,9 +22,19 @@ inline constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
 
+// Where a mapping of the recorder is to lie: far from where the kernel places those of the program. For a program may unmap a range with a hole in
+// it that it made before, and the recorder's tables grow at any time. The kernel takes it as a hint: it has other places where there is no such
+// address, or where it is in use. It moves with the randomised address of this library.
+inline void* own_place(std::size_t bytes) noexcept {
+    constexpr std::uintptr_t kFirst = 0x2000'0000'0000;
+    static std::atomic<std::uintptr_t> used{0};
+    const std::uintptr_t first = kFirst + ((reinterpret_cast<std::uintptr_t>(&used) / kPage & 0xFFFF) << 24);
+    return reinterpret_cast<void*>(first + used.fetch_add(round_up(bytes, kPage), std::memory_order_relaxed));
+}
+
 // Returns what mmap() returns, and leaves its errno.
 inline void* map_untold(std::size_t bytes) noexcept {
-    void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p = ::mmap(own_place(bytes), bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     // A huge page behind a sparse table would cost 2 MiB for a few bytes.
     if (p != MAP_FAILED) ::madvise(p, bytes, MADV_NOHUGEPAGE);
     return p;
@@ -204,11 +214,24 @@ private:
     void* move(std::size_t bytes) noexcept {
         own_limit.add(bytes);  // both for a moment, as the kernel may need both
         own_ranges.remove(data_);
-        void* moved = map_with_spare(bytes, [&] { return ::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE); });
+        void* moved = map_with_spare(bytes, [&] { return remapped(bytes); });
         const bool is_moved = moved != MAP_FAILED;
         own_ranges.add(is_moved ? moved : data_, is_moved ? bytes : capacity_bytes(), Use::tables);
         own_limit.remove(is_moved ? capacity_bytes() : bytes);
         return is_moved ? moved : nullptr;
+    }
+    // What mremap() returns, where there is room behind it or at a place of our own.
+    void* remapped(std::size_t bytes) noexcept {
+        void* const grown = ::mremap(data_, capacity_bytes(), bytes, 0);
+        if (grown != MAP_FAILED) return grown;
+        void* const place = map_untold(bytes);
+        if (place == MAP_FAILED) return place;
+        void* const moved = ::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+        if (moved == MAP_FAILED) {
+            const ErrnoKept kept;
+            ::munmap(place, bytes);
+        }
+        return moved;
     }
     T* data_ = nullptr;
     std::size_t size_ = 0;

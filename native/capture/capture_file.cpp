@@ -41,15 +41,15 @@ int move_high(int fd, int end) noexcept {
 // Behind it, `margin` bytes of memory that is no file's.
 std::byte* map_shared(int fd, std::uint64_t offset, std::uint64_t bytes, std::uint64_t margin) noexcept {
     const int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
-    void* hint = margin != 0 ? map_pages(bytes + margin, Use::shared) : nullptr;
-    if (margin != 0 && hint == nullptr) return nullptr;
+    void* at = margin != 0 ? map_pages(bytes + margin, Use::shared) : own_place(bytes);
+    if (margin != 0 && at == nullptr) return nullptr;
     if (margin == 0) own_limit.add(bytes);
     void* p = map_with_spare(bytes, [&] {
-        return ::mmap(hint, bytes, PROT_READ | PROT_WRITE, flags | (margin != 0 ? MAP_FIXED : 0), fd, static_cast<off_t>(offset));
+        return ::mmap(at, bytes, PROT_READ | PROT_WRITE, flags | (margin != 0 ? MAP_FIXED : 0), fd, static_cast<off_t>(offset));
     });
     if (p == MAP_FAILED) {
         const int error = errno;
-        margin != 0 ? unmap_pages(hint, bytes + margin) : own_limit.remove(bytes);
+        margin != 0 ? unmap_pages(at, bytes + margin) : own_limit.remove(bytes);
         errno = error;
         return nullptr;
     }

@@ -22,6 +22,14 @@ namespace hiwater::capture {
 // A capture holds the program's arguments and its file names: it is its owner's alone, unless an option gives others access.
 inline constexpr mode_t kPrivate = 0600;
 
+// The sampler's thread and those that close slices write it: it never goes back, so that no peak has a time before its slice.
+inline void raise_heartbeat(Header& header, std::uint64_t now_ns) noexcept {
+    std::uint64_t last = __atomic_load_n(&header.heartbeat_ns, __ATOMIC_RELAXED);
+    while (last < now_ns &&
+           !__atomic_compare_exchange_n(&header.heartbeat_ns, &last, now_ns, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
 class CaptureFile {
 public:
     ~CaptureFile() { abandon(); }

@@ -91,6 +91,7 @@ int hook_munmap(void* at, std::size_t bytes) {
     recorder().take_range(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), &taken);
     const int result = real<hook_munmap>(at, bytes);
     if (result != 0) recorder().put_back_range(taken);
+    if (bytes >= Recorder::kLargeRelease) recorder().after_release();
     spare_room.refill();
     return result;
 }

@@ -20,7 +20,7 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
     merge_thread_accounts();
     capture::Header& h = file_.header();
     if (is_on()) last_peak_ = {accounts_.peak_bytes(), accounts_.peak_blocks()};
-    __atomic_store_n(&h.heartbeat_ns, now, __ATOMIC_RELAXED);
+    capture::raise_heartbeat(h, now);
     store_counts();
     note_exact_totals_if_due(now);
     note_refused_children();
@@ -185,17 +185,14 @@ void Recorder::before_release(std::uint64_t bytes) noexcept {
 }
 
 // Moments that are nearly as high as the peak get slices of their own: a change to the program that lowers one of them lowers the peak only if
-// the others are lower. So the slice ends when the total falls from there, up to kMostFalls times in a row. Not at munmap(): a program may unmap
-// again what it has unmapped, and the capture would grow into that.
+// the others are lower. So the slice ends when the total falls from there, up to kMostFalls times in a row.
 void Recorder::after_release() noexcept {
     if (is_inside() || only_counters_) return;
     if_there_is_room([&] {
         Hold hold(lock_, ticket());
         if (!is_on() || falls_left_ == 0 || !accounts_.has_fallen_from_height()) return;
         --falls_left_;
-        const std::uint64_t now = now_ns();
-        __atomic_store_n(&file_.header().heartbeat_ns, now, __ATOMIC_RELAXED);  // the next peak is not before the slice
-        accounts_.close_slice(now);
+        accounts_.close_slice(now_ns());
     });
 }
 

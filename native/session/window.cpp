@@ -33,7 +33,6 @@ int Recorder::write_window(const char* path, std::uint64_t start_ns) noexcept {
         const std::uint64_t now = now_ns();
         show_last_names();
         accounts_.close_slice(now);
-        file_.header().heartbeat_ns = now;
         append_fact("window_ns", std::to_string(start_ns) + ":" + std::to_string(now));
         error = copy.fill(file_, now);
         append_fact("window_ns", "");  // of the last facts of a name a reader takes one: this capture is no window

@@ -12,7 +12,7 @@ import pytest
 import hiwater
 from children import run_hiwater
 from hiwater.errors import CaptureUnwritable
-from recording import needs_engine
+from recording import needs_engine, record
 from waiting_program import SECONDS, WAITS, recording, run
 
 pytestmark = needs_engine
@@ -215,3 +215,27 @@ def test_a_module_keeps_its_name(tmp_path: Path) -> None:
     (tmp_path / "tool.py").write_text("import sys; sys.exit(len(sys.argv))")
     assert run(tmp_path, "-q", "-o", "a.hiw", "-m", "tool", "one").returncode == 2
     assert hiwater.open(tmp_path / "a.hiw").process.argv == ("-m", "tool", "one")
+
+
+HOLE = """\
+import ctypes
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+MIB = 1 << 20
+
+def main():
+    start = libc.mmap(None, 256 * MIB, 3, 0x22, -1, 0)
+    libc.munmap(start + MIB, 254 * MIB)
+    kept = [eval("lambda: [None] * 50", {})() for _ in range(20_000)]  # many code objects: the recorder's tables grow
+    with open("/proc/self/maps") as maps:
+        ranges = [line.split() for line in maps]
+    captures = [int(one[0].split("-")[0], 16) for one in ranges if one[-1].endswith(".hiw")]
+    assert len(captures) > 1 and not [one for one in captures if start <= one < start + 256 * MIB]
+"""
+
+
+def test_the_capture_does_not_grow_into_a_hole_that_the_program_made(tmp_path: Path) -> None:
+    """The program may unmap the whole range later, and would take the capture with it."""
+    record(tmp_path, HOLE)
