@@ -57,10 +57,11 @@ def test_the_writer_and_the_builder_describe_the_same_file() -> None:
     ours = {field[0]: field for field in said["header"]}
     assert [ours[field[0]] for field in header_fields()] == header_fields()
     tables = {table["name"]: table for table in said["tables"]}
-    for name in TABLES[1:]:
+    written = [name for name in TABLES if name != "pressure"]  # that one is the engine's alone
+    for name in written[1:]:
         assert tables[name]["record_bytes"] == DTYPES[name].itemsize
         assert [field[0] for field in tables[name]["fields"]] == list(DTYPES[name].names)
-    assert [table["name"] for table in said["tables"]][: len(TABLES)] == list(TABLES)
+    assert [table["name"] for table in said["tables"]][: len(written)] == written
 
 
 def test_events_are_listened_to_where_very_many_files_are_open() -> None:
