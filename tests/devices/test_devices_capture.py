@@ -25,21 +25,24 @@ skip_without("torch")
 
 pytestmark = needs_engine
 MIB = 1 << 20
-SETUP = f"""
+WAIT = """
 import sys, time, os, signal
-sys.path.insert(0, {str(HELPERS)!r})
-import cuda_double, torch
-cuda = cuda_double.install(2)
 def wait(seconds):
     until = time.time() + seconds
     while time.time() < until:
         sum(range(500))
         time.sleep(0.001)
 """
+CUDA = f"""
+sys.path.insert(0, {str(HELPERS)!r})
+import cuda_double, torch
+cuda = cuda_double.install(2)
+"""
+SETUP = WAIT + CUDA
 
 
-def run(tmp_path, body, *, expect=0):
-    (tmp_path / "program.py").write_text(SETUP + body)
+def run(tmp_path, body, *, setup=SETUP, expect=0):
+    (tmp_path / "program.py").write_text(setup + body)
     done = run_hiwater("run", "-o", "run.hiw", "program.py", folder=tmp_path)
     assert done.returncode == expect, done.stderr
     return hiwater.open(tmp_path / "run.hiw"), done
@@ -145,19 +148,17 @@ def test_a_program_that_leaves_no_time_to_look_has_its_peak(tmp_path):
 
 
 def test_a_check_of_the_engine_in_the_middle_of_the_last_look_adds_no_device(tmp_path):
-    body = """
+    slow = """
 class Slow:
     def find_spec(name, path=None, target=None):
         if name == "hiwater.recording.device_sampler":
             print("begins", flush=True)
             wait(0.6)  # the engine checks five times a second
 
-sys.meta_path.insert(0, Slow)
-cuda.initialise(0)
-cuda[0].free(cuda[0].malloc(700 << 20))
-os._exit(3)
+sys.meta_path.insert(0, Slow)  # before torch is loaded: from then on the engine may begin
 """
-    capture, done = run(tmp_path, body, expect=3)
+    body = "cuda.initialise(0)\ncuda[0].free(cuda[0].malloc(700 << 20))\nos._exit(3)\n"
+    capture, done = run(tmp_path, body, setup=WAIT + slow + CUDA, expect=3)
     assert done.stdout.splitlines() == ["begins"]
     assert [device.peak_allocated_bytes for device in capture.devices] == [700 * MIB]
 
