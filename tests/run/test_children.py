@@ -494,7 +494,7 @@ allocate = {"object": bytes, "resized": bytearray, "native": lambda size: malloc
 began = time.monotonic()
 pid = os.fork()
 if pid == 0:
-    held = []
+    held = [allocate(1 << 20) for _ in range(16)]
     while len(os.listdir("/proc/self/task")) < 2 and time.monotonic() < began + 10:
         held.append(allocate(1 << 20))
         time.sleep(0.001)
