@@ -12,7 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,8 @@ import pytest
 import hiwater
 from children import hiwater_command, run_hiwater
 from hiwater._os.procfs import proportional_bytes
+from hiwater.analysis import live_all
+from hiwater.analysis.live import LiveProcess, Row
 from hiwater.analysis.live_run import LiveRun, open_run
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture import reader, run_index
@@ -115,7 +118,7 @@ def test_every_view_has_something_to_show_or_says_that_there_is_nothing(
     text = once(program.pid, "--view", view)
     expected = {
         "lines": "<string>:3", "stacks": "first (<string>:3)", "threads": "MainThread", "kinds": "python",
-        "processes": f"→{program.pid:>8}", "devices": "nothing",
+        "processes": f"→{program.pid:>8}", "devices": "no GPU or other device has been used",
     }  # fmt: skip
     assert expected[view] in text
 
@@ -165,7 +168,7 @@ def test_what_has_changed_is_all_that_a_new_reader_finds(program: subprocess.Pop
 def test_growth_is_counted_from_the_marker(program: subprocess.Popen[str]) -> None:
     run = open_run(str(program.pid))
     run.read()
-    run.shown.set_marker()
+    run.set_marker()
     assert run.shown.lines(growth=True) == []
     more(program)
     run.read()
@@ -209,7 +212,8 @@ def part(path: Path, run_id: str = "run-1") -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         yield process
-        process.communicate("end\n", PATIENCE_SECONDS)
+        if process.poll() is None:
+            process.communicate("end\n", PATIENCE_SECONDS)
 
 
 def index_row(pid: int, capture: str, start_ticks: int = 0) -> bytes:
@@ -241,7 +245,7 @@ def test_the_folder_of_a_run_shows_all_its_processes(tmp_path: Path) -> None:
             assert "1 of 2 processes run" in text and "1 short child has ended, 1 not recorded" in text
             assert "1 short process: allocated 0 B" in text
             assert "not recorded: 1 process of /opt/python: it was started with -S" in text
-            assert f"→{main.pid:>8}" in text and "ended with exit code 0" in text
+            assert f" {main.pid:>8}" in text and "ended with exit code 0" in text
 
 
 FORKS = """
@@ -297,6 +301,13 @@ def test_the_first_child_is_found_though_its_run_had_no_folder_when_the_viewer_o
                 run.close()
 
 
+def shown_next(view: Viewer) -> LiveProcess:
+    """The process that is shown after `n` was pressed."""
+    assert view.press("n")
+    assert isinstance(view.run.shown, LiveProcess)
+    return view.run.shown
+
+
 def test_processes_that_begin_while_the_run_is_viewed_are_found(tmp_path: Path) -> None:
     folder = tmp_path / "run.hiw.d"
     folder.mkdir()
@@ -306,11 +317,12 @@ def test_processes_that_begin_while_the_run_is_viewed_are_found(tmp_path: Path) 
         assert len(view.run.processes) == 1
         with part(folder / "1-1.hiw") as child:
             view.read()
-            assert len(view.run.processes) == 2 and view.run.shown.pid == main.pid
+            assert len(view.run.processes) == 2 and view.run.shown is view.run.all
         view.read()
-        assert view.press("n") and view.run.shown.pid == child.pid
-        assert view.run.shown.ended == "ended with exit code 0" and view.rows(80)
-        assert view.press("n") and view.run.shown.pid == main.pid
+        assert shown_next(view).pid == main.pid
+        of_child = shown_next(view)
+        assert of_child.pid == child.pid and of_child.ended == "ended with exit code 0" and view.rows(80)
+        assert shown_next(view).pid == main.pid
         view.run.close()
 
 
@@ -325,7 +337,7 @@ def test_a_run_whose_folder_is_removed_is_shown_from_the_files_that_are_open(tmp
         shown = [line.plain for line in view.figures(160)]
         assert f"{str(folder)!r} is gone: processes that begin from now on are not shown" in shown
         assert any("2 of 2 processes run" in line for line in shown)
-        assert view.press("n") and view.press("n") and view.run.shown.pid == main.pid
+        assert shown_next(view).pid == main.pid
         folder.mkdir()
         view.read()
         assert view.run.problems == []
@@ -339,17 +351,112 @@ def test_a_capture_that_is_truncated_while_it_is_viewed_is_named_and_the_others_
     with part(tmp_path / "run.hiw") as main, part(folder / "1-1.hiw") as child:
         view = Viewer(open_run(str(folder)), View.processes, 1.0)
         view.read()
-        before = view.run.shown.header["heartbeat_ns"]
+        of_main = view.run.processes[0]
+        before = of_main.header["heartbeat_ns"]
         os.truncate(folder / "1-1.hiw", 100)
         os.truncate(folder / "index.jsonl", 0)
-        wait_until(lambda: view.read() and view.run.shown.header["heartbeat_ns"] > before)
+        wait_until(lambda: view.read() and of_main.header["heartbeat_ns"] > before)
         problem = f"process {child.pid}: the capture is truncated: the file ends before its last record. Its figures do not change any more"
         assert problem in [line.plain for line in view.figures(160)] and view.rows(80)
-        assert view.run.shown.pid == main.pid and view.run.is_running
+        assert view.run.shown is view.run.all and main.pid == of_main.pid and view.run.is_running
         os.unlink(tmp_path / "run.hiw")  # the file is open
         view.read()
         assert view.run.problems == [problem]
         view.run.close()
+
+
+# All processes of a run together
+
+
+@contextmanager
+def run_of(tmp_path: Path, children: int) -> Iterator[tuple[Viewer, list[subprocess.Popen[str]]]]:
+    """A viewer of a run of that many children, each of which holds 2,000,000 bytes in line 6, as its parent does."""
+    folder = tmp_path / "run.hiw.d"
+    folder.mkdir()
+    with ExitStack() as stack:
+        paths = [tmp_path / "run.hiw", *(folder / f"{number}-1.hiw" for number in range(children))]
+        processes = [stack.enter_context(part(path)) for path in paths]
+        view = Viewer(open_run(str(tmp_path / "run.hiw")), View.lines, 1.0)
+        stack.callback(view.run.close)
+        view.read()
+        yield view, processes
+
+
+def held_in_line(rows: list[Row], line: int) -> int:
+    return sum(
+        row.bytes for row in rows if row.frame is not None and (row.frame.file, row.frame.line) == ("<string>", line)
+    )
+
+
+def test_a_run_of_several_processes_shows_all_of_them_together(tmp_path: Path) -> None:
+    with run_of(tmp_path, 2) as (view, processes):
+        shown = view.run.shown
+        assert shown is view.run.all and "all processes of part.py  recording" in view.figures(100)[0].plain
+        (row,) = [row for row in shown.lines(growth=False) if row.frame is not None and row.frame.line == 6]
+        assert 6_000_000 <= row.bytes < 6_001_000 and row.blocks is not None and row.blocks >= 3
+        assert [row.name for row in shown.threads(growth=False)[:3]] == [
+            f"process {process.pid} · MainThread"
+            for process in sorted(view.run.processes, key=lambda one: -one.allocated_bytes)
+        ]
+        for rows in (shown.lines(growth=False), shown.threads(growth=False), shown.kinds(growth=False)):
+            total = sum(row.bytes for row in rows)
+            assert total == pytest.approx(sum(process.allocated_bytes for process in view.run.processes), rel=0.01)
+        threads = [stack.thread for stack in islice(shown.stacks(growth=False), 3)]
+        assert sorted(threads) == sorted(f"process {process.pid} · MainThread" for process in processes)
+        assert shown.peak[0] == shown.curve.bytes.max() >= shown.allocated_bytes
+        view.press("n")
+        assert held_in_line(view.run.shown.lines(growth=False), 6) < 2_001_000
+        view.press("a")
+        assert view.run.shown is view.run.all
+
+
+def test_a_child_that_the_viewer_named_is_shown_alone(tmp_path: Path) -> None:
+    with run_of(tmp_path, 1) as (_, (main, child)):
+        for target, shown in (main.pid, "all processes of part.py"), (child.pid, f"process {child.pid}  part.py"):
+            assert shown in once(target), target
+
+
+def test_growth_of_all_processes_is_counted_from_the_marker_or_from_the_start_of_those_that_begin_later(
+    tmp_path: Path,
+) -> None:
+    with run_of(tmp_path, 1) as (view, _):
+        view.press("m")
+        assert held_in_line(view.run.shown.lines(growth=True), 6) == 0
+        with part(tmp_path / "run.hiw.d" / "9-9.hiw"):
+            view.read()
+            assert 2_000_000 <= held_in_line(view.run.shown.lines(growth=True), 6) < 2_001_000
+            assert len(view.run.processes) == 3
+        view.read()  # what the process held is gone with it
+        assert held_in_line(view.run.shown.lines(growth=True), 6) == 0
+
+
+def test_the_sums_of_more_processes_than_are_read_in_full_are_in_a_row_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_all, "MOST_PROCESSES", 2)
+    with run_of(tmp_path, 3) as (view, processes):
+        shown = view.run.shown
+        for rows in (shown.lines(growth=False), shown.threads(growth=False), shown.kinds(growth=False)):
+            (rest,) = [row for row in rows if row.name == "2 smaller processes"]
+            assert rest.bytes >= 4_000_000
+            assert sum(row.bytes for row in rows) == pytest.approx(shown.allocated_bytes, rel=0.01)
+        assert any("2 smaller processes" in row.plain for row in view.rows(80))
+        view.press("m")
+        assert held_in_line(shown.lines(growth=True), 6) == 0
+        read = [process for process in view.run.processes if process.is_read]
+        assert len(read) == 2
+        (ended,) = [process for process in processes if process.pid == read[-1].pid]
+        ended.communicate("end\n", PATIENCE_SECONDS)
+        view.read()
+        # Its place is free for another one, whose growth since the marker is known as a sum alone.
+        assert not read[-1].is_read and sum(process.is_read for process in view.run.processes) == 2
+        assert held_in_line(shown.lines(growth=True), 6) == 0
+        assert [row.name for row in shown.lines(growth=False) if row.name.endswith("smaller process")] == [
+            "1 smaller process"
+        ]
+        while shown_next(view) is not read[-1]:
+            pass
+        assert read[-1].is_read and held_in_line(read[-1].lines(growth=False), 6) >= 2_000_000
 
 
 # What cannot be shown

@@ -1,4 +1,4 @@
-"""A process whose recording goes on: what it holds now, or what that has grown by since a marker that the viewer set."""
+"""One process whose recording goes on: what it holds now, or what that has grown by since a marker that the viewer set."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ _CURVE_SAMPLES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a line, a group of lines, a thread or a kind holds now, or has grown by. `frame` is None for what is no line of source."""
+    """What a line, a group of lines, a thread or a kind holds now, or has grown by. `frame` is None for what is no line of source, and `blocks`
+    where nobody counts them."""
 
     name: str
     frame: Frame | None
     bytes: int
-    blocks: int
+    blocks: int | None = None
     standard_error_bytes: int = 0
 
 
@@ -54,8 +55,11 @@ class LiveCurve:
         """Add the samples that have come since the last call."""
         added = tables["timeline"][self._seen :]
         self._seen += len(added)
-        self.at_ns = np.append(self.at_ns, added["at_ns"].astype(np.int64))
-        self.bytes = np.append(self.bytes, allocated_bytes(added))
+        self.append(added["at_ns"].astype(np.int64), allocated_bytes(added))
+
+    def append(self, at_ns: Ints | list[int], allocated: Ints | list[int]) -> None:
+        """Add samples, ascending in time."""
+        self.at_ns, self.bytes = np.append(self.at_ns, at_ns), np.append(self.bytes, allocated)
         while len(self.bytes) > _CURVE_SAMPLES:
             even = len(self.bytes) // 2 * 2
             pairs = np.maximum(self.bytes[:even:2], self.bytes[1:even:2])
@@ -73,15 +77,27 @@ class LiveProcess:
         self._follower = follower
         self._header = follower.header
         self.facts = facts
-        self._grouped: tuple[tuple[int, ...], _Groups] | None = None
-        self._marker: Snapshot | None = None
+        self._marker: tuple[int, Ints, Ints] | None = None  # when, and bytes and blocks of each account
         self.command = " ".join(program.arguments(facts.get("argv", "[]")) or command_of(self.pid))
         self.is_running = True
         """Whether the next reading may differ from the last."""
-        self.curve = LiveCurve()
         self.problem = ""
         """Why the last reading failed: somebody truncated the capture, for example. The figures are those of the reading before. "" if it did not fail."""
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self.is_read = False
+        """Whether all of it has been read. Until then there are sums alone."""
+        self.curve = LiveCurve()
+        self._grouped: tuple[tuple[int, ...], _Groups] | None = None
         self._is_read_to_its_end = False
+
+    def forget(self) -> None:
+        """Free the memory of what was read, except sums and the marker. The next `read()` reads all again."""
+        if self.is_read:
+            self._follower.start_over()
+            self._start_over()
+            del self.tables, self.now, self.sources
 
     def read_sums(self) -> None:
         """Read the header again, if the process still ran at the last reading."""
@@ -94,7 +110,6 @@ class LiveProcess:
         """Read what has changed. Raises CaptureError."""
         if self._is_read_to_its_end:
             return
-        is_first = not hasattr(self, "tables")
         self.is_running = self._follower.is_alive
         with self._noting_problems():
             self.tables = self._follower.read()
@@ -102,8 +117,8 @@ class LiveProcess:
         self.now = slices.find_end(self.tables)
         self.curve.extend(self.tables)
         self._is_read_to_its_end = not self.is_running
-        if is_first:
-            self.sources = Sources.of(self.tables)
+        if not self.is_read:
+            self.sources, self.is_read = Sources.of(self.tables), True
 
     def close(self) -> None:
         self._follower.close()
@@ -183,19 +198,29 @@ class LiveProcess:
     # Rows
 
     @property
+    def folder(self) -> str:
+        """The working directory at the start of the recording."""
+        return self.facts.get("cwd", "")
+
+    def source(self, frame: Frame) -> str:
+        """The text of a line; "" if it is unknown."""
+        return self.sources.line(frame.file, frame.line)
+
+    @property
     def marker_ns(self) -> int | None:
         """When the marker was set, in nanoseconds since the recording began."""
-        return None if self._marker is None else self._marker.at_ns
+        return None if self._marker is None else self._marker[0]
 
     def set_marker(self) -> None:
         """From now on growth is counted from the last reading."""
-        self._marker = self.now
+        self._marker = self.now.at_ns, self.now.bytes, self.now.blocks
 
     def holdings(self, *, growth: bool) -> Holdings:
         """What call paths hold now, or have grown by since the marker, most first. Without a marker everything is growth."""
-        now, before = self.now, self._marker
-        if growth and before is not None:
-            now = replace(now, bytes=_less(now.bytes, before.bytes), blocks=_less(now.blocks, before.blocks))
+        now = self.now
+        if growth and self._marker is not None:
+            _, held, blocks = self._marker
+            now = replace(now, bytes=_less(now.bytes, held), blocks=_less(now.blocks, blocks))
         return now.holdings()
 
     def lines(self, *, growth: bool) -> list[Row]:
@@ -213,19 +238,17 @@ class LiveProcess:
         found += [summed.all_of(numbers, name) for name, numbers in apart]
         if untouched.any():
             found.append(Row("never touched, so not in RAM", None, never.total_bytes, 0))
-        return _most_first(found)
+        return most_first(found)
 
     def threads(self, *, growth: bool) -> list[Row]:
         holdings, groups = self.holdings(growth=growth), self._groups()
         summed = _Sums(holdings, groups.thread_of_node[holdings.node], len(groups.threads))
-        return _most_first(
-            [summed.row(number, name or "no thread", None) for number, name in enumerate(groups.threads)]
-        )
+        return most_first([summed.row(number, name or "no thread", None) for number, name in enumerate(groups.threads)])
 
     def kinds(self, *, growth: bool) -> list[Row]:
         holdings = self.holdings(growth=growth)
         summed = _Sums(holdings, holdings.kind, len(COUNTED_KINDS))
-        return _most_first([summed.row(number, name, None) for number, name in enumerate(COUNTED_KINDS)])
+        return most_first([summed.row(number, name, None) for number, name in enumerate(COUNTED_KINDS)])
 
     def stacks(self, *, growth: bool) -> Stacks:
         return Stacks(self.tables.paths, self.holdings(growth=growth))
@@ -272,7 +295,8 @@ class _Sums:
         return Row(name, None, int(self._bytes[numbers].sum()), int(self._blocks[numbers].sum()), error)
 
 
-def _most_first(rows: list[Row]) -> list[Row]:
+def most_first(rows: list[Row]) -> list[Row]:
+    """The rows that hold anything, largest first."""
     return sorted((row for row in rows if row.bytes), key=lambda row: -row.bytes)
 
 

@@ -1,4 +1,4 @@
-"""A run that goes on: the processes that it consists of, one of which is shown in full."""
+"""A run that goes on: the processes that it consists of, which are shown together or one by one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hiwater.analysis.live import LiveProcess
+from hiwater.analysis.live_all import AllProcesses
 from hiwater.capture import find, opening, run_folder, run_index
 from hiwater.capture.destination import CHILDREN_INDEX
 from hiwater.capture.follow import Follower
@@ -17,13 +18,15 @@ _BEGINS_WITHIN_NS = 2_000_000_000
 
 
 class LiveRun:
-    """The processes of a run, in the order in which they were found. `shown` is the one whose rows are shown."""
+    """The processes of a run, in the order in which they were found."""
 
     def __init__(self, first: Follower | None, folder: Path) -> None:
-        """`first` is the main capture, or that of the process that the viewer named. `folder` is that of the run, which its first child
-        makes. Raises CaptureError."""
+        """`first` is the main capture, or that of the process that the viewer named: a child is shown alone. `folder` is that of the run, which
+        its first child makes. Raises CaptureError."""
         facts = {} if first is None else opening.read(first.path).facts
         self.processes = [] if first is None else [LiveProcess(first, facts)]
+        self.all = AllProcesses(self.processes)
+        self._number = None if first is None or first.path.parent != folder else 0  # of the process that is shown alone
         self._rows = list[Row]()
         self._count_from_ns = (
             0  # when it will be known of the last interpreter that was started whether it is recorded; 0: it is known
@@ -34,7 +37,6 @@ class LiveRun:
         """Python processes that were started two seconds ago or earlier, and are not recorded."""
         self.folder_is_gone = False
         """Whether the run's folder cannot be read any more: processes that begin from then on are not found."""
-        self._number = 0
         self._folder = folder
         self._had_folder = False
         self._run_id = None if first is None else facts.get("run_id", "")
@@ -45,29 +47,45 @@ class LiveRun:
             raise MissingCapture(f"there is no capture in {str(self._folder)!r}", "give the main capture of the run")
 
     @property
-    def shown(self) -> LiveProcess:
-        return self.processes[self._number]
+    def shown(self) -> LiveProcess | AllProcesses:
+        """What the figures and rows are of: all processes, or the only one, or the one that the viewer chose. Where none runs any more, the first."""
+        if self._number is None and len(self.processes) > 1 and self.is_running:
+            return self.all
+        return self.processes[self._number or 0]
 
     @property
     def is_running(self) -> bool:
         """Whether any process is still recorded."""
         return any(process.is_running for process in self.processes)
 
+    def show_all(self) -> None:
+        """Show all processes together."""
+        self._number = None
+        self.read()
+
     def show_next(self) -> None:
         """Show the next process that can be read."""
-        for number in (*range(self._number + 1, len(self.processes)), *range(self._number)):
+        number = -1 if self._number is None and self.shown is self.all else self._number or 0
+        for following in (*range(number + 1, len(self.processes)), *range(number)):
             with suppress(CaptureError):
-                self.processes[number].read()
-                self._number = number
+                self.processes[following].read()
+                self._number = following
                 return
 
     def read(self) -> None:
-        """Read what has changed: all of the process that is shown, and the sums of the others. Raises CaptureError."""
+        """Read what has changed: all of what is shown, and the sums of the other processes. Raises CaptureError."""
         self._find_new()
-        for process in self.processes:
-            if process is not self.shown:
-                process.read_sums()
-        self.shown.read()
+        if self.shown is self.all:
+            self.all.read()
+        if (shown := self.shown) is not self.all:  # the last process may just have ended
+            for process in self.processes:
+                if process is not shown:
+                    process.read_sums()
+            shown.read()
+
+    def set_marker(self) -> None:
+        """From now on growth is counted from this moment, of all processes."""
+        self.all.set_marker()
 
     @property
     def problems(self) -> list[str]:

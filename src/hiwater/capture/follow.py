@@ -38,9 +38,10 @@ class Follower:
         except BaseException:
             os.close(self._descriptor)
             raise
-        self._start_over()
+        self.start_over()
 
-    def _start_over(self) -> None:
+    def start_over(self) -> None:
+        """Forget what was read: the next `read()` reads all."""
         self._tables = {name: _GrowingTable(table) for name, table in self._schema.tables.items()}
         self._extents_used = -1
 
@@ -61,7 +62,7 @@ class Follower:
         for _ in range(_TRIES - 1):
             with suppress(CorruptCapture):  # it changed while it was read
                 return self._read()
-            self._start_over()
+            self.start_over()
         return self._read()
 
     def _read(self) -> Tables:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:  # numpy and rich are loaded when something is shown, not for 
 _EPILOG = """\
 examples:
   hiwater live 4711                   the process with this number
-  hiwater live train.hiw              the capture of a run; with its children, where it has some
+  hiwater live train.hiw              the capture of a run; all its processes together, where it has several
   hiwater live --plain 4711           without Textual
   hiwater live --once train.hiw       one reading, for scripts
 
 keys: l lines, s stacks, t threads, k kinds of memory, p processes, d devices; m sets a marker, g shows growth since it or live bytes;
-n shows the next process of the run; q leaves, and the program runs on
+a shows all processes of the run together, n the next one alone; q leaves, and the program runs on
 """
 
 

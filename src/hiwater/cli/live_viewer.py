@@ -13,7 +13,10 @@ from hiwater.report.live_views import View
 from hiwater.report.text import live
 
 _VIEWS = [*View]
-KEYS = {**{view[0]: str(view) for view in View}, "m": "marker", "g": "growth", "n": "next process", "q": "quit"}
+KEYS = {
+    **{view[0]: str(view) for view in View},
+    "m": "marker", "g": "growth", "a": "all processes", "n": "next process", "q": "quit",
+}  # fmt: skip
 """What each key shows or does."""
 ACTIONS = {key: action for key, action in KEYS.items() if action not in _VIEWS}
 """Those that do something."""
@@ -50,11 +53,13 @@ class Viewer:
         if action in _VIEWS:
             self.view = View(action)
         elif action == "marker":
-            self.read()
-            self.run.shown.set_marker()
+            self.run.set_marker()
             self.growth = True
         elif action == "growth":
             self.growth = not self.growth
+        elif action == "all processes":
+            with suppress(CaptureError):
+                self.run.show_all()
         elif action == "next process":
             self.run.show_next()
         return action != "quit"

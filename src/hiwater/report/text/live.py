@@ -1,4 +1,4 @@
-"""The rows of `hiwater live`: the figures of a process that runs, and the table that the viewer chose. Each row is one line of the terminal."""
+"""The rows of `hiwater live`: the figures of what runs, and the table that the viewer chose. Each row is one line of the terminal."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.text import Text
 
 from hiwater.analysis.call_tree import IMPORT_SYSTEM
 from hiwater.analysis.live import LiveProcess, Row
+from hiwater.analysis.live_all import AllProcesses
 from hiwater.analysis.live_run import LiveRun
 from hiwater.capture.paths import Frame
 from hiwater.report.formatting import (
@@ -42,10 +43,11 @@ class Shown:
 
 
 def figures(run: LiveRun, shown: Shown) -> list[Text]:
-    """What is known of the process at a glance: five rows, one more for a run of several processes, and one if something cannot be read."""
+    """What is known at a glance: five rows, one more for a run of several processes, and one if something cannot be read."""
     process = run.shown
     peak, peak_ns = process.peak
-    lines = [_title(process), _pair("allocated", process.now.allocated_bytes, peak, f"at {seconds(peak_ns)}")]
+    at = f"at {seconds(peak_ns)}" if isinstance(process, LiveProcess) else f"highest reading, at {seconds(peak_ns)}"
+    lines = [_title(run), _pair("allocated", process.allocated_bytes, peak, at)]
     lines.append(_pair("resident", process.resident_bytes, process.resident_peak_bytes, "without hiwater's tables"))
     curve = process.curve
     bars = timeline.bars(curve.at_ns, curve.bytes, max(20, shown.width - _CURVE_AT - 1)) if len(curve.at_ns) else ""
@@ -59,14 +61,15 @@ def figures(run: LiveRun, shown: Shown) -> list[Text]:
     return [_fitted(line, shown.width) for line in lines]
 
 
-def _title(process: LiveProcess) -> Text:
-    state = process.ended or "recording"
-    name = f"process {process.pid}  {printable(process.command, 60)}"
-    lasted = f"  {state}, {seconds(process.duration_ns)}"
-    found = [lasted, *(f"; {words}" for words in process.suspects)]
-    return Text.assemble(
-        ("hiwater live", "bold cyan"), "  ", (name, "bold"), ("".join(found), "red" if process.ended else "green")
-    )
+def _title(run: LiveRun) -> Text:
+    process = run.shown
+    if isinstance(process, LiveProcess):
+        name, ended = f"process {process.pid}  {printable(process.command, 60)}", process.ended
+        suspects = [f"; {words}" for words in process.suspects]
+    else:
+        name, ended, suspects = f"all processes of {printable(run.processes[0].command, 60)}", "", []
+    state = "".join([f"  {ended or 'recording'}, {seconds(process.duration_ns)}", *suspects])
+    return Text.assemble(("hiwater live", "bold cyan"), "  ", (name, "bold"), (state, "red" if ended else "green"))
 
 
 def _pair(name: str, now: int, peak: int, remark: str) -> Text:
@@ -76,15 +79,13 @@ def _pair(name: str, now: int, peak: int, remark: str) -> Text:
 
 
 def _all_processes(run: LiveRun) -> str:
-    running = [process for process in run.processes if process.is_running]
-    allocated = sum(process.allocated_bytes for process in running)
-    resident = sum(max(0, process.resident_bytes - (process.shared_excess_bytes or 0)) for process in running)
+    running = run.all.running
     count = len(run.short)
     others = f", {count:,} short {'child has' if count == 1 else 'children have'} ended" if count else ""
     others += f", {len(run.unrecorded):,} not recorded" if run.unrecorded else ""
     return (
-        f"{len(running):,} of {len(run.processes):,} processes run: {size(allocated)} allocated · {size(resident)} resident "
-        f"({_how_counted(running)}){others}"
+        f"{len(running):,} of {len(run.processes):,} processes run: {size(run.all.allocated_bytes)} allocated · "
+        f"{size(run.all.resident_bytes)} resident ({_how_counted(running)}){others}"
     )
 
 
@@ -96,7 +97,7 @@ def _how_counted(processes: list[LiveProcess]) -> str:
     return f"PSS of {shared:,}, RSS of {len(processes) - shared:,}" if shared else "RSS"
 
 
-def _view_line(process: LiveProcess, shown: Shown) -> Text:
+def _view_line(process: LiveProcess | AllProcesses, shown: Shown) -> Text:
     parts: list[tuple[str, str]] = []
     for view in View:
         style = "reverse bold" if view == shown.view else "dim"
@@ -125,8 +126,14 @@ def rows(run: LiveRun, shown: Shown) -> Iterator[Text]:
         of_view = {View.lines: process.lines, View.threads: process.threads, View.kinds: process.kinds}[shown.view]
         found = _table(process, of_view(growth=shown.growth), shown)
     first = next(found, None)
-    yield first if first is not None else Text("  nothing", "dim")
+    yield first if first is not None else Text(f"  {_nothing(shown)}", "dim")
     yield from found
+
+
+def _nothing(shown: Shown) -> str:
+    if shown.view == View.devices:
+        return "no GPU or other device has been used"
+    return "nothing has grown" if shown.growth else "nothing is allocated"
 
 
 def _amount(count: int, whole: int, shown: Shown) -> str:
@@ -135,16 +142,16 @@ def _amount(count: int, whole: int, shown: Shown) -> str:
     )
 
 
-def _table(process: LiveProcess, found: Sequence[Row], shown: Shown) -> Iterator[Text]:
-    folder, whole = process.tables.facts.get("cwd", ""), process.now.allocated_bytes
+def _table(process: LiveProcess | AllProcesses, found: Sequence[Row], shown: Shown) -> Iterator[Text]:
+    folder, whole = process.folder, process.allocated_bytes
     room = shown.width - _FIGURES - 1
     names = [_name(row, folder, room if shown.width < 100 else room // 2) for row in found[:MOST_ROWS]]
     column = min(max((len(name) for row, name in zip(found, names, strict=False) if row.frame), default=0), room // 2)
     for row, name in zip(found, names, strict=False):
-        source = process.sources.line(row.frame.file, row.frame.line) if row.frame is not None else ""
+        source = process.source(row.frame) if row.frame is not None else ""
         left = room - max(len(name), column) - 2
         remark = printable(source, left) if source and left >= _SMALLEST_SOURCE else ""
-        if row.frame is None and left >= _SMALLEST_SOURCE:
+        if row.frame is None and row.blocks is not None and left >= _SMALLEST_SOURCE:
             remark = f"{row.blocks:,} blocks"
         error = f" ± {size(row.standard_error_bytes)}" if row.standard_error_bytes else ""
         yield _fitted(
@@ -157,10 +164,10 @@ def _name(row: Row, folder: str, longest: int) -> str:
     return place_text(row.frame, folder, longest) if row.frame is not None else printable(row.name, longest)
 
 
-def _stacks(process: LiveProcess, shown: Shown) -> Iterator[Text]:
-    whole = process.now.allocated_bytes
+def _stacks(process: LiveProcess | AllProcesses, shown: Shown) -> Iterator[Text]:
+    whole = process.allocated_bytes
     for stack in islice(process.stacks(growth=shown.growth), MOST_ROWS):
-        what = f"{stack.kind} · {printable(stack.thread, 30) or 'no thread'} · {stack.blocks:,} blocks"
+        what = f"{stack.kind} · {printable(stack.thread, 40) or 'no thread'} · {stack.blocks:,} blocks"
         yield _fitted(Text.assemble(_amount(stack.bytes, whole, shown), (what, "bold")), shown.width)
         frames = [frame for frame in stack.frames[::-1] if not frame.file.startswith(IMPORT_SYSTEM)]
         for frame in frames[:_FRAMES_SHOWN]:
@@ -186,12 +193,12 @@ def _processes(run: LiveRun, shown: Shown) -> Iterator[Text]:
         yield _fitted(Text(f"  {note}", "dim"), shown.width)
 
 
-def _devices(process: LiveProcess, shown: Shown) -> Iterator[Text]:
+def _devices(process: LiveProcess | AllProcesses, shown: Shown) -> Iterator[Text]:
     for device in process.devices():
         for quantity, peak in device.peaks():
             values = getattr(device, f"{quantity}_bytes")
             now = size(int(values[-1])) if len(values) and values[-1] >= 0 else "unknown"
-            line = f"  {printable(device.name, 12):<12} {printable(device.backend, 12):<12} {quantity:<10} {now:>11} now {size(peak):>11} peak"
+            line = f"  {printable(device.name, 20):<12} {printable(device.backend, 12):<12} {quantity:<10} {now:>11} now {size(peak):>11} peak"
             yield _fitted(Text(line), shown.width)
 
 
