@@ -253,9 +253,9 @@ private:
         const Entry* chosen = nullptr;
         for (const Entry* entry : first)
             if (chosen == nullptr) chosen = entry;
-        if (sums[kImports] > kLeadsAbove * sums[kLine]) chosen = first[kImports];
-        if (sums[kOther] > std::max(sums[kImports], kLeadsAbove * sums[kLine]) && sums[kOther] >= kWorthLeading)
-            chosen = first[kOther];
+        const std::int64_t least = kLeadsAbove * sums[kLine];
+        if (sums[kImports] > std::max(sums[kOther], least)) chosen = first[kImports];
+        if (sums[kOther] > std::max(sums[kImports], least) && sums[kOther] >= kWorthLeading) chosen = first[kOther];
         const std::int64_t touched = sums[kLine] + sums[kImports] + sums[kOther];
         if (unused != nullptr && unused->second.untouched > kLeadsAbove * touched) chosen = unused;
         if (chosen == nullptr) return {};

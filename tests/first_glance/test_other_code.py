@@ -30,6 +30,7 @@ def run(folder: Path, program: str) -> list[str]:
     library = folder / "site-packages" / "pooled.py"
     library.parent.mkdir()
     library.write_text(LIBRARY)
+    library.with_name("held_at_import.py").write_text("kept = bytearray(b'1') * 400_000\n")
     (folder / "program.py").write_text(program)
     return record(folder, "program.py")
 
@@ -73,6 +74,15 @@ def test_it_leads_only_where_it_is_large_and_four_times_the_lines(
     assert headline["group"] == group
     place = "program.py:2 in <module>" if group == "line" else "pooled.py:7 in _work"
     assert place in said[1]
+
+
+def test_imports_do_not_lead_where_other_code_holds_more_but_too_little_to_lead_itself(tmp_path: Path) -> None:
+    said = run(tmp_path, "import held_at_import\nimport pooled\npooled.start(900_000)\nkept = bytearray(b'1') * 50_000\n")
+    told = json.loads(report(tmp_path, "json"))
+    assert 500_000 < told["lines"]["imports_bytes"] < told["lines"]["other_bytes"] < 1 << 20
+    assert told["headline"]["group"] == "line"
+    assert "program.py:4 in <module>" in said[1]
+    assert "most at program.py:4 in <module>" in report(tmp_path, "text").splitlines()[1]
 
 
 def test_a_program_without_lines_of_its_own_is_told_by_its_libraries(tmp_path: Path) -> None:

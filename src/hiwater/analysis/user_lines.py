@@ -94,7 +94,7 @@ class Ranking:
             return unused
         if others > max(imported, LEADS_ABOVE * mine) and others >= WORTH_LEADING:
             return self.other[0]
-        if imported > LEADS_ABOVE * mine:
+        if imported > max(others, LEADS_ABOVE * mine):
             return self.imports[0]
         return next(iter(self.rows), None)
 
