@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <memory>
 #include <thread>
 #include <vector>
 
@@ -447,14 +446,15 @@ TEST_CASE("filters of system calls that come and go while other threads allow th
     Lock lock;
     Guarded guarded;
     std::atomic<bool> done{false};
+    LockTicket tickets[2];  // the lock may be biased to one of them when its thread has ended
     std::uint64_t visits[2] = {};
     std::vector<std::thread> threads;
-    for (std::uint64_t& mine : visits)
-        threads.emplace_back([&lock, &guarded, &done, &mine, ticket = std::make_unique<LockTicket>()] {
+    for (int t = 0; t < 2; ++t)
+        threads.emplace_back([&, t] {
             while (!done.load()) {
-                Hold hold(lock, ticket.get());
+                Hold hold(lock, &tickets[t]);
                 guarded.visit();
-                ++mine;
+                ++visits[t];
             }
         });
     threads.emplace_back([&] {
