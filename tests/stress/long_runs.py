@@ -143,7 +143,7 @@ def forks() -> Callable[[int], None]:
 def service() -> Callable[[int], None]:
     """A hundred requests a second, each with 1,000 allocations: half of them by C, half by Python, which holds its last 10,000 blocks.
 
-    A request in 500 comes from code that is new.
+    A request in 3,000, one each 30 seconds, comes from code that is new.
     """
     allocate = library().allocate_and_free
     held = [b""] * 10_000
@@ -160,7 +160,7 @@ def service() -> Callable[[int], None]:
         for _ in range(count // 1000):
             requests += 1
             call: dict[str, Callable[[Callable[[], None]], None]] = {}
-            if requests % 500 == 1:
+            if requests % 3000 == 1:
                 exec(f"def handler_{requests}(answer): answer()", call)
                 call[f"handler_{requests}"](answer)
             else:
