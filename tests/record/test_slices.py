@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
+from hiwater.capture import Capture
 from recording import needs_engine, record
 
 pytestmark = needs_engine
@@ -34,7 +35,7 @@ def main():
 """
 
 
-def large_lines(capture: hiwater.Capture) -> list[tuple[int, set[int]]]:
+def large_lines(capture: Capture) -> list[tuple[int, set[int]]]:
     """For each slice, its peak, and the lines of the program that hold large blocks then."""
     return [
         (
