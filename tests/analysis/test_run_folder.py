@@ -200,6 +200,54 @@ def test_what_the_workers_of_a_pool_inherit_counts_once(tmp_path: Path) -> None:
     assert 500_000_000 < host.resident.bytes < 580_000_000
 
 
+WAIT = """import os, signal, sys, time
+
+def touched(count):
+    block = bytearray(count)
+    block[::4096] = b"x" * len(range(0, count, 4096))
+    return block
+
+reading, writing = os.pipe()
+ready, tell = os.pipe()
+children = []
+for _ in range(8):
+    children.append(os.fork())
+    if children[-1] == 0:
+        os.close(writing)
+        own = touched(6_000_000)
+        os.write(tell, b"x")
+        os.read(reading, 1)  # it asks for no memory until it ends
+        os._exit(0)
+for _ in children:
+    os.read(ready, 1)
+time.sleep(0.4)
+pss = 0
+for pid in [os.getpid(), *children]:
+    with open(f"/proc/{pid}/smaps_rollup") as file:
+        pss += next(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+print(pss)
+for pid in children if sys.argv[1] == "killed" else ():
+    os.kill(pid, signal.SIGKILL)
+os.close(writing)
+for pid in children:
+    os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize("ending", ["ended", "killed"])
+def test_workers_that_only_wait_count_in_the_sum_of_resident_memory(tmp_path: Path, ending: str) -> None:
+    """They have no recorder's thread: they waited before they were 100 ms old. Their own memory was touched after the last sample."""
+    (tmp_path / "wait.py").write_text(WAIT)
+    done = run_hiwater("run", "-q", "-o", tmp_path / "run.hiw", tmp_path / "wait.py", ending, check=True)
+    (host,) = process_tree.hosts(hiwater.open_run(tmp_path / "run.hiw").captures)
+    assert host.resident is not None and host.resident.processes == host.resident.shared_once == 9
+    assert host.resident.bytes > 8 * 6_000_000
+    assert host.resident.bytes == pytest.approx(int(done.stdout), abs=host.resident.error_bytes + 8_000_000)
+    assert host.resident.error_bytes < 8 * 6_100_000
+    assert host.resident.at_most_bytes is not None and host.allocated is not None
+    assert host.resident.at_most_bytes > 8 * 6_000_000 < host.allocated.bytes < 8 * 6_100_000
+
+
 # Opening
 
 

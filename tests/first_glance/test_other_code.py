@@ -77,7 +77,9 @@ def test_it_leads_only_where_it_is_large_and_four_times_the_lines(
 
 
 def test_imports_do_not_lead_where_other_code_holds_more_but_too_little_to_lead_itself(tmp_path: Path) -> None:
-    said = run(tmp_path, "import held_at_import\nimport pooled\npooled.start(900_000)\nkept = bytearray(b'1') * 50_000\n")
+    said = run(
+        tmp_path, "import held_at_import\nimport pooled\npooled.start(900_000)\nkept = bytearray(b'1') * 50_000\n"
+    )
     told = json.loads(report(tmp_path, "json"))
     assert 500_000 < told["lines"]["imports_bytes"] < told["lines"]["other_bytes"] < 1 << 20
     assert told["headline"]["group"] == "line"

@@ -4,8 +4,8 @@ Peaks cannot be added, because each process has its peak at a different time. Fi
 wall clock. Processes of one machine (one boot) do.
 
 Between two samples of a process its figure is unknown. A sum uses the last sample of each process before the instant. `error_bytes` is the
-difference between the samples on both sides, over all processes. `at_most_bytes` is a bound without this assumption: in a slice of time no
-process had more than the peak of the slice, which is recorded exactly.
+difference between the samples on both sides, over all processes, and what of a sample is an estimate. `at_most_bytes` is a bound without this
+assumption: in a slice of time no process had more than the peak of the slice, which is recorded exactly.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from hiwater.analysis import sums
 from hiwater.capture import Capture, ShortProcess
 from hiwater.capture.paths import Ints
+from hiwater.capture.timeline import QUIET_IN_CHILD_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Track:
     end_ns: int
     bounds: tuple[Ints, Ints] | None
     shares: bool = False  # pages that it shares with others count in parts
+    estimate: tuple[int, int] | None = None  # from when on bytes were not measured, and how many
 
     def at(self, times: Ints) -> Ints:
         """The bytes at these times; 0 outside the recording."""
@@ -157,7 +159,7 @@ def _resident(
     resident, timeline = capture.resident, capture.timeline
     bound = resident.peak_bytes + resident.error_bytes if resident.exact else None
     track = _resident_track(start + timeline.at_ns, timeline.resident_bytes, (start, end), bound)
-    tracks = [_less_shared(track, *excess)]
+    tracks = [_less_shared(_with_quiet_time(capture, track), *excess)]
     for process in capture.processes[1:]:
         ended = end if process.end_ns is None else start + process.end_ns
         began = start + process.start_ns
@@ -170,11 +172,32 @@ def _resident(
     return [track for track in tracks if len(track.at_ns)]
 
 
+def _with_quiet_time(capture: Capture, track: Track) -> Track:
+    """The track with a sample where a forked child may have begun to wait.
+
+    A child that is 100 ms old has a recorder's thread, which takes samples, once it asks for memory again. One that does not has no sample from
+    then on until its thread begins or it ends, and holds meanwhile what it holds at that sample. One that is killed has no sample any more:
+    what it had allocated since its last one counts as touched.
+    """
+    start, end = _span(capture)
+    at_ns = start + QUIET_IN_CHILD_NS
+    if capture.process.started_by != "fork" or not len(track.at_ns) or at_ns >= end:
+        return track
+    after = int(np.searchsorted(track.at_ns, at_ns, side="right"))
+    if after < len(track.at_ns):
+        held, estimate = int(track.bytes[after]), 0
+    else:
+        estimate = max(0, int(capture.header["live_bytes"]) - int(capture.timeline.allocated_bytes[-1]))
+        held = int(track.bytes[-1]) + estimate
+    at, values = np.insert(track.at_ns, after, at_ns), np.insert(track.bytes, after, held)
+    return replace(track, at_ns=at, bytes=values, estimate=(at_ns, estimate))
+
+
 def _shared(processes: Sequence[Capture]) -> list[tuple[Ints, Ints]]:
     """For each process, what other processes count of the pages that it shares with them: wall clock times, and bytes from each on.
 
     A fork changes what is shared at once, in the process and in all that share with it. So a reading counts from the first fork after the
-    reading before it. A forked process that was never read shares what its parent shares.
+    reading before it. A forked process that was never read shares what its parent shares, and no more than it had at first.
     """
     starts = [_span(capture)[0] for capture in processes]
     forks = np.array(
@@ -190,7 +213,8 @@ def _shared(processes: Sequence[Capture]) -> list[tuple[Ints, Ints]]:
     for number in sorted(range(len(processes)), key=starts.__getitem__):
         parent = family[number]
         if processes[number].process.started_by == "fork" and parent is not None and not len(found[number][0]):
-            found[number] = found[parent]
+            at, excess = found[parent]
+            found[number] = at, np.minimum(excess, processes[number].resident.start_bytes)
     return found
 
 
@@ -233,6 +257,8 @@ def _highest(tracks: Sequence[Track]) -> Instant | None:
             continue
         running += 1
         shared_once += track.shares
+        if track.estimate is not None and instant >= track.estimate[0]:
+            error += track.estimate[1]
         if after < len(track.at_ns) and int(track.at_ns[after - 1]) != instant:
             error += abs(int(track.bytes[after]) - int(track.bytes[after - 1]))
             spacing = max(spacing, int(track.at_ns[after]) - int(track.at_ns[after - 1]))

@@ -23,7 +23,15 @@ from hiwater.capture.residency_snapshots import ResidencySnapshot, read_residenc
 from hiwater.capture.slices import Slice, find_end, find_peak, find_refusal, find_window, of_slice, read_slices
 from hiwater.capture.snapshot import Snapshot
 from hiwater.capture.tables import Tables
-from hiwater.capture.timeline import ScopeSpan, Timeline, WatchedProcess, read_processes, read_scopes, read_timeline
+from hiwater.capture.timeline import (
+    QUIET_IN_CHILD_NS,
+    ScopeSpan,
+    Timeline,
+    WatchedProcess,
+    read_processes,
+    read_scopes,
+    read_timeline,
+)
 from hiwater.capture.untouched import untouched_bytes
 from hiwater.errors import BadRequest, CorruptCapture, ExtraMissing, HiwaterError, MomentOutOfRange
 
@@ -66,6 +74,14 @@ class Capture(LetGo):
     """Sentences on what the recorder could not see in this process."""
     misses_calls: cached_property[bool] = _of_tables(lambda tables: "calls_not_recorded" in tables.facts)
     """Whether allocator calls of some modules could not be recorded: allocated figures are then lower bounds."""
+
+    def note_death(self, at_unix_ns: int) -> None:
+        """A signal had ended the process when its parent looked at this time, in nanoseconds of the wall clock. A forked child that waited from its
+        first moments on has no recorder's thread, and its capture no later time of its own."""
+        process = self.process
+        if process.ended == "killed" and process.started_by == "fork" and process.duration_ns < QUIET_IN_CHILD_NS:
+            lasted = max(process.duration_ns, at_unix_ns - process.started_unix_ns)
+            self.process = replace(process, duration_ns=lasted)
 
     # Snapshots
 

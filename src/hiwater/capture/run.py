@@ -40,10 +40,13 @@ def read_run(*paths: str | os.PathLike[str]) -> Run:
     found = [run_files.read_files(path, in_memory) for path in paths]
     captures = [one for files in found for one in files.captures]
     rows = [row for files in found for row in files.rows]
+    deaths = run_index.deaths(captures, rows)
+    for place, (at_unix_ns, _) in deaths.items():
+        captures[place].note_death(at_unix_ns)
     return Run(
         captures,
         run_index.short_processes(captures, rows),
         run_index.unrecorded(captures, rows),
-        {captures[place].header["pid"]: number for place, number in run_index.signals(captures, rows).items()},
+        {captures[place].header["pid"]: signal for place, (_, signal) in deaths.items()},
         [problem for files in found for problem in files.unreadable],
     )

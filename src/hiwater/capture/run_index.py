@@ -168,8 +168,8 @@ def _refused(capture: Described) -> list[Unrecorded]:
     return [one] * header.get("refused_children", 0)
 
 
-def signals(captures: Sequence[Described], rows: Sequence[Row]) -> dict[int, int]:
-    """For each capture of a process that a signal ended, as its parent learned: its index and the signal."""
+def deaths(captures: Sequence[Described], rows: Sequence[Row]) -> dict[int, tuple[int, int]]:
+    """For each capture of a process that a signal ended: its index, and when its parent learned it, in nanoseconds of the wall clock, and the signal."""
     killed: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for row in rows:
         if row["event"] == "killed":
@@ -183,7 +183,7 @@ def signals(captures: Sequence[Described], rows: Sequence[Row]) -> dict[int, int
             if at_and_signal[0] >= began
         )
         if known:
-            found[place] = known[0][1]
+            found[place] = known[0]
     return found
 
 

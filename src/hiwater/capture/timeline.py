@@ -15,6 +15,9 @@ from hiwater.capture.reader import Records
 from hiwater.capture.tables import Tables, known
 from hiwater.capture.writer import UNKNOWN_EXIT_STATUS
 
+QUIET_IN_CHILD_NS = 100_000_000
+"""In this time after a fork the child may have no recorder's thread (kQuietInChild of native/session/sampler.cpp), and so no samples."""
+
 _SCOPE_SIZES = ("start_bytes", "end_bytes", "peak_bytes")
 _ALLOCATED = ("allocated_start_bytes", "allocated_end_bytes", "allocated_peak_bytes")
 
