@@ -285,6 +285,39 @@ def test_pages_that_a_forked_child_shares_count_once_in_the_sum(tmp_path: Path) 
         view.run.close()
 
 
+WAITS = """
+    import os
+    kept = bytearray(b"x") * 20_000_000
+    reading, writing = os.pipe()
+    ready, tell = os.pipe()
+    for _ in range(4):
+        if os.fork() == 0:
+            os.close(writing)
+            own = bytearray(b"x") * 5_000_000
+            os.write(tell, b"x")
+            os.read(reading, 1)  # until its parent has ended
+            os._exit(0)
+    for _ in range(4):
+        os.read(ready, 1)
+    print("ready", flush=True)
+    input()
+"""
+
+
+def test_forked_children_that_wait_from_their_first_moments_on_have_the_figures_of_now(tmp_path: Path) -> None:
+    """They have no recorder's thread, so their last samples are those of the fork."""
+    with recording(tmp_path, WAITS, "-o", "run.hiw"):
+        run = open_run(str(tmp_path / "run.hiw"))
+        wait_until(lambda: run.read() or len(run.processes) == 5)
+        time.sleep(0.3)  # they are older than 100 ms then
+        run.read()
+        for child in run.processes[1:]:
+            assert child.resident_bytes > 24_000_000
+            assert child.shared_excess_bytes is not None and child.shared_excess_bytes > 12_000_000
+        assert 40_000_000 < run.all.resident_bytes < 60_000_000
+        run.close()
+
+
 def test_the_first_child_is_found_though_its_run_had_no_folder_when_the_viewer_opened_it(tmp_path: Path) -> None:
     path = tmp_path / "run.hiw"
     with part(path) as main:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hiwater._os.procfs import command_of
+from hiwater._os.procfs import command_of, proportional_bytes, resident_bytes_of
 from hiwater._os.signals import signal_name
 from hiwater.analysis import sums
 from hiwater.analysis.source import Sources
@@ -24,11 +24,12 @@ from hiwater.capture.paths import Frame, Ints
 from hiwater.capture.process import STATE_FAILED, STATE_RECORDING
 from hiwater.capture.snapshot import Holdings, Snapshot, Stacks
 from hiwater.capture.tables import Tables
-from hiwater.capture.timeline import allocated_bytes
+from hiwater.capture.timeline import QUIET_IN_CHILD_NS, allocated_bytes
 from hiwater.capture.untouched import untouched_of
-from hiwater.errors import CaptureError
+from hiwater.errors import CaptureError, ProcessNotReadable
 
 _CURVE_SAMPLES = 4096
+_WAITING_SECONDS = 10.0  # between two questions to the kernel about a process that waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,11 @@ class LiveProcess:
 
     def __init__(self, follower: Follower, facts: Mapping[str, str]) -> None:
         self._follower = follower
-        self._header = follower.header
+        self._header: Mapping[str, Any] = follower.header
         self.facts = facts
+        self._of_kernel: tuple[float, int, int] | None = (
+            None  # when it was asked, and what resident memory and PSS were
+        )
         self._marker: tuple[int, Ints, Ints] | None = None  # when, and bytes and blocks of each account
         self.command = " ".join(program.arguments(facts.get("argv", "[]")) or command_of(self.pid))
         self.is_running = True
@@ -104,7 +108,7 @@ class LiveProcess:
         if self.is_running:
             self.is_running = self._follower.is_alive  # asked first: what comes after the end is read, too
             with suppress(CaptureError), self._noting_problems():
-                self._header = self._follower.read_header()
+                self._header = self._with_waiting(self._follower.read_header())
 
     def read(self) -> None:
         """Read what has changed. Raises CaptureError."""
@@ -113,12 +117,35 @@ class LiveProcess:
         self.is_running = self._follower.is_alive
         with self._noting_problems():
             self.tables = self._follower.read()
-        self._header = self.tables.header
+        self._header = self._with_waiting(self.tables.header)
         self.now = slices.find_end(self.tables)
         self.curve.extend(self.tables)
         self._is_read_to_its_end = not self.is_running
         if not self.is_read:
             self.sources, self.is_read = Sources.of(self.tables), True
+
+    def _with_waiting(self, header: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The header with what the kernel says of a forked child that waits from its first moments on: it has no recorder's thread, and its last
+        sample is that of the fork."""
+        is_young = header["heartbeat_ns"] < QUIET_IN_CHILD_NS and self.facts.get("started_by") == "fork"
+        if not (is_young and self.is_running):
+            return header
+        now = time.monotonic()
+        if self._of_kernel is None or now > self._of_kernel[0] + _WAITING_SECONDS:
+            resident, proportional = resident_bytes_of(self.pid), None
+            with suppress(ProcessNotReadable):
+                proportional = proportional_bytes(self.pid, "pss")
+            if not resident or not proportional:
+                return header
+            self._of_kernel = now, resident, proportional
+        _, resident, proportional = self._of_kernel
+        peak = max(resident, int(header["resident_peak_bytes"]))
+        figures = {
+            "resident_last_bytes": resident,
+            "resident_peak_bytes": peak,
+            "shared_excess_bytes": max(0, resident - proportional),
+        }
+        return {**header, **figures}
 
     def close(self) -> None:
         self._follower.close()
