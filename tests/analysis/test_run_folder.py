@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 import hiwater
 import schemas
 from capture_builder import Recording
-from children import run_hiwater
+from children import hiwater_command, run_hiwater
 from hiwater._os.process_identity import start_ticks_of
 from hiwater.analysis import process_tree, whole_run
 from hiwater.capture import run_index
 from hiwater.cli import main
 from hiwater.errors import ForeignFile
 from page_reader import Page
-from recording import SHARE, needs_engine, rounds
+from recording import SHARE, child_environment, needs_engine, rounds
 
 pytestmark = needs_engine
 RUN = "run-1"
@@ -225,7 +225,9 @@ pss = 0
 for pid in [os.getpid(), *children]:
     with open(f"/proc/{pid}/smaps_rollup") as file:
         pss += next(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
-print(pss)
+print(pss, flush=True)
+if sys.argv[1] == "running":
+    input()
 for pid in children if sys.argv[1] == "killed" else ():
     os.kill(pid, signal.SIGKILL)
 os.close(writing)
@@ -234,18 +236,33 @@ for pid in children:
 """
 
 
-@pytest.mark.parametrize("ending", ["ended", "killed"])
-def test_workers_that_only_wait_count_in_the_sum_of_resident_memory(tmp_path: Path, ending: str) -> None:
-    """They have no recorder's thread: they waited before they were 100 ms old. Their own memory was touched after the last sample."""
-    (tmp_path / "wait.py").write_text(WAIT)
-    done = run_hiwater("run", "-q", "-o", tmp_path / "run.hiw", tmp_path / "wait.py", ending, check=True)
-    (host,) = process_tree.hosts(hiwater.open_run(tmp_path / "run.hiw").captures)
+def check_waiting(path: Path, pss: int) -> None:
+    (host,) = process_tree.hosts(hiwater.open_run(path).captures)
     assert host.resident is not None and host.resident.processes == host.resident.shared_once == 9
     assert host.resident.bytes > 8 * 6_000_000
-    assert host.resident.bytes == pytest.approx(int(done.stdout), abs=host.resident.error_bytes + 8_000_000)
+    assert host.resident.bytes == pytest.approx(pss, abs=host.resident.error_bytes + 8_000_000)
     assert host.resident.error_bytes < 8 * 6_100_000
     assert host.resident.at_most_bytes is not None and host.allocated is not None
     assert host.resident.at_most_bytes > 8 * 6_000_000 < host.allocated.bytes < 8 * 6_100_000
+
+
+@pytest.mark.parametrize("ending", ["ended", "killed"])
+def test_workers_that_only_wait_count_in_the_sums(tmp_path: Path, ending: str) -> None:
+    """They have no recorder's thread: they waited before they were 100 ms old. Their own memory was touched after the last sample."""
+    (tmp_path / "wait.py").write_text(WAIT)
+    done = run_hiwater("run", "-q", "-o", tmp_path / "run.hiw", tmp_path / "wait.py", ending, check=True)
+    check_waiting(tmp_path / "run.hiw", int(done.stdout))
+
+
+def test_workers_that_only_wait_count_in_a_report_while_they_wait(tmp_path: Path) -> None:
+    (tmp_path / "wait.py").write_text(WAIT)
+    words = hiwater_command("run", "-q", "-o", tmp_path / "run.hiw", tmp_path / "wait.py", "running")
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=child_environment()
+    ) as program:
+        assert program.stdout is not None
+        check_waiting(tmp_path / "run.hiw", int(program.stdout.readline()))
+        program.communicate("\n", timeout=60)
 
 
 # Opening

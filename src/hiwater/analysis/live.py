@@ -24,7 +24,7 @@ from hiwater.capture.paths import Frame, Ints
 from hiwater.capture.process import STATE_FAILED, STATE_RECORDING
 from hiwater.capture.snapshot import Holdings, Snapshot, Stacks
 from hiwater.capture.tables import Tables
-from hiwater.capture.timeline import QUIET_IN_CHILD_NS, allocated_bytes
+from hiwater.capture.timeline import allocated_bytes, is_waiting_child
 from hiwater.capture.untouched import untouched_of
 from hiwater.errors import CaptureError, ProcessNotReadable
 
@@ -127,8 +127,7 @@ class LiveProcess:
     def _with_waiting(self, header: Mapping[str, Any]) -> Mapping[str, Any]:
         """The header with what the kernel says of a forked child that waits from its first moments on: it has no recorder's thread, and its last
         sample is that of the fork."""
-        is_young = header["heartbeat_ns"] < QUIET_IN_CHILD_NS and self.facts.get("started_by") == "fork"
-        if not (is_young and self.is_running):
+        if not (self.is_running and is_waiting_child(header, self.facts.get("started_by", ""))):
             return header
         now = time.monotonic()
         if self._of_kernel is None or now > self._of_kernel[0] + _WAITING_SECONDS:

@@ -190,7 +190,8 @@ def _with_quiet_time(capture: Capture, track: Track) -> Track:
         estimate = max(0, int(capture.header["live_bytes"]) - int(capture.timeline.allocated_bytes[-1]))
         held = int(track.bytes[-1]) + estimate
     at, values = np.insert(track.at_ns, after, at_ns), np.insert(track.bytes, after, held)
-    return replace(track, at_ns=at, bytes=values, estimate=(at_ns, estimate))
+    bounds = None if track.bounds is None else (track.bounds[0], track.bounds[1] + estimate)
+    return replace(track, at_ns=at, bytes=values, bounds=bounds, estimate=(at_ns, estimate))
 
 
 def _shared(processes: Sequence[Capture]) -> list[tuple[Ints, Ints]]:

@@ -24,10 +24,10 @@ from hiwater.capture.slices import Slice, find_end, find_peak, find_refusal, fin
 from hiwater.capture.snapshot import Snapshot
 from hiwater.capture.tables import Tables
 from hiwater.capture.timeline import (
-    QUIET_IN_CHILD_NS,
     ScopeSpan,
     Timeline,
     WatchedProcess,
+    is_waiting_child,
     read_processes,
     read_scopes,
     read_timeline,
@@ -75,12 +75,12 @@ class Capture(LetGo):
     misses_calls: cached_property[bool] = _of_tables(lambda tables: "calls_not_recorded" in tables.facts)
     """Whether allocator calls of some modules could not be recorded: allocated figures are then lower bounds."""
 
-    def note_death(self, at_unix_ns: int) -> None:
-        """A signal had ended the process when its parent looked at this time, in nanoseconds of the wall clock. A forked child that waited from its
+    def note_life(self, until_unix_ns: int) -> None:
+        """The process lived until this time, in nanoseconds of the wall clock, as its parent or the kernel knows. A forked child that waits from its
         first moments on has no recorder's thread, and its capture no later time of its own."""
         process = self.process
-        if process.ended == "killed" and process.started_by == "fork" and process.duration_ns < QUIET_IN_CHILD_NS:
-            lasted = max(process.duration_ns, at_unix_ns - process.started_unix_ns)
+        lasted = until_unix_ns - process.started_unix_ns
+        if is_waiting_child(self.header, process.started_by) and lasted > process.duration_ns:
             self.process = replace(process, duration_ns=lasted)
 
     # Snapshots

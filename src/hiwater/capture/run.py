@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +12,7 @@ from hiwater.capture import run_files, run_index
 from hiwater.capture.in_memory import TablesInMemory
 from hiwater.capture.model import Capture
 from hiwater.capture.run_index import ShortProcess, Unrecorded
+from hiwater.capture.timeline import is_waiting_child
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,11 @@ def read_run(*paths: str | os.PathLike[str]) -> Run:
     rows = [row for files in found for row in files.rows]
     deaths = run_index.deaths(captures, rows)
     for place, (at_unix_ns, _) in deaths.items():
-        captures[place].note_death(at_unix_ns)
+        captures[place].note_life(at_unix_ns)
+    for one in captures:
+        waits = is_waiting_child(one.header, one.facts.get("started_by", "")) and not one.header.get("snapshot_ns")
+        if waits and one.process.ended == "recording":
+            one.note_life(time.time_ns())
     return Run(
         captures,
         run_index.short_processes(captures, rows),
