@@ -449,6 +449,19 @@ def test_a_child_that_the_viewer_named_is_shown_alone(tmp_path: Path) -> None:
             assert shown in once(target), target
 
 
+def test_a_process_that_is_shown_alone_and_has_ended_stays_while_a_marker_is_set(tmp_path: Path) -> None:
+    with run_of(tmp_path, 1) as (view, (_, child)):
+        while shown_next(view).pid != child.pid:
+            pass
+        child.communicate("end\n", PATIENCE_SECONDS)
+        view.read()
+        view.press("m")
+        view.press("g")
+        assert isinstance(view.run.shown, LiveProcess) and view.run.shown.pid == child.pid
+        assert view.figures(80) and view.rows(80)
+        assert held_in_line(view.run.shown.lines(growth=False), 6) >= 2_000_000
+
+
 def test_growth_of_all_processes_is_counted_from_the_marker_or_from_the_start_of_those_that_begin_later(
     tmp_path: Path,
 ) -> None:

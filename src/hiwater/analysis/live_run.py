@@ -86,6 +86,8 @@ class LiveRun:
     def set_marker(self) -> None:
         """From now on growth is counted from this moment, of all processes."""
         self.all.set_marker()
+        if (shown := self.shown) is not self.all:
+            shown.read()  # it may have ended, and then it was forgotten
 
     @property
     def problems(self) -> list[str]:

@@ -53,7 +53,8 @@ class Viewer:
         if action in _VIEWS:
             self.view = View(action)
         elif action == "marker":
-            self.run.set_marker()
+            with suppress(CaptureError):
+                self.run.set_marker()
             self.growth = True
         elif action == "growth":
             self.growth = not self.growth
