@@ -121,17 +121,20 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return made
 
 
-FORKS = """\
+TOUCHED = """
+def touched(count):
+    block = bytearray(count)
+    block[::4096] = b"x" * len(range(0, count, 4096))
+    return block
+"""
+FORKS = (
+    TOUCHED
+    + """\
 import os, sys, time
 import hiwater._core as _core
 
 def start(path, **facts):
     _core.start(path, facts={"argv": '["fork.py"]', "run_id": "run-1", **facts}, internal_prefix=os.path.dirname(_core.__file__), sample_bytes=0)
-
-def touched(count):
-    block = bytearray(count)
-    block[::4096] = b"x" * len(range(0, count, 4096))
-    return block
 
 main, folder = sys.argv[1:]
 start(main)
@@ -149,6 +152,7 @@ if child == 0:
 os.waitpid(child, 0)
 _core.stop(0)
 """
+)
 
 
 def test_pages_that_a_fork_shares_count_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,13 +172,10 @@ def test_pages_that_a_fork_shares_count_once(tmp_path: Path, capsys: pytest.Capt
     assert "pages that processes share count once (PSS)" in text_of("report", main_path, capsys=capsys)
 
 
-POOL = """import multiprocessing
+POOL = (
+    TOUCHED
+    + """import multiprocessing
 import time
-
-def touched(count):
-    block = bytearray(count)
-    block[::4096] = b"x" * len(range(0, count, 4096))
-    return block
 
 kept = touched(400_000_000)
 
@@ -188,6 +189,7 @@ if __name__ == "__main__":
     with multiprocessing.Pool(4) as pool:
         pool.map(work, range(4), chunksize=1)
 """
+)
 
 
 def test_what_the_workers_of_a_pool_inherit_counts_once(tmp_path: Path) -> None:
@@ -200,12 +202,9 @@ def test_what_the_workers_of_a_pool_inherit_counts_once(tmp_path: Path) -> None:
     assert 500_000_000 < host.resident.bytes < 580_000_000
 
 
-WAIT = """import os, signal, sys, time
-
-def touched(count):
-    block = bytearray(count)
-    block[::4096] = b"x" * len(range(0, count, 4096))
-    return block
+WAIT = (
+    TOUCHED
+    + """import os, signal, sys, time
 
 reading, writing = os.pipe()
 ready, tell = os.pipe()
@@ -234,6 +233,7 @@ os.close(writing)
 for pid in children:
     os.waitpid(pid, 0)
 """
+)
 
 
 def check_waiting(path: Path, pss: int) -> None:

@@ -21,10 +21,10 @@ from hiwater.capture.follow import Follower
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.limits import suspects
 from hiwater.capture.paths import Frame, Ints
-from hiwater.capture.process import STATE_FAILED, STATE_RECORDING
+from hiwater.capture.process import STATE_FAILED, STATE_RECORDING, is_waiting_child
 from hiwater.capture.snapshot import Holdings, Snapshot, Stacks
 from hiwater.capture.tables import Tables
-from hiwater.capture.timeline import allocated_bytes, is_waiting_child
+from hiwater.capture.timeline import allocated_bytes
 from hiwater.capture.untouched import untouched_of
 from hiwater.errors import CaptureError, ProcessNotReadable
 
@@ -78,9 +78,7 @@ class LiveProcess:
         self._follower = follower
         self._header: Mapping[str, Any] = follower.header
         self.facts = facts
-        self._of_kernel: tuple[float, int, int] | None = (
-            None  # when it was asked, and what resident memory and PSS were
-        )
+        self._of_kernel: tuple[float, int, int] | None = None  # when it was asked; resident memory and PSS then
         self._marker: tuple[int, Ints, Ints] | None = None  # when, and bytes and blocks of each account
         self.command = " ".join(program.arguments(facts.get("argv", "[]")) or command_of(self.pid))
         self.is_running = True

@@ -85,9 +85,11 @@ class LiveRun:
 
     def set_marker(self) -> None:
         """From now on growth is counted from this moment, of all processes."""
+        self._find_new()
         self.all.set_marker()
-        if (shown := self.shown) is not self.all:
-            shown.read()  # it may have ended, and then it was forgotten
+        shown = self.shown
+        if isinstance(shown, LiveProcess) and not shown.is_read:  # it has ended, and was forgotten
+            shown.read()
 
     @property
     def problems(self) -> list[str]:

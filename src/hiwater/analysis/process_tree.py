@@ -20,7 +20,7 @@ import numpy as np
 from hiwater.analysis import sums
 from hiwater.capture import Capture, ShortProcess
 from hiwater.capture.paths import Ints
-from hiwater.capture.timeline import QUIET_IN_CHILD_NS
+from hiwater.capture.process import QUIET_IN_CHILD_NS
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,15 +23,7 @@ from hiwater.capture.residency_snapshots import ResidencySnapshot, read_residenc
 from hiwater.capture.slices import Slice, find_end, find_peak, find_refusal, find_window, of_slice, read_slices
 from hiwater.capture.snapshot import Snapshot
 from hiwater.capture.tables import Tables
-from hiwater.capture.timeline import (
-    ScopeSpan,
-    Timeline,
-    WatchedProcess,
-    is_waiting_child,
-    read_processes,
-    read_scopes,
-    read_timeline,
-)
+from hiwater.capture.timeline import ScopeSpan, Timeline, WatchedProcess, read_processes, read_scopes, read_timeline
 from hiwater.capture.untouched import untouched_bytes
 from hiwater.errors import BadRequest, CorruptCapture, ExtraMissing, HiwaterError, MomentOutOfRange
 
@@ -76,12 +68,9 @@ class Capture(LetGo):
     """Whether allocator calls of some modules could not be recorded: allocated figures are then lower bounds."""
 
     def note_life(self, until_unix_ns: int) -> None:
-        """The process lived until this time, in nanoseconds of the wall clock, as its parent or the kernel knows. A forked child that waits from its
-        first moments on has no recorder's thread, and its capture no later time of its own."""
-        process = self.process
-        lasted = until_unix_ns - process.started_unix_ns
-        if is_waiting_child(self.header, process.started_by) and lasted > process.duration_ns:
-            self.process = replace(process, duration_ns=lasted)
+        """The process lived until this time at least, in nanoseconds of the wall clock, as its parent or the kernel knows."""
+        lasted = until_unix_ns - self.process.started_unix_ns
+        self.process = replace(self.process, duration_ns=max(lasted, self.process.duration_ns))
 
     # Snapshots
 

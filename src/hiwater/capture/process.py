@@ -1,4 +1,4 @@
-"""Is the process that wrote a capture still the one with that number? Asked of the kernel, never guessed.
+"""Does the process that wrote a capture still run, and has it only waited? By the header and the kernel, never guessed.
 
 The writer uses it inside the watched program: it imports the standard library alone.
 """
@@ -11,6 +11,17 @@ from typing import Any
 from hiwater._os.process_identity import is_alive
 
 STATE_RECORDING, STATE_ENDED, STATE_FAILED = 1, 2, 3
+
+
+QUIET_IN_CHILD_NS = 100_000_000
+"""In this time after a fork the child may have no recorder's thread (kQuietInChild of native/session/sampler.cpp), and so no samples."""
+
+
+def is_waiting_child(header: Mapping[str, Any], started_by: str) -> bool:
+    """Whether it was forked, and has shown no sign of life since its first moments: it waits, or was killed while it waited. A copy from the middle
+    of a recording does not tell."""
+    is_young = not header["ended_ns"] and header["heartbeat_ns"] < QUIET_IN_CHILD_NS
+    return started_by == "fork" and is_young and not header.get("snapshot_ns")
 
 
 def is_being_written(header: Mapping[str, Any]) -> bool:

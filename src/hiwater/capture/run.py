@@ -11,8 +11,8 @@ from functools import cached_property
 from hiwater.capture import run_files, run_index
 from hiwater.capture.in_memory import TablesInMemory
 from hiwater.capture.model import Capture
+from hiwater.capture.process import is_being_written, is_waiting_child
 from hiwater.capture.run_index import ShortProcess, Unrecorded
-from hiwater.capture.timeline import is_waiting_child
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ def read_run(*paths: str | os.PathLike[str]) -> Run:
     captures = [one for files in found for one in files.captures]
     rows = [row for files in found for row in files.rows]
     deaths = run_index.deaths(captures, rows)
-    for place, (at_unix_ns, _) in deaths.items():
-        captures[place].note_life(at_unix_ns)
-    for one in captures:
-        waits = is_waiting_child(one.header, one.facts.get("started_by", "")) and not one.header.get("snapshot_ns")
-        if waits and one.process.ended == "recording":
-            one.note_life(time.time_ns())
+    for place, one in enumerate(captures):
+        if is_waiting_child(one.header, one.facts.get("started_by", "")):  # its capture does not tell how long it lived
+            if place in deaths:
+                one.note_life(deaths[place][0])
+            elif is_being_written(one.header):
+                one.note_life(time.time_ns())
     return Run(
         captures,
         run_index.short_processes(captures, rows),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +14,6 @@ from hiwater.capture.paths import Ints
 from hiwater.capture.reader import Records
 from hiwater.capture.tables import Tables, known
 from hiwater.capture.writer import UNKNOWN_EXIT_STATUS
-
-QUIET_IN_CHILD_NS = 100_000_000
-"""In this time after a fork the child may have no recorder's thread (kQuietInChild of native/session/sampler.cpp), and so no samples."""
-
-
-def is_waiting_child(header: Mapping[str, Any], started_by: str) -> bool:
-    """Whether it was forked, and has shown no sign of life since its first moments: it waits, or was killed while it waited."""
-    return started_by == "fork" and not header["ended_ns"] and header["heartbeat_ns"] < QUIET_IN_CHILD_NS
-
 
 _SCOPE_SIZES = ("start_bytes", "end_bytes", "peak_bytes")
 _ALLOCATED = ("allocated_start_bytes", "allocated_end_bytes", "allocated_peak_bytes")
