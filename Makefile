@@ -9,7 +9,7 @@ BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ni
 SOURCES := src tests examples benchmarks tools
 NATIVE := build/native
 
-.PHONY: help demo test test-programs test-cpython test-suites test-long test-leaks test-service-hour test-services test-pythons test-notebooks-oldest test-clusters test-native test-native-plain test-native-address test-native-thread test-valgrind stress stress-endings fuzz check-memory lint format docs web web-check pictures bench bench-children bench-instructions clean
+.PHONY: help demo test test-programs test-cpython test-suites test-long test-leaks test-service-hour test-services gpu gpu-wheel test-pythons test-notebooks-oldest test-clusters test-native test-native-plain test-native-address test-native-thread test-valgrind stress stress-endings fuzz check-memory lint format docs web web-check pictures bench bench-children bench-instructions clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -100,6 +100,19 @@ test-services: ## real services with several processes under load: their answers
 	build/services/bin/python -m pip install --quiet --no-build-isolation '.[live]' $(SERVICES)
 	build/services/bin/python -m pip install --quiet --no-deps torch==2.13.0
 	build/services/bin/python tests/services/run_services.py $(WORDS)
+
+# PYTHON is the interpreter that has torch. `make gpu WORDS='estimates page'` runs some checks alone, `--double` all that need no card.
+gpu: ## try on this machine's GPU all that hiwater does with one, in at most eight minutes
+	$(PYTHON) tools/on_a_gpu.py $(WORDS)
+
+# For a machine that has CPython 3.12, torch and no network: carry build/gpu-wheels there and run tools/on_a_gpu.py.
+GPU_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.12.*/bin/python) python3.12)
+gpu-wheel: ## build a wheel for CPython 3.12, and fetch what notebooks need, into build/gpu-wheels
+	rm -rf build/gpu-wheels
+	$(GPU_PYTHON) -m venv build/gpu-builder
+	build/gpu-builder/bin/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS)
+	build/gpu-builder/bin/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/gpu-wheels .
+	build/gpu-builder/bin/python -m pip download --quiet --only-binary :all: --dest build/gpu-wheels ipykernel nbclient
 
 # Needs no Python environment: a compiler and CMake. Each build has jobs of its own, whatever make was told.
 define build-native-tests

@@ -7,6 +7,7 @@ estimate is for the card of this machine and the truth is `torch.cuda.max_memory
 """
 
 import argparse
+import json
 import subprocess
 import sys
 import time
@@ -34,6 +35,7 @@ def on_cpu(name, mode):
 
 
 def on_gpu(name, mode):
+    """Allocated and reserved bytes, estimated and on this machine's card."""
     import torch
 
     import estimate_models as models
@@ -54,9 +56,18 @@ def on_gpu(name, mode):
     else:
         models.train(made, accumulate=MODES[mode].get("accumulate", 1))
     torch.cuda.synchronize()
-    real = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    print(row(name, mode, found.peak_allocated_bytes, real[0]), "allocated", sep=" | ", end=" |\n")
-    print(row(name, mode, found.peak_reserved_bytes, real[1]), "reserved", sep=" | ", end=" |\n")
+    return {
+        "estimated_allocated": found.peak_allocated_bytes,
+        "estimated_reserved": found.peak_reserved_bytes,
+        "allocated": torch.cuda.max_memory_allocated(),
+        "reserved": torch.cuda.max_memory_reserved(),
+    }
+
+
+def show_on_gpu(name, mode):
+    found = on_gpu(name, mode)
+    for kind in ("allocated", "reserved"):
+        print(row(name, mode, found[f"estimated_{kind}"], found[kind]), kind, sep=" | ", end=" |\n")
 
 
 def row(name, mode, found, real):
@@ -68,9 +79,13 @@ def main():
     parser.add_argument("models", nargs="*", help="the default is all")
     parser.add_argument("--gpu", action="store_true", help="against the card of this machine")
     parser.add_argument("--one", metavar="MODE", help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        (on_gpu if arguments.gpu else on_cpu)(arguments.models[0], arguments.one)
+        if arguments.json:
+            print(json.dumps(on_gpu(arguments.models[0], arguments.one)))
+        else:
+            (show_on_gpu if arguments.gpu else on_cpu)(arguments.models[0], arguments.one)
         return
     import estimate_models
 

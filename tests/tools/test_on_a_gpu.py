@@ -1,32 +1,61 @@
 """The script for a machine with a GPU runs over the double, so that it is known to work before there is a card."""
 
 import json
+import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
+import gpu_golden
 from packages import skip_without
 from places import ROOT
 
-skip_without("torch")
+skip_without("torch", "scikit_build_core", "nanobind")
 
 SCRIPT = ROOT / "tools" / "on_a_gpu.py"
-CHECKS = ("track-pluggable", "guard-cudaMallocAsync", "breakdown", "pools", "fraction", "refusals", "history")
+CHECKS = ("recorded", "breakdown", "pools", "history", "shortage", "processes")
+GOLDEN = {"breakdown", "pools", "history", "shortage"}
 
 
-def test_the_checks_hold_over_the_double(tmp_path: Path) -> None:
-    words = [sys.executable, SCRIPT, "--double", "--python", sys.executable, "--out", tmp_path, *CHECKS]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+def run(python: Path | str, *words: object, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [python, SCRIPT, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+
+
+def environment_with_torch(folder: Path) -> Path:
+    """An environment that alone sees the packages of this interpreter, torch among them, and has no hiwater: no .pth file is read there."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    site = next(folder.glob("lib/python*/site-packages"))
+    (site / "packages.pth").write_text(sysconfig.get_path("platlib"))
+    return folder / "bin" / "python"
+
+
+def wheel(folder: Path) -> None:
+    """hiwater's wheel for this interpreter, from what is built."""
+    words = ["--quiet", "--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *words], check=True, timeout=300)
+
+
+def test_the_checks_hold_over_the_double_in_an_environment_of_its_own_without_an_index(tmp_path: Path) -> None:
+    python = environment_with_torch(tmp_path / "environment")
+    wheel(tmp_path / "wheels")
+    without_index = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PIP_NO_INDEX": "1"}
+    words = ("--double", "--wheels", tmp_path / "wheels", "--out", tmp_path / "out", *CHECKS)
+    done = run(python, *words, environment=without_index)
     assert done.returncode == 0, done.stdout + done.stderr
-    results = json.loads((tmp_path / "results.json").read_text())["results"]
-    assert {name: found["held"] for name, found in results.items()} == dict.fromkeys(CHECKS, True)
-    golden = json.loads((tmp_path / "golden.json").read_text())
-    assert {"breakdown", "pools", "fraction", "refusals", "history"} == golden.keys()
-    assert [line for line in (tmp_path / "table.md").read_text().splitlines() if line.startswith("- card: none")]
+    said = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert {name: found["held"] for name, found in said["results"].items()} == dict.fromkeys(CHECKS, True)
+    assert said["about"]["hiwater"] == "a wheel brought along"
+    assert float(said["about"]["first check after"].split()[0]) < 60
+    assert [
+        line for line in (tmp_path / "out" / "table.md").read_text().splitlines() if line.startswith("- card: none")
+    ]
+    golden = json.loads((tmp_path / "out" / "golden.json").read_text())
+    assert set(gpu_golden.replay(golden, tmp_path)) == GOLDEN
 
 
 def test_without_a_card_it_says_so(tmp_path: Path) -> None:
-    words = [sys.executable, SCRIPT, "--python", sys.executable, "--out", tmp_path]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+    done = run(sys.executable, "--installed", "--out", tmp_path, environment=dict(os.environ))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("there is no card that torch can use")

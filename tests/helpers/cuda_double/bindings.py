@@ -148,7 +148,8 @@ class Bindings:
 
     def _cuda_memoryStats(self, device):
         """`THCPModule_memoryStats`: a new dictionary each time. Private pools are in it since torch 2.13."""
-        return self.backend.statistics(device, private_pools=not self._is_old)
+        version = tuple(map(int, self._torch.__version__.split(".")[:2]))
+        return self.backend.statistics(device, private_pools=not self._is_old and version >= (2, 13))
 
     def _cuda_resetPeakMemoryStats(self, device):
         self.backend.reset_peak(device)
