@@ -1,31 +1,34 @@
-"""Lines, tensors, and memory that is lent: on a card, because the double has no kernels."""
+"""Lines, tensors, and memory that is lent."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from gpu_checks.registry import MIB, Result, check
+from gpu_checks.registry import MIB, Result, check, give, take
 
 COURTESY_SHARE = 0.99
 
 
-@check("the line profiler: each line of a function has what torch allocated there", needs_card=True)
+@check("the line profiler: what each line of a function keeps, and needs for a moment")
 def lines(_: Path) -> Result:
-    """Two layers of 100 × 100 (40 KiB each with torch's rounding), and the first output."""
+    """One line keeps 40 KiB, the next needs 1 MiB for a moment."""
     import torch
 
     from hiwater.contrib.torch import LineProfiler
 
-    def work() -> None:
-        one = torch.nn.Linear(100, 100).cuda()
-        two = torch.nn.Linear(100, 100).cuda()
-        two(one(torch.ones(512, 100, device="cuda"))).sum().backward()
+    kept = []
 
-    torch.ones(1, device="cuda")
+    def work() -> None:
+        kept.append(take(40 << 10))
+        give(take(MIB))
+
+    torch.cuda.init()
     with LineProfiler(work) as profiler:
         work()
-    text = str(profiler.display())
-    return Result(text.count("40.0") >= 2 or text.count("40.00K") >= 2, {"table": text[-800:]})
+    (table,) = profiler.display(work, columns=["increment", "peak_above_start"]).to_dict()["functions"]
+    first = min(table["lines"])
+    found = {number - first: [row["increment"], row["peak_above_start"]] for number, row in table["lines"].items()}
+    return Result(found[1][0] == 40 << 10 and found[2] == [0, MIB], {"increment and peak above start, by line": found})
 
 
 @check("MemReporter: each byte that torch allocated has an owner or a block", needs_card=True)

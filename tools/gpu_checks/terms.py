@@ -103,7 +103,7 @@ def unaccounted(folder: Path) -> Result:
 
     path = program(folder, "full", _FULL.format(count=card_bytes() // (2 << 30)))
     hiwater("run", "-q", "-o", "full.hiw", path, folder=folder)
-    (device,) = open_capture(folder / "full.hiw").devices
+    device = next(one for one in open_capture(folder / "full.hiw").devices if one.name == "cuda:0")
     last = device.snapshots[-1]
     terms = dict(last.terms)
     used, rest = terms.get("used by this process"), terms.get("unaccounted")
