@@ -9,7 +9,8 @@ BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ni
 SOURCES := src tests examples benchmarks tools
 NATIVE := build/native
 
-.PHONY: help demo test test-programs test-cpython test-suites test-long test-leaks test-service-hour test-services gpu gpu-wheel test-pythons test-notebooks-oldest test-clusters test-native test-native-plain test-native-address test-native-thread test-valgrind stress stress-endings fuzz check-memory lint format docs web web-check pictures bench bench-children bench-instructions clean
+# All targets but the environment are names of actions.
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
@@ -134,6 +135,14 @@ test-native-address:
 test-native-thread:
 	$(call build-native-tests,thread,thread)
 	$(NATIVE)-thread/$(NATIVE_TESTS) --test-suite=threads
+
+# gcc accepts what is an error to clang, and warns of less. Compiles nothing: the engine as it is installed is gcc's.
+CLANG_WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow-all -Wextra-semi -Wmissing-noreturn -Wnewline-eof -Wunused \
+    -Wno-unknown-attributes
+PATHS := import nanobind, sysconfig; print("-isystem", nanobind.include_dir(), "-isystem", sysconfig.get_path("include"))
+test-native-clang: $(VENV)/installed ## check the engine with clang's warnings
+	includes=$$($(BIN)/python -c '$(PATHS)') && find native -name '*.cpp' -not -path 'native/tests/*' | xargs -P $$(nproc) -n 4 \
+	    clang++ -std=c++20 -fsyntax-only -Werror $(CLANG_WARNINGS) -I native $$includes
 
 # One trace in ten: valgrind takes fifty times as long.
 test-valgrind: ## the same under valgrind's memcheck

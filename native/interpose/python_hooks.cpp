@@ -27,12 +27,15 @@ struct Domain {
 };
 // Hooks that sample few blocks do not see frees (see allocate_sample), so they are of no use to another recording. Where they must stay, as another
 // tool's lie over them, one of every block puts its own on top of those.
+template <Domain& kAll, Domain& kFew>
 struct Hooked {
-    Domain all, few;
-    Domain* used;
+    static constexpr Domain &all = kAll, &few = kFew;
+    static constinit inline Domain* used = nullptr;
 };
-constinit Hooked g_objects{{PYMEM_DOMAIN_OBJ, {}, {}, false}, {PYMEM_DOMAIN_OBJ, {}, {}, false}, nullptr};
-constinit Hooked g_memory{{PYMEM_DOMAIN_MEM, {}, {}, false}, {PYMEM_DOMAIN_MEM, {}, {}, false}, nullptr};
+constinit Domain g_all_objects{PYMEM_DOMAIN_OBJ, {}, {}, false}, g_few_objects{PYMEM_DOMAIN_OBJ, {}, {}, false};
+constinit Domain g_all_memory{PYMEM_DOMAIN_MEM, {}, {}, false}, g_few_memory{PYMEM_DOMAIN_MEM, {}, {}, false};
+using Objects = Hooked<g_all_objects, g_few_objects>;
+using Memory = Hooked<g_all_memory, g_few_memory>;
 
 // With PYTHONMALLOC=malloc these are blocks of whatever allocator malloc is of.
 void* key_of(void* block) noexcept { return reinterpret_cast<void*>(LiveTable::key_of(reinterpret_cast<std::uintptr_t>(block))); }
@@ -275,16 +278,16 @@ void install(PyMemAllocatorEx ours) {
     kDomain.installed = true;
 }
 
-template <Hooked& kHooked>
+template <typename Hooks>
 void install(bool is_own) {
-    constexpr Domain &all = kHooked.all, &few = kHooked.few;
+    constexpr Domain &all = Hooks::all, &few = Hooks::few;
     if (wants(Wanted::few_samples) && (is_own || is_reached<few>())) {
-        kHooked.used = &few;
+        Hooks::used = &few;
         // CPython's own allocator uses no context, and its function for frees stays in place.
         return install<few>({nullptr, malloc_by<allocate_sampling_small<few>>, calloc_by<allocate_sampling_small<few>>,
                              sampling_realloc<few>, nullptr});
     }
-    kHooked.used = &all;
+    Hooks::used = &all;
     if (is_own) {
         // A realloc leaves a block with malloc, however small it becomes, and other mallocs put those of 8 bytes at multiples of 8.
         const auto free = is_malloc_replaced() ? python_free<all> : exact_free<all>;
@@ -306,13 +309,13 @@ bool remove() noexcept {
 }
 
 // The same, of the hooks that the recording used; those of an earlier one, which had to stay, go where they can.
-template <Hooked& kHooked>
+template <typename Hooks>
 bool remove() noexcept {
-    constexpr Domain &all = kHooked.all, &few = kHooked.few;
-    const bool uses_few = kHooked.used == &few;
-    const bool saw_all = kHooked.used == nullptr || (uses_few ? remove<few>() : remove<all>());
+    constexpr Domain &all = Hooks::all, &few = Hooks::few;
+    const bool uses_few = Hooks::used == &few;
+    const bool saw_all = Hooks::used == nullptr || (uses_few ? remove<few>() : remove<all>());
     uses_few ? remove<all>() : remove<few>();
-    kHooked.used = nullptr;
+    Hooks::used = nullptr;
     return saw_all;
 }
 
@@ -381,14 +384,14 @@ void remove_code_watch() noexcept {
 
 void install_python_hooks() {
     const bool is_own = is_own_allocator();  // once ours are in, it is no more
-    install<g_objects>(is_own);
-    install<g_memory>(is_own);
+    install<Objects>(is_own);
+    install<Memory>(is_own);
     install_arenas();
     install_code_watch();
 }
 
 void remove_python_hooks() noexcept {
-    const bool saw_objects = remove<g_objects>(), saw_memory = remove<g_memory>();
+    const bool saw_objects = remove<Objects>(), saw_memory = remove<Memory>();
     if (!saw_objects || !saw_memory) recorder().give_up(kDisplaced);
     remove_arenas();
     remove_code_watch();

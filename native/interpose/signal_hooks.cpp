@@ -29,7 +29,7 @@ sighandler_t hook_signal(int number, sighandler_t handler) {
 int hook_sigaltstack(const stack_t* stack, stack_t* old) { return fatal_signals::program_stack(stack, old); }
 
 // The interpreter calls abort() for a fatal error, and for os.abort().
-void hook_abort() {
+[[noreturn]] void hook_abort() {
     const void* const caller = __builtin_return_address(0);
     if (recording() && in_interpreter(caller) && !is_in_os_abort(caller)) fatal_signals::expect_fatal_error();
     real<hook_abort>();

@@ -269,8 +269,8 @@ void find_interpreter() noexcept {
             for (std::size_t i = 0; i < module->dlpi_phnum; ++i) {
                 const ElfW(Phdr) & p = module->dlpi_phdr[i];
                 const std::uintptr_t start = module->dlpi_addr + p.p_vaddr, end = start + p.p_memsz;
-                const std::uintptr_t python = *static_cast<std::uintptr_t*>(within);
-                if (p.p_type != PT_LOAD || python < start || python >= end) continue;
+                const std::uintptr_t address = *static_cast<std::uintptr_t*>(within);
+                if (p.p_type != PT_LOAD || address < start || address >= end) continue;
                 g_interpreter_start = start;
                 g_interpreter_end = end;
                 return 1;

@@ -301,11 +301,13 @@ private:
     const At at_;
     Pages pages_;
     std::pmr::monotonic_buffer_resource memory_{16 * kPage, &pages_};
-    std::pmr::vector<bool> is_own_{&memory_}, is_import_{&memory_}, is_generated_{&memory_};  // by code
-    std::pmr::vector<Place> places_{&memory_};                                                // by node
-    std::pmr::map<std::uint32_t, std::int64_t> untouched_{&memory_};                          // by node
-    std::pmr::map<Key, Row> rows_{&memory_};
-    std::pmr::map<std::pair<Key, std::uint32_t>, std::int64_t> bytes_of_code_{&memory_};
+    // Through an allocator: in braces a pointer would be an element of a vector of bools.
+    const std::pmr::polymorphic_allocator<> in_memory_{&memory_};
+    std::pmr::vector<bool> is_own_{in_memory_}, is_import_{in_memory_}, is_generated_{in_memory_};  // by code
+    std::pmr::vector<Place> places_{in_memory_};                                                    // by node
+    std::pmr::map<std::uint32_t, std::int64_t> untouched_{in_memory_};                              // by node
+    std::pmr::map<Key, Row> rows_{in_memory_};
+    std::pmr::map<std::pair<Key, std::uint32_t>, std::int64_t> bytes_of_code_{in_memory_};
 };
 
 // Under the lock, with the capture open.

@@ -189,7 +189,8 @@ void Recorder::move_top(Thread& t, std::uint32_t changed) {
         if (edge->instr != slot.instr || edge->key != key) [[unlikely]]
             intern_slot(t, slot, key, edge);
         slot.node = node = edge->node;
-        slot.flags = flags = edge->flags;
+        flags = edge->flags;
+        slot.flags = static_cast<std::uint16_t>(flags);
         if (flags != 0) t.note_own(i);
     }
     t.top = edge;

@@ -86,7 +86,7 @@ struct Thread {
         if (edge->instr != instr || edge->key != key) return false;
         slot->instr = instr;
         slot->node = edge->node;
-        slot->flags = edge->flags;
+        slot->flags = static_cast<std::uint16_t>(edge->flags);
         top = edge;
         return true;
     }
@@ -101,7 +101,7 @@ struct Thread {
         std::uint32_t i =
             changed < depth ? changed : depth - 1;  // if frames have only returned, the highest one left is looked up again
         hw_slot* slot = memo.slots + i;
-        std::uint32_t parent = i == 0 ? base : slot[-1].flags << 31 | slot[-1].node;
+        std::uint32_t parent = i == 0 ? base : std::uint32_t{slot[-1].flags} << 31 | slot[-1].node;
         Edge* edge;
         do {
             const std::uint64_t key = key_under(parent, slot->instr);
@@ -109,7 +109,7 @@ struct Thread {
             if (edge->instr != slot->instr || edge->key != key) [[unlikely]]
                 return false;
             slot->node = edge->node;
-            slot->flags = edge->flags;
+            slot->flags = static_cast<std::uint16_t>(edge->flags);
             if (edge->flags != 0) [[unlikely]]
                 note_own(i);
             parent = edge->flags << 31 | edge->node;

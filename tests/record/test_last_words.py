@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import compiled
 import hiwater
 from children import hiwater_command, run_hiwater
 from hiwater.recording.last_words import TERMINATION_LOG
@@ -73,6 +74,16 @@ def test_they_are_in_the_file_after_a_kill(folder: Path) -> None:
     done = run(folder, "--last-words", "words.txt", how="kill")
 
     assert done.returncode == -signal.SIGKILL
+    check(folder / "words.txt", "address space")
+
+
+def test_the_program_s_heap_is_asked_for_nothing(folder: Path) -> None:
+    counts = "import ctypes; print(ctypes.CDLL(None).requests_of_other_threads())\n"
+    (folder / "etl.py").write_text(GROWING + "kept.clear()\n" + counts)
+
+    done = run(folder, "--last-words", "words.txt", environment={"LD_PRELOAD": str(compiled.library("heap_callers"))})
+
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
     check(folder / "words.txt", "address space")
 
 
